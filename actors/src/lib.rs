@@ -1,0 +1,1 @@
+//! Scheduling, KV cache and recovery logic, and the actors that run it.

@@ -1,0 +1,1 @@
+//! Hot operations of the engine.

@@ -1,0 +1,1 @@
+//! Playhouse: an LLM inference and serving engine built as a supervised actor system.
