@@ -1,0 +1,121 @@
+//! Errors, split by who must act: the client ([`RequestError`]) or the supervisor
+//! ([`ActorError`]).
+
+use std::time::Duration;
+
+/// What a client did wrong, or must be told: the request is refused or ends, nothing else does.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RequestError {
+    /// A parameter is out of range or of the wrong kind.
+    #[error("{field} must be {accepted}, got {value}")]
+    InvalidParameter {
+        /// The request's field.
+        field: String,
+        /// What was given.
+        value: String,
+        /// What would be accepted.
+        accepted: String,
+    },
+    /// Prompt and output do not fit the model's context.
+    #[error(
+        "This model's maximum context length is {max_model_len} tokens. However, you requested \
+         {max_tokens} output tokens and your prompt contains {prompt_tokens} input tokens. \
+         Shorten the prompt or ask for fewer tokens."
+    )]
+    ContextLength {
+        /// Tokens that the model can attend to.
+        max_model_len: usize,
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// Tokens asked for.
+        max_tokens: usize,
+    },
+    /// The prompt could never be held in the KV cache, whatever else were to leave it.
+    #[error(
+        "the prompt needs {needed_blocks} KV cache blocks of {block_size} tokens, the whole cache \
+         has {total_blocks}; shorten the prompt or give the cache more memory"
+    )]
+    Unservable {
+        /// Blocks that prompt and first output token take.
+        needed_blocks: usize,
+        /// Blocks there are.
+        total_blocks: usize,
+        /// Tokens a block holds.
+        block_size: usize,
+    },
+    /// The text side refused: tokenizer, chat template.
+    #[error("{0}")]
+    Text(String),
+    /// Too many requests are queued. Try again later.
+    #[error("the engine's queue is full: {what} is at its limit of {limit}")]
+    QueueFull {
+        /// Which limit was reached.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// When trying again makes sense.
+        retry_after: Duration,
+    },
+    /// The engine is draining or has stopped.
+    #[error("the engine is shutting down and takes no new requests")]
+    Draining,
+    /// A part of the engine did not answer in time, and retrying did not help.
+    #[error("the engine is not available: {0}")]
+    Unavailable(String),
+    /// The model gave numbers that are no numbers, twice.
+    #[error("the model's output was not a number, also when computed again")]
+    NumericalGarbage,
+    /// The request's deadline passed.
+    #[error("the request's deadline passed")]
+    DeadlineExceeded,
+}
+
+impl RequestError {
+    /// An [`RequestError::InvalidParameter`].
+    pub fn invalid(
+        field: impl Into<String>,
+        value: impl std::fmt::Display,
+        accepted: impl Into<String>,
+    ) -> Self {
+        let (field, value, accepted) = (field.into(), value.to_string(), accepted.into());
+        Self::InvalidParameter { field, value, accepted }
+    }
+}
+
+/// What ends an actor: its supervisor decides what to restart.
+#[derive(Debug, thiserror::Error)]
+pub enum ActorError {
+    /// A call to another actor was not answered in time.
+    #[error("{callee} did not answer {call} within {limit:?}")]
+    CallTimeout {
+        /// The role that was asked.
+        callee: &'static str,
+        /// What it was asked.
+        call: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// The actor called is not there.
+    #[error("{callee} is gone")]
+    Gone {
+        /// The role that was asked.
+        callee: &'static str,
+    },
+    /// The device thread panicked or could not be started.
+    #[error("the device thread died: {0}")]
+    DeviceThread(String),
+    /// A step took longer than its deadline.
+    #[error("step {step} has run for over {limit:?}")]
+    StepDeadline {
+        /// The step.
+        step: u64,
+        /// Its deadline.
+        limit: Duration,
+    },
+    /// The device said why it cannot go on.
+    #[error("the device failed: {0}")]
+    Device(String),
+    /// A message broke an invariant that its sender holds.
+    #[error("invariant broken: {0}")]
+    Invariant(String),
+}

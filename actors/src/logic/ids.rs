@@ -1,0 +1,45 @@
+//! The small values that name things.
+
+use serde::{Deserialize, Serialize};
+
+/// A token of the model's vocabulary.
+pub type TokenId = u32;
+
+/// A KV cache block: `0..num_blocks`; block 0 is the null block.
+pub type BlockId = u32;
+
+/// Time since the engine started, in microseconds. Logic never reads a clock: `now` is handed in.
+pub type Micros = u64;
+
+/// One sequence being generated: one choice of one prompt. Assigned in order of acceptance.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct RequestId(pub u64);
+
+/// The generation of the core (scheduler, KV cache manager, worker). Bumped whenever one of them
+/// is replaced, so that whatever a dead incarnation still says is recognised as stale.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Epoch(pub u64);
+
+/// The scheduler's step counter: starts at 1, counts empty steps, is never reset.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Step(pub u64);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Epoch {
+    /// The epoch after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}

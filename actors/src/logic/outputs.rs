@@ -1,0 +1,61 @@
+//! What a step gives back, token by token.
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::{Epoch, RequestId, Step, TokenId};
+
+/// Log-probability of one token at one position.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Logprob {
+    /// The token.
+    pub token_id: TokenId,
+    /// Natural logarithm of its probability, before temperature and filters.
+    pub logprob: f32,
+    /// 1 for the most likely token.
+    pub rank: u32,
+}
+
+/// The log-probabilities of one position: first the token that stands there, then the top ones.
+pub type TokenLogprobs = Vec<Logprob>;
+
+/// One token that the sampler drew.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SampledToken {
+    /// The token.
+    pub token_id: TokenId,
+    /// There iff the request asked for them.
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+/// Log-probabilities of prompt tokens that one chunk of a prefill computed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptLogprobs {
+    /// Position in the prompt of the first row; at least 1, as nothing predicts the first token.
+    pub start: usize,
+    /// A row a position.
+    pub rows: Vec<TokenLogprobs>,
+}
+
+/// What one scheduled request got from a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RequestOutput {
+    /// Whose it is.
+    pub request: RequestId,
+    /// Empty while the prompt is not computed to its end.
+    pub sampled: Vec<SampledToken>,
+    /// There iff the request asked and this step computed prompt tokens.
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    /// Its row of logits was no number.
+    pub is_nan: bool,
+}
+
+/// What the worker answers to a `SchedulerOutput`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepOutput {
+    /// The epoch it was computed in.
+    pub epoch: Epoch,
+    /// The step.
+    pub step: Step,
+    /// One entry for each scheduled request, in the order of the `SchedulerOutput`.
+    pub outputs: Vec<RequestOutput>,
+}

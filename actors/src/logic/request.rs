@@ -1,0 +1,87 @@
+//! An accepted request, as every actor shares it. It never changes: what changes (tokens, blocks,
+//! queues) lives elsewhere and is rebuilt from this and the committed tokens.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::{Micros, RequestId, TokenId},
+    sampling_params::SamplingParams,
+};
+
+/// One sequence to generate: one choice of one prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineRequest {
+    /// Assigned by the engine, in order of acceptance.
+    pub id: RequestId,
+    /// The prompt, at least one token.
+    pub prompt_token_ids: Arc<[TokenId]>,
+    /// Validated and normalized.
+    pub params: SamplingParams,
+    /// Keys the random draws together with the token's position.
+    pub seed: u64,
+    /// Tokens that end the output with finish reason `stop` and no stop reason: the model's
+    /// end-of-sequence tokens.
+    pub eos_token_ids: Arc<[TokenId]>,
+    /// When it was accepted.
+    pub arrival: Micros,
+    /// A lower value is served first.
+    pub priority: i32,
+    /// Keeps its prefix-cache entries apart from those of other salts.
+    pub cache_salt: Option<Arc<str>>,
+    /// When it is given up.
+    pub deadline: Option<Micros>,
+}
+
+impl EngineRequest {
+    /// Tokens of the prompt.
+    #[must_use]
+    pub fn num_prompt_tokens(&self) -> usize {
+        self.prompt_token_ids.len()
+    }
+
+    /// Most tokens that prompt and output may have together, within the model's context.
+    #[must_use]
+    pub fn max_total_tokens(&self, max_model_len: usize) -> usize {
+        (self.num_prompt_tokens() + self.params.max_tokens as usize).min(max_model_len)
+    }
+}
+
+/// Why a request ended. `as_str` gives the API's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FinishReason {
+    /// An end-of-sequence token, a stop token or a stop string.
+    Stop(Option<StopReason>),
+    /// `max_tokens` or the context's end.
+    Length,
+    /// The client left, or asked for it.
+    Abort,
+    /// It kept repeating a pattern.
+    Repetition,
+    /// It failed alone; the text says why.
+    Error(String),
+}
+
+/// What stopped a request, where it was not the end-of-sequence token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopReason {
+    /// One of the request's `stop_token_ids`.
+    Token(TokenId),
+    /// One of the request's `stop` strings.
+    String(String),
+}
+
+impl FinishReason {
+    /// The word that the API uses.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Stop(_) => "stop",
+            Self::Length => "length",
+            Self::Abort => "abort",
+            Self::Repetition => "repetition",
+            Self::Error(_) => "error",
+        }
+    }
+}

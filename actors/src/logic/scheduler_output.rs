@@ -1,0 +1,77 @@
+//! What the scheduler tells the worker to compute in one step. Block ids are opaque here: the KV
+//! cache manager assigns them, the worker uses them, the scheduler only passes them on.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::{BlockId, Epoch, RequestId, Step, TokenId},
+    request::EngineRequest,
+};
+
+/// One step's work.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SchedulerOutput {
+    /// The epoch it was planned in.
+    pub epoch: Epoch,
+    /// Counts every call of the scheduler, also those that plan nothing.
+    pub step: Step,
+    /// Requests that the worker holds no state of: new ones, and ones resumed after preemption.
+    pub scheduled_new: Vec<NewRequestData>,
+    /// Requests that the worker knows.
+    pub scheduled_cached: Vec<CachedRequestData>,
+    /// Sum of all `num_scheduled_tokens`.
+    pub total_num_scheduled_tokens: usize,
+    /// Requests that ended since the last step: the worker drops their state. A request appears
+    /// here once.
+    pub finished: Vec<RequestId>,
+    /// Requests preempted in this step: the worker drops their state.
+    pub preempted: Vec<RequestId>,
+}
+
+/// All that the worker needs to begin, or begin again, with a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewRequestData {
+    /// The request.
+    pub request: Arc<EngineRequest>,
+    /// Tokens generated so far; not empty for a resumed or replayed request.
+    pub output_token_ids: Vec<TokenId>,
+    /// Its block table so far, for `num_computed_tokens + num_scheduled_tokens` tokens.
+    pub block_ids: Vec<BlockId>,
+    /// Tokens whose KV is there already.
+    pub num_computed_tokens: usize,
+    /// Tokens to compute now, at least 1.
+    pub num_scheduled_tokens: usize,
+}
+
+/// What changed since the last step for a request that the worker knows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedRequestData {
+    /// The request.
+    pub request: RequestId,
+    /// Blocks appended to its table.
+    pub new_block_ids: Vec<BlockId>,
+    /// Tokens whose KV is there already.
+    pub num_computed_tokens: usize,
+    /// Tokens to compute now, at least 1.
+    pub num_scheduled_tokens: usize,
+    /// Tokens sampled since the request was last scheduled, in order: usually the one that the
+    /// last step drew.
+    pub new_token_ids: Vec<TokenId>,
+}
+
+impl SchedulerOutput {
+    /// Whether there is nothing for the model to compute.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.total_num_scheduled_tokens == 0
+    }
+
+    /// Requests scheduled with their number of tokens: new ones first, then cached ones.
+    pub fn num_scheduled_tokens(&self) -> impl Iterator<Item = (RequestId, usize)> + '_ {
+        let new = self.scheduled_new.iter().map(|data| (data.request.id, data.num_scheduled_tokens));
+        let cached = self.scheduled_cached.iter();
+        new.chain(cached.map(|data| (data.request, data.num_scheduled_tokens)))
+    }
+}

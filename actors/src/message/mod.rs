@@ -1,0 +1,1 @@
+//! Messages, one file a receiver.

@@ -1,0 +1,55 @@
+//! The port to the model: what a worker's device thread runs.
+
+use crate::logic::{outputs::StepOutput, scheduler_output::SchedulerOutput};
+
+/// What the engine must know of a loaded model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelInfo {
+    /// Rows of the output matrix: token ids are below this.
+    pub vocab_size: u32,
+    /// Most tokens a sequence may have.
+    pub max_model_len: usize,
+    /// Tokens a KV cache block holds.
+    pub block_size: usize,
+    /// Blocks of the KV cache, the null block among them.
+    pub num_blocks: usize,
+    /// Tokens that end an output.
+    pub eos_token_ids: Vec<u32>,
+}
+
+/// Runs steps on one device. Lives on the worker's own OS thread; keeps per-request state (block
+/// tables, token histories) between steps, which a fresh executor rebuilds from `scheduled_new`.
+pub trait ModelExecutor: Send {
+    /// Computes one step. Results must not depend on what else is in the batch.
+    ///
+    /// # Errors
+    /// [`ExecuteError`] when the step failed as a whole. The caller then replaces the executor.
+    fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError>;
+}
+
+/// Makes executors over weights and a KV arena that outlive them: a new executor after a crash
+/// costs microseconds, not a reload.
+pub trait ExecutorFactory: Send + Sync + 'static {
+    /// What is loaded.
+    fn info(&self) -> &ModelInfo;
+
+    /// A fresh executor. Called on the device thread.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Device`] when the device is lost.
+    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError>;
+}
+
+/// Why a step could not be computed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ExecuteError {
+    /// The device does not answer, or answered with an error.
+    #[error("device error: {0}")]
+    Device(String),
+    /// The step does not fit the device's memory.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// The step names what the executor does not know, or breaks its invariants.
+    #[error("invalid step: {0}")]
+    InvalidStep(String),
+}

@@ -1,0 +1,6 @@
+//! The traits through which actors reach what this crate does not know: the model and the text
+//! side. Implementations live in the `playhouse` crate; the simulator brings its own.
+
+pub mod executor;
+
+pub use executor::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};

@@ -1,0 +1,1 @@
+//! Actor shells, one file an actor.
