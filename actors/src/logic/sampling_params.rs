@@ -115,6 +115,22 @@ pub struct SamplingLimits {
     pub max_logprobs: u32,
 }
 
+impl SamplingLimits {
+    fn known(
+        &self,
+        field: &str,
+        mut tokens: impl Iterator<Item = TokenId>,
+    ) -> Result<(), RequestError> {
+        match tokens.find(|&token| token >= self.vocab_size) {
+            None => Ok(()),
+            Some(token) => {
+                let wanted = format!("token ids below the vocabulary's {}", self.vocab_size);
+                Err(RequestError::invalid(field, token, wanted))
+            }
+        }
+    }
+}
+
 impl SamplingParams {
     /// Whether the most likely token is always taken.
     #[must_use]
@@ -212,19 +228,11 @@ impl SamplingParams {
         if self.allowed_token_ids.as_ref().is_some_and(Vec::is_empty) {
             return Err(RequestError::invalid("allowed_token_ids", "[]", "at least one token id"));
         }
-        let known = |name, tokens: &mut dyn Iterator<Item = TokenId>| {
-            match tokens.find(|&token| token >= limits.vocab_size) {
-                None => Ok(()),
-                Some(token) => {
-                    let wanted = format!("token ids below the vocabulary's {}", limits.vocab_size);
-                    Err(RequestError::invalid(name, token, wanted))
-                }
-            }
-        };
-        known("logit_bias", &mut self.logit_bias.iter().map(|&(token, _)| token))?;
-        known("allowed_token_ids", &mut self.allowed_token_ids.iter().flatten().copied())?;
-        known("stop_token_ids", &mut self.stop_token_ids.iter().copied())?;
-        known("bad_words", &mut self.bad_words.iter().flatten().copied())
+        let biased = self.logit_bias.iter().map(|&(token, _)| token);
+        limits.known("logit_bias", biased)?;
+        limits.known("allowed_token_ids", self.allowed_token_ids.iter().flatten().copied())?;
+        limits.known("stop_token_ids", self.stop_token_ids.iter().copied())?;
+        limits.known("bad_words", self.bad_words.iter().flatten().copied())
     }
 }
 
