@@ -1,7 +1,10 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
+pub mod commit;
 pub mod ids;
+pub mod ledger;
 pub mod outputs;
 pub mod request;
+pub mod restart;
 pub mod sampling_params;
 pub mod scheduler_output;

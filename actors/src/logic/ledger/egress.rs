@@ -1,0 +1,121 @@
+//! The ledger's side of the way out. Requests are spread over egress shards (a detokenizer and a
+//! streamer each). A shard has one batch at a time; while it works, news gathers here as cursors,
+//! not as messages, so a slow shard costs no memory.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::Ledger;
+use crate::logic::{
+    ids::{Micros, RequestId},
+    outputs::{SampledToken, TokenLogprobs},
+    request::{EngineRequest, FinishReason},
+};
+
+/// News of one shard's requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EgressBatch {
+    /// The shard.
+    pub shard: usize,
+    /// The incarnation of the shard that it is meant for.
+    pub generation: u64,
+    /// News, by request.
+    pub entries: Vec<EgressEntry>,
+}
+
+/// News of one request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EgressEntry {
+    /// There when the shard hears of the request for the first time.
+    pub introduction: Option<Arc<EngineRequest>>,
+    /// The request.
+    pub request: RequestId,
+    /// Index in the output of the first of `tokens`.
+    pub position: usize,
+    /// Committed tokens.
+    pub tokens: Vec<SampledToken>,
+    /// Log-probabilities of further prompt tokens.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
+    /// Prompt tokens that came from the prefix cache, once known.
+    pub num_cached_tokens: Option<usize>,
+    /// Why no more tokens follow.
+    pub end: Option<FinishReason>,
+}
+
+/// One egress shard as the ledger sees it.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    generation: u64,
+    in_flight_since: Option<Micros>,
+    dirty: BTreeSet<RequestId>,
+}
+
+impl Ledger {
+    /// The shard that serves a request.
+    #[must_use]
+    pub fn shard_of(&self, request: RequestId) -> usize {
+        (request.0 % self.shards.len() as u64) as usize
+    }
+
+    pub(super) fn mark_dirty(&mut self, request: RequestId) {
+        let shard = self.shard_of(request);
+        self.shards[shard].dirty.insert(request);
+    }
+
+    /// A detokenizer or streamer of this shard is new: it will be told everything again. Returns
+    /// the shard's new generation, `None` for a shard that does not exist.
+    pub fn attach(&mut self, shard: usize) -> Option<u64> {
+        let requests: Vec<_> =
+            self.entries.keys().copied().filter(|&id| self.shard_of(id) == shard).collect();
+        let state = self.shards.get_mut(shard)?;
+        state.generation += 1;
+        state.in_flight_since = None;
+        state.dirty = requests.iter().copied().collect();
+        let generation = state.generation;
+        for request in requests {
+            if let Some(entry) = self.entries.get_mut(&request) {
+                entry.untell();
+            }
+        }
+        Some(generation)
+    }
+
+    /// The next batch for a shard, if it is idle and there is news.
+    pub fn take_batch(&mut self, shard: usize, now: Micros) -> Option<EgressBatch> {
+        let state = self.shards.get_mut(shard)?;
+        if state.generation == 0 || state.in_flight_since.is_some() || state.dirty.is_empty() {
+            return None;
+        }
+        state.in_flight_since = Some(now);
+        let generation = state.generation;
+        let dirty = std::mem::take(&mut state.dirty);
+        let told = dirty.iter().filter_map(|id| Some(self.entries.get_mut(id)?.tell()));
+        Some(EgressBatch { shard, generation, entries: told.collect() })
+    }
+
+    /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
+    /// when it comes from an earlier incarnation of the shard.
+    pub fn delivered(&mut self, shard: usize, generation: u64, ended: &[RequestId]) -> bool {
+        let Some(state) = self.shards.get_mut(shard) else { return false };
+        if state.generation != generation {
+            return false;
+        }
+        state.in_flight_since = None;
+        for request in ended {
+            state.dirty.remove(request);
+            self.entries.remove(request);
+        }
+        true
+    }
+
+    /// Shards whose batch has been out since `before` or earlier: it, or its answer, is lost.
+    pub fn overdue(&self, before: Micros) -> impl Iterator<Item = usize> + '_ {
+        let late = move |shard: &Shard| shard.in_flight_since.is_some_and(|since| since <= before);
+        self.shards.iter().enumerate().filter(move |(_, shard)| late(shard)).map(|(i, _)| i)
+    }
+
+    /// Number of egress shards.
+    #[must_use]
+    pub fn num_shards(&self) -> usize {
+        self.shards.len()
+    }
+}

@@ -1,0 +1,165 @@
+//! One request's line in the ledger.
+
+use std::sync::Arc;
+
+use super::{RecoveredRequest, egress::EgressEntry};
+use crate::logic::{
+    commit::Commit,
+    ids::Micros,
+    outputs::{PromptLogprobs, SampledToken, TokenLogprobs},
+    request::{EngineRequest, FinishReason},
+};
+
+/// One request: what was asked, what was committed, and how far the text side has been told.
+#[derive(Debug)]
+pub struct Entry {
+    request: Arc<EngineRequest>,
+    output: Vec<SampledToken>,
+    /// Row `i` belongs to prompt position `i + 1`.
+    prompt_logprobs: Vec<TokenLogprobs>,
+    num_cached_tokens: Option<usize>,
+    end: Option<FinishReason>,
+    first_token: Option<Micros>,
+    last_token: Option<Micros>,
+    told: Told,
+}
+
+/// What the egress pipeline has been sent.
+#[derive(Debug, Default)]
+struct Told {
+    introduced: bool,
+    tokens: usize,
+    prompt_logprobs: usize,
+    end: bool,
+}
+
+/// How long clients waited, for the metrics. All in microseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommitTiming {
+    /// From acceptance to the first token, with that token.
+    pub time_to_first_token: Option<Micros>,
+    /// From the previous token, with every later one.
+    pub inter_token_latency: Option<Micros>,
+    /// Told with the last token.
+    pub finished: Option<Micros>,
+}
+
+impl Entry {
+    pub(super) fn new(request: Arc<EngineRequest>) -> Self {
+        Self {
+            request,
+            output: Vec::new(),
+            prompt_logprobs: Vec::new(),
+            num_cached_tokens: None,
+            end: None,
+            first_token: None,
+            last_token: None,
+            told: Told::default(),
+        }
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn request(&self) -> &Arc<EngineRequest> {
+        &self.request
+    }
+
+    /// The committed tokens.
+    #[must_use]
+    pub fn output(&self) -> &[SampledToken] {
+        &self.output
+    }
+
+    /// Why it ended, if it has.
+    #[must_use]
+    pub fn end(&self) -> Option<&FinishReason> {
+        self.end.as_ref()
+    }
+
+    /// When its first token was committed.
+    #[must_use]
+    pub fn first_token(&self) -> Option<Micros> {
+        self.first_token
+    }
+
+    pub(super) fn apply(&mut self, commit: &Commit, now: Micros) -> CommitTiming {
+        let mut timing = CommitTiming::default();
+        if let Some(rows) = &commit.prompt_logprobs {
+            self.extend_prompt_logprobs(rows);
+        }
+        self.num_cached_tokens = self.num_cached_tokens.or(commit.num_cached_tokens);
+        if !commit.tokens.is_empty() {
+            match self.last_token {
+                None => {
+                    self.first_token = Some(now);
+                    timing.time_to_first_token = Some(now.saturating_sub(self.request.arrival));
+                }
+                Some(last) => timing.inter_token_latency = Some(now.saturating_sub(last)),
+            }
+            self.last_token = Some(now);
+            self.output.extend_from_slice(&commit.tokens);
+        }
+        if commit.finish.is_some() {
+            self.end.clone_from(&commit.finish);
+            timing.finished = Some(now.saturating_sub(self.request.arrival));
+        }
+        timing
+    }
+
+    /// A prefill that is computed again repeats rows: only those that are new count.
+    fn extend_prompt_logprobs(&mut self, computed: &PromptLogprobs) {
+        let held = self.prompt_logprobs.len() + 1;
+        if let Some(known) = held.checked_sub(computed.start) {
+            self.prompt_logprobs.extend(computed.rows.iter().skip(known).cloned());
+        }
+    }
+
+    pub(super) fn end_at(&mut self, position: usize, reason: FinishReason) -> bool {
+        let was_running = self.end.is_none();
+        self.output.truncate(position);
+        self.end = Some(reason);
+        self.told.end = true;
+        was_running
+    }
+
+    pub(super) fn finish(&mut self, reason: FinishReason) -> bool {
+        let was_running = self.end.is_none();
+        if was_running {
+            self.end = Some(reason);
+        }
+        was_running
+    }
+
+    pub(super) fn recovered(&self) -> RecoveredRequest {
+        RecoveredRequest {
+            request: Arc::clone(&self.request),
+            output_token_ids: self.output.iter().map(|token| token.token_id).collect(),
+        }
+    }
+
+    /// Forgets what was sent: a new egress pipeline is told everything.
+    pub(super) fn untell(&mut self) {
+        self.told = Told::default();
+    }
+
+    /// What the egress pipeline has not been sent yet; from now on it counts as sent.
+    pub(super) fn tell(&mut self) -> EgressEntry {
+        let entry = EgressEntry {
+            introduction: (!self.told.introduced).then(|| Arc::clone(&self.request)),
+            request: self.request.id,
+            position: self.told.tokens,
+            // A stop string may have cut the output to less than was told.
+            tokens: self.output.get(self.told.tokens..).unwrap_or_default().to_vec(),
+            prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),
+            num_cached_tokens: self.num_cached_tokens,
+            end: self.end.clone().filter(|_| !self.told.end),
+        };
+        self.told = Told {
+            introduced: true,
+            tokens: self.output.len(),
+            prompt_logprobs: self.prompt_logprobs.len(),
+            end: self.end.is_some(),
+        };
+        entry
+    }
+}

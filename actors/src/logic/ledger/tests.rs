@@ -1,0 +1,171 @@
+//! The ledger's promises, one a test.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::logic::{
+    outputs::{PromptLogprobs, SampledToken},
+    sampling_params::SamplingParams,
+};
+
+fn request(id: u64) -> Arc<EngineRequest> {
+    Arc::new(EngineRequest {
+        id: RequestId(id),
+        prompt_token_ids: vec![1, 2, 3].into(),
+        params: SamplingParams::default(),
+        seed: 0,
+        eos_token_ids: vec![].into(),
+        arrival: 100,
+        priority: 0,
+        cache_salt: None,
+        deadline: None,
+    })
+}
+
+fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {
+    let token = |&token_id| SampledToken { token_id, logprobs: None };
+    Commit {
+        request: RequestId(id),
+        position,
+        tokens: tokens.iter().map(token).collect(),
+        prompt_logprobs: None,
+        num_cached_tokens: None,
+        finish: None,
+    }
+}
+
+fn ledger_with(ids: &[u64]) -> (Ledger, Epoch) {
+    let mut ledger = Ledger::new(8, 2);
+    let requests: Vec<_> = ids.iter().map(|&id| request(id)).collect();
+    ledger.accept(&requests).unwrap();
+    let (epoch, _) = ledger.begin_epoch();
+    (ledger, epoch)
+}
+
+fn tokens(ledger: &Ledger, id: u64) -> Vec<TokenId> {
+    let entry = ledger.get(RequestId(id)).unwrap();
+    entry.output().iter().map(|token| token.token_id).collect()
+}
+
+#[test]
+fn acceptance_is_all_or_nothing() {
+    let mut ledger = Ledger::new(2, 1);
+    ledger.accept(&[request(1)]).unwrap();
+    assert!(ledger.accept(&[request(2), request(3)]).is_err());
+    assert_eq!(ledger.len(), 1);
+}
+
+#[test]
+fn only_the_current_epoch_commits() {
+    let (mut ledger, old) = ledger_with(&[1]);
+    let (new, live) = ledger.begin_epoch();
+    assert_eq!(live.len(), 1);
+    assert_eq!(ledger.commit(old, &commit(1, 0, &[7]), 0), CommitVerdict::StaleEpoch);
+    assert!(matches!(ledger.commit(new, &commit(1, 0, &[7]), 0), CommitVerdict::Accepted(_)));
+}
+
+#[test]
+fn a_repeated_or_early_commit_changes_nothing() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    ledger.commit(epoch, &commit(1, 0, &[7]), 0);
+    assert_eq!(ledger.commit(epoch, &commit(1, 0, &[7]), 0), CommitVerdict::WrongPosition);
+    assert_eq!(ledger.commit(epoch, &commit(1, 2, &[9]), 0), CommitVerdict::WrongPosition);
+    assert_eq!(tokens(&ledger, 1), [7]);
+}
+
+#[test]
+fn nothing_follows_an_end() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    let last = Commit { finish: Some(FinishReason::Length), ..commit(1, 0, &[7]) };
+    ledger.commit(epoch, &last, 0);
+    assert_eq!(ledger.commit(epoch, &commit(1, 1, &[8]), 0), CommitVerdict::Ended);
+    assert!(!ledger.finish(RequestId(1), FinishReason::Abort), "the first end stands");
+    assert!(ledger.begin_epoch().1.is_empty(), "an ended request is not taken up again");
+}
+
+#[test]
+fn a_stop_string_cuts_what_was_committed_after_it() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    ledger.commit(epoch, &commit(1, 0, &[7, 8, 9]), 0);
+    assert!(ledger.end_at(RequestId(1), 2, FinishReason::Stop(None)));
+    assert_eq!(tokens(&ledger, 1), [7, 8]);
+}
+
+#[test]
+fn news_that_waits_while_a_stop_string_cuts_the_output_is_harmless() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    let generation = ledger.attach(1).unwrap();
+    ledger.commit(epoch, &commit(1, 0, &[7, 8]), 0);
+    ledger.take_batch(1, 0).unwrap();
+    ledger.commit(epoch, &commit(1, 2, &[9]), 0);
+    ledger.end_at(RequestId(1), 1, FinishReason::Stop(None));
+    ledger.delivered(1, generation, &[]);
+    assert!(ledger.take_batch(1, 0).unwrap().entries[0].tokens.is_empty());
+}
+
+#[test]
+fn timing_tells_first_token_and_gaps() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    let CommitVerdict::Accepted(first) = ledger.commit(epoch, &commit(1, 0, &[7]), 350) else {
+        panic!("refused")
+    };
+    assert_eq!(first.time_to_first_token, Some(250));
+    let CommitVerdict::Accepted(second) = ledger.commit(epoch, &commit(1, 1, &[8]), 400) else {
+        panic!("refused")
+    };
+    assert_eq!((second.time_to_first_token, second.inter_token_latency), (None, Some(50)));
+}
+
+#[test]
+fn recomputed_prompt_logprobs_count_once() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    ledger.attach(1);
+    let row = |n: usize| PromptLogprobs { start: 1, rows: vec![vec![]; n] };
+    let with = |n| Commit { prompt_logprobs: Some(row(n)), ..commit(1, 0, &[]) };
+    ledger.commit(epoch, &with(1), 0);
+    ledger.commit(epoch, &with(2), 0);
+    let batch = ledger.take_batch(1, 0).unwrap();
+    assert_eq!(batch.entries[0].prompt_logprobs.len(), 2);
+}
+
+#[test]
+fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
+    let (mut ledger, epoch) = ledger_with(&[2]);
+    assert!(ledger.take_batch(0, 0).is_none(), "nobody is attached");
+    let generation = ledger.attach(0).unwrap();
+    let first = ledger.take_batch(0, 0).unwrap();
+    assert!(first.entries[0].introduction.is_some());
+    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
+    ledger.commit(epoch, &commit(2, 1, &[8]), 0);
+    assert!(ledger.take_batch(0, 0).is_none(), "the first is still out");
+    assert!(ledger.delivered(0, generation, &[]));
+    let second = ledger.take_batch(0, 0).unwrap();
+    assert_eq!((second.entries[0].position, second.entries[0].tokens.len()), (0, 2));
+    assert!(second.entries[0].introduction.is_none());
+}
+
+#[test]
+fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
+    let (mut ledger, epoch) = ledger_with(&[2]);
+    let old = ledger.attach(0).unwrap();
+    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
+    ledger.take_batch(0, 0).unwrap();
+    ledger.attach(0).unwrap();
+    assert!(!ledger.delivered(0, old, &[RequestId(2)]));
+    let replay = ledger.take_batch(0, 0).unwrap();
+    assert!(replay.entries[0].introduction.is_some());
+    assert_eq!(replay.entries[0].tokens.len(), 1);
+}
+
+#[test]
+fn delivery_of_the_end_closes_the_entry() {
+    let (mut ledger, _) = ledger_with(&[2]);
+    let generation = ledger.attach(0).unwrap();
+    ledger.finish(RequestId(2), FinishReason::Abort);
+    let batch = ledger.take_batch(0, 5).unwrap();
+    assert_eq!(batch.entries[0].end, Some(FinishReason::Abort));
+    assert_eq!(ledger.overdue(4).count(), 0);
+    assert_eq!(ledger.overdue(5).collect::<Vec<_>>(), [0]);
+    ledger.delivered(0, generation, &[RequestId(2)]);
+    assert!(ledger.is_empty());
+}
