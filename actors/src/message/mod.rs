@@ -1,1 +1,20 @@
-//! Messages, one file a receiver.
+//! What actors say to each other: plain enums, one file a receiver. Reading this folder is the
+//! quickest way to learn the system.
+
+pub mod detokenizer;
+pub mod input_processor;
+pub mod kv_cache_manager;
+pub mod ledger;
+pub mod output_streamer;
+pub mod scheduler;
+pub mod supervisor;
+pub mod worker;
+
+pub use detokenizer::DetokenizerMessage;
+pub use input_processor::InputProcessorMessage;
+pub use kv_cache_manager::KvCacheManagerMessage;
+pub use ledger::LedgerMessage;
+pub use output_streamer::OutputStreamerMessage;
+pub use scheduler::SchedulerMessage;
+pub use supervisor::SupervisorMessage;
+pub use worker::WorkerMessage;

@@ -1,0 +1,90 @@
+//! To an input processor: what a client sent, to be made into token ids and checked.
+
+use std::sync::Arc;
+
+use ractor::RpcReplyPort;
+
+use crate::{
+    error::RequestError,
+    logic::{ids::TokenId, sampling_params::SamplingParams},
+    ports::ChatPrompt,
+};
+
+/// Received by an input processor.
+#[derive(Debug)]
+pub enum InputProcessorMessage {
+    /// From the engine's door.
+    Process(Arc<RawRequest>, RpcReplyPort<Result<ProcessedRequest, RequestError>>),
+}
+
+/// A request as its client wrote it.
+#[derive(Debug, Clone)]
+pub struct RawRequest {
+    /// What to continue.
+    pub prompt: Prompt,
+    /// How to sample. Its `max_tokens` and `bad_words` are overwritten from the fields below.
+    pub params: SamplingParams,
+    /// Output tokens at most; `None`: as many as the context leaves.
+    pub max_tokens: Option<u32>,
+    /// Words that must not appear.
+    pub bad_words: Vec<String>,
+    /// Whether the tokenizer adds what the model expects around a text.
+    pub add_special_tokens: bool,
+    /// Keep only this many prompt tokens; -1: as many as the context leaves.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Which end of a truncated prompt goes.
+    pub truncation_side: TruncationSide,
+    /// A lower value is served first.
+    pub priority: i32,
+    /// Keeps its prefix-cache entries apart.
+    pub cache_salt: Option<String>,
+}
+
+/// What to continue.
+#[derive(Debug, Clone)]
+pub enum Prompt {
+    /// Plain text.
+    Text(String),
+    /// Token ids, taken as they are.
+    Tokens(Vec<TokenId>),
+    /// A conversation, for the chat template.
+    Chat(Box<ChatPrompt>),
+}
+
+/// Which end of a prompt that is too long is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TruncationSide {
+    /// The beginning goes, the last tokens stay.
+    #[default]
+    Left,
+    /// The end goes, the first tokens stay.
+    Right,
+}
+
+/// A request ready to be accepted.
+#[derive(Debug, Clone)]
+pub struct ProcessedRequest {
+    /// At least one token, all of them in the vocabulary.
+    pub prompt_token_ids: Arc<[TokenId]>,
+    /// Validated and normalized; `max_tokens` fits the context.
+    pub params: SamplingParams,
+}
+
+impl RawRequest {
+    /// A request for `prompt` with vLLM's defaults.
+    #[must_use]
+    pub fn new(prompt: Prompt) -> Self {
+        let add_special_tokens = !matches!(prompt, Prompt::Chat(_));
+        Self {
+            prompt,
+            params: SamplingParams::default(),
+            max_tokens: None,
+            bad_words: Vec::new(),
+            add_special_tokens,
+            truncate_prompt_tokens: None,
+            truncation_side: TruncationSide::default(),
+            priority: 0,
+            cache_salt: None,
+        }
+    }
+}
