@@ -2,9 +2,12 @@
 
 pub mod commit;
 pub mod ids;
+pub mod input;
 pub mod ledger;
 pub mod outputs;
 pub mod request;
 pub mod restart;
 pub mod sampling_params;
 pub mod scheduler_output;
+pub mod seed;
+pub mod text_stream;

@@ -39,4 +39,6 @@ pub enum SchedulerMessage {
     },
     /// How things stand.
     Stats(RpcReplyPort<SchedulerStats>),
+    /// From its own timer.
+    Tick,
 }

@@ -170,4 +170,18 @@ impl Directory {
             output_streamers: slots(num_egress_shards, Role::OutputStreamer),
         }
     }
+    /// Actors replaced so far.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        fn all<M: Message>(slots: &[Slot<M>]) -> u64 {
+            slots.iter().map(Slot::restarts).sum()
+        }
+        self.ledger.restarts()
+            + self.kv_cache_manager.restarts()
+            + self.scheduler.restarts()
+            + self.worker.restarts()
+            + all(&self.input_processors)
+            + all(&self.detokenizers)
+            + all(&self.output_streamers)
+    }
 }

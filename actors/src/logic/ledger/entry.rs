@@ -150,6 +150,7 @@ impl Entry {
             position: self.told.tokens,
             // A stop string may have cut the output to less than was told.
             tokens: self.output.get(self.told.tokens..).unwrap_or_default().to_vec(),
+            prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),
             num_cached_tokens: self.num_cached_tokens,
             end: self.end.clone().filter(|_| !self.told.end),
@@ -157,6 +158,7 @@ impl Entry {
         self.told = Told {
             introduced: true,
             tokens: self.output.len(),
+            prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs.len(),
             end: self.end.is_some(),
         };
