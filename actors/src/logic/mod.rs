@@ -10,4 +10,5 @@ pub mod restart;
 pub mod sampling_params;
 pub mod scheduler_output;
 pub mod seed;
+pub mod stop;
 pub mod text_stream;

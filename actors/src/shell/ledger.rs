@@ -164,13 +164,11 @@ impl Actor for LedgerActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             LedgerMessage::Accept(requests, reply) => {
-                let accepted = self.context.ledger.lock().accept(&requests);
-                if accepted.is_ok() {
-                    let directory = &self.context.directory;
-                    directory.scheduler.cast(SchedulerMessage::Add(requests));
-                }
+                let accepted = self.context.ledger.lock().accept(requests);
                 // A caller that gave up has dropped its streams, which aborts the requests.
-                let _ = reply.send(accepted);
+                let _ = reply.send(accepted.map(|new| {
+                    self.context.directory.scheduler.cast(SchedulerMessage::Add(new));
+                }));
             }
             LedgerMessage::Commit { epoch, commits } => self.commit(epoch, &commits),
             LedgerMessage::EndAt { request, position, reason } => {

@@ -86,21 +86,26 @@ impl Ledger {
         self.entries.get(&request)
     }
 
-    /// Accepts all of `requests` or none: the choices of one prompt belong together.
+    /// Accepts all of `requests` or none: the choices of one prompt belong together. Those that are
+    /// here already are accepted again without effect. Returns the new ones.
     ///
     /// # Errors
     /// [`RequestError::QueueFull`] when they would exceed the limit.
-    pub fn accept(&mut self, requests: &[Arc<EngineRequest>]) -> Result<(), RequestError> {
+    pub fn accept(
+        &mut self,
+        mut requests: Vec<Arc<EngineRequest>>,
+    ) -> Result<Vec<Arc<EngineRequest>>, RequestError> {
+        requests.retain(|request| !self.entries.contains_key(&request.id));
         if self.entries.len() + requests.len() > self.max_requests {
             let (what, limit) = ("max_num_requests", self.max_requests as u64);
             let retry_after = Duration::from_secs(1);
             return Err(RequestError::QueueFull { what, limit, retry_after });
         }
-        for request in requests {
+        for request in &requests {
             self.entries.insert(request.id, Entry::new(Arc::clone(request)));
             self.mark_dirty(request.id);
         }
-        Ok(())
+        Ok(requests)
     }
 
     /// Makes new tokens permanent, if they come from the current core and follow what is there.
