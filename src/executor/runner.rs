@@ -66,7 +66,7 @@ impl ModelRunner {
         let mut kv_cache = self.kv_cache.try_lock_for(KV_CACHE_PATIENCE).ok_or_else(|| {
             ExecuteError::Device("an abandoned step does not let go of the KV cache".to_owned())
         })?;
-        let forward = ForwardBatch { token_ids: &batch.token_ids, attention: &batch.attention };
+        let forward = ForwardBatch { token_ids: &batch.token_ids, meta: &batch.attention };
         Ok(self.model.forward(&forward, &mut kv_cache))
     }
 
