@@ -14,6 +14,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     config::SystemConfig,
     context::Context,
+    directory::Directory,
     sink::{Abandon, ChoiceStream},
     supervisor::Supervisor,
     tree,
@@ -158,12 +159,16 @@ impl System {
     }
 
     fn requests(&self, raw: &RawRequest, processed: ProcessedRequest) -> Vec<Arc<EngineRequest>> {
-        let ProcessedRequest { prompt_token_ids, params } = processed;
+        let ProcessedRequest { prompt_token_ids, mut params } = processed;
         let count = u64::from(params.n);
         let first = self.door.next_request.fetch_add(count, Ordering::Relaxed);
         let seed = params.seed.unwrap_or_else(|| choice_seed(self.door.seed, first));
-        let eos_token_ids: Arc<[TokenId]> =
-            self.context.vault.executors.info().eos_token_ids.as_slice().into();
+        // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
+        let eos = &self.context.vault.executors.info().eos_token_ids;
+        let eos_token_ids: Arc<[TokenId]> = eos.iter().take(1).copied().collect();
+        if !params.ignore_eos {
+            params.stop_token_ids.extend(eos.iter().skip(1));
+        }
         let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
         let arrival = self.context.now();
         let request = |choice: u64| EngineRequest {
@@ -214,6 +219,12 @@ impl System {
     /// Stops working on requests; their streams end with finish reason `abort`.
     pub fn abort(&self, requests: Vec<RequestId>) {
         self.context.directory.ledger.cast(LedgerMessage::Abort(requests));
+    }
+
+    /// Where the actors are, for tests and for an embedding program that watches them.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.context.directory
     }
 
     /// Whether the system can serve.
