@@ -1,6 +1,5 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
-pub mod commit;
 pub mod ids;
 pub mod input;
 pub mod ledger;

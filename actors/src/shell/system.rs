@@ -146,7 +146,10 @@ impl System {
         let processors = &self.context.directory.input_processors;
         let limit = self.context.config.input_timeout;
         let mut last = None;
-        for _ in 0..=INPUT_RETRIES {
+        for attempt in 0..=INPUT_RETRIES {
+            if attempt > 0 {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             let turn = self.door.next_input.fetch_add(1, Ordering::Relaxed) as usize;
             let job = |reply| InputProcessorMessage::Process(Arc::clone(raw), reply);
             match processors[turn % processors.len()].call("process", limit, job).await {

@@ -15,9 +15,10 @@ pub use entry::{CommitTiming, Entry};
 
 use self::egress::Shard;
 use super::{
-    commit::Commit,
-    ids::{Epoch, Micros, RequestId, TokenId},
+    ids::{Epoch, Micros, RequestId},
+    outputs::Commit,
     request::{EngineRequest, FinishReason},
+    scheduler::{FirstScheduled, RecoveredRequest},
 };
 use crate::error::RequestError;
 
@@ -43,15 +44,6 @@ pub enum CommitVerdict {
     Ended,
     /// The request is not here, or no longer.
     Unknown,
-}
-
-/// A live request as a new core needs it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecoveredRequest {
-    /// The request.
-    pub request: Arc<EngineRequest>,
-    /// Its committed tokens.
-    pub output_token_ids: Vec<TokenId>,
 }
 
 impl Ledger {
@@ -125,6 +117,13 @@ impl Ledger {
         let timing = entry.apply(commit, now);
         self.mark_dirty(commit.request);
         CommitVerdict::Accepted(timing)
+    }
+
+    /// Notes what is known since a request left the queue for the first time.
+    pub fn note_scheduled(&mut self, first: &FirstScheduled) {
+        if let Some(entry) = self.entries.get_mut(&first.request) {
+            entry.note_cached_tokens(first.num_cached_tokens);
+        }
     }
 
     /// The text side found the output complete after `position` tokens: what follows is dropped.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::logic::{
+    ids::TokenId,
     outputs::{PromptLogprobs, SampledToken},
     sampling_params::SamplingParams,
 };
@@ -29,7 +30,6 @@ fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {
         position,
         tokens: tokens.iter().map(token).collect(),
         prompt_logprobs: None,
-        num_cached_tokens: None,
         finish: None,
     }
 }
