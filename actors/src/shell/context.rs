@@ -1,7 +1,10 @@
 //! What all shells of one actor system share: addresses, the ledger's store, the vault, the sinks.
 //! It is owned by the root, so no actor's death touches it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -11,10 +14,10 @@ use super::{
 };
 use crate::{
     logic::{
+        block_hash::BlockHash,
         ids::{BlockId, Micros},
-        kv_cache_manager::DirectoryUpdate,
+        kv_cache::DirectoryUpdate,
         ledger::Ledger,
-        prefix_cache::BlockHash,
     },
     ports::{ExecutorFactory, TextCodec},
 };
@@ -35,6 +38,8 @@ pub struct Context {
     pub sinks: SinkTable,
     /// What is counted.
     pub metrics: SystemMetrics,
+    /// The last step planned: a new scheduler counts on.
+    pub last_step: AtomicU64,
     started: Instant,
 }
 
@@ -90,6 +95,7 @@ impl Context {
             codec,
             sinks: SinkTable::default(),
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
+            last_step: AtomicU64::new(0),
             started: Instant::now(),
             config,
         }

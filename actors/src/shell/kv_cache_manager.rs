@@ -6,7 +6,12 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::context::Context;
 use crate::{
-    logic::{ids::Epoch, kv_cache_manager::KvCacheManager},
+    error::ActorError,
+    logic::{
+        allocation::{Allocation, AllocationPlan, PlanError},
+        ids::Epoch,
+        kv_cache::KvCacheManager,
+    },
     message::KvCacheManagerMessage,
 };
 
@@ -16,36 +21,52 @@ pub struct KvCacheManagerActor {
     context: Arc<Context>,
 }
 
-/// What it derives from the block directory.
-#[derive(Debug)]
-pub struct State {
-    epoch: Epoch,
-    manager: KvCacheManager,
-}
-
 impl KvCacheManagerActor {
     /// A manager of the vault's KV cache.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 
-    fn rebuild(&self, epoch: Epoch) -> State {
+    /// Derived from the block directory: what was sealed is a hit, the rest is free.
+    fn rebuild(&self, epoch: Epoch) -> KvCacheManager {
         let config = self.context.config.scheduler.kv_cache();
         let sealed = self.context.vault.sealed_blocks();
-        State { epoch, manager: KvCacheManager::from_directory(config, &sealed) }
+        let mut manager = KvCacheManager::from_directory(config, &sealed);
+        manager.begin_epoch(epoch);
+        manager
+    }
+
+    fn execute(
+        &self,
+        plan: &AllocationPlan,
+        manager: &mut KvCacheManager,
+    ) -> Result<Option<Allocation>, ActorError> {
+        let allocation = manager.execute(plan);
+        // Before the answer: an evicted block may be overwritten as soon as it is known.
+        self.context.vault.update_blocks(manager.drain_directory_updates());
+        match allocation {
+            Ok(allocation) => Ok(Some(allocation)),
+            Err(PlanError::Stale { .. }) => {
+                self.context.metrics.stale_messages.increment(1);
+                Ok(None)
+            }
+            Err(error @ PlanError::Invalid { .. }) => {
+                Err(ActorError::Invariant(error.to_string()))
+            }
+        }
     }
 }
 
 impl Actor for KvCacheManagerActor {
     type Msg = KvCacheManagerMessage;
-    type State = State;
+    type State = KvCacheManager;
     type Arguments = ();
 
     async fn pre_start(
         &self,
         _myself: ActorRef<KvCacheManagerMessage>,
         (): (),
-    ) -> Result<State, ActorProcessingErr> {
+    ) -> Result<KvCacheManager, ActorProcessingErr> {
         Ok(self.rebuild(Epoch::default()))
     }
 
@@ -53,25 +74,16 @@ impl Actor for KvCacheManagerActor {
         &self,
         _myself: ActorRef<KvCacheManagerMessage>,
         message: KvCacheManagerMessage,
-        state: &mut State,
+        manager: &mut KvCacheManager,
     ) -> Result<(), ActorProcessingErr> {
         match message {
             KvCacheManagerMessage::Execute(plan, reply) => {
-                if plan.epoch != state.epoch {
-                    self.context.metrics.stale_messages.increment(1);
-                    return Ok(());
+                if let Some(allocation) = self.execute(&plan, manager)? {
+                    // A scheduler that died over its plan needs no answer.
+                    let _ = reply.send(allocation);
                 }
-                let allocation = state.manager.execute(&plan);
-                // Before the answer: an evicted block may be overwritten as soon as it is known.
-                self.context.vault.update_blocks(state.manager.drain_directory_updates());
-                let _ = reply.send(allocation);
             }
-            KvCacheManagerMessage::ResetPrefixCache(reply) => {
-                let done = state.manager.reset_prefix_cache();
-                self.context.vault.update_blocks(state.manager.drain_directory_updates());
-                let _ = reply.send(done);
-            }
-            KvCacheManagerMessage::Recover(epoch) => *state = self.rebuild(epoch),
+            KvCacheManagerMessage::Recover(epoch) => *manager = self.rebuild(epoch),
         }
         Ok(())
     }

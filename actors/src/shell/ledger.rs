@@ -7,10 +7,11 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use super::context::Context;
 use crate::{
     logic::{
-        commit::Commit,
         ids::{Epoch, RequestId},
         ledger::CommitVerdict,
+        outputs::Commit,
         request::FinishReason,
+        scheduler::FirstScheduled,
     },
     message::{
         DetokenizerMessage, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, WorkerMessage,
@@ -63,6 +64,13 @@ impl LedgerActor {
                 // The client left, or a stop string was complete, while the step ran.
                 CommitVerdict::Ended | CommitVerdict::Unknown => {}
             }
+        }
+    }
+
+    fn note_scheduled(&self, requests: &[FirstScheduled]) {
+        let mut ledger = self.context.ledger.lock();
+        for first in requests {
+            ledger.note_scheduled(first);
         }
     }
 
@@ -171,6 +179,7 @@ impl Actor for LedgerActor {
                 }));
             }
             LedgerMessage::Commit { epoch, commits } => self.commit(epoch, &commits),
+            LedgerMessage::FirstScheduled(requests) => self.note_scheduled(&requests),
             LedgerMessage::EndAt { request, position, reason } => {
                 self.end_at(request, position, reason);
             }

@@ -5,11 +5,11 @@ use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use super::directory::Role;
 use crate::logic::{
-    commit::Commit,
     ids::Micros,
     ledger::{CommitTiming, Entry},
+    outputs::Commit,
     request::FinishReason,
-    scheduler::StepStats,
+    scheduler::{SchedulerStats, StepStats},
 };
 
 /// The metrics of one actor system.
@@ -18,8 +18,7 @@ pub struct SystemMetrics {
     labels: Vec<Label>,
     running: Gauge,
     waiting: Gauge,
-    waiting_capacity: Gauge,
-    waiting_deferred: Gauge,
+    waiting_by_reason: [(&'static str, Gauge); 2],
     kv_cache_usage: Gauge,
     prefix_queries: Counter,
     prefix_hits: Counter,
@@ -51,16 +50,15 @@ impl SystemMetrics {
             Label::new("engine", engine.to_owned()),
         ];
         let l = &labels;
-        let reason = |reason| {
+        let by_reason = |reason: &'static str| {
             let mut labels = l.clone();
             labels.push(Label::new("reason", reason));
-            gauge!("playhouse:num_requests_waiting_by_reason", labels)
+            (reason, gauge!("playhouse:num_requests_waiting_by_reason", labels))
         };
         Self {
             running: gauge!("playhouse:num_requests_running", l.iter()),
             waiting: gauge!("playhouse:num_requests_waiting", l.iter()),
-            waiting_capacity: reason("capacity"),
-            waiting_deferred: reason("deferred"),
+            waiting_by_reason: [by_reason("capacity"), by_reason("deferred")],
             kv_cache_usage: gauge!("playhouse:kv_cache_usage_perc", l.iter()),
             prefix_queries: counter!("playhouse:prefix_cache_queries_total", l.iter()),
             prefix_hits: counter!("playhouse:prefix_cache_hits_total", l.iter()),
@@ -87,20 +85,22 @@ impl SystemMetrics {
     }
 
     /// A step was planned.
-    pub fn scheduled(&self, stats: &StepStats) {
-        self.running.set(stats.num_running as f64);
-        self.waiting.set(stats.num_waiting as f64);
-        self.waiting_capacity.set(stats.num_waiting_capacity as f64);
-        self.waiting_deferred.set(stats.num_waiting_deferred as f64);
-        self.kv_cache_usage.set(stats.kv_cache_usage);
-        self.prefix_queries.increment(stats.prefix_cache_queries as u64);
-        self.prefix_hits.increment(stats.prefix_cache_hits as u64);
-        self.preemptions.increment(stats.num_preemptions as u64);
-        if stats.num_scheduled_tokens > 0 {
-            self.iteration_tokens.record(stats.num_scheduled_tokens as f64);
+    pub fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
+        self.running.set(now.num_running as f64);
+        self.waiting.set(now.num_waiting as f64);
+        for (class, gauge) in &self.waiting_by_reason {
+            let waits = *class == now.waiting_reason.class();
+            gauge.set(if waits { now.num_waiting as f64 } else { 0.0 });
         }
-        for &waited in &stats.queue_times {
-            self.queue_time.record(seconds(waited));
+        self.kv_cache_usage.set(now.kv_cache_usage);
+        self.prefix_queries.increment(step.prefix_cache_queries as u64);
+        self.prefix_hits.increment(step.prefix_cache_hits as u64);
+        self.preemptions.increment(step.num_preempted as u64);
+        if step.num_scheduled_tokens > 0 {
+            self.iteration_tokens.record(step.num_scheduled_tokens as f64);
+        }
+        for first in &step.first_scheduled {
+            self.queue_time.record(seconds(first.queue_time));
         }
     }
 

@@ -1,17 +1,20 @@
 //! The scheduler's shell: one step at a time, planned with the KV cache manager, computed by the
 //! worker, committed to the ledger.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use super::context::Context;
 use crate::{
     error::ActorError,
     logic::{
         ids::{Epoch, Step},
-        outputs::StepOutput,
-        scheduler::Scheduler,
+        outputs::Commit,
+        scheduler::{RecoveredRequest, Scheduled, Scheduler},
     },
     message::{KvCacheManagerMessage, LedgerMessage, SchedulerMessage, WorkerMessage},
 };
@@ -29,9 +32,10 @@ pub struct SchedulerActor {
 #[derive(Debug)]
 pub struct State {
     scheduler: Scheduler,
-    /// `None` until the ledger has told the epoch.
-    epoch: Option<Epoch>,
-    in_flight: Option<Step>,
+    /// Until the ledger has told the epoch, nothing is planned.
+    is_ready: bool,
+    /// Who waits for the prefix cache to be reset.
+    resets: Vec<RpcReplyPort<bool>>,
 }
 
 impl SchedulerActor {
@@ -42,59 +46,56 @@ impl SchedulerActor {
 
     /// Plans the next step if the worker is free, and sends it.
     async fn advance(&self, state: &mut State) -> Result<(), ActorError> {
-        if state.epoch.is_none() || state.in_flight.is_some() || !state.scheduler.has_work() {
+        let scheduler = &mut state.scheduler;
+        if !state.is_ready || scheduler.step_in_flight().is_some() || !scheduler.has_work() {
             return Ok(());
         }
-        state.scheduler.begin_step(self.context.now());
-        while let Some(plan) = state.scheduler.next_plan() {
+        scheduler.begin_step(self.context.now())?;
+        while let Some(plan) = scheduler.next_plan() {
             let manager = &self.context.directory.kv_cache_manager;
             let limit = self.context.config.call_timeout;
             let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);
             let allocation = manager.call("execute", limit, execute).await?;
-            state.scheduler.apply(allocation);
+            scheduler.apply(allocation)?;
         }
-        let output = state.scheduler.finish_step();
-        self.context.metrics.scheduled(&state.scheduler.take_step_stats());
-        self.commit(state);
-        if output.has_news() {
-            state.in_flight = Some(output.step);
-            self.context.directory.worker.cast(WorkerMessage::Execute(Arc::new(output)));
-        }
+        let scheduled = scheduler.finish_step();
+        self.context.last_step.store(scheduler.step().0, Ordering::Relaxed);
+        self.tell(scheduled, state);
         Ok(())
     }
 
-    fn step_done(&self, output: &StepOutput, state: &mut State) {
-        if state.epoch != Some(output.epoch) || state.in_flight != Some(output.step) {
-            self.context.metrics.stale_messages.increment(1);
-            return;
+    /// Hands a planned step to those concerned.
+    fn tell(&self, scheduled: Scheduled, state: &mut State) {
+        let Scheduled { output, ended, prefix_cache_reset, mut stats } = scheduled;
+        self.context.metrics.scheduled(&stats, &state.scheduler.stats());
+        let directory = &self.context.directory;
+        if !stats.first_scheduled.is_empty() {
+            let first_scheduled = std::mem::take(&mut stats.first_scheduled);
+            directory.ledger.cast(LedgerMessage::FirstScheduled(first_scheduled));
         }
-        state.in_flight = None;
-        state.scheduler.update_from_output(output, self.context.now());
-        self.commit(state);
+        self.commit(ended, state);
+        if let Some(done) = prefix_cache_reset {
+            for reply in state.resets.drain(..) {
+                let _ = reply.send(done);
+            }
+        }
+        if output.has_news() {
+            directory.worker.cast(WorkerMessage::Execute(Arc::new(output)));
+        }
     }
 
     /// Hands what became final to the ledger.
-    fn commit(&self, state: &mut State) {
-        let commits = state.scheduler.take_commits();
-        if let Some(epoch) = state.epoch.filter(|_| !commits.is_empty()) {
+    fn commit(&self, commits: Vec<Commit>, state: &State) {
+        if !commits.is_empty() {
+            let epoch = state.scheduler.epoch();
             self.context.directory.ledger.cast(LedgerMessage::Commit { epoch, commits });
         }
     }
 
-    async fn reset_prefix_cache(
-        &self,
-        reset_running_requests: bool,
-        state: &mut State,
-    ) -> Result<bool, ActorError> {
-        if let Some(plan) = state.scheduler.begin_reset(reset_running_requests) {
-            let manager = &self.context.directory.kv_cache_manager;
-            let limit = self.context.config.call_timeout;
-            let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);
-            manager.call("execute", limit, execute).await?;
-        }
-        let manager = &self.context.directory.kv_cache_manager;
-        let limit = self.context.config.call_timeout;
-        manager.call("reset_prefix_cache", limit, KvCacheManagerMessage::ResetPrefixCache).await
+    fn recover(&self, epoch: Epoch, live: Vec<RecoveredRequest>, state: &mut State) {
+        let last_step = Step(self.context.last_step.load(Ordering::Relaxed));
+        state.scheduler.recover(epoch, last_step, live);
+        state.is_ready = true;
     }
 }
 
@@ -109,7 +110,7 @@ impl Actor for SchedulerActor {
         (): (),
     ) -> Result<State, ActorProcessingErr> {
         let scheduler = Scheduler::new(self.context.config.scheduler.clone());
-        Ok(State { scheduler, epoch: None, in_flight: None })
+        Ok(State { scheduler, is_ready: false, resets: Vec::new() })
     }
 
     async fn post_start(
@@ -133,16 +134,18 @@ impl Actor for SchedulerActor {
                     state.scheduler.add(request);
                 }
             }
-            SchedulerMessage::Abort(requests) => state.scheduler.abort(&requests),
-            SchedulerMessage::StepDone(output) => self.step_done(&output, state),
-            SchedulerMessage::Recover { epoch, live } => {
-                state.epoch = Some(epoch);
-                state.in_flight = None;
-                state.scheduler.recover(epoch, live);
+            SchedulerMessage::Abort(requests) => {
+                state.scheduler.finish(&requests);
             }
+            SchedulerMessage::StepDone(output) => {
+                let commits = state.scheduler.update_from_output(&output, self.context.now());
+                self.commit(commits, state);
+            }
+            SchedulerMessage::Recover { epoch, live } => self.recover(epoch, live, state),
             SchedulerMessage::SetPause(pause) => state.scheduler.set_pause(pause),
             SchedulerMessage::ResetPrefixCache { reset_running_requests, reply } => {
-                let _ = reply.send(self.reset_prefix_cache(reset_running_requests, state).await?);
+                state.scheduler.reset_prefix_cache(reset_running_requests);
+                state.resets.push(reply);
             }
             SchedulerMessage::Stats(reply) => {
                 let _ = reply.send(state.scheduler.stats());
