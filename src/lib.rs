@@ -1,1 +1,4 @@
 //! Playhouse: an LLM inference and serving engine built as a supervised actor system.
+
+pub mod model;
+pub mod weights;
