@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ids::TokenId, stop::RepetitionDetection};
+use super::ids::TokenId;
+pub use super::stop::RepetitionDetection;
 use crate::error::RequestError;
 
 /// Below this temperature a request is greedy.

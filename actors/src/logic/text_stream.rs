@@ -139,6 +139,7 @@ mod tests {
             priority: 0,
             cache_salt: None,
             deadline: None,
+        mm_features: [].into(),
         })
     }
 

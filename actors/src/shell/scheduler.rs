@@ -58,7 +58,7 @@ impl SchedulerActor {
             let allocation = manager.call("execute", limit, execute).await?;
             scheduler.apply(allocation)?;
         }
-        let scheduled = scheduler.finish_step();
+        let scheduled = scheduler.finish_step()?;
         self.context.last_step.store(scheduler.step().0, Ordering::Relaxed);
         self.tell(scheduled, state);
         Ok(())
@@ -138,7 +138,7 @@ impl Actor for SchedulerActor {
                 state.scheduler.finish(&requests);
             }
             SchedulerMessage::StepDone(output) => {
-                let commits = state.scheduler.update_from_output(&output, self.context.now());
+                let commits = state.scheduler.update_from_output(output, self.context.now());
                 self.commit(commits, state);
             }
             SchedulerMessage::Recover { epoch, live } => self.recover(epoch, live, state),

@@ -14,7 +14,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     config::SystemConfig,
     context::Context,
-    directory::Directory,
+    directory::{Directory, Slot},
     sink::{Abandon, ChoiceStream},
     supervisor::Supervisor,
     tree,
@@ -142,23 +142,36 @@ impl System {
         Ok(Submission { prompt_token_ids, choices })
     }
 
+    /// A job that a processor dies over is given to another, twice; one that finds all processors
+    /// dead waits until one is back.
     async fn process(&self, raw: &Arc<RawRequest>) -> Result<ProcessedRequest, RequestError> {
-        let processors = &self.context.directory.input_processors;
         let limit = self.context.config.input_timeout;
-        let mut last = None;
-        for attempt in 0..=INPUT_RETRIES {
-            if attempt > 0 {
+        let give_up = Instant::now() + self.context.config.call_timeout;
+        let mut failures = 0;
+        loop {
+            let Some(processor) = self.live_input_processor() else {
+                if Instant::now() >= give_up {
+                    let cause = "no input processor is running".to_owned();
+                    return Err(RequestError::Unavailable(cause));
+                }
                 tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            let turn = self.door.next_input.fetch_add(1, Ordering::Relaxed) as usize;
+                continue;
+            };
             let job = |reply| InputProcessorMessage::Process(Arc::clone(raw), reply);
-            match processors[turn % processors.len()].call("process", limit, job).await {
+            match processor.call("process", limit, job).await {
                 Ok(processed) => return processed,
-                Err(error) => last = Some(error),
+                Err(error) if failures == INPUT_RETRIES => return Err(unavailable(error)),
+                Err(_) => failures += 1,
             }
         }
-        let cause = last.map_or_else(String::new, |error| error.to_string());
-        Err(RequestError::Unavailable(cause))
+    }
+
+    /// The next one whose turn it is among those that are alive.
+    fn live_input_processor(&self) -> Option<&Slot<InputProcessorMessage>> {
+        let processors = &self.context.directory.input_processors;
+        let first = self.door.next_input.fetch_add(1, Ordering::Relaxed) as usize;
+        let turns = (0..processors.len()).map(|turn| &processors[(first + turn) % processors.len()]);
+        turns.into_iter().find(|processor| processor.is_alive())
     }
 
     fn requests(&self, raw: &RawRequest, processed: ProcessedRequest) -> Vec<Arc<EngineRequest>> {
@@ -184,6 +197,7 @@ impl System {
             priority: raw.priority,
             cache_salt: cache_salt.clone(),
             deadline: None,
+            mm_features: [].into(),
         };
         (0..count).map(|choice| Arc::new(request(choice))).collect()
     }
@@ -310,6 +324,11 @@ impl System {
         let limit = Some(Duration::from_secs(10));
         // No answer means that the root has ended already.
         let _ = self.root.call(SupervisorMessage::Shutdown, limit).await;
+        let _ = self.root.wait(limit).await;
+        // The task ends right after the actor.
+        while !self.root_task.is_finished() {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

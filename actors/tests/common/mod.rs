@@ -28,11 +28,11 @@ use playhouse_actors::{
 };
 
 /// Tokens of the fake vocabulary.
-pub const VOCAB: u32 = 997;
+pub(crate) const VOCAB: u32 = 997;
 
 /// The token that follows a history: FNV-1a over all of it, so that a lost, repeated or changed
 /// token changes everything after it.
-pub fn next_token(history: &[TokenId]) -> TokenId {
+pub(crate) fn next_token(history: &[TokenId]) -> TokenId {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for token in history {
         hash = (hash ^ u64::from(*token)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -41,7 +41,7 @@ pub fn next_token(history: &[TokenId]) -> TokenId {
 }
 
 /// What a fault-free run of `count` tokens gives.
-pub fn expected_text(prompt: &[TokenId], count: usize) -> String {
+pub(crate) fn expected_text(prompt: &[TokenId], count: usize) -> String {
     let mut history = prompt.to_vec();
     for _ in 0..count {
         history.push(next_token(&history));
@@ -55,19 +55,19 @@ fn spell(token: TokenId) -> String {
 
 /// The fake model's switchboard, shared by all its executors.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Panic in this step of the count of all steps; 0: never.
-    pub panic_at: AtomicU64,
+    pub(crate) panic_at: AtomicU64,
     /// Steps executed so far.
-    pub steps: AtomicU64,
+    pub(crate) steps: AtomicU64,
     /// Executors made so far.
-    pub executors: AtomicU64,
+    pub(crate) executors: AtomicU64,
 }
 
 #[derive(Debug)]
-pub struct FakeFactory {
+pub(crate) struct FakeFactory {
     info: ModelInfo,
-    pub faults: Arc<Faults>,
+    pub(crate) faults: Arc<Faults>,
 }
 
 impl ExecutorFactory for FakeFactory {
@@ -120,7 +120,7 @@ fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput 
 }
 
 #[derive(Debug)]
-pub struct FakeCodec;
+pub(crate) struct FakeCodec;
 
 impl TextCodec for FakeCodec {
     fn vocab_size(&self) -> usize {
@@ -181,13 +181,13 @@ impl IncrementalDecoder for Speller {
 }
 
 /// A system over the fake model.
-pub async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
+pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     let scheduler = SchedulerConfig {
-        max_num_batched_tokens: 64,
+        max_num_scheduled_tokens: 64,
         max_num_seqs: 16,
         max_model_len: 512,
         block_size: 16,
-        num_blocks,
+        num_blocks: num_blocks as usize,
         ..SchedulerConfig::default()
     };
     let info = ModelInfo {
@@ -206,7 +206,7 @@ pub async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
 }
 
 /// A request for `count` tokens after a prompt of `len` tokens that depends on `salt`.
-pub fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRequest) {
+pub(crate) fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRequest) {
     let prompt: Vec<_> = (0..len as u32).map(|i| (i * 7 + salt) % VOCAB).collect();
     let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let raw = RawRequest {
@@ -218,7 +218,7 @@ pub fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRequest) 
 }
 
 /// All text of a stream and its finish reason.
-pub async fn collect(mut stream: ChoiceStream) -> (String, String) {
+pub(crate) async fn collect(mut stream: ChoiceStream) -> (String, String) {
     let mut text = String::new();
     while let Some(delta) = stream.next().await {
         text.push_str(&delta.text);

@@ -163,7 +163,6 @@ impl Entry {
         self.told = Told {
             introduced: true,
             tokens: self.output.len(),
-            prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs.len(),
             end: self.end.is_some(),
         };

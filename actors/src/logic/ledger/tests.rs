@@ -20,6 +20,7 @@ fn request(id: u64) -> Arc<EngineRequest> {
         priority: 0,
         cache_salt: None,
         deadline: None,
+        mm_features: [].into(),
     })
 }
 
