@@ -1,1 +1,3 @@
 //! Playhouse: an LLM inference and serving engine built as a supervised actor system.
+
+pub mod config;
