@@ -350,7 +350,7 @@ def rope_golden():
         cases.append(
             dict(
                 rope_parameters=parameters,
-                max_model_len=seq_len,
+                max_model_len=seq_len or 256,
                 inv_freq=inv_freq.tolist(),
                 attention_factor=factor,
             )
