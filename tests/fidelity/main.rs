@@ -2,6 +2,9 @@
 //! equal, and the same bytes however the work is cut up. `make_models.py` made the models and their
 //! answers.
 
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
 mod golden;
 mod rope;
 mod runner;
@@ -86,7 +89,7 @@ fn bf16_is_close_and_independent_of_chunking() {
         let whole = runner.answer(&prompts, Chunking::Whole);
         for (prompt, answer) in run.prompts.iter().zip(&whole) {
             let difference = prompt.mean_difference(answer);
-            assert!(difference < 0.1, "{name}: mean difference {difference}");
+            assert!(difference < 0.05, "{name}: mean difference {difference}");
         }
         check_chunking(name, &runner, &prompts, &whole);
     }

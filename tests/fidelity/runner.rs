@@ -111,7 +111,7 @@ impl Runner {
         meta.validate(kv.shape()).unwrap();
         let hidden = self.model.forward(&ForwardBatch { token_ids: &token_ids, meta: &meta }, kv);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
-        let logits = self.model.logits(hidden, &rows).into_data().to_vec::<f32>().unwrap();
+        let logits = self.model.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();
         let mut rows = logits.chunks(self.model.config().vocab_size);
         for (sequence, tokens) in batch {
             sequence.rows.extend(rows.by_ref().take(*tokens).map(<[f32]>::to_vec));
