@@ -163,7 +163,7 @@ fn absurd_configs_are_refused_before_anything_is_allocated() {
     for changes in [
         json!({ "num_hidden_layers": 4_096 }),
         json!({ "vocab_size": 16_777_216, "hidden_size": 16_777_216, "head_dim": 2 }),
-        json!({ "num_attention_heads": 16_777_216, "num_key_value_heads": 1, "head_dim": 16_777_216 }),
+        json!({ "num_attention_heads": 1 << 24, "num_key_value_heads": 1, "head_dim": 1 << 24 }),
     ] {
         let message = refusal(with_config(changes).path());
         assert!(message.contains("model.safetensors: tensor"), "{message}");

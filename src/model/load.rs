@@ -14,8 +14,8 @@ use crate::weights::{Checkpoint, StoredDtype, StoredTensor};
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dtype {
-    /// The checkpoint's: bfloat16 and float32 stay; float16, which rounding to bfloat16 would rob of
-    /// three bits, is widened to float32.
+    /// The checkpoint's: bfloat16 and float32 stay; float16, which would lose three bits in
+    /// bfloat16, is widened to float32.
     #[default]
     Auto,
     /// 32-bit floats.

@@ -1,6 +1,6 @@
-//! Models against Hugging Face transformers in float32: log-probabilities within 1e-4, greedy tokens
-//! equal, and the same bytes however the work is cut up. `make_models.py` made the models and their
-//! answers.
+//! Models against Hugging Face transformers in float32: log-probabilities within 1e-4, greedy
+//! tokens equal, and the same bytes however the work is cut up. `make_models.py` made the models
+//! and their answers.
 
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
