@@ -1,4 +1,4 @@
-//! What sets one model family apart from another, as data. Everything else comes from `config.json`.
+//! What sets one model family apart from another, as data. The rest comes from `config.json`.
 
 use super::config::WindowRule;
 use super::{llama, mistral, qwen2, qwen3};

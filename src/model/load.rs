@@ -14,8 +14,8 @@ use crate::weights::{Checkpoint, StoredDtype, StoredTensor};
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dtype {
-    /// The checkpoint's: bfloat16 stays, float32 stays, float16 is widened to float32, because its
-    /// range does not fit bfloat16's precision nor the other way round.
+    /// The checkpoint's: bfloat16 and float32 stay; float16, which would lose three bits in
+    /// bfloat16, is widened to float32.
     #[default]
     Auto,
     /// 32-bit floats.
@@ -61,22 +61,33 @@ pub fn load_model(
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
     let config = ModelConfig::from_dir(folder, options.max_model_len)?;
     let checkpoint = Checkpoint::open(folder)?;
-    let dtype = weight_dtype(options.dtype, config.dtype);
+    let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
     let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, progress);
     let model = Decoder::load(config, &mut loader)?;
     loader.finish();
     Ok(Arc::new(model))
 }
 
-fn weight_dtype(requested: Dtype, checkpoint: Option<StoredDtype>) -> WeightDtype {
-    match (requested, checkpoint) {
-        (Dtype::F32, _) => WeightDtype::F32,
-        (Dtype::Bf16, _) | (Dtype::Auto, Some(StoredDtype::Bf16)) => WeightDtype::Bf16,
-        (Dtype::Auto, Some(StoredDtype::F16)) => {
+/// What `config.json` says the weights are; where it does not say, what the embedding is.
+fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
+    match config.dtype {
+        Some(dtype) => Ok(dtype),
+        None => {
+            let name = format!("{}.weight", config.family.names.embed_tokens);
+            let shape = [config.vocab_size, config.hidden_size];
+            Ok(checkpoint.tensor(&name, &shape)?.dtype())
+        }
+    }
+}
+
+fn weight_dtype(requested: Dtype, stored: StoredDtype) -> WeightDtype {
+    match (requested, stored) {
+        (Dtype::F32, _) | (Dtype::Auto, StoredDtype::F32) => WeightDtype::F32,
+        (Dtype::Bf16, _) | (Dtype::Auto, StoredDtype::Bf16) => WeightDtype::Bf16,
+        (Dtype::Auto, StoredDtype::F16) => {
             tracing::info!("a float16 checkpoint is computed in float32");
             WeightDtype::F32
         }
-        (Dtype::Auto, Some(StoredDtype::F32) | None) => WeightDtype::F32,
     }
 }
 

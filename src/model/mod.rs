@@ -2,8 +2,8 @@
 //!
 //! [`load_model`] reads a folder and gives back a [`CausalLm`]. A family is a small file of data
 //! (`llama`, `mistral`, …) over one decoder (`decoder`) made of shared `layers`; `config` turns
-//! `config.json` into a checked [`ModelConfig`]. Nothing here knows actors, requests or devices: the
-//! arithmetic is the kernels crate's.
+//! `config.json` into a checked [`ModelConfig`]. Nothing here knows actors, requests or devices:
+//! the arithmetic is the kernels crate's.
 
 pub mod config;
 mod decoder;

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// A checkpoint that cannot be used. Each message names the file, the tensor where one is concerned,
-/// and what would have been accepted.
+/// A checkpoint that cannot be used. Each message names the file, the tensor if one is concerned, and
+/// what would have been accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
     /// The folder holds no safetensors weights.
@@ -97,7 +97,10 @@ pub enum WeightsError {
         actual: Vec<usize>,
     },
     /// A tensor has a type that the engine does not compute with.
-    #[error("{}: tensor `{tensor}` has dtype {dtype}; accepted are F32, F16 and BF16", path.display())]
+    #[error(
+        "{}: tensor `{tensor}` has dtype {dtype}; accepted are F32, F16 and BF16",
+        path.display()
+    )]
     Dtype {
         /// The file that holds it.
         path: PathBuf,

@@ -102,7 +102,9 @@ MODELS = {
         ),
     ),
     "llama-dynamic": dict(
-        config=LlamaConfig(**TINY | dict(max_position_embeddings=64), **rope("dynamic", factor=4.0)),
+        config=LlamaConfig(
+            **TINY | dict(max_position_embeddings=64), **rope("dynamic", factor=4.0)
+        ),
         form=4,
         runs=[(64, [1, 7, 34]), (None, [70, 150])],
     ),
@@ -350,7 +352,7 @@ def rope_golden():
         cases.append(
             dict(
                 rope_parameters=parameters,
-                max_model_len=seq_len,
+                max_model_len=seq_len or 256,
                 inv_freq=inv_freq.tolist(),
                 attention_factor=factor,
             )

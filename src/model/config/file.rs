@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 
-/// The largest size, count or position in any field. Positions up to here are exact in f32, which is
-/// what rotary embeddings are computed in; and products of two sizes cannot overflow.
+/// The largest size, count or position in any field. Positions up to here are exact in f32, in
+/// which rotary embeddings are computed; and products of two sizes cannot overflow.
 pub(super) const SIZE_MAX: usize = 1 << 24;
 
 /// A JSON object of a configuration file, or one nested in it. A field that is `null` counts as

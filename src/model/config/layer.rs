@@ -14,6 +14,9 @@ const SLIDING: &str = "sliding_attention";
 /// config gives none at all.
 const DEFAULT_WINDOW: usize = 4_096;
 
+/// Far above any model; it keeps an absurd count from being allocated.
+const LAYERS_MAX: usize = 4_096;
+
 /// One decoder layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
@@ -79,6 +82,10 @@ fn sliding_layers(
     window: Option<u32>,
 ) -> Result<Vec<bool>, ConfigError> {
     let count = config.required_size("num_hidden_layers")?;
+    if count > LAYERS_MAX {
+        let expected = format!("an integer from 1 to {LAYERS_MAX}");
+        return Err(config.invalid("num_hidden_layers", &expected));
+    }
     if let Some(layer_types) = config.value("layer_types") {
         return listed_layers(config, layer_types, count, window);
     }

@@ -1,5 +1,5 @@
-//! What a model folder says about its model: `config.json`, in the form of transformers 4 as well as
-//! 5, and `generation_config.json`.
+//! What a model folder says about its model: `config.json`, in the forms of transformers 4 and 5,
+//! and `generation_config.json`.
 
 mod error;
 mod file;

@@ -54,8 +54,8 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads `config.json` of `folder`. `max_model_len` shortens the context; without it the model's
-    /// own is used.
+    /// Reads `config.json` of `folder`. `max_model_len` shortens the context; without it the
+    /// model's own is used.
     ///
     /// # Errors
     /// [`ConfigError`]: the file or a field is missing, malformed, or not supported.

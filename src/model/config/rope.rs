@@ -1,5 +1,5 @@
 //! Rotary embedding parameters: `rope_theta` and `rope_scaling` of transformers 4, or
-//! `rope_parameters` of transformers 5, which holds both and may hold one set for each kind of layer.
+//! `rope_parameters` of transformers 5, which holds both, and may do so for each kind of layer.
 //!
 //! The fields and their defaults are those of `transformers/modeling_rope_utils.py`
 //! (`RotaryEmbeddingConfigMixin.standardize_rope_params`); what they mean is in

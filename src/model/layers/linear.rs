@@ -16,8 +16,8 @@ pub(in crate::model) struct Linear {
 
 impl Linear {
     /// Loads the modules `parts`, each with its name and number of outputs, as one layer whose
-    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, and `{module}.bias`,
-    /// if wanted, `[outputs]`.
+    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, and
+    /// `{module}.bias`, if wanted, `[outputs]`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         parts: &[(String, usize)],

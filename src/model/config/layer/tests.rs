@@ -68,3 +68,10 @@ fn a_window_must_be_a_size() {
     let error = windows(WindowRule::Always, json!({ "sliding_window": 0 })).unwrap_err();
     assert!(error.contains("`sliding_window` is 0; expected an integer from 1"), "{error}");
 }
+
+#[test]
+fn the_number_of_layers_is_bounded() {
+    let config = fields(json!({ "num_hidden_layers": 4097 }));
+    let error = read(&config, WindowRule::Never, 4, 1024).unwrap_err().to_string();
+    assert!(error.contains("`num_hidden_layers` is 4097; expected an integer from 1"), "{error}");
+}

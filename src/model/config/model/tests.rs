@@ -60,8 +60,8 @@ fn absent_fields_take_the_defaults_of_transformers() {
 #[test]
 fn reads_both_spellings() {
     let old = read(with(json!({
-        "torch_dtype": "bfloat16", "rope_theta": 5e5, "rope_scaling": { "type": "linear", "factor": 2 },
-        "eos_token_id": 2, "bos_token_id": 1, "rms_norm_eps": 1e-5,
+        "torch_dtype": "bfloat16", "eos_token_id": 2, "bos_token_id": 1, "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5, "rope_scaling": { "type": "linear", "factor": 2 },
     })));
     let new = read(with(json!({
         "dtype": "bfloat16", "eos_token_id": [2], "bos_token_id": 1, "rms_norm_eps": 1e-5,

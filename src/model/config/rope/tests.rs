@@ -92,7 +92,7 @@ fn names_what_is_wrong() {
         (json!({ "partial_rotary_factor": 0.5 }), "`rope_parameters.partial_rotary_factor` is 0.5"),
         (json!({ "rope_theta": "1e4" }), "`rope_parameters.rope_theta` is \"1e4\""),
         (
-            json!({ "rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4 }),
+            json!({ "rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4 }),
             "`rope_parameters.high_freq_factor` is 4; expected a number above low_freq_factor, 4",
         ),
         (

@@ -20,10 +20,10 @@ pub struct InverseFrequencies {
 
 /// The inverse frequencies of heads of `head_dim` in a model that serves `max_model_len` tokens.
 ///
-/// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence seen so far,
-/// which would make a request's result depend on its neighbours, and change them under keys that are
-/// already cached. Here they are those HF has for a sequence of `max_model_len` tokens, from the
-/// first token on. That is vLLM's choice too: at the model's own context length for dynamic NTK, at
+/// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in sight. That
+/// would make a request's result depend on its neighbours, and change frequencies under keys that
+/// are already cached. Here they are those HF has for a sequence of `max_model_len` tokens, from the
+/// first token on. It is vLLM's choice too: at the model's own context length for dynamic NTK, at
 /// any length for LongRoPE.
 #[must_use]
 pub fn inverse_frequencies(

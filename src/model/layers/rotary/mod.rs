@@ -43,8 +43,8 @@ impl<'a> RotaryTables<'a> {
 
 /// Cosines and sines of `position * inverse frequency`, each `[max_model_len, head_dim / 2]`.
 ///
-/// As in HF, the angle is rounded to f32 before its cosine is taken; the cosine is then exact to the
-/// last bit, which f32 library functions are not for large angles.
+/// As in HF, the angle is rounded to f32 before its cosine is taken. The cosine is taken in f64,
+/// so that every platform rounds it alike.
 fn build(
     parameters: &RopeParameters,
     config: &ModelConfig,
