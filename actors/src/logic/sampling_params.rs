@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::TokenId;
+use super::{ids::TokenId, stop::RepetitionDetection};
 use crate::error::RequestError;
 
 /// Below this temperature a request is greedy.
@@ -63,18 +63,6 @@ pub struct SamplingParams {
     pub stream_interval: u32,
 }
 
-/// vLLM's `repetition_detection`: a pattern of `min_pattern_size..=max_pattern_size` tokens that
-/// stands `min_count` times in a row at the end of the output stops the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RepetitionDetection {
-    /// Longest pattern looked for, tokens.
-    pub max_pattern_size: u32,
-    /// Shortest pattern looked for, tokens.
-    pub min_pattern_size: u32,
-    /// Repetitions needed, at least 2.
-    pub min_count: u32,
-}
-
 impl Default for SamplingParams {
     fn default() -> Self {
         Self {
@@ -113,6 +101,22 @@ pub struct SamplingLimits {
     pub vocab_size: u32,
     /// Most log-probabilities a position may carry.
     pub max_logprobs: u32,
+}
+
+impl SamplingLimits {
+    fn known(
+        &self,
+        field: &str,
+        mut tokens: impl Iterator<Item = TokenId>,
+    ) -> Result<(), RequestError> {
+        match tokens.find(|&token| token >= self.vocab_size) {
+            None => Ok(()),
+            Some(token) => {
+                let wanted = format!("token ids below the vocabulary's {}", self.vocab_size);
+                Err(RequestError::invalid(field, token, wanted))
+            }
+        }
+    }
 }
 
 impl SamplingParams {
@@ -212,19 +216,11 @@ impl SamplingParams {
         if self.allowed_token_ids.as_ref().is_some_and(Vec::is_empty) {
             return Err(RequestError::invalid("allowed_token_ids", "[]", "at least one token id"));
         }
-        let known = |name, tokens: &mut dyn Iterator<Item = TokenId>| {
-            match tokens.find(|&token| token >= limits.vocab_size) {
-                None => Ok(()),
-                Some(token) => {
-                    let wanted = format!("token ids below the vocabulary's {}", limits.vocab_size);
-                    Err(RequestError::invalid(name, token, wanted))
-                }
-            }
-        };
-        known("logit_bias", &mut self.logit_bias.iter().map(|&(token, _)| token))?;
-        known("allowed_token_ids", &mut self.allowed_token_ids.iter().flatten().copied())?;
-        known("stop_token_ids", &mut self.stop_token_ids.iter().copied())?;
-        known("bad_words", &mut self.bad_words.iter().flatten().copied())
+        let biased = self.logit_bias.iter().map(|&(token, _)| token);
+        limits.known("logit_bias", biased)?;
+        limits.known("allowed_token_ids", self.allowed_token_ids.iter().flatten().copied())?;
+        limits.known("stop_token_ids", self.stop_token_ids.iter().copied())?;
+        limits.known("bad_words", self.bad_words.iter().flatten().copied())
     }
 }
 
