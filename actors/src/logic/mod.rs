@@ -1,7 +1,10 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
+pub mod allocation;
 pub mod block_hash;
+pub mod block_pool;
 pub mod ids;
+pub mod kv_cache;
 pub mod outputs;
 pub mod request;
 pub mod sampling_params;
