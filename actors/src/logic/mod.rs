@@ -10,5 +10,6 @@ pub mod outputs;
 pub mod request;
 pub mod request_queue;
 pub mod sampling_params;
+pub mod scheduler;
 pub mod scheduler_output;
 pub mod stop;

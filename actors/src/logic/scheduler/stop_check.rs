@@ -1,0 +1,40 @@
+//! Whether the last token ends a request, in the ledger's words.
+
+use crate::logic::{
+    ids::TokenId,
+    request::{EngineRequest, FinishReason, StopReason},
+    stop::{StopConditions, StopKind, check_stop},
+};
+
+/// What [`finish_reason`] needs, once a request. End-of-sequence tokens are not in it: a request
+/// may have several.
+pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> StopConditions {
+    let params = &request.params;
+    StopConditions {
+        eos_token_id: None,
+        ignore_eos: params.ignore_eos,
+        stop_token_ids: params.stop_token_ids.clone(),
+        max_tokens: params.max_tokens as usize,
+        max_model_len,
+        repetition_detection: params.repetition_detection,
+    }
+}
+
+/// In vLLM's order: end-of-sequence token, stop token, length, repetition.
+pub(super) fn finish_reason(
+    request: &EngineRequest,
+    conditions: &StopConditions,
+    output_token_ids: &[TokenId],
+) -> Option<FinishReason> {
+    let last = output_token_ids.last()?;
+    if !conditions.ignore_eos && request.eos_token_ids.contains(last) {
+        return Some(FinishReason::Stop(None));
+    }
+    let num_tokens = request.num_prompt_tokens() + output_token_ids.len();
+    Some(match check_stop(conditions, output_token_ids, num_tokens)? {
+        StopKind::Eos => FinishReason::Stop(None),
+        StopKind::StopToken(token) => FinishReason::Stop(Some(StopReason::Token(token))),
+        StopKind::Length => FinishReason::Length,
+        StopKind::Repetition => FinishReason::Repetition,
+    })
+}
