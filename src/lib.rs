@@ -1,1 +1,2 @@
 //! Playhouse: an LLM inference and serving engine built as a supervised actor system.
+pub mod text;
