@@ -146,6 +146,7 @@ impl Scheduler {
         self.free_media(slot);
         let state = &mut self.requests[slot];
         let id = state.request.id;
+        state.scheduled_step = None;
         let before = std::mem::replace(&mut state.status, Status::Finished);
         if let Some(deadline) = state.request.deadline {
             self.deadlines.remove(&(deadline, id));

@@ -151,7 +151,7 @@ impl Scheduler {
                 break;
             }
         }
-        (!ops.is_empty()).then(|| AllocationPlan {
+        (!ops.is_empty()).then_some(AllocationPlan {
             epoch: self.epoch,
             step: self.step,
             round: planning.round,
