@@ -87,6 +87,7 @@ impl Scheduler {
     /// drops all requests with the first step of the new epoch.
     pub fn recover(&mut self, epoch: Epoch, last_step: Step, mut live: Vec<RecoveredRequest>) {
         self.epoch = epoch;
+        self.is_new_epoch = true;
         self.step = self.step.max(last_step);
         self.requests = RequestTable::default();
         self.running.clear();
@@ -146,7 +147,6 @@ impl Scheduler {
         self.free_media(slot);
         let state = &mut self.requests[slot];
         let id = state.request.id;
-        state.scheduled_step = None;
         let before = std::mem::replace(&mut state.status, Status::Finished);
         if let Some(deadline) = state.request.deadline {
             self.deadlines.remove(&(deadline, id));
