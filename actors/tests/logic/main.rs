@@ -6,3 +6,4 @@
 
 mod golden;
 mod house;
+mod properties;
