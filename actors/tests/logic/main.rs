@@ -7,3 +7,4 @@
 mod golden;
 mod house;
 mod properties;
+mod protocol;

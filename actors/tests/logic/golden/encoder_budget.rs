@@ -5,7 +5,7 @@ use std::sync::Arc;
 use playhouse_actors::logic::{
     ids::RequestId,
     request::{EngineRequest, FinishReason, MultimodalFeature},
-    scheduler::SchedulerConfig,
+    scheduler::{SchedulerConfig, SchedulingPolicy},
     scheduler_output::EncoderInputs,
 };
 
@@ -66,4 +66,34 @@ fn an_image_that_can_never_be_encoded_ends_its_request_alone() {
     house.add(request(1, own_prompt(1, 10)));
     assert_eq!(house.step(), tokens([(1, 10)]));
     assert_eq!(house.last.ended[0].finish, Some(FinishReason::Error("unservable".into())));
+}
+
+/// Two running requests reach an image that they share in the same step; the one that was to
+/// encode it is then preempted for a third.
+#[test]
+fn a_shared_image_is_encoded_for_the_one_that_stays() {
+    let mut house = House::new(SchedulerConfig {
+        policy: SchedulingPolicy::Priority,
+        max_num_batched_tokens: 96,
+        long_prefill_token_threshold: 32,
+        num_blocks: 18,
+        reserve_full_isl: false,
+        enable_prefix_caching: false,
+        ..config()
+    });
+    let with_shared_image = |id, offset, priority| {
+        let identifier = "shared".into();
+        let image = MultimodalFeature { identifier, offset, length: 32, num_embeds: 32 };
+        let prompt = request(id, own_prompt(id, 200));
+        EngineRequest { mm_features: Arc::from([image]), priority, ..prompt }
+    };
+    house.add(with_shared_image(0, 128, 9));
+    assert_eq!(house.step(), tokens([(0, 96)]));
+    house.add(with_shared_image(1, 32, 0));
+    house.add(EngineRequest { priority: 1, ..request(2, own_prompt(2, 200)) });
+    assert_eq!(house.step(), tokens([(0, 32), (1, 32), (2, 32)]));
+    assert_eq!(house.step(), tokens([(1, 32), (2, 32)]));
+    assert_eq!(house.last.output.preempted, [RequestId(0)]);
+    let inputs = EncoderInputs { request: RequestId(1), features: vec![0] };
+    assert_eq!(house.last.output.scheduled_encoder_inputs, [inputs]);
 }
