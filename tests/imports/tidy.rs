@@ -1,0 +1,56 @@
+//! House rules about every file.
+
+use super::source::{self, Source, names};
+
+const MAX_LINES: usize = 500;
+
+/// What is untidy about `source`.
+fn untidiness(source: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    let lines = source.text.lines().count();
+    if lines > MAX_LINES {
+        found.push(format!("{}: {lines} lines; over {MAX_LINES} it is asking to be two", source.path));
+    }
+    if !source.text.starts_with("//!") {
+        found.push(format!("{}: does not begin by saying what it is (//! …)", source.path));
+    }
+    let unfinished = ["todo", "unimplemented", "dbg"];
+    for (line, name) in names(&source.text) {
+        let is_macro = || {
+            let text = source.text.lines().nth(line - 1).unwrap_or_default();
+            text.contains(&format!("{name}!"))
+        };
+        if unfinished.contains(&name.as_str()) && is_macro() {
+            found.push(format!("{}:{line}: {name}! has no place here", source.path));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_file_is_tidy() {
+    let found: Vec<_> = source::all().iter().flat_map(untidiness).collect();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn planted_untidiness_is_found() {
+    let planted = [
+        "fn f() {}".to_owned(),
+        "//! A file.\nfn f() { todo!() }".to_owned(),
+        "//! A file.\nfn f(x: u8) -> u8 { dbg!(x) }".to_owned(),
+        format!("//! A file.\n{}", "\n".repeat(MAX_LINES)),
+    ];
+    for text in planted {
+        let source = Source { path: "src/new.rs".to_owned(), text };
+        assert_eq!(untidiness(&source).len(), 1, "{}", source.text);
+    }
+    let text = "//! Says todo! in a comment.\nfn todo() {}".to_owned();
+    assert!(untidiness(&Source { path: "src/new.rs".to_owned(), text }).is_empty());
+}
+
+#[test]
+fn the_changelog_has_a_place_for_what_comes_next() {
+    let changelog = include_str!("../../CHANGELOG.md");
+    assert!(changelog.contains("## [Unreleased]"));
+}
