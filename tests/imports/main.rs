@@ -79,7 +79,10 @@ fn what_is_allowed_is_left_alone() {
     let allowed = [
         ("actors/src/logic/new.rs", "// tokio is not used here\nuse std::collections::BTreeMap;"),
         ("actors/src/logic/new.rs", "const WHY: &str = \"no HashMap, \\\" no tokio\";"),
-        ("actors/src/logic/new.rs", "#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}"),
+        (
+            "actors/src/logic/new.rs",
+            "#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}",
+        ),
         ("actors/src/logic/queue/tests.rs", "use std::collections::HashMap;"),
         ("kernels/src/new.rs", "let x = unsafe { *p };"),
         ("src/text/new.rs", "use tokenizers::Tokenizer;"),
@@ -136,7 +139,8 @@ fn dependency_trees_stay_apart() {
 fn only_kernels_declare_device_crates() {
     for package in metadata().workspace_packages() {
         let declared = package.dependencies.iter().map(|dependency| &dependency.name);
-        let is_device = |name: &&String| DEVICE_CRATES.iter().any(|crate_| name.starts_with(crate_));
+        let is_device =
+            |name: &&String| DEVICE_CRATES.iter().any(|crate_| name.starts_with(crate_));
         let found: Vec<_> = declared.filter(is_device).collect();
         let is_allowed = package.name.as_str() == "playhouse-kernels";
         assert_eq!(!found.is_empty(), is_allowed, "{}: {found:?}", package.name);

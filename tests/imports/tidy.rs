@@ -1,5 +1,7 @@
 //! House rules about every file.
 
+use std::path::Path;
+
 use super::source::{self, Source, names};
 
 const MAX_LINES: usize = 500;
@@ -9,7 +11,10 @@ fn untidiness(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let lines = source.text.lines().count();
     if lines > MAX_LINES {
-        found.push(format!("{}: {lines} lines; over {MAX_LINES} it is asking to be two", source.path));
+        found.push(format!(
+            "{}: {lines} lines; over {MAX_LINES} it is asking to be two",
+            source.path
+        ));
     }
     if !source.text.starts_with("//!") {
         found.push(format!("{}: does not begin by saying what it is (//! …)", source.path));
@@ -53,4 +58,36 @@ fn planted_untidiness_is_found() {
 fn the_changelog_has_a_place_for_what_comes_next() {
     let changelog = include_str!("../../CHANGELOG.md");
     assert!(changelog.contains("## [Unreleased]"));
+}
+
+/// What ARCHITECTURE.md names in back quotes among its invariants: tests and files.
+fn named_in_invariants(architecture: &str) -> Vec<&str> {
+    let (_, rest) = architecture.split_once("\n## Invariants\n").unwrap();
+    let invariants = rest.split("\n## ").next().unwrap_or(rest);
+    let quoted = invariants.split('`').skip(1).step_by(2);
+    quoted
+        .flat_map(|text| text.split(['{', '}', ',', ' ']))
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn the_architectures_invariants_name_tests_that_exist() {
+    let architecture = include_str!("../../ARCHITECTURE.md");
+    let (sources, root) = (source::all(), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let is_test = |name: &str| {
+        let test = format!("fn {}(", name.rsplit("::").next().unwrap_or(name));
+        sources.iter().any(|source| source.text.contains(&test))
+    };
+    let mut tests = 0;
+    for name in named_in_invariants(architecture) {
+        if name.contains('/') {
+            assert!(root.join(name).exists(), "{name} does not exist");
+        } else if name.contains('_') && !name.ends_with("::") {
+            let is_folder = name.ends_with("tests") || name.contains("sha256");
+            assert!(is_folder || is_test(name), "there is no test {name}");
+            tests += 1;
+        }
+    }
+    assert!(tests > 10, "the invariants were not found");
 }

@@ -7,7 +7,7 @@ mod server;
 
 pub(crate) use engine::EngineFlags;
 pub(crate) use sampling::SamplingFlags;
-pub(crate) use server::{LogFlags, ServerFlags};
+pub(crate) use server::{LogFlags, SeedFlag, ServerFlags};
 
 use serde::Serialize;
 use serde_json::Value as Typed;

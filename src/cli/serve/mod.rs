@@ -65,12 +65,12 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let listener = bind(&config.server).await?;
         let metrics = metrics::install(&config.engine)?;
         let engine = or_interrupt(engine::start(config.engine)).await?;
-        banner::show(&engine, &config.server, &listener);
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_s));
-        let end = shutdown::End::new(engine.clone());
-        let served =
-            server::serve_on(listener, engine.clone(), config.server, metrics, end.requested());
+        let end = shutdown::End::new();
+        let requested = end.requested(engine.clone())?;
+        banner::show(&engine, &config.server, &listener);
+        let served = server::serve_on(listener, engine.clone(), config.server, metrics, requested);
         let served = served.await;
         upkeep.abort();
         stats.abort();

@@ -2,7 +2,7 @@
 //! whose supervisor gave up is not served any longer.
 
 use std::{
-    process,
+    io, process,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,31 +21,37 @@ const EXIT_ABORTED: i32 = 130;
 
 /// Why and when the server ends.
 pub(super) struct End {
-    engine: Engine,
     gave_up: Arc<AtomicBool>,
 }
 
 impl End {
-    pub(super) fn new(engine: Engine) -> Self {
-        Self { engine, gave_up: Arc::default() }
+    pub(super) fn new() -> Self {
+        Self { gave_up: Arc::default() }
     }
 
     /// Completes when the server is to stop taking requests. From then on a signal ends the
     /// process.
-    pub(super) fn requested(&self) -> impl Future<Output = ()> + use<> {
-        let (engine, gave_up) = (self.engine.clone(), Arc::clone(&self.gave_up));
-        async move {
+    ///
+    /// # Errors
+    /// When the system does not let us listen for signals.
+    pub(super) fn requested(
+        &self,
+        engine: Engine,
+    ) -> Result<impl Future<Output = ()> + use<>, CliError> {
+        let mut signals = Signals::new().map_err(CliError::io("cannot listen for signals"))?;
+        let gave_up = Arc::clone(&self.gave_up);
+        Ok(async move {
             tokio::select! {
-                name = signal() => {
+                name = signals.next() => {
                     tracing::info!(signal = name, "draining; a second signal ends it at once");
-                    tokio::spawn(async {
-                        signal().await;
+                    tokio::spawn(async move {
+                        signals.next().await;
                         process::exit(EXIT_ABORTED);
                     });
                 }
                 () = death(&engine) => gave_up.store(true, Ordering::Release),
             }
-        }
+        })
     }
 
     /// How the command ends.
@@ -64,31 +70,44 @@ async fn death(engine: &Engine) {
     }
 }
 
-/// Completes on SIGINT or SIGTERM, with its name.
+/// SIGTERM and SIGINT. Whatever comes from its making on is noticed, also while nobody waits.
 #[cfg(unix)]
-async fn signal() -> &'static str {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = tokio::signal::ctrl_c() => "SIGINT",
-        },
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM will not be noticed");
-            interrupt().await
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The name of the next one.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
         }
     }
 }
 
+/// Ctrl-C, where there are no signals.
 #[cfg(not(unix))]
-async fn signal() -> &'static str {
-    interrupt().await
-}
+struct Signals;
 
-/// Completes on SIGINT.
-async fn interrupt() -> &'static str {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
     }
-    "SIGINT"
+
+    async fn next(&mut self) -> &'static str {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        "Ctrl-C"
+    }
 }

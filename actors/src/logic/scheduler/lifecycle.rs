@@ -7,13 +7,11 @@ use super::{
     request_state::{RequestState, Status},
     request_table::{RequestTable, Slot},
 };
-use crate::{
-    logic::{
-        encoder_cache::EncoderCacheManager,
-        ids::{Epoch, RequestId, Step, TokenId},
-        request::EngineRequest,
-        request_queue::{RequestQueue, SchedulingPolicy},
-    },
+use crate::logic::{
+    encoder_cache::EncoderCacheManager,
+    ids::{Epoch, RequestId, Step, TokenId},
+    request::EngineRequest,
+    request_queue::{RequestQueue, SchedulingPolicy},
 };
 
 /// A live request as the ledger remembers it.
