@@ -96,7 +96,8 @@ impl TextStream {
     /// Whether the text of a token is left out: it is the one that stopped the output.
     #[must_use]
     pub fn hides(&self, is_last: bool, end: Option<&FinishReason>) -> bool {
-        let by_token = matches!(end, Some(FinishReason::Stop(None | Some(StopReason::Token(_)))));
+        let by_token =
+            matches!(end, Some(FinishReason::Stop(None | Some(StopReason::Token(_)))));
         is_last && by_token && !self.shows_stop_token
     }
 
@@ -138,7 +139,7 @@ mod tests {
             priority: 0,
             cache_salt: None,
             deadline: None,
-            mm_features: [].into(),
+        mm_features: [].into(),
         })
     }
 

@@ -21,8 +21,8 @@ use playhouse_actors::{
     },
     message::input_processor::{Prompt, RawRequest},
     ports::{
-        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, IncrementalDecoder,
-        ModelExecutor, ModelInfo, TextCodec, TextError,
+        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, IncrementalDecoder, ModelExecutor,
+        ModelInfo, TextCodec, TextError,
     },
     shell::{ChoiceStream, System, SystemConfig},
 };
@@ -183,11 +183,11 @@ impl IncrementalDecoder for Speller {
 /// A system over the fake model.
 pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     let scheduler = SchedulerConfig {
-        max_num_scheduled_tokens: 64,
+        max_num_batched_tokens: 64,
         max_num_seqs: 16,
         max_model_len: 512,
         block_size: 16,
-        num_blocks: num_blocks as usize,
+        num_blocks,
         ..SchedulerConfig::default()
     };
     let info = ModelInfo {
@@ -200,7 +200,8 @@ pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let factory = FakeFactory { info, faults: Arc::clone(&faults) };
     let config = SystemConfig::new(scheduler);
-    let system = System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
+    let system =
+        System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
     (system, faults)
 }
 
