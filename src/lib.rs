@@ -1,1 +1,14 @@
 //! Playhouse: an LLM inference and serving engine built as a supervised actor system.
+//!
+//! [`Engine`] is the façade: a loaded model behind running actors. See ARCHITECTURE.md for the map.
+
+pub mod config;
+pub mod engine;
+mod executor;
+pub mod model;
+pub mod text;
+pub mod weights;
+
+pub use config::EngineConfig;
+pub use engine::{Engine, StartError};
+pub use playhouse_actors as actors;

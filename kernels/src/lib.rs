@@ -1,1 +1,43 @@
-//! Hot operations of the engine.
+//! Playhouse's hot operations.
+//!
+//! Activations are burn `Tensor<2>` in f32, row-major `[num_tokens, features]`; weights and the KV
+//! arena are opaque types of this crate, so that a device can keep them in the layout it likes.
+//! Each operation is a folder: `mod.rs` states the maths and holds the public function, `cpu.rs` is
+//! the native version, `reference.rs` the straight loops that the tests hold it against.
+//!
+//! Two promises hold for every operation here, on every instruction set:
+//! - a row's result depends on that row alone: not on the number of rows, its place among them, or
+//!   the threads they are spread over. The bytes are equal;
+//! - a query token's attention depends on its position, its query and the keys and values that it
+//!   may see: not on chunking, batch neighbours or the blocks that hold them.
+
+mod aligned;
+mod device;
+mod dtype;
+mod embedding;
+mod error;
+mod hot_ops;
+mod kv_cache;
+mod linear;
+mod mapped_file;
+mod paged_attention;
+mod rms_norm;
+mod rope;
+pub mod sampling;
+mod select_rows;
+mod simd;
+mod swiglu;
+mod tensors;
+mod threads;
+
+pub use dtype::{WeightDtype, WeightView};
+pub use embedding::{EmbeddingTable, embedding};
+pub use error::KernelError;
+pub use kv_cache::{KvCache, KvCacheShape, KvLayer, reshape_and_cache};
+pub use linear::{LinearWeight, linear};
+pub use mapped_file::MappedFile;
+pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
+pub use rms_norm::{add_rms_norm, rms_norm};
+pub use rope::{RotaryTable, rope};
+pub use select_rows::select_rows;
+pub use swiglu::swiglu;

@@ -1,10 +1,20 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
-pub mod commit;
+pub mod allocation;
+pub mod block_hash;
+pub mod block_pool;
+pub mod encoder_cache;
 pub mod ids;
+pub mod input;
+pub mod kv_cache;
 pub mod ledger;
 pub mod outputs;
 pub mod request;
+pub mod request_queue;
 pub mod restart;
 pub mod sampling_params;
+pub mod scheduler;
 pub mod scheduler_output;
+pub mod seed;
+pub mod stop;
+pub mod text_stream;

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::{Epoch, RequestId, Step, TokenId};
+use super::{
+    ids::{Epoch, RequestId, Step, TokenId},
+    request::FinishReason,
+};
 
 /// Log-probability of one token at one position.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -58,4 +61,19 @@ pub struct StepOutput {
     pub step: Step,
     /// One entry for each scheduled request, in the order of the `SchedulerOutput`.
     pub outputs: Vec<RequestOutput>,
+}
+
+/// What a step adds to a request for good.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Commit {
+    /// Whose it is.
+    pub request: RequestId,
+    /// Output tokens that it had before: the index of the first of `tokens`.
+    pub position: usize,
+    /// May be empty when `prompt_logprobs` or `finish` is there.
+    pub tokens: Vec<SampledToken>,
+    /// Prompt positions that were not committed before.
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    /// There iff the request has ended with this commit.
+    pub finish: Option<FinishReason>,
 }

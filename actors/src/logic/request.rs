@@ -32,6 +32,21 @@ pub struct EngineRequest {
     pub cache_salt: Option<Arc<str>>,
     /// When it is given up.
     pub deadline: Option<Micros>,
+    /// Images and sounds whose placeholders stand in the prompt, sorted by offset.
+    pub mm_features: Arc<[MultimodalFeature]>,
+}
+
+/// One image or sound of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MultimodalFeature {
+    /// Hash of its content.
+    pub identifier: Arc<str>,
+    /// Position of its first placeholder token in the prompt.
+    pub offset: usize,
+    /// Placeholder tokens.
+    pub length: usize,
+    /// Embeddings that the encoder makes of it.
+    pub num_embeds: usize,
 }
 
 impl EngineRequest {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::TokenId;
+pub use super::stop::RepetitionDetection;
 use crate::error::RequestError;
 
 /// Below this temperature a request is greedy.
@@ -61,18 +62,6 @@ pub struct SamplingParams {
     pub repetition_detection: Option<RepetitionDetection>,
     /// Send every this many tokens.
     pub stream_interval: u32,
-}
-
-/// vLLM's `repetition_detection`: a pattern of `min_pattern_size..=max_pattern_size` tokens that
-/// stands `min_count` times in a row at the end of the output stops the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RepetitionDetection {
-    /// Longest pattern looked for, tokens.
-    pub max_pattern_size: u32,
-    /// Shortest pattern looked for, tokens.
-    pub min_pattern_size: u32,
-    /// Repetitions needed, at least 2.
-    pub min_count: u32,
 }
 
 impl Default for SamplingParams {

@@ -26,8 +26,22 @@ pub struct SchedulerOutput {
     /// Requests that ended since the last step: the worker drops their state. A request appears
     /// here once.
     pub finished: Vec<RequestId>,
-    /// Requests preempted in this step: the worker drops their state.
+    /// Requests preempted in this step: the worker drops their state. One that comes back at once
+    /// stands in `scheduled_new` as well, so `finished` and `preempted` are dealt with first.
     pub preempted: Vec<RequestId>,
+    /// Images and sounds to encode before the model runs.
+    pub scheduled_encoder_inputs: Vec<EncoderInputs>,
+    /// Content hashes of encoder outputs to drop, before anything is encoded.
+    pub freed_encoder_outputs: Vec<Arc<str>>,
+}
+
+/// What to encode for one request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EncoderInputs {
+    /// The request.
+    pub request: RequestId,
+    /// Indices into its `mm_features`.
+    pub features: Vec<usize>,
 }
 
 /// All that the worker needs to begin, or begin again, with a request.
@@ -68,9 +82,16 @@ impl SchedulerOutput {
         self.total_num_scheduled_tokens == 0
     }
 
+    /// Whether the worker must hear of it, if only to drop requests.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.is_empty() || !self.finished.is_empty() || !self.preempted.is_empty()
+    }
+
     /// Requests scheduled with their number of tokens: new ones first, then cached ones.
     pub fn num_scheduled_tokens(&self) -> impl Iterator<Item = (RequestId, usize)> + '_ {
-        let new = self.scheduled_new.iter().map(|data| (data.request.id, data.num_scheduled_tokens));
+        let new =
+            self.scheduled_new.iter().map(|data| (data.request.id, data.num_scheduled_tokens));
         let cached = self.scheduled_cached.iter();
         new.chain(cached.map(|data| (data.request, data.num_scheduled_tokens)))
     }

@@ -27,6 +27,8 @@ pub struct TextEntry {
     pub position: usize,
     /// Tokens with the text that each of them released.
     pub tokens: Vec<TokenText>,
+    /// Rows of prompt log-probabilities told before.
+    pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
@@ -137,6 +139,7 @@ mod tests {
             priority: 0,
             cache_salt: None,
             deadline: None,
+        mm_features: [].into(),
         })
     }
 

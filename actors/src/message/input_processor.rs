@@ -6,7 +6,7 @@ use ractor::RpcReplyPort;
 
 use crate::{
     error::RequestError,
-    logic::{ids::TokenId, sampling_params::SamplingParams},
+    logic::{ids::TokenId, input::TruncationSide, sampling_params::SamplingParams},
     ports::ChatPrompt,
 };
 
@@ -49,16 +49,6 @@ pub enum Prompt {
     Tokens(Vec<TokenId>),
     /// A conversation, for the chat template.
     Chat(Box<ChatPrompt>),
-}
-
-/// Which end of a prompt that is too long is cut off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TruncationSide {
-    /// The beginning goes, the last tokens stay.
-    #[default]
-    Left,
-    /// The end goes, the first tokens stay.
-    Right,
 }
 
 /// A request ready to be accepted.

@@ -7,9 +7,10 @@ use ractor::RpcReplyPort;
 use crate::{
     error::RequestError,
     logic::{
-        commit::Commit,
         ids::{Epoch, RequestId},
+        outputs::Commit,
         request::{EngineRequest, FinishReason},
+        scheduler::FirstScheduled,
     },
 };
 
@@ -25,6 +26,8 @@ pub enum LedgerMessage {
         /// One for each request that got something.
         commits: Vec<Commit>,
     },
+    /// From the scheduler: requests that left the queue for the first time.
+    FirstScheduled(Vec<FirstScheduled>),
     /// From a detokenizer: the output is complete after `position` tokens, by a stop string.
     EndAt {
         /// The request.

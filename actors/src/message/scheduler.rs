@@ -6,10 +6,9 @@ use ractor::RpcReplyPort;
 
 use crate::logic::{
     ids::{Epoch, RequestId},
-    ledger::RecoveredRequest,
     outputs::StepOutput,
     request::EngineRequest,
-    scheduler::{PauseState, SchedulerStats},
+    scheduler::{PauseState, RecoveredRequest, SchedulerStats},
 };
 
 /// Received by the scheduler.
@@ -39,4 +38,6 @@ pub enum SchedulerMessage {
     },
     /// How things stand.
     Stats(RpcReplyPort<SchedulerStats>),
+    /// From its own timer.
+    Tick,
 }

@@ -2,5 +2,7 @@
 //! side. Implementations live in the `playhouse` crate; the simulator brings its own.
 
 pub mod executor;
+pub mod text;
 
 pub use executor::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};
+pub use text::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError};

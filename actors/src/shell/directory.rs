@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use ractor::{ActorRef, Message, RpcReplyPort, rpc::CallResult};
+use ractor::{ActorRef, ActorStatus, Message, RpcReplyPort, rpc::CallResult};
 
 use crate::{
     error::ActorError,
@@ -87,6 +87,13 @@ impl<M: Message> Slot<M> {
     #[must_use]
     pub fn get(&self) -> Option<ActorRef<M>> {
         self.address.read().clone()
+    }
+
+    /// Whether the current incarnation takes messages.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let address = self.address.read();
+        address.as_ref().is_some_and(|address| address.get_status() == ActorStatus::Running)
     }
 
     /// How often the actor was replaced.
@@ -169,5 +176,19 @@ impl Directory {
             detokenizers: slots(num_egress_shards, Role::Detokenizer),
             output_streamers: slots(num_egress_shards, Role::OutputStreamer),
         }
+    }
+    /// Actors replaced so far.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        fn all<M: Message>(slots: &[Slot<M>]) -> u64 {
+            slots.iter().map(Slot::restarts).sum()
+        }
+        self.ledger.restarts()
+            + self.kv_cache_manager.restarts()
+            + self.scheduler.restarts()
+            + self.worker.restarts()
+            + all(&self.input_processors)
+            + all(&self.detokenizers)
+            + all(&self.output_streamers)
     }
 }

@@ -33,6 +33,8 @@ pub struct EgressEntry {
     pub position: usize,
     /// Committed tokens.
     pub tokens: Vec<SampledToken>,
+    /// Rows of prompt log-probabilities told before.
+    pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{RecoveredRequest, egress::EgressEntry};
+use super::egress::EgressEntry;
 use crate::logic::{
-    commit::Commit,
     ids::Micros,
-    outputs::{PromptLogprobs, SampledToken, TokenLogprobs},
+    outputs::{Commit, PromptLogprobs, SampledToken, TokenLogprobs},
     request::{EngineRequest, FinishReason},
+    scheduler::RecoveredRequest,
 };
 
 /// One request: what was asked, what was committed, and how far the text side has been told.
@@ -87,7 +87,6 @@ impl Entry {
         if let Some(rows) = &commit.prompt_logprobs {
             self.extend_prompt_logprobs(rows);
         }
-        self.num_cached_tokens = self.num_cached_tokens.or(commit.num_cached_tokens);
         if !commit.tokens.is_empty() {
             match self.last_token {
                 None => {
@@ -104,6 +103,11 @@ impl Entry {
             timing.finished = Some(now.saturating_sub(self.request.arrival));
         }
         timing
+    }
+
+    /// The first time counts: a replay may hit more.
+    pub(super) fn note_cached_tokens(&mut self, num_cached_tokens: usize) {
+        self.num_cached_tokens.get_or_insert(num_cached_tokens);
     }
 
     /// A prefill that is computed again repeats rows: only those that are new count.
@@ -134,6 +138,7 @@ impl Entry {
         RecoveredRequest {
             request: Arc::clone(&self.request),
             output_token_ids: self.output.iter().map(|token| token.token_id).collect(),
+            num_prompt_logprobs: self.prompt_logprobs.len(),
         }
     }
 
@@ -150,6 +155,7 @@ impl Entry {
             position: self.told.tokens,
             // A stop string may have cut the output to less than was told.
             tokens: self.output.get(self.told.tokens..).unwrap_or_default().to_vec(),
+            prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),
             num_cached_tokens: self.num_cached_tokens,
             end: self.end.clone().filter(|_| !self.told.end),

@@ -15,9 +15,10 @@ pub use entry::{CommitTiming, Entry};
 
 use self::egress::Shard;
 use super::{
-    commit::Commit,
-    ids::{Epoch, Micros, RequestId, TokenId},
+    ids::{Epoch, Micros, RequestId},
+    outputs::Commit,
     request::{EngineRequest, FinishReason},
+    scheduler::{FirstScheduled, RecoveredRequest},
 };
 use crate::error::RequestError;
 
@@ -43,15 +44,6 @@ pub enum CommitVerdict {
     Ended,
     /// The request is not here, or no longer.
     Unknown,
-}
-
-/// A live request as a new core needs it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecoveredRequest {
-    /// The request.
-    pub request: Arc<EngineRequest>,
-    /// Its committed tokens.
-    pub output_token_ids: Vec<TokenId>,
 }
 
 impl Ledger {
@@ -86,21 +78,26 @@ impl Ledger {
         self.entries.get(&request)
     }
 
-    /// Accepts all of `requests` or none: the choices of one prompt belong together.
+    /// Accepts all of `requests` or none: the choices of one prompt belong together. Those that are
+    /// here already are accepted again without effect. Returns the new ones.
     ///
     /// # Errors
     /// [`RequestError::QueueFull`] when they would exceed the limit.
-    pub fn accept(&mut self, requests: &[Arc<EngineRequest>]) -> Result<(), RequestError> {
+    pub fn accept(
+        &mut self,
+        mut requests: Vec<Arc<EngineRequest>>,
+    ) -> Result<Vec<Arc<EngineRequest>>, RequestError> {
+        requests.retain(|request| !self.entries.contains_key(&request.id));
         if self.entries.len() + requests.len() > self.max_requests {
             let (what, limit) = ("max_num_requests", self.max_requests as u64);
             let retry_after = Duration::from_secs(1);
             return Err(RequestError::QueueFull { what, limit, retry_after });
         }
-        for request in requests {
+        for request in &requests {
             self.entries.insert(request.id, Entry::new(Arc::clone(request)));
             self.mark_dirty(request.id);
         }
-        Ok(())
+        Ok(requests)
     }
 
     /// Makes new tokens permanent, if they come from the current core and follow what is there.
@@ -120,6 +117,13 @@ impl Ledger {
         let timing = entry.apply(commit, now);
         self.mark_dirty(commit.request);
         CommitVerdict::Accepted(timing)
+    }
+
+    /// Notes what is known since a request left the queue for the first time.
+    pub fn note_scheduled(&mut self, first: &FirstScheduled) {
+        if let Some(entry) = self.entries.get_mut(&first.request) {
+            entry.note_cached_tokens(first.num_cached_tokens);
+        }
     }
 
     /// The text side found the output complete after `position` tokens: what follows is dropped.

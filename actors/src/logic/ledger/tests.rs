@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::logic::{
+    ids::TokenId,
     outputs::{PromptLogprobs, SampledToken},
     sampling_params::SamplingParams,
 };
@@ -19,6 +20,7 @@ fn request(id: u64) -> Arc<EngineRequest> {
         priority: 0,
         cache_salt: None,
         deadline: None,
+        mm_features: [].into(),
     })
 }
 
@@ -29,7 +31,6 @@ fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {
         position,
         tokens: tokens.iter().map(token).collect(),
         prompt_logprobs: None,
-        num_cached_tokens: None,
         finish: None,
     }
 }
@@ -37,7 +38,7 @@ fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {
 fn ledger_with(ids: &[u64]) -> (Ledger, Epoch) {
     let mut ledger = Ledger::new(8, 2);
     let requests: Vec<_> = ids.iter().map(|&id| request(id)).collect();
-    ledger.accept(&requests).unwrap();
+    ledger.accept(requests).unwrap();
     let (epoch, _) = ledger.begin_epoch();
     (ledger, epoch)
 }
@@ -50,9 +51,17 @@ fn tokens(ledger: &Ledger, id: u64) -> Vec<TokenId> {
 #[test]
 fn acceptance_is_all_or_nothing() {
     let mut ledger = Ledger::new(2, 1);
-    ledger.accept(&[request(1)]).unwrap();
-    assert!(ledger.accept(&[request(2), request(3)]).is_err());
+    ledger.accept(vec![request(1)]).unwrap();
+    assert!(ledger.accept(vec![request(2), request(3)]).is_err());
     assert_eq!(ledger.len(), 1);
+}
+
+#[test]
+fn a_repeated_acceptance_has_no_effect() {
+    let (mut ledger, epoch) = ledger_with(&[1]);
+    ledger.commit(epoch, &commit(1, 0, &[7]), 0);
+    assert_eq!(ledger.accept(vec![request(1), request(2)]), Ok(vec![request(2)]));
+    assert_eq!(tokens(&ledger, 1), [7]);
 }
 
 #[test]

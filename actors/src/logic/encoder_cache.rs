@@ -1,0 +1,224 @@
+//! Which encoder outputs (embeddings of images and sounds) are in memory, counted in embeddings:
+//! vLLM's `EncoderCacheManager`. An output that no request needs stays until its place is wanted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{ids::RequestId, request::MultimodalFeature};
+
+/// Encoder work allowed in one step, in embeddings: the largest item must always fit.
+#[must_use]
+pub fn encoder_budget(max_num_batched_tokens: usize, largest_item: usize) -> usize {
+    max_num_batched_tokens.max(largest_item)
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    num_embeds: usize,
+    users: BTreeSet<RequestId>,
+    /// Its turn to be evicted; there iff nobody uses it.
+    freeable_since: Option<u64>,
+}
+
+/// Plans the encoder cache's content; the embeddings themselves live with the worker.
+#[derive(Debug, Clone)]
+pub struct EncoderCacheManager {
+    cache_size: usize,
+    num_free_slots: usize,
+    num_freeable_slots: usize,
+    cached: BTreeMap<Arc<str>, Entry>,
+    /// First in, first evicted.
+    freeable: BTreeMap<u64, Arc<str>>,
+    num_freed_ever: u64,
+    evicted: Vec<Arc<str>>,
+}
+
+impl EncoderCacheManager {
+    /// Room for `cache_size` embeddings.
+    #[must_use]
+    pub fn new(cache_size: usize) -> Self {
+        Self {
+            cache_size,
+            num_free_slots: cache_size,
+            num_freeable_slots: cache_size,
+            cached: BTreeMap::new(),
+            freeable: BTreeMap::new(),
+            num_freed_ever: 0,
+            evicted: Vec::new(),
+        }
+    }
+
+    /// Most embeddings that it holds.
+    #[must_use]
+    pub fn cache_size(&self) -> usize {
+        self.cache_size
+    }
+
+    /// Embeddings that fit without evicting anything.
+    #[must_use]
+    pub fn num_free_slots(&self) -> usize {
+        self.num_free_slots
+    }
+
+    /// Embeddings that fit when all that nobody uses is evicted.
+    #[must_use]
+    pub fn num_freeable_slots(&self) -> usize {
+        self.num_freeable_slots
+    }
+
+    /// Whether the item is there already; if so, `request` uses it from now on.
+    pub fn check_and_update_cache(&mut self, request: RequestId, item: &MultimodalFeature) -> bool {
+        let Some(entry) = self.cached.get_mut(&item.identifier) else { return false };
+        if let Some(turn) = entry.freeable_since.take() {
+            self.freeable.remove(&turn);
+            self.num_freeable_slots -= entry.num_embeds;
+        }
+        entry.users.insert(request);
+        true
+    }
+
+    /// Whether the item can be encoded now, beside `num_scheduled` embeddings that were found to
+    /// fit before it; `budget` is what is left of the step's encoder work. Evicts if it must.
+    pub fn can_allocate(
+        &mut self,
+        item: &MultimodalFeature,
+        budget: usize,
+        num_scheduled: usize,
+    ) -> bool {
+        let wanted = item.num_embeds + num_scheduled;
+        if item.num_embeds > budget || wanted > self.num_freeable_slots {
+            return false;
+        }
+        while wanted > self.num_free_slots {
+            let Some((_, identifier)) = self.freeable.pop_first() else { return false };
+            if let Some(entry) = self.cached.remove(&identifier) {
+                self.num_free_slots += entry.num_embeds;
+                self.evicted.push(identifier);
+            }
+        }
+        true
+    }
+
+    /// The item gets its place, which `can_allocate` found.
+    pub fn allocate(&mut self, request: RequestId, item: &MultimodalFeature) {
+        assert!(item.num_embeds <= self.num_free_slots, "no room for {}", item.identifier);
+        self.num_free_slots -= item.num_embeds;
+        self.num_freeable_slots -= item.num_embeds;
+        let users = BTreeSet::from([request]);
+        let entry = Entry { num_embeds: item.num_embeds, users, freeable_since: None };
+        self.cached.insert(Arc::clone(&item.identifier), entry);
+    }
+
+    /// `request` needs the item no longer.
+    pub fn free(&mut self, request: RequestId, identifier: &Arc<str>) {
+        let Some(entry) = self.cached.get_mut(identifier) else { return };
+        if entry.users.remove(&request) && entry.users.is_empty() {
+            self.num_freed_ever += 1;
+            entry.freeable_since = Some(self.num_freed_ever);
+            self.freeable.insert(self.num_freed_ever, Arc::clone(identifier));
+            self.num_freeable_slots += entry.num_embeds;
+        }
+    }
+
+    /// Whether `request` counts on the item being there.
+    #[must_use]
+    pub fn is_used_by(&self, request: RequestId, identifier: &Arc<str>) -> bool {
+        self.cached.get(identifier).is_some_and(|entry| entry.users.contains(&request))
+    }
+
+    /// The item was given its place in the step being planned, and will not be encoded after all.
+    pub fn cancel(&mut self, identifier: &Arc<str>) {
+        if let Some(entry) = self.cached.remove(identifier) {
+            match entry.freeable_since {
+                Some(turn) => drop(self.freeable.remove(&turn)),
+                None => self.num_freeable_slots += entry.num_embeds,
+            }
+            self.num_free_slots += entry.num_embeds;
+        }
+    }
+
+    /// Items evicted since the last call: the worker drops their embeddings.
+    pub fn take_evicted(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.evicted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: RequestId = RequestId(1);
+    const BOB: RequestId = RequestId(2);
+
+    fn item(identifier: &str, num_embeds: usize) -> MultimodalFeature {
+        let identifier = identifier.into();
+        MultimodalFeature { identifier, offset: 0, length: num_embeds, num_embeds }
+    }
+
+    fn check(cache: &EncoderCacheManager, free: usize, freeable: usize) {
+        assert_eq!((cache.num_free_slots(), cache.num_freeable_slots()), (free, freeable));
+    }
+
+    /// vllm-behaviour §10, test_encoder_cache_manager: size 10, an item of 4.
+    #[test]
+    fn a_freed_item_keeps_its_slots_until_they_are_wanted() {
+        let mut cache = EncoderCacheManager::new(10);
+        let cat = item("cat", 4);
+        assert!(!cache.check_and_update_cache(ALICE, &cat));
+        assert!(cache.can_allocate(&cat, 100, 0));
+        cache.allocate(ALICE, &cat);
+        check(&cache, 6, 6);
+        cache.free(ALICE, &cat.identifier);
+        check(&cache, 6, 10);
+        assert!(cache.check_and_update_cache(BOB, &cat), "restored");
+        check(&cache, 6, 6);
+    }
+
+    #[test]
+    fn the_oldest_freed_item_is_evicted_and_listed_once() {
+        let mut cache = EncoderCacheManager::new(10);
+        let (first, second) = (item("first", 6), item("second", 5));
+        cache.allocate(ALICE, &first);
+        cache.free(ALICE, &first.identifier);
+        assert!(cache.can_allocate(&second, 100, 0));
+        cache.allocate(BOB, &second);
+        assert_eq!(cache.take_evicted(), ["first".into()]);
+        assert!(cache.take_evicted().is_empty());
+        assert!(!cache.check_and_update_cache(ALICE, &first));
+        check(&cache, 5, 5);
+    }
+
+    #[test]
+    fn an_item_in_use_by_another_is_never_evicted() {
+        let mut cache = EncoderCacheManager::new(10);
+        let shared = item("shared", 6);
+        cache.allocate(ALICE, &shared);
+        assert!(cache.check_and_update_cache(BOB, &shared));
+        cache.free(ALICE, &shared.identifier);
+        check(&cache, 4, 4);
+        assert!(!cache.can_allocate(&item("other", 5), 100, 0));
+        assert!(!cache.can_allocate(&item("small", 3), 2, 0), "over the step's budget");
+        assert!(!cache.can_allocate(&item("small", 3), 100, 2), "no room beside what came before");
+    }
+
+    #[test]
+    fn a_cancelled_item_was_never_there() {
+        let mut cache = EncoderCacheManager::new(10);
+        cache.allocate(ALICE, &item("cat", 4));
+        cache.cancel(&"cat".into());
+        check(&cache, 10, 10);
+        cache.allocate(ALICE, &item("cat", 4));
+        cache.free(ALICE, &"cat".into());
+        cache.cancel(&"cat".into());
+        check(&cache, 10, 10);
+        assert!(!cache.check_and_update_cache(ALICE, &item("cat", 4)));
+    }
+
+    #[test]
+    fn the_budget_admits_the_largest_item() {
+        assert_eq!(encoder_budget(1024, 600), 1024);
+        assert_eq!(encoder_budget(1024, 4096), 4096);
+    }
+}

@@ -1,0 +1,127 @@
+//! Whether a prompt fits: truncation, known tokens, room for the output.
+
+use super::ids::TokenId;
+use crate::error::RequestError;
+
+/// Which end of a prompt that is too long is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TruncationSide {
+    /// The beginning goes, the last tokens stay.
+    #[default]
+    Left,
+    /// The end goes, the first tokens stay.
+    Right,
+}
+
+/// What a prompt must fit.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptLimits {
+    /// Token ids are below this.
+    pub vocab_size: u32,
+    /// Prompt and output tokens at most.
+    pub max_model_len: usize,
+}
+
+/// A prompt that fits, with the output tokens it may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FittedPrompt {
+    /// At least one token.
+    pub prompt_token_ids: Vec<TokenId>,
+    /// At least 1.
+    pub max_tokens: u32,
+}
+
+/// Truncates and checks a prompt. `truncate_to` of -1 means: to what the context leaves beside
+/// `max_tokens`.
+///
+/// # Errors
+/// [`RequestError::InvalidParameter`] for an empty prompt, an unknown token or a bad truncation,
+/// [`RequestError::ContextLength`] when prompt and output do not fit the context.
+pub fn fit_prompt(
+    mut tokens: Vec<TokenId>,
+    max_tokens: Option<u32>,
+    truncate_to: Option<i64>,
+    side: TruncationSide,
+    limits: &PromptLimits,
+) -> Result<FittedPrompt, RequestError> {
+    let max_model_len = limits.max_model_len;
+    if let Some(truncate_to) = truncate_to {
+        let room = max_model_len.saturating_sub(max_tokens.unwrap_or(1).max(1) as usize);
+        let keep = match usize::try_from(truncate_to) {
+            Ok(keep) if (1..=max_model_len).contains(&keep) => keep,
+            Err(_) if truncate_to == -1 => room,
+            _ => {
+                let accepted = format!("-1 or in 1..={max_model_len} (the model's context)");
+                let field = "truncate_prompt_tokens";
+                return Err(RequestError::invalid(field, truncate_to, accepted));
+            }
+        };
+        truncate(&mut tokens, keep, side);
+    }
+    if tokens.is_empty() {
+        return Err(RequestError::invalid("prompt", "no tokens", "at least one token"));
+    }
+    if let Some(&token) = tokens.iter().find(|&&token| token >= limits.vocab_size) {
+        let accepted = format!("token ids below the vocabulary's {}", limits.vocab_size);
+        return Err(RequestError::invalid("prompt", token, accepted));
+    }
+    let prompt_tokens = tokens.len();
+    let room = max_model_len.saturating_sub(prompt_tokens);
+    let wanted = max_tokens.map_or(room, |tokens| tokens as usize);
+    if room == 0 || wanted > room {
+        let max_tokens = wanted.max(1);
+        return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
+    }
+    let max_tokens = u32::try_from(wanted).unwrap_or(u32::MAX);
+    Ok(FittedPrompt { prompt_token_ids: tokens, max_tokens })
+}
+
+fn truncate(tokens: &mut Vec<TokenId>, keep: usize, side: TruncationSide) {
+    match side {
+        TruncationSide::Left => drop(tokens.drain(..tokens.len().saturating_sub(keep))),
+        TruncationSide::Right => tokens.truncate(keep),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: PromptLimits = PromptLimits { vocab_size: 100, max_model_len: 10 };
+
+    fn fit(len: u32, max: Option<u32>, cut: Option<i64>) -> Result<(Vec<u32>, u32), String> {
+        fit_prompt((0..len).collect(), max, cut, TruncationSide::Left, &LIMITS)
+            .map(|fitted| (fitted.prompt_token_ids, fitted.max_tokens))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_a_wish_the_output_gets_what_the_context_leaves() {
+        assert_eq!(fit(4, None, None), Ok((vec![0, 1, 2, 3], 6)));
+    }
+
+    #[test]
+    fn prompt_and_output_must_fit_together() {
+        assert!(fit(4, Some(6), None).is_ok());
+        assert!(fit(4, Some(7), None).is_err_and(|error| error.contains("10 tokens")));
+        assert!(fit(10, None, None).is_err(), "no room for a single token");
+        assert!(fit(0, None, None).is_err());
+    }
+
+    #[test]
+    fn truncation_keeps_the_asked_for_end() {
+        assert_eq!(fit(20, Some(2), Some(3)), Ok((vec![17, 18, 19], 2)));
+        assert_eq!(fit(20, Some(2), Some(-1)).map(|(tokens, _)| tokens.len()), Ok(8));
+        let right = fit_prompt((0..9).collect(), Some(1), Some(4), TruncationSide::Right, &LIMITS);
+        assert_eq!(right.map(|fitted| fitted.prompt_token_ids), Ok(vec![0, 1, 2, 3]));
+        assert!(fit(20, Some(2), Some(0)).is_err());
+        assert!(fit(20, Some(2), Some(-2)).is_err());
+        assert!(fit(20, Some(2), Some(11)).is_err());
+    }
+
+    #[test]
+    fn unknown_tokens_are_named() {
+        let error = fit_prompt(vec![5, 999], Some(1), None, TruncationSide::Left, &LIMITS);
+        assert!(error.is_err_and(|error| error.to_string().contains("999")));
+    }
+}

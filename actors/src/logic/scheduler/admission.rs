@@ -1,0 +1,203 @@
+//! Waiting requests: the first one starts as soon as there is room. Nobody overtakes it.
+
+use super::{
+    PauseState, Scheduler,
+    planning::{Flow, Pending, Phase, Planning, Row},
+    request_state::Status,
+    request_table::Slot,
+    stats::{FirstScheduled, WaitingReason},
+};
+use crate::logic::{
+    allocation::{AllocateOp, AllocationOp},
+    request::FinishReason,
+    request_queue::QueueKey,
+};
+
+impl Scheduler {
+    pub(super) fn plan_waiting(
+        &mut self,
+        planning: &mut Planning,
+        ops: &mut Vec<AllocationOp>,
+    ) -> Flow {
+        if let Some(reason) = self.why_closed(planning) {
+            return self.close(planning, reason);
+        }
+        let Some((key, slot)) = self.waiting.peek(planning.now) else {
+            planning.phase = Phase::Done;
+            return Flow::Continue;
+        };
+        if let Some(reason) = self.why_never(slot) {
+            self.end_uncomputed(planning, slot, reason);
+            return Flow::Continue;
+        }
+        let num_hit_tokens = match planning.looked_up {
+            Some((found, num_tokens)) if found == slot => num_tokens,
+            _ => match self.lookup_op(slot) {
+                None => 0,
+                Some(op) => {
+                    planning.ask(ops, op, Pending::Lookup { slot });
+                    return Flow::Ask;
+                }
+            },
+        };
+        let has_media = self.has_media_ahead(slot);
+        if has_media && !ops.is_empty() {
+            return Flow::Ask;
+        }
+        match self.first_row(planning, slot, num_hit_tokens, has_media) {
+            Err(reason) => self.close(planning, reason),
+            Ok(row) => {
+                self.try_admit(planning, ops, key, row);
+                if has_media { Flow::Ask } else { Flow::Continue }
+            }
+        }
+    }
+
+    fn close(&mut self, planning: &mut Planning, reason: WaitingReason) -> Flow {
+        self.waiting_reason = reason;
+        planning.phase = Phase::Done;
+        Flow::Continue
+    }
+
+    /// Why nobody is admitted now.
+    fn why_closed(&self, planning: &Planning) -> Option<WaitingReason> {
+        let num_running = self.running.len() + planning.num_admitting;
+        let is_early = self.last_admission.is_some_and(|last| {
+            last != self.step && self.step.0 - last.0 < self.config.prefill_schedule_interval
+        });
+        if self.pause != PauseState::Unpaused {
+            Some(WaitingReason::Paused)
+        } else if planning.has_preempted {
+            Some(WaitingReason::Preemption)
+        } else if is_early && num_running > 0 {
+            Some(WaitingReason::PrefillInterval)
+        } else if num_running >= self.config.max_num_seqs {
+            Some(WaitingReason::MaxNumSeqs)
+        } else if planning.token_budget == 0 {
+            Some(WaitingReason::TokenBudget)
+        } else {
+            None
+        }
+    }
+
+    /// How a request ends that would wait for ever: it outgrew the cache before a crash, or was
+    /// added without [`Scheduler::check_servable`].
+    fn why_never(&self, slot: Slot) -> Option<FinishReason> {
+        let (config, state) = (&self.config, &self.requests[slot]);
+        if state.num_tokens().div_ceil(config.block_size) > config.num_usable_blocks() {
+            return Some(match state.output_token_ids.is_empty() {
+                true => FinishReason::Error("unservable".into()),
+                false => FinishReason::Length,
+            });
+        }
+        let most_embeds = config.encoder_budget.min(self.encoder_cache.cache_size());
+        let is_too_large = state.request.mm_features.iter().any(|item| {
+            let is_whole = config.disable_chunked_mm_input;
+            item.num_embeds > most_embeds
+                || is_whole && item.length > config.max_num_scheduled_tokens
+        });
+        is_too_large.then(|| FinishReason::Error("unservable".into()))
+    }
+
+    /// Asks for prefix hits, of which the last token is never one: its logits are wanted.
+    fn lookup_op(&mut self, slot: Slot) -> Option<AllocationOp> {
+        let block_size = self.config.block_size;
+        let state = &mut self.requests[slot];
+        let max_tokens = state.num_tokens() - 1;
+        let may_hit = self.config.enable_prefix_caching && state.reads_prefix_cache();
+        (may_hit && max_tokens >= block_size).then(|| AllocationOp::Lookup {
+            request: state.request.id,
+            block_hashes: state.block_hashes(max_tokens, block_size, &self.none_hash).clone(),
+            max_tokens,
+        })
+    }
+
+    fn first_row(
+        &mut self,
+        planning: &Planning,
+        slot: Slot,
+        num_hit_tokens: usize,
+        has_media: bool,
+    ) -> Result<Row, WaitingReason> {
+        let wanted = (self.requests[slot].num_tokens() - num_hit_tokens).min(planning.most_tokens);
+        if !self.config.enable_chunked_prefill && wanted > planning.token_budget {
+            return Err(WaitingReason::TokenBudget);
+        }
+        let mut num_tokens = wanted.min(planning.token_budget);
+        let mut features = Vec::new();
+        if has_media {
+            let budget = planning.encoder_budget;
+            let window = self.media_window(slot, num_hit_tokens, num_tokens, budget);
+            (num_tokens, features) = (window.num_tokens, window.features);
+        }
+        if num_tokens == 0 {
+            return Err(WaitingReason::EncoderBudget);
+        }
+        let (num_computed_tokens, block_ids) = (num_hit_tokens, Vec::new());
+        Ok(Row { slot, num_computed_tokens, num_tokens, is_new: true, block_ids, features })
+    }
+
+    /// Takes the request out of the queue and asks for its blocks.
+    fn try_admit(
+        &mut self,
+        planning: &mut Planning,
+        ops: &mut Vec<AllocationOp>,
+        key: QueueKey,
+        row: Row,
+    ) {
+        let (slot, num_hit_tokens) = (row.slot, row.num_computed_tokens);
+        let others_run = self.running.len() + planning.num_admitting > 0;
+        let num_tokens = num_hit_tokens + row.num_tokens;
+        let Some(op) = self.allocate_op(slot, num_tokens, num_hit_tokens) else { return };
+        let num_registered = self.num_registered_after(&self.requests[slot], &op);
+        let num_tokens_to_fit = match self.config.scheduler_reserve_full_isl {
+            true => self.requests[slot].num_tokens(),
+            false => num_tokens,
+        };
+        let spare_blocks = if others_run { self.config.watermark_blocks() } else { 0 };
+        let op = AllocateOp { num_tokens_to_fit, spare_blocks, ..op };
+        let state = &mut self.requests[slot];
+        self.waiting.remove(key, state.request.arrival);
+        state.status = Status::Admitting(key);
+        planning.looked_up = None;
+        planning.num_admitting += 1;
+        let pending = Pending::Admit { row: planning.rows.len(), num_registered };
+        planning.push_row(row);
+        planning.ask(ops, AllocationOp::Allocate(op), pending);
+    }
+
+    /// It fits: the request runs.
+    pub(super) fn admit(&mut self, planning: &mut Planning, row: usize) {
+        let Row { slot, num_computed_tokens: num_hit_tokens, .. } = planning.rows[row];
+        planning.num_admitting -= 1;
+        self.last_admission = Some(self.step);
+        self.running.push(slot);
+        let may_hit = self.config.enable_prefix_caching;
+        let state = &mut self.requests[slot];
+        state.status = Status::Running;
+        state.num_computed_tokens = num_hit_tokens;
+        state.max_computed_tokens = state.max_computed_tokens.max(num_hit_tokens);
+        if std::mem::replace(&mut state.was_scheduled, true) {
+            return;
+        }
+        let stats = &mut planning.stats;
+        if may_hit && state.reads_prefix_cache() {
+            stats.prefix_cache_queries += state.num_tokens();
+            stats.prefix_cache_hits += num_hit_tokens;
+        }
+        stats.prompt_tokens_cached += num_hit_tokens;
+        stats.first_scheduled.push(FirstScheduled {
+            request: state.request.id,
+            queue_time: planning.now.saturating_sub(state.request.arrival),
+            num_cached_tokens: num_hit_tokens,
+        });
+    }
+
+    /// It does not fit: it keeps its place, and those behind it wait as well.
+    pub(super) fn refuse_admission(&mut self, planning: &mut Planning, row: usize) {
+        self.take_back_rows(planning, row);
+        planning.phase = Phase::Done;
+        planning.looked_up = None;
+        self.waiting_reason = WaitingReason::KvCache;
+    }
+}

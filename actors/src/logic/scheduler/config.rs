@@ -1,0 +1,190 @@
+//! The scheduler's limits and policies. Names and defaults are vLLM's.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::RequestError,
+    logic::{ids::Micros, kv_cache::KvCacheConfig, request_queue::SchedulingPolicy},
+};
+
+/// What one engine's scheduler works with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SchedulerConfig {
+    /// Who is served first.
+    pub policy: SchedulingPolicy,
+    /// Under the priority policy: a request that waited this long comes before all younger ones.
+    pub priority_age_bound: Micros,
+    /// Most requests running at once.
+    pub max_num_seqs: usize,
+    /// Most tokens computed in one step.
+    pub max_num_scheduled_tokens: usize,
+    /// Most tokens that a prompt and its output may have.
+    pub max_model_len: usize,
+    /// A prompt advances by at most so many tokens a step while others want to; 0: no such limit.
+    pub long_prefill_token_threshold: usize,
+    /// Whether a prompt may be computed in parts.
+    pub enable_chunked_prefill: bool,
+    /// Admit a request only if all its tokens fit the free blocks, not just its first part.
+    pub scheduler_reserve_full_isl: bool,
+    /// Share of all blocks that admission leaves free while others run, in `[0, 1)`.
+    pub watermark: f64,
+    /// While requests run, new ones are admitted at most every so many steps.
+    pub prefill_schedule_interval: u64,
+    /// Tokens a KV cache block holds.
+    pub block_size: usize,
+    /// Blocks of the KV cache, the null block among them.
+    pub num_blocks: usize,
+    /// Whether prompts are looked up, and full blocks registered.
+    pub enable_prefix_caching: bool,
+    /// Engines with different seeds share no block hashes; vLLM's `PYTHONHASHSEED`.
+    pub hash_seed: Option<String>,
+    /// Whether plans carry what KV events publish.
+    pub enable_kv_cache_events: bool,
+    /// Embeddings that one step may encode; see [`crate::logic::encoder_cache::encoder_budget`].
+    pub encoder_budget: usize,
+    /// Embeddings that the encoder cache holds.
+    pub encoder_cache_size: usize,
+    /// Whether an image or sound must be computed in one step.
+    pub disable_chunked_mm_input: bool,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            policy: SchedulingPolicy::Fcfs,
+            priority_age_bound: 30_000_000,
+            max_num_seqs: 256,
+            max_num_scheduled_tokens: 2048,
+            max_model_len: 2048,
+            long_prefill_token_threshold: 0,
+            enable_chunked_prefill: true,
+            scheduler_reserve_full_isl: true,
+            watermark: 0.0,
+            prefill_schedule_interval: 1,
+            block_size: 16,
+            num_blocks: 1025,
+            enable_prefix_caching: true,
+            hash_seed: None,
+            enable_kv_cache_events: false,
+            encoder_budget: 2048,
+            encoder_cache_size: 2048,
+            disable_chunked_mm_input: false,
+        }
+    }
+}
+
+/// A value that no scheduler can work with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} must be {accepted}, got {value}")]
+pub struct SchedulerConfigError {
+    /// The field of [`SchedulerConfig`].
+    pub field: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What would be accepted.
+    pub accepted: String,
+}
+
+impl SchedulerConfig {
+    /// Refuses values with which requests would wait for ever.
+    ///
+    /// # Errors
+    /// Names the first such field.
+    pub fn validate(&self) -> Result<(), SchedulerConfigError> {
+        let at_least = |field, value: usize, least: usize| match value >= least {
+            true => Ok(()),
+            false => Err(refuse(field, value, format!("at least {least}"))),
+        };
+        at_least("max_num_seqs", self.max_num_seqs, 1)?;
+        at_least("max_num_scheduled_tokens", self.max_num_scheduled_tokens, 1)?;
+        at_least("max_model_len", self.max_model_len, 2)?;
+        at_least("block_size", self.block_size, 1)?;
+        at_least("num_blocks", self.num_blocks, 2)?;
+        if self.prefill_schedule_interval == 0 {
+            return Err(refuse("prefill_schedule_interval", 0, "at least 1".into()));
+        }
+        if !(0.0..1.0).contains(&self.watermark) {
+            return Err(refuse("watermark", self.watermark, "a share in [0, 1)".into()));
+        }
+        if !self.enable_chunked_prefill && self.max_num_scheduled_tokens < self.max_model_len {
+            let wanted = format!(
+                "at least max_model_len ({}) while chunked prefill is off",
+                self.max_model_len
+            );
+            let value = self.max_num_scheduled_tokens;
+            return Err(refuse("max_num_scheduled_tokens", value, wanted));
+        }
+        Ok(())
+    }
+
+    /// The KV cache that goes with it.
+    #[must_use]
+    pub fn kv_cache(&self) -> KvCacheConfig {
+        KvCacheConfig {
+            num_blocks: u32::try_from(self.num_blocks).unwrap_or(u32::MAX),
+            block_size: self.block_size,
+            enable_events: self.enable_kv_cache_events,
+        }
+    }
+
+    /// Whether a prompt of this length can ever run; ask before accepting it.
+    ///
+    /// # Errors
+    /// [`RequestError::Unservable`] when prompt and first output token do not fit the whole cache.
+    pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
+        let block_size = self.block_size;
+        let needed_blocks = (prompt_len + 1).div_ceil(block_size);
+        let total_blocks = self.num_usable_blocks();
+        if needed_blocks > total_blocks {
+            return Err(RequestError::Unservable { needed_blocks, total_blocks, block_size });
+        }
+        Ok(())
+    }
+
+    /// Blocks for tokens: all but the null block.
+    pub(super) fn num_usable_blocks(&self) -> usize {
+        self.num_blocks.saturating_sub(1)
+    }
+
+    /// Blocks that admission leaves free while others run.
+    pub(super) fn watermark_blocks(&self) -> usize {
+        (self.watermark * self.num_blocks as f64) as usize
+    }
+}
+
+fn refuse(field: &'static str, value: impl ToString, accepted: String) -> SchedulerConfigError {
+    SchedulerConfigError { field, value: value.to_string(), accepted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut SchedulerConfig)) -> Result<(), String> {
+        let mut config = SchedulerConfig::default();
+        change(&mut config);
+        config.validate().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_that_would_stop_the_engine_are_refused() {
+        assert_eq!(check(|_| ()), Ok(()));
+        assert!(check(|c| c.max_num_seqs = 0).is_err());
+        assert!(check(|c| c.num_blocks = 1).is_err());
+        assert!(check(|c| c.prefill_schedule_interval = 0).is_err());
+        assert_eq!(
+            check(|c| c.watermark = 1.0),
+            Err("watermark must be a share in [0, 1), got 1".into())
+        );
+        let whole_prompts = |c: &mut SchedulerConfig| {
+            c.enable_chunked_prefill = false;
+            c.max_num_scheduled_tokens = 1024;
+        };
+        assert_eq!(
+            check(whole_prompts),
+            Err("max_num_scheduled_tokens must be at least max_model_len (2048) while chunked \
+                 prefill is off, got 1024"
+                .into())
+        );
+    }
+}

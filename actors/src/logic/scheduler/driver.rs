@@ -1,0 +1,24 @@
+//! Scheduler and KV cache manager in one place, without actors: for tests and benches.
+
+use super::{Scheduled, Scheduler};
+use crate::{
+    error::ActorError,
+    logic::{ids::Micros, kv_cache::KvCacheManager},
+};
+
+/// Plans one step.
+///
+/// # Errors
+/// [`ActorError::Invariant`] when the two have come apart, or the last step is still in flight.
+pub fn schedule(
+    scheduler: &mut Scheduler,
+    kv_cache: &mut KvCacheManager,
+    now: Micros,
+) -> Result<Scheduled, ActorError> {
+    scheduler.begin_step(now)?;
+    while let Some(plan) = scheduler.next_plan() {
+        let allocation = kv_cache.execute(&plan);
+        scheduler.apply(allocation.map_err(|error| ActorError::Invariant(error.to_string()))?)?;
+    }
+    scheduler.finish_step()
+}

@@ -1,0 +1,134 @@
+//! Running requests: each gets its tokens, in order; where blocks are short, one gives way.
+
+use super::{
+    Scheduler,
+    planning::{Flow, Pending, Phase, Planning, Row},
+    request_state::Status,
+    request_table::Slot,
+    stats::WaitingReason,
+};
+use crate::logic::{
+    allocation::AllocationOp, outputs::Commit, request::FinishReason,
+    request_queue::SchedulingPolicy,
+};
+
+impl Scheduler {
+    pub(super) fn plan_running(
+        &mut self,
+        planning: &mut Planning,
+        ops: &mut Vec<AllocationOp>,
+    ) -> Flow {
+        while planning.cursor < self.running.len() && planning.token_budget > 0 {
+            let slot = self.running[planning.cursor];
+            let has_media = self.has_media_ahead(slot);
+            // Encoder space cannot be given back, so such a row must not depend on an answer.
+            if has_media && !ops.is_empty() {
+                return Flow::Ask;
+            }
+            let row = self.next_row(planning, slot, has_media);
+            planning.cursor += 1;
+            if row.num_tokens == 0 {
+                continue;
+            }
+            let op = self.allocate_op(slot, row.num_computed_tokens + row.num_tokens, 0);
+            let index = planning.rows.len();
+            planning.push_row(row);
+            let Some(op) = op else {
+                self.allocate_media(planning, index);
+                continue;
+            };
+            let num_registered = self.num_registered_after(&self.requests[slot], &op);
+            let pending = Pending::Grow { row: index, cursor: planning.cursor - 1, num_registered };
+            planning.ask(ops, AllocationOp::Allocate(op), pending);
+            if has_media {
+                return Flow::Ask;
+            }
+        }
+        planning.phase = Phase::Waiting;
+        Flow::Continue
+    }
+
+    fn next_row(&mut self, planning: &Planning, slot: Slot, has_media: bool) -> Row {
+        let state = &self.requests[slot];
+        let num_computed_tokens = state.num_computed_tokens;
+        let most = planning.most_tokens.min(planning.token_budget);
+        let mut num_tokens = state.num_remaining().min(most);
+        let mut features = Vec::new();
+        if has_media {
+            let budget = planning.encoder_budget;
+            let window = self.media_window(slot, num_computed_tokens, num_tokens, budget);
+            (num_tokens, features) = (window.num_tokens, window.features);
+        }
+        let block_ids = Vec::new();
+        Row { slot, num_computed_tokens, num_tokens, is_new: false, block_ids, features }
+    }
+
+    /// A running request does not fit: the last one gives way, perhaps itself.
+    pub(super) fn refuse_growth(&mut self, planning: &mut Planning, row: usize, cursor: usize) {
+        self.take_back_rows(planning, row);
+        planning.phase = Phase::Running;
+        planning.cursor = cursor;
+        planning.looked_up = None;
+        if let [only] = self.running[..] {
+            self.end_full(planning, only);
+            return;
+        }
+        let Some(place) = self.victim_place(planning) else { return };
+        let victim = self.running.remove(place);
+        if place < planning.cursor {
+            planning.cursor -= 1;
+            self.take_back_scheduled(planning, victim);
+        }
+        self.requeue(victim, false);
+        self.num_preemptions += 1;
+        planning.stats.num_preempted += 1;
+        planning.has_preempted = true;
+        self.waiting_reason = WaitingReason::Preemption;
+    }
+
+    /// Where in the running list the request stands that matters least.
+    fn victim_place(&self, planning: &Planning) -> Option<usize> {
+        let places = 0..self.running.len();
+        match self.config.policy {
+            SchedulingPolicy::Fcfs => places.last(),
+            SchedulingPolicy::Priority => places.max_by_key(|&place| {
+                let request = &self.requests[self.running[place]].request;
+                self.waiting.rank(request, planning.now)
+            }),
+        }
+    }
+
+    /// The victim was scheduled in this step already: its tokens go to others.
+    fn take_back_scheduled(&mut self, planning: &mut Planning, victim: Slot) {
+        let Some(index) = planning.rows.iter().position(|row| row.slot == victim) else { return };
+        let row = planning.rows.remove(index);
+        planning.token_budget += row.num_tokens;
+        self.cancel_media(planning, row);
+    }
+
+    /// The request has the whole cache for itself, and it is not enough.
+    fn end_full(&mut self, planning: &mut Planning, slot: Slot) {
+        self.end_uncomputed(planning, slot, FinishReason::Length);
+        self.compact_running();
+        planning.cursor = 0;
+    }
+
+    /// Ends a request by a commit without tokens.
+    pub(super) fn end_uncomputed(
+        &mut self,
+        planning: &mut Planning,
+        slot: Slot,
+        reason: FinishReason,
+    ) {
+        let state = &self.requests[slot];
+        debug_assert!(!matches!(state.status, Status::Finished), "it ended before");
+        planning.ended.push(Commit {
+            request: state.request.id,
+            position: state.output_token_ids.len(),
+            tokens: Vec::new(),
+            prompt_logprobs: None,
+            finish: Some(reason),
+        });
+        self.end(slot, false);
+    }
+}

@@ -1,0 +1,294 @@
+//! The step being planned: a state machine whose requests to the KV cache manager are data.
+//!
+//! A plan is made as if all of it will fit. Rows that follow a refused operation are taken back,
+//! which is cheap: nothing about a request changes before its own operation is confirmed.
+
+use super::{
+    Scheduler,
+    request_state::{RequestState, Status},
+    request_table::Slot,
+};
+use crate::{
+    error::ActorError,
+    logic::{
+        allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
+        ids::{BlockId, Micros, RequestId},
+        outputs::Commit,
+    },
+};
+
+use super::stats::StepStats;
+
+/// What is being decided now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Running requests, from the cursor on.
+    Running,
+    /// Waiting requests.
+    Waiting,
+    Done,
+}
+
+/// Whether planning can go on without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    Continue,
+    /// What comes next depends on what was asked.
+    Ask,
+}
+
+/// One request's part of the step.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) slot: Slot,
+    pub(super) num_computed_tokens: usize,
+    pub(super) num_tokens: usize,
+    /// Whether the worker holds no state of it.
+    pub(super) is_new: bool,
+    /// Appended to its table.
+    pub(super) block_ids: Vec<BlockId>,
+    /// Media to encode for it.
+    pub(super) features: Vec<usize>,
+}
+
+/// What an operation of the plan in question was for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Pending {
+    Free,
+    Reset,
+    Lookup {
+        slot: Slot,
+    },
+    /// A running request, at this place in the running list.
+    Grow {
+        row: usize,
+        cursor: usize,
+        num_registered: usize,
+    },
+    Admit {
+        row: usize,
+        num_registered: usize,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Planning {
+    pub(super) now: Micros,
+    pub(super) phase: Phase,
+    /// The next running request to look at.
+    pub(super) cursor: usize,
+    pub(super) token_budget: usize,
+    pub(super) encoder_budget: usize,
+    /// Most tokens for one request.
+    pub(super) most_tokens: usize,
+    pub(super) rows: Vec<Row>,
+    /// Rows of requests that are not certain to be admitted.
+    pub(super) num_admitting: usize,
+    /// The head of the queue and its hits.
+    pub(super) looked_up: Option<(Slot, usize)>,
+    pub(super) has_preempted: bool,
+    pub(super) ended: Vec<Commit>,
+    pub(super) prefix_cache_reset: Option<bool>,
+    pub(super) finish_later: Vec<RequestId>,
+    pub(super) stats: StepStats,
+    /// One an operation of the plan that is not answered.
+    pub(super) pending: Vec<Pending>,
+    pub(super) round: u32,
+}
+
+impl Planning {
+    pub(super) fn push_row(&mut self, row: Row) {
+        self.token_budget -= row.num_tokens;
+        self.rows.push(row);
+    }
+
+    pub(super) fn ask(&mut self, ops: &mut Vec<AllocationOp>, op: AllocationOp, pending: Pending) {
+        ops.push(op);
+        self.pending.push(pending);
+    }
+}
+
+impl Scheduler {
+    /// What to ask the KV cache manager next; `None` when the step is planned, or when the last
+    /// plan is not answered.
+    pub fn next_plan(&mut self) -> Option<AllocationPlan> {
+        let mut planning = self.planning.take()?;
+        let is_answered = planning.pending.is_empty();
+        let plan = is_answered.then(|| self.make_plan(&mut planning)).flatten();
+        self.planning = Some(planning);
+        plan
+    }
+
+    /// Takes the answer to the last plan. An answer to any other is counted and dropped.
+    ///
+    /// # Errors
+    /// [`ActorError::Invariant`] when the answer does not fit what was asked.
+    pub fn apply(&mut self, allocation: Allocation) -> Result<(), ActorError> {
+        let Some(mut planning) = self.planning.take() else {
+            self.num_stale += 1;
+            return Ok(());
+        };
+        let result = self.apply_to(&mut planning, allocation);
+        self.planning = Some(planning);
+        result
+    }
+
+    fn make_plan(&mut self, planning: &mut Planning) -> Option<AllocationPlan> {
+        let mut ops = Vec::new();
+        for (request, discard) in self.frees.drain(..) {
+            planning.ask(&mut ops, AllocationOp::Free { request, discard }, Pending::Free);
+        }
+        if self.reset_requested.take().is_some() {
+            planning.ask(&mut ops, AllocationOp::ResetPrefixCache, Pending::Reset);
+        }
+        loop {
+            let flow = match planning.phase {
+                Phase::Running => self.plan_running(planning, &mut ops),
+                Phase::Waiting => self.plan_waiting(planning, &mut ops),
+                Phase::Done => break,
+            };
+            if flow == Flow::Ask {
+                break;
+            }
+        }
+        (!ops.is_empty()).then(|| AllocationPlan {
+            epoch: self.epoch,
+            step: self.step,
+            round: planning.round,
+            completed_step: self.completed_step,
+            ops,
+        })
+    }
+
+    fn apply_to(
+        &mut self,
+        planning: &mut Planning,
+        allocation: Allocation,
+    ) -> Result<(), ActorError> {
+        let Allocation { epoch, step, round, results, usage, .. } = allocation;
+        let is_awaited = (epoch, step, round) == (self.epoch, self.step, planning.round);
+        if !is_awaited || planning.pending.is_empty() {
+            self.num_stale += 1;
+            return Ok(());
+        }
+        planning.round += 1;
+        self.kv_cache_usage = usage;
+        let pending = std::mem::take(&mut planning.pending);
+        let is_cut = results.last() == Some(&AllocationResult::Refused);
+        if results.len() != pending.len() && !is_cut {
+            return Err(mismatch(&pending, &results));
+        }
+        for (&pending, result) in pending.iter().zip(results) {
+            self.apply_one(planning, pending, result)?;
+        }
+        Ok(())
+    }
+
+    fn apply_one(
+        &mut self,
+        planning: &mut Planning,
+        pending: Pending,
+        result: AllocationResult,
+    ) -> Result<(), ActorError> {
+        match (pending, result) {
+            (Pending::Free, AllocationResult::Freed) => {}
+            (Pending::Reset, AllocationResult::Reset(done)) => {
+                planning.prefix_cache_reset = Some(done);
+            }
+            (Pending::Lookup { slot }, AllocationResult::Hit { num_tokens }) => {
+                planning.looked_up = Some((slot, num_tokens));
+            }
+            (
+                Pending::Grow { row, num_registered, .. },
+                AllocationResult::Allocated { block_ids },
+            ) => {
+                self.confirm(planning, row, num_registered, block_ids);
+            }
+            (Pending::Admit { row, num_registered }, AllocationResult::Allocated { block_ids }) => {
+                self.confirm(planning, row, num_registered, block_ids);
+                self.admit(planning, row);
+            }
+            (Pending::Grow { row, cursor, .. }, AllocationResult::Refused) => {
+                self.refuse_growth(planning, row, cursor);
+            }
+            (Pending::Admit { row, .. }, AllocationResult::Refused) => {
+                self.refuse_admission(planning, row);
+            }
+            (pending, result) => return Err(mismatch(&[pending], &[result])),
+        }
+        Ok(())
+    }
+
+    /// The row's blocks are there.
+    fn confirm(
+        &mut self,
+        planning: &mut Planning,
+        row: usize,
+        num_registered: usize,
+        block_ids: Vec<BlockId>,
+    ) {
+        let state = &mut self.requests[planning.rows[row].slot];
+        state.num_blocks += block_ids.len();
+        state.num_registered_blocks = num_registered;
+        planning.rows[row].block_ids = block_ids;
+        self.allocate_media(planning, row);
+    }
+
+    /// Takes back the rows from `first` on, whose operations were not executed.
+    pub(super) fn take_back_rows(&mut self, planning: &mut Planning, first: usize) {
+        for row in planning.rows.drain(first..) {
+            planning.token_budget += row.num_tokens;
+            let state = &mut self.requests[row.slot];
+            if let Status::Admitting(key) = state.status {
+                self.waiting.reinsert(key, state.request.arrival, row.slot);
+                state.status = Status::Waiting(key);
+                planning.num_admitting -= 1;
+            }
+        }
+    }
+
+    /// The blocks that a request needs and fills when `num_tokens` of its tokens are computed;
+    /// `None` if its table has room and no block becomes full.
+    pub(super) fn allocate_op(
+        &mut self,
+        slot: Slot,
+        num_tokens: usize,
+        num_hit_tokens: usize,
+    ) -> Option<AllocateOp> {
+        let block_size = self.config.block_size;
+        let state = &mut self.requests[slot];
+        let first = state.num_registered_blocks + num_hit_tokens / block_size;
+        let has_room = num_tokens <= state.num_blocks * block_size;
+        let fills = self.config.enable_prefix_caching && num_tokens >= (first + 1) * block_size;
+        if has_room && !fills {
+            return None;
+        }
+        let full_blocks = if fills {
+            let range = first..num_tokens / block_size;
+            let with_content = self.config.enable_kv_cache_events;
+            state.full_blocks(range, block_size, &self.none_hash, with_content)
+        } else {
+            Vec::new()
+        };
+        Some(AllocateOp {
+            request: state.request.id,
+            num_tokens,
+            num_hit_tokens,
+            num_tokens_to_fit: num_tokens,
+            spare_blocks: 0,
+            full_blocks,
+        })
+    }
+
+    /// Blocks registered once `op` is executed.
+    pub(super) fn num_registered_after(&self, state: &RequestState, op: &AllocateOp) -> usize {
+        let num_hit_blocks = op.num_hit_tokens / self.config.block_size;
+        state.num_registered_blocks + num_hit_blocks + op.full_blocks.len()
+    }
+}
+
+fn mismatch(pending: &[Pending], results: &[AllocationResult]) -> ActorError {
+    ActorError::Invariant(format!(
+        "the KV cache manager answered {results:?} where {pending:?} was asked"
+    ))
+}

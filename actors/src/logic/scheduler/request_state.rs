@@ -1,0 +1,157 @@
+//! What the scheduler knows of one request.
+
+use std::{ops::Range, sync::Arc};
+
+use crate::logic::{
+    allocation::{BlockContent, FullBlock},
+    block_hash::{BlockHash, extra_keys, hash_block},
+    ids::{Step, TokenId},
+    request::EngineRequest,
+    request_queue::QueueKey,
+};
+
+/// Where a request stands. One that ended is forgotten as soon as nothing refers to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// In the queue; also after it was preempted, with the tokens it had.
+    Waiting(QueueKey),
+    /// In the running list; holds blocks.
+    Running,
+    /// Popped from the queue by the plan in progress, which may not fit.
+    Admitting(QueueKey),
+    /// Ended, but still in the running list.
+    Finished,
+}
+
+/// One live request: tokens and counts, no blocks.
+#[derive(Debug, Clone)]
+pub(super) struct RequestState {
+    pub(super) request: Arc<EngineRequest>,
+    pub(super) status: Status,
+    pub(super) output_token_ids: Vec<TokenId>,
+    /// Tokens whose KV is there, or will be once the step in flight is computed.
+    pub(super) num_computed_tokens: usize,
+    /// Most tokens that were ever computed: below this, work is done again.
+    pub(super) max_computed_tokens: usize,
+    /// Output tokens that the worker has been told.
+    pub(super) num_told_outputs: usize,
+    /// Blocks that the KV cache manager holds for it.
+    pub(super) num_blocks: usize,
+    /// So many of them can be hit by others.
+    pub(super) num_registered_blocks: usize,
+    /// Prompt positions whose log-probabilities were committed; position 0 has none.
+    pub(super) num_prompt_logprobs: usize,
+    /// The step in flight that computes it.
+    pub(super) scheduled_step: Option<Step>,
+    /// Whether it ran before.
+    pub(super) was_scheduled: bool,
+    /// Its last row was no number: it is being computed again, without the prefix cache.
+    pub(super) is_retried: bool,
+    /// Media before this one are done with.
+    pub(super) num_passed_features: usize,
+    block_hashes: Arc<Vec<BlockHash>>,
+}
+
+impl RequestState {
+    pub(super) fn new(
+        request: Arc<EngineRequest>,
+        output_token_ids: Vec<TokenId>,
+        status: Status,
+    ) -> Self {
+        Self {
+            was_scheduled: !output_token_ids.is_empty(),
+            request,
+            status,
+            output_token_ids,
+            num_computed_tokens: 0,
+            max_computed_tokens: 0,
+            num_told_outputs: 0,
+            num_blocks: 0,
+            num_registered_blocks: 0,
+            num_prompt_logprobs: 0,
+            scheduled_step: None,
+            is_retried: false,
+            num_passed_features: 0,
+            block_hashes: Arc::default(),
+        }
+    }
+
+    /// Tokens of prompt and output so far.
+    pub(super) fn num_tokens(&self) -> usize {
+        self.request.num_prompt_tokens() + self.output_token_ids.len()
+    }
+
+    /// Tokens that are there and not computed.
+    pub(super) fn num_remaining(&self) -> usize {
+        self.num_tokens().saturating_sub(self.num_computed_tokens)
+    }
+
+    /// Whether it may use what others computed. Log-probabilities of a prompt need its logits.
+    pub(super) fn reads_prefix_cache(&self) -> bool {
+        self.request.params.prompt_logprobs.is_none() && !self.is_retried
+    }
+
+    /// It holds no blocks any more, and the worker will hear of it as of a new request.
+    pub(super) fn forget_computed(&mut self) {
+        self.num_computed_tokens = 0;
+        self.num_told_outputs = 0;
+        self.num_blocks = 0;
+        self.num_registered_blocks = 0;
+        self.num_passed_features = 0;
+        self.scheduled_step = None;
+    }
+
+    /// Hashes of all full blocks of its first `num_tokens` tokens; those not known are computed.
+    pub(super) fn block_hashes(
+        &mut self,
+        num_tokens: usize,
+        block_size: usize,
+        none_hash: &BlockHash,
+    ) -> &Arc<Vec<BlockHash>> {
+        let num_full = num_tokens / block_size;
+        while self.block_hashes.len() < num_full {
+            let start = self.block_hashes.len() * block_size;
+            let parent = self.block_hashes.last().unwrap_or(none_hash);
+            let (features, salt) = (&self.request.mm_features, self.request.cache_salt.as_ref());
+            let keys = extra_keys(start, block_size, features, salt);
+            let hash = match self.request.prompt_token_ids.get(start..start + block_size) {
+                Some(tokens) => hash_block(parent, tokens, &keys),
+                None => hash_block(parent, &self.tokens(start..start + block_size), &keys),
+            };
+            // Copies only while a plan that carries the hashes is still somewhere.
+            Arc::make_mut(&mut self.block_hashes).push(hash);
+        }
+        &self.block_hashes
+    }
+
+    /// The blocks of `range`, to be registered; with their content for KV events if asked.
+    pub(super) fn full_blocks(
+        &mut self,
+        range: Range<usize>,
+        block_size: usize,
+        none_hash: &BlockHash,
+        with_content: bool,
+    ) -> Vec<FullBlock> {
+        self.block_hashes(range.end * block_size, block_size, none_hash);
+        let full_block = |index: usize| {
+            let content =
+                with_content.then(|| Box::new(self.content(index * block_size, block_size)));
+            FullBlock { hash: self.block_hashes[index], content }
+        };
+        range.map(full_block).collect()
+    }
+
+    fn content(&self, start: usize, block_size: usize) -> BlockContent {
+        let (features, salt) = (&self.request.mm_features, self.request.cache_salt.as_ref());
+        BlockContent {
+            token_ids: self.tokens(start..start + block_size),
+            extra_keys: extra_keys(start, block_size, features, salt),
+        }
+    }
+
+    fn tokens(&self, range: Range<usize>) -> Vec<TokenId> {
+        let prompt = self.request.prompt_token_ids.iter();
+        let all = prompt.chain(&self.output_token_ids);
+        all.skip(range.start).take(range.len()).copied().collect()
+    }
+}

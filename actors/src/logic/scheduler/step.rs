@@ -1,0 +1,188 @@
+//! Where a step begins, and where it becomes work for the worker.
+
+use std::sync::Arc;
+
+use super::{
+    PauseState, Scheduled, Scheduler, StepStats, WaitingReason,
+    planning::{Phase, Planning, Row},
+    request_state::Status,
+    request_table::Slot,
+};
+use crate::{
+    error::ActorError,
+    logic::{
+        ids::{Micros, RequestId, Step},
+        outputs::Commit,
+        request::FinishReason,
+        scheduler_output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
+    },
+};
+
+/// The step that the worker computes.
+#[derive(Debug, Clone)]
+pub(super) struct InFlight {
+    pub(super) step: Step,
+    /// In the order of the output.
+    pub(super) rows: Vec<(Slot, RequestId)>,
+}
+
+impl Scheduler {
+    /// Begins the next step. Requests whose deadline has passed before they began are given up.
+    ///
+    /// # Errors
+    /// [`ActorError::Invariant`] while another step is being planned or computed.
+    pub fn begin_step(&mut self, now: Micros) -> Result<(), ActorError> {
+        if self.planning.is_some() || self.in_flight.is_some() {
+            let what = format!("a step was begun while step {} is under way", self.step.0);
+            return Err(ActorError::Invariant(what));
+        }
+        self.step.0 += 1;
+        self.now = now;
+        self.compact_running();
+        if self.reset_requested == Some(true) {
+            self.requeue_all();
+        }
+        let ended = self.expire(now);
+        let is_stopped = self.pause == PauseState::PausedAll;
+        self.waiting_reason = WaitingReason::default();
+        self.planning = Some(Planning {
+            now,
+            phase: Phase::Running,
+            cursor: 0,
+            token_budget: if is_stopped { 0 } else { self.config.max_num_scheduled_tokens },
+            encoder_budget: self.config.encoder_budget,
+            most_tokens: self.most_tokens(),
+            rows: Vec::with_capacity(self.running.len()),
+            num_admitting: 0,
+            looked_up: None,
+            has_preempted: false,
+            ended,
+            prefix_cache_reset: None,
+            finish_later: Vec::new(),
+            stats: StepStats::default(),
+            pending: Vec::new(),
+            round: 0,
+        });
+        Ok(())
+    }
+
+    /// The step as it was planned.
+    ///
+    /// # Errors
+    /// [`ActorError::Invariant`] when no step was begun, or its last plan is not answered.
+    pub fn finish_step(&mut self) -> Result<Scheduled, ActorError> {
+        let planning = self.planning.take().filter(|planning| planning.pending.is_empty());
+        let Some(mut planning) = planning else {
+            let what = format!("step {} is not planned to its end", self.step.0);
+            return Err(ActorError::Invariant(what));
+        };
+        let mut output = SchedulerOutput {
+            epoch: self.epoch,
+            step: self.step,
+            preempted: std::mem::take(&mut self.preempted),
+            finished: std::mem::take(&mut self.finished),
+            freed_encoder_outputs: self.encoder_cache.take_evicted(),
+            ..SchedulerOutput::default()
+        };
+        let rows = std::mem::take(&mut planning.rows);
+        // Running requests were planned first, but new ones stand first in the output.
+        let num_cached = rows.iter().filter(|row| !row.is_new).count();
+        let mut in_flight = Vec::with_capacity(rows.len());
+        let name = |row: &Row| (row.slot, self.requests[row.slot].request.id);
+        in_flight.extend(rows[num_cached..].iter().map(name));
+        in_flight.extend(rows[..num_cached].iter().map(name));
+        output.scheduled_cached.reserve(num_cached);
+        for row in rows {
+            self.emit(&mut output, &mut planning.stats, row);
+        }
+        if !output.is_empty() {
+            self.in_flight = Some(InFlight { step: self.step, rows: in_flight });
+        }
+        for id in std::mem::take(&mut planning.finish_later) {
+            self.finish_now(id);
+        }
+        planning.stats.iteration_tokens = output.total_num_scheduled_tokens;
+        let Planning { ended, prefix_cache_reset, stats, .. } = planning;
+        Ok(Scheduled { output, ended, prefix_cache_reset, stats })
+    }
+
+    /// Turns a row into work, and counts its tokens as computed.
+    fn emit(&mut self, output: &mut SchedulerOutput, stats: &mut StepStats, row: Row) {
+        let Row { slot, num_computed_tokens, num_tokens, is_new, block_ids, features } = row;
+        let state = &mut self.requests[slot];
+        let end = num_computed_tokens + num_tokens;
+        let first_new = state.max_computed_tokens.clamp(num_computed_tokens, end);
+        stats.recomputed_tokens += first_new - num_computed_tokens;
+        let prompt_end = state.request.num_prompt_tokens().min(end);
+        stats.prompt_tokens_computed += prompt_end.saturating_sub(first_new);
+        state.num_computed_tokens = end;
+        state.max_computed_tokens = state.max_computed_tokens.max(end);
+        state.scheduled_step = Some(self.step);
+        let request = state.request.id;
+        let new_token_ids = state.output_token_ids[state.num_told_outputs..].to_vec();
+        state.num_told_outputs = state.output_token_ids.len();
+        if is_new {
+            output.scheduled_new.push(NewRequestData {
+                request: Arc::clone(&state.request),
+                output_token_ids: new_token_ids,
+                block_ids,
+                num_computed_tokens,
+                num_scheduled_tokens: num_tokens,
+            });
+        } else {
+            output.scheduled_cached.push(CachedRequestData {
+                request,
+                new_block_ids: block_ids,
+                num_computed_tokens,
+                num_scheduled_tokens: num_tokens,
+                new_token_ids,
+            });
+        }
+        if !features.is_empty() {
+            output.scheduled_encoder_inputs.push(EncoderInputs { request, features });
+        }
+        output.total_num_scheduled_tokens += num_tokens;
+    }
+
+    /// Most tokens for one request in this step: the threshold counts only where a long prompt
+    /// would hold others up.
+    fn most_tokens(&self) -> usize {
+        let num_waiting = match self.pause {
+            PauseState::Unpaused => self.waiting.len(),
+            PauseState::PausedNew | PauseState::PausedAll => 0,
+        };
+        let num_candidates = (self.running.len() + num_waiting).min(self.config.max_num_seqs);
+        match self.config.long_prefill_token_threshold {
+            0 => usize::MAX,
+            _ if num_candidates <= 1 => usize::MAX,
+            threshold => threshold,
+        }
+    }
+
+    fn expire(&mut self, now: Micros) -> Vec<Commit> {
+        let mut ended = Vec::new();
+        while let Some(&(_, id)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
+            self.deadlines.pop_first();
+            let Some(slot) = self.requests.find(id) else { continue };
+            if matches!(self.requests[slot].status, Status::Waiting(_)) {
+                self.end(slot, false);
+                ended.push(Commit {
+                    request: id,
+                    position: 0,
+                    tokens: Vec::new(),
+                    prompt_logprobs: None,
+                    finish: Some(FinishReason::Error("deadline_exceeded".into())),
+                });
+            }
+        }
+        ended
+    }
+
+    /// Preempts everyone; the queue gets them in the order in which they ran.
+    fn requeue_all(&mut self) {
+        for slot in std::mem::take(&mut self.running).into_iter().rev() {
+            self.requeue(slot, false);
+        }
+        self.running_is_dirty = false;
+    }
+}

@@ -1,0 +1,167 @@
+//! The detokenizer's shell: committed tokens in, text out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::context::Context;
+use crate::{
+    logic::{
+        ids::RequestId,
+        ledger::{EgressBatch, EgressEntry},
+        request::{EngineRequest, FinishReason},
+        text_stream::{TextBatch, TextEnd, TextEntry, TextStream, TokenText},
+    },
+    message::{DetokenizerMessage, LedgerMessage, OutputStreamerMessage},
+    ports::{DecodeOptions, IncrementalDecoder, TextCodec, TextError},
+};
+
+/// The detokenizer actor of one egress shard.
+#[derive(Debug)]
+pub struct DetokenizerActor {
+    context: Arc<Context>,
+    shard: usize,
+}
+
+/// The outputs in progress, all of one generation of the shard.
+#[derive(Default)]
+pub struct State {
+    generation: u64,
+    outputs: BTreeMap<RequestId, Output>,
+}
+
+struct Output {
+    decoder: Box<dyn IncrementalDecoder>,
+    stream: TextStream,
+}
+
+impl Output {
+    fn new(codec: &dyn TextCodec, request: &EngineRequest) -> Self {
+        let options = DecodeOptions {
+            skip_special_tokens: request.params.skip_special_tokens,
+            spaces_between_special_tokens: request.params.spaces_between_special_tokens,
+        };
+        let decoder = codec.decoder(&request.prompt_token_ids, options);
+        Self { decoder, stream: TextStream::new(request) }
+    }
+
+    /// The text of new tokens, and the output's end if it is among them.
+    fn advance(&mut self, entry: EgressEntry) -> Result<TextEntry, TextError> {
+        let mut text = TextEntry {
+            request: entry.request,
+            position: entry.position,
+            tokens: Vec::with_capacity(entry.tokens.len()),
+            prompt_logprobs_start: entry.prompt_logprobs_start,
+            prompt_logprobs: entry.prompt_logprobs,
+            num_cached_tokens: entry.num_cached_tokens,
+            end: None,
+        };
+        let count = entry.tokens.len();
+        for (i, token) in entry.tokens.into_iter().enumerate() {
+            let hidden = self.stream.hides(i + 1 == count, entry.end.as_ref());
+            let piece =
+                if hidden { String::new() } else { self.decoder.push(token.token_id)? };
+            let (shown, end) = self.stream.push(&piece);
+            text.tokens.push(TokenText { token, text: shown });
+            if let Some(reason) = end {
+                text.end = Some(TextEnd { text: String::new(), reason });
+                return Ok(text);
+            }
+        }
+        if let Some(reason) = entry.end {
+            let rest = self.stream.finish(&self.decoder.flush());
+            text.end = Some(TextEnd { text: rest, reason });
+        }
+        Ok(text)
+    }
+}
+
+impl DetokenizerActor {
+    /// The detokenizer of `shard`.
+    pub fn new(context: Arc<Context>, shard: usize) -> Self {
+        Self { context, shard }
+    }
+
+    fn process(&self, batch: EgressBatch, state: &mut State) -> TextBatch {
+        if batch.generation != state.generation {
+            *state = State { generation: batch.generation, outputs: BTreeMap::new() };
+        }
+        let mut entries = Vec::with_capacity(batch.entries.len());
+        for entry in batch.entries {
+            entries.extend(self.process_entry(entry, state));
+        }
+        TextBatch { generation: batch.generation, entries }
+    }
+
+    fn process_entry(&self, entry: EgressEntry, state: &mut State) -> Option<TextEntry> {
+        let request = entry.request;
+        if let Some(introduced) = &entry.introduction {
+            state.outputs.insert(request, Output::new(&*self.context.codec, introduced));
+        }
+        // Not there: its stop string was found, and this was already under way.
+        let output = state.outputs.get_mut(&request)?;
+        let (position, known_end) = (entry.position, entry.end.clone());
+        let text = output.advance(entry).unwrap_or_else(|error| failed(request, position, &error));
+        if let Some(end) = &text.end {
+            if known_end.as_ref() != Some(&end.reason) {
+                let position = text.position + text.tokens.len();
+                let reason = end.reason.clone();
+                let end = LedgerMessage::EndAt { request, position, reason };
+                self.context.directory.ledger.cast(end);
+            }
+            state.outputs.remove(&request);
+        }
+        Some(text)
+    }
+}
+
+/// A request whose tokens have no text ends alone.
+fn failed(request: RequestId, position: usize, error: &TextError) -> TextEntry {
+    let reason = FinishReason::Error(error.to_string());
+    TextEntry {
+        request,
+        position,
+        tokens: Vec::new(),
+        prompt_logprobs_start: 0,
+        prompt_logprobs: Vec::new(),
+        num_cached_tokens: None,
+        end: Some(TextEnd { text: String::new(), reason }),
+    }
+}
+
+impl Actor for DetokenizerActor {
+    type Msg = DetokenizerMessage;
+    type State = State;
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        _myself: ActorRef<DetokenizerMessage>,
+        (): (),
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State::default())
+    }
+
+    async fn post_start(
+        &self,
+        _myself: ActorRef<DetokenizerMessage>,
+        _state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.context.directory.ledger.cast(LedgerMessage::AttachEgress { shard: self.shard });
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<DetokenizerMessage>,
+        message: DetokenizerMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let DetokenizerMessage::Batch(batch) = message;
+        let text = self.process(batch, state);
+        if let Some(streamer) = self.context.directory.output_streamers.get(self.shard) {
+            streamer.cast(OutputStreamerMessage::Batch(text));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! The input processor's shell: text becomes token ids on a blocking thread, so that a long prompt
+//! does not hold up the actors.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::context::Context;
+use crate::{
+    error::RequestError,
+    logic::{
+        ids::TokenId,
+        input::{PromptLimits, fit_prompt},
+        sampling_params::{SamplingLimits, SamplingParams},
+    },
+    message::{
+        InputProcessorMessage,
+        input_processor::{ProcessedRequest, Prompt, RawRequest},
+    },
+    ports::{TextCodec, TextError},
+};
+
+/// One input processor of the pool.
+#[derive(Debug)]
+pub struct InputProcessorActor {
+    context: Arc<Context>,
+}
+
+impl InputProcessorActor {
+    /// An input processor with the context's codec and limits.
+    pub fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+}
+
+/// Makes token ids of a client's request and checks it against the model and the KV cache.
+fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, RequestError> {
+    let info = context.vault.executors.info();
+    let tokens = tokenize(&*context.codec, raw)?;
+    let limits = PromptLimits {
+        vocab_size: info.vocab_size,
+        max_model_len: context.config.scheduler.max_model_len,
+    };
+    let fitted = fit_prompt(tokens, raw.max_tokens, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
+    context.config.scheduler.check_servable(fitted.prompt_token_ids.len())?;
+    let mut params =
+        SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
+    params.bad_words = bad_words(&*context.codec, &raw.bad_words)?;
+    params.validate(&SamplingLimits {
+        vocab_size: info.vocab_size,
+        max_logprobs: context.config.max_logprobs,
+    })?;
+    params.normalize();
+    Ok(ProcessedRequest { prompt_token_ids: fitted.prompt_token_ids.into(), params })
+}
+
+fn tokenize(codec: &dyn TextCodec, raw: &RawRequest) -> Result<Vec<TokenId>, RequestError> {
+    match &raw.prompt {
+        Prompt::Tokens(tokens) => Ok(tokens.clone()),
+        Prompt::Text(text) => codec.encode(text, raw.add_special_tokens).map_err(refused),
+        Prompt::Chat(chat) => {
+            let text = codec.render_chat(chat).map_err(refused)?;
+            codec.encode(&text, raw.add_special_tokens).map_err(refused)
+        }
+    }
+}
+
+/// Each word at the start of a text and after a space, as vLLM bans both.
+fn bad_words(codec: &dyn TextCodec, words: &[String]) -> Result<Vec<Vec<TokenId>>, RequestError> {
+    let mut banned: Vec<Vec<TokenId>> = Vec::with_capacity(2 * words.len());
+    for word in words {
+        let bare = codec.encode(word.trim_start(), false).map_err(refused)?;
+        let spaced = codec.encode(&format!(" {}", word.trim_start()), false).map_err(refused)?;
+        let differs = spaced.first() != bare.first() && spaced.len() == bare.len();
+        banned.push(bare);
+        if differs {
+            banned.push(spaced);
+        }
+    }
+    banned.retain(|tokens| !tokens.is_empty());
+    Ok(banned)
+}
+
+fn refused(error: TextError) -> RequestError {
+    RequestError::Text(error.to_string())
+}
+
+impl Actor for InputProcessorActor {
+    type Msg = InputProcessorMessage;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        _myself: ActorRef<InputProcessorMessage>,
+        (): (),
+    ) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<InputProcessorMessage>,
+        message: InputProcessorMessage,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        let InputProcessorMessage::Process(raw, reply) = message;
+        let context = Arc::clone(&self.context);
+        // A panic in there is this actor's, and the job is retried on another.
+        let result = tokio::task::spawn_blocking(move || process(&context, &raw)).await?;
+        let _ = reply.send(result);
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! What an actor system counts: vLLM's names and labels under `playhouse:`, and what only this
+//! engine has to tell. Handles are made once; without a recorder they do nothing.
+
+use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
+
+use super::directory::Role;
+use crate::logic::{
+    ids::Micros,
+    ledger::{CommitTiming, Entry},
+    outputs::Commit,
+    request::FinishReason,
+    scheduler::{SchedulerStats, StepStats},
+};
+
+/// The metrics of one actor system.
+#[derive(Debug)]
+pub struct SystemMetrics {
+    labels: Vec<Label>,
+    running: Gauge,
+    waiting: Gauge,
+    waiting_by_reason: [(&'static str, Gauge); 2],
+    kv_cache_usage: Gauge,
+    prefix_queries: Counter,
+    prefix_hits: Counter,
+    preemptions: Counter,
+    prompt_tokens: Counter,
+    generation_tokens: Counter,
+    iteration_tokens: Histogram,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    time_per_output_token: Histogram,
+    e2e_latency: Histogram,
+    queue_time: Histogram,
+    request_prompt_tokens: Histogram,
+    request_generation_tokens: Histogram,
+    request_max_tokens: Histogram,
+    request_n: Histogram,
+    /// Messages of a past epoch, a past generation, or seen before.
+    pub stale_messages: Counter,
+    /// Committed tokens that a new core was given to take up.
+    pub replayed_tokens: Counter,
+}
+
+impl SystemMetrics {
+    /// Handles with the labels `model_name` and `engine`.
+    #[must_use]
+    pub fn new(model_name: &str, engine: &str) -> Self {
+        let labels = vec![
+            Label::new("model_name", model_name.to_owned()),
+            Label::new("engine", engine.to_owned()),
+        ];
+        let l = &labels;
+        let by_reason = |reason: &'static str| {
+            let mut labels = l.clone();
+            labels.push(Label::new("reason", reason));
+            (reason, gauge!("playhouse:num_requests_waiting_by_reason", labels))
+        };
+        Self {
+            running: gauge!("playhouse:num_requests_running", l.iter()),
+            waiting: gauge!("playhouse:num_requests_waiting", l.iter()),
+            waiting_by_reason: [by_reason("capacity"), by_reason("deferred")],
+            kv_cache_usage: gauge!("playhouse:kv_cache_usage_perc", l.iter()),
+            prefix_queries: counter!("playhouse:prefix_cache_queries_total", l.iter()),
+            prefix_hits: counter!("playhouse:prefix_cache_hits_total", l.iter()),
+            preemptions: counter!("playhouse:num_preemptions_total", l.iter()),
+            prompt_tokens: counter!("playhouse:prompt_tokens_total", l.iter()),
+            generation_tokens: counter!("playhouse:generation_tokens_total", l.iter()),
+            iteration_tokens: histogram!("playhouse:iteration_tokens_total", l.iter()),
+            time_to_first_token: histogram!("playhouse:time_to_first_token_seconds", l.iter()),
+            inter_token_latency: histogram!("playhouse:inter_token_latency_seconds", l.iter()),
+            time_per_output_token: histogram!(
+                "playhouse:request_time_per_output_token_seconds",
+                l.iter()
+            ),
+            e2e_latency: histogram!("playhouse:e2e_request_latency_seconds", l.iter()),
+            queue_time: histogram!("playhouse:request_queue_time_seconds", l.iter()),
+            request_prompt_tokens: histogram!("playhouse:request_prompt_tokens", l.iter()),
+            request_generation_tokens: histogram!("playhouse:request_generation_tokens", l.iter()),
+            request_max_tokens: histogram!("playhouse:request_params_max_tokens", l.iter()),
+            request_n: histogram!("playhouse:request_params_n", l.iter()),
+            stale_messages: counter!("playhouse:stale_messages_total", l.iter()),
+            replayed_tokens: counter!("playhouse:replayed_tokens_total", l.iter()),
+            labels,
+        }
+    }
+
+    /// A step was planned.
+    pub fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
+        self.running.set(now.num_running as f64);
+        self.waiting.set(now.num_waiting as f64);
+        for (class, gauge) in &self.waiting_by_reason {
+            let waits = *class == now.waiting_reason.class();
+            gauge.set(if waits { now.num_waiting as f64 } else { 0.0 });
+        }
+        self.kv_cache_usage.set(now.kv_cache_usage);
+        self.prefix_queries.increment(step.prefix_cache_queries as u64);
+        self.prefix_hits.increment(step.prefix_cache_hits as u64);
+        self.preemptions.increment(step.num_preempted as u64);
+        if step.iteration_tokens > 0 {
+            self.iteration_tokens.record(step.iteration_tokens as f64);
+        }
+        for first in &step.first_scheduled {
+            self.queue_time.record(seconds(first.queue_time));
+        }
+    }
+
+    /// Tokens became permanent.
+    pub fn committed(&self, commit: &Commit, timing: &CommitTiming) {
+        self.generation_tokens.increment(commit.tokens.len() as u64);
+        if let Some(waited) = timing.time_to_first_token {
+            self.time_to_first_token.record(seconds(waited));
+        }
+        if let Some(waited) = timing.inter_token_latency {
+            self.inter_token_latency.record(seconds(waited));
+        }
+    }
+
+    /// A request ended.
+    pub fn finished(&self, entry: &Entry, reason: &FinishReason, now: Micros) {
+        let request = entry.request();
+        let mut labels = self.labels.clone();
+        labels.push(Label::new("finished_reason", reason.as_str()));
+        counter!("playhouse:request_success_total", labels).increment(1);
+        let (prompt, output) = (request.num_prompt_tokens(), entry.output().len());
+        self.prompt_tokens.increment(prompt as u64);
+        self.request_prompt_tokens.record(prompt as f64);
+        self.request_generation_tokens.record(output as f64);
+        self.request_max_tokens.record(f64::from(request.params.max_tokens));
+        self.request_n.record(f64::from(request.params.n));
+        self.e2e_latency.record(seconds(now.saturating_sub(request.arrival)));
+        if let Some(first) = entry.first_token().filter(|_| output > 1) {
+            let decode = seconds(now.saturating_sub(first));
+            self.time_per_output_token.record(decode / (output - 1) as f64);
+        }
+    }
+
+    /// An actor was replaced.
+    pub fn restarted(&self, role: Role) {
+        let mut labels = self.labels.clone();
+        labels.push(Label::new("role", role.as_str()));
+        counter!("playhouse:actor_restarts_total", labels).increment(1);
+    }
+}
+
+fn seconds(micros: Micros) -> f64 {
+    micros as f64 / 1e6
+}

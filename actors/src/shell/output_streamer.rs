@@ -1,0 +1,80 @@
+//! The output streamer's shell: puts text into the clients' sinks and confirms it to the ledger.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::{context::Context, sink::Offer};
+use crate::{
+    logic::{ids::RequestId, text_stream::TextEntry},
+    message::{LedgerMessage, OutputStreamerMessage},
+};
+
+/// The output streamer actor of one egress shard. It has no state: the sinks know how far they are.
+#[derive(Debug)]
+pub struct OutputStreamerActor {
+    context: Arc<Context>,
+    shard: usize,
+}
+
+impl OutputStreamerActor {
+    /// The streamer of `shard`.
+    pub fn new(context: Arc<Context>, shard: usize) -> Self {
+        Self { context, shard }
+    }
+
+    /// Gives an entry to its client. Returns the request if that was its end, and whether tokens
+    /// before it are missing.
+    fn deliver(&self, entry: TextEntry) -> (Option<RequestId>, Offer) {
+        let (request, ends) = (entry.request, entry.end.is_some());
+        let offer = self.context.sinks.get(request).map_or(Offer::Taken, |sink| sink.offer(entry));
+        ((ends && offer == Offer::Taken).then_some(request), offer)
+    }
+}
+
+impl Actor for OutputStreamerActor {
+    type Msg = OutputStreamerMessage;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        _myself: ActorRef<OutputStreamerMessage>,
+        (): (),
+    ) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn post_start(
+        &self,
+        _myself: ActorRef<OutputStreamerMessage>,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        self.context.directory.ledger.cast(LedgerMessage::AttachEgress { shard: self.shard });
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<OutputStreamerMessage>,
+        message: OutputStreamerMessage,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        let OutputStreamerMessage::Batch(batch) = message;
+        let mut ended = Vec::new();
+        let mut gap = false;
+        for entry in batch.entries {
+            let (end, offer) = self.deliver(entry);
+            ended.extend(end);
+            gap |= offer == Offer::Gap;
+        }
+        let (shard, generation) = (self.shard, batch.generation);
+        let ledger = &self.context.directory.ledger;
+        ledger.cast(LedgerMessage::Delivered { shard, generation, ended });
+        if gap {
+            tracing::warn!(shard, "tokens are missing on the way out: the shard starts over");
+            ledger.cast(LedgerMessage::AttachEgress { shard });
+        }
+        Ok(())
+    }
+}

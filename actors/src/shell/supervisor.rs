@@ -1,0 +1,209 @@
+//! The supervisor: starts children in order, replaces the dead by its strategy, gives up when they
+//! die too often, and stops them in reverse. What ractor's default does instead (exit with the
+//! first child) is overridden here and nowhere else.
+
+use std::{ops::Range, pin::Pin, sync::Arc, time::Duration};
+
+use ractor::{
+    Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent,
+};
+
+use super::{context::Context, directory::Role};
+use crate::{
+    logic::restart::{Decision, Intensity, RestartLog, Strategy},
+    message::SupervisorMessage,
+};
+
+/// How long a child has to stop before it is left behind.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Starts one incarnation of a child, linked to the supervisor given, and registers its address.
+pub type SpawnChild = Arc<
+    dyn Fn(ActorCell) -> Pin<Box<dyn Future<Output = Result<ActorCell, SpawnErr>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// One child as data.
+#[derive(Clone)]
+pub struct ChildSpec {
+    /// For logs and metrics.
+    pub role: Role,
+    /// How often it may die.
+    pub intensity: Intensity,
+    /// How it is started.
+    pub spawn: SpawnChild,
+}
+
+/// A supervisor as data.
+#[derive(Clone)]
+pub struct SupervisorSpec {
+    /// For logs.
+    pub role: Role,
+    /// Who is replaced when one dies.
+    pub strategy: Strategy,
+    /// In start order.
+    pub children: Vec<ChildSpec>,
+    /// Called after children were replaced.
+    pub after_restart: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// The supervisor actor.
+pub struct Supervisor {
+    context: Arc<Context>,
+    spec: SupervisorSpec,
+}
+
+/// The children that are alive, and the restarts so far.
+pub struct State {
+    children: Vec<Option<ActorCell>>,
+    log: RestartLog,
+    is_stopping: bool,
+}
+
+impl Supervisor {
+    /// A supervisor that will start the children of `spec`.
+    pub fn new(context: Arc<Context>, spec: SupervisorSpec) -> Self {
+        Self { context, spec }
+    }
+
+    async fn start(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        range: Range<usize>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        for index in range {
+            if state.children[index].is_none() {
+                let child = (self.spec.children[index].spawn)(myself.get_cell()).await?;
+                state.children[index] = Some(child);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops children in reverse order. Their state is rebuilt anyway, so they are not asked to
+    /// finish what they are doing.
+    async fn stop(&self, range: Range<usize>, state: &mut State) {
+        for index in range.rev() {
+            if let Some(child) = state.children[index].take()
+                && child.kill_and_wait(Some(STOP_TIMEOUT)).await.is_err()
+            {
+                let role = self.spec.children[index].role.as_str();
+                tracing::warn!(role, "an actor did not stop in time and is left behind");
+            }
+        }
+    }
+
+    async fn on_death(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        who: &ActorCell,
+        cause: &str,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let is_dead = |child: &Option<ActorCell>| {
+            child.as_ref().is_some_and(|child| child.get_id() == who.get_id())
+        };
+        // Siblings that this supervisor stopped itself are not its children any more.
+        let Some(index) = state.children.iter().position(is_dead) else { return Ok(()) };
+        state.children[index] = None;
+        if state.is_stopping {
+            return Ok(());
+        }
+        let role = self.spec.children[index].role;
+        tracing::warn!(role = role.as_str(), cause, "an actor died");
+        self.context.metrics.restarted(role);
+        match state.log.on_death(index, self.context.now()) {
+            Decision::Escalate => {
+                let own = self.spec.role.as_str();
+                Err(format!("{own} gives up: {} died too often ({cause})", role.as_str()).into())
+            }
+            Decision::Restart { children, delay: 0 } => self.restart(myself, children, state).await,
+            Decision::Restart { children, delay } => {
+                self.stop(children.clone(), state).await;
+                let Range { start: first, end } = children;
+                let again = move || SupervisorMessage::Restart { first, end };
+                myself.send_after(Duration::from_micros(delay), again);
+                Ok(())
+            }
+        }
+    }
+
+    async fn restart(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        range: Range<usize>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.stop(range.clone(), state).await;
+        self.start(myself, range, state).await?;
+        if let Some(after_restart) = &self.spec.after_restart {
+            after_restart();
+        }
+        Ok(())
+    }
+
+    async fn shut_down(&self, reply: RpcReplyPort<()>, state: &mut State) {
+        state.is_stopping = true;
+        self.stop(0..state.children.len(), state).await;
+        let _ = reply.send(());
+    }
+}
+
+impl Actor for Supervisor {
+    type Msg = SupervisorMessage;
+    type State = State;
+    type Arguments = ();
+
+    /// Starts the children: their own starts are cheap, heavy work waits for a message.
+    async fn pre_start(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        (): (),
+    ) -> Result<State, ActorProcessingErr> {
+        let intensities = self.spec.children.iter().map(|child| child.intensity);
+        let log = RestartLog::new(self.spec.strategy, intensities);
+        let count = self.spec.children.len();
+        let mut state = State { children: vec![None; count], log, is_stopping: false };
+        self.start(&myself, 0..count, &mut state).await?;
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        message: SupervisorMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Restart { first, end } if !state.is_stopping => {
+                self.restart(&myself, first..end, state).await
+            }
+            SupervisorMessage::Restart { .. } => Ok(()),
+            SupervisorMessage::Shutdown(reply) => {
+                self.shut_down(reply, state).await;
+                myself.stop(None);
+                Ok(())
+            }
+        }
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorTerminated(who, _, reason) => {
+                let cause = reason.unwrap_or_else(|| "stopped".to_owned());
+                self.on_death(&myself, &who, &cause, state).await
+            }
+            SupervisionEvent::ActorFailed(who, error) => {
+                self.on_death(&myself, &who, &error.to_string(), state).await
+            }
+            _ => Ok(()),
+        }
+    }
+}

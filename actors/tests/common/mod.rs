@@ -1,0 +1,230 @@
+//! A small world to run actor systems in: a model whose next token depends on the whole history,
+//! and a text side that spells tokens out.
+
+#![allow(dead_code)] // each test file uses its own part
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use playhouse_actors::{
+    logic::{
+        ids::{RequestId, TokenId},
+        outputs::{RequestOutput, SampledToken, StepOutput},
+        sampling_params::SamplingParams,
+        scheduler::SchedulerConfig,
+        scheduler_output::SchedulerOutput,
+    },
+    message::input_processor::{Prompt, RawRequest},
+    ports::{
+        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, IncrementalDecoder, ModelExecutor,
+        ModelInfo, TextCodec, TextError,
+    },
+    shell::{ChoiceStream, System, SystemConfig},
+};
+
+/// Tokens of the fake vocabulary.
+pub(crate) const VOCAB: u32 = 997;
+
+/// The token that follows a history: FNV-1a over all of it, so that a lost, repeated or changed
+/// token changes everything after it.
+pub(crate) fn next_token(history: &[TokenId]) -> TokenId {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for token in history {
+        hash = (hash ^ u64::from(*token)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    (hash >> 20) as u32 % VOCAB
+}
+
+/// What a fault-free run of `count` tokens gives.
+pub(crate) fn expected_text(prompt: &[TokenId], count: usize) -> String {
+    let mut history = prompt.to_vec();
+    for _ in 0..count {
+        history.push(next_token(&history));
+    }
+    history[prompt.len()..].iter().map(|token| spell(*token)).collect()
+}
+
+fn spell(token: TokenId) -> String {
+    format!("<{token}>")
+}
+
+/// The fake model's switchboard, shared by all its executors.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Panic in this step of the count of all steps; 0: never.
+    pub(crate) panic_at: AtomicU64,
+    /// Steps executed so far.
+    pub(crate) steps: AtomicU64,
+    /// Executors made so far.
+    pub(crate) executors: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeFactory {
+    info: ModelInfo,
+    pub(crate) faults: Arc<Faults>,
+}
+
+impl ExecutorFactory for FakeFactory {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+        self.faults.executors.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(FakeExecutor { histories: BTreeMap::new(), faults: Arc::clone(&self.faults) }))
+    }
+}
+
+#[derive(Debug)]
+struct FakeExecutor {
+    histories: BTreeMap<RequestId, Vec<TokenId>>,
+    faults: Arc<Faults>,
+}
+
+impl ModelExecutor for FakeExecutor {
+    fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
+        let count = self.faults.steps.fetch_add(1, Ordering::Relaxed) + 1;
+        assert!(self.faults.panic_at.load(Ordering::Relaxed) != count, "planted panic");
+        for request in step.finished.iter().chain(&step.preempted) {
+            self.histories.remove(request);
+        }
+        let mut outputs = Vec::new();
+        for data in &step.scheduled_new {
+            let mut history = data.request.prompt_token_ids.to_vec();
+            history.extend(&data.output_token_ids);
+            let end = data.num_computed_tokens + data.num_scheduled_tokens;
+            outputs.push(output(data.request.id, &history, end));
+            self.histories.insert(data.request.id, history);
+        }
+        for data in &step.scheduled_cached {
+            let unknown = || ExecuteError::InvalidStep(format!("{} unknown", data.request));
+            let history = self.histories.get_mut(&data.request).ok_or_else(unknown)?;
+            history.extend(&data.new_token_ids);
+            let end = data.num_computed_tokens + data.num_scheduled_tokens;
+            outputs.push(output(data.request, history, end));
+        }
+        Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
+    }
+}
+
+fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput {
+    let token = || SampledToken { token_id: next_token(history), logprobs: None };
+    let sampled = if end == history.len() { vec![token()] } else { Vec::new() };
+    RequestOutput { request, sampled, prompt_logprobs: None, is_nan: false }
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeCodec;
+
+impl TextCodec for FakeCodec {
+    fn vocab_size(&self) -> usize {
+        VOCAB as usize
+    }
+
+    fn encode(&self, text: &str, _: bool) -> Result<Vec<TokenId>, TextError> {
+        Ok(text.bytes().map(u32::from).collect())
+    }
+
+    fn decode(&self, tokens: &[TokenId], _: bool) -> Result<String, TextError> {
+        Ok(tokens.iter().map(|token| spell(*token)).collect())
+    }
+
+    fn token_text(&self, token: TokenId) -> String {
+        spell(token)
+    }
+
+    fn token_bytes(&self, token: TokenId) -> Vec<u8> {
+        spell(token).into_bytes()
+    }
+
+    fn token_piece(&self, token: TokenId) -> Option<String> {
+        Some(spell(token))
+    }
+
+    fn eos_token(&self) -> Option<(String, TokenId)> {
+        None
+    }
+
+    fn bos_token(&self) -> Option<(String, TokenId)> {
+        None
+    }
+
+    fn is_special(&self, _: TokenId) -> bool {
+        false
+    }
+
+    fn render_chat(&self, _: &ChatPrompt) -> Result<String, TextError> {
+        Err(TextError::NoChatTemplate)
+    }
+
+    fn decoder(&self, _: &[TokenId], _: DecodeOptions) -> Box<dyn IncrementalDecoder> {
+        Box::new(Speller)
+    }
+}
+
+struct Speller;
+
+impl IncrementalDecoder for Speller {
+    fn push(&mut self, token: TokenId) -> Result<String, TextError> {
+        Ok(spell(token))
+    }
+
+    fn flush(&mut self) -> String {
+        String::new()
+    }
+}
+
+/// A system over the fake model.
+pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
+    let scheduler = SchedulerConfig {
+        max_num_scheduled_tokens: 64,
+        max_num_seqs: 16,
+        max_model_len: 512,
+        block_size: 16,
+        num_blocks: num_blocks as usize,
+        ..SchedulerConfig::default()
+    };
+    let info = ModelInfo {
+        vocab_size: VOCAB,
+        max_model_len: 512,
+        block_size: 16,
+        num_blocks: num_blocks as usize,
+        eos_token_ids: vec![],
+    };
+    let faults = Arc::new(Faults::default());
+    let factory = FakeFactory { info, faults: Arc::clone(&faults) };
+    let config = SystemConfig::new(scheduler);
+    let system =
+        System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
+    (system, faults)
+}
+
+/// A request for `count` tokens after a prompt of `len` tokens that depends on `salt`.
+pub(crate) fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRequest) {
+    let prompt: Vec<_> = (0..len as u32).map(|i| (i * 7 + salt) % VOCAB).collect();
+    let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let raw = RawRequest {
+        max_tokens: Some(count),
+        params,
+        ..RawRequest::new(Prompt::Tokens(prompt.clone()))
+    };
+    (prompt, raw)
+}
+
+/// All text of a stream and its finish reason.
+pub(crate) async fn collect(mut stream: ChoiceStream) -> (String, String) {
+    let mut text = String::new();
+    while let Some(delta) = stream.next().await {
+        text.push_str(&delta.text);
+        if let Some(reason) = delta.finish {
+            return (text, reason.as_str().to_owned());
+        }
+    }
+    (text, "no end".to_owned())
+}

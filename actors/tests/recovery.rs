@@ -1,0 +1,103 @@
+//! Actors die while streams run; the streams do not change.
+
+mod common;
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use common::{collect, expected_text, request, spawn};
+use playhouse_actors::shell::{System, directory::Slot};
+use ractor::Message;
+
+const REQUESTS: u32 = 6;
+const TOKENS: u32 = 200;
+
+fn kill<M: Message>(slot: &Slot<M>) {
+    if let Some(address) = slot.get() {
+        address.kill();
+    }
+}
+
+/// Runs streams while `kill` strikes, and holds them against the fault-free run.
+async fn streams_survive(strike: impl Fn(&System), strikes: usize) {
+    let (system, _) = spawn(128).await;
+    let mut streams = Vec::new();
+    for salt in 0..REQUESTS {
+        let (prompt, raw) = request(salt, 40, TOKENS);
+        let mut submission = system.submit(raw).await.unwrap();
+        streams.push((prompt, submission.choices.remove(0)));
+    }
+    let (prompt, mut first) = streams.remove(0);
+    let mut text = first.next().await.unwrap().text;
+    for _ in 0..strikes {
+        strike(&system);
+        let before = text.len();
+        while text.len() == before {
+            match first.next().await {
+                Some(delta) => text.push_str(&delta.text),
+                None => break,
+            }
+        }
+    }
+    text.push_str(&collect(first).await.0);
+    assert_eq!(text, expected_text(&prompt, TOKENS as usize));
+    for (prompt, stream) in streams {
+        let (text, finish) = collect(stream).await;
+        assert_eq!((text, finish.as_str()), (expected_text(&prompt, TOKENS as usize), "length"));
+    }
+    assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
+    assert!(system.directory().restarts() > 0, "something was restarted");
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_the_scheduler() {
+    streams_survive(|system| kill(&system.directory().scheduler), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_the_kv_cache_manager() {
+    streams_survive(|system| kill(&system.directory().kv_cache_manager), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_the_worker() {
+    streams_survive(|system| kill(&system.directory().worker), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_the_ledger() {
+    streams_survive(|system| kill(&system.directory().ledger), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_the_detokenizers() {
+    streams_survive(|system| system.directory().detokenizers.iter().for_each(kill), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_survive_the_output_streamers() {
+    streams_survive(|system| system.directory().output_streamers.iter().for_each(kill), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_input_processor_loses_no_request() {
+    let (system, _) = spawn(128).await;
+    for salt in 0..4 {
+        system.directory().input_processors.iter().for_each(kill);
+        let (prompt, raw) = request(salt, 20, 10);
+        let mut submission = system.submit(raw).await.unwrap();
+        assert_eq!(collect(submission.choices.remove(0)).await.0, expected_text(&prompt, 10));
+    }
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_the_model_costs_a_step() {
+    let (system, faults) = spawn(128).await;
+    faults.panic_at.store(12, Ordering::Relaxed);
+    let (prompt, raw) = request(9, 40, 50);
+    let mut submission = system.submit(raw).await.unwrap();
+    assert_eq!(collect(submission.choices.remove(0)).await.0, expected_text(&prompt, 50));
+    assert!(faults.executors.load(Ordering::Relaxed) >= 2, "a new executor took over");
+    system.shutdown().await;
+}

@@ -1,0 +1,78 @@
+//! What can go wrong when weights, caches and batches are handed over.
+
+/// A weight, cache or batch description that the kernels cannot take.
+///
+/// Operations on valid ones do not fail: a shape that disagrees between two arguments of an
+/// operation is a bug of the caller, and asserts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// A buffer whose length does not fit its shape.
+    #[error("{what}: {field} holds {got} elements, but {expected} are needed")]
+    Length {
+        /// The thing being built, such as "linear weight".
+        what: &'static str,
+        /// The argument at fault.
+        field: String,
+        /// The elements found.
+        got: usize,
+        /// The elements needed.
+        expected: usize,
+    },
+    /// A number outside what is accepted.
+    #[error("{what}: {field} is {got}, but must be {accepted}")]
+    OutOfRange {
+        /// The thing being built or checked.
+        what: &'static str,
+        /// The field at fault.
+        field: String,
+        /// The value found.
+        got: u64,
+        /// What would be accepted.
+        accepted: String,
+    },
+    /// A device that no kernel of this build runs on.
+    #[error("{what}: no kernels for device {device}; this build has: cpu (flex)")]
+    UnsupportedDevice {
+        /// The thing being built.
+        what: &'static str,
+        /// The device asked for.
+        device: String,
+    },
+    /// The allocator refused.
+    #[error("{what}: cannot allocate {bytes} bytes")]
+    OutOfMemory {
+        /// The thing being built.
+        what: &'static str,
+        /// The bytes asked for.
+        bytes: usize,
+    },
+}
+
+impl KernelError {
+    /// Fails with [`KernelError::OutOfRange`] unless `ok`.
+    pub(crate) fn require(
+        ok: bool,
+        what: &'static str,
+        field: impl Into<String>,
+        got: u64,
+        accepted: impl Into<String>,
+    ) -> Result<(), Self> {
+        if ok {
+            return Ok(());
+        }
+        Err(Self::OutOfRange { what, field: field.into(), got, accepted: accepted.into() })
+    }
+
+    /// Fails with [`KernelError::Length`] unless `got == expected`.
+    pub(crate) fn require_len(
+        what: &'static str,
+        field: impl Into<String>,
+        got: usize,
+        expected: usize,
+    ) -> Result<(), Self> {
+        if got == expected {
+            return Ok(());
+        }
+        Err(Self::Length { what, field: field.into(), got, expected })
+    }
+}

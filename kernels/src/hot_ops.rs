@@ -1,0 +1,121 @@
+//! The one trait through which operations reach a backend. burn routes each call by the device of
+//! its tensors; a backend implements the trait once, on its own tensor type.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, backend_extension};
+use burn_flex::Flex;
+
+use crate::kv_cache::KvLayer;
+use crate::linear::LinearWeight;
+use crate::paged_attention::{AttentionMetadata, AttentionParams};
+use crate::rope::RotaryTable;
+use crate::{kv_cache, linear, paged_attention, rms_norm, rope, select_rows, swiglu};
+
+/// The operations that a backend provides; the public function of the same name documents each.
+#[backend_extension(Flex)]
+pub(crate) trait HotOps: Backend {
+    /// See [`linear::linear`].
+    fn linear(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self>;
+    /// See [`linear::linear`].
+    fn linear_bias(
+        x: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        weight: &LinearWeight,
+    ) -> FloatTensor<Self>;
+    /// See [`rms_norm::rms_norm`].
+    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self>;
+    /// See [`rms_norm::add_rms_norm`].
+    fn add_rms_norm(
+        x: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+    /// See [`rope::rope`].
+    fn rope(
+        x: FloatTensor<Self>,
+        positions: &[u32],
+        head_dim: usize,
+        table: &RotaryTable,
+    ) -> FloatTensor<Self>;
+    /// See [`swiglu::swiglu`].
+    fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// See [`kv_cache::reshape_and_cache`]; returns the number of tokens written.
+    fn reshape_and_cache(
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        layer: &mut KvLayer,
+        slot_mapping: &[u32],
+    ) -> usize;
+    /// See [`paged_attention::paged_attention`].
+    fn paged_attention(
+        q: FloatTensor<Self>,
+        layer: &KvLayer,
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) -> FloatTensor<Self>;
+    /// See [`select_rows::select_rows`].
+    fn select_rows(x: FloatTensor<Self>, rows: &[u32]) -> FloatTensor<Self>;
+}
+
+impl HotOps for Flex {
+    fn linear(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self> {
+        linear::cpu::linear(x, weight, None)
+    }
+
+    fn linear_bias(
+        x: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        weight: &LinearWeight,
+    ) -> FloatTensor<Self> {
+        linear::cpu::linear(x, weight, Some(bias))
+    }
+
+    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+        rms_norm::cpu::rms_norm(x, weight, eps)
+    }
+
+    fn add_rms_norm(
+        x: FloatTensor<Self>,
+        residual: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        rms_norm::cpu::add_rms_norm(x, residual, weight, eps)
+    }
+
+    fn rope(
+        x: FloatTensor<Self>,
+        positions: &[u32],
+        head_dim: usize,
+        table: &RotaryTable,
+    ) -> FloatTensor<Self> {
+        rope::cpu::rope(x, positions, head_dim, table)
+    }
+
+    fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {
+        swiglu::cpu::swiglu(gate_up)
+    }
+
+    fn reshape_and_cache(
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        layer: &mut KvLayer,
+        slot_mapping: &[u32],
+    ) -> usize {
+        kv_cache::cpu::reshape_and_cache(k, v, layer, slot_mapping)
+    }
+
+    fn paged_attention(
+        q: FloatTensor<Self>,
+        layer: &KvLayer,
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) -> FloatTensor<Self> {
+        paged_attention::cpu::paged_attention(q, layer, meta, params)
+    }
+
+    fn select_rows(x: FloatTensor<Self>, rows: &[u32]) -> FloatTensor<Self> {
+        select_rows::cpu::select_rows(x, rows)
+    }
+}

@@ -1,0 +1,107 @@
+//! The paged KV cache: one arena a layer, written in place, one slot a token.
+//!
+//! A slot is `block * block_size + offset`. Keys and values come as `[num_tokens, num_kv_heads ·
+//! head_dim]` f32 and are kept as the cache's dtype (bf16: rounded to nearest, ties to even). Bytes
+//! moved by a write: `2 · num_tokens · num_kv_heads · head_dim · (4 + sizeof(dtype))`.
+
+pub(crate) mod cpu;
+mod layout;
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use burn::backend::Dispatch;
+use burn::tensor::{Device, Tensor};
+
+use crate::device::require_cpu;
+use crate::hot_ops::HotOps;
+use crate::{KernelError, WeightDtype};
+pub(crate) use layout::KvLayout;
+pub use shape::KvCacheShape;
+
+/// Keys and values of every layer.
+#[derive(Debug)]
+pub struct KvCache {
+    shape: KvCacheShape,
+    dtype: WeightDtype,
+    layers: Vec<KvLayer>,
+}
+
+/// Keys and values of one layer.
+#[derive(Debug)]
+pub struct KvLayer {
+    storage: KvStorage,
+}
+
+/// Where they live.
+#[derive(Debug)]
+pub(crate) enum KvStorage {
+    Cpu(cpu::CpuKv),
+}
+
+impl KvCache {
+    /// An arena of zeros.
+    ///
+    /// # Errors
+    /// A dimension of zero or an odd `head_dim`, a device without kernels, or too little memory.
+    pub fn new(
+        shape: KvCacheShape,
+        dtype: WeightDtype,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        require_cpu(device, "KV cache")?;
+        shape.validate()?;
+        let layers = (0..shape.num_layers)
+            .map(|_| {
+                let storage = KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?);
+                Ok(KvLayer { storage })
+            })
+            .collect::<Result<_, KernelError>>()?;
+        Ok(Self { shape, dtype, layers })
+    }
+
+    /// Layer `i`.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    #[must_use]
+    pub fn layer(&self, i: usize) -> &KvLayer {
+        &self.layers[i]
+    }
+
+    /// Layer `i`, to be written.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    #[must_use]
+    pub fn layer_mut(&mut self, i: usize) -> &mut KvLayer {
+        &mut self.layers[i]
+    }
+
+    /// Its dimensions.
+    #[must_use]
+    pub fn shape(&self) -> &KvCacheShape {
+        &self.shape
+    }
+
+    /// The format of keys and values.
+    #[must_use]
+    pub fn dtype(&self) -> WeightDtype {
+        self.dtype
+    }
+}
+
+impl KvLayer {
+    /// The storage, for the operations that read it.
+    pub(crate) fn storage(&self) -> &KvStorage {
+        &self.storage
+    }
+}
+
+/// Writes k and v, each `[num_tokens, num_kv_heads * head_dim]` f32, to the slots given per token.
+///
+/// # Panics
+/// If the shapes disagree with the layer or with `slot_mapping`, or a slot is outside the arena.
+pub fn reshape_and_cache(k: Tensor<2>, v: Tensor<2>, layer: &mut KvLayer, slot_mapping: &[u32]) {
+    Dispatch::reshape_and_cache(k.into_dispatch(), v.into_dispatch(), layer, slot_mapping);
+}

@@ -1,0 +1,59 @@
+//! Dimensions of the arena.
+
+use super::KvLayout;
+use crate::{KernelError, WeightDtype};
+
+/// Dimensions of a paged KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvCacheShape {
+    /// Attention layers.
+    pub num_layers: usize,
+    /// Blocks of each layer.
+    pub num_blocks: usize,
+    /// Tokens of a block.
+    pub block_size: usize,
+    /// Key-value heads.
+    pub num_kv_heads: usize,
+    /// Elements of a head; even.
+    pub head_dim: usize,
+}
+
+impl KvCacheShape {
+    /// Bytes of the whole arena.
+    #[must_use]
+    pub fn bytes(&self, dtype: WeightDtype) -> usize {
+        self.num_layers * self.num_blocks * KvLayout::new(self).block_len() * 2 * dtype.size_bytes()
+    }
+
+    /// Number of slots of a layer.
+    #[must_use]
+    pub fn num_slots(&self) -> usize {
+        self.num_blocks * self.block_size
+    }
+
+    /// Fails on a dimension that no arena can have.
+    pub(crate) fn validate(&self) -> Result<(), KernelError> {
+        const WHAT: &str = "KV cache";
+        let fields = [
+            ("num_layers", self.num_layers),
+            ("num_blocks", self.num_blocks),
+            ("block_size", self.block_size),
+            ("num_kv_heads", self.num_kv_heads),
+            ("head_dim", self.head_dim),
+        ];
+        for (field, value) in fields {
+            KernelError::require(value > 0, WHAT, field, 0, "at least 1")?;
+        }
+        let even = self.head_dim.is_multiple_of(2);
+        KernelError::require(even, WHAT, "head_dim", self.head_dim as u64, "even")?;
+        let slots = (self.num_blocks as u64).saturating_mul(self.block_size as u64);
+        let accepted = format!("at most {} slots", u32::MAX);
+        KernelError::require(
+            slots <= u64::from(u32::MAX),
+            WHAT,
+            "num_blocks * block_size",
+            slots,
+            accepted,
+        )
+    }
+}

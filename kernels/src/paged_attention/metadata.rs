@@ -1,0 +1,105 @@
+//! The description of one ragged batch.
+
+use crate::{KernelError, KvCacheShape};
+
+/// Which tokens belong to which sequence, and where each sequence's keys and values are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AttentionMetadata {
+    /// `[num_seqs + 1]`: tokens `query_start_loc[s] .. query_start_loc[s + 1]` belong to `s`.
+    pub query_start_loc: Vec<u32>,
+    /// `[num_seqs]`: tokens in the cache after this step.
+    pub seq_lens: Vec<u32>,
+    /// `[num_seqs]`: the blocks of each sequence in order; at least enough for its length.
+    pub block_tables: Vec<Vec<u32>>,
+    /// `[num_tokens]`: `block * block_size + offset` of each token.
+    pub slot_mapping: Vec<u32>,
+    /// `[num_tokens]`: position of each token in its sequence.
+    pub positions: Vec<u32>,
+}
+
+const WHAT: &str = "attention metadata";
+
+impl AttentionMetadata {
+    /// Number of sequences.
+    #[must_use]
+    pub fn num_seqs(&self) -> usize {
+        self.seq_lens.len()
+    }
+
+    /// Number of query tokens.
+    #[must_use]
+    pub fn num_tokens(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// The range of query tokens of sequence `seq`.
+    pub(crate) fn tokens_of(&self, seq: usize) -> std::ops::Range<usize> {
+        self.query_start_loc[seq] as usize..self.query_start_loc[seq + 1] as usize
+    }
+
+    /// Checks that the fields agree with each other and lie within the arena.
+    ///
+    /// # Errors
+    /// The first field that does not, with what it would have to be.
+    pub fn validate(&self, shape: &KvCacheShape) -> Result<(), KernelError> {
+        let (seqs, tokens) = (self.num_seqs(), self.num_tokens());
+        KernelError::require_len(WHAT, "query_start_loc", self.query_start_loc.len(), seqs + 1)?;
+        KernelError::require_len(WHAT, "block_tables", self.block_tables.len(), seqs)?;
+        KernelError::require_len(WHAT, "slot_mapping", self.slot_mapping.len(), tokens)?;
+        self.validate_starts(tokens)?;
+        for seq in 0..seqs {
+            self.validate_sequence(seq, shape)?;
+        }
+        Ok(())
+    }
+
+    /// `query_start_loc` runs from 0 to the number of tokens and never back.
+    fn validate_starts(&self, tokens: usize) -> Result<(), KernelError> {
+        let starts = &self.query_start_loc;
+        let (first, last) = (starts[0], starts[starts.len() - 1]);
+        KernelError::require(first == 0, WHAT, "query_start_loc[0]", first.into(), "0")?;
+        let ends = last as usize == tokens;
+        KernelError::require(
+            ends,
+            WHAT,
+            "query_start_loc's last",
+            last.into(),
+            tokens.to_string(),
+        )?;
+        for (i, pair) in starts.windows(2).enumerate() {
+            let field = format!("query_start_loc[{}]", i + 1);
+            let accepted = format!("at least {}", pair[0]);
+            KernelError::require(pair[0] <= pair[1], WHAT, field, pair[1].into(), accepted)?;
+        }
+        Ok(())
+    }
+
+    fn validate_sequence(&self, seq: usize, shape: &KvCacheShape) -> Result<(), KernelError> {
+        let (len, table) = (self.seq_lens[seq] as usize, &self.block_tables[seq]);
+        let blocks = len.div_ceil(shape.block_size);
+        let field = || format!("block_tables[{seq}]");
+        let accepted = format!("at least {blocks} blocks for {len} tokens");
+        KernelError::require(table.len() >= blocks, WHAT, field(), table.len() as u64, accepted)?;
+        for block in &table[..blocks] {
+            let inside = (*block as usize) < shape.num_blocks;
+            let accepted = format!("below {}", shape.num_blocks);
+            KernelError::require(inside, WHAT, field(), u64::from(*block), accepted)?;
+        }
+        let tokens = self.tokens_of(seq);
+        let fits = tokens.len() <= len;
+        let field = format!("seq_lens[{seq}]");
+        let accepted = format!("at least its {} query tokens", tokens.len());
+        KernelError::require(fits, WHAT, field, len as u64, accepted)?;
+        for (i, t) in tokens.clone().enumerate() {
+            let (position, expected) = (self.positions[t] as usize, len - tokens.len() + i);
+            let field = format!("positions[{t}]");
+            let ok = position == expected;
+            KernelError::require(ok, WHAT, field, position as u64, expected.to_string())?;
+            let slot = table[position / shape.block_size] as usize * shape.block_size
+                + position % shape.block_size;
+            let (got, field) = (u64::from(self.slot_mapping[t]), format!("slot_mapping[{t}]"));
+            KernelError::require(got == slot as u64, WHAT, field, got, slot.to_string())?;
+        }
+        Ok(())
+    }
+}

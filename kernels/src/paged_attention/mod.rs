@@ -1,0 +1,56 @@
+//! Causal attention over a paged KV cache, for a ragged batch of prefill chunks and decode tokens.
+//!
+//! For query token `t` at position `i` of its sequence and query head `h`, with `g = h · num_kv_heads
+//! / num_heads` its key-value head: `s_j = cap(scale · q·k_j)` over the visible keys `j` (`j <= i`,
+//! and `j > i − window` where there is one), `p = softmax(s)`, `o = Σ_j p_j v_j`; `cap(s) =
+//! c·tanh(s / c)` where a soft cap `c` is set.
+//!
+//! | | |
+//! |---|---|
+//! | shapes | q, o `[num_tokens, num_heads · head_dim]` f32; the layer's keys and values f32 or bf16 |
+//! | bytes moved | each visible key and value once per tile of queries: `2 · seq_len · num_kv_heads · head_dim · sizeof(dtype)` for a decode token |
+//! | order of a sum | keys are cut in spans of [`cpu::SPAN`] at absolute positions; a span is summed in order from zero, spans are joined in order by the online softmax (Milakov & Gimelshein 2018) |
+//! | tolerance | `2e-6 · max|v|` against f64 over the stored keys and values; bf16 keys on AVX-512 bf16 round q to bf16, then `2e-2 · max|v|` |
+
+pub(crate) mod cpu;
+mod metadata;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use burn::backend::Dispatch;
+use burn::tensor::Tensor;
+
+use crate::hot_ops::HotOps;
+use crate::kv_cache::KvLayer;
+pub use metadata::AttentionMetadata;
+
+/// What of attention depends on the model's layer rather than on the batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionParams {
+    /// Query heads; a multiple of the cache's `num_kv_heads`.
+    pub num_heads: usize,
+    /// Factor on `q·k`, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Key `j` is visible to query `i` iff `i - window < j <= i` (HF's semantics).
+    pub sliding_window: Option<u32>,
+    /// `c` of `c · tanh(s / c)`, applied to scaled scores.
+    pub soft_cap: Option<f32>,
+}
+
+/// Attention of q `[num_tokens, num_heads * head_dim]` over the sequences that `meta` describes;
+/// the keys and values of this step must have been written. Result shaped as `q`.
+///
+/// # Panics
+/// If the shapes disagree, `num_heads` is no multiple of the layer's key-value heads, or `meta`
+/// fails [`AttentionMetadata::validate`] in a way that would read outside the arena.
+#[must_use]
+pub fn paged_attention(
+    q: Tensor<2>,
+    layer: &KvLayer,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> Tensor<2> {
+    Tensor::from_dispatch(Dispatch::paged_attention(q.into_dispatch(), layer, meta, params))
+}

@@ -1,0 +1,1 @@
+//! Straight loops in f64.

@@ -1,0 +1,52 @@
+//! Root-mean-square normalisation (Zhang & Sennrich 2019; HF `LlamaRMSNorm`), alone and after the
+//! addition of a residual.
+//!
+//! `y = x / sqrt(mean(x²) + eps) · weight` over the last dimension. All f32; x, y
+//! `[rows, features]`, weight `[features]`. Bytes moved: `rows · features · 8`, and twice that with
+//! the residual. Tolerance `1e-6` relative to the largest |y|: sums run in 32 lanes and are folded
+//! in one fixed tree.
+
+pub(crate) mod cpu;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use burn::backend::Dispatch;
+use burn::tensor::Tensor;
+
+use crate::hot_ops::HotOps;
+
+/// Normalises each row of x `[rows, features]`. A norm per head takes the view
+/// `[num_tokens * num_heads, head_dim]`.
+///
+/// # Panics
+/// If the width of `x` is not the length of `weight`.
+#[must_use]
+pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f32) -> Tensor<2> {
+    Tensor::from_dispatch(Dispatch::rms_norm(
+        x.into_dispatch(),
+        weight.clone().into_dispatch(),
+        eps,
+    ))
+}
+
+/// `h = x + residual`; returns `(rms_norm(h), h)`, both `[rows, features]`.
+///
+/// # Panics
+/// If the shapes of `x` and `residual`, or their width and the length of `weight`, disagree.
+#[must_use]
+pub fn add_rms_norm(
+    x: Tensor<2>,
+    residual: Tensor<2>,
+    weight: &Tensor<1>,
+    eps: f32,
+) -> (Tensor<2>, Tensor<2>) {
+    let (normed, sum) = Dispatch::add_rms_norm(
+        x.into_dispatch(),
+        residual.into_dispatch(),
+        weight.clone().into_dispatch(),
+        eps,
+    );
+    (Tensor::from_dispatch(normed), Tensor::from_dispatch(sum))
+}

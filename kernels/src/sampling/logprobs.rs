@@ -1,0 +1,68 @@
+//! Log-probabilities of the unmodified row (`raw_logprobs`).
+
+use super::select::{by_rank, largest};
+
+/// Log-probabilities of a token and of the likeliest ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogprobRow {
+    /// (token id, log-probability, rank): first the token asked about, ranked by the number of
+    /// tokens at least as likely; then the likeliest in order, ranked from 1.
+    pub entries: Vec<(u32, f32, u32)>,
+}
+
+/// The log-softmax of `logits` `[vocab]` at `token` and at the `k` likeliest tokens.
+///
+/// # Panics
+/// If `token` is outside the row.
+#[must_use]
+pub fn logprob_row(logits: &[f32], token: u32, k: u32) -> LogprobRow {
+    let normaliser = log_sum_exp(logits);
+    let logit = logits[token as usize];
+    let rank = logits.iter().filter(|l| **l >= logit).count() as u32;
+    let logprob = |logit: f32| (f64::from(logit) - normaliser) as f32;
+    let mut likeliest = Vec::new();
+    largest(logits.iter().copied().zip(0..), k as usize, &mut likeliest);
+    likeliest.sort_unstable_by(by_rank);
+    let mut entries = Vec::with_capacity(likeliest.len() + 1);
+    entries.push((token, logprob(logit), rank));
+    entries.extend(likeliest.iter().zip(1..).map(|((l, id), rank)| (*id, logprob(*l), rank)));
+    LogprobRow { entries }
+}
+
+/// `ln Σ exp(l)`, summed in f64.
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|l| f64::from((l - max).exp())).sum();
+    f64::from(max) + sum.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_comes_first_then_the_likeliest() {
+        let row = logprob_row(&[1.0, 2.0, 3.0, 4.0], 1, 2);
+        // log_softmax([1, 2, 3, 4]) as torch prints it.
+        let expected = [(1, -2.440_19, 3), (3, -0.440_19, 1), (2, -1.440_19, 2)];
+        assert_eq!(row.entries.len(), 3);
+        for ((id, logprob, rank), (e_id, e_logprob, e_rank)) in row.entries.iter().zip(expected) {
+            assert_eq!((*id, *rank), (e_id, e_rank));
+            assert!((logprob - e_logprob).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_tied_token_ranks_behind_all_it_is_tied_with() {
+        let row = logprob_row(&[0.0, 0.0, 0.0, -1.0], 0, 2);
+        assert_eq!(
+            row.entries.iter().map(|e| (e.0, e.2)).collect::<Vec<_>>(),
+            [(0, 3), (0, 1), (1, 2)]
+        );
+    }
+
+    #[test]
+    fn more_than_the_vocabulary_gives_all_of_it() {
+        assert_eq!(logprob_row(&[0.0, 1.0], 0, 9).entries.len(), 3);
+    }
+}

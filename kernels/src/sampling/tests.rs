@@ -1,0 +1,178 @@
+//! vLLM's golden cases, and the distribution of the draw.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The tokens that can come at all: 2,000 positions of one seed.
+fn support(logits: &[f32], row: &SamplingRow<'_>) -> Vec<u32> {
+    let mut scratch = SamplingScratch::default();
+    let mut seen: Vec<u32> = (0..2000)
+        .map(|position| {
+            let row = SamplingRow { position, ..row.clone() };
+            sample(&mut logits.to_vec(), &row, &mut scratch).unwrap().token_id
+        })
+        .collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen
+}
+
+/// Ids are those of vLLM's tests, which name tokens by their logit.
+fn kept(logits: &[f32], top_k: u32, top_p: f32, min_p: f32) -> Vec<u32> {
+    support(logits, &SamplingRow { top_k, top_p, min_p, ..SamplingRow::default() })
+}
+
+#[test]
+fn top_k_top_p_golden_cases() {
+    let logits = [1.0, 2.0, 3.0, 4.0];
+    assert_eq!(kept(&logits, 2, 1.0, 0.0), [2, 3]);
+    assert_eq!(kept(&logits, 0, 0.5, 0.0), [3]);
+    assert_eq!(kept(&logits, 0, 0.9, 0.0), [1, 2, 3]);
+    assert_eq!(kept(&logits, 3, 0.9, 0.0), [2, 3]);
+    assert_eq!(kept(&[1.0, 3.0, 3.0], 1, 1.0, 0.0), [1, 2]);
+    assert_eq!(kept(&[0.0; 4], 0, 0.3, 0.0).len(), 2);
+    assert_eq!(kept(&[0.0; 4], 0, 0.6, 0.0).len(), 3);
+}
+
+#[test]
+fn min_p_masks_all_but_a_dominant_token() {
+    let mut logits = vec![0.0; 20];
+    logits[7] = 10.0;
+    assert_eq!(kept(&logits, 0, 1.0, 0.1), [7]);
+    assert_eq!(kept(&[0.0; 4], 0, 1.0, 1.0), [0, 1, 2, 3]);
+}
+
+#[test]
+fn greedy_takes_the_lowest_of_tied_tokens_and_ignores_truncation() {
+    let row = SamplingRow { temperature: 0.0, ..SamplingRow::default() };
+    assert_eq!(support(&[1.0, 3.0, 3.0], &row), [1]);
+}
+
+#[test]
+fn greedy_sees_masks_biases_and_penalties() {
+    let row = SamplingRow {
+        temperature: 0.0,
+        logit_bias: &[(0, 5.0)],
+        output_token_ids: &[0],
+        presence_penalty: 2.0,
+        ..SamplingRow::default()
+    };
+    assert_eq!(support(&[1.0, 3.0, 3.5], &row), [0]);
+    let row = SamplingRow { presence_penalty: 2.6, ..row };
+    assert_eq!(support(&[1.0, 3.0, 3.5], &row), [2]);
+}
+
+#[test]
+fn logprobs_are_those_of_the_unmodified_row() {
+    let row = SamplingRow {
+        temperature: 0.5,
+        logit_bias: &[(2, 50.0)],
+        num_logprobs: Some(1),
+        ..SamplingRow::default()
+    };
+    let raw = [1.0, 2.0, 0.0, 4.0];
+    let sampled = sample(&mut raw.to_vec(), &row, &mut SamplingScratch::default()).unwrap();
+    assert_eq!(sampled.token_id, 2);
+    assert_eq!(sampled.logprobs, Some(logprob_row(&raw, 2, 1)));
+}
+
+#[test]
+fn garbage_is_an_error() {
+    let mut scratch = SamplingScratch::default();
+    let row = SamplingRow::default();
+    let nan = sample(&mut [0.0, f32::NAN], &row, &mut scratch);
+    assert!(matches!(nan, Err(SampleError::NotFinite { token_id: 1, .. })));
+    let inf = sample(&mut [f32::INFINITY, 0.0], &row, &mut scratch);
+    assert!(matches!(inf, Err(SampleError::NotFinite { token_id: 0, .. })));
+    let none = SamplingRow { allowed_token_ids: Some(&[9]), ..row };
+    assert_eq!(sample(&mut [0.0, 1.0], &none, &mut scratch), Err(SampleError::NoCandidate));
+}
+
+/// Pearson's statistic of `draws` positions against `softmax(logits / temperature)`.
+fn chi_square(logits: &[f32], temperature: f32, seed: u64, draws: u64) -> f64 {
+    let mut scratch = SamplingScratch::default();
+    let mut counts = vec![0.0; logits.len()];
+    for position in 0..draws {
+        let row = SamplingRow { temperature, seed, position, ..SamplingRow::default() };
+        let sampled = sample(&mut logits.to_vec(), &row, &mut scratch).unwrap();
+        counts[sampled.token_id as usize] += 1.0;
+    }
+    let weights: Vec<f64> = logits.iter().map(|l| f64::from(l / temperature).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let expected = weights.iter().map(|w| w / total * draws as f64);
+    counts.iter().zip(expected).map(|(c, e)| (c - e) * (c - e) / e).sum()
+}
+
+#[test]
+fn the_draw_follows_the_softmax() {
+    let logits = [0.3, -1.0, 1.7, 0.0, 2.0, -0.5, 1.0, 0.9];
+    for seed in 0..4 {
+        // 7 degrees of freedom: a fair draw exceeds 24.3 once in a thousand.
+        let statistic = chi_square(&logits, 0.8, seed, 40_000);
+        assert!(statistic < 24.3, "seed {seed}: {statistic}");
+        // The test can tell: the same draws against another temperature.
+        let wrong: Vec<f32> = logits.iter().map(|l| l * 1.1).collect();
+        assert!(chi_square(&wrong, 0.8, seed, 40_000) < 24.3);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_token_depends_on_seed_and_position_alone(
+        logits in prop::collection::vec(-4.0f32..4.0, 2..200),
+        seed: u64,
+        position: u64,
+    ) {
+        let row = SamplingRow { seed, position, ..SamplingRow::default() };
+        let fresh = sample(&mut logits.clone(), &row, &mut SamplingScratch::default()).unwrap();
+        let mut used = SamplingScratch::default();
+        let other = SamplingRow { top_k: 1, seed: seed ^ 1, ..row.clone() };
+        sample(&mut logits.clone(), &other, &mut used).unwrap();
+        prop_assert_eq!(&fresh, &sample(&mut logits.clone(), &row, &mut used).unwrap());
+        // A wide enough truncation changes nothing.
+        let wide = SamplingRow { min_p: 1e-30, ..row };
+        prop_assert_eq!(fresh, sample(&mut logits.clone(), &wide, &mut used).unwrap());
+    }
+
+    #[test]
+    fn truncation_keeps_what_a_sort_would(
+        logits in prop::collection::vec((-12i8..12).prop_map(|x| f32::from(x) / 4.0), 1..300),
+        top_k in 0u32..40,
+        top_p in 0.05f32..1.0,
+    ) {
+        let row = SamplingRow { top_k, top_p, ..SamplingRow::default() };
+        let mut scratch = SamplingScratch::default();
+        let best = draw::argmax(&logits).unwrap();
+        let mut ours: Vec<u32> = truncate::apply(&logits, &row, best, &mut scratch)
+            .map_or_else(|| (0..logits.len() as u32).collect(), |kept| kept.iter().map(|k| k.1).collect());
+        ours.sort_unstable();
+        prop_assert_eq!(ours, naive_truncation(&logits, top_k as usize, top_p));
+    }
+}
+
+/// vLLM's rule as written: sort ascending, mask below the k-th, mask where the running sum of
+/// probabilities is at most `1 - p`.
+fn naive_truncation(logits: &[f32], top_k: usize, top_p: f32) -> Vec<u32> {
+    let mut pairs: Vec<(f32, u32)> = logits.iter().copied().zip(0..).collect();
+    pairs.sort_by(|a, b| select::by_rank(b, a));
+    if top_k > 0 && top_k < pairs.len() {
+        let kth = pairs[pairs.len() - top_k].0;
+        pairs.retain(|(l, _)| *l >= kth);
+    }
+    let max = pairs[pairs.len() - 1].0;
+    let total: f64 = pairs.iter().map(|(l, _)| f64::from((l - max).exp())).sum();
+    let mut running = 0.0;
+    let mut ids: Vec<u32> = Vec::new();
+    for (l, id) in &pairs {
+        running += f64::from((l - max).exp()) / total;
+        // One part in 10^12 separates sums taken in either direction.
+        if running > f64::from(1.0 - top_p) + 1e-12
+            || ids.is_empty() && *id == pairs[pairs.len() - 1].1
+        {
+            ids.push(*id);
+        }
+    }
+    ids.sort_unstable();
+    ids
+}

@@ -1,0 +1,73 @@
+//! Which tokens a draw may take: `min_p`, then `top_k`, then `top_p` over what is left.
+
+use super::select::{by_rank, largest};
+use super::{SamplingRow, SamplingScratch};
+
+/// The tokens left as (logit, id) pairs, or `None` if nothing is cut off. `best` is the likeliest.
+pub(super) fn apply<'a>(
+    logits: &[f32],
+    row: &SamplingRow<'_>,
+    best: u32,
+    scratch: &'a mut SamplingScratch,
+) -> Option<&'a [(f32, u32)]> {
+    let top_k = (row.top_k > 0 && (row.top_k as usize) < logits.len()).then_some(row.top_k);
+    if top_k.is_none() && row.top_p >= 1.0 && row.min_p <= 0.0 {
+        return None;
+    }
+    let max = logits[best as usize];
+    // p >= min_p * p_max, in logarithms.
+    let floor = if row.min_p > 0.0 { max + row.min_p.ln() } else { f32::NEG_INFINITY };
+    let kept = &mut scratch.kept;
+    let above = |floor: f32| {
+        logits.iter().copied().zip(0..).filter(move |(l, _)| *l >= floor && *l > f32::NEG_INFINITY)
+    };
+    match top_k {
+        None => {
+            kept.clear();
+            kept.extend(above(floor));
+        }
+        Some(k) => {
+            largest(above(floor), k as usize, kept);
+            let kth = kept.iter().map(|(l, _)| *l).fold(f32::INFINITY, f32::min);
+            if kept.len() == k as usize {
+                // Tokens tied with the k-th stay.
+                kept.clear();
+                kept.extend(above(kth.max(floor)));
+            }
+        }
+    }
+    if row.top_p < 1.0 {
+        nucleus(kept, max, row.top_p);
+    }
+    Some(kept)
+}
+
+/// Keeps the likeliest tokens: one goes if it and all less likely ones together have a mass of at
+/// most `1 - top_p`. Of tied tokens at the edge the lower ids stay. The likeliest always stays.
+fn nucleus(kept: &mut Vec<(f32, u32)>, max: f32, top_p: f32) {
+    let weight = |logit: f32| f64::from((logit - max).exp());
+    let total: f64 = kept.iter().map(|(l, _)| weight(*l)).sum();
+    let tail_max = f64::from(1.0 - top_p) * total;
+    let mut before = 0.0;
+    let mut sorted = 0;
+    let mut count = 0;
+    while count < kept.len() && (count == 0 || total - before > tail_max) {
+        if count == sorted {
+            sorted = sort_more(kept, sorted);
+        }
+        before += weight(kept[count].0);
+        count += 1;
+    }
+    kept.truncate(count);
+}
+
+/// Extends the sorted beginning of `kept`, eightfold each time; returns its new length.
+fn sort_more(kept: &mut [(f32, u32)], sorted: usize) -> usize {
+    let end = (sorted * 8).max(64).min(kept.len());
+    let rest = &mut kept[sorted..];
+    if end - sorted < rest.len() {
+        rest.select_nth_unstable_by(end - sorted, by_rank);
+    }
+    rest[..end - sorted].sort_unstable_by(by_rank);
+    end
+}

@@ -1,0 +1,1 @@
+//! Vectors of sixteen f32 lanes on whatever the processor has.

@@ -1,0 +1,133 @@
+//! Settings that are one of a few words.
+
+use std::{fmt, path::PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The format that weights are kept and computed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// The checkpoint's own, where it is one of these two; bfloat16 for float16 checkpoints.
+    #[default]
+    Auto,
+    /// IEEE binary32.
+    Float32,
+    /// bfloat16 weights and activations, float32 sums.
+    Bfloat16,
+}
+
+impl<'de> Deserialize<'de> for Dtype {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "float32" | "float" => Ok(Self::Float32),
+            "bfloat16" => Ok(Self::Bfloat16),
+            "float16" | "half" => Err(de::Error::custom(
+                "float16 is not supported on this device; expected auto, float32 or bfloat16",
+            )),
+            _ => Err(de::Error::custom("expected auto, float32 or bfloat16")),
+        }
+    }
+}
+
+/// What the model runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The best device that this build supports.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+}
+
+impl<'de> Deserialize<'de> for Device {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            name @ ("cuda" | "wgpu" | "vulkan" | "metal" | "gpu") => Err(de::Error::custom(
+                format!("this build has no {name} support; expected auto or cpu"),
+            )),
+            _ => Err(de::Error::custom("expected auto or cpu")),
+        }
+    }
+}
+
+/// The format of the KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KvCacheDtype {
+    /// The model's own.
+    #[default]
+    Auto,
+}
+
+impl<'de> Deserialize<'de> for KvCacheDtype {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            _ => Err(de::Error::custom("expected auto: the KV cache has the model's dtype")),
+        }
+    }
+}
+
+/// Who is served first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedulingPolicy {
+    /// In order of arrival.
+    #[default]
+    Fcfs,
+    /// The lowest `priority` first, then in order of arrival.
+    Priority,
+}
+
+impl<'de> Deserialize<'de> for SchedulingPolicy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "fcfs" => Ok(Self::Fcfs),
+            "priority" => Ok(Self::Priority),
+            _ => Err(de::Error::custom("expected fcfs or priority")),
+        }
+    }
+}
+
+/// Where default sampling parameters come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum GenerationConfigSource {
+    /// `generation_config.json` in the model's folder, if there is one.
+    #[default]
+    Auto,
+    /// None: the API's own defaults.
+    Vllm,
+    /// `generation_config.json` in this folder.
+    Folder(PathBuf),
+}
+
+impl fmt::Display for GenerationConfigSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Vllm => f.write_str("vllm"),
+            Self::Folder(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Serialize for GenerationConfigSource {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for GenerationConfigSource {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(match String::deserialize(from)?.as_str() {
+            "auto" => Self::Auto,
+            "vllm" => Self::Vllm,
+            folder => Self::Folder(folder.into()),
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! The settings of one engine.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, SchedulingPolicy},
+    quantity,
+};
+
+/// Everything that [`Engine::spawn`](crate::Engine::spawn) is told. Names and defaults are vLLM's
+/// where it has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// Folder of a Hugging Face model: `config.json`, `*.safetensors`, `tokenizer.json`.
+    pub model: PathBuf,
+    /// Folder or `tokenizer.json` to take the tokenizer from; `None`: the model's folder.
+    pub tokenizer: Option<PathBuf>,
+    /// Names that requests may use, the first is the one in answers; empty: see
+    /// [`EngineConfig::served_names`].
+    #[serde(deserialize_with = "quantity::texts")]
+    pub served_model_name: Vec<String>,
+    /// The format that weights are kept and computed in.
+    pub dtype: Dtype,
+    /// Tokens at most of prompt and output together; `None`: what the model was made for.
+    #[serde(deserialize_with = "quantity::some_tokens")]
+    pub max_model_len: Option<usize>,
+    /// What the model runs on.
+    pub device: Device,
+    /// Tokens that a KV cache block holds.
+    #[serde(deserialize_with = "quantity::count")]
+    pub block_size: usize,
+    /// Bytes of the KV cache; `None`: see [`EngineConfig::kv_cache_budget_bytes`].
+    #[serde(deserialize_with = "quantity::some_bytes")]
+    pub kv_cache_memory_bytes: Option<u64>,
+    /// Blocks of the KV cache, the null block among them, whatever the memory settings say.
+    #[serde(deserialize_with = "quantity::some_count")]
+    pub num_gpu_blocks_override: Option<usize>,
+    /// The format of the KV cache.
+    pub kv_cache_dtype: KvCacheDtype,
+    /// Whether requests share the KV blocks of a common prefix.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_prefix_caching: bool,
+    /// Tokens at most that one step computes.
+    #[serde(deserialize_with = "quantity::count")]
+    pub max_num_batched_tokens: usize,
+    /// Requests at most that run at a time. On a CPU a step reads all weights once, however many
+    /// requests share it, so throughput grows with the batch as it does on a GPU: vLLM's 256
+    /// stands, and the KV cache's size is what limits small machines.
+    #[serde(deserialize_with = "quantity::count")]
+    pub max_num_seqs: usize,
+    /// Tokens at most of one prompt in a step that others could share; 0: no such limit.
+    #[serde(deserialize_with = "quantity::count")]
+    pub long_prefill_token_threshold: usize,
+    /// Whether a prompt may be computed over several steps.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_chunked_prefill: bool,
+    /// Who is served first.
+    pub scheduling_policy: SchedulingPolicy,
+    /// Under the priority policy, seconds after which a waiting request goes first, so that none
+    /// waits for ever; 0: no bound.
+    #[serde(deserialize_with = "quantity::number")]
+    pub priority_age_bound_s: f64,
+    /// Whether a request is admitted only when its whole prompt fits the free blocks.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub scheduler_reserve_full_isl: bool,
+    /// Share of the blocks that admission leaves free for those already running.
+    #[serde(deserialize_with = "quantity::number")]
+    pub watermark: f64,
+    /// Requests at most that are queued or running; further ones get 503. `None`: only
+    /// `max_num_requests` bounds them.
+    #[serde(deserialize_with = "quantity::some_count")]
+    pub max_num_queued_reqs: Option<usize>,
+    /// Open requests at most, the hard bound on the engine's memory; further ones get 503.
+    #[serde(deserialize_with = "quantity::count")]
+    pub max_num_requests: usize,
+    /// Log-probabilities at most that a request may ask for, a position.
+    #[serde(deserialize_with = "quantity::count")]
+    pub max_logprobs: usize,
+    /// Where default sampling parameters come from.
+    pub generation_config: GenerationConfigSource,
+    /// File with a chat template to use instead of the model's.
+    pub chat_template: Option<PathBuf>,
+    /// Seeds the draw of seeds for requests that bring none.
+    #[serde(deserialize_with = "quantity::count_u64")]
+    pub seed: u64,
+    /// Threads that compute; `None`: one a processor core this process may use.
+    #[serde(deserialize_with = "quantity::some_count")]
+    pub threads: Option<usize>,
+    /// Actors that template and tokenize.
+    #[serde(deserialize_with = "quantity::count")]
+    pub num_input_processors: usize,
+    /// Pairs of a detokenizer and an output streamer.
+    #[serde(deserialize_with = "quantity::count")]
+    pub num_egress_shards: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            model: demo_model(),
+            tokenizer: None,
+            served_model_name: Vec::new(),
+            dtype: Dtype::default(),
+            max_model_len: None,
+            device: Device::default(),
+            block_size: 16,
+            kv_cache_memory_bytes: None,
+            num_gpu_blocks_override: None,
+            kv_cache_dtype: KvCacheDtype::default(),
+            enable_prefix_caching: true,
+            max_num_batched_tokens: 2048,
+            max_num_seqs: 256,
+            long_prefill_token_threshold: 0,
+            enable_chunked_prefill: true,
+            scheduling_policy: SchedulingPolicy::default(),
+            priority_age_bound_s: 60.0,
+            scheduler_reserve_full_isl: true,
+            watermark: 0.0,
+            max_num_queued_reqs: None,
+            max_num_requests: 16_384,
+            max_logprobs: 20,
+            generation_config: GenerationConfigSource::default(),
+            chat_template: None,
+            seed: 0,
+            threads: None,
+            num_input_processors: 2,
+            num_egress_shards: 2,
+        }
+    }
+}
+
+impl EngineConfig {
+    /// The defaults for the model in this folder.
+    #[must_use]
+    pub fn new(model: impl Into<PathBuf>) -> Self {
+        Self { model: model.into(), ..Self::default() }
+    }
+
+    /// The names that requests may use: the configured ones; else the model's path as given, as in
+    /// vLLM; `demo-model` for the model that is the default.
+    #[must_use]
+    pub fn served_names(&self) -> Vec<String> {
+        if !self.served_model_name.is_empty() {
+            return self.served_model_name.clone();
+        }
+        if self.model == demo_model() {
+            return vec![DEMO_MODEL.to_owned()];
+        }
+        vec![self.model.to_string_lossy().into_owned()]
+    }
+
+    /// Folder or file that holds the tokenizer.
+    #[must_use]
+    pub fn tokenizer_path(&self) -> &Path {
+        self.tokenizer.as_deref().unwrap_or(&self.model)
+    }
+}
+
+const DEMO_MODEL: &str = "demo-model";
+
+/// The small model of the source tree; where that is gone, the one beside the program.
+fn demo_model() -> PathBuf {
+    let in_source_tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(DEMO_MODEL);
+    if in_source_tree.is_dir() {
+        return in_source_tree;
+    }
+    match std::env::current_exe().ok().as_deref().and_then(Path::parent) {
+        Some(folder) => folder.join(DEMO_MODEL),
+        None => in_source_tree,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_served_under_its_path_as_given() {
+        let config = EngineConfig::new("models/tiny");
+        assert_eq!(config.served_names(), ["models/tiny"]);
+        let named = EngineConfig { served_model_name: vec!["a".into(), "b".into()], ..config };
+        assert_eq!(named.served_names(), ["a", "b"]);
+        assert_eq!(EngineConfig::default().served_names(), ["demo-model"]);
+    }
+}

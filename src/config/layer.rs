@@ -1,0 +1,185 @@
+//! What one source says, exactly as it says it: a file, the environment, or the command line.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use toml::{Value, de::DeTable};
+
+use super::{
+    error::ConfigError,
+    key::{Key, closest},
+    origin::Origin,
+};
+
+/// One value from one source, not yet understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// What it sets.
+    pub key: Key,
+    /// As written; text when it came from a flag or a variable.
+    pub value: Value,
+    /// Who says so.
+    pub origin: Origin,
+}
+
+/// Names the configuration file when there is no `--config`.
+pub const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
+/// Short for `PLAYHOUSE_LOG_LEVEL`.
+pub const LOG_VARIABLE: &str = "PLAYHOUSE_LOG";
+
+/// What the configuration file at `path` says.
+///
+/// # Errors
+/// When it cannot be read, is no TOML, or has a key that means nothing.
+pub fn from_file(path: &Path) -> Result<Vec<Entry>, ConfigError> {
+    let read = std::fs::read_to_string(path);
+    let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    from_toml(&text, path)
+}
+
+/// What `text`, found at `path`, says.
+fn from_toml(text: &str, path: &Path) -> Result<Vec<Entry>, ConfigError> {
+    let line = |offset: usize| text[..offset].matches('\n').count() + 1;
+    let syntax = |error: toml::de::Error| ConfigError::Syntax {
+        path: path.to_owned(),
+        line: line(error.span().map_or(0, |span| span.start)),
+        message: error.message().to_owned(),
+    };
+    let spans = DeTable::parse(text).map_err(syntax)?;
+    let values: toml::Table = toml::from_str(text).map_err(syntax)?;
+    let known = Key::all();
+    let mut entries = Vec::new();
+    for (section, table) in spans.get_ref() {
+        let name = section.get_ref().as_ref();
+        let Some(table) = table.get_ref().as_table().filter(|_| is_section(name, &known)) else {
+            return Err(unknown(path, line(section.span().start), name, &known));
+        };
+        for key in table.keys() {
+            let line = line(key.span().start);
+            let key = Key::new(name, key.get_ref());
+            let value = values.get(name).and_then(|table| table.get(&key.name));
+            let Some(value) = value.filter(|_| known.contains(&key)) else {
+                return Err(unknown(path, line, &key.to_string(), &known));
+            };
+            let origin = Origin::File { path: path.to_owned(), line };
+            entries.push(Entry { key, value: value.clone(), origin });
+        }
+    }
+    Ok(entries)
+}
+
+fn is_section(name: &str, known: &[Key]) -> bool {
+    known.iter().any(|key| key.section == name)
+}
+
+/// The error for a key that means nothing; suggests also a key that stands in another section.
+fn unknown(path: &Path, line: usize, given: &str, known: &[Key]) -> ConfigError {
+    let name = given.rsplit('.').next().unwrap_or(given);
+    let same_name = known.iter().find(|key| key.name == name).map(Key::to_string);
+    let closest = same_name.or_else(|| closest(given, known.iter().map(Key::to_string)));
+    ConfigError::UnknownKey { path: path.to_owned(), line, key: given.to_owned(), closest }
+}
+
+/// What the `PLAYHOUSE_…` variables among `variables` say, and the file that
+/// [`CONFIG_VARIABLE`] names.
+///
+/// # Errors
+/// When there is one that means nothing, or is not UTF-8.
+pub fn from_environment(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(Vec<Entry>, Option<PathBuf>), ConfigError> {
+    let known = Key::all();
+    let (mut entries, mut file) = (Vec::new(), None);
+    for (name, value) in variables {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("PLAYHOUSE_")) else {
+            continue;
+        };
+        if name == CONFIG_VARIABLE {
+            file = Some(PathBuf::from(value));
+            continue;
+        }
+        let wanted = if name == LOG_VARIABLE { "PLAYHOUSE_LOG_LEVEL" } else { name };
+        let Some(key) = known.iter().find(|key| key.variable() == wanted) else {
+            let closest = closest(name, known.iter().map(Key::variable));
+            return Err(ConfigError::UnknownVariable { name: name.to_owned(), closest });
+        };
+        let origin = Origin::Environment(name.to_owned());
+        let key = key.clone();
+        match value.into_string() {
+            Ok(value) => entries.push(Entry { key, value: Value::String(value), origin }),
+            Err(value) => {
+                let value = value.to_string_lossy().into_owned();
+                let reason = "expected UTF-8 text".to_owned();
+                return Err(ConfigError::Invalid { key, value, origin, reason });
+            }
+        }
+    }
+    Ok((entries, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Result<Vec<Entry>, String> {
+        from_toml(text, Path::new("p.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_gives_values_with_their_lines() {
+        let entries = file("# comment\n[engine]\nseed = 3\n\n[server]\nport = 1\n").unwrap();
+        let lines: Vec<_> =
+            entries.iter().map(|e| (e.key.to_string(), e.origin.to_string())).collect();
+        let expected = [("engine.seed", "p.toml:3"), ("server.port", "p.toml:6")];
+        assert_eq!(lines, expected.map(|(key, origin)| (key.to_owned(), origin.to_owned())));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_line_and_suggestion() {
+        assert_eq!(
+            file("[engine]\nseed = 1\nmax_num_seq = 4\n").unwrap_err(),
+            "p.toml:3: unknown key engine.max_num_seq; did you mean engine.max_num_seqs?"
+        );
+        assert_eq!(
+            file("max_num_seqs = 4\n").unwrap_err(),
+            "p.toml:1: unknown key max_num_seqs; did you mean engine.max_num_seqs?"
+        );
+        assert_eq!(
+            file("[server]\nmax_num_seqs = 4\n").unwrap_err(),
+            "p.toml:2: unknown key server.max_num_seqs; did you mean engine.max_num_seqs?"
+        );
+        assert!(file("[gpu]\n").unwrap_err().contains("unknown key gpu; `playhouse config`"));
+    }
+
+    #[test]
+    fn broken_toml_is_refused_with_its_line() {
+        let message = file("[engine]\nseed = = 1\n").unwrap_err();
+        assert!(message.starts_with("p.toml:2: not valid TOML: "), "{message}");
+    }
+
+    #[test]
+    fn the_environment_sets_values_and_names_the_file() {
+        let variables = [
+            ("HOME", "/root"),
+            ("PLAYHOUSE_MAX_NUM_SEQS", "7"),
+            ("PLAYHOUSE_LOG", "debug"),
+            ("PLAYHOUSE_CONFIG", "/etc/p.toml"),
+        ];
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        let (entries, file) = from_environment(variables.into_iter()).unwrap();
+        assert_eq!(file.as_deref(), Some(Path::new("/etc/p.toml")));
+        assert_eq!(entries[0].key, Key::new("engine", "max_num_seqs"));
+        assert_eq!(entries[1].key, Key::new("log", "level"));
+        assert_eq!(entries[1].origin.to_string(), "environment PLAYHOUSE_LOG");
+    }
+
+    #[test]
+    fn unknown_variables_are_refused() {
+        let variables = [("PLAYHOUSE_PROT".into(), "7".into())];
+        let error = from_environment(variables.into_iter()).unwrap_err();
+        let expected = "unknown environment variable PLAYHOUSE_PROT; did you mean PLAYHOUSE_PORT?";
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,175 @@
+//! From what was said to what it means: defaults < file < environment < flags.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use super::{Config, error::ConfigError, key::Key, layer::Entry, origin::Origin};
+
+/// A validated configuration that remembers where each value came from.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// What it all means.
+    pub config: Config,
+    origins: BTreeMap<Key, Origin>,
+}
+
+impl Resolved {
+    /// Lays `entries` over the defaults, the later over the earlier, and validates the result.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] names the first value that cannot be, and who gave it.
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Result<Self, ConfigError> {
+        let (mut merged, mut origins) = (Table::new(), BTreeMap::new());
+        for entry in entries {
+            understand(&entry)?;
+            let section = merged.entry(&entry.key.section).or_insert(Value::Table(Table::new()));
+            if let Value::Table(section) = section {
+                section.insert(entry.key.name.clone(), entry.value);
+            }
+            origins.insert(entry.key, entry.origin);
+        }
+        let config = merged.try_into::<Config>().map_err(ConfigError::Merged)?;
+        let resolved = Self { config, origins };
+        resolved.config.engine.validate().map_err(|invalid| {
+            let key = Key::new("engine", invalid.name);
+            let origin = resolved.origin(&key);
+            let reason = format!("must be {}", invalid.accepted);
+            ConfigError::Invalid { key, value: invalid.value, origin, reason }
+        })?;
+        Ok(resolved)
+    }
+
+    /// Who set `key`.
+    #[must_use]
+    pub fn origin(&self, key: &Key) -> Origin {
+        self.origins.get(key).cloned().unwrap_or(Origin::Default)
+    }
+
+    /// All settings in the order of the file, with their values (secrets masked) and origins.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(Key, serde_json::Value, Origin)> {
+        let values = serde_json::to_value(&self.config).unwrap_or_default();
+        let with_value = |key: Key| {
+            let mut value = values[&key.section][&key.name].clone();
+            if key.is_secret() {
+                value.as_array_mut().into_iter().flatten().for_each(|one| *one = "***".into());
+            }
+            let origin = self.origin(&key);
+            (key, value, origin)
+        };
+        Key::all().into_iter().map(with_value).collect()
+    }
+}
+
+/// Refuses a value that its key does not take, by reading a configuration that has only this key.
+fn understand(entry: &Entry) -> Result<(), ConfigError> {
+    let alone = |name: &str, value| Table::from_iter([(name.to_owned(), value)]);
+    let section = Value::Table(alone(&entry.key.name, entry.value.clone()));
+    let understood = alone(&entry.key.section, section).try_into::<Config>();
+    understood.map(drop).map_err(|error| ConfigError::Invalid {
+        key: entry.key.clone(),
+        value: if entry.key.is_secret() { "***".to_owned() } else { entry.value.to_string() },
+        origin: entry.origin.clone(),
+        reason: error.message().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, value: impl Into<Value>, origin: Origin) -> Entry {
+        Entry { key: Key::new("engine", name), value: value.into(), origin }
+    }
+
+    fn flag(name: &str, value: &str) -> Entry {
+        entry(name, value, Origin::Flag(Key::new("engine", name).flag()))
+    }
+
+    #[test]
+    fn later_layers_win_and_the_winner_is_remembered() {
+        let file = Origin::File { path: "p.toml".into(), line: 2 };
+        let variable = Origin::Environment("PLAYHOUSE_MAX_NUM_SEQS".into());
+        let resolved = Resolved::new([
+            entry("max_num_seqs", 8, file.clone()),
+            entry("seed", 5, file.clone()),
+            entry("max_num_seqs", "9", variable.clone()),
+        ])
+        .unwrap();
+        assert_eq!(resolved.config.engine.max_num_seqs, 9);
+        assert_eq!(resolved.config.engine.seed, 5);
+        assert_eq!(resolved.origin(&Key::new("engine", "max_num_seqs")), variable);
+        assert_eq!(resolved.origin(&Key::new("engine", "seed")), file);
+        assert_eq!(resolved.origin(&Key::new("engine", "dtype")), Origin::Default);
+    }
+
+    #[test]
+    fn text_is_read_as_what_the_key_takes() {
+        let entries = [
+            flag("max_model_len", "25.6k"),
+            flag("kv_cache_memory_bytes", "4GiB"),
+            flag("enable_prefix_caching", "false"),
+            flag("watermark", "0.25"),
+            flag("served_model_name", "a,b"),
+            flag("dtype", "bfloat16"),
+            flag("scheduling_policy", "priority"),
+        ];
+        let engine = Resolved::new(entries).unwrap().config.engine;
+        assert_eq!(engine.max_model_len, Some(25_600));
+        assert_eq!(engine.kv_cache_memory_bytes, Some(4 << 30));
+        assert!(!engine.enable_prefix_caching);
+        assert_eq!(engine.watermark, 0.25);
+        assert_eq!(engine.served_model_name, ["a", "b"]);
+    }
+
+    #[test]
+    fn an_invalid_value_names_key_value_source_and_what_is_accepted() {
+        let cases = [
+            (
+                flag("max_num_seqs", "many"),
+                "engine.max_num_seqs = \"many\" (from flag --max-num-seqs): expected a whole \
+                 number that is not negative",
+            ),
+            (
+                flag("dtype", "float16"),
+                "engine.dtype = \"float16\" (from flag --dtype): float16 is not supported on \
+                 this device; expected auto, float32 or bfloat16",
+            ),
+            (
+                flag("device", "cuda"),
+                "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
+                 expected auto or cpu",
+            ),
+            (
+                flag("max_num_seqs", "0"),
+                "engine.max_num_seqs = 0 (from flag --max-num-seqs): must be at least 1",
+            ),
+        ];
+        for (entry, expected) in cases {
+            assert_eq!(Resolved::new([entry]).unwrap_err().to_string(), expected);
+        }
+        for (name, value) in [
+            ("max_model_len", Value::from(-1)),
+            ("max_model_len", Value::from(1.5)),
+            ("watermark", Value::from(-0.5)),
+            ("watermark", Value::from("wet")),
+            ("enable_prefix_caching", Value::from("maybe")),
+            ("served_model_name", Value::from(1)),
+        ] {
+            let error = Resolved::new([entry(name, value, Origin::Default)]).unwrap_err();
+            assert!(error.to_string().contains("expected"), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let key = Key::new("server", "api_key");
+        let origin = Origin::Environment("PLAYHOUSE_API_KEY".into());
+        let entry = Entry { key: key.clone(), value: Value::from("sk-1,sk-2"), origin };
+        let resolved = Resolved::new([entry]).unwrap();
+        assert_eq!(resolved.config.server.api_keys, ["sk-1", "sk-2"]);
+        let (_, shown, _) = resolved.settings().into_iter().find(|(k, ..)| *k == key).unwrap();
+        assert_eq!(shown, serde_json::json!(["***", "***"]));
+    }
+}

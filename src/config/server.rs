@@ -1,0 +1,65 @@
+//! The settings of the HTTP server.
+
+use serde::{Deserialize, Serialize};
+
+use super::quantity;
+
+/// What `playhouse serve` is told about its socket and its clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerSettings {
+    /// Address to listen on. The default is reachable from this machine alone.
+    pub host: String,
+    /// Port to listen on; 0 takes any that is free.
+    #[serde(deserialize_with = "quantity::port")]
+    pub port: u16,
+    /// Bearer tokens that open `/v1` and the administrative routes; none: everything is open.
+    #[serde(rename = "api_key", deserialize_with = "quantity::texts")]
+    pub api_keys: Vec<String>,
+    /// Largest request body, bytes. More is answered with 413.
+    #[serde(deserialize_with = "quantity::bytes_usize")]
+    pub body_limit_bytes: usize,
+    /// Longest a client may take to send its body, seconds.
+    #[serde(rename = "body_timeout", deserialize_with = "quantity::count_u64")]
+    pub body_timeout_secs: u64,
+    /// How long streams in flight may go on once the server is told to stop, seconds.
+    #[serde(rename = "shutdown_timeout", deserialize_with = "quantity::count_u64")]
+    pub shutdown_timeout_secs: u64,
+    /// Answer every request with an `X-Request-Id`: the client's own, or a new one.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_request_id_headers: bool,
+    /// Name tokens as `token_id:N` in log-probabilities unless a request says otherwise.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub return_tokens_as_token_ids: bool,
+    /// Tell in `usage` how many prompt tokens came from the prefix cache.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_prompt_tokens_details: bool,
+    /// Send usage with every chunk of every stream, asked for or not.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_force_include_usage: bool,
+    /// Let requests bring a chat template of their own.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub trust_request_chat_template: bool,
+    /// Origins of web pages that may call this server from a browser; `*` for all of them.
+    #[serde(deserialize_with = "quantity::texts")]
+    pub allowed_origins: Vec<String>,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8000,
+            api_keys: Vec::new(),
+            body_limit_bytes: 32 << 20,
+            body_timeout_secs: 60,
+            shutdown_timeout_secs: 30,
+            enable_request_id_headers: false,
+            return_tokens_as_token_ids: false,
+            enable_prompt_tokens_details: false,
+            enable_force_include_usage: false,
+            trust_request_chat_template: false,
+            allowed_origins: Vec::new(),
+        }
+    }
+}

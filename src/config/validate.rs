@@ -1,0 +1,141 @@
+//! Which values go together.
+
+use super::{EngineConfig, error::InvalidSetting};
+
+impl EngineConfig {
+    /// Refuses values that are out of range or contradict each other, as far as that can be known
+    /// without the model.
+    ///
+    /// # Errors
+    /// The first such setting, with what would be accepted.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        self.validate_counts()?;
+        self.validate_scheduling()?;
+        match self.max_model_len {
+            Some(max_model_len) => self.validate_for(max_model_len),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what does not go with the model's context length, once that is known.
+    ///
+    /// # Errors
+    /// As [`EngineConfig::validate`].
+    pub fn validate_for(&self, max_model_len: usize) -> Result<(), InvalidSetting> {
+        let budget = self.max_num_batched_tokens;
+        require(
+            self.enable_chunked_prefill || budget >= max_model_len,
+            "max_num_batched_tokens",
+            budget,
+            || {
+                format!(
+                    "at least max_model_len ({max_model_len}) when enable_chunked_prefill is \
+                     false, or long prompts could never be computed"
+                )
+            },
+        )?;
+        let threshold = self.long_prefill_token_threshold;
+        require(threshold <= max_model_len, "long_prefill_token_threshold", threshold, || {
+            format!("at most max_model_len ({max_model_len})")
+        })
+    }
+
+    fn validate_counts(&self) -> Result<(), InvalidSetting> {
+        let at_least_one = [
+            ("max_num_batched_tokens", self.max_num_batched_tokens),
+            ("max_num_seqs", self.max_num_seqs),
+            ("max_num_requests", self.max_num_requests),
+            ("num_input_processors", self.num_input_processors),
+            ("num_egress_shards", self.num_egress_shards),
+            ("max_model_len", self.max_model_len.unwrap_or(1)),
+            ("threads", self.threads.unwrap_or(1)),
+        ];
+        for (name, value) in at_least_one {
+            require(value >= 1, name, value, || "at least 1".to_owned())?;
+        }
+        let few = [
+            ("num_input_processors", self.num_input_processors),
+            ("num_egress_shards", self.num_egress_shards),
+            ("threads", self.threads.unwrap_or(1)),
+        ];
+        for (name, value) in few {
+            require(value <= 1024, name, value, || "at most 1024".to_owned())?;
+        }
+        let size = self.block_size;
+        require((1..=1024).contains(&size), "block_size", size, || "in 1..=1024".to_owned())?;
+        let blocks = self.num_gpu_blocks_override.unwrap_or(2);
+        require(blocks >= 2, "num_gpu_blocks_override", blocks, || {
+            "at least 2: the null block and one to use".to_owned()
+        })
+    }
+
+    fn validate_scheduling(&self) -> Result<(), InvalidSetting> {
+        let (budget, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
+        require(budget >= seqs, "max_num_batched_tokens", budget, || {
+            format!("at least max_num_seqs ({seqs}), or running requests would have to take turns")
+        })?;
+        let watermark = self.watermark;
+        require((0.0..1.0).contains(&watermark), "watermark", watermark, || {
+            "a share of the blocks, in [0, 1)".to_owned()
+        })?;
+        let age = self.priority_age_bound_s;
+        require(age.is_finite() && age >= 0.0, "priority_age_bound_s", age, || {
+            "a number of seconds, 0 for no bound".to_owned()
+        })
+    }
+}
+
+fn require(
+    holds: bool,
+    name: &'static str,
+    value: impl ToString,
+    accepted: impl FnOnce() -> String,
+) -> Result<(), InvalidSetting> {
+    if holds {
+        return Ok(());
+    }
+    Err(InvalidSetting { name, value: value.to_string(), accepted: accepted() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut EngineConfig)) -> Option<&'static str> {
+        let mut config = EngineConfig::new("model");
+        change(&mut config);
+        config.validate().err().map(|error| error.name)
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(refused(|_| ()), None);
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        assert_eq!(refused(|c| c.max_num_seqs = 0), Some("max_num_seqs"));
+        assert_eq!(refused(|c| c.threads = Some(0)), Some("threads"));
+        assert_eq!(refused(|c| c.block_size = 0), Some("block_size"));
+        assert_eq!(refused(|c| c.watermark = 1.0), Some("watermark"));
+        let one_block = |c: &mut EngineConfig| c.num_gpu_blocks_override = Some(1);
+        assert_eq!(refused(one_block), Some("num_gpu_blocks_override"));
+    }
+
+    #[test]
+    fn a_budget_below_the_batch_is_refused() {
+        assert_eq!(refused(|c| c.max_num_batched_tokens = 255), Some("max_num_batched_tokens"));
+    }
+
+    #[test]
+    fn without_chunked_prefill_the_budget_must_hold_the_longest_prompt() {
+        let with = |chunked| {
+            move |c: &mut EngineConfig| {
+                c.max_model_len = Some(4096);
+                c.enable_chunked_prefill = chunked;
+            }
+        };
+        assert_eq!(refused(with(true)), None);
+        assert_eq!(refused(with(false)), Some("max_num_batched_tokens"));
+    }
+}

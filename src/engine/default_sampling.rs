@@ -1,0 +1,47 @@
+//! Sampling defaults of the model's authors.
+
+use playhouse_actors::logic::sampling_params::SamplingParams;
+
+use crate::model::GenerationConfig;
+
+/// What `generation_config.json` says about sampling; what it leaves open has the API's defaults.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DefaultSampling {
+    /// Sampling temperature.
+    pub temperature: Option<f32>,
+    /// Nucleus mass.
+    pub top_p: Option<f32>,
+    /// Most tokens to sample from; 0 for all.
+    pub top_k: Option<u32>,
+    /// Least probability, relative to the likeliest token.
+    pub min_p: Option<f32>,
+    /// Divides the logits of tokens seen before.
+    pub repetition_penalty: Option<f32>,
+    /// Most tokens to generate.
+    pub max_tokens: Option<u32>,
+}
+
+impl DefaultSampling {
+    /// Puts the defaults that are set into `params`.
+    pub fn apply(&self, params: &mut SamplingParams) {
+        params.temperature = self.temperature.unwrap_or(params.temperature);
+        params.top_p = self.top_p.unwrap_or(params.top_p);
+        params.top_k = self.top_k.unwrap_or(params.top_k);
+        params.min_p = self.min_p.unwrap_or(params.min_p);
+        params.repetition_penalty = self.repetition_penalty.unwrap_or(params.repetition_penalty);
+    }
+}
+
+impl From<&GenerationConfig> for DefaultSampling {
+    fn from(config: &GenerationConfig) -> Self {
+        Self {
+            temperature: config.temperature.map(|value| value as f32),
+            top_p: config.top_p.map(|value| value as f32),
+            // -1 means all, as 0 does.
+            top_k: config.top_k.map(|value| u32::try_from(value).unwrap_or(0)),
+            min_p: config.min_p.map(|value| value as f32),
+            repetition_penalty: config.repetition_penalty.map(|value| value as f32),
+            max_tokens: config.max_new_tokens.and_then(|value| u32::try_from(value).ok()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Why an engine did not start, told to the operator.
+
+use std::path::PathBuf;
+
+use playhouse_actors::error::ActorError;
+use playhouse_kernels::KernelError;
+
+use crate::{
+    model::{ConfigError, ModelError},
+    text::TextLoadError,
+};
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no such folder.
+    #[error(
+        "no model at {}: expected a folder with config.json, *.safetensors and tokenizer.json",
+        .0.display()
+    )]
+    NoModel(PathBuf),
+    /// The model could not be loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A configuration file of the model is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The tokenizer or the chat template could not be loaded.
+    #[error(transparent)]
+    Text(#[from] TextLoadError),
+    /// A file named in the settings could not be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is not enough memory for a KV cache that can serve even one request.
+    #[error(
+        "the KV cache would have {num_blocks} blocks of {block_size} tokens ({budget_bytes} bytes), \
+         a request of max_model_len = {max_model_len} tokens needs {needed_blocks}: lower \
+         max_model_len or raise kv_cache_memory_bytes"
+    )]
+    KvCacheTooSmall {
+        /// Blocks that fit, the null block among them.
+        num_blocks: usize,
+        /// Tokens a block holds.
+        block_size: usize,
+        /// Bytes there are.
+        budget_bytes: u64,
+        /// Tokens that one request may have.
+        max_model_len: usize,
+        /// Blocks needed, the null block among them.
+        needed_blocks: usize,
+    },
+    /// The KV cache could not be allocated.
+    #[error("the KV cache could not be allocated: {0}")]
+    KvCache(#[from] KernelError),
+    /// The actors could not be started.
+    #[error(transparent)]
+    Actors(#[from] ActorError),
+    /// Loading panicked: a bug, told with its message.
+    #[error("loading the model panicked: {0}")]
+    Panicked(String),
+}

@@ -1,0 +1,161 @@
+//! The engine: a loaded model behind a running actor system. This is what an embedding program, the
+//! server and the command line use.
+
+mod default_sampling;
+mod error;
+mod start;
+
+use std::{sync::Arc, time::Duration};
+
+use playhouse_actors::{
+    error::RequestError,
+    logic::{ids::RequestId, scheduler::PauseState},
+    message::input_processor::RawRequest,
+    ports::{ModelInfo, TextCodec},
+    shell::{Health, Status, Submission, System},
+};
+
+pub use default_sampling::DefaultSampling;
+pub use error::StartError;
+pub use start::{LoadedModel, StartProgress};
+
+use crate::config::EngineConfig;
+
+/// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    system: System,
+    loaded: LoadedModel,
+    served_model_names: Vec<String>,
+}
+
+impl Engine {
+    /// Loads the model of `config` and starts the actors. Must be called within a tokio runtime of
+    /// several threads. `progress` is called from a blocking thread while weights load.
+    ///
+    /// # Errors
+    /// [`StartError`] says what is wrong with the model's folder, the settings or the machine.
+    pub async fn spawn(
+        config: EngineConfig,
+        progress: impl FnMut(StartProgress) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let served_model_names = config.served_names();
+        let (config, started) = tokio::task::spawn_blocking(move || {
+            let started = start::load(&config, progress);
+            (config, started)
+        })
+        .await
+        .map_err(|error| StartError::Panicked(error.to_string()))?;
+        let (loaded, executors) = started?;
+        let settings = start::system_config(&config, &loaded, &served_model_names);
+        let codec = Arc::clone(&loaded.codec);
+        let system = System::spawn(settings, executors, codec, config.seed).await?;
+        Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names }) })
+    }
+
+    /// What the engine knows of its model.
+    #[must_use]
+    pub fn model_info(&self) -> &ModelInfo {
+        &self.inner.loaded.info
+    }
+
+    /// The loaded model: where it came from, its formats, its sizes.
+    #[must_use]
+    pub fn loaded(&self) -> &LoadedModel {
+        &self.inner.loaded
+    }
+
+    /// Names that requests may use; the first stands in answers.
+    #[must_use]
+    pub fn served_model_names(&self) -> &[String] {
+        &self.inner.served_model_names
+    }
+
+    /// The model's folder as it was given.
+    #[must_use]
+    pub fn model_root(&self) -> &str {
+        &self.inner.loaded.root
+    }
+
+    /// What the model's authors would sample with.
+    #[must_use]
+    pub fn default_sampling(&self) -> &DefaultSampling {
+        &self.inner.loaded.default_sampling
+    }
+
+    /// Tokenizer and chat template.
+    #[must_use]
+    pub fn codec(&self) -> &Arc<dyn TextCodec> {
+        &self.inner.loaded.codec
+    }
+
+    /// Accepts a request: from here on it ends exactly once, whatever actor dies.
+    ///
+    /// # Errors
+    /// [`RequestError`] says what is wrong with it, or that the engine is full or draining.
+    pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
+        self.inner.system.submit(request).await
+    }
+
+    /// Stops working on requests; their streams end with finish reason `abort`.
+    pub fn abort(&self, requests: Vec<RequestId>) {
+        self.inner.system.abort(requests);
+    }
+
+    /// Whether the engine can serve.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.inner.system.health()
+    }
+
+    /// Queues, KV cache and restarts.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] while the scheduler is being replaced.
+    pub async fn status(&self) -> Result<Status, RequestError> {
+        self.inner.system.status().await
+    }
+
+    /// Requests accepted whose end was not delivered.
+    #[must_use]
+    pub fn open_requests(&self) -> usize {
+        self.inner.system.open_requests()
+    }
+
+    /// Forgets all cached prefixes. `false` when running requests hold blocks, unless those are to
+    /// be preempted.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] while the core is being replaced.
+    pub async fn reset_prefix_cache(
+        &self,
+        reset_running_requests: bool,
+    ) -> Result<bool, RequestError> {
+        self.inner.system.reset_prefix_cache(reset_running_requests).await
+    }
+
+    /// Holds back new requests, or all.
+    pub fn set_pause(&self, pause: PauseState) {
+        self.inner.system.set_pause(pause);
+    }
+
+    /// Takes no new requests from now on.
+    pub fn begin_drain(&self) {
+        self.inner.system.begin_drain();
+    }
+
+    /// Takes no new requests and waits until all are done; `false` when some are left after `limit`.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.inner.system.drain(limit).await
+    }
+
+    /// Aborts what is open and stops all actors.
+    pub async fn shutdown(&self) {
+        self.inner.system.shutdown().await;
+    }
+}

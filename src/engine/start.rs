@@ -1,0 +1,211 @@
+//! From settings to a loaded model with its KV cache.
+
+use std::{path::Path, sync::Arc};
+
+use burn::tensor::Device;
+use playhouse_actors::{
+    logic::scheduler::{SchedulerConfig, SchedulingPolicy},
+    ports::{ModelInfo, TextCodec},
+    shell::SystemConfig,
+};
+use playhouse_kernels::WeightDtype;
+
+use super::{DefaultSampling, StartError};
+use crate::{
+    config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
+    executor::RunnerFactory,
+    model::{CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
+    text::HfTextCodec,
+};
+
+/// What the KV cache may take where the system does not say what is free.
+const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
+
+/// How far the start has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartProgress {
+    /// The tokenizer is being read.
+    Tokenizer,
+    /// Weights are being packed.
+    Weights(LoadProgress),
+    /// The KV cache is being allocated.
+    KvCache {
+        /// Its size.
+        bytes: u64,
+    },
+}
+
+/// A loaded model and what goes with it.
+#[derive(Clone)]
+pub struct LoadedModel {
+    /// What the actors need to know.
+    pub info: ModelInfo,
+    /// The model's folder as it was given.
+    pub root: String,
+    /// HF's name of the architecture.
+    pub architecture: &'static str,
+    /// The format of weights and KV cache.
+    pub dtype: WeightDtype,
+    /// The size of the KV cache.
+    pub kv_cache_bytes: u64,
+    /// What the model's authors would sample with.
+    pub default_sampling: DefaultSampling,
+    /// Tokenizer and chat template.
+    pub codec: Arc<dyn TextCodec>,
+}
+
+impl std::fmt::Debug for LoadedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadedModel")
+            .field("root", &self.root)
+            .field("architecture", &self.architecture)
+            .field("info", &self.info)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Loads everything that the actors need. Blocks for as long as that takes.
+pub(super) fn load(
+    config: &EngineConfig,
+    mut progress: impl FnMut(StartProgress),
+) -> Result<(LoadedModel, Arc<RunnerFactory>), StartError> {
+    if !config.model.is_dir() {
+        return Err(StartError::NoModel(config.model.clone()));
+    }
+    progress(StartProgress::Tokenizer);
+    let codec = load_codec(config)?;
+    let device = Device::flex();
+    let options = LoadOptions {
+        dtype: dtype(config.dtype),
+        max_model_len: config.max_model_len,
+        device: device.clone(),
+    };
+    let model = load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))?;
+    let model_config = model.config();
+    codec.check_vocab(model_config.vocab_size)?;
+    let generation = generation_config(config)?;
+    let num_blocks = num_blocks(config, &*model)?;
+    let info = ModelInfo {
+        vocab_size: model_config.vocab_size as u32,
+        max_model_len: model_config.max_model_len,
+        block_size: config.block_size,
+        num_blocks,
+        eos_token_ids: eos_token_ids(&codec, &model_config.eos_token_ids, &generation),
+    };
+    let kv_cache_bytes =
+        model.kv_cache_shape(num_blocks, config.block_size).bytes(model.dtype()) as u64;
+    let loaded = LoadedModel {
+        info: info.clone(),
+        root: config.model.to_string_lossy().into_owned(),
+        architecture: model_config.architecture(),
+        dtype: model.dtype(),
+        kv_cache_bytes,
+        default_sampling: DefaultSampling::from(&generation),
+        codec: Arc::new(codec),
+    };
+    progress(StartProgress::KvCache { bytes: kv_cache_bytes });
+    let dtype = model.dtype();
+    let executors = RunnerFactory::new(model, info, dtype, &device)?;
+    Ok((loaded, Arc::new(executors)))
+}
+
+fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
+    let codec = HfTextCodec::load(config.tokenizer_path())?;
+    let Some(path) = &config.chat_template else { return Ok(codec) };
+    let source = std::fs::read_to_string(path)
+        .map_err(|source| StartError::File { path: path.clone(), source })?;
+    Ok(codec.with_chat_template(&source)?)
+}
+
+fn dtype(configured: config::Dtype) -> Dtype {
+    match configured {
+        config::Dtype::Auto => Dtype::Auto,
+        config::Dtype::Float32 => Dtype::F32,
+        config::Dtype::Bfloat16 => Dtype::Bf16,
+    }
+}
+
+fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartError> {
+    let folder: &Path = match &config.generation_config {
+        GenerationConfigSource::Auto => &config.model,
+        GenerationConfigSource::Folder(folder) => folder,
+        GenerationConfigSource::Vllm => return Ok(GenerationConfig::default()),
+    };
+    Ok(GenerationConfig::from_dir(folder)?)
+}
+
+/// The tokenizer's end-of-sequence token first, as in vLLM: that one stops without a stop reason.
+fn eos_token_ids(
+    codec: &HfTextCodec,
+    model: &[u32],
+    generation: &GenerationConfig,
+) -> Vec<u32> {
+    let mut ids: Vec<u32> = codec.eos_token().map(|(_, id)| id).into_iter().collect();
+    for &id in model.iter().chain(&generation.eos_token_ids) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+/// Blocks of the KV cache, the null block among them: as many as its memory holds, and enough for
+/// at least one request of full length.
+fn num_blocks(config: &EngineConfig, model: &dyn CausalLm) -> Result<usize, StartError> {
+    let (block_size, max_model_len) = (config.block_size, model.config().max_model_len);
+    if let Some(blocks) = config.num_gpu_blocks_override {
+        return Ok(blocks);
+    }
+    let block_bytes = model.kv_cache_shape(1, block_size).bytes(model.dtype()) as u64;
+    let available = available_memory_bytes().unwrap_or(UNKNOWN_MEMORY_BYTES);
+    let token_bytes = block_bytes.div_ceil(block_size as u64);
+    let budget_bytes = config.kv_cache_budget_bytes(available, token_bytes, max_model_len);
+    let num_blocks = usize::try_from(budget_bytes / block_bytes.max(1)).unwrap_or(usize::MAX);
+    let needed_blocks = max_model_len.div_ceil(block_size) + 1;
+    if num_blocks < needed_blocks {
+        return Err(StartError::KvCacheTooSmall {
+            num_blocks,
+            block_size,
+            budget_bytes,
+            max_model_len,
+            needed_blocks,
+        });
+    }
+    Ok(num_blocks)
+}
+
+/// The actors' settings.
+pub(super) fn system_config(
+    config: &EngineConfig,
+    loaded: &LoadedModel,
+    served_model_names: &[String],
+) -> SystemConfig {
+    let info = &loaded.info;
+    let scheduler = SchedulerConfig {
+        max_num_batched_tokens: config.max_num_batched_tokens,
+        max_num_seqs: config.max_num_seqs,
+        max_model_len: info.max_model_len,
+        block_size: info.block_size,
+        num_blocks: info.num_blocks as u32,
+        enable_prefix_caching: config.enable_prefix_caching,
+        long_prefill_token_threshold: config.long_prefill_token_threshold,
+        enable_chunked_prefill: config.enable_chunked_prefill,
+        policy: match config.scheduling_policy {
+            config::SchedulingPolicy::Fcfs => SchedulingPolicy::Fcfs,
+            config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
+        },
+        priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
+        reserve_full_isl: config.scheduler_reserve_full_isl,
+        watermark: config.watermark,
+        ..SchedulerConfig::default()
+    };
+    let queued = config.max_num_queued_reqs.unwrap_or(usize::MAX);
+    SystemConfig {
+        model_name: served_model_names.first().cloned().unwrap_or_default(),
+        max_num_requests: config.max_num_requests.min(queued),
+        num_input_processors: config.num_input_processors,
+        num_egress_shards: config.num_egress_shards,
+        max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
+        ..SystemConfig::new(scheduler)
+    }
+}

@@ -1,0 +1,140 @@
+//! The persistent batch: tokens and block tables of the requests that the scheduler runs, updated
+//! by each step's changes and laid out as one ragged batch.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use playhouse_actors::{
+    logic::{
+        ids::{BlockId, RequestId, TokenId},
+        request::EngineRequest,
+        scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
+    },
+    ports::ExecuteError,
+};
+use playhouse_kernels::AttentionMetadata;
+
+/// One request as the runner knows it.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) request: Arc<EngineRequest>,
+    /// Prompt, then output.
+    pub(super) token_ids: Vec<TokenId>,
+    block_ids: Vec<BlockId>,
+}
+
+impl Sequence {
+    /// The tokens generated so far.
+    pub(super) fn output_token_ids(&self) -> &[TokenId] {
+        &self.token_ids[self.request.num_prompt_tokens()..]
+    }
+}
+
+/// The tokens that a step computes for one request: positions `start..end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) request: RequestId,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// One step as the model takes it.
+#[derive(Debug, Default)]
+pub(super) struct RaggedBatch {
+    /// In the scheduler's order.
+    pub(super) chunks: Vec<Chunk>,
+    /// `[num_tokens]`
+    pub(super) token_ids: Vec<TokenId>,
+    pub(super) attention: AttentionMetadata,
+}
+
+/// The requests that the scheduler runs.
+#[derive(Debug, Default)]
+pub(super) struct PersistentBatch {
+    sequences: BTreeMap<RequestId, Sequence>,
+}
+
+impl PersistentBatch {
+    /// Applies a step's changes and lays its tokens out.
+    ///
+    /// # Errors
+    /// [`ExecuteError::InvalidStep`] when the step names a request that is not here, or tokens and
+    /// blocks that do not cover what it schedules.
+    pub(super) fn lay_out(
+        &mut self,
+        step: &SchedulerOutput,
+        block_size: usize,
+    ) -> Result<RaggedBatch, ExecuteError> {
+        for request in step.finished.iter().chain(&step.preempted) {
+            self.sequences.remove(request);
+        }
+        let mut batch = RaggedBatch::default();
+        batch.attention.query_start_loc.push(0);
+        for data in &step.scheduled_new {
+            let chunk = self.begin(data);
+            self.append_chunk(chunk, block_size, &mut batch)?;
+        }
+        for data in &step.scheduled_cached {
+            let chunk = self.advance(data)?;
+            self.append_chunk(chunk, block_size, &mut batch)?;
+        }
+        Ok(batch)
+    }
+
+    /// What is known of a request of the current step.
+    pub(super) fn get(&self, request: RequestId) -> Result<&Sequence, ExecuteError> {
+        self.sequences.get(&request).ok_or_else(|| unknown(request))
+    }
+
+    fn begin(&mut self, data: &NewRequestData) -> Chunk {
+        let request = data.request.id;
+        let mut token_ids = data.request.prompt_token_ids.to_vec();
+        token_ids.extend_from_slice(&data.output_token_ids);
+        let (start, block_ids) = (data.num_computed_tokens, data.block_ids.clone());
+        let sequence = Sequence { request: Arc::clone(&data.request), token_ids, block_ids };
+        self.sequences.insert(request, sequence);
+        Chunk { request, start, end: start + data.num_scheduled_tokens }
+    }
+
+    fn advance(&mut self, data: &CachedRequestData) -> Result<Chunk, ExecuteError> {
+        let request = data.request;
+        let sequence = self.sequences.get_mut(&request).ok_or_else(|| unknown(request))?;
+        sequence.token_ids.extend_from_slice(&data.new_token_ids);
+        sequence.block_ids.extend_from_slice(&data.new_block_ids);
+        let start = data.num_computed_tokens;
+        Ok(Chunk { request, start, end: start + data.num_scheduled_tokens })
+    }
+
+    fn append_chunk(
+        &self,
+        chunk: Chunk,
+        block_size: usize,
+        batch: &mut RaggedBatch,
+    ) -> Result<(), ExecuteError> {
+        let Chunk { request, start, end } = chunk;
+        let sequence = self.get(request)?;
+        let (known, blocks) = (sequence.token_ids.len(), sequence.block_ids.len());
+        if start >= end || end > known || end > blocks * block_size {
+            return Err(ExecuteError::InvalidStep(format!(
+                "request {request}: tokens {start}..{end} of {known} in {blocks} blocks of \
+                 {block_size}"
+            )));
+        }
+        batch.token_ids.extend_from_slice(&sequence.token_ids[start..end]);
+        let attention = &mut batch.attention;
+        for position in start..end {
+            let block = sequence.block_ids[position / block_size];
+            attention.slot_mapping.push(block * block_size as u32 + (position % block_size) as u32);
+            attention.positions.push(position as u32);
+        }
+        attention.query_start_loc.push(batch.token_ids.len() as u32);
+        attention.seq_lens.push(end as u32);
+        let blocks = end.div_ceil(block_size);
+        attention.block_tables.push(sequence.block_ids[..blocks].to_vec());
+        batch.chunks.push(chunk);
+        Ok(())
+    }
+}
+
+fn unknown(request: RequestId) -> ExecuteError {
+    ExecuteError::InvalidStep(format!("request {request} was never begun"))
+}

@@ -1,0 +1,53 @@
+//! What outlives every runner: the weights and the KV cache.
+
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use parking_lot::Mutex;
+use playhouse_actors::ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};
+use playhouse_kernels::{KernelError, KvCache, WeightDtype};
+
+use super::runner::ModelRunner;
+use crate::model::CausalLm;
+
+/// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
+/// loaded again, and the KV cache keeps its content.
+pub struct RunnerFactory {
+    info: ModelInfo,
+    model: Arc<dyn CausalLm>,
+    kv_cache: Arc<Mutex<KvCache>>,
+}
+
+impl RunnerFactory {
+    /// Allocates the KV cache for a loaded model.
+    ///
+    /// # Errors
+    /// [`KernelError`] when it cannot be allocated.
+    pub fn new(
+        model: Arc<dyn CausalLm>,
+        info: ModelInfo,
+        kv_cache_dtype: WeightDtype,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
+        let kv_cache = KvCache::new(shape, kv_cache_dtype, device)?;
+        Ok(Self { info, model, kv_cache: Arc::new(Mutex::new(kv_cache)) })
+    }
+}
+
+impl ExecutorFactory for RunnerFactory {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+        let (model, kv_cache) = (Arc::clone(&self.model), Arc::clone(&self.kv_cache));
+        Ok(Box::new(ModelRunner::new(model, kv_cache, self.info.block_size)))
+    }
+}
+
+impl std::fmt::Debug for RunnerFactory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunnerFactory").field("info", &self.info).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,14 @@
+//! Runs the scheduler's steps on a model: the engine's side of
+//! [`ModelExecutor`](playhouse_actors::ports::ModelExecutor).
+//!
+//! [`batch`] keeps what a request's steps have in common, [`runner`] computes a step, [`sampler`]
+//! makes tokens of logits, and [`factory`] holds what outlives every runner: weights and KV cache.
+
+mod batch;
+mod factory;
+mod runner;
+mod sampler;
+#[cfg(test)]
+mod tests;
+
+pub use factory::RunnerFactory;

@@ -1,0 +1,61 @@
+//! What can be wrong with a configuration, told to the operator.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A configuration that cannot be served. Each message names the file, the field, its value, and
+/// what would have been accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The operating system refused the file.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not a JSON object.
+    #[error("{}: not a JSON object: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        reason: String,
+    },
+    /// A field that has no default is absent.
+    #[error("{}: `{field}` is missing; expected {expected}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The field, with dots for nesting.
+        field: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// A field has a value that is malformed or not supported.
+    #[error("{}: `{field}` is {value}; expected {expected}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The field, with dots for nesting.
+        field: String,
+        /// Its value as JSON.
+        value: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// A longer context was asked for than the model's positions reach.
+    #[error(
+        "max_model_len is {requested}; expected 1 to {limit}, the longest context by {}",
+        path.display()
+    )]
+    MaxModelLen {
+        /// `config.json`.
+        path: PathBuf,
+        /// The length asked for, in tokens.
+        requested: usize,
+        /// The longest that is accepted, in tokens.
+        limit: usize,
+    },
+}

@@ -1,0 +1,181 @@
+//! A JSON file read field by field, so that each complaint can name the field and its value.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+
+/// The largest size, count or position in any field. Positions up to here are exact in f32, in
+/// which rotary embeddings are computed; and products of two sizes cannot overflow.
+pub(super) const SIZE_MAX: usize = 1 << 24;
+
+/// A JSON object of a configuration file, or one nested in it. A field that is `null` counts as
+/// absent, as it does for transformers.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields {
+    path: PathBuf,
+    /// The dotted name of this object in the file, ending in a dot; empty for the file itself.
+    prefix: String,
+    object: Map<String, Value>,
+}
+
+impl Fields {
+    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let object = serde_json::from_slice(&text).map_err(|error| ConfigError::Json {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { path: path.to_owned(), prefix: String::new(), object })
+    }
+
+    /// An object without fields, whose complaints name those of `outer`.
+    pub(super) fn empty_in(outer: &Self) -> Self {
+        Self { object: Map::new(), ..outer.clone() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.object.is_empty()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The value of a field that is present and not null.
+    pub(super) fn value(&self, field: &str) -> Option<&Value> {
+        self.object.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Whether a field is there, be it null.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.object.contains_key(field)
+    }
+
+    /// Sets a field, as a value from an enclosing object.
+    pub(super) fn set(&mut self, field: &str, value: Value) {
+        self.object.insert(field.to_owned(), value);
+    }
+
+    /// Sets a field unless it is there.
+    pub(super) fn set_default(&mut self, field: &str, value: Option<&Value>) {
+        if self.value(field).is_none()
+            && let Some(value) = value
+        {
+            self.set(field, value.clone());
+        }
+    }
+
+    pub(super) fn size(&self, field: &str) -> Result<Option<usize>, ConfigError> {
+        self.parse(field, &format!("an integer from 1 to {SIZE_MAX}"), |value| {
+            let size = usize::try_from(value.as_u64()?).ok()?;
+            (1..=SIZE_MAX).contains(&size).then_some(size)
+        })
+    }
+
+    pub(super) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
+        self.size(field)?.ok_or_else(|| self.missing(field, "a positive integer"))
+    }
+
+    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, ConfigError> {
+        self.parse(field, "true or false", Value::as_bool)
+    }
+
+    pub(super) fn number(&self, field: &str) -> Result<Option<f64>, ConfigError> {
+        self.parse(field, "a finite number", |value| value.as_f64().filter(|x| x.is_finite()))
+    }
+
+    pub(super) fn integer(&self, field: &str) -> Result<Option<i64>, ConfigError> {
+        self.parse(field, "an integer", Value::as_i64)
+    }
+
+    pub(super) fn positive(&self, field: &str) -> Result<Option<f64>, ConfigError> {
+        self.parse(field, "a number above 0", positive)
+    }
+
+    pub(super) fn required_positive(&self, field: &str) -> Result<f64, ConfigError> {
+        self.positive(field)?.ok_or_else(|| self.missing(field, "a number above 0"))
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<Option<&str>, ConfigError> {
+        self.parse(field, "a string", Value::as_str)
+    }
+
+    /// A required list of exactly `length` positive numbers.
+    pub(super) fn positive_list(
+        &self,
+        field: &str,
+        length: usize,
+    ) -> Result<Vec<f32>, ConfigError> {
+        let expected = format!("a list of {length} numbers above 0");
+        let list = self.parse(field, &expected, |value| {
+            let list: Option<Vec<f32>> =
+                value.as_array()?.iter().map(|x| positive(x).map(|x| x as f32)).collect();
+            list.filter(|list| list.len() == length)
+        })?;
+        list.ok_or_else(|| self.missing(field, &expected))
+    }
+
+    /// Token ids given as one integer or a list of them.
+    pub(super) fn token_ids(&self, field: &str) -> Result<Vec<u32>, ConfigError> {
+        let token_id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        let ids = self.parse(field, "a token id or a list of token ids", |value| match value {
+            Value::Array(ids) => ids.iter().map(token_id).collect(),
+            id => token_id(id).map(|id| vec![id]),
+        })?;
+        Ok(ids.unwrap_or_default())
+    }
+
+    /// The object under `field`.
+    pub(super) fn nested(&self, field: &str) -> Result<Option<Self>, ConfigError> {
+        let object = self.parse(field, "an object", Value::as_object)?;
+        Ok(object.map(|object| Self {
+            path: self.path.clone(),
+            prefix: format!("{}{field}.", self.prefix),
+            object: object.clone(),
+        }))
+    }
+
+    pub(super) fn missing(&self, field: &str, expected: &str) -> ConfigError {
+        ConfigError::Missing {
+            path: self.path.clone(),
+            field: format!("{}{field}", self.prefix),
+            expected: expected.to_owned(),
+        }
+    }
+
+    pub(super) fn invalid(&self, field: &str, expected: &str) -> ConfigError {
+        const SHOWN_CHARS: usize = 200;
+        let value = self.object.get(field).unwrap_or(&Value::Null).to_string();
+        ConfigError::Invalid {
+            path: self.path.clone(),
+            field: format!("{}{field}", self.prefix),
+            value: value.chars().take(SHOWN_CHARS).collect(),
+            expected: expected.to_owned(),
+        }
+    }
+
+    fn parse<'a, T>(
+        &'a self,
+        field: &str,
+        expected: &str,
+        parse: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        match self.value(field) {
+            None => Ok(None),
+            Some(value) => parse(value).map(Some).ok_or_else(|| self.invalid(field, expected)),
+        }
+    }
+}
+
+fn positive(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|x| x.is_finite() && *x > 0.0)
+}
+
+#[cfg(test)]
+pub(super) fn fields(json: Value) -> Fields {
+    let Value::Object(object) = json else { panic!("{json} is no object") };
+    Fields { path: "config.json".into(), prefix: String::new(), object }
+}

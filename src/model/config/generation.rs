@@ -1,0 +1,91 @@
+//! `generation_config.json`: the model authors' sampling defaults and end-of-sequence tokens.
+
+use std::path::Path;
+
+use super::ConfigError;
+use super::file::Fields;
+
+/// What `generation_config.json` says, as far as vLLM reads it; everything may be absent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GenerationConfig {
+    /// Tokens that end a sequence.
+    pub eos_token_ids: Vec<u32>,
+    /// Sampling temperature; 0 is greedy.
+    pub temperature: Option<f64>,
+    /// Nucleus mass, in (0, 1].
+    pub top_p: Option<f64>,
+    /// Most tokens to sample from; 0 or -1 for all.
+    pub top_k: Option<i64>,
+    /// Least probability, relative to the likeliest token.
+    pub min_p: Option<f64>,
+    /// Divides the logits of tokens seen before; 1 leaves them alone.
+    pub repetition_penalty: Option<f64>,
+    /// Most tokens to generate.
+    pub max_new_tokens: Option<usize>,
+}
+
+impl GenerationConfig {
+    /// Reads `generation_config.json` of `folder`; where there is none, nothing is set.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where the file is not readable, not JSON, or a field has another type.
+    pub fn from_dir(folder: &Path) -> Result<Self, ConfigError> {
+        let path = folder.join("generation_config.json");
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        Self::from_fields(&Fields::read(&path)?)
+    }
+
+    fn from_fields(file: &Fields) -> Result<Self, ConfigError> {
+        Ok(Self {
+            eos_token_ids: file.token_ids("eos_token_id")?,
+            temperature: file.number("temperature")?,
+            top_p: file.number("top_p")?,
+            top_k: file.integer("top_k")?,
+            min_p: file.number("min_p")?,
+            repetition_penalty: file.number("repetition_penalty")?,
+            max_new_tokens: file.size("max_new_tokens")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::file::fields;
+    use super::*;
+
+    #[test]
+    fn reads_what_is_there() {
+        let read = |json| GenerationConfig::from_fields(&fields(json)).unwrap();
+        assert_eq!(read(json!({})), GenerationConfig::default());
+        let config = read(json!({
+            "eos_token_id": [2, 0], "temperature": 0.6, "top_p": 1, "top_k": 20, "min_p": null,
+            "repetition_penalty": 1.1, "max_new_tokens": 64, "do_sample": true,
+        }));
+        assert_eq!(config.eos_token_ids, [2, 0]);
+        assert_eq!((config.temperature, config.top_p), (Some(0.6), Some(1.0)));
+        assert_eq!((config.top_k, config.min_p), (Some(20), None));
+        assert_eq!((config.repetition_penalty, config.max_new_tokens), (Some(1.1), Some(64)));
+        assert_eq!(read(json!({ "eos_token_id": 7 })).eos_token_ids, [7]);
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        let json = json!({ "eos_token_id": [1, -1] });
+        let error = GenerationConfig::from_fields(&fields(json)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "config.json: `eos_token_id` is [1,-1]; expected a token id or a list of token ids"
+        );
+    }
+
+    #[test]
+    fn an_absent_file_sets_nothing() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let config = GenerationConfig::from_dir(folder.path()).unwrap();
+        assert_eq!(config, GenerationConfig::default());
+    }
+}

@@ -1,0 +1,77 @@
+use serde_json::json;
+
+use super::super::file::fields;
+use super::*;
+
+/// The windows of three layers.
+fn windows(rule: WindowRule, mut config: Value) -> Result<Vec<Option<u32>>, String> {
+    config["num_hidden_layers"] = json!(3);
+    let layers = read(&fields(config), rule, 4, 1024).map_err(|error| error.to_string())?;
+    Ok(layers.into_iter().map(|layer| layer.sliding_window).collect())
+}
+
+/// As HF `MistralConfig` and `MistralModel` do.
+#[test]
+fn mistral_slides_everywhere() {
+    let rule = WindowRule::Always;
+    assert_eq!(windows(rule, json!({ "sliding_window": 24 })), Ok(vec![Some(24); 3]));
+    assert_eq!(windows(rule, json!({ "sliding_window": null })), Ok(vec![None; 3]));
+    assert_eq!(windows(rule, json!({})), Ok(vec![Some(4096); 3]));
+}
+
+/// As HF `Qwen2Config.__post_init__` does.
+#[test]
+fn qwen_slides_from_max_window_layers_on() {
+    let rule = WindowRule::FromMaxWindowLayers;
+    let config = json!({ "sliding_window": 24, "max_window_layers": 1 });
+    assert_eq!(windows(rule, config.clone()), Ok(vec![None; 3]));
+    let on = |mut config: Value| {
+        config["use_sliding_window"] = json!(true);
+        windows(rule, config)
+    };
+    assert_eq!(on(config), Ok(vec![None, Some(24), Some(24)]));
+    assert_eq!(on(json!({ "sliding_window": 24, "max_window_layers": 0 })), Ok(vec![Some(24); 3]));
+    assert_eq!(on(json!({ "max_window_layers": 2 })), Ok(vec![None, None, Some(4096)]));
+    assert_eq!(on(json!({ "sliding_window": 24 })), Ok(vec![None; 3]));
+    assert_eq!(on(json!({ "sliding_window": null, "max_window_layers": 0 })), Ok(vec![None; 3]));
+    let error = on(json!({ "max_window_layers": 0.5 })).unwrap_err();
+    assert!(error.contains("`max_window_layers` is 0.5; expected an integer from 0"), "{error}");
+}
+
+#[test]
+fn llama_knows_no_window() {
+    assert_eq!(windows(WindowRule::Never, json!({ "sliding_window": 24 })), Ok(vec![None; 3]));
+}
+
+#[test]
+fn layer_types_win() {
+    let listed = |window: Value, types: Value| {
+        let config = json!({ "sliding_window": window, "use_sliding_window": true,
+            "max_window_layers": 0, "layer_types": types });
+        windows(WindowRule::FromMaxWindowLayers, config)
+    };
+    let mix = json!([SLIDING, FULL, SLIDING]);
+    assert_eq!(listed(json!(9), mix.clone()), Ok(vec![Some(9), None, Some(9)]));
+    for (window, types, expected) in [
+        (json!(9), json!([FULL]), "expected a list of 3 (num_hidden_layers) of"),
+        (json!(9), json!([FULL, FULL, "linear_attention"]), "of \"full_attention\" or \"sliding"),
+        (json!(9), json!("full_attention"), "`layer_types` is \"full_attention\""),
+        (json!(null), mix, "times \"full_attention\", as no sliding window is in use"),
+    ] {
+        let error = listed(window, types).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_window_must_be_a_size() {
+    let error = windows(WindowRule::Always, json!({ "sliding_window": 0 })).unwrap_err();
+    assert!(error.contains("`sliding_window` is 0; expected an integer from 1"), "{error}");
+}
+
+#[test]
+fn the_number_of_layers_is_bounded() {
+    let config = fields(json!({ "num_hidden_layers": 4097 }));
+    let error = read(&config, WindowRule::Never, 4, 1024).unwrap_err().to_string();
+    assert!(error.contains("`num_hidden_layers` is 4097; expected an integer from 1"), "{error}");
+}

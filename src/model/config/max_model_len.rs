@@ -1,0 +1,92 @@
+//! The longest context of a model.
+
+use super::file::{Fields, SIZE_MAX};
+use super::{ConfigError, LayerConfig, RopeScaling};
+
+/// The longest context in tokens: `requested`, which must not be longer than the model allows; else
+/// all that the model allows.
+///
+/// The rule is vLLM's (`_get_and_verify_max_len`): `max_position_embeddings` is what the scaling
+/// starts from for linear and dynamic scaling, which multiply it by their factor; YaRN multiplies
+/// its own `original_max_position_embeddings`; the others already include their scaling in it.
+pub(super) fn resolve(
+    config: &Fields,
+    layers: &[LayerConfig],
+    max_position_embeddings: usize,
+    requested: Option<usize>,
+) -> Result<usize, ConfigError> {
+    let lengths = layers.iter().map(|layer| allowed(&layer.rope.scaling, max_position_embeddings));
+    let limit = lengths.min().unwrap_or(max_position_embeddings);
+    match requested {
+        None => Ok(limit),
+        Some(length) if (1..=limit).contains(&length) => Ok(length),
+        Some(requested) => {
+            Err(ConfigError::MaxModelLen { path: config.path().to_owned(), requested, limit })
+        }
+    }
+}
+
+fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {
+    let (length, factor) = match scaling {
+        RopeScaling::Default | RopeScaling::Llama3(_) | RopeScaling::LongRope(_) => {
+            (max_position_embeddings, 1.0)
+        }
+        RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor } => {
+            (max_position_embeddings, *factor)
+        }
+        RopeScaling::Yarn(yarn) => (yarn.original_max_position_embeddings, yarn.factor),
+    };
+    ((length as f64 * factor) as usize).clamp(1, SIZE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::file::fields;
+    use super::super::layer::{self, WindowRule};
+    use super::*;
+
+    fn resolve_with(rope: serde_json::Value, requested: Option<usize>) -> Result<usize, String> {
+        let config = fields(json!({ "num_hidden_layers": 2, "rope_parameters": rope }));
+        let layers = layer::read(&config, WindowRule::Never, 4, 1024).unwrap();
+        resolve(&config, &layers, 1024, requested).map_err(|error| error.to_string())
+    }
+
+    /// What vLLM derives from the same settings.
+    #[test]
+    fn scales_as_vllm_does() {
+        let longrope = json!({ "rope_type": "longrope", "short_factor": [1, 1],
+            "long_factor": [1, 1], "original_max_position_embeddings": 256 });
+        let llama3 = json!({ "rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+            "high_freq_factor": 4, "original_max_position_embeddings": 256 });
+        let yarn = json!({ "rope_type": "yarn", "factor": 4,
+            "original_max_position_embeddings": 512 });
+        for (rope, expected) in [
+            (json!({ "rope_type": "default" }), 1024),
+            (json!({ "rope_type": "linear", "factor": 2.5 }), 2560),
+            (json!({ "rope_type": "dynamic", "factor": 4 }), 4096),
+            (yarn, 2048),
+            (llama3, 1024),
+            (longrope, 1024),
+        ] {
+            assert_eq!(resolve_with(rope.clone(), None), Ok(expected), "{rope}");
+            assert_eq!(resolve_with(rope.clone(), Some(100)), Ok(100));
+            assert_eq!(resolve_with(rope, Some(expected)), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn refuses_more_than_the_model_allows() {
+        for requested in [0, 1025] {
+            let error = resolve_with(json!({ "rope_type": "default" }), Some(requested));
+            assert_eq!(
+                error.unwrap_err(),
+                format!(
+                    "max_model_len is {requested}; expected 1 to 1024, the longest context by \
+                     config.json"
+                )
+            );
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What a model folder says about its model: `config.json`, in the forms of transformers 4 and 5,
+//! and `generation_config.json`.
+
+mod error;
+mod file;
+mod generation;
+mod layer;
+mod max_model_len;
+mod model;
+mod rope;
+
+pub use error::ConfigError;
+pub use generation::GenerationConfig;
+pub use layer::LayerConfig;
+pub use model::ModelConfig;
+pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
+
+pub(super) use layer::WindowRule;

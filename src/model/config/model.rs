@@ -1,0 +1,184 @@
+//! `config.json` as the engine uses it.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::file::Fields;
+use super::{ConfigError, LayerConfig, layer, max_model_len};
+use crate::model::family::{self, Bias, Family};
+use crate::weights::StoredDtype;
+
+/// The shape of a model: `config.json` with every default filled in and every value checked.
+///
+/// Field names are those of `config.json`; what transformers hard-codes for a family (Qwen2 always
+/// has q, k and v biases) is resolved here, so that no code below asks for the family.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// The family of the first supported entry of `architectures`.
+    pub(crate) family: &'static Family,
+    /// Rows of the embedding, and logits of a token.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width of the MLP.
+    pub intermediate_size: usize,
+    /// Query heads.
+    pub num_attention_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub num_key_value_heads: usize,
+    /// Width of one head; even.
+    pub head_dim: usize,
+    /// Added to the mean square in every norm.
+    pub rms_norm_eps: f32,
+    /// Whether the output layer is the embedding.
+    pub tie_word_embeddings: bool,
+    /// Whether the q, k and v projections have biases.
+    pub qkv_bias: bool,
+    /// Whether the attention's output projection has a bias.
+    pub o_bias: bool,
+    /// Whether the MLP's projections have biases.
+    pub mlp_bias: bool,
+    /// Window and rotary embedding of each layer, first layer first.
+    pub layers: Vec<LayerConfig>,
+    /// The context that positions were made for, before any scaling that goes beyond it.
+    pub max_position_embeddings: usize,
+    /// The longest context served, in tokens.
+    pub max_model_len: usize,
+    /// The dtype that the weights were meant for, where the config says.
+    pub dtype: Option<StoredDtype>,
+    /// The token put before a prompt, where there is one.
+    pub bos_token_id: Option<u32>,
+    /// Tokens that end a sequence; `generation_config.json` may name more.
+    pub eos_token_ids: Vec<u32>,
+}
+
+impl ModelConfig {
+    /// Reads `config.json` of `folder`. `max_model_len` shortens the context; without it the
+    /// model's own is used.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: the file or a field is missing, malformed, or not supported.
+    pub fn from_dir(folder: &Path, max_model_len: Option<usize>) -> Result<Self, ConfigError> {
+        Self::from_fields(&Fields::read(&folder.join("config.json"))?, max_model_len)
+    }
+
+    /// The entry of `architectures` that the model is served as.
+    #[must_use]
+    pub fn architecture(&self) -> &'static str {
+        self.family.architecture
+    }
+
+    pub(super) fn from_fields(
+        config: &Fields,
+        requested_len: Option<usize>,
+    ) -> Result<Self, ConfigError> {
+        let family = architecture(config)?;
+        refuse_unsupported(config)?;
+        let (num_attention_heads, num_key_value_heads, head_dim) = heads(config, family)?;
+        let max_position_embeddings = config
+            .size("max_position_embeddings")?
+            .unwrap_or(family.defaults.max_position_embeddings);
+        let layers = layer::read(config, family.windows, head_dim, max_position_embeddings)?;
+        let max_model_len =
+            max_model_len::resolve(config, &layers, max_position_embeddings, requested_len)?;
+        Ok(Self {
+            family,
+            vocab_size: config.required_size("vocab_size")?,
+            hidden_size: config.required_size("hidden_size")?,
+            intermediate_size: config.required_size("intermediate_size")?,
+            num_attention_heads,
+            num_key_value_heads,
+            head_dim,
+            rms_norm_eps: config.positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+            tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(false),
+            qkv_bias: bias(config, family.qkv_bias)?,
+            o_bias: bias(config, family.o_bias)?,
+            mlp_bias: bias(config, family.mlp_bias)?,
+            layers,
+            max_position_embeddings,
+            max_model_len,
+            dtype: dtype(config)?,
+            bos_token_id: config.token_ids("bos_token_id")?.first().copied(),
+            eos_token_ids: config.token_ids("eos_token_id")?,
+        })
+    }
+}
+
+/// The family of the first architecture in the list that is known.
+fn architecture(config: &Fields) -> Result<&'static Family, ConfigError> {
+    let expected = format!("a list with one of {}", family::architectures().join(", "));
+    let listed =
+        config.value("architectures").ok_or_else(|| config.missing("architectures", &expected))?;
+    let names = listed.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
+    names
+        .filter_map(family::by_architecture)
+        .next()
+        .ok_or_else(|| config.invalid("architectures", &expected))
+}
+
+/// Refuses what would silently be computed wrongly.
+fn refuse_unsupported(config: &Fields) -> Result<(), ConfigError> {
+    if !matches!(config.text("hidden_act")?, None | Some("silu" | "swish")) {
+        return Err(config.invalid("hidden_act", "\"silu\""));
+    }
+    if config.value("quantization_config").is_some() {
+        let expected = "nothing: weights in f32, f16 or bf16 that are not quantized";
+        return Err(config.invalid("quantization_config", expected));
+    }
+    Ok(())
+}
+
+/// Query heads, key-value heads, and the width of a head.
+fn heads(config: &Fields, family: &Family) -> Result<(usize, usize, usize), ConfigError> {
+    let heads = config.required_size("num_attention_heads")?;
+    // A null means as many as query heads; only a config without the field takes the default.
+    let kv_heads = match (config.size("num_key_value_heads")?, family.defaults.num_key_value_heads)
+    {
+        (Some(kv_heads), _) => kv_heads,
+        (None, Some(default)) if !config.has("num_key_value_heads") => default,
+        (None, _) => heads,
+    };
+    if !heads.is_multiple_of(kv_heads) {
+        let expected = format!("a divisor of num_attention_heads, {heads}");
+        return Err(config.invalid("num_key_value_heads", &expected));
+    }
+    let head_dim = match config.size("head_dim")?.or(family.defaults.head_dim) {
+        Some(head_dim) => head_dim,
+        None => {
+            let hidden = config.required_size("hidden_size")?;
+            if !hidden.is_multiple_of(heads) {
+                let expected = format!("a multiple of num_attention_heads, {heads}, or a head_dim");
+                return Err(config.invalid("hidden_size", &expected));
+            }
+            hidden / heads
+        }
+    };
+    if !head_dim.is_multiple_of(2) {
+        return Err(config.invalid("head_dim", "an even number: rotary embeddings turn pairs"));
+    }
+    Ok((heads, kv_heads, head_dim))
+}
+
+fn bias(config: &Fields, rule: Bias) -> Result<bool, ConfigError> {
+    match rule {
+        Bias::Never => Ok(false),
+        Bias::Always => Ok(true),
+        Bias::IfSet(field) => Ok(config.flag(field)?.unwrap_or(false)),
+    }
+}
+
+/// `dtype` of transformers 5, `torch_dtype` of transformers 4.
+fn dtype(config: &Fields) -> Result<Option<StoredDtype>, ConfigError> {
+    let field = if config.value("dtype").is_some() { "dtype" } else { "torch_dtype" };
+    match config.text(field)? {
+        None => Ok(None),
+        Some("float32") => Ok(Some(StoredDtype::F32)),
+        Some("float16") => Ok(Some(StoredDtype::F16)),
+        Some("bfloat16") => Ok(Some(StoredDtype::Bf16)),
+        Some(_) => Err(config.invalid(field, "\"float32\", \"float16\" or \"bfloat16\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Why a model cannot be served, told to the operator.
+
+use playhouse_kernels::KernelError;
+
+use super::config::ConfigError;
+use crate::weights::WeightsError;
+
+/// A model folder that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The configuration is missing, malformed, or not supported.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The weights are missing, damaged, or disagree with the configuration.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The device cannot take something that is built from the folder.
+    #[error("{part}: {source}")]
+    Device {
+        /// What was being built, by its name in the checkpoint.
+        part: String,
+        /// Why.
+        source: KernelError,
+    },
+}

@@ -1,0 +1,109 @@
+//! Grouped-query attention over the paged KV cache (HF `LlamaAttention`, and `Qwen3Attention` where
+//! the heads are normed; <https://arxiv.org/abs/2305.13245>).
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use playhouse_kernels::{
+    AttentionMetadata, AttentionParams, KvLayer, RotaryTable, paged_attention, reshape_and_cache,
+    rope,
+};
+
+use super::rotary::RotaryTables;
+use super::{Linear, RmsNorm};
+use crate::model::ModelError;
+use crate::model::config::ModelConfig;
+use crate::model::family::WeightNames;
+use crate::model::load::WeightLoader;
+
+/// Attention of one layer.
+#[derive(Debug)]
+pub(in crate::model) struct Attention {
+    qkv_proj: Linear,
+    q_norm: Option<RmsNorm>,
+    k_norm: Option<RmsNorm>,
+    o_proj: Linear,
+    rotary: Arc<RotaryTable>,
+    params: AttentionParams,
+    head_dim: usize,
+    /// `num_attention_heads * head_dim`.
+    q_size: usize,
+    /// `num_key_value_heads * head_dim`.
+    kv_size: usize,
+}
+
+impl Attention {
+    /// From and to `[num_tokens, hidden]`; writes the keys and values of these tokens into `kv`.
+    pub(in crate::model) fn forward(
+        &self,
+        x: Tensor<2>,
+        meta: &AttentionMetadata,
+        kv: &mut KvLayer,
+    ) -> Tensor<2> {
+        let (q, k, v) = self.split(self.qkv_proj.forward(x));
+        let q = self.rotate(q, self.q_norm.as_ref(), meta);
+        let k = self.rotate(k, self.k_norm.as_ref(), meta);
+        reshape_and_cache(k, v, kv, &meta.slot_mapping);
+        self.o_proj.forward(paged_attention(q, kv, meta, &self.params))
+    }
+
+    /// q, k and v of `[num_tokens, q_size + 2 * kv_size]`.
+    fn split(&self, qkv: Tensor<2>) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
+        let q = qkv.clone().narrow(1, 0, self.q_size);
+        let k = qkv.clone().narrow(1, self.q_size, self.kv_size);
+        let v = qkv.narrow(1, self.q_size + self.kv_size, self.kv_size);
+        (q, k, v)
+    }
+
+    /// Heads side by side, normed where the family does that, turned by their positions.
+    fn rotate(
+        &self,
+        heads: Tensor<2>,
+        norm: Option<&RmsNorm>,
+        meta: &AttentionMetadata,
+    ) -> Tensor<2> {
+        let heads = match norm {
+            Some(norm) => norm.forward_heads(heads),
+            None => heads,
+        };
+        rope(heads, &meta.positions, self.head_dim, &self.rotary)
+    }
+
+    /// Loads the attention of layer `index`, whose tensors start with `prefix`.
+    pub(in crate::model) fn load(
+        loader: &mut WeightLoader<'_>,
+        config: &ModelConfig,
+        names: &WeightNames,
+        prefix: &str,
+        index: usize,
+        rotary: &mut RotaryTables<'_>,
+    ) -> Result<Self, ModelError> {
+        let ModelConfig { hidden_size, head_dim, rms_norm_eps, .. } = *config;
+        let q_size = config.num_attention_heads * head_dim;
+        let kv_size = config.num_key_value_heads * head_dim;
+        let module = |name: &str| format!("{prefix}.{name}");
+        let qkv = [(names.q_proj, q_size), (names.k_proj, kv_size), (names.v_proj, kv_size)]
+            .map(|(name, size)| (module(name), size));
+        let o = [(module(names.o_proj), hidden_size)];
+        let head_norm = |loader: &mut WeightLoader<'_>, name: Option<&str>| {
+            name.map(|name| RmsNorm::load(loader, &module(name), head_dim, rms_norm_eps))
+                .transpose()
+        };
+        Ok(Self {
+            q_norm: head_norm(loader, names.q_norm)?,
+            k_norm: head_norm(loader, names.k_norm)?,
+            qkv_proj: Linear::load(loader, &qkv, hidden_size, config.qkv_bias)?,
+            o_proj: Linear::load(loader, &o, q_size, config.o_bias)?,
+            rotary: rotary.of_layer(index)?,
+            params: AttentionParams {
+                num_heads: config.num_attention_heads,
+                scale: (head_dim as f32).sqrt().recip(),
+                sliding_window: config.layers[index].sliding_window,
+                soft_cap: None,
+            },
+            head_dim,
+            q_size,
+            kv_size,
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! The gated MLP (HF `LlamaMLP`; <https://arxiv.org/abs/2002.05202>).
+
+use burn::tensor::Tensor;
+use playhouse_kernels::swiglu;
+
+use super::Linear;
+use crate::model::ModelError;
+use crate::model::config::ModelConfig;
+use crate::model::family::WeightNames;
+use crate::model::load::WeightLoader;
+
+/// `down(silu(gate(x)) · up(x))`.
+#[derive(Debug)]
+pub(in crate::model) struct Mlp {
+    gate_up_proj: Linear,
+    down_proj: Linear,
+}
+
+impl Mlp {
+    /// Loads the projections of the decoder layer `prefix`.
+    pub(in crate::model) fn load(
+        loader: &mut WeightLoader<'_>,
+        config: &ModelConfig,
+        names: &WeightNames,
+        prefix: &str,
+    ) -> Result<Self, ModelError> {
+        let (hidden, intermediate) = (config.hidden_size, config.intermediate_size);
+        let gate_up =
+            [names.gate_proj, names.up_proj].map(|name| (format!("{prefix}.{name}"), intermediate));
+        let down = [(format!("{prefix}.{}", names.down_proj), hidden)];
+        Ok(Self {
+            gate_up_proj: Linear::load(loader, &gate_up, hidden, config.mlp_bias)?,
+            down_proj: Linear::load(loader, &down, intermediate, config.mlp_bias)?,
+        })
+    }
+
+    /// From and to `[num_tokens, hidden]`.
+    pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        self.down_proj.forward(swiglu(self.gate_up_proj.forward(x)))
+    }
+}

@@ -1,0 +1,170 @@
+//! Inverse frequencies: by how much each pair of a head turns from one position to the next.
+//!
+//! The formulas are those of `transformers/modeling_rope_utils.py`, each named at its function, and
+//! so is the rounding: powers and products in f32, borders of ramps in f64.
+
+use std::f64::consts::{PI, TAU};
+
+use crate::model::config::{
+    Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling,
+};
+
+/// The angles of one position, and what their cosines and sines are multiplied by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InverseFrequencies {
+    /// Radians a position: `[head_dim / 2]`, fastest first.
+    pub inv_freq: Vec<f32>,
+    /// Factor on every cosine and sine.
+    pub attention_factor: f32,
+}
+
+/// The inverse frequencies of heads of `head_dim` in a model that serves `max_model_len` tokens.
+///
+/// In HF, the frequencies of dynamic NTK and LongRoPE depend on the longest sequence in sight. That
+/// would make a request's result depend on its neighbours, and change frequencies under keys that
+/// are already cached. Here they are those HF has for a sequence of `max_model_len` tokens, from the
+/// first token on. It is vLLM's choice too: at the model's own context length for dynamic NTK, at
+/// any length for LongRoPE.
+#[must_use]
+pub fn inverse_frequencies(
+    parameters: &RopeParameters,
+    head_dim: usize,
+    max_position_embeddings: usize,
+    max_model_len: usize,
+) -> InverseFrequencies {
+    let theta = parameters.theta;
+    let plain = || default_frequencies(theta, head_dim);
+    let (inv_freq, attention_factor) = match &parameters.scaling {
+        RopeScaling::Default => (plain(), 1.0),
+        RopeScaling::Linear { factor } => (linear(plain(), *factor), 1.0),
+        RopeScaling::Dynamic { factor } => {
+            let length = max_model_len.max(max_position_embeddings) as f64;
+            let stretch = length / max_position_embeddings as f64;
+            (default_frequencies(dynamic_base(theta, *factor, stretch, head_dim), head_dim), 1.0)
+        }
+        RopeScaling::Yarn(scaling) => {
+            (yarn(scaling, theta, head_dim), yarn_attention_factor(scaling))
+        }
+        RopeScaling::Llama3(scaling) => (llama3(plain(), scaling), 1.0),
+        RopeScaling::LongRope(scaling) => {
+            (longrope(scaling, theta, head_dim, max_model_len), longrope_attention_factor(scaling))
+        }
+    };
+    InverseFrequencies { inv_freq, attention_factor: attention_factor as f32 }
+}
+
+/// `theta^(2i / head_dim)` for each pair i.
+fn wavelengths(theta: f64, head_dim: usize) -> impl Iterator<Item = f32> {
+    let theta = f64::from(theta as f32);
+    (0..head_dim).step_by(2).map(move |i| {
+        let exponent = i as f32 / head_dim as f32;
+        theta.powf(f64::from(exponent)) as f32
+    })
+}
+
+/// HF `LlamaRotaryEmbedding.compute_default_rope_parameters`.
+fn default_frequencies(theta: f64, head_dim: usize) -> Vec<f32> {
+    wavelengths(theta, head_dim).map(f32::recip).collect()
+}
+
+/// HF `_compute_linear_scaling_rope_parameters`: positions divided by a factor.
+fn linear(inv_freq: Vec<f32>, factor: f64) -> Vec<f32> {
+    inv_freq.into_iter().map(|frequency| frequency / factor as f32).collect()
+}
+
+/// HF `_compute_dynamic_ntk_parameters`: the base for a context `stretch` times that of training.
+fn dynamic_base(theta: f64, factor: f64, stretch: f64, head_dim: usize) -> f64 {
+    let head_dim = head_dim as f64;
+    theta * (factor * stretch - (factor - 1.0)).powf(head_dim / (head_dim - 2.0))
+}
+
+/// HF `_compute_yarn_parameters`: slow dimensions are interpolated, fast ones left alone, with a
+/// ramp between.
+fn yarn(scaling: &YarnScaling, theta: f64, head_dim: usize) -> Vec<f32> {
+    let (low, high) = yarn_ramp(scaling, theta, head_dim);
+    // An empty ramp becomes a step.
+    let width = if low == high { 0.001 } else { high - low } as f32;
+    wavelengths(theta, head_dim)
+        .enumerate()
+        .map(|(pair, wavelength)| {
+            let ramp = ((pair as f32 - low as f32) / width).clamp(0.0, 1.0);
+            let kept = 1.0 - ramp;
+            let interpolated = (scaling.factor as f32 * wavelength).recip();
+            interpolated * (1.0 - kept) + wavelength.recip() * kept
+        })
+        .collect()
+}
+
+/// The pairs between which the ramp lies.
+fn yarn_ramp(scaling: &YarnScaling, theta: f64, head_dim: usize) -> (f64, f64) {
+    let dim = head_dim as f64;
+    let context = scaling.original_max_position_embeddings as f64;
+    let pair_with = |rotations: f64| dim * (context / (rotations * TAU)).ln() / (2.0 * theta.ln());
+    let (mut low, mut high) = (pair_with(scaling.beta_fast), pair_with(scaling.beta_slow));
+    if scaling.truncate {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    (low.max(0.0), high.min(dim - 1.0))
+}
+
+/// HF `_compute_yarn_parameters`: the attention factor, where it is not given.
+fn yarn_attention_factor(scaling: &YarnScaling) -> f64 {
+    let mscale = |weight: f64| match scaling.factor {
+        factor if factor <= 1.0 => 1.0,
+        factor => 0.1 * weight * factor.ln() + 1.0,
+    };
+    match (scaling.attention_factor, scaling.mscale, scaling.mscale_all_dim) {
+        (Some(given), _, _) => given,
+        (None, Some(numerator), Some(denominator)) => mscale(numerator) / mscale(denominator),
+        (None, _, _) => mscale(1.0),
+    }
+}
+
+/// HF `_compute_llama3_parameters`: long wavelengths are divided by the factor, short ones left
+/// alone, those between blended.
+fn llama3(inv_freq: Vec<f32>, scaling: &Llama3Scaling) -> Vec<f32> {
+    let context = scaling.original_max_position_embeddings as f64;
+    let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
+    let factor = scaling.factor as f32;
+    let (longest_kept, shortest_scaled) = ((context / high) as f32, (context / low) as f32);
+    inv_freq
+        .into_iter()
+        .map(|frequency| {
+            let wavelength = (2.0 * PI) as f32 / frequency;
+            if wavelength < longest_kept {
+                frequency
+            } else if wavelength > shortest_scaled {
+                frequency / factor
+            } else {
+                let smooth = (context as f32 / wavelength - low as f32) / (high - low) as f32;
+                (1.0 - smooth) * frequency / factor + smooth * frequency
+            }
+        })
+        .collect()
+}
+
+/// HF `_compute_longrope_parameters`: each dimension has its own factor, one for short and one for
+/// long contexts.
+fn longrope(
+    scaling: &LongRopeScaling,
+    theta: f64,
+    head_dim: usize,
+    max_model_len: usize,
+) -> Vec<f32> {
+    let is_long = max_model_len > scaling.original_max_position_embeddings;
+    let factors = if is_long { &scaling.long_factor } else { &scaling.short_factor };
+    wavelengths(theta, head_dim)
+        .zip(factors)
+        .map(|(wavelength, factor)| (factor * wavelength).recip())
+        .collect()
+}
+
+/// HF `_compute_longrope_parameters`: the attention factor, where it is not given.
+fn longrope_attention_factor(scaling: &LongRopeScaling) -> f64 {
+    let context = scaling.original_max_position_embeddings as f64;
+    match (scaling.attention_factor, scaling.factor) {
+        (Some(given), _) => given,
+        (None, factor) if factor <= 1.0 => 1.0,
+        (None, factor) => (1.0 + factor.ln() / context.ln()).sqrt(),
+    }
+}

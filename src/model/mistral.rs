@@ -1,0 +1,23 @@
+//! Mistral 7B and Nemo: HF `MistralForCausalLM`.
+//!
+//! Llama with a sliding window in every layer (<https://arxiv.org/abs/2310.06825>), unless
+//! `sliding_window` is null, as it is from version 0.2 on; `layer_types` wins where it is given. No
+//! biases.
+
+use super::config::WindowRule;
+use super::family::{Bias, Defaults, Family};
+use super::llama;
+
+pub(super) const FAMILY: Family = Family {
+    architecture: "MistralForCausalLM",
+    defaults: Defaults {
+        num_key_value_heads: Some(8),
+        head_dim: None,
+        max_position_embeddings: 131_072,
+    },
+    qkv_bias: Bias::Never,
+    o_bias: Bias::Never,
+    mlp_bias: Bias::Never,
+    windows: WindowRule::Always,
+    names: llama::NAMES,
+};

@@ -1,0 +1,22 @@
+//! Qwen2 and Qwen2.5: HF `Qwen2ForCausalLM`.
+//!
+//! Llama with biases on q, k and v but nowhere else (<https://arxiv.org/abs/2407.10671>), and a
+//! sliding window in the upper layers where `use_sliding_window` asks for it.
+
+use super::config::WindowRule;
+use super::family::{Bias, Defaults, Family};
+use super::llama;
+
+pub(super) const FAMILY: Family = Family {
+    architecture: "Qwen2ForCausalLM",
+    defaults: Defaults {
+        num_key_value_heads: Some(32),
+        head_dim: None,
+        max_position_embeddings: 32_768,
+    },
+    qkv_bias: Bias::Always,
+    o_bias: Bias::Never,
+    mlp_bias: Bias::Never,
+    windows: WindowRule::FromMaxWindowLayers,
+    names: llama::NAMES,
+};

@@ -1,0 +1,26 @@
+//! Qwen3, the dense models: HF `Qwen3ForCausalLM`.
+//!
+//! Qwen2 with an RMS norm over each query and key head in place of the biases
+//! (<https://arxiv.org/abs/2505.09388>), and heads whose width is not tied to the hidden size.
+
+use super::config::WindowRule;
+use super::family::{Bias, Defaults, Family, WeightNames};
+use super::llama;
+
+pub(super) const FAMILY: Family = Family {
+    architecture: "Qwen3ForCausalLM",
+    defaults: Defaults {
+        num_key_value_heads: Some(32),
+        head_dim: Some(128),
+        max_position_embeddings: 32_768,
+    },
+    qkv_bias: Bias::IfSet("attention_bias"),
+    o_bias: Bias::IfSet("attention_bias"),
+    mlp_bias: Bias::Never,
+    windows: WindowRule::FromMaxWindowLayers,
+    names: WeightNames {
+        q_norm: Some("self_attn.q_norm"),
+        k_norm: Some("self_attn.k_norm"),
+        ..llama::NAMES
+    },
+};

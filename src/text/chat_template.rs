@@ -1,0 +1,154 @@
+//! Chat templates: Jinja, rendered as transformers' `apply_chat_template` renders them.
+
+mod content_format;
+mod continuation;
+mod environment;
+mod generation_tags;
+mod messages;
+#[cfg(test)]
+mod tests;
+mod tojson;
+
+use std::collections::BTreeMap;
+
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, Value};
+use playhouse_actors::ports::{ChatPrompt, TextError};
+
+use super::tokenizer_files::TokenizerFiles;
+pub use content_format::ContentFormat;
+use continuation::Continuation;
+use environment::Raised;
+
+/// The name of the template that is used when nothing asks for another.
+const DEFAULT: &str = "default";
+/// The name of the template for conversations with tools, where a model has one.
+const TOOL_USE: &str = "tool_use";
+
+/// A model's chat templates, compiled.
+pub(super) struct ChatTemplates {
+    environment: Environment<'static>,
+    templates: BTreeMap<String, Template>,
+    /// `bos_token` and the like, which templates may name.
+    special_tokens: BTreeMap<String, String>,
+}
+
+/// What is known of a template besides its code.
+struct Template {
+    source: String,
+    content_format: ContentFormat,
+    /// Why it does not compile.
+    broken: Option<TextError>,
+}
+
+impl ChatTemplates {
+    pub(super) fn new(files: &TokenizerFiles) -> Self {
+        let mut environment = environment::new();
+        let mut templates = BTreeMap::new();
+        for (name, source) in &files.chat_templates {
+            let source = generation_tags::neutralise(source);
+            let content_format = ContentFormat::of(&source);
+            let compiled = environment.add_template_owned(name.clone(), source.clone());
+            let broken = compiled.err().map(|error| template_error(&error));
+            if let Some(error) = &broken {
+                tracing::warn!(template = name, %error, "chat template does not compile");
+            }
+            templates.insert(name.clone(), Template { source, content_format, broken });
+        }
+        Self { environment, templates, special_tokens: files.named_tokens.clone() }
+    }
+
+    /// What the template without tools takes as message content.
+    pub(super) fn content_format(&self) -> ContentFormat {
+        self.templates.get(DEFAULT).map_or(ContentFormat::String, |found| found.content_format)
+    }
+
+    /// The prompt of a conversation.
+    pub(super) fn render(&self, chat: &ChatPrompt) -> Result<String, TextError> {
+        let Some(name) = self.choose(chat)? else {
+            // A template of the request's own.
+            let source = chat.chat_template.as_deref().unwrap_or_default();
+            let source = generation_tags::neutralise(source);
+            let compiled = self.environment.template_from_str(&source);
+            let template = compiled.map_err(|error| template_error(&error))?;
+            return self.render_with(&template, &source, ContentFormat::of(&source), chat);
+        };
+        let Some(found) = self.templates.get(name) else { return Err(TextError::NoChatTemplate) };
+        if let Some(error) = &found.broken {
+            return Err(error.clone());
+        }
+        let template = self.environment.get_template(name);
+        let template = template.map_err(|error| template_error(&error))?;
+        self.render_with(&template, &found.source, found.content_format, chat)
+    }
+
+    /// The name of the template to use, or `None` where the request brings its own.
+    fn choose<'a>(&'a self, chat: &'a ChatPrompt) -> Result<Option<&'a str>, TextError> {
+        if let Some(template) = chat.chat_template.as_deref() {
+            return Ok(self.templates.contains_key(template).then_some(template));
+        }
+        if chat.tools.is_some() && self.templates.contains_key(TOOL_USE) {
+            Ok(Some(TOOL_USE))
+        } else if self.templates.contains_key(DEFAULT) {
+            Ok(Some(DEFAULT))
+        } else if self.templates.is_empty() {
+            Err(TextError::NoChatTemplate)
+        } else {
+            Err(TextError::NoDefaultTemplate {
+                available: self.templates.keys().cloned().collect(),
+            })
+        }
+    }
+
+    fn render_with(
+        &self,
+        template: &minijinja::Template<'_, '_>,
+        source: &str,
+        content_format: ContentFormat,
+        chat: &ChatPrompt,
+    ) -> Result<String, TextError> {
+        let mut messages = messages::prepare(&chat.messages, content_format)?;
+        let continuation = if chat.continue_final_message {
+            if chat.add_generation_prompt {
+                return Err(TextError::ContinueFinalMessage(
+                    "not together with add_generation_prompt: either the last message goes on, \
+                     or a new one begins"
+                        .to_owned(),
+                ));
+            }
+            Some(Continuation::open(&mut messages, source)?)
+        } else {
+            None
+        };
+        // Later names win: a template's own variables are not for a client to replace.
+        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        for (name, token) in &self.special_tokens {
+            context.insert(name, Value::from(token.as_str()));
+        }
+        for (name, value) in &chat.chat_template_kwargs {
+            context.insert(name, Value::from(Serde(value)));
+        }
+        context.insert("messages", Value::from(Serde(&messages)));
+        context.insert("tools", Value::from(Serde(&chat.tools)));
+        context.insert("documents", Value::from(Serde(&chat.documents)));
+        context.insert("add_generation_prompt", Value::from(chat.add_generation_prompt));
+        let rendered = template.render(Value::from(context));
+        let rendered = rendered.map_err(|error| template_error(&error))?;
+        match continuation {
+            Some(continuation) => continuation.cut(rendered),
+            None => Ok(rendered),
+        }
+    }
+}
+
+/// What `raise_exception` said, word for word; otherwise what went wrong and where.
+fn template_error(error: &Error) -> TextError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(Raised(message)) = error.downcast_ref() {
+            return TextError::Template(message.clone());
+        }
+        cause = error.source();
+    }
+    TextError::Template(format!("chat template: {error}"))
+}

@@ -1,0 +1,124 @@
+//! Messages as a client sends them, made into what templates expect.
+
+use playhouse_actors::ports::TextError;
+use serde_json::{Map, Value, json};
+
+use super::ContentFormat;
+
+/// The names that reasoning goes by in messages; the first is the one that templates read.
+pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Content in the template's format, tool-call arguments as objects, reasoning under every name
+/// it has, and no fields without a value: what vLLM and transformers do before they render.
+pub(super) fn prepare(
+    messages: &[Value],
+    content_format: ContentFormat,
+) -> Result<Vec<Value>, TextError> {
+    if messages.is_empty() {
+        return Err(TextError::InvalidMessage {
+            index: 0,
+            reason: "missing: a conversation needs at least one message".to_owned(),
+        });
+    }
+    messages
+        .iter()
+        .enumerate()
+        .map(|(index, message)| {
+            prepare_one(message, content_format)
+                .map(Value::Object)
+                .map_err(|reason| TextError::InvalidMessage { index, reason })
+        })
+        .collect()
+}
+
+fn prepare_one(message: &Value, format: ContentFormat) -> Result<Map<String, Value>, String> {
+    let Some(message) = message.as_object() else {
+        return Err("not an object with `role` and `content`".to_owned());
+    };
+    let mut prepared = Map::new();
+    for (key, value) in message {
+        match key.as_str() {
+            "content" => {
+                prepared.insert(key.clone(), content(value, format)?);
+            }
+            "tool_calls" => {
+                let calls = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                if !calls.is_empty() {
+                    let calls = calls.iter().map(tool_call).collect::<Result<Vec<_>, _>>()?;
+                    prepared.insert(key.clone(), Value::Array(calls));
+                }
+            }
+            _ if value.is_null() => {}
+            _ => {
+                prepared.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    if !message.contains_key("content") {
+        prepared.insert("content".to_owned(), content(&Value::Null, format)?);
+    }
+    let reasoning = REASONING_FIELDS.iter().find_map(|&field| prepared.get(field)).cloned();
+    if let Some(reasoning) = reasoning {
+        prepared.insert("reasoning_content".to_owned(), reasoning.clone());
+        for field in REASONING_FIELDS {
+            prepared.entry(field).or_insert_with(|| reasoning.clone());
+        }
+    }
+    Ok(prepared)
+}
+
+/// Content as the template takes it; none at all is empty text.
+fn content(value: &Value, format: ContentFormat) -> Result<Value, String> {
+    let texts = match value {
+        Value::Null => Vec::new(),
+        Value::String(text) => vec![text.as_str()],
+        Value::Array(parts) => parts
+            .iter()
+            .enumerate()
+            .map(|(index, part)| part_text(part).map_err(|why| format!("content[{index}]: {why}")))
+            .collect::<Result<_, _>>()?,
+        _ => return Err("content: expected a string or a list of parts".to_owned()),
+    };
+    Ok(match format {
+        ContentFormat::String => Value::from(texts.join("\n")),
+        ContentFormat::OpenAi => {
+            texts.into_iter().map(|text| json!({"type": "text", "text": text})).collect()
+        }
+    })
+}
+
+/// The text of a content part, whichever of the names for text it goes by.
+fn part_text(part: &Value) -> Result<&str, String> {
+    if let Some(text) = part.as_str() {
+        return Ok(text);
+    }
+    let kind = part.get("type").and_then(Value::as_str);
+    let field = match kind {
+        None | Some("text" | "input_text" | "output_text") => "text",
+        Some(kind @ ("refusal" | "thinking")) => kind,
+        Some(kind) => {
+            return Err(format!("parts of type {kind:?} are not supported, only text is"));
+        }
+    };
+    part.get(field)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("a text part needs its text as the string `{field}`"))
+}
+
+/// A tool call with its arguments parsed: clients send them as a JSON string, templates write
+/// them as JSON.
+fn tool_call(call: &Value) -> Result<Value, String> {
+    let mut call = call.clone();
+    let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
+        return Ok(call);
+    };
+    let arguments = match function.get("arguments") {
+        None | Some(Value::Null) => json!({}),
+        Some(Value::String(text)) if text.is_empty() => json!({}),
+        Some(Value::String(text)) => serde_json::from_str(text)
+            .map_err(|error| format!("tool_calls: arguments are not valid JSON: {error}"))?,
+        Some(_) => return Ok(call),
+    };
+    function.insert("arguments".to_owned(), arguments);
+    Ok(call)
+}

@@ -1,0 +1,165 @@
+//! Against what transformers rendered (`testdata/make_goldens.py`), and the limits it lacks.
+
+use std::collections::BTreeMap;
+
+use playhouse_actors::ports::{ChatPrompt, TextError};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::ChatTemplates;
+use crate::text::tokenizer_files::TokenizerFiles;
+
+const TEMPLATES: [(&str, &str); 7] = [
+    ("generation", include_str!("testdata/generation.jinja")),
+    ("hermes", include_str!("testdata/hermes.jinja")),
+    ("llama3", include_str!("testdata/llama3.jinja")),
+    ("mistral", include_str!("testdata/mistral.jinja")),
+    ("parts", include_str!("testdata/parts.jinja")),
+    ("python", include_str!("testdata/python.jinja")),
+    ("qwen3", include_str!("testdata/qwen3.jinja")),
+];
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    template: String,
+    messages: Vec<Value>,
+    tools: Option<Vec<Value>>,
+    #[serde(default)]
+    add_generation_prompt: bool,
+    #[serde(default)]
+    continue_final_message: bool,
+    #[serde(default)]
+    chat_template_kwargs: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum Golden {
+    Text(String),
+    Error(String),
+    Refused(bool),
+}
+
+fn templates<'a>(named: impl IntoIterator<Item = (&'a str, &'a str)>) -> ChatTemplates {
+    let owned = |(name, text): (&str, &str)| (name.to_owned(), text.to_owned());
+    ChatTemplates::new(&TokenizerFiles {
+        named_tokens: [("bos_token", "<s>"), ("eos_token", "</s>")].map(owned).into(),
+        chat_templates: named.into_iter().map(owned).collect(),
+        ..TokenizerFiles::default()
+    })
+}
+
+fn user(text: &str) -> ChatPrompt {
+    let messages = vec![json!({"role": "user", "content": text})];
+    ChatPrompt { messages, ..ChatPrompt::default() }
+}
+
+fn with_template(template: &str) -> ChatPrompt {
+    ChatPrompt { chat_template: Some(template.to_owned()), ..user("hi") }
+}
+
+#[test]
+fn renders_as_transformers_does() {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("testdata/cases.json")).unwrap();
+    let goldens: BTreeMap<String, Golden> =
+        serde_json::from_str(include_str!("testdata/goldens.json")).unwrap();
+    assert_eq!(cases.len(), goldens.len());
+    let templates = templates(TEMPLATES);
+    let mut differing = Vec::new();
+    for case in cases {
+        let rendered = templates.render(&ChatPrompt {
+            messages: case.messages,
+            tools: case.tools,
+            add_generation_prompt: case.add_generation_prompt,
+            continue_final_message: case.continue_final_message,
+            chat_template: Some(case.template),
+            chat_template_kwargs: case.chat_template_kwargs,
+            ..ChatPrompt::default()
+        });
+        let outcome = match rendered {
+            Ok(text) => Golden::Text(text),
+            Err(TextError::Template(message)) => Golden::Error(message),
+            Err(TextError::ContinueFinalMessage(_)) => Golden::Refused(true),
+            Err(other) => panic!("{}: {other}", case.name),
+        };
+        let golden = &goldens[&case.name];
+        if outcome != *golden {
+            differing.push(case.name.clone());
+            println!("{}\n--- ours\n{outcome:?}\n--- transformers\n{golden:?}\n", case.name);
+        }
+    }
+    assert!(differing.is_empty(), "{differing:?}");
+}
+
+#[test]
+fn the_template_is_chosen_by_name_by_tools_or_by_default() {
+    let named = templates([("default", "plain"), ("tool_use", "tools"), ("rag", "documents")]);
+    let tools = Some(vec![json!({"type": "function"})]);
+    assert_eq!(named.render(&user("hi")).unwrap(), "plain");
+    assert_eq!(named.render(&ChatPrompt { tools, ..user("hi") }).unwrap(), "tools");
+    assert_eq!(named.render(&with_template("rag")).unwrap(), "documents");
+    assert_eq!(named.render(&with_template("own {{ messages[0].content }}")).unwrap(), "own hi");
+    assert_eq!(templates([]).render(&user("hi")), Err(TextError::NoChatTemplate));
+    assert_eq!(
+        templates([("rag", "")]).render(&user("hi")),
+        Err(TextError::NoDefaultTemplate { available: vec!["rag".to_owned()] })
+    );
+}
+
+#[test]
+fn documents_and_kwargs_reach_the_template_but_cannot_replace_the_messages() {
+    let mut chat = with_template("{{ documents[0].title }} {{ mood }} {{ messages[0].content }}");
+    chat.documents = Some(vec![json!({"title": "T"})]);
+    chat.chat_template_kwargs = json!({"mood": "m", "messages": []}).as_object().unwrap().clone();
+    assert_eq!(templates([]).render(&chat).unwrap(), "T m hi");
+}
+
+#[test]
+fn a_template_cannot_run_for_ever() {
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+    let recursive = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}";
+    for template in [endless, recursive] {
+        let outcome = templates([]).render(&with_template(template));
+        assert!(matches!(outcome, Err(TextError::Template(_))), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_template_that_does_not_compile_fails_alone() {
+    let some = templates([("default", "{% if %}"), ("good", "good")]);
+    let error = some.render(&user("hi")).unwrap_err();
+    assert!(error.to_string().starts_with("chat template: syntax error"), "{error}");
+    assert_eq!(some.render(&with_template("good")).unwrap(), "good");
+}
+
+#[test]
+fn messages_that_no_template_could_take() {
+    let render = |messages: Value| {
+        let messages = messages.as_array().unwrap().clone();
+        let chat = ChatPrompt { messages, ..with_template("{{ messages[0].content }}") };
+        templates([]).render(&chat).unwrap_err().to_string()
+    };
+    assert_eq!(
+        render(json!([])),
+        "messages[0]: missing: a conversation needs at least one message"
+    );
+    let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]);
+    let expected = "messages[0]: content[0]: parts of type \"image_url\" are not supported";
+    assert!(render(image).starts_with(expected));
+    let number = json!([{"role": "user", "content": 5}]);
+    assert!(render(number).starts_with("messages[0]: content: expected a string"));
+    let calls = json!([
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
+    ]);
+    assert!(render(calls).starts_with("messages[0]: tool_calls: arguments are not valid JSON"));
+}
+
+#[test]
+fn the_date_is_today_s() {
+    let now = templates([]).render(&with_template("{{ strftime_now('%Y') }}")).unwrap();
+    let year: i32 = now.parse().unwrap();
+    assert!((2024..2200).contains(&year));
+    let wrong = templates([]).render(&with_template("{{ strftime_now('%Q%') }}"));
+    assert!(matches!(wrong, Err(TextError::Template(_))));
+}

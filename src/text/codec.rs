@@ -1,0 +1,161 @@
+//! [`HfTextCodec`]: a model folder's tokenizer and chat template as the engine's `TextCodec`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use playhouse_actors::logic::ids::TokenId;
+use playhouse_actors::ports::{
+    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError,
+};
+use tokenizers::Tokenizer;
+
+use super::chat_template::{ChatTemplates, ContentFormat};
+use super::decoder::{self, Family};
+use super::error::TextLoadError;
+use super::special_tokens;
+use super::tokenizer_files::TokenizerFiles;
+
+/// The tokenizer of a Hugging Face model folder. Cheap to clone.
+#[derive(Clone)]
+pub struct HfTextCodec {
+    tokenizer: Arc<Tokenizer>,
+    family: Family,
+    chat_templates: Arc<ChatTemplates>,
+    bos_token: Option<(String, TokenId)>,
+    eos_token: Option<(String, TokenId)>,
+}
+
+impl HfTextCodec {
+    /// Reads `tokenizer.json` in `dir` and what there is of `tokenizer_config.json`,
+    /// `special_tokens_map.json`, `added_tokens.json` and `chat_template.jinja`.
+    ///
+    /// Truncation and padding set in `tokenizer.json` do not apply: lengths are the engine's.
+    ///
+    /// # Errors
+    /// A missing `tokenizer.json`, and whatever is wrong in any of the files, by name. A chat
+    /// template that does not compile is an error only of the requests that need it.
+    pub fn load(dir: &Path) -> Result<Self, TextLoadError> {
+        let path = dir.join("tokenizer.json");
+        let mut tokenizer = read_tokenizer(&path)?;
+        let files = TokenizerFiles::read(dir)?;
+        special_tokens::apply(&mut tokenizer, &files, &path)?;
+        let named = |name: &str| {
+            let content = files.named_tokens.get(name)?;
+            Some((content.clone(), tokenizer.token_to_id(content)?))
+        };
+        Ok(Self {
+            bos_token: named("bos_token"),
+            eos_token: named("eos_token"),
+            family: Family::of(&tokenizer),
+            chat_templates: Arc::new(ChatTemplates::new(&files)),
+            tokenizer: Arc::new(tokenizer),
+        })
+    }
+
+    /// Holds the tokenizer against the model it is to serve, whose embedding has
+    /// `model_vocab_size` rows. More rows than tokens are usual, fewer are not.
+    ///
+    /// # Errors
+    /// [`TextLoadError::VocabTooLarge`] when a token has an id without a row.
+    pub fn check_vocab(&self, model_vocab_size: usize) -> Result<(), TextLoadError> {
+        let last = self.tokenizer.get_vocab(true).into_iter().max_by_key(|&(_, id)| id);
+        match last {
+            Some((token, id)) if id as usize >= model_vocab_size => {
+                Err(TextLoadError::VocabTooLarge { token, id, model_vocab_size })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the model's chat template takes message content as text or as a list of parts;
+    /// [`TextCodec::render_chat`] converts what it is given.
+    #[must_use]
+    pub fn content_format(&self) -> ContentFormat {
+        self.chat_templates.content_format()
+    }
+}
+
+impl TextCodec for HfTextCodec {
+    fn vocab_size(&self) -> usize {
+        self.tokenizer.get_vocab_size(true)
+    }
+
+    fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
+        let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
+        encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
+    }
+
+    fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> Result<String, TextError> {
+        decoder::decode(&self.tokenizer, tokens, skip_special_tokens).map_err(tokenizer_error)
+    }
+
+    fn token_text(&self, token: TokenId) -> String {
+        decoder::decode(&self.tokenizer, &[token], false)
+            .unwrap_or_else(|_| self.token_piece(token).unwrap_or_default())
+    }
+
+    fn token_bytes(&self, token: TokenId) -> Vec<u8> {
+        self.family.token_bytes(&self.tokenizer, token)
+    }
+
+    fn token_piece(&self, token: TokenId) -> Option<String> {
+        self.tokenizer.id_to_token(token)
+    }
+
+    fn eos_token(&self) -> Option<(String, TokenId)> {
+        self.eos_token.clone()
+    }
+
+    fn bos_token(&self) -> Option<(String, TokenId)> {
+        self.bos_token.clone()
+    }
+
+    fn is_special(&self, token: TokenId) -> bool {
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().get(&token);
+        added.is_some_and(|added| added.special)
+    }
+
+    fn render_chat(&self, chat: &ChatPrompt) -> Result<String, TextError> {
+        self.chat_templates.render(chat)
+    }
+
+    fn decoder(&self, prompt: &[TokenId], options: DecodeOptions) -> Box<dyn IncrementalDecoder> {
+        decoder::incremental(&self.tokenizer, &self.family, prompt, options)
+    }
+}
+
+fn tokenizer_error(error: tokenizers::Error) -> TextError {
+    TextError::Tokenizer(error.to_string())
+}
+
+fn read_tokenizer(path: &Path) -> Result<Tokenizer, TextLoadError> {
+    let path_buf = || PathBuf::from(path);
+    let bytes =
+        std::fs::read(path).map_err(|source| TextLoadError::Read { path: path_buf(), source })?;
+    let mut tokenizer = match Tokenizer::from_bytes(&bytes) {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => return Err(why_no_tokenizer(path, &bytes, &error)),
+    };
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None).map_err(|error| TextLoadError::Tokenizer {
+        path: path_buf(),
+        reason: error.to_string(),
+    })?;
+    Ok(tokenizer)
+}
+
+/// The library's message does not tell bad JSON from a missing model; a second look does.
+fn why_no_tokenizer(path: &Path, bytes: &[u8], error: &tokenizers::Error) -> TextLoadError {
+    let path = path.to_owned();
+    match serde_json::from_slice::<serde_json::Value>(bytes) {
+        Err(source) => TextLoadError::Json { path, source },
+        Ok(value) if !value.get("model").is_some_and(serde_json::Value::is_object) => {
+            TextLoadError::NoModel { path }
+        }
+        Ok(_) => TextLoadError::Tokenizer { path, reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+#[path = "codec_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! Loading: the files of a model folder, and what is wrong with them.
+
+use playhouse_actors::ports::{ChatPrompt, DecodeOptions, TextCodec};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+
+fn tokenizer_json() -> Value {
+    json!({
+        "version": "1.0",
+        "truncation": {"max_length": 2, "stride": 0, "strategy": "LongestFirst", "direction": "Right"},
+        "padding": null,
+        "added_tokens": [{
+            "id": 4, "content": "<s>", "special": true, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        }],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}},
+        },
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "<e>": 3}, "merges": []},
+    })
+}
+
+/// A folder with these files; strings are written as they are.
+fn folder(files: &[(&str, Value)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+fn load(files: &[(&str, Value)]) -> Result<HfTextCodec, TextLoadError> {
+    HfTextCodec::load(folder(files).path())
+}
+
+fn load_error(files: &[(&str, Value)]) -> String {
+    load(files).err().unwrap().to_string()
+}
+
+fn with_config(config: Value) -> [(&'static str, Value); 2] {
+    [("tokenizer.json", tokenizer_json()), ("tokenizer_config.json", config)]
+}
+
+#[test]
+fn tokenizer_json_alone_is_enough() {
+    let codec = load(&[("tokenizer.json", tokenizer_json())]).unwrap();
+    assert_eq!(codec.vocab_size(), 5);
+    assert_eq!(codec.encode("ab <s>a", true).unwrap(), [4, 0, 1, 2, 4, 0], "not truncated to 2");
+    assert_eq!(codec.encode("ab", false).unwrap(), [0, 1]);
+    assert_eq!(codec.decode(&[4, 0, 2, 1], true).unwrap(), "a b");
+    assert_eq!(codec.decode(&[4, 0, 2, 1], false).unwrap(), "<s>a b");
+    assert_eq!((codec.eos_token(), codec.bos_token()), (None, None));
+    assert!(codec.is_special(4) && !codec.is_special(0) && !codec.is_special(99));
+    assert_eq!(codec.token_piece(2).as_deref(), Some("Ġ"));
+    assert_eq!((codec.token_text(2), codec.token_text(4)), (" ".to_owned(), "<s>".to_owned()));
+    assert_eq!((codec.token_piece(99), codec.token_text(99)), (None, String::new()));
+    let chat = ChatPrompt { messages: vec![json!({"role": "user"})], ..ChatPrompt::default() };
+    assert_eq!(codec.render_chat(&chat), Err(TextError::NoChatTemplate));
+}
+
+#[test]
+fn tokens_with_a_role_become_special() {
+    let config = json!({
+        "eos_token": {"content": "<e>", "lstrip": false}, "bos_token": "<s>", "pad_token": null,
+        "unk_token": "<absent>",
+    });
+    let codec = load(&with_config(config)).unwrap();
+    assert_eq!(codec.eos_token(), Some(("<e>".to_owned(), 3)));
+    assert_eq!(codec.bos_token(), Some(("<s>".to_owned(), 4)));
+    assert!(codec.is_special(3));
+    assert_eq!(codec.encode("a<e>b", false).unwrap(), [0, 3, 1]);
+    assert_eq!(codec.decode(&[0, 3, 1], true).unwrap(), "ab");
+    let mut decoder = codec.decoder(&[], DecodeOptions::default());
+    let text: String = [0, 3, 1].iter().map(|&token| decoder.push(token).unwrap()).collect();
+    assert_eq!(text, "ab");
+}
+
+#[test]
+fn the_config_wins_over_the_map_and_the_template_file_over_the_config() {
+    let mut files = with_config(json!({"eos_token": "<e>", "chat_template": "config"})).to_vec();
+    files.push(("special_tokens_map.json", json!({"eos_token": "<s>", "bos_token": "<s>"})));
+    let render = |codec: &HfTextCodec| {
+        let messages = vec![json!({"role": "user", "content": "hi"})];
+        codec.render_chat(&ChatPrompt { messages, ..ChatPrompt::default() })
+    };
+    let codec = load(&files).unwrap();
+    assert_eq!(codec.eos_token(), Some(("<e>".to_owned(), 3)));
+    assert_eq!(codec.bos_token(), Some(("<s>".to_owned(), 4)));
+    assert_eq!(render(&codec).unwrap(), "config");
+    assert_eq!(codec.content_format(), ContentFormat::String);
+
+    files.push(("chat_template.jinja", json!("{{ eos_token }} {{ messages[0].content }}")));
+    assert_eq!(render(&load(&files).unwrap()).unwrap(), "<e> hi");
+
+    let named =
+        json!([{"name": "default", "template": "one"}, {"name": "tool_use", "template": "t"}]);
+    let named = load(&with_config(json!({"chat_template": named}))).unwrap();
+    assert_eq!(render(&named).unwrap(), "one");
+}
+
+#[test]
+fn declared_tokens_are_added_with_their_ids() {
+    let config = json!({"added_tokens_decoder": {
+        "5": {"content": "<x>", "special": true}, "3": {"content": "<e>", "special": true},
+    }});
+    let mut files = with_config(config).to_vec();
+    files.push(("added_tokens.json", json!({"<y>": 6})));
+    let codec = load(&files).unwrap();
+    assert_eq!(codec.encode("<x>a<y>", false).unwrap(), [5, 0, 6]);
+    assert!(codec.is_special(5) && codec.is_special(3) && !codec.is_special(6));
+
+    let wrong = json!({"added_tokens_decoder": {"9": {"content": "<x>", "special": true}}});
+    let error = load_error(&with_config(wrong));
+    assert!(error.contains("\"<x>\" is declared with id 9"), "{error}");
+}
+
+#[test]
+fn ids_beyond_the_embedding_are_refused() {
+    let codec = load(&[("tokenizer.json", tokenizer_json())]).unwrap();
+    codec.check_vocab(5).unwrap();
+    codec.check_vocab(512).unwrap();
+    let error = codec.check_vocab(4).unwrap_err().to_string();
+    assert!(error.contains("token \"<s>\" has id 4, but the model's vocab_size is 4"), "{error}");
+}
+
+#[test]
+fn errors_name_the_file_and_what_is_wrong() {
+    let missing = load_error(&[]);
+    assert!(missing.starts_with("cannot read ") && missing.contains("tokenizer.json"), "{missing}");
+
+    let cut = load_error(&[("tokenizer.json", json!("{\"model\": {"))]);
+    assert!(cut.contains("tokenizer.json: not valid JSON: EOF"), "{cut}");
+
+    for no_model in [json!({}), json!({"model": null}), json!([])] {
+        let error = load_error(&[("tokenizer.json", no_model)]);
+        assert!(error.contains("tokenizer.json: no tokenizer: the object `model`"), "{error}");
+    }
+    let odd = json!({"version": "1.0", "model": {"type": "Oracle"}});
+    let error = load_error(&[("tokenizer.json", odd)]);
+    assert!(error.contains("tokenizer.json: not a usable tokenizer: "), "{error}");
+
+    let config = load_error(&with_config(json!("{")));
+    assert!(config.contains("tokenizer_config.json: not valid JSON"), "{config}");
+    let token = load_error(&with_config(json!({"eos_token": 5})));
+    assert!(token.contains("tokenizer_config.json: `eos_token` is 5, expected a token"), "{token}");
+    let template = load_error(&with_config(json!({"chat_template": [{"name": "x"}]})));
+    assert!(
+        template.contains("`chat_template` is {\"name\":\"x\"}, expected a template"),
+        "{template}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn bytes_that_are_no_utf8_are_an_error_not_a_panic() {
+    let dir = folder(&with_config(json!({})));
+    std::fs::write(dir.path().join("chat_template.jinja"), b"\xff\xfe").unwrap();
+    let error = HfTextCodec::load(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("chat_template.jinja"), "{error}");
+    std::fs::write(dir.path().join("tokenizer.json"), b"\xff\xfe{}").unwrap();
+    let error = HfTextCodec::load(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("tokenizer.json: not valid JSON"), "{error}");
+}

@@ -1,0 +1,80 @@
+//! Why a model's text side could not be loaded: for the operator, at start-up.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// What is wrong with the tokenizer files of a model folder.
+#[derive(Debug, Error)]
+pub enum TextLoadError {
+    /// A file that must be there is not, or cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is no JSON (or no UTF-8).
+    #[error("{}: not valid JSON: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// `tokenizer.json` has no `model`.
+    #[error("{}: no tokenizer: the object `model` is missing", path.display())]
+    NoModel {
+        /// The file.
+        path: PathBuf,
+    },
+    /// `tokenizer.json` is JSON, but no tokenizer that we can run.
+    #[error("{}: not a usable tokenizer: {reason}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What the tokenizer library said.
+        reason: String,
+    },
+    /// A field has a value of the wrong kind.
+    #[error("{}: `{field}` is {found}, expected {expected}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What stands there, shortened.
+        found: String,
+        /// What would be accepted.
+        expected: &'static str,
+    },
+    /// Two files disagree about the id of a token.
+    #[error(
+        "{}: token {token:?} is declared with id {declared}, but the tokenizer gives it {actual}",
+        path.display()
+    )]
+    TokenId {
+        /// The file that declares it.
+        path: PathBuf,
+        /// The token.
+        token: String,
+        /// The id declared there.
+        declared: u32,
+        /// The id that it has in `tokenizer.json`, or would get after its last token.
+        actual: u32,
+    },
+    /// The tokenizer knows ids that the model has no embedding for.
+    #[error(
+        "the tokenizer's token {token:?} has id {id}, but the model's vocab_size is \
+         {model_vocab_size}: ids must be below it (is this the tokenizer of another model?)"
+    )]
+    VocabTooLarge {
+        /// The token with the highest id.
+        token: String,
+        /// That id.
+        id: u32,
+        /// Rows of the model's embedding.
+        model_vocab_size: usize,
+    },
+}

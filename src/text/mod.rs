@@ -1,0 +1,14 @@
+//! Text: a Hugging Face tokenizer and its chat template behind the engine's `TextCodec` port.
+//!
+//! `codec` is the adapter, `tokenizer_files` reads what stands beside `tokenizer.json`, `decoder`
+//! turns tokens into text one at a time, `chat_template` renders conversations.
+mod chat_template;
+mod codec;
+mod decoder;
+mod error;
+mod special_tokens;
+mod tokenizer_files;
+
+pub use chat_template::ContentFormat;
+pub use codec::HfTextCodec;
+pub use error::TextLoadError;

@@ -1,0 +1,60 @@
+//! Which tokens are special, once every file of the tokenizer has had its say.
+//!
+//! transformers adds the tokens that the config declares to those of `tokenizer.json`, and makes
+//! every token that has a role (EOS, padding) a special one.
+
+use std::path::Path;
+
+use tokenizers::{AddedToken, Tokenizer};
+
+use super::error::TextLoadError;
+use super::tokenizer_files::TokenizerFiles;
+
+/// Adds the declared tokens and marks the special ones.
+pub(super) fn apply(
+    tokenizer: &mut Tokenizer,
+    files: &TokenizerFiles,
+    tokenizer_path: &Path,
+) -> Result<(), TextLoadError> {
+    let failed = |error: tokenizers::Error| TextLoadError::Tokenizer {
+        path: tokenizer_path.to_owned(),
+        reason: error.to_string(),
+    };
+    for declared in &files.declared_tokens {
+        let content = &declared.token.content;
+        let known = tokenizer.token_to_id(content);
+        if known.is_none() {
+            tokenizer.add_tokens([declared.token.clone()]).map_err(failed)?;
+        } else if declared.token.special && !is_special(tokenizer, content) {
+            tokenizer.add_special_tokens([declared.token.clone()]).map_err(failed)?;
+        }
+        match tokenizer.token_to_id(content) {
+            Some(actual) if actual != declared.id => {
+                return Err(TextLoadError::TokenId {
+                    path: declared.path.clone(),
+                    token: content.clone(),
+                    declared: declared.id,
+                    actual,
+                });
+            }
+            _ => {}
+        }
+    }
+    for content in files.named_tokens.values().chain(&files.extra_special_tokens) {
+        // One that the vocabulary lacks can be neither read nor generated.
+        if let Some(id) = tokenizer.token_to_id(content)
+            && !is_special(tokenizer, content)
+        {
+            let known = tokenizer.get_added_vocabulary().get_added_tokens_decoder().get(&id);
+            let mut token =
+                known.cloned().unwrap_or_else(|| AddedToken::from(content.clone(), true));
+            token.special = true;
+            tokenizer.add_special_tokens([token]).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_special(tokenizer: &Tokenizer, content: &str) -> bool {
+    tokenizer.get_added_vocabulary().is_special_token(content)
+}

@@ -1,0 +1,202 @@
+//! What stands beside `tokenizer.json`: special tokens, added tokens, chat templates.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use tokenizers::AddedToken;
+
+use super::error::TextLoadError;
+
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
+const ADDED_TOKENS: &str = "added_tokens.json";
+const CHAT_TEMPLATE: &str = "chat_template.jinja";
+
+/// The fields that name one special token each, as Hugging Face tokenizers have them.
+const NAMED_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+/// The fields that list further special tokens: transformers 4's name and 5's.
+const LISTED_TOKENS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+
+/// A token that a file declares, with the id that it must have.
+#[derive(Debug)]
+pub(super) struct DeclaredToken {
+    pub(super) id: u32,
+    pub(super) token: AddedToken,
+    /// The file that declares it.
+    pub(super) path: PathBuf,
+}
+
+/// The optional files of a tokenizer, read and checked.
+#[derive(Debug, Default)]
+pub(super) struct TokenizerFiles {
+    /// `eos_token` → `<|im_end|>`, and so on.
+    pub(super) named_tokens: BTreeMap<String, String>,
+    /// Special tokens without a role.
+    pub(super) extra_special_tokens: Vec<String>,
+    /// Tokens with fixed ids, in the order of their ids.
+    pub(super) declared_tokens: Vec<DeclaredToken>,
+    /// Chat templates by name; a single one is called `default`.
+    pub(super) chat_templates: BTreeMap<String, String>,
+}
+
+impl TokenizerFiles {
+    /// Reads what there is in `dir`. `tokenizer_config.json` wins over `special_tokens_map.json`,
+    /// `chat_template.jinja` over the template in the config.
+    pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
+        let mut files = Self::default();
+        let config_path = dir.join(TOKENIZER_CONFIG);
+        if let Some(config) = read_object(&config_path)? {
+            files.take_special_tokens(&config_path, &config)?;
+            files.take_added_tokens_decoder(&config_path, &config)?;
+            files.chat_templates = chat_templates(&config_path, &config)?;
+        }
+        let map_path = dir.join(SPECIAL_TOKENS_MAP);
+        if let Some(map) = read_object(&map_path)? {
+            files.take_special_tokens(&map_path, &map)?;
+        }
+        let added_path = dir.join(ADDED_TOKENS);
+        if let Some(added) = read_object(&added_path)? {
+            files.take_added_tokens(&added_path, &added)?;
+        }
+        if let Some(template) = read_if_there(&dir.join(CHAT_TEMPLATE))? {
+            files.chat_templates.insert("default".to_owned(), template);
+        }
+        files.declared_tokens.sort_by_key(|declared| declared.id);
+        Ok(files)
+    }
+
+    fn take_special_tokens(
+        &mut self,
+        path: &Path,
+        object: &Map<String, Value>,
+    ) -> Result<(), TextLoadError> {
+        for field in NAMED_TOKENS {
+            if let Some(content) = token_content(path, field, object.get(field))? {
+                self.named_tokens.entry(field.to_owned()).or_insert(content);
+            }
+        }
+        for field in LISTED_TOKENS {
+            let Some(Value::Array(tokens)) = object.get(field) else { continue };
+            for token in tokens {
+                self.extra_special_tokens.extend(token_content(path, field, Some(token))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// `{"128": {"content": "<pad>", "special": true, …}}`
+    fn take_added_tokens_decoder(
+        &mut self,
+        path: &Path,
+        config: &Map<String, Value>,
+    ) -> Result<(), TextLoadError> {
+        let Some(Value::Object(decoder)) = config.get("added_tokens_decoder") else {
+            return Ok(());
+        };
+        for (key, entry) in decoder {
+            let field = format!("added_tokens_decoder.{key}");
+            let Ok(id) = key.parse() else {
+                return Err(field_error(path, &field, entry, "a token id as its name"));
+            };
+            let Some(content) = token_content(path, &field, Some(entry))? else { continue };
+            let flag = |name| entry.get(name).and_then(Value::as_bool);
+            let special = flag("special").unwrap_or(false);
+            let token = AddedToken::from(content, special)
+                .single_word(flag("single_word").unwrap_or(false))
+                .lstrip(flag("lstrip").unwrap_or(false))
+                .rstrip(flag("rstrip").unwrap_or(false))
+                .normalized(flag("normalized").unwrap_or(!special));
+            self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// `{"<pad>": 128}`
+    fn take_added_tokens(
+        &mut self,
+        path: &Path,
+        added: &Map<String, Value>,
+    ) -> Result<(), TextLoadError> {
+        for (content, value) in added {
+            let Some(id) = value.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+                return Err(field_error(path, content, value, "a token id"));
+            };
+            // The config, where it has the token as well, knows more about it.
+            if self.declared_tokens.iter().all(|declared| declared.id != id) {
+                let token = AddedToken::from(content.clone(), false);
+                self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `chat_template`: one template, a list of `{name, template}`, or an object by name.
+fn chat_templates(
+    path: &Path,
+    config: &Map<String, Value>,
+) -> Result<BTreeMap<String, String>, TextLoadError> {
+    const EXPECTED: &str = "a template, or a list of {\"name\", \"template\"}";
+    let (field, mut templates) = ("chat_template", BTreeMap::new());
+    match config.get(field) {
+        None | Some(Value::Null) => {}
+        Some(Value::String(template)) => {
+            templates.insert("default".to_owned(), template.clone());
+        }
+        Some(Value::Array(list)) => {
+            for entry in list {
+                let text = |key| entry.get(key).and_then(Value::as_str);
+                let (Some(name), Some(template)) = (text("name"), text("template")) else {
+                    return Err(field_error(path, field, entry, EXPECTED));
+                };
+                templates.insert(name.to_owned(), template.to_owned());
+            }
+        }
+        Some(Value::Object(by_name)) => {
+            for (name, template) in by_name {
+                let Some(template) = template.as_str() else {
+                    return Err(field_error(path, field, template, EXPECTED));
+                };
+                templates.insert(name.clone(), template.to_owned());
+            }
+        }
+        Some(other) => return Err(field_error(path, field, other, EXPECTED)),
+    }
+    Ok(templates)
+}
+
+/// A token as its text, or as an object that has it as `content`.
+fn token_content(
+    path: &Path,
+    field: &str,
+    value: Option<&Value>,
+) -> Result<Option<String>, TextLoadError> {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    let content = value.as_str().or_else(|| value.get("content").and_then(Value::as_str));
+    match content {
+        Some(content) => Ok(Some(content.to_owned())),
+        None => Err(field_error(path, field, value, "a token or an object with its `content`")),
+    }
+}
+
+fn field_error(path: &Path, field: &str, found: &Value, expected: &'static str) -> TextLoadError {
+    let found = found.to_string().chars().take(80).collect();
+    TextLoadError::Field { path: path.to_owned(), field: field.to_owned(), found, expected }
+}
+
+fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TextLoadError> {
+    let Some(text) = read_if_there(path)? else { return Ok(None) };
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|source| TextLoadError::Json { path: path.to_owned(), source })
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, TextLoadError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TextLoadError::Read { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,160 @@
+//! One tensor of a checkpoint, still in its file.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use bytemuck::PodCastError;
+use half::slice::HalfBitsSliceExt;
+use half::{bf16, f16};
+use playhouse_kernels::WeightView;
+
+#[cfg(target_endian = "big")]
+compile_error!("safetensors data is little endian and is used in place");
+
+/// The element types that the engine reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredDtype {
+    /// 32-bit floats.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl StoredDtype {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "F32" => Some(Self::F32),
+            "F16" => Some(Self::F16),
+            "BF16" => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+}
+
+/// A tensor of a checkpoint: its raw little-endian bytes in the mapped file, row-major.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredTensor<'a> {
+    pub(super) path: &'a Path,
+    pub(super) shape: &'a [usize],
+    pub(super) dtype: StoredDtype,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> StoredTensor<'a> {
+    /// The file that holds it.
+    #[must_use]
+    pub fn path(&self) -> &'a Path {
+        self.path
+    }
+
+    /// Its shape, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &'a [usize] {
+        self.shape
+    }
+
+    /// Its element type in the file.
+    #[must_use]
+    pub fn dtype(&self) -> StoredDtype {
+        self.dtype
+    }
+
+    /// Its size in the file.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Its elements: in place where the file aligns them, copied where it does not.
+    #[must_use]
+    pub fn values(&self) -> TensorValues<'a> {
+        match self.dtype {
+            StoredDtype::F32 => TensorValues::F32(elements(self.bytes, f32::from_le_bytes)),
+            StoredDtype::F16 => {
+                let bits = elements(self.bytes, u16::from_le_bytes);
+                TensorValues::F16(halves(bits, |bits| bits.reinterpret_cast()))
+            }
+            StoredDtype::Bf16 => {
+                let bits = elements(self.bytes, u16::from_le_bytes);
+                TensorValues::Bf16(halves(bits, |bits| bits.reinterpret_cast()))
+            }
+        }
+    }
+}
+
+/// The elements of a tensor, in the type in which they are stored.
+#[derive(Debug, Clone)]
+pub enum TensorValues<'a> {
+    /// 32-bit floats.
+    F32(Cow<'a, [f32]>),
+    /// IEEE half precision.
+    F16(Cow<'a, [f16]>),
+    /// bfloat16.
+    Bf16(Cow<'a, [bf16]>),
+}
+
+impl TensorValues<'_> {
+    /// As the kernels take weights.
+    #[must_use]
+    pub fn view(&self) -> WeightView<'_> {
+        match self {
+            Self::F32(values) => WeightView::F32(values),
+            Self::F16(values) => WeightView::F16(values),
+            Self::Bf16(values) => WeightView::Bf16(values),
+        }
+    }
+}
+
+/// `bytes`, whose length is a multiple of the element size, as elements.
+fn elements<const N: usize, T>(bytes: &[u8], from_le_bytes: fn([u8; N]) -> T) -> Cow<'_, [T]>
+where
+    T: bytemuck::AnyBitPattern,
+{
+    let in_place: Result<&[T], PodCastError> = bytemuck::try_cast_slice(bytes);
+    match in_place {
+        Ok(values) => Cow::Borrowed(values),
+        Err(_) => {
+            let (chunks, _) = bytes.as_chunks::<N>();
+            Cow::Owned(chunks.iter().map(|chunk| from_le_bytes(*chunk)).collect())
+        }
+    }
+}
+
+/// Sixteen-bit patterns read as a half-precision type.
+fn halves<T: Clone>(bits: Cow<'_, [u16]>, cast: fn(&[u16]) -> &[T]) -> Cow<'_, [T]> {
+    match bits {
+        Cow::Borrowed(bits) => Cow::Borrowed(cast(bits)),
+        Cow::Owned(bits) => Cow::Owned(cast(&bits).to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(dtype: StoredDtype, bytes: &[u8]) -> Vec<f32> {
+        StoredTensor { path: Path::new("x"), shape: &[], dtype, bytes }.values().view().to_f32()
+    }
+
+    #[test]
+    fn reads_every_dtype_at_any_alignment() {
+        let numbers = [1.5f32, -2.0, 0.25];
+        let f32_bytes = numbers.map(f32::to_le_bytes).concat();
+        let f16_bytes = numbers.map(|x| f16::from_f32(x).to_le_bytes()).concat();
+        let bf16_bytes = numbers.map(|x| bf16::from_f32(x).to_le_bytes()).concat();
+        for (dtype, bytes) in [
+            (StoredDtype::F32, f32_bytes),
+            (StoredDtype::F16, f16_bytes),
+            (StoredDtype::Bf16, bf16_bytes),
+        ] {
+            let mut shifted = vec![0; 16];
+            for shift in 0..8 {
+                shifted.truncate(shift);
+                shifted.extend_from_slice(&bytes);
+                assert_eq!(values(dtype, &shifted[shift..]), numbers, "{dtype:?} at {shift}");
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What transformers answered, as `make_models.py` recorded it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::runner::{Answer, log_softmax};
+
+/// `golden.json`.
+#[derive(Deserialize)]
+pub(crate) struct Golden {
+    pub(crate) runs: Vec<Run>,
+}
+
+/// Prompts that were asked of a model with one context length.
+#[derive(Deserialize)]
+pub(crate) struct Run {
+    pub(crate) max_model_len: Option<usize>,
+    pub(crate) prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Prompt {
+    prompt_token_ids: Vec<u32>,
+    /// The likeliest tokens after each position of the prompt, and their log-probabilities.
+    top_token_ids: Vec<Vec<usize>>,
+    top_log_probs: Vec<Vec<f64>>,
+    /// The whole distribution after the last position.
+    last_log_probs: Vec<f64>,
+    pub(crate) greedy_token_ids: Vec<u32>,
+    /// Of each greedy token.
+    greedy_log_probs: Vec<f64>,
+}
+
+impl Golden {
+    pub(crate) fn read(folder: &Path) -> Self {
+        let text = std::fs::read(folder.join("golden.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+}
+
+impl Prompt {
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.prompt_token_ids
+    }
+
+    /// The largest difference of a recorded log-probability from `answer`.
+    pub(crate) fn difference(&self, answer: &Answer) -> f64 {
+        // Not `f64::max`, which would lose a NaN.
+        self.differences(answer).into_iter().fold(0.0, |a, b| if a > b { a } else { b })
+    }
+
+    /// The mean difference over the prompt; the greedy tokens may take another path.
+    pub(crate) fn mean_difference(&self, answer: &Answer) -> f64 {
+        let differences = self.differences_in_prompt(answer);
+        differences.iter().sum::<f64>() / differences.len() as f64
+    }
+
+    fn differences(&self, answer: &Answer) -> Vec<f64> {
+        let mut differences = self.differences_in_prompt(answer);
+        let greedy = answer.greedy_rows.iter().zip(&self.greedy_token_ids);
+        for ((row, &token), expected) in greedy.zip(&self.greedy_log_probs) {
+            differences.push((log_softmax(row)[token as usize] - expected).abs());
+        }
+        differences
+    }
+
+    fn differences_in_prompt(&self, answer: &Answer) -> Vec<f64> {
+        assert_eq!(answer.prompt_rows.len(), self.top_token_ids.len());
+        let mut differences = Vec::new();
+        let top = self.top_token_ids.iter().zip(&self.top_log_probs);
+        for (row, (tokens, expected)) in answer.prompt_rows.iter().zip(top) {
+            let log_probs = log_softmax(row);
+            differences.extend(tokens.iter().zip(expected).map(|(&t, x)| (log_probs[t] - x).abs()));
+        }
+        let last = log_softmax(answer.prompt_rows.last().unwrap());
+        assert_eq!(last.len(), self.last_log_probs.len());
+        differences.extend(last.iter().zip(&self.last_log_probs).map(|(a, b)| (a - b).abs()));
+        differences
+    }
+}

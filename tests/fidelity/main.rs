@@ -1,0 +1,108 @@
+//! Models against Hugging Face transformers in float32: log-probabilities within 1e-4, greedy
+//! tokens equal, and the same bytes however the work is cut up. `make_models.py` made the models
+//! and their answers.
+
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
+mod golden;
+mod rope;
+mod runner;
+mod sharpness;
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use golden::Golden;
+use playhouse::model::{Dtype, LoadOptions, load_model};
+use runner::{Answer, Chunking, Runner};
+
+/// Largest accepted difference of a log-probability from transformers'.
+const TOLERANCE: f64 = 1e-4;
+
+macro_rules! models {
+    ($($test:ident: $folder:literal,)*) => {
+        const MODELS: &[&str] = &[$($folder),*];
+        $(#[test] fn $test() { check_model($folder); })*
+    };
+}
+
+models! {
+    llama_tied: "llama-tied",
+    llama_gqa_f16: "llama-gqa-f16",
+    llama_biases_sharded: "llama-biases-sharded",
+    llama_llama3: "llama-llama3",
+    llama_linear: "llama-linear",
+    llama_yarn: "llama-yarn",
+    llama_dynamic: "llama-dynamic",
+    llama_longrope: "llama-longrope",
+    mistral_window: "mistral-window",
+    qwen2_tied: "qwen2-tied",
+    qwen2_window_mix: "qwen2-window-mix",
+    qwen3_layer_types: "qwen3-layer-types",
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models").join(name)
+}
+
+fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>) -> Runner {
+    let options = LoadOptions { dtype, max_model_len, device: Device::flex() };
+    Runner::new(load_model(folder, &options, &mut |_| {}).unwrap(), &options.device)
+}
+
+/// Holds one model against transformers, and its ways of running against each other.
+fn check_model(name: &str) {
+    let folder = folder(name);
+    for run in Golden::read(&folder).runs {
+        let runner = runner(&folder, Dtype::F32, run.max_model_len);
+        let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
+        let whole = runner.answer(&prompts, Chunking::Whole);
+        for (prompt, answer) in run.prompts.iter().zip(&whole) {
+            let difference = prompt.difference(answer);
+            assert!(difference <= TOLERANCE, "{name}: log-probabilities differ by {difference}");
+            assert_eq!(answer.greedy, prompt.greedy_token_ids, "{name}");
+        }
+        check_chunking(name, &runner, &prompts, &whole);
+    }
+}
+
+/// Holds every other way of running `prompts` against the bytes of `whole`.
+fn check_chunking(name: &str, runner: &Runner, prompts: &[&[u32]], whole: &[Answer]) {
+    for chunking in [Chunking::Chunks(16), Chunking::Chunks(1), Chunking::Ragged] {
+        for (answer, expected) in runner.answer(prompts, chunking).iter().zip(whole) {
+            assert_eq!(answer.greedy, expected.greedy, "{name} in {chunking:?}");
+            assert!(answer.bits().eq(expected.bits()), "{name}: other bytes in {chunking:?}");
+        }
+    }
+}
+
+/// bfloat16 has eight bits of precision: the answer is near transformers' float32 one, not equal,
+/// but still independent of chunking to the last bit.
+#[test]
+fn bf16_is_close_and_independent_of_chunking() {
+    for name in ["llama-biases-sharded", "qwen2-window-mix", "qwen3-layer-types"] {
+        let folder = folder(name);
+        let run = Golden::read(&folder).runs.remove(0);
+        let runner = runner(&folder, Dtype::Auto, None);
+        let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
+        let whole = runner.answer(&prompts, Chunking::Whole);
+        for (prompt, answer) in run.prompts.iter().zip(&whole) {
+            let difference = prompt.mean_difference(answer);
+            assert!(difference < 0.05, "{name}: mean difference {difference}");
+        }
+        check_chunking(name, &runner, &prompts, &whole);
+    }
+}
+
+#[test]
+fn every_recorded_model_is_tested() {
+    let mut recorded: Vec<_> = std::fs::read_dir(folder(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    recorded.sort();
+    let mut tested = MODELS.to_vec();
+    tested.sort_unstable();
+    assert_eq!(recorded, tested);
+}

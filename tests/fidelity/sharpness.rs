@@ -1,0 +1,53 @@
+//! That the recorded answers would notice a mistake: each setting, once forgotten, moves some
+//! log-probability by far more than the tolerance.
+
+use playhouse::model::Dtype;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::golden::Golden;
+use crate::runner::Chunking;
+use crate::{TOLERANCE, folder, runner};
+
+/// The model `name` with some fields of its `config.json` changed.
+fn changed(name: &str, changes: &Value) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(folder(name)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let path = copy.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for (field, value) in changes.as_object().unwrap() {
+        assert!(config.get(field).is_some(), "{field} is not set in {name}");
+        config[field] = value.clone();
+    }
+    std::fs::write(path, config.to_string()).unwrap();
+    copy
+}
+
+#[test]
+fn a_forgotten_setting_shows() {
+    let plain_rope = json!({ "rope_type": "default", "rope_theta": 10000.0 });
+    for (name, changes) in [
+        ("llama-gqa-f16", json!({ "rope_theta": 10000.0 })),
+        ("llama-gqa-f16", json!({ "rms_norm_eps": 1e-3 })),
+        ("llama-biases-sharded", json!({ "attention_bias": false })),
+        ("llama-biases-sharded", json!({ "mlp_bias": false })),
+        ("llama-llama3", json!({ "rope_scaling": null })),
+        ("llama-yarn", json!({ "rope_parameters": plain_rope })),
+        ("llama-longrope", json!({ "rope_parameters": plain_rope })),
+        ("mistral-window", json!({ "sliding_window": 25 })),
+        ("qwen2-window-mix", json!({ "use_sliding_window": false })),
+        ("qwen2-window-mix", json!({ "max_window_layers": 2 })),
+        ("qwen3-layer-types", json!({ "sliding_window": 19 })),
+    ] {
+        let copy = changed(name, &changes);
+        let run = Golden::read(copy.path()).runs.remove(0);
+        let runner = runner(copy.path(), Dtype::F32, run.max_model_len);
+        let prompt = run.prompts.last().unwrap();
+        let answer = runner.answer(&[prompt.ids()], Chunking::Whole).remove(0);
+        let difference = prompt.difference(&answer);
+        assert!(difference > 50.0 * TOLERANCE, "{name}, {changes}: only {difference}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Whole model folders: what loading reports, and how a broken folder is refused.
+
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use playhouse::model::{
+    CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, ModelError, load_model,
+};
+use playhouse_kernels::WeightDtype;
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn demo_model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model")
+}
+
+fn small_model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models/qwen2-tied")
+}
+
+fn load(folder: &Path) -> Result<Arc<dyn CausalLm>, ModelError> {
+    let options = LoadOptions { dtype: Dtype::Auto, max_model_len: None, device: Device::flex() };
+    load_model(folder, &options, &mut |_| {})
+}
+
+fn refusal(folder: &Path) -> String {
+    load(folder).err().unwrap().to_string()
+}
+
+/// The small model, with its weights passed through `change`.
+fn with_weights(change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    fs::copy(small_model().join("config.json"), copy.path().join("config.json")).unwrap();
+    let weights = fs::read(small_model().join("model.safetensors")).unwrap();
+    fs::write(copy.path().join("model.safetensors"), change(weights)).unwrap();
+    copy
+}
+
+/// The small model, with some fields of its config changed.
+fn with_config(changes: Value) -> TempDir {
+    let copy = with_weights(|weights| weights);
+    let path = copy.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for (field, value) in changes.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    fs::write(path, config.to_string()).unwrap();
+    copy
+}
+
+#[test]
+fn the_demo_model_loads_and_reports_progress() {
+    let mut reports: Vec<LoadProgress> = Vec::new();
+    let options =
+        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(64), device: Device::flex() };
+    let model = load_model(&demo_model(), &options, &mut |report| reports.push(report)).unwrap();
+    assert_eq!(model.config().architecture(), "Qwen3ForCausalLM");
+    assert_eq!(model.config().max_model_len, 64);
+    assert_eq!(model.dtype(), WeightDtype::Bf16);
+    // Embedding, final norm, and eleven tensors in each of four layers.
+    assert_eq!(reports.last().unwrap().tensors, 2 + 4 * 11);
+    assert!(reports.is_sorted_by_key(|report| report.tensors));
+    assert!(reports.is_sorted_by_key(|report| report.bytes));
+    let last = reports.last().unwrap();
+    assert_eq!((last.tensors, last.bytes), (last.tensors_total, last.bytes_total));
+    let size = fs::metadata(demo_model().join("model.safetensors")).unwrap().len();
+    assert_eq!(last.bytes_total, size);
+
+    let generation = GenerationConfig::from_dir(&demo_model()).unwrap();
+    assert_eq!(generation.eos_token_ids, [2, 0]);
+    assert_eq!((generation.temperature, generation.top_k), (Some(0.7), Some(20)));
+}
+
+#[test]
+fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
+    let fidelity = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");
+    let dtype_of = |name: &str, dtype| {
+        let options = LoadOptions { dtype, max_model_len: None, device: Device::flex() };
+        load_model(&fidelity.join(name), &options, &mut |_| {}).unwrap().dtype()
+    };
+    assert_eq!(dtype_of("qwen2-tied", Dtype::Auto), WeightDtype::Bf16);
+    assert_eq!(dtype_of("llama-tied", Dtype::Auto), WeightDtype::F32);
+    assert_eq!(dtype_of("llama-gqa-f16", Dtype::Auto), WeightDtype::F32);
+    assert_eq!(dtype_of("qwen2-tied", Dtype::F32), WeightDtype::F32);
+    assert_eq!(dtype_of("llama-tied", Dtype::Bf16), WeightDtype::Bf16);
+    // A config that says nothing leaves it to the tensors.
+    let silent = with_config(json!({ "torch_dtype": null }));
+    assert_eq!(load(silent.path()).unwrap().dtype(), WeightDtype::Bf16);
+}
+
+#[test]
+fn a_truncated_file_is_refused_wherever_it_is_cut() {
+    let size = fs::metadata(small_model().join("model.safetensors")).unwrap().len() as usize;
+    for length in (0..size).step_by(9_973).chain([1, 7, 8, 9, size - 1]) {
+        let folder = with_weights(|weights| weights[..length].to_vec());
+        let message = refusal(folder.path());
+        assert!(message.contains("model.safetensors: "), "{length} bytes: {message}");
+    }
+    let message = refusal(with_weights(|weights| weights[..size - 1].to_vec()).path());
+    assert!(message.contains("truncated: tensor `model."), "{message}");
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let without = |name: &str| {
+        with_weights(|weights| {
+            let tensors = SafeTensors::deserialize(&weights).unwrap();
+            let kept = tensors.iter().filter(|(tensor, _)| *tensor != name);
+            safetensors::serialize(kept, None).unwrap()
+        })
+    };
+    for (name, shape) in [
+        ("model.embed_tokens.weight", "[512, 64]"),
+        ("model.layers.1.self_attn.k_proj.weight", "[32, 64]"),
+        ("model.layers.0.self_attn.v_proj.bias", "[32]"),
+        ("model.layers.1.mlp.down_proj.weight", "[64, 96]"),
+        ("model.norm.weight", "[64]"),
+    ] {
+        let message = refusal(without(name).path());
+        let expected = format!("model.safetensors: tensor `{name}` of shape {shape} is missing");
+        assert!(message.ends_with(&expected), "{message}");
+    }
+}
+
+#[test]
+fn a_config_that_disagrees_with_the_weights_is_told_with_both_shapes() {
+    for (changes, expected) in [
+        (
+            json!({ "vocab_size": 513 }),
+            "tensor `model.embed_tokens.weight` has shape [512, 64], but by config.json it should \
+             be [513, 64]",
+        ),
+        (
+            json!({ "intermediate_size": 100 }),
+            "tensor `model.layers.0.mlp.gate_proj.weight` has shape [96, 64], but by config.json \
+             it should be [100, 64]",
+        ),
+        (
+            json!({ "num_key_value_heads": 4 }),
+            "tensor `model.layers.0.self_attn.k_proj.weight` has shape [32, 64], but by \
+             config.json it should be [64, 64]",
+        ),
+        (json!({ "num_hidden_layers": 3 }), "tensor `model.layers.2.input_layernorm.weight` of"),
+        (json!({ "tie_word_embeddings": false }), "tensor `lm_head.weight` of shape [512, 64] is"),
+        (
+            json!({ "architectures": ["Qwen3ForCausalLM"], "head_dim": 16 }),
+            "tensor `model.layers.0.self_attn.q_norm.weight` of shape [16] is missing",
+        ),
+    ] {
+        let message = refusal(with_config(changes).path());
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn absurd_configs_are_refused_before_anything_is_allocated() {
+    for changes in [
+        json!({ "num_hidden_layers": 4_096 }),
+        json!({ "vocab_size": 16_777_216, "hidden_size": 16_777_216, "head_dim": 2 }),
+        json!({ "num_attention_heads": 1 << 24, "num_key_value_heads": 1, "head_dim": 1 << 24 }),
+    ] {
+        let message = refusal(with_config(changes).path());
+        assert!(message.contains("model.safetensors: tensor"), "{message}");
+    }
+}
+
+#[test]
+fn a_context_beyond_the_models_is_refused() {
+    let options =
+        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(4_097), device: Device::flex() };
+    let message = load_model(&demo_model(), &options, &mut |_| {}).err().unwrap().to_string();
+    assert!(message.starts_with("max_model_len is 4097; expected 1 to 4096"), "{message}");
+}
+
+#[test]
+fn folders_without_a_model_are_refused() {
+    let empty = TempDir::new().unwrap();
+    assert!(refusal(empty.path()).contains("config.json: cannot be read"));
+    fs::copy(small_model().join("config.json"), empty.path().join("config.json")).unwrap();
+    assert!(refusal(empty.path()).contains("expected model.safetensors or"));
+    assert!(refusal(Path::new("/nonexistent")).contains("/nonexistent/config.json"));
+}
