@@ -12,10 +12,11 @@ use playhouse_actors::{
         request::FinishReason,
     },
     message::input_processor::RawRequest,
+    shell::{OutputDelta, Submission},
 };
 
 use super::{error::ApiError, usage::Usage};
-use crate::engine::{Engine, OutputDelta, Submission};
+use crate::engine::Engine;
 
 /// News of one choice.
 pub(super) struct ChoiceDelta {

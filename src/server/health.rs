@@ -1,19 +1,19 @@
 //! Whether the server lives, works, and wants more work.
 
 use axum::{Json, extract::State, http::StatusCode};
+use playhouse_actors::shell::Health;
 use serde_json::{Value, json};
 
 use super::state::AppState;
-use crate::engine::Health;
 
 /// `GET /health`, `/ping`: 200 as long as requests are served, also while a part restarts.
 pub(super) async fn health(State(state): State<AppState>) -> StatusCode {
-    status(matches!(state.engine.health(), Health::Ready | Health::Recovering | Health::Draining))
+    status(state.engine.health() != Health::Dead)
 }
 
 /// `GET /readyz`: 200 as long as new requests are taken.
 pub(super) async fn readyz(State(state): State<AppState>) -> StatusCode {
-    status(matches!(state.engine.health(), Health::Ready | Health::Recovering))
+    status(state.engine.health() == Health::Ready)
 }
 
 /// `GET /livez`: the process runs.

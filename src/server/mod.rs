@@ -10,7 +10,6 @@ mod auth;
 mod chat;
 mod choices;
 mod completions;
-mod config;
 mod error;
 mod extract;
 mod fields;
@@ -45,8 +44,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-pub use self::config::ServerConfig;
 use self::{error::ApiError, state::AppState};
+/// What an operator can set about the HTTP surface.
+pub use crate::config::ServerSettings as ServerConfig;
 use crate::engine::Engine;
 
 /// Why the server could not run. The operator must act.

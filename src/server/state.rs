@@ -7,7 +7,7 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{auth::ApiKeys, config::ServerConfig, error::ApiError};
+use super::{ServerConfig, auth::ApiKeys, error::ApiError};
 use crate::engine::Engine;
 
 /// Cheap to clone: one for every request.

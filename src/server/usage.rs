@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{config::ServerConfig, error::ApiError};
+use super::{ServerConfig, error::ApiError};
 
 /// What a request cost, tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

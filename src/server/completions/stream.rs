@@ -3,21 +3,18 @@
 use std::collections::VecDeque;
 
 use axum::body::Bytes;
-use playhouse_actors::logic::outputs::Logprob;
+use playhouse_actors::{logic::outputs::Logprob, shell::OutputDelta};
 use serde::Serialize;
 
 use super::protocol::Style;
-use crate::{
-    engine::OutputDelta,
-    server::{
-        answer::{Head, StoppedBy},
-        choices::{ChoiceDelta, Choices},
-        logprobs::{CompletionLogprobs, CompletionLogprobsWriter},
-        sse,
-        state::SYSTEM_FINGERPRINT,
-        stream::ChunkFormat,
-        usage::{Usage, UsageReports},
-    },
+use crate::server::{
+    answer::{Head, StoppedBy},
+    choices::{ChoiceDelta, Choices},
+    logprobs::{CompletionLogprobs, CompletionLogprobsWriter},
+    sse,
+    state::SYSTEM_FINGERPRINT,
+    stream::ChunkFormat,
+    usage::{Usage, UsageReports},
 };
 
 #[derive(Serialize)]
