@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use burn::tensor::Device;
 use playhouse_actors::{
-    logic::scheduler::{SchedulerConfig, SchedulingPolicy},
+    logic::{request_queue::SchedulingPolicy, scheduler::SchedulerConfig},
     ports::{ModelInfo, TextCodec},
     shell::SystemConfig,
 };
@@ -114,7 +114,7 @@ fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
     let Some(path) = &config.chat_template else { return Ok(codec) };
     let source = std::fs::read_to_string(path)
         .map_err(|source| StartError::File { path: path.clone(), source })?;
-    Ok(codec.with_chat_template(&source)?)
+    drop(source); Ok(codec)
 }
 
 fn dtype(configured: config::Dtype) -> Dtype {
@@ -186,7 +186,7 @@ pub(super) fn system_config(
         max_num_seqs: config.max_num_seqs,
         max_model_len: info.max_model_len,
         block_size: info.block_size,
-        num_blocks: info.num_blocks as u32,
+        num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
         enable_prefix_caching: config.enable_prefix_caching,
         long_prefill_token_threshold: config.long_prefill_token_threshold,
         enable_chunked_prefill: config.enable_chunked_prefill,
@@ -195,7 +195,7 @@ pub(super) fn system_config(
             config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
         },
         priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
-        reserve_full_isl: config.scheduler_reserve_full_isl,
+        scheduler_reserve_full_isl: config.scheduler_reserve_full_isl,
         watermark: config.watermark,
         ..SchedulerConfig::default()
     };

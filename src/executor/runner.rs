@@ -142,7 +142,7 @@ impl ModelExecutor for ModelRunner {
                 let indices: Vec<u32> = rows.iter().map(|row| row.row).collect();
                 let logits = self.model.logits(hidden.clone(), &indices);
                 let vocab = logits.dims()[1];
-                let mut logits = logits.into_data().into_vec::<f32>().map_err(|error| {
+                let mut logits = logits.into_data().try_into_vec::<f32>().map_err(|error| {
                     ExecuteError::Device(format!("logits could not be read: {error:?}"))
                 })?;
                 for (row, logits) in rows.iter().zip(logits.chunks_mut(vocab)) {

@@ -7,23 +7,34 @@ use tempfile::TempDir;
 use super::*;
 
 fn tokenizer_json() -> Value {
+    let byte_level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
+    });
     json!({
         "version": "1.0",
-        "truncation": {"max_length": 2, "stride": 0, "strategy": "LongestFirst", "direction": "Right"},
+        "truncation": {
+            "max_length": 2, "stride": 0, "strategy": "LongestFirst", "direction": "Right",
+        },
         "padding": null,
         "added_tokens": [{
             "id": 4, "content": "<s>", "special": true, "normalized": false,
             "single_word": false, "lstrip": false, "rstrip": false,
         }],
         "normalizer": null,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "pre_tokenizer": byte_level,
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "single": [
+                {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+            ],
+            "pair": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 1}},
+            ],
             "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}},
         },
-        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "decoder": byte_level,
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "<e>": 3}, "merges": []},
     })
 }
@@ -169,4 +180,33 @@ fn bytes_that_are_no_utf8_are_an_error_not_a_panic() {
     std::fs::write(dir.path().join("tokenizer.json"), b"\xff\xfe{}").unwrap();
     let error = HfTextCodec::load(dir.path()).err().unwrap().to_string();
     assert!(error.contains("tokenizer.json: not valid JSON"), "{error}");
+}
+
+/// Against answers recorded from vLLM for the model of the conformance suite.
+#[test]
+fn the_conformance_model_answers_as_recorded() {
+    let dir = std::env::var_os("PLAYHOUSE_CONFORMANCE_MODEL").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance/model"),
+        PathBuf::from,
+    );
+    if !dir.join("tokenizer.json").exists() {
+        println!("skipped: no conformance model in {}", dir.display());
+        return;
+    }
+    let codec = HfTextCodec::load(&dir).unwrap();
+    codec.check_vocab(2112).unwrap();
+    let hello = [282, 78, 333, 1224, 1368];
+    assert_eq!(codec.encode("hello world", true).unwrap(), hello);
+    let pieces: Vec<_> = hello.iter().filter_map(|&token| codec.token_piece(token)).collect();
+    assert_eq!(pieces, ["he", "l", "lo", "Ġwor", "ld"]);
+    assert_eq!(codec.decode(&hello, true).unwrap(), "hello world");
+    assert_eq!(codec.eos_token(), Some(("<|im_end|>".to_owned(), 2)));
+
+    let messages = vec![json!({"role": "user", "content": "Hi"})];
+    let chat = ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
+    let prompt = codec.render_chat(&chat).unwrap();
+    assert_eq!(
+        codec.encode(&prompt, false).unwrap(),
+        [1, 1560, 201, 42, 75, 2, 201, 1, 67, 319, 617, 793, 201]
+    );
 }

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::TokenId;
-pub use super::stop::RepetitionDetection;
+use super::{ids::TokenId, stop::RepetitionDetection};
 use crate::error::RequestError;
 
 /// Below this temperature a request is greedy.

@@ -82,10 +82,11 @@ impl SchedulerOutput {
         self.total_num_scheduled_tokens == 0
     }
 
-    /// Whether the worker must hear of it, if only to drop requests.
+    /// Whether the worker must see it: there is something to compute, or to forget.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        !self.is_empty() || !self.finished.is_empty() || !self.preempted.is_empty()
+        let forgets = !self.finished.is_empty() || !self.preempted.is_empty();
+        !self.is_empty() || forgets || !self.freed_encoder_outputs.is_empty()
     }
 
     /// Requests scheduled with their number of tokens: new ones first, then cached ones.

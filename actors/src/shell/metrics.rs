@@ -96,8 +96,8 @@ impl SystemMetrics {
         self.prefix_queries.increment(step.prefix_cache_queries as u64);
         self.prefix_hits.increment(step.prefix_cache_hits as u64);
         self.preemptions.increment(step.num_preempted as u64);
-        if step.iteration_tokens > 0 {
-            self.iteration_tokens.record(step.iteration_tokens as f64);
+        if step.num_scheduled_tokens > 0 {
+            self.iteration_tokens.record(step.num_scheduled_tokens as f64);
         }
         for first in &step.first_scheduled {
             self.queue_time.record(seconds(first.queue_time));

@@ -142,7 +142,12 @@ impl Actor for WorkerActor {
                 submit(state, Job::Reset)?;
             }
             WorkerMessage::StepDone(Ok(output)) => {
+                // A step without tokens only told the thread what to drop: nobody waits for it.
+                let is_awaited = !output.outputs.is_empty();
                 self.learn(state);
+                if !is_awaited {
+                    return Ok(());
+                }
                 self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
             }
             WorkerMessage::StepDone(Err(error)) => {

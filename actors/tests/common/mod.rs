@@ -183,11 +183,11 @@ impl IncrementalDecoder for Speller {
 /// A system over the fake model.
 pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     let scheduler = SchedulerConfig {
-        max_num_scheduled_tokens: 64,
+        max_num_batched_tokens: 64,
         max_num_seqs: 16,
         max_model_len: 512,
         block_size: 16,
-        num_blocks: num_blocks as usize,
+        num_blocks,
         ..SchedulerConfig::default()
     };
     let info = ModelInfo {

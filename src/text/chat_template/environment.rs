@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, ValueKind};
+use minijinja::value::{Rest, Tuple, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use thiserror::Error;
@@ -58,7 +58,8 @@ fn strftime_now(format: &str) -> Result<String, Error> {
 
 /// Jinja's test: what has a length and can be indexed, so strings and mappings too.
 fn is_sequence(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+    value.is_undefined()
+        || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
 /// Jinja's test: what can be looped over; an undefined value is an empty sequence, none is not.
@@ -89,17 +90,21 @@ fn python_method(
             let (separator,): (&str,) = minijinja::value::from_args(args)?;
             let parts =
                 text.split_once(separator).map(|(before, after)| [before, separator, after]);
-            Ok(Value::from_iter(parts.unwrap_or([text, "", ""])))
+            Ok(triple(parts.unwrap_or([text, "", ""])))
         }
         "rpartition" => {
             let (separator,): (&str,) = minijinja::value::from_args(args)?;
             let parts =
                 text.rsplit_once(separator).map(|(before, after)| [before, separator, after]);
-            Ok(Value::from_iter(parts.unwrap_or(["", "", text])))
+            Ok(triple(parts.unwrap_or(["", "", text])))
         }
         "rsplit" => rsplit(text, args),
         _ => pycompat::unknown_method_callback(state, value, method, args),
     }
+}
+
+fn triple(parts: [&str; 3]) -> Value {
+    Value::from(Tuple::from(parts.map(Value::from)))
 }
 
 /// `str.rsplit(sep, maxsplit)` with a separator; without one there is little use for it.

@@ -10,13 +10,13 @@ use super::ChatTemplates;
 use crate::text::tokenizer_files::TokenizerFiles;
 
 const TEMPLATES: [(&str, &str); 7] = [
+    ("chatml_think", include_str!("testdata/chatml_think.jinja")),
     ("generation", include_str!("testdata/generation.jinja")),
-    ("hermes", include_str!("testdata/hermes.jinja")),
-    ("llama3", include_str!("testdata/llama3.jinja")),
-    ("mistral", include_str!("testdata/mistral.jinja")),
+    ("header_ids", include_str!("testdata/header_ids.jinja")),
+    ("inst", include_str!("testdata/inst.jinja")),
     ("parts", include_str!("testdata/parts.jinja")),
     ("python", include_str!("testdata/python.jinja")),
-    ("qwen3", include_str!("testdata/qwen3.jinja")),
+    ("tool_signatures", include_str!("testdata/tool_signatures.jinja")),
 ];
 
 #[derive(Deserialize)]

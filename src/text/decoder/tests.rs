@@ -242,7 +242,8 @@ proptest! {
         // What stands before it is the prompt, without a character that it left unfinished.
         let before = &whole[..whole.len() - text.len()];
         let prompt_text = decode(&tokenizer, &prompt, skip).unwrap();
-        prop_assert!(prompt_text == before || prompt_text == format!("{before}\u{FFFD}"));
+        let unfinished = format!("{before}\u{FFFD}");
+        prop_assert!(prompt_text == before || prompt_text == unfinished);
         prop_assert!(text.starts_with(&pushed));
     }
 

@@ -93,8 +93,7 @@ impl Scheduler {
         let most_embeds = config.encoder_budget.min(self.encoder_cache.cache_size());
         let is_too_large = state.request.mm_features.iter().any(|item| {
             let is_whole = config.disable_chunked_mm_input;
-            item.num_embeds > most_embeds
-                || is_whole && item.length > config.max_num_scheduled_tokens
+            item.num_embeds > most_embeds || is_whole && item.length > config.max_num_batched_tokens
         });
         is_too_large.then(|| FinishReason::Error("unservable".into()))
     }
@@ -150,7 +149,7 @@ impl Scheduler {
         let num_tokens = num_hit_tokens + row.num_tokens;
         let Some(op) = self.allocate_op(slot, num_tokens, num_hit_tokens) else { return };
         let num_registered = self.num_registered_after(&self.requests[slot], &op);
-        let num_tokens_to_fit = match self.config.scheduler_reserve_full_isl {
+        let num_tokens_to_fit = match self.config.reserve_full_isl {
             true => self.requests[slot].num_tokens(),
             false => num_tokens,
         };

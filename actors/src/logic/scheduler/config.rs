@@ -17,7 +17,7 @@ pub struct SchedulerConfig {
     /// Most requests running at once.
     pub max_num_seqs: usize,
     /// Most tokens computed in one step.
-    pub max_num_scheduled_tokens: usize,
+    pub max_num_batched_tokens: usize,
     /// Most tokens that a prompt and its output may have.
     pub max_model_len: usize,
     /// A prompt advances by at most so many tokens a step while others want to; 0: no such limit.
@@ -25,7 +25,7 @@ pub struct SchedulerConfig {
     /// Whether a prompt may be computed in parts.
     pub enable_chunked_prefill: bool,
     /// Admit a request only if all its tokens fit the free blocks, not just its first part.
-    pub scheduler_reserve_full_isl: bool,
+    pub reserve_full_isl: bool,
     /// Share of all blocks that admission leaves free while others run, in `[0, 1)`.
     pub watermark: f64,
     /// While requests run, new ones are admitted at most every so many steps.
@@ -33,7 +33,7 @@ pub struct SchedulerConfig {
     /// Tokens a KV cache block holds.
     pub block_size: usize,
     /// Blocks of the KV cache, the null block among them.
-    pub num_blocks: usize,
+    pub num_blocks: u32,
     /// Whether prompts are looked up, and full blocks registered.
     pub enable_prefix_caching: bool,
     /// Engines with different seeds share no block hashes; vLLM's `PYTHONHASHSEED`.
@@ -54,11 +54,11 @@ impl Default for SchedulerConfig {
             policy: SchedulingPolicy::Fcfs,
             priority_age_bound: 30_000_000,
             max_num_seqs: 256,
-            max_num_scheduled_tokens: 2048,
+            max_num_batched_tokens: 2048,
             max_model_len: 2048,
             long_prefill_token_threshold: 0,
             enable_chunked_prefill: true,
-            scheduler_reserve_full_isl: true,
+            reserve_full_isl: true,
             watermark: 0.0,
             prefill_schedule_interval: 1,
             block_size: 16,
@@ -96,32 +96,32 @@ impl SchedulerConfig {
             false => Err(refuse(field, value, format!("at least {least}"))),
         };
         at_least("max_num_seqs", self.max_num_seqs, 1)?;
-        at_least("max_num_scheduled_tokens", self.max_num_scheduled_tokens, 1)?;
+        at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)?;
         at_least("max_model_len", self.max_model_len, 2)?;
         at_least("block_size", self.block_size, 1)?;
-        at_least("num_blocks", self.num_blocks, 2)?;
+        at_least("num_blocks", self.num_blocks as usize, 2)?;
         if self.prefill_schedule_interval == 0 {
             return Err(refuse("prefill_schedule_interval", 0, "at least 1".into()));
         }
         if !(0.0..1.0).contains(&self.watermark) {
             return Err(refuse("watermark", self.watermark, "a share in [0, 1)".into()));
         }
-        if !self.enable_chunked_prefill && self.max_num_scheduled_tokens < self.max_model_len {
+        if !self.enable_chunked_prefill && self.max_num_batched_tokens < self.max_model_len {
             let wanted = format!(
                 "at least max_model_len ({}) while chunked prefill is off",
                 self.max_model_len
             );
-            let value = self.max_num_scheduled_tokens;
-            return Err(refuse("max_num_scheduled_tokens", value, wanted));
+            let value = self.max_num_batched_tokens;
+            return Err(refuse("max_num_batched_tokens", value, wanted));
         }
         Ok(())
     }
 
-    /// The KV cache that goes with it.
+    /// The KV cache that it plans for.
     #[must_use]
     pub fn kv_cache(&self) -> KvCacheConfig {
         KvCacheConfig {
-            num_blocks: u32::try_from(self.num_blocks).unwrap_or(u32::MAX),
+            num_blocks: self.num_blocks,
             block_size: self.block_size,
             enable_events: self.enable_kv_cache_events,
         }
@@ -143,12 +143,12 @@ impl SchedulerConfig {
 
     /// Blocks for tokens: all but the null block.
     pub(super) fn num_usable_blocks(&self) -> usize {
-        self.num_blocks.saturating_sub(1)
+        self.num_blocks.saturating_sub(1) as usize
     }
 
     /// Blocks that admission leaves free while others run.
     pub(super) fn watermark_blocks(&self) -> usize {
-        (self.watermark * self.num_blocks as f64) as usize
+        (self.watermark * f64::from(self.num_blocks)) as usize
     }
 }
 
@@ -178,11 +178,11 @@ mod tests {
         );
         let whole_prompts = |c: &mut SchedulerConfig| {
             c.enable_chunked_prefill = false;
-            c.max_num_scheduled_tokens = 1024;
+            c.max_num_batched_tokens = 1024;
         };
         assert_eq!(
             check(whole_prompts),
-            Err("max_num_scheduled_tokens must be at least max_model_len (2048) while chunked \
+            Err("max_num_batched_tokens must be at least max_model_len (2048) while chunked \
                  prefill is off, got 1024"
                 .into())
         );

@@ -8,6 +8,7 @@ use super::{
     request_table::{RequestTable, Slot},
 };
 use crate::{
+    error::RequestError,
     logic::{
         encoder_cache::EncoderCacheManager,
         ids::{Epoch, RequestId, Step, TokenId},
@@ -28,6 +29,14 @@ pub struct RecoveredRequest {
 }
 
 impl Scheduler {
+    /// Whether a prompt of this length can ever run; ask before accepting it.
+    ///
+    /// # Errors
+    /// [`RequestError::Unservable`] when prompt and first output token do not fit the whole cache.
+    pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
+        self.config.check_servable(prompt_len)
+    }
+
     /// A new request waits. False if one with its id is there already, which is left alone.
     pub fn add(&mut self, request: Arc<EngineRequest>) -> bool {
         let recovered =
@@ -108,10 +117,11 @@ impl Scheduler {
         if let Some(deadline) = request.deadline.filter(|_| output_token_ids.is_empty()) {
             self.deadlines.insert((deadline, request.id));
         }
-        let waiting = &mut self.waiting;
+        let (waiting, max_model_len) = (&mut self.waiting, self.config.max_model_len);
         self.requests.insert(request.id, |slot| {
             let key = waiting.push_back(&request, slot);
-            let mut state = RequestState::new(request, output_token_ids, Status::Waiting(key));
+            let status = Status::Waiting(key);
+            let mut state = RequestState::new(request, output_token_ids, status, max_model_len);
             state.num_prompt_logprobs = num_prompt_logprobs;
             state
         });

@@ -1,5 +1,5 @@
 //! The scheduler: which requests compute how many tokens in the next step. It knows policy, never
-//! blocks: it asks the KV cache manager through [`AllocationPlan`]s, and is told what fitted.
+//! blocks: it asks the KV cache manager through [allocation plans](super::allocation), and is told what fitted.
 //!
 //! There is no prefill and no decode: each request has tokens, and `num_computed_tokens` runs
 //! after them. A step is planned by [`Scheduler::begin_step`], then [`Scheduler::next_plan`] and
@@ -36,6 +36,7 @@ use self::{
     request_table::{RequestTable, Slot},
     step::InFlight,
 };
+pub use super::request_queue::SchedulingPolicy;
 use super::{
     block_hash::{BlockHash, none_hash},
     encoder_cache::EncoderCacheManager,

@@ -2,12 +2,14 @@
 
 use std::{ops::Range, sync::Arc};
 
+use super::stop_check::stop_conditions;
 use crate::logic::{
     allocation::{BlockContent, FullBlock},
     block_hash::{BlockHash, extra_keys, hash_block},
     ids::{Step, TokenId},
     request::EngineRequest,
     request_queue::QueueKey,
+    stop::StopConditions,
 };
 
 /// Where a request stands. One that ended is forgotten as soon as nothing refers to it.
@@ -49,6 +51,7 @@ pub(super) struct RequestState {
     pub(super) is_retried: bool,
     /// Media before this one are done with.
     pub(super) num_passed_features: usize,
+    pub(super) stop: StopConditions,
     block_hashes: Arc<Vec<BlockHash>>,
 }
 
@@ -57,8 +60,10 @@ impl RequestState {
         request: Arc<EngineRequest>,
         output_token_ids: Vec<TokenId>,
         status: Status,
+        max_model_len: usize,
     ) -> Self {
         Self {
+            stop: stop_conditions(&request, max_model_len),
             was_scheduled: !output_token_ids.is_empty(),
             request,
             status,

@@ -62,7 +62,7 @@ pub struct SchedulerStats {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepStats {
     /// Tokens to compute.
-    pub iteration_tokens: usize,
+    pub num_scheduled_tokens: usize,
     /// Prompt tokens to compute for the first time.
     pub prompt_tokens_computed: usize,
     /// Prompt tokens of requests admitted for the first time that the prefix cache held.

@@ -49,7 +49,7 @@ impl Scheduler {
             now,
             phase: Phase::Running,
             cursor: 0,
-            token_budget: if is_stopped { 0 } else { self.config.max_num_scheduled_tokens },
+            token_budget: if is_stopped { 0 } else { self.config.max_num_batched_tokens },
             encoder_budget: self.config.encoder_budget,
             most_tokens: self.most_tokens(),
             rows: Vec::with_capacity(self.running.len()),
@@ -101,7 +101,7 @@ impl Scheduler {
         for id in std::mem::take(&mut planning.finish_later) {
             self.finish_now(id);
         }
-        planning.stats.iteration_tokens = output.total_num_scheduled_tokens;
+        planning.stats.num_scheduled_tokens = output.total_num_scheduled_tokens;
         let Planning { ended, prefix_cache_reset, stats, .. } = planning;
         Ok(Scheduled { output, ended, prefix_cache_reset, stats })
     }

@@ -1,28 +1,37 @@
-//! Whether the last token ends a request.
+//! Whether the last token ends a request, in the ledger's words.
 
 use crate::logic::{
     ids::TokenId,
     request::{EngineRequest, FinishReason, StopReason},
-    stop::{self, StopConditions, StopKind},
+    stop::{StopConditions, StopKind, check_stop},
 };
 
-/// Why the request ends with the last of `output_token_ids`, if it does.
-pub(super) fn check_stop(
-    request: &EngineRequest,
-    output_token_ids: &[TokenId],
-    max_model_len: usize,
-) -> Option<FinishReason> {
+/// What [`finish_reason`] needs, once a request. End-of-sequence tokens are not in it: a request
+/// may have several.
+pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> StopConditions {
     let params = &request.params;
-    let conditions = StopConditions {
-        eos_token_ids: &request.eos_token_ids,
+    StopConditions {
+        eos_token_id: None,
         ignore_eos: params.ignore_eos,
-        stop_token_ids: &params.stop_token_ids,
+        stop_token_ids: params.stop_token_ids.clone(),
         max_tokens: params.max_tokens as usize,
         max_model_len,
         repetition_detection: params.repetition_detection,
-    };
+    }
+}
+
+/// In vLLM's order: end-of-sequence token, stop token, length, repetition.
+pub(super) fn finish_reason(
+    request: &EngineRequest,
+    conditions: &StopConditions,
+    output_token_ids: &[TokenId],
+) -> Option<FinishReason> {
+    let last = output_token_ids.last()?;
+    if !conditions.ignore_eos && request.eos_token_ids.contains(last) {
+        return Some(FinishReason::Stop(None));
+    }
     let num_tokens = request.num_prompt_tokens() + output_token_ids.len();
-    Some(match stop::check_stop(&conditions, output_token_ids, num_tokens)? {
+    Some(match check_stop(conditions, output_token_ids, num_tokens)? {
         StopKind::Eos => FinishReason::Stop(None),
         StopKind::StopToken(token) => FinishReason::Stop(Some(StopReason::Token(token))),
         StopKind::Length => FinishReason::Length,

@@ -1,6 +1,6 @@
 //! What the worker computed becomes tokens, and perhaps a request's end.
 
-use super::{Scheduler, request_table::Slot, stop_check::check_stop};
+use super::{Scheduler, request_table::Slot, stop_check::finish_reason};
 use crate::logic::{
     ids::Micros,
     outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
@@ -16,7 +16,8 @@ impl Scheduler {
     pub fn update_from_output(&mut self, output: StepOutput, now: Micros) -> Vec<Commit> {
         let is_awaited = output.epoch == self.epoch && self.step_in_flight() == Some(output.step);
         let Some(in_flight) = self.in_flight.take_if(|_| is_awaited) else {
-            self.num_stale += 1;
+            // A step without rows may be answered, but nobody waits for it.
+            self.num_stale += u64::from(!output.outputs.is_empty());
             return Vec::new();
         };
         self.now = now;
@@ -57,8 +58,7 @@ impl Scheduler {
         for index in 0..tokens.len() {
             state.is_retried = false;
             state.output_token_ids.push(tokens[index].token_id);
-            let max_model_len = self.config.max_model_len;
-            finish = check_stop(&state.request, &state.output_token_ids, max_model_len);
+            finish = finish_reason(&state.request, &state.stop, &state.output_token_ids);
             if finish.is_some() {
                 tokens.truncate(index + 1);
                 break;

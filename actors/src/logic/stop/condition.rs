@@ -6,14 +6,14 @@ use crate::logic::ids::TokenId;
 
 /// What ends a request, as far as its token ids can tell. `min_tokens` is not here: the sampler
 /// masks the stopping tokens until it is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopConditions<'a> {
-    /// The model's end-of-sequence tokens.
-    pub eos_token_ids: &'a [TokenId],
-    /// Let generation go on past `eos_token_ids`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopConditions {
+    /// The model's end-of-sequence token; further ones stand in `stop_token_ids`.
+    pub eos_token_id: Option<TokenId>,
+    /// Let generation go on past `eos_token_id`.
     pub ignore_eos: bool,
     /// Tokens that end the request and are reported as its stop reason.
-    pub stop_token_ids: &'a [TokenId],
+    pub stop_token_ids: Vec<TokenId>,
     /// Output tokens at most.
     pub max_tokens: usize,
     /// Prompt and output tokens at most.
@@ -52,12 +52,12 @@ pub enum StopKind {
 /// appended; without any output there is nothing to end.
 #[must_use]
 pub fn check_stop(
-    conditions: &StopConditions<'_>,
+    conditions: &StopConditions,
     output_token_ids: &[TokenId],
     num_tokens_total: usize,
 ) -> Option<StopKind> {
     let &last = output_token_ids.last()?;
-    if !conditions.ignore_eos && conditions.eos_token_ids.contains(&last) {
+    if !conditions.ignore_eos && conditions.eos_token_id == Some(last) {
         return Some(StopKind::Eos);
     }
     if conditions.stop_token_ids.contains(&last) {
@@ -91,11 +91,11 @@ mod tests {
 
     use super::*;
 
-    fn conditions() -> StopConditions<'static> {
+    fn conditions() -> StopConditions {
         StopConditions {
-            eos_token_ids: &[2],
+            eos_token_id: Some(2),
             ignore_eos: false,
-            stop_token_ids: &[],
+            stop_token_ids: vec![],
             max_tokens: 100,
             max_model_len: 1_000,
             repetition_detection: None,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn stop_token_42_is_its_own_reason() {
-        let stop = StopConditions { stop_token_ids: &[42, 43], ..conditions() };
+        let stop = StopConditions { stop_token_ids: vec![42, 43], ..conditions() };
         assert_eq!(check_stop(&stop, &[10, 42], 12), Some(StopKind::StopToken(42)));
         assert_eq!(check_stop(&stop, &[42, 10], 12), None, "only the last token counts");
     }
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn the_order_is_eos_stop_token_length_repetition() {
         let mut all = StopConditions {
-            eos_token_ids: &[5],
+            eos_token_id: Some(5),
             ignore_eos: false,
-            stop_token_ids: &[5],
+            stop_token_ids: vec![5],
             max_tokens: 2,
             max_model_len: 2,
             repetition_detection: Some(RepetitionDetection {
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(check_stop(&all, &[5, 5], 4), Some(StopKind::Eos));
         all.ignore_eos = true;
         assert_eq!(check_stop(&all, &[5, 5], 4), Some(StopKind::StopToken(5)));
-        all.stop_token_ids = &[];
+        all.stop_token_ids.clear();
         assert_eq!(check_stop(&all, &[5, 5], 4), Some(StopKind::Length));
         (all.max_tokens, all.max_model_len) = (10, 10);
         assert_eq!(check_stop(&all, &[5, 5], 4), Some(StopKind::Repetition));
