@@ -2,8 +2,8 @@
 
 use indexmap::IndexMap;
 use playhouse_actors::{
-    logic::sampling_params::{RepetitionDetection, SamplingParams},
-    message::input_processor::{Prompt, RawRequest, TruncationSide},
+    logic::{input::TruncationSide, sampling_params::SamplingParams, stop::RepetitionDetection},
+    message::input_processor::{Prompt, RawRequest},
 };
 use serde::Deserialize;
 
