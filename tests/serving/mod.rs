@@ -8,17 +8,17 @@ use playhouse::{
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
 /// A running server. Stop it: a test that ends without leaves actors behind.
-pub struct Served {
+pub(crate) struct Served {
     /// Without a slash at the end.
-    pub url: String,
-    pub engine: Engine,
+    pub(crate) url: String,
+    pub(crate) engine: Engine,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), ServerError>>,
 }
 
 impl Served {
     /// Loads the model and listens.
-    pub async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
+    pub(crate) async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
         let engine = Engine::spawn(engine, |_| {}).await.unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -33,7 +33,7 @@ impl Served {
     }
 
     /// Asks the server to stop, waits until it has, and stops the engine.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap().unwrap();
         self.engine.shutdown().await;
