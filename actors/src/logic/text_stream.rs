@@ -62,6 +62,8 @@ pub struct TextStream {
     stop: Vec<String>,
     shows_stop_token: bool,
     num_tokens: usize,
+    /// U+FFFDs at the end of the text so far: shown only once something follows them.
+    num_broken: usize,
     ended: bool,
 }
 
@@ -77,6 +79,7 @@ impl TextStream {
             stop: params.stop.clone(),
             shows_stop_token: include,
             num_tokens: 0,
+            num_broken: 0,
             ended: false,
         }
     }
@@ -105,19 +108,34 @@ impl TextStream {
     /// stop string is complete.
     pub fn push(&mut self, piece: &str) -> (String, Option<FinishReason>) {
         self.num_tokens += 1;
-        let released = self.matcher.push(piece, self.num_tokens);
+        let piece = self.without_broken_end(piece);
+        let released = self.matcher.push(&piece, self.num_tokens);
         let stopped_by = released.stop_index.and_then(|index| self.stop.get(index));
         self.ended = stopped_by.is_some();
         let reason = stopped_by.map(|s| FinishReason::Stop(Some(StopReason::String(s.clone()))));
         (released.text, reason)
     }
 
-    /// The output ended otherwise; `rest` is what the decoder still held. Gives the last text.
+    /// The output ended otherwise; `rest` is what the decoder still held. Gives the last text, which
+    /// leaves out a character that never became whole.
     pub fn finish(&mut self, rest: &str) -> String {
         self.ended = true;
+        let rest = self.without_broken_end(rest);
         // No stop string may complete here: the end is decided already.
-        let mut text = self.matcher.push(rest, 0).text;
+        let mut text = self.matcher.push(&rest, 0).text;
         text.push_str(&self.matcher.finish());
+        text
+    }
+
+    /// What was kept back before, then `piece` without the U+FFFDs at its end: those are kept back
+    /// in turn, as vLLM does. At the end of an output they are half a character.
+    fn without_broken_end(&mut self, piece: &str) -> String {
+        const BROKEN: &str = "\u{FFFD}";
+        let mut text = BROKEN.repeat(self.num_broken);
+        text.push_str(piece);
+        let whole = text.trim_end_matches(BROKEN).len();
+        self.num_broken = (text.len() - whole) / BROKEN.len();
+        text.truncate(whole);
         text
     }
 }
@@ -147,7 +165,18 @@ mod tests {
     fn without_stop_strings_text_flows_at_once() {
         let mut text = stream(&[]);
         assert_eq!(text.push("ab"), ("ab".to_owned(), None));
-        assert_eq!(text.finish("\u{FFFD}"), "\u{FFFD}");
+        assert_eq!(text.finish("c"), "c");
+    }
+
+    #[test]
+    fn half_a_character_is_shown_once_something_follows_and_never_at_the_end() {
+        let mut text = stream(&[]);
+        assert_eq!(text.push("a\u{FFFD}").0, "a");
+        assert_eq!(text.push("").0, "");
+        assert_eq!(text.push("\u{FFFD}").0, "");
+        assert_eq!(text.push("b").0, "\u{FFFD}\u{FFFD}b");
+        assert_eq!(text.push("\u{FFFD}").0, "");
+        assert_eq!(text.finish("\u{FFFD}"), "");
     }
 
     #[test]

@@ -1,0 +1,26 @@
+//! Routes that change the engine.
+
+use axum::{
+    Json,
+    extract::{Query, State},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{error::ApiError, state::AppState};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ResetQuery {
+    /// Preempt what runs, so that every block is free to be forgotten.
+    reset_running_requests: bool,
+}
+
+/// `POST /reset_prefix_cache`: false if blocks are in use and may not be taken.
+pub(super) async fn reset_prefix_cache(
+    State(state): State<AppState>,
+    Query(query): Query<ResetQuery>,
+) -> Result<Json<Value>, ApiError> {
+    let success = state.engine.reset_prefix_cache(query.reset_running_requests).await?;
+    Ok(Json(json!({ "success": success })))
+}

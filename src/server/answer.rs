@@ -1,0 +1,39 @@
+//! What all answers of the generating routes have in common.
+
+use playhouse_actors::logic::request::{FinishReason, StopReason};
+use serde::Serialize;
+
+use super::state::unix_seconds;
+
+/// The first fields of every answer and chunk.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Head {
+    pub(super) id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    pub(super) fn new(id: String, object: &'static str, model: String) -> Self {
+        Self { id, object, created: unix_seconds(), model }
+    }
+}
+
+/// What stopped a choice, where it was not the end-of-sequence token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum StoppedBy {
+    Token(u32),
+    Text(String),
+}
+
+impl StoppedBy {
+    pub(super) fn from(finish: &FinishReason) -> Option<Self> {
+        match finish {
+            FinishReason::Stop(Some(StopReason::Token(token))) => Some(Self::Token(*token)),
+            FinishReason::Stop(Some(StopReason::String(text))) => Some(Self::Text(text.clone())),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The fields that become a prompt through the model's chat template.
+
+use playhouse_actors::ports::ChatPrompt;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{messages::check_messages, tools::check_tools};
+use crate::server::{error::ApiError, state::AppState};
+
+const REASONING_EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// A conversation and how to render it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::server) struct ConversationFields {
+    messages: Option<Vec<Value>>,
+    tools: Option<Vec<Value>>,
+    tool_choice: Option<Value>,
+    documents: Option<Vec<Value>>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+    add_special_tokens: Option<bool>,
+    chat_template: Option<String>,
+    chat_template_kwargs: Option<Map<String, Value>>,
+    reasoning_effort: Option<String>,
+}
+
+impl ConversationFields {
+    /// Whether there are messages at all.
+    pub(in crate::server) fn is_given(&self) -> bool {
+        self.messages.is_some()
+    }
+
+    /// Whether the tokenizer adds what the model expects around a text. Templates mostly do.
+    pub(in crate::server) fn adds_special_tokens(&self) -> bool {
+        self.add_special_tokens.unwrap_or(false)
+    }
+
+    /// The conversation, checked.
+    pub(in crate::server) fn prompt(
+        &self,
+        state: &AppState,
+        model: &str,
+    ) -> Result<ChatPrompt, ApiError> {
+        let Some(messages) = &self.messages else {
+            return Err(ApiError::validation("body.messages", "Field required"));
+        };
+        let add_generation_prompt = self.add_generation_prompt.unwrap_or(true);
+        let continue_final_message = self.continue_final_message.unwrap_or(false);
+        if add_generation_prompt && continue_final_message {
+            let message =
+                "Cannot set both `continue_final_message` and `add_generation_prompt` to True.";
+            return Err(ApiError::invalid("continue_final_message", message));
+        }
+        Ok(ChatPrompt {
+            messages: check_messages(messages, model)?,
+            tools: check_tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
+            documents: self.documents.clone(),
+            add_generation_prompt,
+            continue_final_message,
+            chat_template: self.template(state)?,
+            chat_template_kwargs: self.kwargs(state)?,
+        })
+    }
+
+    fn template(&self, state: &AppState) -> Result<Option<String>, ApiError> {
+        match &self.chat_template {
+            Some(_) if !state.config.trust_request_chat_template => Err(untrusted()),
+            template => Ok(template.clone()),
+        }
+    }
+
+    fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
+        let mut kwargs = self.chat_template_kwargs.clone().unwrap_or_default();
+        if kwargs.contains_key("chat_template") && !state.config.trust_request_chat_template {
+            return Err(untrusted());
+        }
+        if let Some(effort) = &self.reasoning_effort {
+            if !REASONING_EFFORTS.contains(&effort.as_str()) {
+                let wanted = format!("Input should be one of {REASONING_EFFORTS:?}");
+                return Err(ApiError::validation("body.reasoning_effort", wanted));
+            }
+            kwargs.entry("reasoning_effort").or_insert_with(|| Value::from(effort.as_str()));
+        }
+        Ok(kwargs)
+    }
+}
+
+fn untrusted() -> ApiError {
+    let message = "the request brings a chat template, which this server takes only with \
+                   `trust_request_chat_template`";
+    ApiError::invalid("chat_template", message)
+}

@@ -1,0 +1,43 @@
+//! From the request to the response.
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    protocol::{ChatRequest, Plan},
+    response::ChatCompletion,
+    stream::ChatChunks,
+};
+use crate::server::{
+    answer::Head, choices::Choices, error::ApiError, extract::JsonBody, request_id::response_id,
+    request_log::RequestLog, state::AppState, stream::respond,
+};
+
+/// `POST /v1/chat/completions`
+pub(in crate::server) async fn create(
+    State(state): State<AppState>,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<ChatRequest>,
+) -> Result<Response, ApiError> {
+    let Plan { model, request: raw, style, usage } = request.plan(&state)?;
+    let id = response_id("chatcmpl", &headers, request.sampling.request_id.as_deref());
+    let mut log = RequestLog::new(id.clone(), "/v1/chat/completions");
+    let submitted = Choices::submit(&state.engine, vec![raw]).await;
+    let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
+    let show_cached = state.config.enable_prompt_tokens_details;
+    if request.sampling.stream == Some(true) {
+        let head = Head::new(id, "chat.completion.chunk", model);
+        let chunks = ChatChunks::new(head, style, usage, &choices);
+        return Ok(respond(choices, chunks, usage, show_cached, log));
+    }
+    let finished = choices.finish().await;
+    log.count(&choices);
+    log.end(if finished.is_ok() { "complete" } else { "failed" });
+    let head = Head::new(id, "chat.completion", model);
+    let usage = choices.usage(show_cached);
+    Ok(Json(ChatCompletion::new(head, &style, &choices, finished?, usage)).into_response())
+}

@@ -1,0 +1,142 @@
+//! Checks messages before a template sees them: what it would drop in silence is refused.
+
+use serde_json::{Map, Value, json};
+
+use crate::server::error::ApiError;
+
+/// Parts that hold text, and the key it stands under.
+const TEXT_PARTS: [(&str, &str); 5] = [
+    ("text", "text"),
+    ("input_text", "text"),
+    ("output_text", "text"),
+    ("refusal", "refusal"),
+    ("thinking", "thinking"),
+];
+/// Parts that only other kinds of models can take.
+const MEDIA_PARTS: [&str; 11] = [
+    "image_url",
+    "image",
+    "input_image",
+    "image_pil",
+    "image_embeds",
+    "audio_url",
+    "input_audio",
+    "audio_embeds",
+    "video_url",
+    "video",
+    "file",
+];
+
+/// The messages, with every content part of a kind that text models know.
+pub(super) fn check_messages(messages: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
+    if messages.is_empty() {
+        let message = "Cannot apply chat template to an empty conversation. Provide at least one \
+                       message.";
+        return Err(ApiError::invalid("messages", message));
+    }
+    let checked = messages.iter().enumerate().map(|(index, message)| {
+        let place = format!("body.messages.{index}");
+        let Value::Object(message) = message else {
+            return Err(ApiError::validation(&place, "Input should be a valid dictionary"));
+        };
+        check_message(&place, message, model)
+    });
+    checked.collect()
+}
+
+fn check_message(
+    place: &str,
+    message: &Map<String, Value>,
+    model: &str,
+) -> Result<Value, ApiError> {
+    match message.get("role") {
+        Some(Value::String(_)) => {}
+        Some(_) => {
+            let place = format!("{place}.role");
+            return Err(ApiError::validation(&place, "Input should be a valid string"));
+        }
+        None => return Err(ApiError::validation(&format!("{place}.role"), "Field required")),
+    }
+    let mut checked = message.clone();
+    match message.get("content") {
+        None | Some(Value::Null | Value::String(_)) => {}
+        Some(Value::Array(parts)) => {
+            let parts = parts.iter().enumerate();
+            let parts: Result<Vec<Value>, ApiError> = parts
+                .map(|(part, value)| check_part(&format!("{place}.content.{part}"), value, model))
+                .collect();
+            checked.insert("content".to_owned(), Value::Array(parts?));
+        }
+        Some(_) => {
+            let wanted = "Input should be a valid string or a list of parts";
+            return Err(ApiError::validation(&format!("{place}.content"), wanted));
+        }
+    }
+    Ok(Value::Object(checked))
+}
+
+/// A text part as `{"type": "text", "text": …}`.
+fn check_part(place: &str, part: &Value, model: &str) -> Result<Value, ApiError> {
+    if let Value::String(text) = part {
+        return Ok(json!({"type": "text", "text": text}));
+    }
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    if MEDIA_PARTS.contains(&kind) {
+        let message = format!("{model} is not a multimodal model: it takes no '{kind}' parts");
+        return Err(ApiError::invalid("messages", message));
+    }
+    let Some((_, key)) = TEXT_PARTS.iter().find(|(name, _)| *name == kind) else {
+        let wanted = "Input should be 'text'";
+        return Err(ApiError::validation(&format!("{place}.type"), wanted));
+    };
+    match part.get(key) {
+        Some(Value::String(text)) => Ok(json!({"type": "text", "text": text})),
+        _ => {
+            let place = format!("{place}.{key}");
+            Err(ApiError::validation(&place, "Input should be a valid string"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(messages: Value) -> Result<Value, Option<String>> {
+        let checked = check_messages(messages.as_array().unwrap(), "tiny");
+        checked.map(Value::Array).map_err(|error| error.param)
+    }
+
+    #[test]
+    fn text_comes_through() {
+        let messages = json!([
+            {"role": "system", "content": "be brief"},
+            {"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]},
+            {"role": "assistant"},
+        ]);
+        assert_eq!(check(messages.clone()), Ok(messages));
+        let parts =
+            json!([{"role": "user", "content": [{"type": "input_text", "text": "a"}, "b"]}]);
+        let texts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        assert_eq!(check(parts), Ok(json!([{"role": "user", "content": texts}])));
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_place() {
+        let part = |part: Value| json!([{"role": "user", "content": [part]}]);
+        let wrong = [
+            (json!([]), "messages"),
+            (json!(["hi"]), "body.messages.0"),
+            (json!([{"content": "hi"}]), "body.messages.0.role"),
+            (json!([{"role": 1}]), "body.messages.0.role"),
+            (json!([{"role": "user", "content": 5}]), "body.messages.0.content"),
+            (part(json!({"type": "image_url", "image_url": {"url": "x"}})), "messages"),
+            (part(json!({"type": "smell"})), "body.messages.0.content.0.type"),
+            (part(json!({"type": "text"})), "body.messages.0.content.0.text"),
+            (part(json!(7)), "body.messages.0.content.0.type"),
+        ];
+        for (messages, place) in wrong {
+            assert_eq!(check(messages.clone()), Err(Some(place.to_owned())), "{messages}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The request, and what it means.
+
+use playhouse_actors::{
+    message::input_processor::{Prompt, RawRequest},
+    ports::ChatPrompt,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::conversation::ConversationFields;
+use crate::server::{
+    error::ApiError,
+    extract::{JsonRequest, parse_object},
+    fields::Int,
+    later::LaterFields,
+    logprobs::ChatLogprobsWriter,
+    sampling::{SamplingFields, logprobs, output_tokens},
+    state::AppState,
+    token_names::TokenNames,
+    usage::{StreamOptions, UsageReports},
+};
+
+/// The body of `POST /v1/chat/completions`.
+pub(in crate::server) struct ChatRequest {
+    fields: ChatFields,
+    conversation: ConversationFields,
+    pub(super) sampling: SamplingFields,
+    later: LaterFields,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ChatFields {
+    model: Option<String>,
+    max_tokens: Option<Int>,
+    max_completion_tokens: Option<Int>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<Int>,
+    echo: Option<bool>,
+    stream_options: Option<StreamOptions>,
+}
+
+/// What to ask of the engine, and how to write its answer.
+pub(super) struct Plan {
+    pub(super) model: String,
+    pub(super) request: RawRequest,
+    pub(super) style: Style,
+    pub(super) usage: UsageReports,
+}
+
+/// How to write a message.
+#[derive(Clone)]
+pub(super) struct Style {
+    /// Who speaks.
+    pub(super) role: String,
+    /// The message that the answer goes on with, where it is to be repeated.
+    pub(super) echoed: String,
+    /// `logprobs`, with this many likely tokens for each.
+    pub(super) num_logprobs: Option<usize>,
+    /// `prompt_logprobs`.
+    pub(super) prompt_logprobs: bool,
+    /// `token_ids` and `prompt_token_ids`.
+    pub(super) token_ids: bool,
+    pub(super) names: TokenNames,
+}
+
+impl Style {
+    /// A writer of `logprobs`, where they are wanted.
+    pub(super) fn logprobs_writer(&self) -> Option<ChatLogprobsWriter> {
+        let num_top = self.num_logprobs?;
+        Some(ChatLogprobsWriter::new(self.names.clone(), num_top))
+    }
+}
+
+impl JsonRequest for ChatRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        let fields = parse_object(text)?;
+        Ok(Self {
+            fields,
+            conversation: parse_object(text)?,
+            sampling: parse_object(text)?,
+            later: parse_object(text)?,
+        })
+    }
+}
+
+impl ChatRequest {
+    /// Checks everything that is about this API alone; the engine checks the rest.
+    pub(super) fn plan(&self, state: &AppState) -> Result<Plan, ApiError> {
+        let model = state.model_name(self.fields.model.as_deref())?;
+        self.later.refuse()?;
+        let is_stream = self.sampling.stream.unwrap_or(false);
+        let usage =
+            UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let defaults = state.engine.default_sampling();
+        let mut params = self.sampling.params(defaults)?;
+        if is_stream && params.prompt_logprobs.is_some() {
+            let message = "`prompt_logprobs` are not available when `stream=True`.";
+            return Err(ApiError::invalid("prompt_logprobs", message));
+        }
+        params.logprobs = self.fields.logprobs()?;
+        let chat = self.conversation.prompt(state, &model)?;
+        let as_ids = self.sampling.return_tokens_as_token_ids;
+        let role = speaker(&chat);
+        let style = Style {
+            echoed: match self.fields.echo {
+                Some(true) => last_words(&chat, &role),
+                Some(false) | None => String::new(),
+            },
+            role,
+            num_logprobs: params.logprobs.map(|count| count as usize),
+            prompt_logprobs: params.prompt_logprobs.is_some(),
+            token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            names: TokenNames::new(
+                state.engine.codec().clone(),
+                as_ids.unwrap_or(state.config.return_tokens_as_token_ids),
+            ),
+        };
+        let max_tokens = self.fields.output_tokens()?.or(defaults.max_tokens);
+        let request =
+            self.sampling.raw_request(Prompt::Chat(Box::new(chat)), params, max_tokens)?;
+        let add_special_tokens = self.conversation.adds_special_tokens();
+        Ok(Plan { model, request: RawRequest { add_special_tokens, ..request }, style, usage })
+    }
+}
+
+impl ChatFields {
+    fn output_tokens(&self) -> Result<Option<u32>, ApiError> {
+        let newer = output_tokens("max_completion_tokens", self.max_completion_tokens)?;
+        Ok(newer.or(output_tokens("max_tokens", self.max_tokens)?))
+    }
+
+    fn logprobs(&self) -> Result<Option<u32>, ApiError> {
+        let top = logprobs("top_logprobs", self.top_logprobs)?;
+        match (self.logprobs.unwrap_or(false), top) {
+            (true, top) => Ok(Some(top.unwrap_or(0))),
+            (false, None | Some(0)) => Ok(None),
+            (false, Some(_)) => {
+                let message = "when using `top_logprobs`, `logprobs` must be set to true.";
+                Err(ApiError::invalid("top_logprobs", message))
+            }
+        }
+    }
+}
+
+/// Whose message comes next: the assistant's, unless an open message is gone on with.
+fn speaker(chat: &ChatPrompt) -> String {
+    let last = chat.messages.last().and_then(|message| message["role"].as_str());
+    match last {
+        Some(role) if !chat.add_generation_prompt => role.to_owned(),
+        _ => "assistant".to_owned(),
+    }
+}
+
+/// The text of the last message, if it is the speaker's.
+fn last_words(chat: &ChatPrompt, role: &str) -> String {
+    let last = chat.messages.last().filter(|message| message["role"] == role);
+    match last.map(|message| &message["content"]) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => {
+            let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(body: Value) -> ChatFields {
+        parse_object(&body.to_string()).unwrap()
+    }
+
+    #[test]
+    fn top_logprobs_need_logprobs() {
+        let logprobs = |body| fields(body).logprobs();
+        assert_eq!(logprobs(json!({})), Ok(None));
+        assert_eq!(logprobs(json!({"logprobs": true})), Ok(Some(0)));
+        assert_eq!(logprobs(json!({"logprobs": true, "top_logprobs": 3})), Ok(Some(3)));
+        assert_eq!(logprobs(json!({"logprobs": false, "top_logprobs": 0})), Ok(None));
+        let error = logprobs(json!({"top_logprobs": 3})).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("top_logprobs"));
+    }
+
+    #[test]
+    fn the_newer_name_of_max_tokens_wins() {
+        let tokens = |body| fields(body).output_tokens().map_err(|error| error.param.unwrap());
+        assert_eq!(tokens(json!({})), Ok(None));
+        assert_eq!(tokens(json!({"max_tokens": 5})), Ok(Some(5)));
+        assert_eq!(tokens(json!({"max_tokens": 5, "max_completion_tokens": 7})), Ok(Some(7)));
+        assert_eq!(tokens(json!({"max_tokens": 0})), Err("max_tokens".to_owned()));
+        assert_eq!(tokens(json!({"max_tokens": -1})), Err("max_tokens".to_owned()));
+    }
+
+    #[test]
+    fn an_open_message_keeps_its_speaker() {
+        let messages = vec![json!({"role": "user", "content": [{"type": "text", "text": "a"}]})];
+        let mut chat =
+            ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
+        assert_eq!(speaker(&chat), "assistant");
+        assert_eq!(last_words(&chat, "assistant"), "");
+        chat.add_generation_prompt = false;
+        assert_eq!(speaker(&chat), "user");
+        assert_eq!(last_words(&chat, "user"), "a");
+    }
+}

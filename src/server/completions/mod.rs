@@ -1,0 +1,8 @@
+//! `POST /v1/completions`: text that goes on from a prompt.
+
+mod handler;
+mod protocol;
+mod response;
+mod stream;
+
+pub(super) use handler::create;

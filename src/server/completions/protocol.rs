@@ -1,0 +1,267 @@
+//! The request, and what it means.
+
+use std::fmt;
+
+use playhouse_actors::message::input_processor::{Prompt, RawRequest};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Visitor},
+};
+
+use crate::server::{
+    error::ApiError,
+    extract::{JsonRequest, parse_object},
+    fields::{Int, Token},
+    later::LaterFields,
+    sampling::{SamplingFields, logprobs, output_tokens},
+    state::AppState,
+    token_names::TokenNames,
+    usage::{StreamOptions, UsageReports},
+};
+
+/// The body of `POST /v1/completions`.
+pub(in crate::server) struct CompletionRequest {
+    fields: CompletionFields,
+    pub(super) sampling: SamplingFields,
+    later: LaterFields,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct CompletionFields {
+    model: Option<String>,
+    prompt: Option<Prompts>,
+    max_tokens: Option<Int>,
+    logprobs: Option<Int>,
+    echo: Option<bool>,
+    add_special_tokens: Option<bool>,
+    stream_options: Option<StreamOptions>,
+}
+
+impl Default for CompletionFields {
+    fn default() -> Self {
+        Self {
+            model: None,
+            prompt: None,
+            // Absent; `null` asks for all that the context leaves.
+            max_tokens: Some(Int(16)),
+            logprobs: None,
+            echo: None,
+            add_special_tokens: None,
+            stream_options: None,
+        }
+    }
+}
+
+/// `prompt`: a string, strings, token ids, or lists of token ids.
+#[derive(Debug, PartialEq)]
+enum Prompts {
+    Texts(Vec<String>),
+    Tokens(Vec<Vec<u32>>),
+}
+
+/// What to ask of the engine, and how to write its answer.
+pub(super) struct Plan {
+    pub(super) model: String,
+    pub(super) requests: Vec<RawRequest>,
+    pub(super) style: Style,
+    pub(super) usage: UsageReports,
+}
+
+/// How to write a choice.
+#[derive(Clone)]
+pub(super) struct Style {
+    /// The text goes after its prompt.
+    pub(super) echo: bool,
+    /// The prompts where they were given as text and reach the model whole.
+    pub(super) prompt_texts: Option<Vec<String>>,
+    /// Nothing but the prompt is wanted: `max_tokens` is 0, though the engine makes one token.
+    pub(super) prompt_only: bool,
+    /// `logprobs`, with this many likely tokens for each.
+    pub(super) num_logprobs: Option<usize>,
+    /// `prompt_logprobs`.
+    pub(super) prompt_logprobs: bool,
+    /// `token_ids` and `prompt_token_ids`.
+    pub(super) token_ids: bool,
+    pub(super) names: TokenNames,
+}
+
+impl JsonRequest for CompletionRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        let fields = parse_object(text)?;
+        Ok(Self { fields, sampling: parse_object(text)?, later: parse_object(text)? })
+    }
+}
+
+impl CompletionRequest {
+    /// Checks everything that is about this API alone; the engine checks the rest.
+    pub(super) fn plan(&self, state: &AppState) -> Result<Plan, ApiError> {
+        let model = state.model_name(self.fields.model.as_deref())?;
+        self.later.refuse()?;
+        let is_stream = self.sampling.stream.unwrap_or(false);
+        let usage =
+            UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let echo = self.fields.echo.unwrap_or(false);
+        let mut params = self.sampling.params(state.engine.default_sampling())?;
+        if is_stream && params.prompt_logprobs.is_some() {
+            let message = "`prompt_logprobs` are not available when `stream=True`.";
+            return Err(ApiError::invalid("prompt_logprobs", message));
+        }
+        params.logprobs = logprobs("logprobs", self.fields.logprobs)?;
+        if echo {
+            params.prompt_logprobs = params.prompt_logprobs.or(params.logprobs);
+        }
+        let prompt_only = echo && self.fields.max_tokens == Some(Int(0));
+        let max_tokens = match prompt_only {
+            true => Some(1),
+            false => output_tokens("max_tokens", self.fields.max_tokens)?
+                .or(state.engine.default_sampling().max_tokens),
+        };
+        let as_ids = self.sampling.return_tokens_as_token_ids;
+        let style = Style {
+            echo,
+            prompt_texts: echo.then(|| self.whole_texts()).flatten(),
+            prompt_only,
+            num_logprobs: params.logprobs.map(|count| count as usize),
+            prompt_logprobs: params.prompt_logprobs.is_some(),
+            token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            names: TokenNames::new(
+                state.engine.codec().clone(),
+                as_ids.unwrap_or(state.config.return_tokens_as_token_ids),
+            ),
+        };
+        let requests = self.prompts()?.into_iter().map(|prompt| {
+            let request = self.sampling.raw_request(prompt, params.clone(), max_tokens)?;
+            let add_special_tokens = self.fields.add_special_tokens.unwrap_or(true);
+            Ok(RawRequest { add_special_tokens, ..request })
+        });
+        Ok(Plan { model, requests: requests.collect::<Result<_, ApiError>>()?, style, usage })
+    }
+
+    fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
+        let prompts: Vec<Prompt> = match &self.fields.prompt {
+            None => {
+                let message = "`prompt` must be given: a string, a list of strings, a list of \
+                               token ids, or a list of lists of token ids";
+                return Err(ApiError::invalid("prompt", message));
+            }
+            Some(Prompts::Texts(texts)) => texts.iter().cloned().map(Prompt::Text).collect(),
+            Some(Prompts::Tokens(lists)) => lists.iter().cloned().map(Prompt::Tokens).collect(),
+        };
+        if prompts.is_empty() {
+            return Err(ApiError::invalid("prompt", "You must pass at least one prompt"));
+        }
+        Ok(prompts)
+    }
+
+    fn whole_texts(&self) -> Option<Vec<String>> {
+        match &self.fields.prompt {
+            Some(Prompts::Texts(texts)) if !self.sampling.truncates() => Some(texts.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// One item of a list of prompts.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a string, a token id or a list of token ids")]
+enum Item {
+    Text(String),
+    Token(Token),
+    Tokens(Vec<Token>),
+}
+
+fn ids(tokens: Vec<Token>) -> Vec<u32> {
+    tokens.into_iter().map(|Token(id)| id).collect()
+}
+
+struct PromptsVisitor;
+
+impl<'de> Visitor<'de> for PromptsVisitor {
+    type Value = Prompts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, or a list of strings, of token ids or of lists of token ids")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Prompts, E> {
+        Ok(Prompts::Texts(vec![text.to_owned()]))
+    }
+
+    /// The first item tells what the list is of; the others are read as that, so that a prompt of
+    /// many tokens takes no more memory than the tokens do.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompts, A::Error> {
+        match list.next_element()? {
+            None => Ok(Prompts::Texts(Vec::new())),
+            Some(Item::Text(first)) => {
+                let mut texts = vec![first];
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Prompts::Texts(texts))
+            }
+            Some(Item::Token(Token(first))) => {
+                let mut tokens = vec![first];
+                while let Some(Token(token)) = list.next_element()? {
+                    tokens.push(token);
+                }
+                Ok(Prompts::Tokens(vec![tokens]))
+            }
+            Some(Item::Tokens(first)) => {
+                let mut lists = vec![ids(first)];
+                while let Some(tokens) = list.next_element()? {
+                    lists.push(ids(tokens));
+                }
+                Ok(Prompts::Tokens(lists))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Prompts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(PromptsVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(prompt: Value) -> Result<Option<Prompts>, ApiError> {
+        let body = json!({ "prompt": prompt }).to_string();
+        parse_object::<CompletionFields>(&body).map(|fields| fields.prompt)
+    }
+
+    #[test]
+    fn the_four_kinds_of_prompts() {
+        let texts = |texts: &[&str]| {
+            Some(Prompts::Texts(texts.iter().map(|&text| text.to_owned()).collect()))
+        };
+        assert_eq!(read(json!("a")).unwrap(), texts(&["a"]));
+        assert_eq!(read(json!(["a", "b"])).unwrap(), texts(&["a", "b"]));
+        assert_eq!(read(json!([1, 2])).unwrap(), Some(Prompts::Tokens(vec![vec![1, 2]])));
+        let lists = Prompts::Tokens(vec![vec![1, 2], vec![3]]);
+        assert_eq!(read(json!([[1, 2], [3]])).unwrap(), Some(lists));
+        assert_eq!(read(Value::Null).unwrap(), None);
+        assert_eq!(read(json!([])).unwrap(), texts(&[]));
+    }
+
+    #[test]
+    fn anything_else_is_refused_by_name() {
+        let wrong = [json!(5), json!({"a": 1}), json!([1, "a"]), json!(["a", 1]), json!([-1])];
+        for prompt in wrong {
+            let param = read(prompt.clone()).unwrap_err().param.unwrap();
+            assert!(param.starts_with("body.prompt"), "{prompt}: {param}");
+        }
+    }
+
+    #[test]
+    fn absent_max_tokens_are_16_and_null_is_no_limit() {
+        let fields = |text| parse_object::<CompletionFields>(text).unwrap().max_tokens;
+        assert_eq!(fields("{}"), Some(Int(16)));
+        assert_eq!(fields(r#"{"max_tokens": null}"#), None);
+    }
+}

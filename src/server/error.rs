@@ -1,0 +1,206 @@
+//! Errors as clients see them: `{"error": {"message", "type", "param", "code"}}`.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+};
+use playhouse_actors::error::RequestError;
+use serde::Serialize;
+
+/// When to try again, if nothing better is known.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ApiError {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+    /// The kind of error, in the words that vLLM uses.
+    pub(super) kind: &'static str,
+    /// The field of the request that is at fault.
+    pub(super) param: Option<String>,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// The body of an error, also sent inside streams.
+#[derive(Serialize)]
+pub(super) struct ErrorBody<'a> {
+    error: ErrorDetail<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorDetail<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: u16,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), kind, param: None, retry_after: None }
+    }
+
+    /// The request cannot be honoured as it is.
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
+    }
+
+    /// A field has a value that cannot be honoured.
+    pub(super) fn invalid(param: &str, message: impl Into<String>) -> Self {
+        Self::bad_request(message).with_param(param)
+    }
+
+    /// A field asks for what this server does not do.
+    pub(super) fn unsupported(param: &str) -> Self {
+        Self::invalid(param, format!("`{param}` is not supported by this server"))
+    }
+
+    /// The body does not have the shape that the route wants. `loc` is a path like
+    /// `body.messages.0.role`.
+    pub(super) fn validation(loc: &str, message: impl std::fmt::Display) -> Self {
+        let message = format!("1 validation error:\n  {loc}: {message}");
+        Self::new(StatusCode::BAD_REQUEST, "Bad Request", message).with_param(loc)
+    }
+
+    /// The body is not declared to be JSON.
+    pub(super) fn unsupported_media_type() -> Self {
+        let message = "Unsupported Media Type: Only 'application/json' is allowed";
+        Self::new(StatusCode::BAD_REQUEST, "Bad Request", message)
+    }
+
+    /// The body is larger than the server takes.
+    pub(super) fn too_large(limit: usize) -> Self {
+        let message = format!("the request body is larger than the limit of {limit} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLargeError", message)
+    }
+
+    /// The client took too long to send its request.
+    pub(super) fn timeout(limit: Duration) -> Self {
+        let message = format!("the request body did not arrive within {} s", limit.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
+    }
+
+    /// No model goes by that name.
+    pub(super) fn unknown_model(model: &str, served: &[String]) -> Self {
+        let names = served.join(", ");
+        let message = format!("The model `{model}` does not exist. Valid names: {names}.");
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", message).with_param("model")
+    }
+
+    /// No route has that path.
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", "Not Found")
+    }
+
+    /// The path exists, for other methods.
+    pub(super) fn method_not_allowed() -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self::new(status, "MethodNotAllowedError", "Method Not Allowed")
+    }
+
+    /// Our fault.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+    }
+
+    /// The same error, about this field.
+    #[must_use]
+    pub(super) fn with_param(mut self, param: &str) -> Self {
+        self.param = Some(param.to_owned());
+        self
+    }
+
+    fn unavailable(message: String, retry_after: Duration) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let error = Self::new(status, "ServiceUnavailableError", message);
+        Self { retry_after: Some(retry_after), ..error }
+    }
+
+    /// The body that goes with it.
+    pub(super) fn body(&self) -> ErrorBody<'_> {
+        ErrorBody {
+            error: ErrorDetail {
+                message: &self.message,
+                r#type: self.kind,
+                param: self.param.as_deref(),
+                code: self.status.as_u16(),
+            },
+        }
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        let message = error.to_string();
+        match error {
+            RequestError::InvalidParameter { field, .. } => Self::invalid(&field, message),
+            RequestError::ContextLength { max_model_len, prompt_tokens, .. } => {
+                let too_long = prompt_tokens >= max_model_len;
+                Self::invalid(if too_long { "input_tokens" } else { "max_tokens" }, message)
+            }
+            RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
+            RequestError::Text(_) => Self::bad_request(message),
+            RequestError::QueueFull { retry_after, .. } => Self::unavailable(message, retry_after),
+            RequestError::Draining | RequestError::Unavailable(_) => {
+                Self::unavailable(message, RETRY_AFTER_DEFAULT)
+            }
+            RequestError::NumericalGarbage => Self::internal(message),
+            RequestError::DeadlineExceeded => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "DeadlineExceededError", message)
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, and never "at once".
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_body_has_the_four_keys() {
+        let error = ApiError::from(RequestError::invalid("top_p", 1.5, "a number in (0, 1]"));
+        let body = serde_json::to_value(error.body()).unwrap();
+        let message = "top_p must be a number in (0, 1], got 1.5";
+        let detail =
+            json!({"message": message, "type": "BadRequestError", "param": "top_p", "code": 400});
+        assert_eq!(body, json!({ "error": detail }));
+    }
+
+    #[test]
+    fn a_full_queue_says_when_to_come_back() {
+        let retry_after = Duration::from_millis(1_200);
+        let error = RequestError::QueueFull { what: "waiting requests", limit: 9, retry_after };
+        let response = ApiError::from(error).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+    }
+
+    #[test]
+    fn a_context_overflow_blames_the_longer_part() {
+        let error = |prompt_tokens, max_tokens| {
+            let max_model_len = 100;
+            let error = RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens };
+            ApiError::from(error).param
+        };
+        assert_eq!(error(100, 1).as_deref(), Some("input_tokens"));
+        assert_eq!(error(5, 999).as_deref(), Some("max_tokens"));
+    }
+}

@@ -1,0 +1,220 @@
+//! From the bytes of a request to its type. Whatever is wrong with them is the client's to hear.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::{FromRequest, Request},
+    http::{
+        HeaderMap,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+    },
+};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
+
+use super::{error::ApiError, state::AppState};
+
+/// Bodies above this are parsed on a blocking thread, bytes.
+const PARSE_INLINE_MAX: usize = 1 << 20;
+/// A client that sends too much is heard out up to this many bytes: answering while it still
+/// writes would reset the connection, and it would never read why.
+const DISCARD_MAX: usize = 256 << 20;
+
+/// Deepest nesting of arrays and objects.
+const DEPTH_MAX: usize = 100;
+
+/// A request that can be read from a JSON object.
+pub(super) trait JsonRequest: Sized + Send + 'static {
+    /// Reads it from the text of a whole body.
+    fn from_json(text: &str) -> Result<Self, ApiError>;
+}
+
+/// Extracts a [`JsonRequest`] from the body.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let limit = Duration::from_secs(state.config.body_timeout_secs);
+        let reading = read(request, state.config.body_limit_bytes);
+        let bytes = tokio::time::timeout(limit, reading).await;
+        let bytes = bytes.map_err(|_| ApiError::timeout(limit))??;
+        if bytes.len() <= PARSE_INLINE_MAX {
+            return decode(&bytes).map(Self);
+        }
+        let parsed = tokio::task::spawn_blocking(move || decode(&bytes)).await;
+        parsed.map_err(|error| ApiError::internal(error.to_string()))?.map(Self)
+    }
+}
+
+fn decode<T: JsonRequest>(bytes: &[u8]) -> Result<T, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let place = format!("body.{}", error.valid_up_to());
+        ApiError::validation(&place, "the body is not valid UTF-8")
+    })?;
+    if nests_too_deep(bytes) {
+        let message = format_args!("the JSON is nested deeper than {DEPTH_MAX} levels");
+        return Err(ApiError::validation("body", message));
+    }
+    T::from_json(text)
+}
+
+/// Counts brackets outside strings; whether they pair up is the parser's to say.
+fn nests_too_deep(json: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return true;
+        }
+    }
+    false
+}
+
+async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let is_json = is_json(request.headers());
+    let announced = announced_length(request.headers());
+    let body = request.into_body();
+    if announced.is_some_and(|length| length > limit) {
+        discard(body, DISCARD_MAX).await;
+        return Err(ApiError::too_large(limit));
+    }
+    let mut chunks = body.into_data_stream();
+    let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        if bytes.len() + chunk.len() > limit {
+            discard(Body::from_stream(chunks), DISCARD_MAX).await;
+            return Err(ApiError::too_large(limit));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    if is_json { Ok(bytes) } else { Err(ApiError::unsupported_media_type()) }
+}
+
+async fn discard(body: Body, mut most: usize) {
+    let mut chunks = body.into_data_stream();
+    while let Some(Ok(chunk)) = chunks.next().await {
+        match most.checked_sub(chunk.len()) {
+            Some(left) => most = left,
+            None => return,
+        }
+    }
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = value.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// Reads `T` from a JSON object. Fields that `T` does not know are ignored; an error names the
+/// place.
+pub(super) fn parse_object<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
+    let start = text.trim_start();
+    if start.is_empty() {
+        return Err(ApiError::validation("body", "Field required"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    // serde reads structs from arrays as well; the API does not.
+    if start.starts_with('{') {
+        let value = serde_path_to_error::deserialize(&mut json);
+        let value = value.map_err(|error| explain(error.path(), error.inner()))?;
+        json.end().map_err(|error| explain_syntax(&error))?;
+        return Ok(value);
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| explain_syntax(&error))?;
+    Err(ApiError::validation("body", "Input should be a valid dictionary"))
+}
+
+fn explain(path: &Path, error: &serde_json::Error) -> ApiError {
+    if !error.is_data() {
+        return explain_syntax(error);
+    }
+    let mut place = String::from("body");
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => place.push_str(&format!(".{index}")),
+            Segment::Map { key } => place.push_str(&format!(".{key}")),
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    ApiError::validation(&place, error)
+}
+
+fn explain_syntax(error: &serde_json::Error) -> ApiError {
+    ApiError::validation("body", format_args!("JSON decode error: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Probe {
+        #[serde(rename = "size")]
+        _size: Option<f32>,
+        #[serde(default, rename = "parts")]
+        _parts: Vec<Part>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Part {
+        #[serde(rename = "name")]
+        _name: String,
+    }
+
+    fn param(text: &str) -> String {
+        parse_object::<Probe>(text).unwrap_err().param.unwrap()
+    }
+
+    #[test]
+    fn an_error_names_its_place() {
+        assert_eq!(param(r#"{"size": "hot"}"#), "body.size");
+        assert_eq!(param(r#"{"parts": [{"name": "a"}, {"name": 1}]}"#), "body.parts.1.name");
+        assert_eq!(param(""), "body");
+        assert_eq!(param("[]"), "body");
+        assert_eq!(param(r#"["hot", []]"#), "body");
+        assert_eq!(param(r#"{"size": "#), "body");
+        assert_eq!(param(r#"{} {}"#), "body");
+    }
+
+    #[test]
+    fn nesting_is_bounded_wherever_it_is() {
+        let nested = |depth| format!(r#"{{"x": {}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert!(!nests_too_deep(nested(DEPTH_MAX - 1).as_bytes()));
+        assert!(nests_too_deep(nested(DEPTH_MAX).as_bytes()));
+        assert!(nests_too_deep(nested(5_000).as_bytes()));
+        let text = format!(r#"{{"x": "\"{}"}}"#, "[".repeat(5_000));
+        assert!(!nests_too_deep(text.as_bytes()), "brackets within a string are text");
+        let side_by_side = format!("[{}]", "[],".repeat(5_000));
+        assert!(!nests_too_deep(side_by_side.as_bytes()));
+    }
+
+    #[test]
+    fn only_json_is_taken() {
+        let with = |value: &'static str| {
+            is_json(&HeaderMap::from_iter([(CONTENT_TYPE, value.parse().unwrap())]))
+        };
+        assert!(with("application/json"));
+        assert!(with("Application/JSON; charset=utf-8"));
+        assert!(!with("text/plain"));
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

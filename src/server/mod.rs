@@ -1,0 +1,174 @@
+//! The HTTP surface: OpenAI's API with vLLM's extensions.
+//!
+//! A handler turns a request into what the engine takes, hands it over, and writes what comes
+//! back; whatever the engine decides is not decided here. A client that leaves drops its handler
+//! and with it the output streams, which aborts the request.
+
+mod admin;
+mod answer;
+mod auth;
+mod chat;
+mod choices;
+mod completions;
+mod error;
+mod extract;
+mod fields;
+mod health;
+mod later;
+mod logprobs;
+mod metrics;
+mod models;
+mod request_id;
+mod request_log;
+mod sampling;
+mod sse;
+mod state;
+mod stream;
+#[cfg(test)]
+mod test_codec;
+mod token_names;
+mod tokenize;
+mod usage;
+
+use std::{io, time::Duration};
+
+use axum::{
+    Router,
+    http::{HeaderValue, Method, header},
+    middleware::from_fn_with_state,
+    routing::{get, post},
+    serve::ListenerExt,
+};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use self::{error::ApiError, state::AppState};
+/// What an operator can set about the HTTP surface.
+pub use crate::config::ServerSettings as ServerConfig;
+use crate::engine::Engine;
+
+/// Why the server could not run. The operator must act.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another --host or --port")]
+    Bind {
+        /// Host and port.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// An origin in `allowed_origins` is no header value.
+    #[error("allowed_origins: {0:?} is no origin; give one like \"https://example.org\", or \"*\"")]
+    Origin(String),
+    /// Accepting connections failed.
+    #[error("the server failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Serves `engine` over HTTP until `shutdown` completes, and then until the streams in flight have
+/// ended or `shutdown_timeout_secs` have passed. The engine itself is left running.
+///
+/// # Errors
+/// [`ServerError`] if the address is taken or the configuration cannot be used.
+pub async fn serve(
+    engine: Engine,
+    config: ServerConfig,
+    metrics: PrometheusHandle,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServerError> {
+    let listener = TcpListener::bind((config.host.as_str(), config.port)).await;
+    let listener = listener.map_err(|source| {
+        let address = format!("{}:{}", config.host, config.port);
+        ServerError::Bind { address, source }
+    })?;
+    serve_on(listener, engine, config, metrics, shutdown).await
+}
+
+/// [`serve`] on a listener of the caller's.
+///
+/// # Errors
+/// [`ServerError`] if the configuration cannot be used or accepting connections fails.
+pub async fn serve_on(
+    listener: TcpListener,
+    engine: Engine,
+    config: ServerConfig,
+    metrics: PrometheusHandle,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServerError> {
+    let limit = Duration::from_secs(config.shutdown_timeout_secs);
+    let app = router(AppState::new(engine.clone(), config, metrics))?;
+    tracing::info!(address = %listener.local_addr()?, "listening");
+    // Tokens are small packets; they must not wait to be joined.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+    });
+    let stop = CancellationToken::new();
+    let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let mut server = std::pin::pin!(server.into_future());
+    tokio::select! {
+        ended = &mut server => return Ok(ended?),
+        () = shutdown => {}
+    }
+    tracing::info!(open = engine.open_requests(), "draining");
+    engine.begin_drain();
+    stop.cancel();
+    match tokio::time::timeout(limit, server).await {
+        Ok(ended) => Ok(ended?),
+        Err(_) => {
+            tracing::warn!(open = engine.open_requests(), "not all streams ended in time");
+            Ok(())
+        }
+    }
+}
+
+fn router(state: AppState) -> Result<Router, ServerError> {
+    let cors = cors(&state.config.allowed_origins)?;
+    let router = Router::new()
+        .route("/v1/completions", post(completions::create))
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/models", get(models::list))
+        .route("/health", get(health::health))
+        .route("/ping", get(health::health).post(health::health))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/version", get(health::version))
+        .route("/load", get(health::load))
+        .route("/metrics", get(metrics::render))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
+        .route("/reset_prefix_cache", post(admin::reset_prefix_cache))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .fallback(async || ApiError::not_found())
+        .layer(from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(from_fn_with_state(state.clone(), request_id::echo))
+        .with_state(state);
+    Ok(match cors {
+        Some(cors) => router.layer(cors),
+        None => router,
+    })
+}
+
+/// What browsers are told; nothing unless the operator names origins.
+fn cors(origins: &[String]) -> Result<Option<CorsLayer>, ServerError> {
+    if origins.is_empty() {
+        return Ok(None);
+    }
+    let allowed = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        let parse = |origin: &String| {
+            HeaderValue::from_str(origin).map_err(|_| ServerError::Origin(origin.clone()))
+        };
+        AllowOrigin::list(origins.iter().map(parse).collect::<Result<Vec<_>, _>>()?)
+    };
+    let layer = CorsLayer::new()
+        .allow_origin(allowed)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE]);
+    Ok(Some(layer))
+}

@@ -1,0 +1,74 @@
+//! `GET /v1/models`: the names that the one model goes by.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::state::AppState;
+
+#[derive(Serialize)]
+pub(super) struct ModelList {
+    object: &'static str,
+    data: Vec<ModelCard>,
+}
+
+#[derive(Serialize)]
+struct ModelCard {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    root: String,
+    parent: Option<String>,
+    max_model_len: usize,
+    permission: [Permission; 1],
+}
+
+/// Old OpenAI clients look for it; it says nothing.
+#[derive(Serialize)]
+struct Permission {
+    id: String,
+    object: &'static str,
+    created: u64,
+    allow_create_engine: bool,
+    allow_sampling: bool,
+    allow_logprobs: bool,
+    allow_search_indices: bool,
+    allow_view: bool,
+    allow_fine_tuning: bool,
+    organization: &'static str,
+    group: Option<String>,
+    is_blocking: bool,
+}
+
+pub(super) async fn list(State(state): State<AppState>) -> Json<ModelList> {
+    let names = state.engine.served_model_names();
+    let card = |name: &String| ModelCard {
+        id: name.clone(),
+        object: "model",
+        created: state.created,
+        owned_by: "playhouse",
+        root: state.engine.model_root().to_owned(),
+        parent: None,
+        max_model_len: state.engine.model_info().max_model_len,
+        permission: [permission(state.created)],
+    };
+    Json(ModelList { object: "list", data: names.iter().map(card).collect() })
+}
+
+fn permission(created: u64) -> Permission {
+    Permission {
+        id: format!("modelperm-{}", Uuid::new_v4().simple()),
+        object: "model_permission",
+        created,
+        allow_create_engine: false,
+        allow_sampling: true,
+        allow_logprobs: true,
+        allow_search_indices: false,
+        allow_view: true,
+        allow_fine_tuning: false,
+        organization: "*",
+        group: None,
+        is_blocking: false,
+    }
+}

@@ -1,0 +1,44 @@
+//! One line in the log for each request, however it ends.
+
+use std::time::Instant;
+
+use super::choices::Choices;
+
+/// Dropped when the response is complete or its client has left; writes the line then.
+pub(super) struct RequestLog {
+    id: String,
+    route: &'static str,
+    started: Instant,
+    prompt_tokens: usize,
+    output_tokens: usize,
+    outcome: &'static str,
+}
+
+impl RequestLog {
+    pub(super) fn new(id: String, route: &'static str) -> Self {
+        let started = Instant::now();
+        let (prompt_tokens, output_tokens) = (0, 0);
+        Self { id, route, started, prompt_tokens, output_tokens, outcome: "client left" }
+    }
+
+    /// The counts as they are now.
+    pub(super) fn count(&mut self, choices: &Choices) {
+        self.prompt_tokens = choices.num_prompt_tokens();
+        self.output_tokens = choices.num_output_tokens();
+    }
+
+    /// How it went; without this, the client left.
+    pub(super) fn end(&mut self, outcome: &'static str) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for RequestLog {
+    fn drop(&mut self) {
+        let Self { id, route, started, prompt_tokens, output_tokens, outcome } = self;
+        let elapsed_ms = started.elapsed().as_millis() as u64;
+        tracing::info!(
+            %id, %route, %outcome, prompt_tokens, output_tokens, elapsed_ms, "request ended"
+        );
+    }
+}

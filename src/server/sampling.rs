@@ -1,0 +1,294 @@
+//! The request fields that both generating routes share: how to sample, when to stop.
+
+use indexmap::IndexMap;
+use playhouse_actors::{
+    logic::{input::TruncationSide, sampling_params::SamplingParams, stop::RepetitionDetection},
+    message::input_processor::{Prompt, RawRequest},
+};
+use serde::Deserialize;
+
+use super::{
+    error::ApiError,
+    fields::{Float, Int, Strings, Token},
+};
+use crate::engine::DefaultSampling;
+
+/// Most choices for one prompt, as in vLLM.
+const MAX_N: u32 = 16_384;
+/// Longest cache salt, characters.
+const MAX_CACHE_SALT: usize = 128;
+
+/// Absent and `null` mean the same everywhere.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SamplingFields {
+    pub(super) n: Option<Int>,
+    temperature: Option<Float>,
+    top_p: Option<Float>,
+    top_k: Option<Int>,
+    min_p: Option<Float>,
+    presence_penalty: Option<Float>,
+    frequency_penalty: Option<Float>,
+    repetition_penalty: Option<Float>,
+    seed: Option<Int>,
+    stop: Option<Strings>,
+    stop_token_ids: Option<Vec<Token>>,
+    include_stop_str_in_output: Option<bool>,
+    ignore_eos: Option<bool>,
+    min_tokens: Option<Int>,
+    skip_special_tokens: Option<bool>,
+    spaces_between_special_tokens: Option<bool>,
+    logit_bias: Option<IndexMap<String, Float>>,
+    allowed_token_ids: Option<Vec<Token>>,
+    bad_words: Option<Vec<String>>,
+    prompt_logprobs: Option<Int>,
+    repetition_detection: Option<RepetitionFields>,
+    stream_interval: Option<Int>,
+    truncate_prompt_tokens: Option<Int>,
+    truncation_side: Option<Side>,
+    priority: Option<Int>,
+    cache_salt: Option<String>,
+    pub(super) stream: Option<bool>,
+    pub(super) return_token_ids: Option<bool>,
+    pub(super) return_tokens_as_token_ids: Option<bool>,
+    pub(super) request_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RepetitionFields {
+    max_pattern_size: Int,
+    min_pattern_size: Option<Int>,
+    min_count: Int,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Side {
+    Left,
+    Right,
+}
+
+impl SamplingFields {
+    /// The parameters: the client's values, then those of the model's `generation_config.json`,
+    /// then OpenAI's defaults. Ranges are the engine's to check; what its types cannot even hold
+    /// is refused here. `logprobs` is the route's own.
+    pub(super) fn params(&self, defaults: &DefaultSampling) -> Result<SamplingParams, ApiError> {
+        let ours = SamplingParams::default();
+        let float = |given: Option<Float>, default| given.map_or(default, |Float(value)| value);
+        Ok(SamplingParams {
+            n: self.num_choices()?,
+            presence_penalty: float(self.presence_penalty, ours.presence_penalty),
+            frequency_penalty: float(self.frequency_penalty, ours.frequency_penalty),
+            repetition_penalty: float(
+                self.repetition_penalty,
+                defaults.repetition_penalty.unwrap_or(ours.repetition_penalty),
+            ),
+            temperature: float(self.temperature, defaults.temperature.unwrap_or(ours.temperature)),
+            top_p: float(self.top_p, defaults.top_p.unwrap_or(ours.top_p)),
+            top_k: match self.top_k {
+                Some(Int(-1)) => 0,
+                Some(k) => k.cast("top_k", "0 or -1 (off), or at least 1")?,
+                None => defaults.top_k.unwrap_or(ours.top_k),
+            },
+            min_p: float(self.min_p, defaults.min_p.unwrap_or(ours.min_p)),
+            // Any 64-bit integer is a seed; -1 asks for a random one.
+            seed: self.seed.filter(|&seed| seed != Int(-1)).map(|Int(seed)| seed as u64),
+            stop: self.stop.clone().map(|Strings(stop)| stop).unwrap_or_default(),
+            stop_token_ids: ids(self.stop_token_ids.as_deref()).unwrap_or_default(),
+            include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            min_tokens: count("min_tokens", self.min_tokens)?.unwrap_or(0),
+            prompt_logprobs: logprobs("prompt_logprobs", self.prompt_logprobs)?,
+            skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            spaces_between_special_tokens: self.spaces_between_special_tokens.unwrap_or(true),
+            logit_bias: self.biases()?,
+            allowed_token_ids: ids(self.allowed_token_ids.as_deref()),
+            repetition_detection: self.repetition()?,
+            stream_interval: match self.stream_interval {
+                Some(interval) => interval.cast("stream_interval", "at least 1")?,
+                None => ours.stream_interval,
+            },
+            ..ours
+        })
+    }
+
+    /// The request for one prompt.
+    pub(super) fn raw_request(
+        &self,
+        prompt: Prompt,
+        params: SamplingParams,
+        max_tokens: Option<u32>,
+    ) -> Result<RawRequest, ApiError> {
+        let truncate = self.truncate_prompt_tokens.map(|Int(tokens)| tokens);
+        if let Some(tokens) = truncate.filter(|&tokens| tokens < -1) {
+            let message = format!("truncate_prompt_tokens must be at least -1, got {tokens}");
+            return Err(ApiError::invalid("truncate_prompt_tokens", message));
+        }
+        Ok(RawRequest {
+            params,
+            max_tokens,
+            bad_words: self.bad_words.clone().unwrap_or_default(),
+            truncate_prompt_tokens: truncate,
+            truncation_side: match self.truncation_side {
+                Some(Side::Right) => TruncationSide::Right,
+                Some(Side::Left) | None => TruncationSide::Left,
+            },
+            priority: self.priority.unwrap_or(Int(0)).cast("priority", "a 32-bit integer")?,
+            cache_salt: self.salt()?,
+            ..RawRequest::new(prompt)
+        })
+    }
+
+    /// Whether the model may see less than the whole prompt.
+    pub(super) fn truncates(&self) -> bool {
+        self.truncate_prompt_tokens.is_some()
+    }
+
+    fn num_choices(&self) -> Result<u32, ApiError> {
+        let wanted = format!("in 1..={MAX_N}");
+        let n: u32 = self.n.unwrap_or(Int(1)).cast("n", &wanted)?;
+        if n > MAX_N {
+            return Err(ApiError::invalid("n", format!("n must be {wanted}, got {n}")));
+        }
+        Ok(n)
+    }
+
+    fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
+        let biases = self.logit_bias.iter().flatten();
+        let parsed = biases.map(|(token, &Float(bias))| {
+            let id = token.trim().parse().map_err(|_| {
+                let message = format!("logit_bias must have token ids as keys, got {token:?}");
+                ApiError::invalid("logit_bias", message)
+            });
+            id.map(|id| (id, bias))
+        });
+        parsed.collect()
+    }
+
+    fn repetition(&self) -> Result<Option<RepetitionDetection>, ApiError> {
+        let Some(fields) = &self.repetition_detection else { return Ok(None) };
+        let size = |name: &str, value: Int| {
+            value.cast(&format!("repetition_detection.{name}"), "at least 1")
+        };
+        Ok(Some(RepetitionDetection {
+            max_pattern_size: size("max_pattern_size", fields.max_pattern_size)?,
+            min_pattern_size: size(
+                "min_pattern_size",
+                fields.min_pattern_size.filter(|&least| least != Int(0)).unwrap_or(Int(1)),
+            )?,
+            min_count: size("min_count", fields.min_count)?,
+        }))
+    }
+
+    fn salt(&self) -> Result<Option<String>, ApiError> {
+        let Some(salt) = &self.cache_salt else { return Ok(None) };
+        let bad = salt.contains(['@', '/', '\\', '\0']);
+        if salt.is_empty() || bad || salt.chars().count() > MAX_CACHE_SALT {
+            let message = "cache_salt must be 1 to 128 characters without '@', '/', '\\' and NUL";
+            return Err(ApiError::invalid("cache_salt", message));
+        }
+        Ok(Some(salt.clone()))
+    }
+}
+
+fn ids(tokens: Option<&[Token]>) -> Option<Vec<u32>> {
+    tokens.map(|tokens| tokens.iter().map(|&Token(id)| id).collect())
+}
+
+fn count(field: &str, value: Option<Int>) -> Result<Option<u32>, ApiError> {
+    value.map(|value| value.cast(field, "at least 0")).transpose()
+}
+
+/// A number of log-probabilities; -1 asks for the whole vocabulary, more than any limit allows.
+pub(super) fn logprobs(field: &str, value: Option<Int>) -> Result<Option<u32>, ApiError> {
+    match value {
+        Some(Int(-1)) => Ok(Some(u32::MAX)),
+        Some(count) => count.cast(field, "at least 0, or -1 for all").map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The number of output tokens that a client asked for.
+pub(super) fn output_tokens(field: &str, value: Option<Int>) -> Result<Option<u32>, ApiError> {
+    let tokens: Option<u32> = value.map(|value| value.cast(field, "at least 1")).transpose()?;
+    match tokens {
+        Some(0) => Err(ApiError::invalid(field, format!("{field} must be at least 1, got 0"))),
+        tokens => Ok(tokens),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::server::extract::parse_object;
+
+    fn fields(body: Value) -> SamplingFields {
+        parse_object(&body.to_string()).unwrap()
+    }
+
+    fn params(body: Value) -> Result<SamplingParams, ApiError> {
+        fields(body).params(&DefaultSampling::default())
+    }
+
+    #[test]
+    fn nothing_given_means_the_defaults() {
+        assert_eq!(params(json!({})).unwrap(), SamplingParams::default());
+        let nulls = json!({"n": null, "stop": null, "seed": null, "skip_special_tokens": null});
+        assert_eq!(params(nulls).unwrap(), SamplingParams::default());
+    }
+
+    #[test]
+    fn the_client_goes_before_the_model() {
+        let defaults = DefaultSampling {
+            temperature: Some(0.6),
+            top_p: Some(0.9),
+            top_k: Some(20),
+            ..Default::default()
+        };
+        let given = fields(json!({"temperature": 0, "top_k": -1}));
+        let params = given.params(&defaults).unwrap();
+        assert_eq!((params.temperature, params.top_p, params.top_k), (0.0, 0.9, 0));
+    }
+
+    #[test]
+    fn values_arrive() {
+        let body = json!({
+            "n": 2, "seed": -1, "stop": "a", "stop_token_ids": [7], "logit_bias": {"5": -1.5},
+            "allowed_token_ids": [], "prompt_logprobs": 2, "min_tokens": 3.0, "ignore_eos": true,
+        });
+        let params = params(body).unwrap();
+        assert_eq!((params.n, params.seed, params.min_tokens), (2, None, 3));
+        assert_eq!((params.stop, params.stop_token_ids), (vec!["a".to_owned()], vec![7]));
+        assert_eq!(params.logit_bias, [(5, -1.5)]);
+        assert_eq!(params.allowed_token_ids, Some(vec![]));
+        assert_eq!((params.prompt_logprobs, params.ignore_eos), (Some(2), true));
+    }
+
+    #[test]
+    fn what_the_types_cannot_hold_is_refused_by_name() {
+        let wrong = [
+            json!({"n": 20_000}),
+            json!({"top_k": -5}),
+            json!({"min_tokens": -1}),
+            json!({"prompt_logprobs": -2}),
+            json!({"logit_bias": {"x": 1}}),
+            json!({"stream_interval": -1}),
+        ];
+        for body in &wrong {
+            let field = body.as_object().unwrap().keys().next().unwrap();
+            let error = params(body.clone()).unwrap_err();
+            assert_eq!(error.param.as_ref(), Some(field), "{body}");
+        }
+        let raw = |body: Value| {
+            let prompt = Prompt::Text("x".to_owned());
+            fields(body).raw_request(prompt, SamplingParams::default(), None)
+        };
+        assert!(raw(json!({"truncate_prompt_tokens": -2})).is_err());
+        assert!(raw(json!({"cache_salt": "a/b"})).is_err());
+        assert!(raw(json!({"cache_salt": "é".repeat(128)})).is_ok());
+        assert!(raw(json!({"cache_salt": "x".repeat(129)})).is_err());
+        assert_eq!(raw(json!({"priority": -3})).unwrap().priority, -3);
+    }
+}

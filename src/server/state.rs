@@ -1,0 +1,50 @@
+//! What every handler shares.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use super::{ServerConfig, auth::ApiKeys, error::ApiError};
+use crate::engine::Engine;
+
+/// Cheap to clone: one for every request.
+#[derive(Clone)]
+pub(super) struct AppState {
+    pub(super) engine: Engine,
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) keys: Arc<ApiKeys>,
+    pub(super) metrics: PrometheusHandle,
+    /// When the server started, seconds since 1970.
+    pub(super) created: u64,
+}
+
+impl AppState {
+    pub(super) fn new(engine: Engine, config: ServerConfig, metrics: PrometheusHandle) -> Self {
+        let keys = Arc::new(ApiKeys::new(&config.api_keys));
+        Self { engine, config: Arc::new(config), keys, metrics, created: unix_seconds() }
+    }
+
+    /// The name to answer under: what the client asked for, or the model's first.
+    ///
+    /// # Errors
+    /// 404 if no model goes by that name.
+    pub(super) fn model_name(&self, asked: Option<&str>) -> Result<String, ApiError> {
+        let served = self.engine.served_model_names();
+        match asked.filter(|name| !name.is_empty()) {
+            None => Ok(served.first().cloned().unwrap_or_default()),
+            Some(name) if served.iter().any(|known| known == name) => Ok(name.to_owned()),
+            Some(name) => Err(ApiError::unknown_model(name, served)),
+        }
+    }
+}
+
+/// Seconds since 1970, as OpenAI's `created` has them.
+pub(super) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// What `system_fingerprint` says: answers of the same one can be compared.
+pub(super) const SYSTEM_FINGERPRINT: &str = concat!("playhouse-", env!("CARGO_PKG_VERSION"));

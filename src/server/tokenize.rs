@@ -1,0 +1,122 @@
+//! `POST /tokenize` and `/detokenize`: the model's tokenizer, without the model.
+
+use axum::{Json, extract::State};
+use playhouse_actors::ports::TextError;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    chat::ConversationFields,
+    error::ApiError,
+    extract::{JsonBody, JsonRequest, parse_object},
+    fields::Token,
+    state::AppState,
+};
+
+/// Text, or a conversation for the chat template.
+pub(super) struct TokenizeRequest {
+    fields: TokenizeFields,
+    conversation: ConversationFields,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TokenizeFields {
+    model: Option<String>,
+    prompt: Option<String>,
+    add_special_tokens: Option<bool>,
+    return_token_strs: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Tokenized {
+    count: usize,
+    max_model_len: usize,
+    tokens: Vec<u32>,
+    token_strs: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<Token>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Detokenized {
+    prompt: String,
+}
+
+impl JsonRequest for TokenizeRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        let fields: TokenizeFields = parse_object(text)?;
+        let conversation: ConversationFields = parse_object(text)?;
+        if fields.prompt.is_none() && !conversation.is_given() {
+            return Err(ApiError::validation("body.prompt", "Field required, or `messages`"));
+        }
+        Ok(Self { fields, conversation })
+    }
+}
+
+impl JsonRequest for DetokenizeRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        parse_object(text)
+    }
+}
+
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+/// `POST /tokenize`
+pub(super) async fn tokenize(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<TokenizeRequest>,
+) -> Result<Json<Tokenized>, ApiError> {
+    let TokenizeRequest { fields, conversation } = request;
+    let model = state.model_name(fields.model.as_deref())?;
+    let max_model_len = state.engine.model_info().max_model_len;
+    blocking(move || {
+        let codec = state.engine.codec();
+        let tokens = match fields.prompt {
+            Some(text) => codec.encode(&text, fields.add_special_tokens.unwrap_or(true))?,
+            None => {
+                let text = codec.render_chat(&conversation.prompt(&state, &model)?)?;
+                codec.encode(&text, conversation.adds_special_tokens())?
+            }
+        };
+        let token_strs = fields.return_token_strs.unwrap_or(false).then(|| {
+            tokens.iter().map(|&token| codec.token_piece(token).unwrap_or_default()).collect()
+        });
+        Ok(Json(Tokenized { count: tokens.len(), max_model_len, tokens, token_strs }))
+    })
+    .await
+}
+
+/// `POST /detokenize`
+pub(super) async fn detokenize(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<DetokenizeRequest>,
+) -> Result<Json<Detokenized>, ApiError> {
+    state.model_name(request.model.as_deref())?;
+    let vocab_size = state.engine.model_info().vocab_size;
+    let tokens: Vec<u32> = request.tokens.into_iter().map(|Token(id)| id).collect();
+    if let Some(token) = tokens.iter().find(|&&token| token >= vocab_size) {
+        let message = format!("tokens must be below the vocabulary's {vocab_size}, got {token}");
+        return Err(ApiError::invalid("tokens", message));
+    }
+    blocking(move || {
+        let prompt = state.engine.codec().decode(&tokens, false)?;
+        Ok(Json(Detokenized { prompt }))
+    })
+    .await
+}
+
+/// A long text takes the tokenizer seconds: too long for a thread that serves others.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| ApiError::internal(error.to_string()))?
+}

@@ -1,0 +1,77 @@
+//! Answers against those that vLLM gave to the same requests. The recordings and the program that
+//! compares stand beside the repository; without them the test says so and passes.
+
+mod serving;
+
+use std::{collections::BTreeSet, path::PathBuf, process::Command};
+
+use playhouse::{EngineConfig, config::Dtype, server::ServerConfig};
+use serde_json::Value;
+use serving::Served;
+
+/// Cases that need what the engine does not do: other APIs, constrained output, forced tool calls,
+/// beam search. Judged by the request alone.
+fn is_beyond(case: &Value) -> bool {
+    let body = &case["body"];
+    let path = case["path"].as_str().unwrap();
+    let other_api = ["/v1/messages", "/v1/responses"].iter().any(|api| path.starts_with(api));
+    let format = body["response_format"]["type"].as_str().unwrap_or("text");
+    let forced = body["tool_choice"].is_object() || body["tool_choice"] == "required";
+    other_api
+        || body["structured_outputs"].is_object()
+        || matches!(format, "json_object" | "json_schema")
+        || forced
+        || body["use_beam_search"] == true
+}
+
+/// Where the recordings are.
+fn recordings() -> Option<PathBuf> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let places = [root.join("../shared/conformance"), root.join("shared/conformance")];
+    places.into_iter().find(|place| place.join("conform.py").is_file())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_answers_are_met() {
+    let Some(folder) = recordings() else {
+        println!("skipped: no ../shared/conformance beside the repository");
+        return;
+    };
+    if !Command::new("python3").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        println!("skipped: there is no python3");
+        return;
+    }
+    let engine = EngineConfig {
+        served_model_name: vec!["tiny".to_owned()],
+        dtype: Dtype::Float32,
+        max_model_len: Some(2048),
+        kv_cache_memory_bytes: Some(64 << 20),
+        ..EngineConfig::new(folder.join("model"))
+    };
+    let served = Served::start(engine, ServerConfig::default()).await;
+
+    let mut conform = Command::new("python3");
+    conform.arg(folder.join("conform.py")).args(["--base-url", &served.url]);
+    let output = tokio::task::spawn_blocking(move || conform.output()).await.unwrap().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    println!("{report}{}", String::from_utf8_lossy(&output.stderr));
+    served.stop().await;
+
+    let cases = std::fs::read_to_string(folder.join("cases.jsonl")).unwrap();
+    let cases: Vec<Value> = cases.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let beyond: BTreeSet<&str> = cases
+        .iter()
+        .filter(|case| is_beyond(case))
+        .map(|case| case["name"].as_str().unwrap())
+        .collect();
+    let differing: Vec<&str> = report
+        .lines()
+        .filter_map(|line| line.strip_prefix("differs  ")?.split_once(": "))
+        .map(|(name, _)| name)
+        .collect();
+    let unexpected: Vec<_> = differing.iter().filter(|name| !beyond.contains(*name)).collect();
+    assert!(unexpected.is_empty(), "differ, but should not: {unexpected:?}");
+    let agreeing = cases.len() - differing.len();
+    let summary = format!("{agreeing} of {} agree", cases.len());
+    assert!(report.contains(&summary), "the report does not end with {summary:?}");
+}

@@ -1,0 +1,252 @@
+//! The server against clients that send nonsense, leave early, or come all at once.
+
+mod serving;
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, future::join_all};
+use playhouse::{EngineConfig, server::ServerConfig};
+use reqwest::{Client, Response, StatusCode, header::CONTENT_TYPE};
+use serde_json::{Value, json};
+use serving::Served;
+use tokio::time::{interval, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_MODEL_LEN: usize = 512;
+
+fn engine_config() -> EngineConfig {
+    EngineConfig {
+        served_model_name: vec!["demo".to_owned()],
+        max_model_len: Some(MAX_MODEL_LEN),
+        kv_cache_memory_bytes: Some(64 << 20),
+        ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
+    }
+}
+
+async fn serve() -> Served {
+    Served::start(engine_config(), ServerConfig::default()).await
+}
+
+async fn post(url: &str, path: &str, body: impl Into<reqwest::Body>) -> Response {
+    let request = Client::new().post(format!("{url}{path}"));
+    let request = request.header(CONTENT_TYPE, "application/json").body(body);
+    timeout(PATIENCE, request.send()).await.unwrap().unwrap()
+}
+
+async fn complete(url: &str, body: &Value) -> Value {
+    let response = post(url, "/v1/completions", body.to_string()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    response.json().await.unwrap()
+}
+
+/// The data of a stream's events, `[DONE]` left out but seen.
+async fn events(response: Response) -> Vec<Value> {
+    assert_eq!(response.status(), StatusCode::OK);
+    let text = response.text().await.unwrap();
+    let mut lines: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(lines.pop(), Some("[DONE]"), "{text}");
+    lines.into_iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A step makes at most one token of a request.
+async fn steps(served: &Served) -> u64 {
+    served.engine.status().await.unwrap().scheduler.step.0
+}
+
+async fn until_idle(served: &Served) {
+    let mut ticks = interval(Duration::from_millis(10));
+    let idle = async {
+        loop {
+            ticks.tick().await;
+            let scheduler = served.engine.status().await.unwrap().scheduler;
+            let queued = scheduler.num_running + scheduler.num_waiting;
+            if served.engine.open_requests() + queued == 0 {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, idle).await.expect("requests of clients that left go on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_is_refused_and_the_server_goes_on() {
+    let served = serve().await;
+    let completions = "/v1/completions";
+    let text = |body: Value| body.to_string().into_bytes();
+    let nested = format!(r#"{{"prompt": "x", "y": {}{}}}"#, "[".repeat(5_000), "]".repeat(5_000));
+    let long: Vec<usize> = vec![5; MAX_MODEL_LEN + 1];
+    let invalid_utf8 = b"{\"prompt\": \"\xFF\xFE\"}".to_vec();
+    let cases: [(&str, Vec<u8>, u16); 13] = [
+        ("a body of 100 MB", vec![b' '; 100 << 20], 413),
+        ("deep nesting", nested.into_bytes(), 400),
+        ("invalid UTF-8", invalid_utf8, 400),
+        ("half a surrogate pair", br#"{"prompt": "\ud800"}"#.to_vec(), 400),
+        ("a prompt longer than the context", text(json!({ "prompt": long })), 400),
+        ("more tokens than fit", text(json!({"prompt": "x", "max_tokens": 1_000_000})), 400),
+        ("a token out of the vocabulary", text(json!({"prompt": [4_000_000_000_u32]})), 400),
+        ("a token that is no number", text(json!({"prompt": [1, "a"]})), 400),
+        ("an empty prompt", text(json!({"prompt": ""})), 400),
+        ("a temperature of words", text(json!({"prompt": "x", "temperature": "hot"})), 400),
+        ("an absurd number", b"{\"prompt\": \"x\", \"n\": 1e999}".to_vec(), 400),
+        ("too many choices", text(json!({"prompt": "x", "n": 1_000_000_000})), 400),
+        ("no JSON at all", b"prompt=x".to_vec(), 400),
+    ];
+    for (what, body, status) in cases {
+        let response = post(&served.url, completions, body).await;
+        assert_eq!(response.status().as_u16(), status, "{what}");
+        let error: Value = response.json().await.unwrap();
+        let error = &error["error"];
+        assert!(error["message"].as_str().is_some_and(|m| !m.is_empty()), "{what}: {error}");
+        assert_eq!(error["code"], status, "{what}");
+        let answer = complete(&served.url, &json!({"prompt": "x", "max_tokens": 1})).await;
+        assert_eq!(answer["usage"]["completion_tokens"], 1, "after {what}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_type_is_told_by_its_field() {
+    let served = serve().await;
+    let chat = |field: &str, value: Value| {
+        let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+        body[field] = value;
+        body
+    };
+    let cases = [
+        ("temperature", json!([])),
+        ("max_tokens", json!("many")),
+        ("stop", json!(5)),
+        ("seed", json!(0.5)),
+        ("stream", json!("maybe")),
+        ("logit_bias", json!([1])),
+        ("messages", json!("hello")),
+        ("tools", json!({"a": 1})),
+        ("stop_token_ids", json!(["a"])),
+        ("truncation_side", json!("middle")),
+        ("top_k", json!(-5)),
+        ("top_p", json!(1.5)),
+    ];
+    for (field, value) in cases {
+        let body = chat(field, value).to_string();
+        let response = post(&served.url, "/v1/chat/completions", body).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{field}");
+        let error: Value = response.json().await.unwrap();
+        let param = error["error"]["param"].as_str().unwrap();
+        let named = param.strip_prefix("body.").unwrap_or(param);
+        assert!(named.starts_with(field), "{field}: {error}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_is_not_worked_for() {
+    let served = serve().await;
+    const MAX_TOKENS: usize = MAX_MODEL_LEN - 20;
+    let long = json!({
+        "prompt": "x", "max_tokens": MAX_TOKENS, "ignore_eos": true, "n": 8,
+        "temperature": 1.0, "seed": 1,
+    });
+    for stream in [true, false] {
+        let mut body = long.clone();
+        body["stream"] = stream.into();
+        let steps_before = steps(&served).await;
+        let client = Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        let request = client.post(format!("{}/v1/completions", served.url)).json(&body);
+        if stream {
+            let response = request.send().await.unwrap();
+            let mut chunks = response.bytes_stream();
+            assert!(chunks.next().await.is_some_and(|chunk| chunk.is_ok()));
+            assert!(served.engine.open_requests() > 0);
+            drop(chunks);
+        } else {
+            let sent = tokio::spawn(request.send());
+            let mut ticks = interval(Duration::from_millis(1));
+            while served.engine.open_requests() == 0 {
+                ticks.tick().await;
+            }
+            sent.abort();
+            assert!(sent.await.is_err_and(|error| error.is_cancelled()));
+        }
+        until_idle(&served).await;
+        let worked = steps(&served).await - steps_before;
+        assert!(worked < MAX_TOKENS as u64, "{worked} steps: it was worked for to the end");
+        let usage = served.engine.status().await.unwrap().scheduler.kv_cache_usage;
+        assert!(usage <= 0.01, "blocks are still held: {usage}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_say_what_whole_answers_say_eight_at_a_time() {
+    let served = serve().await;
+    let request = |i: usize| {
+        json!({
+            "prompt": format!("{i} times the same "), "max_tokens": 40, "temperature": 0.8,
+            "seed": i, "logprobs": 1, "stop": ["qz"],
+        })
+    };
+    let both = join_all((0..8).map(async |i| {
+        let whole = complete(&served.url, &request(i)).await;
+        let mut body = request(i);
+        body["stream"] = true.into();
+        body["stream_options"] = json!({"include_usage": true});
+        let streamed = post(&served.url, "/v1/completions", body.to_string()).await;
+        (whole, events(streamed).await)
+    }))
+    .await;
+    for (whole, events) in both {
+        let choice = &whole["choices"][0];
+        let (usage, chunks) = events.split_last().unwrap();
+        let pieces = |pointer: &str| -> Vec<Value> {
+            chunks.iter().filter_map(|chunk| chunk.pointer(pointer)).cloned().collect()
+        };
+        let text: String = pieces("/choices/0/text").iter().filter_map(Value::as_str).collect();
+        assert_eq!(text, choice["text"].as_str().unwrap());
+        for list in ["tokens", "text_offset", "token_logprobs", "top_logprobs"] {
+            let joined: Vec<Value> = pieces(&format!("/choices/0/logprobs/{list}"))
+                .iter()
+                .flat_map(|piece| piece.as_array().unwrap().clone())
+                .collect();
+            assert_eq!(Value::Array(joined), choice["logprobs"][list], "{list}");
+        }
+        let finishes: Vec<Value> = pieces("/choices/0/finish_reason");
+        let given = finishes.iter().filter(|finish| !finish.is_null());
+        assert_eq!(given.collect::<Vec<_>>(), [&choice["finish_reason"]]);
+        for count in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+            assert_eq!(usage["usage"][count], whole["usage"][count], "{count}");
+        }
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_guard_what_costs() {
+    let server = ServerConfig { api_keys: vec!["secret".to_owned()], ..ServerConfig::default() };
+    let served = Served::start(engine_config(), server).await;
+    let client = Client::new();
+    let models = format!("{}/v1/models", served.url);
+    let refused = client.get(&models).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.json::<Value>().await.unwrap(), json!({"error": "Unauthorized"}));
+    let wrong = client.get(&models).bearer_auth("secre").send().await.unwrap();
+    assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
+    let right = client.get(&models).bearer_auth("secret").send().await.unwrap();
+    assert_eq!(right.status(), StatusCode::OK);
+    let health = client.get(format!("{}/health", served.url)).send().await.unwrap();
+    assert_eq!(health.status(), StatusCode::OK);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_lets_streams_finish() {
+    let served = serve().await;
+    let body = json!({
+        "prompt": "x", "max_tokens": 100, "ignore_eos": true, "stream": true, "temperature": 0,
+        "stream_options": {"include_usage": true},
+    });
+    let response = post(&served.url, "/v1/completions", body.to_string()).await;
+    let (stopped, events) = tokio::join!(timeout(PATIENCE, served.stop()), events(response));
+    stopped.expect("the server does not stop");
+    assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 100);
+}

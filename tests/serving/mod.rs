@@ -1,0 +1,41 @@
+//! A server on a free port, within the test's process.
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use playhouse::{
+    Engine, EngineConfig,
+    server::{ServerConfig, ServerError, serve_on},
+};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+/// A running server. Stop it: a test that ends without leaves actors behind.
+pub(crate) struct Served {
+    /// Without a slash at the end.
+    pub(crate) url: String,
+    pub(crate) engine: Engine,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), ServerError>>,
+}
+
+impl Served {
+    /// Loads the model and listens.
+    pub(crate) async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
+        let engine = Engine::spawn(engine, |_| {}).await.unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = engine.clone();
+        let task = tokio::spawn(async move {
+            let stopped = async move { stopped.await.unwrap_or_default() };
+            serve_on(listener, served, server, metrics, stopped).await
+        });
+        Self { url, engine, stop, task }
+    }
+
+    /// Asks the server to stop, waits until it has, and stops the engine.
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap().unwrap();
+        self.engine.shutdown().await;
+    }
+}
