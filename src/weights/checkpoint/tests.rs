@@ -1,3 +1,5 @@
+//! Checkpoints of one file and of several, whole and broken.
+
 use std::fs;
 
 use safetensors::tensor::{Dtype, TensorView};

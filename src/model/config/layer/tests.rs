@@ -1,3 +1,5 @@
+//! Which layers slide, by family.
+
 use serde_json::json;
 
 use super::super::file::fields;

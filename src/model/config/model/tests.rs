@@ -1,3 +1,5 @@
+//! A whole `config.json`, in the spellings of both versions of transformers, and broken ones.
+
 use serde_json::json;
 
 use super::super::file::fields;

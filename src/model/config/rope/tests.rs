@@ -1,3 +1,5 @@
+//! Rope settings, in both forms of `config.json`.
+
 use serde_json::json;
 
 use super::super::file::fields;
