@@ -28,8 +28,10 @@ pub struct Entry {
 pub const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
 /// Short for `PLAYHOUSE_LOG_LEVEL`.
 pub const LOG_VARIABLE: &str = "PLAYHOUSE_LOG";
-/// Variables that are read elsewhere: `PLAYHOUSE_CPU_ISA` by the kernels.
-const OTHER_VARIABLES: &[&str] = &["PLAYHOUSE_CPU_ISA"];
+/// Read by the kernels: an instruction set to use instead of the best there is.
+const ISA_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
+/// What begins so is read by this repository's tests.
+const TEST_PREFIX: &str = "PLAYHOUSE_TEST_";
 
 /// What the configuration file at `path` says.
 ///
@@ -102,7 +104,7 @@ pub fn from_environment(
             file = Some(PathBuf::from(value));
             continue;
         }
-        if OTHER_VARIABLES.contains(&name) {
+        if name == ISA_VARIABLE || name.starts_with(TEST_PREFIX) {
             continue;
         }
         let wanted = if name == LOG_VARIABLE { "PLAYHOUSE_LOG_LEVEL" } else { name };
@@ -171,6 +173,7 @@ mod tests {
             ("PLAYHOUSE_MAX_NUM_SEQS", "7"),
             ("PLAYHOUSE_LOG", "debug"),
             ("PLAYHOUSE_CPU_ISA", "avx2"),
+            ("PLAYHOUSE_TEST_PYTHON", "python3"),
             ("PLAYHOUSE_CONFIG", "/etc/p.toml"),
         ];
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
