@@ -1,0 +1,104 @@
+//! The persistent batch, held against block tables drawn by hand.
+
+use std::sync::Arc;
+
+use playhouse_actors::{
+    logic::{
+        ids::RequestId,
+        request::EngineRequest,
+        sampling_params::SamplingParams,
+        scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
+    },
+    ports::ExecuteError,
+};
+
+use super::batch::{Chunk, PersistentBatch};
+
+const BLOCK_SIZE: usize = 4;
+
+fn new(id: u64, prompt: &[u32], blocks: &[u32], computed: usize, count: usize) -> NewRequestData {
+    let request = EngineRequest {
+        id: RequestId(id),
+        prompt_token_ids: prompt.into(),
+        params: SamplingParams::default(),
+        seed: 0,
+        eos_token_ids: [].into(),
+        arrival: 0,
+        priority: 0,
+        cache_salt: None,
+        deadline: None,
+        mm_features: [].into(),
+    };
+    NewRequestData {
+        request: Arc::new(request),
+        output_token_ids: Vec::new(),
+        block_ids: blocks.to_vec(),
+        num_computed_tokens: computed,
+        num_scheduled_tokens: count,
+    }
+}
+
+fn cached(id: u64, computed: usize, tokens: &[u32], blocks: &[u32]) -> CachedRequestData {
+    CachedRequestData {
+        request: RequestId(id),
+        new_block_ids: blocks.to_vec(),
+        num_computed_tokens: computed,
+        num_scheduled_tokens: 1,
+        new_token_ids: tokens.to_vec(),
+    }
+}
+
+#[test]
+fn prefill_and_decode_share_a_ragged_batch() {
+    let mut batch = PersistentBatch::default();
+    let first = SchedulerOutput {
+        scheduled_new: vec![new(1, &[10, 11, 12, 13], &[3], 0, 4)],
+        ..SchedulerOutput::default()
+    };
+    batch.lay_out(&first, BLOCK_SIZE).unwrap();
+    let second = SchedulerOutput {
+        scheduled_new: vec![new(2, &[20, 21, 22, 23, 24, 25], &[5, 2], 4, 2)],
+        scheduled_cached: vec![cached(1, 4, &[99], &[7])],
+        ..SchedulerOutput::default()
+    };
+    let laid = batch.lay_out(&second, BLOCK_SIZE).unwrap();
+    assert_eq!(laid.token_ids, [24, 25, 99]);
+    assert_eq!(laid.attention.positions, [4, 5, 4]);
+    assert_eq!(laid.attention.slot_mapping, [8, 9, 28]);
+    assert_eq!(laid.attention.query_start_loc, [0, 2, 3]);
+    assert_eq!(laid.attention.seq_lens, [6, 5]);
+    assert_eq!(laid.attention.block_tables, [vec![5, 2], vec![3, 7]]);
+    assert_eq!(laid.chunks[1], Chunk { request: RequestId(1), start: 4, end: 5 });
+}
+
+#[test]
+fn a_step_that_names_what_is_not_there_is_refused() {
+    let mut batch = PersistentBatch::default();
+    let unknown = SchedulerOutput {
+        scheduled_cached: vec![cached(1, 4, &[99], &[])],
+        ..SchedulerOutput::default()
+    };
+    let refused = |result: Result<_, ExecuteError>| {
+        matches!(result, Err(ExecuteError::InvalidStep(_)))
+    };
+    assert!(refused(batch.lay_out(&unknown, BLOCK_SIZE).map(drop)));
+    let too_few_blocks = SchedulerOutput {
+        scheduled_new: vec![new(2, &[1, 2, 3, 4, 5], &[1], 0, 5)],
+        ..SchedulerOutput::default()
+    };
+    assert!(refused(batch.lay_out(&too_few_blocks, BLOCK_SIZE).map(drop)));
+}
+
+#[test]
+fn a_finished_request_is_forgotten() {
+    let mut batch = PersistentBatch::default();
+    let begin = SchedulerOutput {
+        scheduled_new: vec![new(1, &[1, 2], &[1], 0, 2)],
+        ..SchedulerOutput::default()
+    };
+    batch.lay_out(&begin, BLOCK_SIZE).unwrap();
+    let end =
+        SchedulerOutput { finished: vec![RequestId(1)], ..SchedulerOutput::default() };
+    batch.lay_out(&end, BLOCK_SIZE).unwrap();
+    assert!(batch.get(RequestId(1)).is_err());
+}
