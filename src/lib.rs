@@ -2,6 +2,7 @@
 //!
 //! [`Engine`] is the façade: a loaded model behind running actors. See ARCHITECTURE.md for the map.
 
+pub mod cli;
 pub mod config;
 pub mod engine;
 mod executor;

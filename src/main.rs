@@ -1,2 +1,7 @@
 //! The `playhouse` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    playhouse::cli::main()
+}

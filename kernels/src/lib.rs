@@ -40,4 +40,5 @@ pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use rms_norm::{add_rms_norm, rms_norm};
 pub use rope::{RotaryTable, rope};
 pub use select_rows::select_rows;
+pub use simd::cpu_isa;
 pub use swiglu::swiglu;

@@ -1,10 +1,12 @@
 //! Work over threads, cut in pieces that depend only on the shape of the work.
 
+use std::marker::PhantomData;
+
 use rayon::prelude::*;
 
-/// Work below this many multiply-adds (or element visits) runs where it is: waking a thread costs
-/// more.
-pub(crate) const PARALLEL_WORK_MIN: usize = 1 << 16;
+/// Work below this many multiply-adds (or, for maps, elements) runs where it is: waking a thread
+/// costs more.
+const PARALLEL_WORK_MIN: usize = 1 << 16;
 
 /// Runs `task(piece)` for each of `pieces`, over the threads where `work` is worth it.
 ///
@@ -17,29 +19,52 @@ pub(crate) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + 
     }
 }
 
-/// A pointer that pieces of one operation may share, each writing where no other does.
-pub(crate) struct SharedMut<T>(*mut T, usize);
+/// Runs `task(first_row, rows)` on pieces of whole rows of `data`, over the threads where it is
+/// worth it.
+pub(crate) fn for_each_rows(
+    data: &mut [f32],
+    width: usize,
+    task: impl Fn(usize, &mut [f32]) + Sync + Send,
+) {
+    const PIECE_ELEMENTS: usize = 1 << 14;
+    if data.is_empty() {
+        return;
+    }
+    let rows = (PIECE_ELEMENTS / width).max(1);
+    if data.len() < PARALLEL_WORK_MIN {
+        task(0, data);
+    } else {
+        data.par_chunks_mut(rows * width).enumerate().for_each(|(i, piece)| task(i * rows, piece));
+    }
+}
 
-// SAFETY: every use goes through `slice`, whose contract makes the ranges disjoint.
-unsafe impl<T: Send> Send for SharedMut<T> {}
+/// A slice that pieces of one operation share, each writing where no other does.
+pub(crate) struct SharedMut<'a, T> {
+    ptr: *mut T,
+    len: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: every access goes through `slice`, whose contract makes the ranges disjoint.
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for SharedMut<T> {}
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
 
-impl<T> SharedMut<T> {
-    /// Shares `data` for as long as the caller keeps it borrowed.
-    pub(crate) fn new(data: &mut [T]) -> Self {
-        Self(data.as_mut_ptr(), data.len())
+impl<'a, T> SharedMut<'a, T> {
+    /// Shares `data`.
+    pub(crate) fn new(data: &'a mut [T]) -> Self {
+        Self { ptr: data.as_mut_ptr(), len: data.len(), borrow: PhantomData }
     }
 
     /// Elements `start .. start + len`.
     ///
     /// # Safety
-    /// The slice given to `new` must still be borrowed, and no other live reference may overlap
-    /// the range.
+    /// No other live reference may overlap the range.
     #[allow(clippy::mut_from_ref)]
+    #[inline]
     pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start.checked_add(len).is_some_and(|end| end <= self.1));
-        // SAFETY: in bounds by the assertion; alive and unaliased by the contract.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
+        assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: in bounds by the assertion; borrowed for `'a`; unaliased by the contract.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }
     }
 }

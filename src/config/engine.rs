@@ -152,10 +152,14 @@ impl EngineConfig {
         vec![self.model.to_string_lossy().into_owned()]
     }
 
-    /// Folder or file that holds the tokenizer.
+    /// Folder that holds the tokenizer.
     #[must_use]
     pub fn tokenizer_path(&self) -> &Path {
-        self.tokenizer.as_deref().unwrap_or(&self.model)
+        match &self.tokenizer {
+            Some(file) if file.is_file() => file.parent().unwrap_or(file),
+            Some(folder) => folder,
+            None => &self.model,
+        }
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Entry {
 pub const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
 /// Short for `PLAYHOUSE_LOG_LEVEL`.
 pub const LOG_VARIABLE: &str = "PLAYHOUSE_LOG";
+/// Variables that are read elsewhere: `PLAYHOUSE_CPU_ISA` by the kernels.
+const OTHER_VARIABLES: &[&str] = &["PLAYHOUSE_CPU_ISA"];
 
 /// What the configuration file at `path` says.
 ///
@@ -100,6 +102,9 @@ pub fn from_environment(
             file = Some(PathBuf::from(value));
             continue;
         }
+        if OTHER_VARIABLES.contains(&name) {
+            continue;
+        }
         let wanted = if name == LOG_VARIABLE { "PLAYHOUSE_LOG_LEVEL" } else { name };
         let Some(key) = known.iter().find(|key| key.variable() == wanted) else {
             let closest = closest(name, known.iter().map(Key::variable));
@@ -165,6 +170,7 @@ mod tests {
             ("HOME", "/root"),
             ("PLAYHOUSE_MAX_NUM_SEQS", "7"),
             ("PLAYHOUSE_LOG", "debug"),
+            ("PLAYHOUSE_CPU_ISA", "avx2"),
             ("PLAYHOUSE_CONFIG", "/etc/p.toml"),
         ];
         let variables = variables.map(|(name, value)| (name.into(), value.into()));

@@ -39,3 +39,46 @@ pub struct Config {
     /// The log.
     pub log: LogSettings,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file that ships with the program.
+    const SHIPPED: &str = include_str!("../../configs/playhouse.toml");
+
+    #[test]
+    fn the_shipped_file_holds_the_defaults() {
+        assert_eq!(toml::from_str::<Config>(SHIPPED).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_key_after_a_comment() {
+        let (mut section, mut commented, mut named) = (String::new(), false, Vec::new());
+        for line in SHIPPED.lines() {
+            if let Some(name) = line.strip_prefix('[') {
+                section = name.trim_end_matches(']').to_owned();
+            } else if let Some((name, _)) = line.trim_start_matches("# ").split_once(" = ") {
+                assert!(commented, "{line} has no comment");
+                named.push(Key::new(&section, name));
+            }
+            commented = line.starts_with('#');
+        }
+        let (mut named, mut all) = (named, Key::all());
+        named.sort();
+        all.sort();
+        assert_eq!(named, all);
+    }
+
+    #[test]
+    fn the_shipped_files_optional_values_are_valid() {
+        let uncomment = |line: &str| match line.strip_prefix("# ").filter(|l| l.contains(" = ")) {
+            Some(setting) => setting.to_owned(),
+            None => line.to_owned(),
+        };
+        let lines: Vec<_> = SHIPPED.lines().map(uncomment).collect();
+        let config: Config = toml::from_str(&lines.join("\n")).unwrap();
+        config.engine.validate().unwrap();
+        assert_eq!(config.engine.max_model_len, Some(4096));
+    }
+}

@@ -114,7 +114,7 @@ fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
     let Some(path) = &config.chat_template else { return Ok(codec) };
     let source = std::fs::read_to_string(path)
         .map_err(|source| StartError::File { path: path.clone(), source })?;
-    drop(source); Ok(codec)
+    Ok(codec.with_chat_template(source))
 }
 
 fn dtype(configured: config::Dtype) -> Dtype {
@@ -195,7 +195,7 @@ pub(super) fn system_config(
             config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
         },
         priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
-        scheduler_reserve_full_isl: config.scheduler_reserve_full_isl,
+        reserve_full_isl: config.scheduler_reserve_full_isl,
         watermark: config.watermark,
         ..SchedulerConfig::default()
     };

@@ -63,6 +63,13 @@ impl ChatTemplates {
         self.templates.get(DEFAULT).map_or(ContentFormat::String, |found| found.content_format)
     }
 
+    /// Templates with `source` as the only one.
+    pub(super) fn replaced_by(&self, source: String) -> Self {
+        let chat_templates = [(DEFAULT.to_owned(), source)].into_iter().collect();
+        let named_tokens = self.special_tokens.clone();
+        Self::new(&TokenizerFiles { chat_templates, named_tokens, ..TokenizerFiles::default() })
+    }
+
     /// The prompt of a conversation.
     pub(super) fn render(&self, chat: &ChatPrompt) -> Result<String, TextError> {
         let Some(name) = self.choose(chat)? else {

@@ -52,6 +52,13 @@ impl HfTextCodec {
         })
     }
 
+    /// The same codec with `source` as its only chat template.
+    #[must_use]
+    pub fn with_chat_template(mut self, source: String) -> Self {
+        self.chat_templates = Arc::new(self.chat_templates.replaced_by(source));
+        self
+    }
+
     /// Holds the tokenizer against the model it is to serve, whose embedding has
     /// `model_vocab_size` rows. More rows than tokens are usual, fewer are not.
     ///

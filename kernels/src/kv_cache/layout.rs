@@ -1,14 +1,12 @@
-//! Where an element lies in a CPU arena, for both dtypes and every instruction set.
+//! Where an element lies in a CPU arena, for every instruction set.
 //!
-//! Keys: `[block][kv_head][head_dim / 2][lanes][2]`, so that one vector holds the same pair of
-//! dimensions of sixteen keys, and a score needs no sum across lanes; `lanes` is the block size
-//! rounded up to the vector width. Values: `[block][kv_head][offset][head_dim]`, so that one vector
-//! holds neighbouring dimensions of one value. Both arenas have equal length.
+//! Keys: `[block][kv_head][head_dim / n][lanes][n]`, with n = 1 in f32 and 2 in bf16, so that one
+//! vector holds the same dimensions of sixteen keys and a score needs no sum across lanes; `lanes`
+//! is the block size rounded up to whole vectors. Values: `[block][kv_head][offset][value_dim]`, so
+//! that one vector holds neighbouring dimensions of one value; `value_dim` is `head_dim` rounded up.
 
 use super::KvCacheShape;
-
-/// Keys that one vector of scores covers.
-pub(crate) const KEY_LANES: usize = 16;
+use crate::simd::LANES;
 
 /// Offsets into the key and value arenas of a layer.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +17,8 @@ pub(crate) struct KvLayout {
     pub(crate) head_dim: usize,
     /// `block_size` rounded up to whole vectors.
     pub(crate) lanes: usize,
+    /// `head_dim` rounded up to whole vectors.
+    pub(crate) value_dim: usize,
 }
 
 impl KvLayout {
@@ -28,32 +28,33 @@ impl KvLayout {
             block_size: shape.block_size,
             num_kv_heads: shape.num_kv_heads,
             head_dim: shape.head_dim,
-            lanes: shape.block_size.next_multiple_of(KEY_LANES),
+            lanes: shape.block_size.next_multiple_of(LANES),
+            value_dim: shape.head_dim.next_multiple_of(LANES),
         }
     }
 
-    /// Elements of one head's keys (or values) in one block.
-    pub(crate) fn head_len(&self) -> usize {
+    /// Elements of one head's keys in one block.
+    pub(crate) fn keys_len(&self) -> usize {
         self.lanes * self.head_dim
     }
 
-    /// Elements of one block's keys (or values).
-    pub(crate) fn block_len(&self) -> usize {
-        self.num_kv_heads * self.head_len()
+    /// Elements of one head's values in one block.
+    pub(crate) fn values_len(&self) -> usize {
+        self.block_size * self.value_dim
     }
 
-    /// Start of a head's keys (or values) in a block.
-    pub(crate) fn head_start(&self, block: usize, kv_head: usize) -> usize {
-        block * self.block_len() + kv_head * self.head_len()
+    /// Which head of which block it is, among all.
+    pub(crate) fn head_index(&self, block: usize, kv_head: usize) -> usize {
+        block * self.num_kv_heads + kv_head
     }
 
-    /// A key's dimension `d` within its head.
-    pub(crate) fn key_at(&self, offset: usize, d: usize) -> usize {
-        (d / 2 * self.lanes + offset) * 2 + d % 2
+    /// A key's dimension `d` within its head, where a vector takes `inputs` dimensions together.
+    pub(crate) fn key_at(&self, inputs: usize, offset: usize, d: usize) -> usize {
+        (d / inputs * self.lanes + offset) * inputs + d % inputs
     }
 
     /// A value's dimension `d` within its head.
     pub(crate) fn value_at(&self, offset: usize, d: usize) -> usize {
-        offset * self.head_dim + d
+        offset * self.value_dim + d
     }
 }

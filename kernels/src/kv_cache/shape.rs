@@ -19,10 +19,12 @@ pub struct KvCacheShape {
 }
 
 impl KvCacheShape {
-    /// Bytes of the whole arena.
+    /// Bytes of the whole arena, padding included.
     #[must_use]
     pub fn bytes(&self, dtype: WeightDtype) -> usize {
-        self.num_layers * self.num_blocks * KvLayout::new(self).block_len() * 2 * dtype.size_bytes()
+        let layout = KvLayout::new(self);
+        let heads = self.num_layers * self.num_blocks * self.num_kv_heads;
+        heads * (layout.keys_len() + layout.values_len()) * dtype.size_bytes()
     }
 
     /// Number of slots of a layer.

@@ -1,1 +1,138 @@
-//! Against the reference.
+//! Against the reference on ragged shapes, and row for row the same bytes.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use half::{bf16, f16};
+use proptest::prelude::*;
+
+use super::cpu::product;
+use super::*;
+use crate::simd::Isa;
+
+/// Reproducible values in (-1, 1).
+fn values(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    (0..count)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 8_388_608.0 - 1.0
+        })
+        .collect()
+}
+
+fn rounded(x: &[f32]) -> Vec<f32> {
+    x.iter().map(|x| bf16::from_f32(*x).to_f32()).collect()
+}
+
+fn pack(w: &[f32], inputs: usize, dtype: WeightDtype) -> LinearWeight {
+    LinearWeight::pack(&[WeightView::F32(w)], inputs, dtype, &Device::flex()).unwrap()
+}
+
+fn run(isa: Isa, x: &[f32], weight: &LinearWeight, bias: Option<&[f32]>) -> Vec<f32> {
+    let LinearStorage::Cpu(packed) = &weight.storage;
+    product(isa, x, packed, [weight.in_features, weight.out_features], bias)
+}
+
+fn check(isa: Isa, rows: usize, inputs: usize, outputs: usize, dtype: WeightDtype, bias: bool) {
+    let (x, w) = (values(rows * inputs, 1), values(outputs * inputs, 2));
+    let bias = bias.then(|| values(outputs, 3));
+    let y = run(isa, &x, &pack(&w, inputs, dtype), bias.as_deref());
+    let (x, w) = match dtype {
+        WeightDtype::F32 => (x, w),
+        WeightDtype::Bf16 if isa.rounds_activations() => (rounded(&x), rounded(&w)),
+        WeightDtype::Bf16 => (x, rounded(&w)),
+    };
+    let exact = reference::linear(&x, &w, inputs, bias.as_deref());
+    let magnitude = |x: &[f32]| x.iter().map(|x| x.abs()).collect::<Vec<_>>();
+    let scale = reference::linear(&magnitude(&x), &magnitude(&w), inputs, None);
+    assert_eq!(y.len(), exact.len());
+    for ((y, exact), scale) in y.iter().zip(exact).zip(scale) {
+        let bound = 1e-5 * (scale + 1.0);
+        let name = isa.name();
+        assert!((f64::from(*y) - exact).abs() < bound, "{name} {dtype:?}: {y} {exact} {bound}");
+    }
+}
+
+#[test]
+fn edge_shapes_agree_with_the_reference() {
+    let shapes = [(1, 1, 1), (1, 7, 33), (5, 257, 31), (13, 512, 64), (8, 513, 100), (30, 96, 40)];
+    for isa in Isa::available() {
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+            for (rows, inputs, outputs) in shapes {
+                check(isa, rows, inputs, outputs, dtype, outputs % 2 == 0);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_shape_agrees_with_the_reference(
+        rows in 0usize..30,
+        inputs in 1usize..600,
+        outputs in 1usize..130,
+        bf16_weight: bool,
+        bias: bool,
+    ) {
+        let dtype = if bf16_weight { WeightDtype::Bf16 } else { WeightDtype::F32 };
+        for isa in Isa::available() {
+            check(isa, rows, inputs, outputs, dtype, bias);
+        }
+    }
+}
+
+/// A row alone, and in every batch: the same bytes.
+#[test]
+fn a_row_does_not_see_its_batch() {
+    let (inputs, outputs) = (771, 333);
+    let (x, w) = (values(33 * inputs, 4), values(outputs * inputs, 5));
+    for isa in Isa::available() {
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+            let weight = pack(&w, inputs, dtype);
+            let alone: Vec<Vec<f32>> =
+                x.chunks_exact(inputs).map(|row| run(isa, row, &weight, None)).collect();
+            for rows in [2, 3, 7, 33] {
+                let order: Vec<usize> = (0..rows).map(|r| (r * 20 + 5) % 33).collect();
+                let batch: Vec<f32> =
+                    order.iter().flat_map(|r| &x[r * inputs..(r + 1) * inputs]).copied().collect();
+                let y = run(isa, &batch, &weight, None);
+                for (y, r) in y.chunks_exact(outputs).zip(order) {
+                    assert!(y.iter().map(|v| v.to_bits()).eq(alone[r].iter().map(|v| v.to_bits())));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_stack_along_the_outputs_in_every_format() {
+    let device = Device::flex();
+    let (a, b, c) = (values(6, 1), rounded(&values(9, 2)), rounded(&values(3, 3)));
+    let b16: Vec<bf16> = b.iter().map(|x| bf16::from_f32(*x)).collect();
+    let c16: Vec<f16> = c.iter().map(|x| f16::from_f32(*x)).collect();
+    let parts = [WeightView::F32(&a), WeightView::Bf16(&b16), WeightView::F16(&c16)];
+    let weight = LinearWeight::pack(&parts, 3, WeightDtype::F32, &device).unwrap();
+    assert_eq!((weight.out_features(), weight.in_features()), (6, 3));
+    // Each unit vector picks a column.
+    let unit = TensorData::new(vec![1.0f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], [3, 3]);
+    let bias = Tensor::<1>::from_data([1.0f32, 0.0, 0.0, 0.0, 0.0, 0.0], &device);
+    let y = linear(Tensor::from_data(unit, &device), &weight, Some(&bias));
+    let y = y.into_data().try_to_vec::<f32>().unwrap();
+    let all: Vec<f32> = [a, b, c].concat();
+    for k in 0..3 {
+        for o in 0..6 {
+            let expected = all[o * 3 + k] + if o == 0 { 1.0 } else { 0.0 };
+            assert!((y[k * 6 + o] - expected).abs() < 1e-3, "{k} {o}");
+        }
+    }
+}
+
+#[test]
+fn a_part_that_is_no_whole_number_of_rows_is_refused() {
+    let w = [0.0; 7];
+    let parts = [WeightView::F32(&w[..6]), WeightView::F32(&w)];
+    let error = LinearWeight::pack(&parts, 3, WeightDtype::F32, &Device::flex()).unwrap_err();
+    assert_eq!(error.to_string(), "linear weight: parts[1] holds 7 elements, but 6 are needed");
+    let none = LinearWeight::pack(&[], 3, WeightDtype::F32, &Device::flex()).unwrap_err();
+    assert!(none.to_string().contains("out_features"));
+}

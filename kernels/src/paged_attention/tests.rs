@@ -1,1 +1,276 @@
-//! Against the reference.
+//! Against the reference, and the promise that a token sees its own keys and nothing else.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use half::bf16;
+use proptest::prelude::*;
+
+use super::cpu::attention;
+use super::*;
+use crate::kv_cache::{KvStorage, cpu::stored};
+use crate::simd::Isa;
+use crate::{KvCache, KvCacheShape, WeightDtype, reshape_and_cache};
+
+/// A cache of one layer, with sequences whose keys and values are written.
+struct World {
+    shape: KvCacheShape,
+    cache: KvCache,
+    /// By sequence, in order; not the order of the arena.
+    tables: Vec<Vec<u32>>,
+}
+
+fn values(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 31 + seed * 17) as f32 * 0.37).sin()).collect()
+}
+
+fn tensor(data: Vec<f32>, width: usize) -> Tensor<2> {
+    let rows = data.len() / width;
+    Tensor::from_data(TensorData::new(data, [rows, width]), &Device::flex())
+}
+
+impl World {
+    /// Sequences of `lens` tokens; block ids descend where `reversed`.
+    fn new(
+        lens: &[usize],
+        block_size: usize,
+        [num_kv_heads, head_dim]: [usize; 2],
+        dtype: WeightDtype,
+        reversed: bool,
+    ) -> Self {
+        let num_blocks = 1 + lens.iter().map(|len| len.div_ceil(block_size)).sum::<usize>();
+        let shape = KvCacheShape { num_layers: 1, num_blocks, block_size, num_kv_heads, head_dim };
+        let mut cache = KvCache::new(shape, dtype, &Device::flex()).unwrap();
+        let mut ids: Vec<u32> = (1..num_blocks as u32).collect();
+        if reversed {
+            ids.reverse();
+        }
+        let mut tables = Vec::new();
+        for (seq, len) in lens.iter().enumerate() {
+            let table: Vec<u32> = ids.drain(..len.div_ceil(block_size)).collect();
+            let slots: Vec<u32> = (0..*len)
+                .map(|p| table[p / block_size] * block_size as u32 + (p % block_size) as u32)
+                .collect();
+            let width = num_kv_heads * head_dim;
+            let k = tensor(values(len * width, 2 * seq), width);
+            let v = tensor(values(len * width, 2 * seq + 1), width);
+            reshape_and_cache(k, v, cache.layer_mut(0), &slots);
+            tables.push(table);
+        }
+        Self { shape, cache, tables }
+    }
+
+    /// A batch of (sequence, first position, tokens).
+    fn meta(&self, chunks: &[(usize, usize, usize)]) -> AttentionMetadata {
+        let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+        let block_size = self.shape.block_size;
+        for (seq, first, count) in chunks {
+            let table = &self.tables[*seq];
+            for p in *first..first + count {
+                meta.positions.push(p as u32);
+                let slot = table[p / block_size] as usize * block_size + p % block_size;
+                meta.slot_mapping.push(slot as u32);
+            }
+            meta.query_start_loc.push(meta.positions.len() as u32);
+            meta.seq_lens.push((first + count) as u32);
+            meta.block_tables.push(table.clone());
+        }
+        meta.validate(&self.shape).unwrap();
+        meta
+    }
+
+    fn run(
+        &self,
+        isa: Isa,
+        q: &[f32],
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) -> Vec<f32> {
+        let KvStorage::Cpu(kv) = self.cache.layer(0).storage();
+        attention(isa, q, kv, meta, params)
+    }
+
+    /// The largest error against the reference.
+    fn error(
+        &self,
+        isa: Isa,
+        q: &[f32],
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) -> f64 {
+        let KvCacheShape { block_size, num_kv_heads, head_dim, .. } = self.shape;
+        let rounds = self.cache.dtype() == WeightDtype::Bf16 && isa.rounds_activations();
+        let round = |x: &f32| if rounds { bf16::from_f32(*x).to_f32() } else { *x };
+        let seen: Vec<f32> = q.iter().map(round).collect();
+        let read = |position: usize, seq: usize, head: usize| {
+            let block = meta.block_tables[seq][position / block_size] as usize;
+            stored(self.cache.layer(0), block, position % block_size, head)
+        };
+        let exact = reference::paged_attention(&seen, head_dim, num_kv_heads, meta, params, read);
+        let o = self.run(isa, q, meta, params);
+        assert_eq!(o.len(), exact.len());
+        o.iter().zip(exact).map(|(o, e)| (f64::from(*o) - e).abs()).fold(0.0, f64::max)
+    }
+}
+
+fn params(num_heads: usize) -> AttentionParams {
+    AttentionParams { num_heads, scale: 0.3, sliding_window: None, soft_cap: None }
+}
+
+const BOTH: [WeightDtype; 2] = [WeightDtype::F32, WeightDtype::Bf16];
+
+#[test]
+fn head_sizes_and_groups_agree_with_the_reference() {
+    for dtype in BOTH {
+        for (head_dim, kv_heads, group) in
+            [(32, 2, 1), (64, 1, 2), (80, 2, 4), (96, 1, 8), (128, 2, 3), (256, 1, 1), (40, 1, 2)]
+        {
+            let world = World::new(&[40, 17, 1], 16, [kv_heads, head_dim], dtype, true);
+            let meta = world.meta(&[(0, 39, 1), (1, 3, 14), (2, 0, 1)]);
+            let heads = kv_heads * group;
+            let q = values(meta.num_tokens() * heads * head_dim, 9);
+            for isa in Isa::available() {
+                let error = world.error(isa, &q, &meta, &params(heads));
+                assert!(error < 2e-6, "{} {dtype:?} {head_dim} {group}: {error}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn long_sequences_cross_spans_and_windows() {
+    for (dtype, block_size) in
+        [(BOTH[0], 16), (BOTH[1], 16), (BOTH[1], 24), (BOTH[0], 8), (BOTH[1], 512)]
+    {
+        let world = World::new(&[600, 257], block_size, [2, 32], dtype, false);
+        let meta = world.meta(&[(0, 599, 1), (1, 200, 57)]);
+        let q = values(meta.num_tokens() * 4 * 32, 9);
+        for (sliding_window, soft_cap) in [
+            (None, None),
+            (Some(1), None),
+            (Some(16), None),
+            (Some(300), Some(2.0)),
+            (None, Some(30.0)),
+        ] {
+            let params = AttentionParams { sliding_window, soft_cap, ..params(4) };
+            for isa in Isa::available() {
+                let error = world.error(isa, &q, &meta, &params);
+                assert!(error < 4e-6, "{} {block_size} {params:?}: {error}", isa.name());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn any_chunk_agrees_with_the_reference(
+        len in 1usize..330,
+        count in 1usize..40,
+        block_size in prop::sample::select(vec![8usize, 16, 32, 48]),
+        group in prop::sample::select(vec![1usize, 2, 4, 8]),
+        sliding_window in prop::option::of(1u32..200),
+        bf16_cache: bool,
+    ) {
+        let world = World::new(&[len], block_size, [1, 32], BOTH[usize::from(bf16_cache)], true);
+        let count = count.min(len);
+        let meta = world.meta(&[(0, len - count, count)]);
+        let q = values(count * group * 32, 3);
+        let params = AttentionParams { sliding_window, ..params(group) };
+        for isa in Isa::available() {
+            let error = world.error(isa, &q, &meta, &params);
+            prop_assert!(error < 4e-6, "{}: {error}", isa.name());
+        }
+    }
+
+    /// The same tokens in one prefill, in chunks, alone, beside others, in other blocks: the same
+    /// bytes.
+    #[test]
+    fn a_token_does_not_see_its_batch(
+        len in 2usize..300,
+        cut in 1usize..299,
+        sliding_window in prop::option::of(1u32..100),
+        bf16_cache: bool,
+    ) {
+        let dtype = BOTH[usize::from(bf16_cache)];
+        let (cut, width) = (cut.min(len - 1), 4 * 32);
+        let params = AttentionParams { sliding_window, ..params(4) };
+        let q = values(len * width, 3);
+        let world = World::new(&[len], 16, [2, 32], dtype, false);
+        let other = World::new(&[len, 70], 16, [2, 32], dtype, true);
+        for isa in Isa::available() {
+            let whole = world.run(isa, &q, &world.meta(&[(0, 0, len)]), &params);
+            let first = world.run(isa, &q[..cut * width], &world.meta(&[(0, 0, cut)]), &params);
+            prop_assert_eq!(bits(&first), bits(&whole[..cut * width]));
+            let rest = world.meta(&[(0, cut, len - cut)]);
+            let rest = world.run(isa, &q[cut * width..], &rest, &params);
+            prop_assert_eq!(bits(&rest), bits(&whole[cut * width..]));
+            let beside = [&values(3 * width, 8), &q[(len - 1) * width..]].concat();
+            let meta = other.meta(&[(1, 60, 3), (0, len - 1, 1)]);
+            let beside = other.run(isa, &beside, &meta, &params);
+            prop_assert_eq!(bits(&beside[3 * width..]), bits(&whole[(len - 1) * width..]));
+        }
+    }
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// What another request left behind in a block must not leak, garbage least of all.
+#[test]
+fn stale_garbage_beyond_the_sequence_is_not_read() {
+    for dtype in BOTH {
+        let mut world = World::new(&[20], 16, [1, 32], dtype, false);
+        let meta = world.meta(&[(0, 10, 10)]);
+        let q = values(10 * 32, 3);
+        let run = |world: &World| -> Vec<Vec<u32>> {
+            let run = |isa| bits(&world.run(isa, &q, &meta, &params(1)));
+            Isa::available().into_iter().map(run).collect()
+        };
+        let clean = run(&world);
+        let slots: Vec<u32> = (20..32).map(|p| world.tables[0][1] * 16 + p - 16).collect();
+        let garbage = || tensor(vec![f32::NAN; 12 * 32], 32);
+        reshape_and_cache(garbage(), garbage(), world.cache.layer_mut(0), &slots);
+        assert_eq!(run(&world), clean);
+    }
+}
+
+#[test]
+fn garbage_that_is_seen_shows() {
+    let world = World::new(&[20], 16, [1, 32], BOTH[0], false);
+    let meta = world.meta(&[(0, 18, 2)]);
+    let mut q = values(2 * 32, 3);
+    q[33] = f32::NAN;
+    for isa in Isa::available() {
+        let o = world.run(isa, &q, &meta, &params(1));
+        assert!(o[..32].iter().all(|x| x.is_finite()) && o[32..].iter().all(|x| x.is_nan()));
+    }
+}
+
+#[test]
+fn an_empty_batch_is_fine() {
+    let world = World::new(&[20], 16, [1, 32], BOTH[0], false);
+    let o =
+        paged_attention(tensor(Vec::new(), 32), world.cache.layer(0), &world.meta(&[]), &params(1));
+    assert_eq!(o.dims(), [0, 32]);
+}
+
+#[test]
+fn metadata_that_disagrees_is_refused_by_name() {
+    let world = World::new(&[20, 5], 16, [1, 32], BOTH[0], false);
+    let good = world.meta(&[(0, 18, 2), (1, 4, 1)]);
+    let refuses = |field: &str, spoil: fn(&mut AttentionMetadata)| {
+        let mut meta = good.clone();
+        spoil(&mut meta);
+        let error = meta.validate(&world.shape).unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+    };
+    refuses("query_start_loc", |m| m.query_start_loc.truncate(2));
+    refuses("query_start_loc[0]", |m| m.query_start_loc[0] = 1);
+    refuses("query_start_loc[2]", |m| m.query_start_loc[1] = 9);
+    refuses("slot_mapping", |m| m.slot_mapping.truncate(2));
+    refuses("slot_mapping[1]", |m| m.slot_mapping[1] = 0);
+    refuses("positions[2]", |m| m.positions[2] = 3);
+    refuses("block_tables[0]", |m| m.block_tables[0].truncate(1));
+    refuses("block_tables[1]", |m| m.block_tables[1][0] = 99);
+    refuses("seq_lens[1]", |m| m.seq_lens[1] = 0);
+}

@@ -1,1 +1,76 @@
-//! Vectors of sixteen f32 lanes on whatever the processor has.
+//! Vectors of sixteen f32 lanes on whatever the processor has, chosen at run time.
+//!
+//! A kernel is written once, against [`Simd`], as a [`Kernel`] or [`Task`]; [`Simd::enter`] compiles
+//! it for each instruction set. Values of the `Simd` types are proof that the processor has the
+//! instructions, so kernels are safe code and `unsafe` stays in this folder.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
+mod element;
+mod isa;
+mod math;
+mod portable;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod tiles;
+
+pub(crate) use element::Element;
+pub use isa::cpu_isa;
+pub(crate) use isa::{Isa, Kernel, Task};
+pub(crate) use math::{exp, max_of, sum_of};
+pub(crate) use rows::{PairMap, map_row, sum_of_squares};
+pub(crate) use tiles::{Tiles, pack_steps};
+
+/// Lanes of a vector, on every instruction set.
+pub(crate) const LANES: usize = 16;
+
+/// Sixteen f32 lanes on one instruction set.
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
+    /// Sixteen f32.
+    type V: Copy;
+    /// Two neighbouring activations, in the form that [`Self::dot_pair`] broadcasts.
+    type Pair: Copy + Send + Sync + 'static;
+
+    /// Vectors that a register tile may accumulate in: what the registers hold, with room for
+    /// operands.
+    const TILE_VECTORS: usize;
+
+    /// Runs `task` compiled for this instruction set. Code that runs on another thread must enter
+    /// there.
+    fn enter<T: Task<Self>>(self, task: T) -> T::Output;
+
+    /// All lanes `x`.
+    fn splat(self, x: f32) -> Self::V;
+    /// From memory.
+    fn load(self, src: &[f32; LANES]) -> Self::V;
+    /// To memory.
+    fn store(self, dst: &mut [f32; LANES], v: Self::V);
+    /// From bfloat16 in memory, exactly.
+    fn widen(self, src: &[u16; LANES]) -> Self::V;
+    /// `a + b`
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b`
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b + c`, rounded once where the instruction exists.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger; `b` where either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller; `b` where either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `v` where `x >= bound` or x is NaN, else 0.
+    fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V;
+    /// `2^n` for whole n in `-126..=127`.
+    fn pow2(self, n: Self::V) -> Self::V;
+
+    /// A pair of activations.
+    fn pair(self, first: f32, second: f32) -> Self::Pair;
+    /// `acc[i] + x.0 · w[2 i] + x.1 · w[2 i + 1]` for bfloat16 weights.
+    fn dot_pair(self, acc: Self::V, x: Self::Pair, w: &[u16; 2 * LANES]) -> Self::V;
+}

@@ -2,17 +2,56 @@
 
 use burn_flex::FlexTensor;
 
+use crate::simd::{Isa, Kernel, PairMap, Simd, exp, map_row};
 use crate::tensors::{dense, dims2, from_rows, values};
+use crate::threads::for_each_rows;
 
 /// `silu(gate) * up`.
 pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
     let [rows, width] = dims2(&gate_up);
     assert!(width.is_multiple_of(2), "swiglu: width {width} must be even");
-    let (gate_up, inter) = (dense(gate_up), width / 2);
-    let mut y = Vec::with_capacity(rows * inter);
-    for row in values(&gate_up).chunks_exact(width.max(1)) {
-        let (gate, up) = row.split_at(inter);
-        y.extend(gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u));
+    let gate_up = dense(gate_up);
+    from_rows(gated(Isa::active(), values(&gate_up), width / 2), rows, width / 2)
+}
+
+/// The same on one instruction set.
+pub(super) fn gated(isa: Isa, gate_up: &[f32], inter: usize) -> Vec<f32> {
+    let mut y = vec![0.0; gate_up.len() / 2];
+    for_each_rows(&mut y, inter, |first, piece| {
+        let gate_up = &gate_up[first * 2 * inter..][..2 * piece.len()];
+        isa.run(GateRows { gate_up, inter, y: piece });
+    });
+    y
+}
+
+/// Some rows.
+struct GateRows<'a> {
+    gate_up: &'a [f32],
+    inter: usize,
+    y: &'a mut [f32],
+}
+
+impl Kernel for GateRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let rows = self.gate_up.chunks_exact(2 * self.inter);
+        for (row, out) in rows.zip(self.y.chunks_exact_mut(self.inter)) {
+            let (gate, up) = row.split_at(self.inter);
+            map_row(s, gate, up, out, Gate);
+        }
     }
-    from_rows(y, rows, inter)
+}
+
+/// `gate · σ(gate) · up`
+#[derive(Clone, Copy)]
+struct Gate;
+
+impl PairMap for Gate {
+    #[inline(always)]
+    fn map<S: Simd>(self, s: S, gate: S::V, up: S::V) -> S::V {
+        let e = exp(s, s.mul(gate, s.splat(-1.0)));
+        s.mul(s.div(gate, s.add(e, s.splat(1.0))), up)
+    }
 }

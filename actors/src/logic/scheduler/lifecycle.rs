@@ -81,6 +81,7 @@ impl Scheduler {
     /// drops all requests with the first step of the new epoch.
     pub fn recover(&mut self, epoch: Epoch, last_step: Step, mut live: Vec<RecoveredRequest>) {
         self.epoch = epoch;
+        self.is_new_epoch = true;
         self.step = self.step.max(last_step);
         self.requests = RequestTable::default();
         self.running.clear();

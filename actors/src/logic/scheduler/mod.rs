@@ -78,6 +78,8 @@ pub struct Scheduler {
     config: SchedulerConfig,
     none_hash: BlockHash,
     epoch: Epoch,
+    /// The KV cache manager has not heard of the epoch.
+    is_new_epoch: bool,
     step: Step,
     now: Micros,
     pause: PauseState,
@@ -114,6 +116,7 @@ impl Scheduler {
         Self {
             none_hash: none_hash(config.hash_seed.as_deref()),
             epoch: Epoch::default(),
+            is_new_epoch: false,
             step: Step::default(),
             now: 0,
             pause: PauseState::default(),
@@ -172,6 +175,7 @@ impl Scheduler {
             || !self.finished.is_empty()
             || !self.preempted.is_empty()
             || self.reset_requested.is_some()
+            || self.is_new_epoch
     }
 
     /// Requests that have not ended.

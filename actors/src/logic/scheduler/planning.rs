@@ -91,8 +91,10 @@ pub(super) struct Planning {
     pub(super) prefix_cache_reset: Option<bool>,
     pub(super) finish_later: Vec<RequestId>,
     pub(super) stats: StepStats,
-    /// One an operation of the plan that is not answered.
+    /// One an operation of the last plan.
     pub(super) pending: Vec<Pending>,
+    /// Whether the last plan is answered.
+    pub(super) is_answered: bool,
     pub(super) round: u32,
 }
 
@@ -113,8 +115,8 @@ impl Scheduler {
     /// plan is not answered.
     pub fn next_plan(&mut self) -> Option<AllocationPlan> {
         let mut planning = self.planning.take()?;
-        let is_answered = planning.pending.is_empty();
-        let plan = is_answered.then(|| self.make_plan(&mut planning)).flatten();
+        let plan = planning.is_answered.then(|| self.make_plan(&mut planning)).flatten();
+        planning.is_answered &= plan.is_none();
         self.planning = Some(planning);
         plan
     }
@@ -151,7 +153,10 @@ impl Scheduler {
                 break;
             }
         }
-        (!ops.is_empty()).then(|| AllocationPlan {
+        // The manager must hear of a new epoch, or it would hold what the old one held.
+        let is_wanted = !ops.is_empty() || self.is_new_epoch;
+        self.is_new_epoch = false;
+        is_wanted.then_some(AllocationPlan {
             epoch: self.epoch,
             step: self.step,
             round: planning.round,
@@ -167,11 +172,12 @@ impl Scheduler {
     ) -> Result<(), ActorError> {
         let Allocation { epoch, step, round, results, usage, .. } = allocation;
         let is_awaited = (epoch, step, round) == (self.epoch, self.step, planning.round);
-        if !is_awaited || planning.pending.is_empty() {
+        if !is_awaited || planning.is_answered {
             self.num_stale += 1;
             return Ok(());
         }
         planning.round += 1;
+        planning.is_answered = true;
         self.kv_cache_usage = usage;
         let pending = std::mem::take(&mut planning.pending);
         let is_cut = results.last() == Some(&AllocationResult::Refused);

@@ -61,6 +61,7 @@ impl Scheduler {
             finish_later: Vec::new(),
             stats: StepStats::default(),
             pending: Vec::new(),
+            is_answered: true,
             round: 0,
         });
         Ok(())
@@ -71,7 +72,7 @@ impl Scheduler {
     /// # Errors
     /// [`ActorError::Invariant`] when no step was begun, or its last plan is not answered.
     pub fn finish_step(&mut self) -> Result<Scheduled, ActorError> {
-        let planning = self.planning.take().filter(|planning| planning.pending.is_empty());
+        let planning = self.planning.take().filter(|planning| planning.is_answered);
         let Some(mut planning) = planning else {
             let what = format!("step {} is not planned to its end", self.step.0);
             return Err(ActorError::Invariant(what));
@@ -164,7 +165,9 @@ impl Scheduler {
         while let Some(&(_, id)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.pop_first();
             let Some(slot) = self.requests.find(id) else { continue };
-            if matches!(self.requests[slot].status, Status::Waiting(_)) {
+            let state = &self.requests[slot];
+            let has_begun = !state.output_token_ids.is_empty();
+            if matches!(state.status, Status::Waiting(_)) && !has_begun {
                 self.end(slot, false);
                 ended.push(Commit {
                     request: id,

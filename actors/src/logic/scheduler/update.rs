@@ -1,8 +1,8 @@
 //! What the worker computed becomes tokens, and perhaps a request's end.
 
-use super::{Scheduler, request_table::Slot, stop_check::finish_reason};
+use super::{Scheduler, request_state::Status, request_table::Slot, stop_check::finish_reason};
 use crate::logic::{
-    ids::Micros,
+    ids::{Micros, RequestId},
     outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
     request::FinishReason,
 };
@@ -29,14 +29,24 @@ impl Scheduler {
             let slot = hint.map(|&(slot, _)| slot).or_else(|| self.requests.find(row.request));
             let slot = slot.filter(|&slot| self.requests[slot].scheduled_step == Some(output.step));
             match slot {
-                Some(slot) => commits.extend(self.update_row(slot, row)),
-                None => self.num_stale += 1,
+                Some(slot) if self.requests[slot].status == Status::Running => {
+                    commits.extend(self.update_row(slot, row));
+                }
+                Some(slot) if !row.is_nan => {
+                    self.requests[slot].scheduled_step = None;
+                    self.num_stale += 1;
+                }
+                _ => self.num_stale += 1,
             }
         }
-        for (slot, _) in in_flight.rows {
-            // Left out: nothing is known of what it computed.
-            if self.requests[slot].scheduled_step == Some(output.step) {
-                commits.extend(self.retry(slot));
+        for (slot, id) in in_flight.rows {
+            // Left out, or given up and garbage: what it left in the cache cannot be used.
+            let state = &self.requests[slot];
+            if state.scheduled_step == Some(output.step) {
+                match state.status {
+                    Status::Running => commits.extend(self.retry(slot)),
+                    _ => self.discard_freed(id),
+                }
             }
         }
         self.compact_running();
@@ -73,6 +83,14 @@ impl Scheduler {
         }
         let has_news = !tokens.is_empty() || prompt_logprobs.is_some();
         has_news.then_some(Commit { request, position, tokens, prompt_logprobs, finish })
+    }
+
+    /// The request was given up while it was computed, and what it computed is not known.
+    fn discard_freed(&mut self, id: RequestId) {
+        self.frees
+            .iter_mut()
+            .filter(|(freed, _)| *freed == id)
+            .for_each(|(_, discard)| *discard = true);
     }
 
     /// What the request computed cannot be used, nor can what it left in the cache. It begins

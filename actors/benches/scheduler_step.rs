@@ -1,0 +1,111 @@
+//! Host time of one decode step: plan it with the KV cache manager, take its output.
+
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use playhouse_actors::logic::{
+    ids::RequestId,
+    kv_cache::KvCacheManager,
+    outputs::{RequestOutput, SampledToken, StepOutput},
+    request::EngineRequest,
+    sampling_params::SamplingParams,
+    scheduler::{Scheduler, SchedulerConfig, driver::schedule},
+    scheduler_output::SchedulerOutput,
+};
+
+/// Steps until the requests are replaced by new ones, which is not measured.
+const NUM_STEPS: usize = 512;
+
+fn request(id: u64) -> EngineRequest {
+    // Lengths differ, so that block boundaries are crossed in different steps.
+    let prompt_len = 16 + id as usize % 16;
+    EngineRequest {
+        id: RequestId(id),
+        prompt_token_ids: vec![id as u32; prompt_len].into(),
+        params: SamplingParams { max_tokens: 4096, ignore_eos: true, ..Default::default() },
+        seed: id,
+        eos_token_ids: Arc::from([2]),
+        arrival: id,
+        priority: 0,
+        cache_salt: None,
+        deadline: None,
+        mm_features: Arc::from([]),
+    }
+}
+
+fn answer(step: &SchedulerOutput) -> StepOutput {
+    let outputs = step.num_scheduled_tokens().map(|(request, _)| RequestOutput {
+        request,
+        sampled: vec![SampledToken { token_id: 7, logprobs: None }],
+        prompt_logprobs: None,
+        is_nan: false,
+    });
+    StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
+}
+
+struct Engine {
+    scheduler: Scheduler,
+    kv_cache: KvCacheManager,
+}
+
+impl Engine {
+    /// All requests are past their prompts.
+    fn decoding(num_requests: usize) -> Self {
+        let config = SchedulerConfig {
+            max_num_seqs: num_requests,
+            max_num_batched_tokens: 64 * num_requests,
+            max_model_len: 8192,
+            num_blocks: 64 * num_requests as u32 + 1,
+            ..SchedulerConfig::default()
+        };
+        let kv_cache = KvCacheManager::new(config.kv_cache());
+        let mut engine = Self { scheduler: Scheduler::new(config), kv_cache };
+        for id in 0..num_requests as u64 {
+            engine.scheduler.add(Arc::new(request(id)));
+        }
+        let output = engine.plan();
+        engine.update(answer(&output));
+        engine
+    }
+
+    fn plan(&mut self) -> SchedulerOutput {
+        schedule(&mut self.scheduler, &mut self.kv_cache, 0)
+            .map(|step| step.output)
+            .unwrap_or_default()
+    }
+
+    fn update(&mut self, output: StepOutput) {
+        let num_rows = output.outputs.len();
+        assert_eq!(self.scheduler.update_from_output(output, 0).len(), num_rows);
+    }
+}
+
+/// The output is made outside the measured time: it is the worker's.
+fn decode_step(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("scheduler_step");
+    for num_requests in [1, 64, 256, 1024] {
+        group.bench_function(BenchmarkId::from_parameter(num_requests), |bencher| {
+            let mut engine = Engine::decoding(num_requests);
+            bencher.iter_custom(|iterations| {
+                let mut spent = std::time::Duration::ZERO;
+                for iteration in 0..iterations {
+                    if iteration as usize % NUM_STEPS == NUM_STEPS - 1 {
+                        engine = Engine::decoding(num_requests);
+                    }
+                    let begin = std::time::Instant::now();
+                    let output = engine.plan();
+                    spent += begin.elapsed();
+                    let answer = answer(&output);
+                    let begin = std::time::Instant::now();
+                    engine.update(answer);
+                    spent += begin.elapsed();
+                }
+                spent
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decode_step);
+criterion_main!(benches);

@@ -1,0 +1,10 @@
+//! What vLLM's scheduler did in these situations, one file for each of its test files.
+
+mod encoder_budget;
+mod pause;
+mod preemption;
+mod prefix_caching;
+mod priority;
+mod reset_prefix_cache;
+mod scheduler;
+mod stop;

@@ -1,0 +1,166 @@
+//! test_prefix_caching: which tokens are hits, and in which order blocks are reused.
+
+use playhouse_actors::logic::{
+    block_hash::{hash_block, none_hash},
+    block_pool::KvCacheEvent,
+    ids::TokenId,
+    scheduler::SchedulerConfig,
+};
+
+use crate::house::{House, own_prompt, request, roomy, tokens};
+
+/// `num_shared` tokens that all such prompts begin with, then `num_own` of this request alone.
+fn shared_prompt(id: u64, num_shared: usize, num_own: usize) -> Vec<TokenId> {
+    let mut prompt: Vec<TokenId> = (0..num_shared as TokenId).collect();
+    prompt.extend(own_prompt(id, num_own));
+    prompt
+}
+
+fn pool_of(num_usable: u32) -> SchedulerConfig {
+    SchedulerConfig { num_blocks: num_usable + 1, ..roomy() }
+}
+
+#[test]
+fn a_shared_prefix_is_computed_once() {
+    let mut house = House::new(pool_of(10));
+    house.add(request(0, shared_prompt(0, 48, 7)));
+    house.step();
+    assert_eq!(house.blocks(0), [1, 2, 3, 4]);
+    house.add(request(1, shared_prompt(1, 48, 7)));
+    house.plan();
+    assert_eq!(house.hits(1), 48);
+    assert_eq!(house.blocks(1), [1, 2, 3, 5]);
+}
+
+#[test]
+fn test_prefill_frees_in_reverse_hashed_blocks_last() {
+    let mut house = House::new(pool_of(10));
+    house.add(request(0, shared_prompt(0, 48, 7)));
+    house.step();
+    house.add(request(1, shared_prompt(1, 48, 7)));
+    house.plan();
+    house.finish(&[0]);
+    house.compute(0);
+    house.plan();
+    house.compute(0);
+    house.finish(&[1]);
+    house.plan();
+    assert_eq!(house.free_queue(), [5, 4, 6, 7, 8, 9, 10, 3, 2, 1]);
+}
+
+#[test]
+fn the_last_token_is_always_computed() {
+    let mut house = House::new(roomy());
+    house.add(request(0, 0..48));
+    house.step();
+    house.add(request(1, 0..48));
+    assert_eq!(house.plan()[&1], 16);
+    assert_eq!(house.hits(1), 32);
+    house.compute(0);
+    house.add(request(2, 0..49));
+    assert_eq!(house.plan()[&2], 1);
+    assert_eq!(house.hits(2), 48);
+}
+
+#[test]
+fn equal_prompts_of_one_step_share_blocks() {
+    let mut house = House::new(roomy());
+    house.add(request(0, 0..64));
+    house.add(request(1, 0..64));
+    assert_eq!(house.plan(), tokens([(0, 64), (1, 16)]));
+    assert_eq!((house.hits(0), house.hits(1)), (0, 48));
+    assert_eq!((house.blocks(0), house.blocks(1)), (&[1, 2, 3, 4][..], &[1, 2, 3, 5][..]));
+}
+
+#[test]
+fn outputs_are_hits_for_a_follow_up() {
+    let mut house = House::new(roomy());
+    house.add(request(0, 0..30));
+    for token in 30..35 {
+        house.plan();
+        house.compute(token);
+    }
+    house.finish(&[0]);
+    house.add(request(1, 0..38));
+    house.plan();
+    assert_eq!(house.hits(1), 32);
+}
+
+#[test]
+fn prompt_logprobs_read_nothing_and_leave_everything() {
+    let mut house = House::new(roomy());
+    house.add(request(0, 0..48));
+    house.step();
+    let mut asking = request(1, 0..48);
+    asking.params.prompt_logprobs = Some(0);
+    house.add(asking);
+    house.plan();
+    assert_eq!(house.hits(1), 0);
+}
+
+#[test]
+fn a_salt_keeps_its_entries_apart() {
+    let mut house = House::new(roomy());
+    let salts = [Some("s1"), Some("s2"), Some("s1"), None];
+    let hits = (0..).zip(salts).map(|(id, salt)| {
+        let mut salted = request(id, 0..48);
+        salted.cache_salt = salt.map(Into::into);
+        house.add(salted);
+        house.plan();
+        house.compute(0);
+        house.hits(id)
+    });
+    assert_eq!(hits.collect::<Vec<_>>(), [0, 0, 32, 0]);
+}
+
+#[test]
+fn the_free_queue_is_in_order_of_last_use() {
+    let mut house = House::new(pool_of(10));
+    house.add(request(0, 0..48));
+    house.add(request(1, 100..148));
+    house.plan();
+    house.finish(&[0, 1]);
+    house.compute(0);
+    house.plan();
+    assert_eq!(house.free_queue(), [7, 8, 9, 10, 3, 2, 1, 6, 5, 4]);
+    house.add(request(2, shared_prompt(2, 32, 8)));
+    house.plan();
+    assert_eq!(house.blocks(2), [1, 2, 7]);
+    house.finish(&[2]);
+    house.compute(0);
+    house.plan();
+    assert_eq!(house.free_queue(), [7, 8, 9, 10, 3, 6, 5, 4, 2, 1]);
+}
+
+#[test]
+fn events_tell_what_can_be_hit() {
+    let mut house = House::new(SchedulerConfig { enable_kv_cache_events: true, ..pool_of(3) });
+    house.add(request(0, 0..40));
+    house.step();
+    let first = hash_block(&none_hash(None), &(0..16).collect::<Vec<_>>(), &[]);
+    let second = hash_block(&first, &(16..32).collect::<Vec<_>>(), &[]);
+    let stored = KvCacheEvent::BlockStored {
+        block_hashes: vec![first, second],
+        parent_block_hash: None,
+        token_ids: (0..32).collect(),
+        block_size: 16,
+        extra_keys: vec![vec![], vec![]],
+        group_idx: 0,
+    };
+    assert_eq!(house.kv_cache.take_events(), [stored]);
+    // The eighth output token fills the third block.
+    (0..8).for_each(|_| drop(house.step()));
+    let [KvCacheEvent::BlockStored { parent_block_hash, token_ids, .. }] =
+        &house.kv_cache.take_events()[..]
+    else {
+        panic!("one block was filled");
+    };
+    assert_eq!(*parent_block_hash, Some(second));
+    assert_eq!(token_ids[..8], [32, 33, 34, 35, 36, 37, 38, 39]);
+    house.finish(&[0]);
+    house.add(request(1, 100..140));
+    house.plan();
+    let events = house.kv_cache.take_events();
+    let removed = |hash| KvCacheEvent::BlockRemoved { block_hashes: vec![hash] };
+    assert!(events.contains(&removed(first)) && events.contains(&removed(second)));
+}

@@ -1,0 +1,90 @@
+//! test_scheduler, stop conditions: what ends a request, and what is kept of it.
+
+use std::sync::Arc;
+
+use playhouse_actors::logic::{
+    ids::TokenId,
+    request::{EngineRequest, FinishReason, StopReason},
+    stop::RepetitionDetection,
+};
+
+use crate::house::{House, own_prompt, request, roomy};
+
+const EOS: TokenId = 2;
+
+/// The model says `says`; the request ends so, with these tokens.
+fn check(
+    change: impl FnOnce(&mut EngineRequest),
+    says: &[TokenId],
+    reason: FinishReason,
+    kept: &[TokenId],
+) {
+    let mut house = House::new(roomy());
+    let mut asked = request(0, own_prompt(0, 10));
+    asked.params.ignore_eos = false;
+    asked.eos_token_ids = Arc::from([EOS]);
+    change(&mut asked);
+    house.add(asked);
+    for &token in says {
+        house.plan();
+        house.compute(token);
+    }
+    assert_eq!((house.finish_reason(0), house.output(0)), (Some(reason), kept.to_vec()));
+    house.plan();
+    assert_eq!(house.kv_cache.pool().usage(), 0.0);
+}
+
+#[test]
+fn the_end_of_sequence_token_is_kept_and_has_no_stop_reason() {
+    check(|_| (), &[5, EOS], FinishReason::Stop(None), &[5, EOS]);
+}
+
+#[test]
+fn ignore_eos_runs_to_max_tokens() {
+    let change = |request: &mut EngineRequest| {
+        request.params.ignore_eos = true;
+        request.params.max_tokens = 3;
+    };
+    check(change, &[EOS, EOS, EOS], FinishReason::Length, &[EOS, EOS, EOS]);
+}
+
+#[test]
+fn a_stop_token_is_the_stop_reason() {
+    let change = |request: &mut EngineRequest| request.params.stop_token_ids = vec![42];
+    check(change, &[7, 42], FinishReason::Stop(Some(StopReason::Token(42))), &[7, 42]);
+}
+
+#[test]
+fn the_context_ends_it() {
+    let mut house = House::new(playhouse_actors::logic::scheduler::SchedulerConfig {
+        max_model_len: 12,
+        ..roomy()
+    });
+    house.add(request(0, own_prompt(0, 10)));
+    house.step();
+    house.step();
+    assert_eq!(house.finish_reason(0), Some(FinishReason::Length));
+    assert_eq!(house.output(0).len(), 2);
+}
+
+#[test]
+fn repetition_ends_it() {
+    let detection = RepetitionDetection { max_pattern_size: 2, min_pattern_size: 2, min_count: 3 };
+    let change =
+        |request: &mut EngineRequest| request.params.repetition_detection = Some(detection);
+    let says = [5, 6, 5, 6, 5, 6];
+    check(change, &says, FinishReason::Repetition, &says);
+}
+
+#[test]
+fn what_follows_a_stop_in_the_same_step_is_dropped() {
+    let mut house = House::new(roomy());
+    let mut asked = request(0, own_prompt(0, 10));
+    asked.params.max_tokens = 2;
+    house.add(asked);
+    house.plan();
+    let output = crate::house::answer(&house.last.output, |_| vec![4, 5, 6]);
+    let commits = house.scheduler.update_from_output(output, 0);
+    assert_eq!((commits[0].position, commits[0].tokens.len()), (0, 2));
+    assert_eq!(commits[0].finish, Some(FinishReason::Length));
+}

@@ -1,0 +1,159 @@
+//! A scheduler and a KV cache manager without actors, with a model that says what it is told.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use playhouse_actors::logic::{
+    ids::{BlockId, Micros, RequestId, TokenId},
+    kv_cache::KvCacheManager,
+    outputs::{Commit, RequestOutput, SampledToken, StepOutput},
+    request::{EngineRequest, FinishReason},
+    sampling_params::SamplingParams,
+    scheduler::{Scheduled, Scheduler, SchedulerConfig, driver::schedule},
+    scheduler_output::SchedulerOutput,
+};
+
+/// Scheduled tokens by request.
+pub(crate) type Tokens = BTreeMap<u64, usize>;
+
+pub(crate) struct House {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) kv_cache: KvCacheManager,
+    pub(crate) now: Micros,
+    /// The step in flight, or the last one.
+    pub(crate) last: Scheduled,
+    pub(crate) commits: Vec<Commit>,
+}
+
+/// A configuration in which only what a test names limits anything.
+pub(crate) fn roomy() -> SchedulerConfig {
+    SchedulerConfig {
+        max_num_batched_tokens: 8192,
+        max_model_len: 8192,
+        num_blocks: 10_000,
+        ..SchedulerConfig::default()
+    }
+}
+
+/// A request that runs until it is stopped from outside, with arrival in order of ids.
+pub(crate) fn request(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> EngineRequest {
+    EngineRequest {
+        id: RequestId(id),
+        prompt_token_ids: prompt.into_iter().collect(),
+        params: SamplingParams { max_tokens: 1_000, ignore_eos: true, ..Default::default() },
+        seed: 0,
+        eos_token_ids: Arc::from([]),
+        arrival: id,
+        priority: 0,
+        cache_salt: None,
+        deadline: None,
+        mm_features: Arc::from([]),
+    }
+}
+
+/// A prompt that shares no block with that of any other id.
+pub(crate) fn own_prompt(id: u64, len: usize) -> Vec<TokenId> {
+    vec![1_000 + id as TokenId; len]
+}
+
+/// `{id: tokens, …}`, as the behaviour notes write it.
+pub(crate) fn tokens<const N: usize>(expected: [(u64, usize); N]) -> Tokens {
+    Tokens::from(expected)
+}
+
+impl House {
+    pub(crate) fn new(config: SchedulerConfig) -> Self {
+        config.validate().unwrap();
+        let kv_cache = KvCacheManager::new(config.kv_cache());
+        let scheduler = Scheduler::new(config);
+        Self { scheduler, kv_cache, now: 0, last: Scheduled::default(), commits: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, request: EngineRequest) {
+        assert!(self.scheduler.add(Arc::new(request)));
+    }
+
+    /// Prompts of these lengths that have nothing in common; ids from 0.
+    pub(crate) fn add_all(&mut self, lengths: &[usize]) {
+        for (id, &len) in (0..).zip(lengths) {
+            self.add(request(id, own_prompt(id, len)));
+        }
+    }
+
+    /// Plans a step.
+    pub(crate) fn plan(&mut self) -> Tokens {
+        self.last = schedule(&mut self.scheduler, &mut self.kv_cache, self.now).unwrap();
+        let scheduled = self.last.output.num_scheduled_tokens();
+        scheduled.map(|(request, num_tokens)| (request.0, num_tokens)).collect()
+    }
+
+    /// Computes the planned step: each request that has all its tokens computed gets `token`.
+    pub(crate) fn compute(&mut self, token: TokenId) -> Vec<Commit> {
+        self.compute_with(|_| token)
+    }
+
+    pub(crate) fn compute_with(&mut self, token: impl Fn(u64) -> TokenId) -> Vec<Commit> {
+        let output = answer(&self.last.output, |request| vec![token(request.0)]);
+        let commits = self.scheduler.update_from_output(output, self.now);
+        self.commits.extend(commits.clone());
+        commits
+    }
+
+    /// Plans and computes a step.
+    pub(crate) fn step(&mut self) -> Tokens {
+        let scheduled = self.plan();
+        self.compute(0);
+        scheduled
+    }
+
+    /// Ends requests, and lets their blocks be freed.
+    pub(crate) fn finish(&mut self, ids: &[u64]) -> Vec<u64> {
+        let ids: Vec<RequestId> = ids.iter().map(|&id| RequestId(id)).collect();
+        self.scheduler.finish(&ids).into_iter().map(|id| id.0).collect()
+    }
+
+    pub(crate) fn blocks(&self, id: u64) -> &[BlockId] {
+        self.kv_cache.block_ids(RequestId(id)).unwrap_or_default()
+    }
+
+    pub(crate) fn free_queue(&self) -> Vec<BlockId> {
+        self.kv_cache.pool().free_block_ids().collect()
+    }
+
+    /// Tokens that a request in `scheduled_new` of the last step took from the prefix cache.
+    pub(crate) fn hits(&self, id: u64) -> usize {
+        let new = self.last.output.scheduled_new.iter();
+        let mut matching = new.filter(|data| data.request.id.0 == id);
+        matching.next().unwrap().num_computed_tokens
+    }
+
+    pub(crate) fn running(&self) -> Vec<u64> {
+        self.scheduler.running().map(|id| id.0).collect()
+    }
+
+    pub(crate) fn waiting(&self) -> Vec<u64> {
+        self.scheduler.waiting_reasons().into_iter().map(|(id, _)| id.0).collect()
+    }
+
+    pub(crate) fn finish_reason(&self, id: u64) -> Option<FinishReason> {
+        let mut ends = self.commits.iter().filter(|commit| commit.request.0 == id);
+        ends.find_map(|commit| commit.finish.clone())
+    }
+
+    pub(crate) fn output(&self, id: u64) -> Vec<TokenId> {
+        let own = self.commits.iter().filter(|commit| commit.request.0 == id);
+        own.flat_map(|commit| commit.tokens.iter().map(|token| token.token_id)).collect()
+    }
+}
+
+/// What a worker answers that samples for every row; the scheduler knows which rows are partial.
+pub(crate) fn answer(
+    step: &SchedulerOutput,
+    sample: impl Fn(RequestId) -> Vec<TokenId>,
+) -> StepOutput {
+    let outputs = step.num_scheduled_tokens().map(|(request, _)| {
+        let tokens = sample(request).into_iter();
+        let sampled = tokens.map(|token_id| SampledToken { token_id, logprobs: None }).collect();
+        RequestOutput { request, sampled, prompt_logprobs: None, is_nan: false }
+    });
+    StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
+}

@@ -1,0 +1,10 @@
+//! The pure logic against the world outside it: golden numbers measured on vLLM, and properties
+//! that hold whatever happens.
+
+// Test helpers stand outside `#[test]` functions, where clippy.toml does not see them.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod golden;
+mod house;
+mod properties;
+mod protocol;

@@ -1,0 +1,163 @@
+//! Random lives of an engine.
+
+use std::sync::Arc;
+
+use playhouse_actors::logic::{
+    ids::{Micros, RequestId, TokenId},
+    request::EngineRequest,
+    sampling_params::SamplingParams,
+    scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
+};
+use proptest::prelude::*;
+
+use super::{
+    device::BLOCK_SIZE,
+    world::{Crash, World},
+};
+use crate::house::request;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Add(Box<EngineRequest>),
+    Step,
+    /// Some rows are no numbers, and somebody leaves meanwhile.
+    BadStep {
+        nan_rows: u32,
+        aborted: Option<u64>,
+    },
+    Abort(u64),
+    Crash {
+        crash: Crash,
+        keep_kv_cache: bool,
+        keep_scheduler: bool,
+    },
+    Pause(PauseState),
+    Reset {
+        reset_running: bool,
+    },
+    Wait(Micros),
+}
+
+/// Prompts share beginnings: the first `num_shared` tokens are those of a family.
+fn engine_request() -> impl Strategy<Value = Op> {
+    let prompt = (0..3 as TokenId, 0..20usize, 1..16usize, any::<bool>());
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.2), prop::option::of(1..60u64));
+    (prompt, 1..20u32, -2..3i32, flags).prop_map(|(prompt, max_tokens, priority, flags)| {
+        let (family, num_shared, num_own, is_own) = prompt;
+        let (is_salted, wants_logprobs, deadline) = flags;
+        let shared = (0..num_shared as TokenId).map(move |position| 10 * family + position % 7);
+        let own = (0..num_own as TokenId).map(move |position| if is_own { position } else { 1 });
+        let params = SamplingParams {
+            max_tokens,
+            ignore_eos: true,
+            prompt_logprobs: wants_logprobs.then_some(1),
+            ..SamplingParams::default()
+        };
+        Op::Add(Box::new(EngineRequest {
+            params,
+            priority,
+            deadline: deadline.map(|deadline| deadline * 3),
+            cache_salt: is_salted.then(|| Arc::from("salt")),
+            ..request(0, shared.chain(own))
+        }))
+    })
+}
+
+fn crash() -> impl Strategy<Value = Op> {
+    let crash = prop_oneof![
+        Just(Crash::BetweenSteps),
+        (0..4u8).prop_map(Crash::Planning),
+        any::<u64>().prop_map(Crash::Computing),
+    ];
+    (crash, any::<bool>(), any::<bool>()).prop_map(|(crash, keep_kv_cache, keep_scheduler)| {
+        Op::Crash { crash, keep_kv_cache, keep_scheduler }
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let pause = prop_oneof![
+        Just(PauseState::Unpaused),
+        Just(PauseState::PausedNew),
+        Just(PauseState::PausedAll)
+    ];
+    let bad_step = (any::<u32>(), any::<u32>(), prop::option::of(0..20u64));
+    prop_oneof![
+        6 => engine_request(),
+        14 => Just(Op::Step),
+        2 => bad_step.prop_map(|(one, two, aborted)| Op::BadStep { nan_rows: one & two, aborted }),
+        1 => (0..20u64).prop_map(Op::Abort),
+        2 => crash(),
+        1 => pause.prop_map(Op::Pause),
+        1 => any::<bool>().prop_map(|reset_running| Op::Reset { reset_running }),
+        2 => (1..40 as Micros).prop_map(Op::Wait),
+    ]
+}
+
+fn config() -> impl Strategy<Value = SchedulerConfig> {
+    let sizes = (6..24u32, 1..6usize, 4..48usize, 0..12usize, 1..4u64);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.8));
+    (sizes, flags, 0.0..0.3f64, 10..100 as Micros).prop_map(|(sizes, flags, watermark, age)| {
+        let (num_blocks, max_num_seqs, max_num_batched_tokens, threshold, interval) = sizes;
+        let (is_priority, is_chunked, reserve_full_isl, enable_prefix_caching) = flags;
+        let max_model_len = 40;
+        SchedulerConfig {
+            policy: match is_priority {
+                true => SchedulingPolicy::Priority,
+                false => SchedulingPolicy::Fcfs,
+            },
+            priority_age_bound: age,
+            max_num_seqs,
+            max_num_batched_tokens: match is_chunked {
+                true => max_num_batched_tokens,
+                false => max_num_batched_tokens.max(max_model_len),
+            },
+            max_model_len,
+            long_prefill_token_threshold: threshold,
+            enable_chunked_prefill: is_chunked,
+            reserve_full_isl,
+            watermark,
+            prefill_schedule_interval: interval,
+            block_size: BLOCK_SIZE,
+            num_blocks,
+            enable_prefix_caching,
+            ..SchedulerConfig::default()
+        }
+    })
+}
+
+fn live(config: SchedulerConfig, ops: Vec<Op>) {
+    let mut world = World::new(config);
+    for op in ops {
+        world.now += 1;
+        match op {
+            Op::Add(request) => world.add(EngineRequest {
+                deadline: request.deadline.map(|deadline| world.now + deadline),
+                ..*request
+            }),
+            Op::Step => world.step(0, None),
+            Op::BadStep { nan_rows, aborted } => world.step(nan_rows, aborted.map(RequestId)),
+            Op::Abort(id) => world.abort(RequestId(id)),
+            Op::Crash { crash, keep_kv_cache, keep_scheduler } => {
+                world.crash(crash, keep_kv_cache, keep_scheduler);
+            }
+            Op::Pause(pause) => world.set_pause(pause),
+            Op::Reset { reset_running } => world.reset_prefix_cache(reset_running),
+            Op::Wait(time) => world.now += time,
+        }
+    }
+    world.run_out();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    /// Everyone ends once with the stream of an engine without faults, or a named error; nobody
+    /// reads KV that is not its own prefix; nothing leaks.
+    #[test]
+    fn every_request_ends_with_the_tokens_of_a_faultless_engine(
+        config in config(),
+        ops in prop::collection::vec(op(), 0..120),
+    ) {
+        live(config, ops);
+    }
+}

@@ -1,0 +1,6 @@
+//! What holds whatever happens: random requests, failures and crashes.
+
+mod block_pool;
+mod device;
+mod engine;
+mod world;

@@ -1,0 +1,262 @@
+//! A scheduler, a KV cache manager, a device and a ledger, without actors: everything that can
+//! happen to them happens in any order, and is checked after each step.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use playhouse_actors::logic::{
+    block_hash::{BlockHash, extra_keys, hash_block, none_hash},
+    ids::{BlockId, Epoch, Micros, RequestId, TokenId},
+    kv_cache::{DirectoryUpdate, KvCacheManager},
+    outputs::Commit,
+    request::{EngineRequest, FinishReason},
+    scheduler::{PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig},
+};
+
+use super::device::{BLOCK_SIZE, Device, expected_output};
+
+/// Where the core dies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Crash {
+    BetweenSteps,
+    /// After so many plans of a step.
+    Planning(u8),
+    /// While the device computes; the bits say which slots are torn.
+    Computing(u64),
+}
+
+#[derive(Debug)]
+struct Entry {
+    request: Arc<EngineRequest>,
+    output: Vec<TokenId>,
+    num_prompt_logprobs: usize,
+    finish: Option<FinishReason>,
+}
+
+pub(crate) struct World {
+    config: SchedulerConfig,
+    scheduler: Scheduler,
+    kv_cache: KvCacheManager,
+    device: Device,
+    ledger: BTreeMap<RequestId, Entry>,
+    directory: BTreeMap<BlockId, BlockHash>,
+    epoch: Epoch,
+    pub(crate) now: Micros,
+}
+
+impl World {
+    pub(crate) fn new(config: SchedulerConfig) -> Self {
+        config.validate().unwrap();
+        Self {
+            scheduler: Scheduler::new(config.clone()),
+            kv_cache: KvCacheManager::new(config.kv_cache()),
+            device: Device::new(config.num_blocks),
+            ledger: BTreeMap::new(),
+            directory: BTreeMap::new(),
+            epoch: Epoch::default(),
+            now: 0,
+            config,
+        }
+    }
+
+    pub(crate) fn add(&mut self, mut request: EngineRequest) {
+        let fits = self.scheduler.check_servable(request.num_prompt_tokens()).is_ok();
+        if !fits || request.num_prompt_tokens() >= self.config.max_model_len {
+            return;
+        }
+        request.id = RequestId(self.ledger.len() as u64);
+        request.arrival = self.now;
+        let request = Arc::new(request);
+        let entry = Entry {
+            request: Arc::clone(&request),
+            output: Vec::new(),
+            num_prompt_logprobs: 0,
+            finish: None,
+        };
+        self.ledger.insert(request.id, entry);
+        assert!(self.scheduler.add(request));
+    }
+
+    pub(crate) fn abort(&mut self, id: RequestId) {
+        let is_live = self.ledger.get(&id).is_some_and(|entry| entry.finish.is_none());
+        assert_eq!(self.scheduler.finish(&[id]).len(), usize::from(is_live));
+        if is_live {
+            self.ledger.get_mut(&id).unwrap().finish = Some(FinishReason::Abort);
+        }
+    }
+
+    pub(crate) fn set_pause(&mut self, pause: PauseState) {
+        self.scheduler.set_pause(pause);
+    }
+
+    pub(crate) fn reset_prefix_cache(&mut self, reset_running: bool) {
+        self.scheduler.reset_prefix_cache(reset_running);
+    }
+
+    /// A whole step; `aborted` is given up while the device computes.
+    pub(crate) fn step(&mut self, nan_rows: u32, aborted: Option<RequestId>) {
+        let scheduled = self.plan(u8::MAX).unwrap();
+        if !scheduled.output.has_news() {
+            return;
+        }
+        let output = self.device.execute(&scheduled.output, nan_rows);
+        self.check_tables();
+        if let Some(id) = aborted {
+            self.abort(id);
+        }
+        let commits = self.scheduler.update_from_output(output, self.now);
+        self.commit(commits);
+    }
+
+    /// The core dies and is rebuilt from ledger and directory.
+    pub(crate) fn crash(&mut self, crash: Crash, keep_kv_cache: bool, keep_scheduler: bool) {
+        match crash {
+            Crash::BetweenSteps => {}
+            Crash::Planning(num_plans) => drop(self.plan(num_plans)),
+            Crash::Computing(torn) => {
+                let scheduled = self.plan(u8::MAX).unwrap();
+                if scheduled.output.has_news() {
+                    self.device.crash(&scheduled.output, torn);
+                }
+            }
+        }
+        self.epoch = self.epoch.next();
+        let last_step = self.scheduler.step();
+        if !keep_scheduler {
+            self.scheduler = Scheduler::new(self.config.clone());
+        }
+        let live = self.ledger.values().filter(|entry| entry.finish.is_none());
+        let live = live.map(|entry| RecoveredRequest {
+            request: Arc::clone(&entry.request),
+            output_token_ids: entry.output.clone(),
+            num_prompt_logprobs: entry.num_prompt_logprobs,
+        });
+        self.scheduler.recover(self.epoch, last_step, live.collect());
+        assert_eq!(self.scheduler.step(), last_step, "steps are never reset");
+        self.check_directory();
+        if !keep_kv_cache {
+            let directory: Vec<_> = self.directory.iter().map(|(&b, &h)| (b, h)).collect();
+            self.kv_cache = KvCacheManager::from_directory(self.config.kv_cache(), &directory);
+        }
+    }
+
+    /// From here on nothing fails: everyone must be served, and nothing may be left behind.
+    pub(crate) fn run_out(&mut self) {
+        self.scheduler.set_pause(PauseState::Unpaused);
+        let mut num_steps = 0;
+        while self.scheduler.has_work() {
+            self.step(0, None);
+            self.now += 1;
+            num_steps += 1;
+            assert!(num_steps < 20_000, "somebody waits for ever");
+        }
+        assert!(self.ledger.values().all(|entry| entry.finish.is_some()));
+        assert_eq!(self.kv_cache.tables().count(), 0);
+        assert_eq!(self.kv_cache.pool().num_free(), self.kv_cache.pool().num_usable());
+        self.check_directory();
+    }
+
+    /// Plans a step; stops, as if dead, after `num_plans` plans.
+    fn plan(&mut self, num_plans: u8) -> Option<Scheduled> {
+        self.scheduler.begin_step(self.now).unwrap();
+        let mut num_left = num_plans;
+        while let Some(plan) = self.scheduler.next_plan() {
+            assert!(self.scheduler.next_plan().is_none(), "one plan at a time");
+            num_left = num_left.checked_sub(1)?;
+            let allocation = self.kv_cache.execute(&plan).unwrap();
+            for update in self.kv_cache.drain_directory_updates() {
+                match update {
+                    DirectoryUpdate::Sealed { block, hash } => {
+                        assert_eq!(self.directory.insert(block, hash), None);
+                    }
+                    DirectoryUpdate::Evicted { block } => {
+                        assert!(self.directory.remove(&block).is_some());
+                    }
+                }
+            }
+            self.check_pool();
+            self.scheduler.apply(allocation).unwrap();
+        }
+        let scheduled = self.scheduler.finish_step().unwrap();
+        self.check_budgets(&scheduled);
+        self.commit(scheduled.ended.clone());
+        Some(scheduled)
+    }
+
+    fn commit(&mut self, commits: Vec<Commit>) {
+        for commit in commits {
+            let entry = self.ledger.get_mut(&commit.request).unwrap();
+            assert_eq!(entry.finish, None, "{:?} goes on after its end", commit.request);
+            assert_eq!(commit.position, entry.output.len());
+            entry.output.extend(commit.tokens.iter().map(|token| token.token_id));
+            let expected = expected_output(&entry.request, entry.output.len());
+            assert_eq!(entry.output, expected, "another stream than without faults");
+            if let Some(rows) = commit.prompt_logprobs {
+                assert_eq!(rows.start, entry.num_prompt_logprobs + 1);
+                entry.num_prompt_logprobs += rows.rows.len();
+            }
+            entry.finish = commit.finish;
+            if entry.finish == Some(FinishReason::Length) {
+                let num_tokens = entry.request.num_prompt_tokens() + entry.output.len();
+                let limit = entry.request.max_total_tokens(self.config.max_model_len);
+                let room = (self.config.num_blocks as usize - 1) * BLOCK_SIZE;
+                assert!(num_tokens == limit || num_tokens > room, "ended too early");
+                let is_asked = entry.request.params.prompt_logprobs.is_some();
+                let wanted = if is_asked { entry.request.num_prompt_tokens() - 1 } else { 0 };
+                assert_eq!(entry.num_prompt_logprobs, wanted);
+            }
+        }
+    }
+
+    /// Each block is referenced by tables as often as its count says, or free exactly once.
+    fn check_pool(&self) {
+        let pool = self.kv_cache.pool();
+        let mut refs = BTreeMap::<BlockId, u32>::new();
+        for (_, table) in self.kv_cache.tables() {
+            table.iter().for_each(|&block| *refs.entry(block).or_default() += 1);
+        }
+        let free: Vec<BlockId> = pool.free_block_ids().collect();
+        assert_eq!(free.len(), pool.num_free());
+        assert_eq!(free.len() + refs.len(), pool.num_usable());
+        assert!(free.iter().all(|block| *block != 0 && !refs.contains_key(block)));
+        for block in 1..self.config.num_blocks {
+            assert_eq!(pool.ref_cnt(block), refs.get(&block).copied().unwrap_or_default());
+        }
+    }
+
+    fn check_budgets(&self, scheduled: &Scheduled) {
+        let output = &scheduled.output;
+        let tokens: Vec<usize> = output.num_scheduled_tokens().map(|(_, tokens)| tokens).collect();
+        assert!(tokens.iter().all(|&tokens| tokens > 0));
+        assert_eq!(tokens.iter().sum::<usize>(), output.total_num_scheduled_tokens);
+        assert!(output.total_num_scheduled_tokens <= self.config.max_num_batched_tokens);
+        assert!(self.scheduler.stats().num_running <= self.config.max_num_seqs);
+    }
+
+    /// The device's block tables, built from differences, are the manager's.
+    fn check_tables(&self) {
+        for (request, table) in self.device.tables() {
+            assert_eq!(self.kv_cache.block_ids(request), Some(table));
+        }
+    }
+
+    /// Whatever the directory promises is in memory.
+    fn check_directory(&self) {
+        let mut contents = BTreeMap::new();
+        for entry in self.ledger.values() {
+            let request = &entry.request;
+            let mut tokens = request.prompt_token_ids.to_vec();
+            tokens.extend(&entry.output);
+            let mut parent = none_hash(None);
+            for end in (BLOCK_SIZE..=tokens.len()).step_by(BLOCK_SIZE) {
+                let start = end - BLOCK_SIZE;
+                let keys = extra_keys(start, BLOCK_SIZE, &[], request.cache_salt.as_ref());
+                parent = hash_block(&parent, &tokens[start..end], &keys);
+                contents.insert(parent, (request, tokens[..end].to_vec()));
+            }
+        }
+        for (&block, hash) in &self.directory {
+            let (request, tokens) = &contents[hash];
+            assert!(self.device.holds(block, request, tokens), "block {block} is not sealed");
+        }
+    }
+}

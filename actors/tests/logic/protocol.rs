@@ -1,0 +1,232 @@
+//! What scheduler and KV cache manager owe each other, and how each notices that the other fails.
+
+use std::sync::Arc;
+
+use playhouse_actors::{
+    error::ActorError,
+    logic::{
+        allocation::{
+            AllocateOp, AllocationOp, AllocationPlan, AllocationResult, FullBlock, PlanError,
+        },
+        block_hash::BlockHash,
+        ids::{BlockId, Epoch, RequestId, Step},
+        kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager},
+        scheduler::{Scheduler, SchedulerConfig},
+    },
+};
+
+use crate::house::{House, own_prompt, request, roomy, tokens};
+
+const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4, enable_events: false };
+const ALICE: RequestId = RequestId(1);
+const BOB: RequestId = RequestId(2);
+
+fn plan(step: u64, completed_step: Option<u64>, ops: Vec<AllocationOp>) -> AllocationPlan {
+    let completed_step = completed_step.map(Step);
+    AllocationPlan { epoch: Epoch(3), step: Step(step), round: 0, completed_step, ops }
+}
+
+fn hash(content: u8) -> BlockHash {
+    BlockHash([content; 32])
+}
+
+/// Room for `num_tokens`, of which `num_hit_tokens` were found; registers `contents`.
+fn allocate(
+    request: RequestId,
+    num_tokens: usize,
+    num_hit_tokens: usize,
+    contents: &[u8],
+) -> AllocationOp {
+    let full_block = |&content| FullBlock { hash: hash(content), content: None };
+    AllocationOp::Allocate(AllocateOp {
+        request,
+        num_tokens,
+        num_hit_tokens,
+        num_tokens_to_fit: num_tokens,
+        spare_blocks: 0,
+        full_blocks: contents.iter().map(full_block).collect(),
+    })
+}
+
+fn look_up(request: RequestId, contents: &[u8]) -> AllocationOp {
+    let block_hashes = Arc::new(contents.iter().map(|&content| hash(content)).collect());
+    AllocationOp::Lookup { request, block_hashes, max_tokens: 4 * contents.len() }
+}
+
+fn allocated(block_ids: &[BlockId]) -> AllocationResult {
+    AllocationResult::Allocated { block_ids: block_ids.to_vec() }
+}
+
+#[test]
+fn a_block_is_sealed_when_its_step_is_computed_and_told_before_it_is_reused() {
+    let mut manager = KvCacheManager::new(CONFIG);
+    let results = |manager: &mut KvCacheManager, plan| manager.execute(&plan).unwrap().results;
+    let first = results(&mut manager, plan(1, None, vec![allocate(ALICE, 9, 0, &[1, 2])]));
+    assert_eq!(first, [allocated(&[1, 2, 3])]);
+    assert_eq!(manager.drain_directory_updates(), [], "the step may still fail");
+    let free = AllocationOp::Free { request: ALICE, discard: false };
+    results(&mut manager, plan(2, Some(1), vec![free]));
+    let sealed = |block, content| DirectoryUpdate::Sealed { block, hash: hash(content) };
+    assert_eq!(manager.drain_directory_updates(), [sealed(1, 1), sealed(2, 2)]);
+    // Four of five blocks: one of the two is reused, the tail of the chain.
+    results(&mut manager, plan(3, None, vec![allocate(BOB, 16, 0, &[])]));
+    assert_eq!(manager.drain_directory_updates(), [DirectoryUpdate::Evicted { block: 2 }]);
+}
+
+#[test]
+fn a_successor_offers_what_was_sealed_and_nothing_else() {
+    let directory = [(4, hash(1)), (2, hash(2)), (0, hash(3)), (9, hash(4)), (4, hash(5))];
+    let mut manager = KvCacheManager::from_directory(CONFIG, &directory);
+    let free: Vec<BlockId> = manager.pool().free_block_ids().collect();
+    assert_eq!(free, [1, 3, 5, 4, 2], "the null block, unknown and repeated ones are left out");
+    let ops = vec![look_up(ALICE, &[1, 2, 3]), allocate(ALICE, 12, 8, &[])];
+    let allocation = manager.execute(&plan(1, None, ops)).unwrap();
+    assert_eq!(allocation.results[0], AllocationResult::Hit { num_tokens: 8 });
+    assert_eq!(allocation.results[1], allocated(&[4, 2, 1]));
+    assert_eq!(allocation.num_free_blocks, 2);
+}
+
+#[test]
+fn a_new_epoch_frees_all_and_trusts_nothing_unsealed() {
+    let mut manager = KvCacheManager::new(CONFIG);
+    manager.execute(&plan(1, None, vec![allocate(ALICE, 8, 0, &[1])])).unwrap();
+    let seal_first = plan(2, Some(1), vec![allocate(ALICE, 12, 0, &[2, 3])]);
+    manager.execute(&seal_first).unwrap();
+    let next = AllocationPlan { epoch: Epoch(4), ..plan(3, None, vec![look_up(BOB, &[1, 2])]) };
+    let allocation = manager.execute(&next).unwrap();
+    assert_eq!(allocation.results, [AllocationResult::Hit { num_tokens: 4 }]);
+    assert_eq!((allocation.num_free_blocks, allocation.usage), (5, 0.0));
+    let stale = PlanError::Stale { plan: Epoch(3), current: Epoch(4) };
+    assert_eq!(manager.execute(&seal_first), Err(stale));
+}
+
+#[test]
+fn a_plan_is_executed_up_to_the_first_refusal() {
+    let mut manager = KvCacheManager::new(CONFIG);
+    let ops = vec![
+        allocate(ALICE, 16, 0, &[]),
+        allocate(BOB, 8, 0, &[]),
+        AllocationOp::Free { request: ALICE, discard: false },
+    ];
+    let allocation = manager.execute(&plan(1, None, ops)).unwrap();
+    assert_eq!(allocation.results, [allocated(&[1, 2, 3, 4]), AllocationResult::Refused]);
+    assert_eq!(manager.block_ids(BOB), None);
+    assert_eq!(allocation.num_free_blocks, 1);
+}
+
+#[test]
+fn contradictions_are_noticed() {
+    let refused = |ops| {
+        let mut manager = KvCacheManager::from_directory(CONFIG, &[(1, hash(1))]);
+        matches!(manager.execute(&plan(1, None, ops)), Err(PlanError::Invalid { .. }))
+    };
+    assert!(refused(vec![allocate(ALICE, 8, 4, &[])]), "nothing was looked up");
+    let between = AllocationOp::Free { request: BOB, discard: false };
+    assert!(refused(vec![look_up(ALICE, &[1]), between, allocate(ALICE, 8, 4, &[])]));
+    assert!(refused(vec![look_up(BOB, &[1]), allocate(ALICE, 8, 4, &[])]));
+    let holds = allocate(ALICE, 4, 0, &[]);
+    assert!(refused(vec![holds, look_up(ALICE, &[1]), allocate(ALICE, 8, 4, &[])]));
+    assert!(refused(vec![allocate(ALICE, 7, 0, &[1, 2])]), "two blocks of four in seven tokens");
+    assert!(!refused(vec![look_up(ALICE, &[1]), allocate(ALICE, 8, 4, &[2])]));
+}
+
+#[test]
+fn a_step_is_begun_planned_and_finished_in_this_order() {
+    let mut scheduler = Scheduler::new(roomy());
+    assert!(matches!(scheduler.finish_step(), Err(ActorError::Invariant(_))));
+    scheduler.add(Arc::new(request(0, own_prompt(0, 10))));
+    scheduler.begin_step(0).unwrap();
+    assert!(scheduler.next_plan().is_some());
+    assert!(matches!(scheduler.finish_step(), Err(ActorError::Invariant(_))), "no answer");
+
+    let mut house = House::new(roomy());
+    house.add_all(&[10]);
+    house.plan();
+    assert!(matches!(house.scheduler.begin_step(0), Err(ActorError::Invariant(_))), "in flight");
+}
+
+#[test]
+fn only_the_answer_to_the_last_plan_is_taken() {
+    let mut house = House::new(roomy());
+    house.add_all(&[10]);
+    house.scheduler.begin_step(0).unwrap();
+    let plan = house.scheduler.next_plan().unwrap();
+    let answer = house.kv_cache.execute(&plan).unwrap();
+    let mut of_another_round = answer.clone();
+    of_another_round.round += 1;
+    house.scheduler.apply(of_another_round).unwrap();
+    house.scheduler.apply(answer.clone()).unwrap();
+    house.scheduler.apply(answer.clone()).unwrap();
+    assert_eq!(house.scheduler.stats().num_stale, 2);
+    assert_eq!(house.scheduler.next_plan(), None);
+    assert_eq!(house.scheduler.finish_step().unwrap().output.total_num_scheduled_tokens, 10);
+    house.scheduler.apply(answer).unwrap();
+    assert_eq!(house.scheduler.stats().num_stale, 3);
+}
+
+#[test]
+fn an_answer_that_does_not_fit_the_plan_is_an_error() {
+    let mut house = House::new(roomy());
+    house.add_all(&[10]);
+    house.scheduler.begin_step(0).unwrap();
+    let plan = house.scheduler.next_plan().unwrap();
+    let mut answer = house.kv_cache.execute(&plan).unwrap();
+    answer.results = vec![AllocationResult::Freed];
+    assert!(matches!(house.scheduler.apply(answer), Err(ActorError::Invariant(_))));
+}
+
+#[test]
+fn a_request_that_is_given_up_during_planning_ends_after_it() {
+    let mut house = House::new(roomy());
+    house.add_all(&[10, 10]);
+    house.scheduler.begin_step(0).unwrap();
+    let plan = house.scheduler.next_plan().unwrap();
+    assert_eq!(house.finish(&[0]), [0]);
+    house.scheduler.apply(house.kv_cache.execute(&plan).unwrap()).unwrap();
+    house.last = house.scheduler.finish_step().unwrap();
+    assert_eq!(house.running(), [1]);
+    assert_eq!(house.compute(5).len(), 1);
+    assert_eq!(house.step(), tokens([(1, 1)]));
+    assert_eq!(house.blocks(0), [0; 0]);
+}
+
+#[test]
+fn a_row_that_the_worker_left_out_is_computed_again() {
+    let mut house = House::new(roomy());
+    house.add_all(&[10, 10]);
+    house.plan();
+    let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
+    output.outputs.remove(0);
+    assert_eq!(house.scheduler.update_from_output(output, 0).len(), 1);
+    assert_eq!(house.plan(), tokens([(0, 10), (1, 1)]));
+}
+
+#[test]
+fn rows_in_another_order_find_their_requests() {
+    let mut house = House::new(roomy());
+    house.add_all(&[10, 10, 10]);
+    house.plan();
+    let mut output = crate::house::answer(&house.last.output, |id| vec![id.0 as u32]);
+    output.outputs.reverse();
+    let commits = house.scheduler.update_from_output(output, 0);
+    let pairs = commits.iter().map(|commit| (commit.request.0, commit.tokens[0].token_id));
+    assert_eq!(pairs.collect::<Vec<_>>(), [(2, 2), (1, 1), (0, 0)]);
+}
+
+#[test]
+fn recovered_requests_go_on_where_they_were() {
+    use playhouse_actors::logic::scheduler::RecoveredRequest;
+    let mut house = House::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
+    let recovered = |id, output: &[u32]| RecoveredRequest {
+        request: Arc::new(request(id, own_prompt(id, 10))),
+        output_token_ids: output.to_vec(),
+        num_prompt_logprobs: 0,
+    };
+    let live = vec![recovered(5, &[]), recovered(3, &[7, 8])];
+    house.scheduler.recover(Epoch(1), Step(41), live);
+    assert_eq!(house.plan(), tokens([(3, 12), (5, 10)]));
+    assert_eq!((house.last.output.epoch, house.last.output.step), (Epoch(1), Step(42)));
+    assert_eq!(house.last.stats.first_scheduled.len(), 1, "the other one was served before");
+    let commits = house.compute(9);
+    assert_eq!((commits[0].request.0, commits[0].position), (3, 2));
+}

@@ -1,0 +1,149 @@
+//! Throughput of the hot operations: bytes where memory is the limit, else multiply-adds or tokens.
+//!
+//! `PLAYHOUSE_CPU_ISA=avx2 cargo bench -p playhouse-kernels -- linear` measures another
+//! instruction set.
+
+use std::hint::black_box;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use playhouse_kernels::sampling::{SamplingRow, SamplingScratch, sample};
+use playhouse_kernels::{
+    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, LinearWeight, WeightDtype,
+    WeightView, linear, paged_attention, rms_norm, swiglu,
+};
+
+fn values(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
+}
+
+fn tensor(rows: usize, width: usize) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(values(rows * width), [rows, width]), &Device::flex())
+}
+
+/// Weights of 1,024 inputs and 3,072 outputs, and a decode over more weights than caches hold.
+fn bench_linear(c: &mut Criterion) {
+    let mut group = c.benchmark_group("linear");
+    for (name, dtype) in [("bf16", WeightDtype::Bf16), ("f32", WeightDtype::F32)] {
+        let (inputs, outputs) = (1024, 3072);
+        let w = values(inputs * outputs);
+        let pack = || {
+            LinearWeight::pack(&[WeightView::F32(&w)], inputs, dtype, &Device::flex())
+                .unwrap_or_else(|error| unreachable!("{error}"))
+        };
+        let weight = pack();
+        for rows in [1, 8, 32, 512] {
+            let x = tensor(rows, inputs);
+            group.throughput(Throughput::Elements((rows * inputs * outputs) as u64));
+            group.bench_function(format!("{name}/{rows}x1024x3072 (multiply-adds)"), |b| {
+                b.iter(|| black_box(linear(x.clone(), &weight, None)));
+            });
+        }
+        let bytes = inputs * outputs * dtype.size_bytes();
+        let many: Vec<LinearWeight> = (0..(1 << 30) / bytes).map(|_| pack()).collect();
+        let x = tensor(1, inputs);
+        group.throughput(Throughput::Bytes((many.len() * bytes) as u64));
+        group.sample_size(10);
+        group.bench_function(format!("{name}/1 row over 1 GiB of weights"), |b| {
+            b.iter(|| many.iter().for_each(|w| drop(black_box(linear(x.clone(), w, None)))));
+        });
+    }
+    group.finish();
+}
+
+/// 32 query heads over 8 key-value heads of 128, blocks of 16.
+fn bench_attention(c: &mut Criterion) {
+    let mut group = c.benchmark_group("attention");
+    let params =
+        AttentionParams { num_heads: 32, scale: 0.09, sliding_window: None, soft_cap: None };
+    for (name, dtype) in [("bf16", WeightDtype::Bf16), ("f32", WeightDtype::F32)] {
+        for (kind, seqs, len, queries) in
+            [("decode", 1, 4096, 1), ("decode", 16, 1024, 1), ("prefill", 1, 512, 512)]
+        {
+            let blocks = seqs * len / 16;
+            let shape = KvCacheShape {
+                num_layers: 1,
+                num_blocks: blocks,
+                block_size: 16,
+                num_kv_heads: 8,
+                head_dim: 128,
+            };
+            let cache = KvCache::new(shape, dtype, &Device::flex())
+                .unwrap_or_else(|error| unreachable!("{error}"));
+            let meta = batch(seqs, len, queries);
+            let q = tensor(seqs * queries, 32 * 128);
+            let pairs = seqs * (len - queries / 2) * queries;
+            group.throughput(match queries {
+                1 => Throughput::Bytes(shape.bytes(dtype) as u64),
+                _ => Throughput::Elements((2 * pairs * 32 * 128) as u64),
+            });
+            group.bench_function(format!("{name}/{kind} {seqs} of {len}"), |b| {
+                b.iter(|| black_box(paged_attention(q.clone(), cache.layer(0), &meta, &params)));
+            });
+        }
+    }
+    group.finish();
+}
+
+/// `seqs` sequences of `len` tokens, of which the last `queries` are new.
+fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
+    let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+    for seq in 0..seqs {
+        let first = (seq * len / 16) as u32;
+        meta.block_tables.push((first..first + (len / 16) as u32).collect());
+        meta.seq_lens.push(len as u32);
+        meta.positions.extend((len - queries..len).map(|p| p as u32));
+        meta.slot_mapping.extend((len - queries..len).map(|p| first * 16 + p as u32));
+        meta.query_start_loc.push(meta.positions.len() as u32);
+    }
+    meta
+}
+
+fn bench_rows(c: &mut Criterion) {
+    let mut group = c.benchmark_group("rows");
+    let weight = Tensor::<1>::from_data(TensorData::new(values(4096), [4096]), &Device::flex());
+    for rows in [1, 512] {
+        let x = tensor(rows, 4096);
+        group.throughput(Throughput::Bytes((rows * 4096 * 8) as u64));
+        group.bench_function(format!("rms_norm {rows}x4096"), |b| {
+            b.iter(|| black_box(rms_norm(x.clone(), &weight, 1e-5)));
+        });
+        let x = tensor(rows, 2 * 4096);
+        group.throughput(Throughput::Bytes((rows * 4096 * 12) as u64));
+        group.bench_function(format!("swiglu {rows}x4096"), |b| {
+            b.iter(|| black_box(swiglu(x.clone())));
+        });
+    }
+    group.finish();
+}
+
+/// One row of 151,936 logits, peaked as a language model's are.
+fn bench_sampling(c: &mut Criterion) {
+    let mut group = c.benchmark_group("sampling");
+    let vocab = 151_936;
+    let logits: Vec<f32> = (0..vocab).map(|i| 8.0 * ((i * i % 7919) as f32 * 0.11).sin()).collect();
+    let default = SamplingRow::default();
+    let cases = [
+        ("greedy", SamplingRow { temperature: 0.0, ..default.clone() }),
+        ("temperature", default.clone()),
+        ("top_k 50", SamplingRow { top_k: 50, ..default.clone() }),
+        ("top_p 0.9", SamplingRow { top_p: 0.9, ..default.clone() }),
+        ("top_k 50 top_p 0.9", SamplingRow { top_k: 50, top_p: 0.9, ..default.clone() }),
+        ("greedy, 5 logprobs", SamplingRow { temperature: 0.0, num_logprobs: Some(5), ..default }),
+    ];
+    let mut scratch = SamplingScratch::default();
+    let mut row = logits.clone();
+    group.throughput(Throughput::Elements(vocab as u64));
+    for (name, params) in cases {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                row.copy_from_slice(&logits);
+                black_box(sample(&mut row, &params, &mut scratch))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench_linear, bench_attention, bench_rows, bench_sampling);
+criterion_main!(benches);

@@ -1,0 +1,114 @@
+//! AVX-512 with bfloat16 dot products: as [`Avx512`], but pairs of activations are rounded to
+//! bfloat16 once, and one instruction adds two exact products to each lane.
+
+use std::arch::x86_64::*;
+
+use half::bf16;
+
+use super::avx512::Avx512;
+use super::{LANES, Simd, Task};
+
+/// Proof that the processor has AVX-512 F, BW, DQ, VL and BF16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Avx512Bf16(Avx512);
+
+impl Avx512Bf16 {
+    pub(super) fn detect() -> Option<Self> {
+        Avx512::detect().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Self)
+    }
+}
+
+impl Simd for Avx512Bf16 {
+    type V = __m512;
+    /// Two bfloat16, the first in the low half.
+    type Pair = u32;
+
+    const TILE_VECTORS: usize = Avx512::TILE_VECTORS;
+
+    #[inline]
+    fn enter<T: Task<Self>>(self, task: T) -> T::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")]
+        fn compiled<T: Task<Avx512Bf16>>(simd: Avx512Bf16, task: T) -> T::Output {
+            task.run(simd)
+        }
+        // SAFETY: `self` exists, so the features were detected.
+        unsafe { compiled(self, task) }
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        self.0.splat(x)
+    }
+
+    #[inline(always)]
+    fn load(self, src: &[f32; LANES]) -> Self::V {
+        self.0.load(src)
+    }
+
+    #[inline(always)]
+    fn store(self, dst: &mut [f32; LANES], v: Self::V) {
+        self.0.store(dst, v);
+    }
+
+    #[inline(always)]
+    fn widen(self, src: &[u16; LANES]) -> Self::V {
+        self.0.widen(src)
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        self.0.add(a, b)
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        self.0.mul(a, b)
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        self.0.div(a, b)
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        self.0.fma(a, b, c)
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        self.0.max(a, b)
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        self.0.min(a, b)
+    }
+
+    #[inline(always)]
+    fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V {
+        self.0.zero_below(v, x, bound)
+    }
+
+    #[inline(always)]
+    fn pow2(self, n: Self::V) -> Self::V {
+        self.0.pow2(n)
+    }
+
+    #[inline(always)]
+    fn pair(self, first: f32, second: f32) -> Self::Pair {
+        let [first, second] = [first, second].map(|x| u32::from(bf16::from_f32(x).to_bits()));
+        first | second << 16
+    }
+
+    #[inline(always)]
+    fn dot_pair(self, acc: Self::V, x: Self::Pair, w: &[u16; 2 * LANES]) -> Self::V {
+        // SAFETY: `self` proves the features; `w` is 64 bytes, and the load is unaligned; the
+        // transmuted types are both 512 bits without invalid values.
+        unsafe {
+            let w: __m512bh = std::mem::transmute(_mm512_loadu_si512(w.as_ptr().cast()));
+            let x: __m512bh = std::mem::transmute(_mm512_set1_epi32(x as i32));
+            _mm512_dpbf16_ps(acc, x, w)
+        }
+    }
+}

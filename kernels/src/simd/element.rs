@@ -1,0 +1,86 @@
+//! The two formats of stored elements, as one operand of a sum of products.
+
+use super::{LANES, Simd};
+
+/// A stored format: f32, or bfloat16 as bits.
+pub(crate) trait Element: bytemuck::Pod + Send + Sync {
+    /// Neighbouring inputs that one step of a sum takes together.
+    const INPUTS: usize;
+    /// What one step takes from memory: [`LANES`] lanes of `INPUTS` elements side by side.
+    type Group: Copy + Send + Sync;
+    /// The activations of one step, ready to be broadcast.
+    type Step<S: Simd>: Copy + Send + Sync + 'static;
+
+    /// From a value.
+    fn from_f32(x: f32) -> Self;
+    /// Cuts a slice into groups; it must hold a whole number of them.
+    fn groups(data: &[Self]) -> &[Self::Group];
+    /// The activations `row[INPUTS · i ..]`; beyond the row they are 0.
+    fn step<S: Simd>(s: S, row: &[f32], i: usize) -> Self::Step<S>;
+    /// `acc + Σ x · w`, lane by lane.
+    fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, w: &Self::Group) -> S::V;
+    /// Sixteen neighbouring elements as f32.
+    fn widen<S: Simd>(s: S, src: &[Self; LANES]) -> S::V;
+}
+
+impl Element for f32 {
+    const INPUTS: usize = 1;
+    type Group = [f32; LANES];
+    type Step<S: Simd> = f32;
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+
+    #[inline(always)]
+    fn groups(data: &[Self]) -> &[Self::Group] {
+        data.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn step<S: Simd>(_: S, row: &[f32], i: usize) -> f32 {
+        row[i]
+    }
+
+    #[inline(always)]
+    fn fma<S: Simd>(s: S, acc: S::V, x: f32, w: &Self::Group) -> S::V {
+        s.fma(s.splat(x), s.load(w), acc)
+    }
+
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, src: &[f32; LANES]) -> S::V {
+        s.load(src)
+    }
+}
+
+impl Element for u16 {
+    const INPUTS: usize = 2;
+    type Group = [u16; 2 * LANES];
+    type Step<S: Simd> = S::Pair;
+
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        half::bf16::from_f32(x).to_bits()
+    }
+
+    #[inline(always)]
+    fn groups(data: &[Self]) -> &[Self::Group] {
+        data.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn step<S: Simd>(s: S, row: &[f32], i: usize) -> S::Pair {
+        s.pair(row[2 * i], row.get(2 * i + 1).copied().unwrap_or(0.0))
+    }
+
+    #[inline(always)]
+    fn fma<S: Simd>(s: S, acc: S::V, x: S::Pair, w: &Self::Group) -> S::V {
+        s.dot_pair(acc, x, w)
+    }
+
+    #[inline(always)]
+    fn widen<S: Simd>(s: S, src: &[u16; LANES]) -> S::V {
+        s.widen(src)
+    }
+}

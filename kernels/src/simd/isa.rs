@@ -1,0 +1,119 @@
+//! Which instruction set runs.
+
+use std::sync::OnceLock;
+
+use super::{Simd, portable::Portable};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2::Avx2, avx512::Avx512, avx512_bf16::Avx512Bf16};
+
+/// Overrides the choice, by one of the names of [`Isa::name`].
+const OVERRIDE_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
+
+/// An instruction set that this processor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Isa(Level);
+
+/// From the most capable down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512Bf16),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Avx2Fma(Avx2),
+    Portable,
+}
+
+/// A computation on any instruction set. Implementations mark `run`, and all that it calls in its
+/// inner loops, `#[inline(always)]`: code takes on an instruction set by being inlined into it.
+pub(crate) trait Kernel {
+    /// What it returns.
+    type Output;
+    /// Computes.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// A computation on one instruction set, such as a kernel's part on one thread. As in [`Kernel`],
+/// inner loops are inlined.
+pub(crate) trait Task<S: Simd> {
+    /// What it returns.
+    type Output;
+    /// Computes.
+    fn run(self, simd: S) -> Self::Output;
+}
+
+impl<S: Simd, K: Kernel> Task<S> for K {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn run(self, simd: S) -> K::Output {
+        Kernel::run(self, simd)
+    }
+}
+
+impl Isa {
+    /// All that this processor has, the most capable first.
+    pub(crate) fn available() -> Vec<Self> {
+        let mut levels = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            levels.extend(Avx512Bf16::detect().map(Level::Avx512Bf16));
+            levels.extend(Avx512::detect().map(Level::Avx512));
+            levels.extend(Avx2::detect().map(Level::Avx2Fma));
+        }
+        levels.push(Level::Portable);
+        levels.into_iter().map(Self).collect()
+    }
+
+    /// The one in use: the most capable, or the one that the environment names if this processor
+    /// has it. Settled at the first call.
+    pub(crate) fn active() -> Self {
+        static ACTIVE: OnceLock<Isa> = OnceLock::new();
+        *ACTIVE.get_or_init(|| {
+            let available = Self::available();
+            let named = std::env::var(OVERRIDE_VARIABLE).ok();
+            let chosen = available.iter().find(|isa| Some(isa.name()) == named.as_deref());
+            *chosen.unwrap_or(&available[0])
+        })
+    }
+
+    /// The name by which the environment chooses it.
+    pub(crate) fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Bf16(_) => "avx512bf16",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2Fma(_) => "avx2",
+            Level::Portable => "portable",
+        }
+    }
+
+    /// Whether products of bfloat16 weights round the activations to bfloat16 too.
+    #[cfg(test)]
+    pub(crate) fn rounds_activations(self) -> bool {
+        self.name() == "avx512bf16"
+    }
+
+    /// Runs `kernel`, compiled for this instruction set.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Bf16(simd) => simd.enter(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(simd) => simd.enter(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2Fma(simd) => simd.enter(kernel),
+            Level::Portable => Portable.enter(kernel),
+        }
+    }
+}
+
+/// The instruction set that the CPU kernels use: `avx512bf16`, `avx512`, `avx2` or `portable`.
+/// `PLAYHOUSE_CPU_ISA` may name a lesser one than the processor has.
+#[must_use]
+pub fn cpu_isa() -> &'static str {
+    Isa::active().name()
+}

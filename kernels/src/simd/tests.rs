@@ -1,0 +1,117 @@
+//! Every instruction set against plain arithmetic.
+
+use half::bf16;
+use proptest::prelude::*;
+
+use super::*;
+
+/// `exp` of sixteen values.
+struct Exp([f32; LANES]);
+
+impl Kernel for Exp {
+    type Output = [f32; LANES];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; LANES] {
+        let mut out = [0.0; LANES];
+        s.store(&mut out, exp(s, s.load(&self.0)));
+        out
+    }
+}
+
+/// One step of a bf16 sum.
+struct DotPair([f32; 2], [u16; 2 * LANES]);
+
+impl Kernel for DotPair {
+    type Output = [f32; LANES];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; LANES] {
+        let mut out = [0.0; LANES];
+        let pair = s.pair(self.0[0], self.0[1]);
+        s.store(&mut out, s.dot_pair(s.splat(1.0), pair, &self.1));
+        out
+    }
+}
+
+/// Sum, maximum and sum of squares of a row.
+struct Folds<'a>(&'a [f32; LANES], &'a [f32]);
+
+impl Kernel for Folds<'_> {
+    type Output = [f32; 3];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; 3] {
+        let v = s.load(self.0);
+        [sum_of(s, v), max_of(s, v), sum_of_squares(s, self.1)]
+    }
+}
+
+#[test]
+fn the_portable_one_is_always_there_and_names_differ() {
+    let names: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
+    assert_eq!(names.last(), Some(&"portable"));
+    let mut unique = names.clone();
+    unique.dedup();
+    assert_eq!(names, unique);
+    assert!(names.contains(&cpu_isa()));
+}
+
+#[test]
+fn exp_keeps_its_special_values() {
+    for isa in Isa::available() {
+        let mut x = [0.0; LANES];
+        x[1] = f32::NEG_INFINITY;
+        x[2] = f32::NAN;
+        x[3] = -200.0;
+        x[4] = 200.0;
+        x[5] = f32::INFINITY;
+        let y = isa.run(Exp(x));
+        assert_eq!((y[0], y[1], y[3]), (1.0, 0.0, 0.0), "{}", isa.name());
+        assert!(y[2].is_nan(), "{}", isa.name());
+        assert!(y[4] > 2e38 && y[4].is_finite() && y[5] == y[4], "{}", isa.name());
+    }
+}
+
+proptest! {
+    #[test]
+    fn exp_is_within_three_ulp(x in -87.0f32..88.0) {
+        for isa in Isa::available() {
+            let exact = f64::from(x).exp();
+            let error = (f64::from(isa.run(Exp([x; LANES]))[7]) - exact).abs() / exact;
+            prop_assert!(error < 3.0 * f64::from(f32::EPSILON), "{}: {x}: {error}", isa.name());
+        }
+    }
+
+    #[test]
+    fn dot_pair_adds_two_products(a in -4.0f32..4.0, b in -4.0f32..4.0, seed in 0u16..1000) {
+        let w: [f32; 2 * LANES] =
+            std::array::from_fn(|i| ((i as f32 + f32::from(seed)) * 0.37).sin());
+        let bits = w.map(|w| bf16::from_f32(w).to_bits());
+        for isa in Isa::available() {
+            let y = isa.run(DotPair([a, b], bits));
+            let round = |x: f32| if isa.rounds_activations() { bf16::from_f32(x).to_f32() } else { x };
+            for (i, y) in y.into_iter().enumerate() {
+                let w = |j: usize| f64::from(bf16::from_bits(bits[2 * i + j]).to_f32());
+                let exact = 1.0 + f64::from(round(a)) * w(0) + f64::from(round(b)) * w(1);
+                prop_assert!((f64::from(y) - exact).abs() < 2e-6, "{}: {y} {exact}", isa.name());
+            }
+        }
+    }
+
+    #[test]
+    fn folds_agree_on_every_instruction_set(
+        row in prop::collection::vec(-2.0f32..2.0, 16..100),
+    ) {
+        let first: [f32; LANES] = row[..LANES].try_into().unwrap();
+        let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
+        let sum: f64 = first.iter().map(|x| f64::from(*x)).sum();
+        let max = first.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for isa in Isa::available() {
+            let [s, m, q] = isa.run(Folds(&first, &row));
+            prop_assert!((f64::from(s) - sum).abs() < 1e-5);
+            prop_assert_eq!(m, max);
+            prop_assert!((f64::from(q) - squares).abs() < 1e-4);
+        }
+    }
+}

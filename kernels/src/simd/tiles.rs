@@ -1,0 +1,72 @@
+//! Rows cut into register tiles, and activations laid out for them.
+
+use std::ops::Range;
+
+use super::{Element, Simd};
+
+/// Numbers of rows that have compiled tiles. Which one a row falls in does not change its sums.
+const SIZES: [usize; 6] = [12, 8, 4, 3, 2, 1];
+
+/// Cuts rows into tiles of at most `max` rows, large ones first.
+#[derive(Debug, Clone)]
+pub(crate) struct Tiles {
+    rows: Range<usize>,
+    max: usize,
+}
+
+impl Tiles {
+    pub(crate) fn new(rows: usize, max: usize) -> Self {
+        debug_assert!(max > 0);
+        Self { rows: 0..rows, max }
+    }
+}
+
+impl Iterator for Tiles {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let most = self.rows.len().min(self.max);
+        let size = *SIZES.iter().find(|size| **size <= most)?;
+        let start = self.rows.start;
+        self.rows.start += size;
+        Some(start..start + size)
+    }
+}
+
+/// Lays out the steps of each tile as `[step][row of the tile]`, tile after tile, so that a tile
+/// reads forward from one place. `row(r)` is row `r`, whose length gives the number of steps.
+#[inline(always)]
+pub(crate) fn pack_steps<'a, S: Simd, E: Element>(
+    s: S,
+    tiles: Tiles,
+    row: impl Fn(usize) -> &'a [f32],
+    steps: usize,
+) -> Vec<E::Step<S>> {
+    let mut packed = Vec::with_capacity(tiles.rows.len() * steps);
+    for tile in tiles {
+        for i in 0..steps {
+            packed.extend(tile.clone().map(|r| E::step(s, row(r), i)));
+        }
+    }
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_cover_all_rows_in_order() {
+        for max in [1, 3, 4, 12] {
+            for rows in 0..40 {
+                let mut next = 0;
+                for tile in Tiles::new(rows, max) {
+                    assert_eq!(tile.start, next);
+                    assert!(tile.len() <= max && SIZES.contains(&tile.len()));
+                    next = tile.end;
+                }
+                assert_eq!(next, rows);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `playhouse collect-env`: what a report of a problem should say about the machine.
+
+mod cpu;
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::{
+    CliError,
+    output::{self, Format},
+};
+use crate::config::{available_memory_bytes, total_memory_bytes};
+
+const EXAMPLES: &str = "\
+Examples:
+  playhouse collect-env
+  playhouse collect-env --output json";
+
+/// Show versions, processor, memory and the kernels chosen, for reports of problems.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CollectEnvArgs {
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Prints what there is.
+pub(crate) fn run(args: &CollectEnvArgs) -> Result<(), CliError> {
+    let facts = facts();
+    match args.output {
+        Format::Json => output::show_json(&Value::Object(facts)),
+        Format::Text => output::show(&as_text(&facts)),
+    }
+}
+
+fn facts() -> Map<String, Value> {
+    let threads = std::thread::available_parallelism().map(usize::from).ok();
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let facts = json!({
+        "playhouse": env!("CARGO_PKG_VERSION"),
+        "profile": profile,
+        "os": std::env::consts::OS,
+        "architecture": std::env::consts::ARCH,
+        "kernel": kernel_version(),
+        "cpu": cpu::model(),
+        "cpu_features": cpu::features(),
+        "cpu_kernels": playhouse_kernels::cpu_isa(),
+        "threads": threads,
+        "memory_bytes": total_memory_bytes(),
+        "memory_available_bytes": available_memory_bytes(),
+        "devices": ["cpu"],
+        "tensor_backends": ["burn-flex"],
+    });
+    match facts {
+        Value::Object(facts) => facts,
+        _ => Map::new(),
+    }
+}
+
+fn kernel_version() -> Option<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(release.trim().to_owned())
+}
+
+fn as_text(facts: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    for (name, value) in facts {
+        let value = match value {
+            Value::Null => "unknown".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(items) => {
+                let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+                items.join(" ")
+            }
+            Value::Number(bytes) if name.ends_with("_bytes") => {
+                let gib = bytes.as_f64().unwrap_or_default() / f64::from(1 << 30);
+                format!("{bytes} ({gib:.1} GiB)")
+            }
+            other => other.to_string(),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<24}{value}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_complete_and_readable() {
+        let facts = facts();
+        assert!(facts["threads"].as_u64().unwrap() >= 1);
+        assert!(facts["cpu_kernels"].as_str().is_some_and(|name| !name.is_empty()));
+        let text = as_text(&facts);
+        assert_eq!(text.lines().count(), facts.len());
+        assert!(text.contains(env!("CARGO_PKG_VERSION")));
+    }
+}

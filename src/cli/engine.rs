@@ -1,0 +1,58 @@
+//! A running engine for a command: the runtime, the model's loading, and its end.
+
+use std::{io::IsTerminal, num::NonZero, time::Duration};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::CliError;
+use crate::{
+    config::EngineConfig,
+    engine::{Engine, StartProgress},
+};
+
+/// Runs a command's work on a runtime for the actors. The model computes on threads of its own, so
+/// few are enough here. Does not wait for what the work leaves behind: an interrupted load, say.
+pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.clamp(2, 8))
+        .enable_all()
+        .build()
+        .map_err(CliError::io("cannot start the runtime"))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Loads the model and starts the engine, with a progress bar on a terminal.
+pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
+    let bar = progress_bar();
+    let shown = bar.clone();
+    let engine = Engine::spawn(config, move |progress| show(&shown, progress)).await;
+    bar.finish_and_clear();
+    Ok(engine?)
+}
+
+/// A bar on a terminal; in a pipe, one that shows nothing.
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "{msg:<22} {bar:30} {bytes:>10} of {total_bytes} {elapsed:>4}";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(0).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: StartProgress) {
+    match progress {
+        StartProgress::Tokenizer => bar.set_message("reading the tokenizer"),
+        StartProgress::Weights(weights) => {
+            bar.set_message("packing weights");
+            bar.set_length(weights.bytes_total);
+            bar.set_position(weights.bytes);
+        }
+        StartProgress::KvCache { .. } => bar.set_message("allocating KV cache"),
+    }
+}

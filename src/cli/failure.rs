@@ -1,0 +1,155 @@
+//! How a command fails: one line with the causes, one with what to do next, and an exit code.
+#![allow(clippy::print_stderr, reason = "errors of the command go to standard error")]
+
+use std::{error::Error, io, process::ExitCode};
+
+use playhouse_actors::error::RequestError;
+
+use crate::{config::ConfigError, engine::StartError, server::ServerError, text::TextLoadError};
+
+/// Wrong usage or configuration.
+const EXIT_USAGE: u8 = 2;
+/// The work failed.
+const EXIT_FAILED: u8 = 1;
+/// The engine's supervisor gave up (`EX_SOFTWARE` of sysexits.h).
+const EXIT_GAVE_UP: u8 = 70;
+/// 128 + SIGINT, as shells have it.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The settings are wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// What was typed makes no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// The log's level is no level.
+    #[error("log.level: {0}")]
+    LogLevel(#[from] tracing_subscriber::filter::ParseError),
+    /// The engine did not start.
+    #[error("the engine did not start")]
+    Start(#[from] StartError),
+    /// The tokenizer could not be loaded.
+    #[error("the tokenizer could not be loaded")]
+    Text(#[from] TextLoadError),
+    /// The tokenizer refused a text.
+    #[error("the text could not be tokenized")]
+    Tokenize(#[from] playhouse_actors::ports::TextError),
+    /// A request was refused or could not be finished.
+    #[error("the request was refused")]
+    Request(#[from] RequestError),
+    /// A request ended with an error.
+    #[error("the request failed: {0}")]
+    Ended(String),
+    /// The HTTP server failed.
+    #[error("the server stopped")]
+    Server(#[from] ServerError),
+    /// The metrics recorder could not be installed.
+    #[error("the metrics could not be set up")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// A file or stream could not be read or written.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The engine's supervisor gave up.
+    #[error("the engine's supervisor gave up: actors died faster than they could be replaced")]
+    GaveUp,
+    /// SIGINT.
+    #[error("interrupted")]
+    Interrupted,
+    /// Whoever read the output has left, which is no failure.
+    #[error("the output was closed")]
+    OutputClosed,
+}
+
+impl CliError {
+    /// An [`CliError::Io`] about `what`; a closed pipe is [`CliError::OutputClosed`].
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| match source.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Io { what, source },
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Usage(_) | Self::LogLevel(_) => EXIT_USAGE,
+            Self::GaveUp => EXIT_GAVE_UP,
+            Self::Interrupted => EXIT_INTERRUPTED,
+            Self::OutputClosed => 0,
+            _ => EXIT_FAILED,
+        }
+    }
+
+    /// What to do next.
+    fn advice(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Config(_) => {
+                "`playhouse config` shows all settings and where each value comes from"
+            }
+            Self::Usage(_) => "`playhouse help` and `playhouse help COMMAND` show what can be typed",
+            Self::LogLevel(_) => {
+                "use error, warn, info, debug or trace, or directives such as info,playhouse=debug"
+            }
+            Self::Start(StartError::NoModel(_)) => {
+                "give the folder of a Hugging Face model, or none for the demo model"
+            }
+            Self::GaveUp => "the log above says which actor died and why; please report it",
+            _ => return None,
+        })
+    }
+
+    /// Tells the operator, and what the process should exit with.
+    pub(crate) fn report(&self) -> ExitCode {
+        if !matches!(self, Self::OutputClosed | Self::Interrupted) {
+            eprintln!("error: {}", with_causes(self));
+            if let Some(advice) = self.advice() {
+                eprintln!("help: {advice}");
+            }
+        }
+        ExitCode::from(self.exit_code())
+    }
+}
+
+/// The error and its causes in one line, without those that an outer one already tells.
+fn with_causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_stand_in_one_line_and_only_once() {
+        let source = io::Error::other("disk on fire");
+        let error = CliError::Io { what: "cannot read prompt.txt".to_owned(), source };
+        assert_eq!(with_causes(&error), "cannot read prompt.txt: disk on fire");
+        let error = CliError::Start(StartError::NoModel("nowhere".into()));
+        assert!(with_causes(&error).starts_with("the engine did not start: no model at nowhere"));
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_failure() {
+        let error = CliError::io("writing")(io::ErrorKind::BrokenPipe.into());
+        assert_eq!(error.exit_code(), 0);
+        let error = CliError::io("writing")(io::ErrorKind::StorageFull.into());
+        assert_eq!(error.exit_code(), EXIT_FAILED);
+    }
+}

@@ -1,0 +1,145 @@
+//! Flags about the model and how it is run.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::config::{Key, Origin, layer::Entry};
+
+/// Flags of every command that loads a model.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct EngineFlags {
+    /// Folder of a Hugging Face model [default: the demo model]
+    #[arg(long, short = 'm', value_name = "FOLDER")]
+    pub(crate) model: Option<String>,
+    /// Folder or tokenizer.json to take the tokenizer from [default: the model's folder]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) tokenizer: Option<String>,
+    /// Name that requests may use; may be repeated, the first is shown [default: the model's path]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) served_model_name: Vec<String>,
+    /// Format of the weights: auto, float32 or bfloat16 [default: auto]
+    #[arg(long, value_name = "DTYPE")]
+    pub(crate) dtype: Option<String>,
+    /// Tokens at most of prompt and output together, such as 4096 or 4K [default: the model's]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_model_len: Option<String>,
+    /// auto, vllm (ignore the model's sampling defaults), or a folder [default: auto]
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) generation_config: Option<String>,
+    /// File with a chat template to use instead of the model's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template: Option<String>,
+    /// Log-probabilities at most that a request may ask for [default: 20]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_logprobs: Option<String>,
+
+    /// What the model runs on: auto or cpu [default: auto]
+    #[arg(long, value_name = "DEVICE", help_heading = "Machine")]
+    pub(crate) device: Option<String>,
+    /// Threads that compute [default: one a core]
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) threads: Option<String>,
+    /// Bytes of the KV cache, such as 4GiB [default: half of the free memory, if it needs that]
+    #[arg(long, value_name = "BYTES", help_heading = "Machine")]
+    pub(crate) kv_cache_memory_bytes: Option<String>,
+    /// Blocks of the KV cache, whatever its bytes
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) num_gpu_blocks_override: Option<String>,
+    /// Format of the KV cache: auto [default: auto]
+    #[arg(long, value_name = "DTYPE", help_heading = "Machine")]
+    pub(crate) kv_cache_dtype: Option<String>,
+    /// Tokens a KV cache block holds [default: 16]
+    #[arg(long, value_name = "TOKENS", help_heading = "Machine")]
+    pub(crate) block_size: Option<String>,
+    /// Actors that template and tokenize [default: 2]
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) num_input_processors: Option<String>,
+    /// Pairs of a detokenizer and an output streamer [default: 2]
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) num_egress_shards: Option<String>,
+
+    /// Requests at most that run at a time [default: 256]
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    pub(crate) max_num_seqs: Option<String>,
+    /// Tokens at most that one step computes [default: 2048]
+    #[arg(long, value_name = "TOKENS", help_heading = "Scheduling")]
+    pub(crate) max_num_batched_tokens: Option<String>,
+    /// Tokens at most of one prompt in a step that others could share; 0: no limit [default: 0]
+    #[arg(long, value_name = "TOKENS", help_heading = "Scheduling")]
+    pub(crate) long_prefill_token_threshold: Option<String>,
+    /// Who is served first: fcfs or priority [default: fcfs]
+    #[arg(long, value_name = "POLICY", help_heading = "Scheduling")]
+    pub(crate) scheduling_policy: Option<String>,
+    /// Under priority, seconds after which a waiting request goes first [default: 60]
+    #[arg(long, value_name = "SECONDS", help_heading = "Scheduling")]
+    pub(crate) priority_age_bound_s: Option<String>,
+    /// Share of the blocks that admission leaves free [default: 0]
+    #[arg(long, value_name = "SHARE", help_heading = "Scheduling")]
+    pub(crate) watermark: Option<String>,
+    /// Requests at most queued or running; further ones get 503 [default: max-num-requests]
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    pub(crate) max_num_queued_reqs: Option<String>,
+    /// Open requests at most, whatever their state [default: 16384]
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    pub(crate) max_num_requests: Option<String>,
+    /// Share the KV blocks of common prefixes [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Scheduling"
+    )]
+    pub(crate) enable_prefix_caching: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "enable_prefix_caching", help_heading = "Scheduling")]
+    #[serde(skip)]
+    pub(crate) no_enable_prefix_caching: bool,
+    /// Compute a prompt over several steps where it helps [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Scheduling"
+    )]
+    pub(crate) enable_chunked_prefill: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "enable_chunked_prefill", help_heading = "Scheduling")]
+    #[serde(skip)]
+    pub(crate) no_enable_chunked_prefill: bool,
+    /// Admit a request only when its whole prompt fits the free blocks [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Scheduling"
+    )]
+    pub(crate) scheduler_reserve_full_isl: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "scheduler_reserve_full_isl", help_heading = "Scheduling")]
+    #[serde(skip)]
+    pub(crate) no_scheduler_reserve_full_isl: bool,
+}
+
+impl EngineFlags {
+    /// The settings given.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let mut entries = super::entries("engine", self);
+        let off = [
+            (self.no_enable_prefix_caching, "enable_prefix_caching"),
+            (self.no_enable_chunked_prefill, "enable_chunked_prefill"),
+            (self.no_scheduler_reserve_full_isl, "scheduler_reserve_full_isl"),
+        ];
+        for (_, name) in off.into_iter().filter(|(given, _)| *given) {
+            let origin = Origin::Flag(format!("--no-{}", name.replace('_', "-")));
+            entries.push(Entry { key: Key::new("engine", name), value: "false".into(), origin });
+        }
+        entries
+    }
+}

@@ -1,0 +1,82 @@
+//! Flags of the server and of the log.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::config::layer::Entry;
+
+/// Flags of `playhouse serve`.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerFlags {
+    /// Address to listen on; 0.0.0.0 for all of this machine's [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) host: Option<String>,
+    /// Port to listen on; 0 for any that is free [default: 8000]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<String>,
+    /// Key that clients must bring (Authorization: Bearer KEY); may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub(crate) api_key: Vec<String>,
+    /// Bytes at most of a request's body [default: 32MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) body_limit_bytes: Option<String>,
+    /// Seconds that a client may take to send its body [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) body_timeout: Option<String>,
+    /// Seconds that requests get to end after SIGTERM or SIGINT [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) shutdown_timeout: Option<String>,
+    /// Origin of web pages that may call the server, or *; may be repeated [default: none]
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
+    pub(crate) allowed_origins: Vec<String>,
+    /// Answer every request with an X-Request-Id header [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_request_id_headers: Option<String>,
+    /// Tell in `usage` how many prompt tokens were cached [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_prompt_tokens_details: Option<String>,
+    /// Send usage with every chunk of every stream [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_force_include_usage: Option<String>,
+    /// Name tokens as token_id:N in log-probabilities [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) return_tokens_as_token_ids: Option<String>,
+    /// Let requests bring a chat template of their own [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) trust_request_chat_template: Option<String>,
+}
+
+/// The engine's own seed, for commands whose `--seed` does not mean a request's.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub(crate) struct SeedFlag {
+    /// Seeds the draw of seeds for requests that bring none [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    pub(crate) seed: Option<String>,
+}
+
+/// Flags of every command that logs.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct LogFlags {
+    /// error, warn, info, debug, trace, or directives such as info,playhouse=debug
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// Seconds between two lines about throughput while the server is busy; 0: none [default: 10]
+    #[arg(long, global = true, value_name = "SECONDS")]
+    pub(crate) log_stats_interval_s: Option<String>,
+}
+
+/// [`LogFlags`] under the names of their settings.
+#[derive(Serialize)]
+struct LogSettingsGiven<'a> {
+    level: &'a Option<String>,
+    stats_interval_s: &'a Option<String>,
+}
+
+impl LogFlags {
+    /// The settings given.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let (level, stats_interval_s) = (&self.log_level, &self.log_stats_interval_s);
+        super::entries("log", &LogSettingsGiven { level, stats_interval_s })
+    }
+}

@@ -1,0 +1,170 @@
+//! `playhouse generate`: continue texts.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use playhouse_actors::{
+    logic::request::{FinishReason, StopReason},
+    message::input_processor::{Prompt, RawRequest},
+    shell::{ChoiceStream, Submission},
+};
+use serde_json::{Value, json};
+
+use super::{
+    CliError, engine,
+    flags::{EngineFlags, SamplingFlags},
+    interrupt::or_interrupt,
+    output::{self, Format},
+};
+use crate::{config::EngineConfig, engine::Engine};
+
+const EXAMPLES: &str = "\
+Examples:
+  playhouse generate \"Once upon a time\"
+  playhouse generate -m models/qwen3 --max-tokens 64 --temperature 0 \"2 + 2 =\" \"3 + 3 =\"
+  playhouse generate -f story.txt --stop \"The end\"
+  cat story.txt | playhouse generate --output json
+
+Several prompts run as one batch; their outputs come in the order of the prompts.";
+
+/// Continue one or several texts.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GenerateArgs {
+    /// Texts to continue; without any, and without -f, standard input is one
+    #[arg(value_name = "PROMPT")]
+    prompts: Vec<String>,
+    /// File whose content is a further prompt; may be repeated
+    #[arg(long, short = 'f', value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// text streams; json writes one line a prompt when it is complete
+    #[arg(long, value_enum, default_value_t)]
+    output: Format,
+    /// Outputs for each prompt
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    n: u32,
+    #[command(flatten)]
+    sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+/// Generates and prints.
+pub(crate) fn run(args: GenerateArgs, config: EngineConfig) -> Result<(), CliError> {
+    let prompts = prompts(&args)?;
+    engine::run(async {
+        let engine = or_interrupt(engine::start(config)).await?;
+        let outcome = or_interrupt(generate(&engine, &args, prompts)).await;
+        engine.shutdown().await;
+        outcome
+    })
+}
+
+fn prompts(args: &GenerateArgs) -> Result<Vec<String>, CliError> {
+    let mut prompts = args.prompts.clone();
+    for path in &args.file {
+        let read = std::fs::read_to_string(path);
+        prompts.push(read.map_err(CliError::io(format!("cannot read {}", path.display())))?);
+    }
+    if prompts.is_empty() {
+        prompts.push(output::read_stdin("prompt")?);
+    }
+    Ok(prompts)
+}
+
+async fn generate(
+    engine: &Engine,
+    args: &GenerateArgs,
+    prompts: Vec<String>,
+) -> Result<(), CliError> {
+    let mut submissions = Vec::new();
+    for prompt in prompts {
+        let mut request = RawRequest::new(Prompt::Text(prompt.clone()));
+        args.sampling.apply(engine.default_sampling(), &mut request);
+        request.params.n = args.n;
+        submissions.push((prompt, engine.submit(request).await?));
+    }
+    match args.output {
+        Format::Text => write_text(submissions).await,
+        Format::Json => write_json(submissions).await,
+    }
+}
+
+/// Streams the outputs one after the other, an empty line between them. All of them are computed
+/// meanwhile: what a stream brings before its turn waits in its sink.
+async fn write_text(submissions: Vec<(String, Submission)>) -> Result<(), CliError> {
+    let choices = submissions.into_iter().flat_map(|(_, submission)| submission.choices);
+    for (i, mut choice) in choices.enumerate() {
+        if i > 0 {
+            output::show("\n")?;
+        }
+        while let Some(delta) = choice.next().await {
+            output::show(&delta.text)?;
+            if let Some(FinishReason::Error(reason)) = delta.finish {
+                return Err(CliError::Ended(reason));
+            }
+        }
+        output::show("\n")?;
+    }
+    Ok(())
+}
+
+async fn write_json(submissions: Vec<(String, Submission)>) -> Result<(), CliError> {
+    for (prompt, submission) in submissions {
+        let prompt_tokens = submission.prompt_token_ids.len();
+        let (mut choices, mut completion_tokens) = (Vec::new(), 0);
+        for (index, choice) in submission.choices.into_iter().enumerate() {
+            let output = collect(choice).await?;
+            completion_tokens += output.token_ids.len();
+            choices.push(output.to_json(index));
+        }
+        output::show_json(&json!({
+            "prompt": prompt,
+            "choices": choices,
+            "usage": {
+                "prompt_tokens": prompt_tokens,
+                "completion_tokens": completion_tokens,
+                "total_tokens": prompt_tokens + completion_tokens,
+            },
+        }))?;
+    }
+    Ok(())
+}
+
+/// One complete output.
+struct Output {
+    text: String,
+    token_ids: Vec<u32>,
+    finish: FinishReason,
+}
+
+async fn collect(mut choice: ChoiceStream) -> Result<Output, CliError> {
+    let (mut text, mut token_ids) = (String::new(), Vec::new());
+    while let Some(delta) = choice.next().await {
+        text.push_str(&delta.text);
+        token_ids.extend(delta.tokens.iter().map(|token| token.token_id));
+        match delta.finish {
+            Some(FinishReason::Error(reason)) => return Err(CliError::Ended(reason)),
+            Some(finish) => return Ok(Output { text, token_ids, finish }),
+            None => {}
+        }
+    }
+    Err(CliError::Ended("its stream ended without a reason".to_owned()))
+}
+
+impl Output {
+    fn to_json(&self, index: usize) -> Value {
+        let stop_reason = match &self.finish {
+            FinishReason::Stop(Some(StopReason::Token(token))) => json!(token),
+            FinishReason::Stop(Some(StopReason::String(text))) => json!(text),
+            _ => Value::Null,
+        };
+        json!({
+            "index": index,
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish.as_str(),
+            "stop_reason": stop_reason,
+        })
+    }
+}

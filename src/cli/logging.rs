@@ -1,0 +1,20 @@
+//! The log, on standard error.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use super::CliError;
+use crate::config::LogSettings;
+
+/// Lets everything that is logged from now on reach standard error.
+pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
+    let filter = EnvFilter::builder().parse(&settings.level)?;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
+    // A second installation in one process (an embedding test) keeps the first.
+    let _ = subscriber.try_init();
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! What the operator sees once the server is ready.
+#![allow(clippy::print_stderr, reason = "the banner is for the operator's terminal")]
+
+use playhouse_kernels::WeightDtype;
+use tokio::net::TcpListener;
+
+use crate::{engine::Engine, server::ServerConfig};
+
+/// Shows address, model and KV cache, and three requests to try.
+pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &TcpListener) {
+    let port = listener.local_addr().map_or(server.port, |address| address.port());
+    eprint!("{}", text(engine, server, port));
+}
+
+fn text(engine: &Engine, server: &ServerConfig, port: u16) -> String {
+    let (loaded, info) = (engine.loaded(), engine.model_info());
+    let name = engine.served_model_names().first().map_or("", String::as_str);
+    // A server on all addresses is tried from this machine.
+    let host = if server.host == "0.0.0.0" { "127.0.0.1" } else { server.host.as_str() };
+    let base = format!("http://{host}:{port}");
+    let key = match server.api_keys.is_empty() {
+        true => "",
+        false => " -H \"Authorization: Bearer $KEY\"",
+    };
+    let dtype = match loaded.dtype {
+        WeightDtype::F32 => "float32",
+        WeightDtype::Bf16 => "bfloat16",
+    };
+    let tokens = info.num_blocks.saturating_sub(1) * info.block_size;
+    let megabytes = loaded.kv_cache_bytes / 1_000_000;
+    let json = "-H 'Content-Type: application/json'";
+    format!(
+        "\
+playhouse {version} serves {name} on {base}
+  model     {root} ({architecture}), {dtype} on cpu, context {context} tokens
+  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {megabytes} MB
+Try:
+  curl {base}/v1/models{key}
+  curl {base}/v1/completions{key} {json} \\
+    -d '{{\"model\": \"{name}\", \"prompt\": \"Once upon a time\", \"max_tokens\": 32}}'
+  curl -N {base}/v1/chat/completions{key} {json} \\
+    -d '{{\"model\": \"{name}\", \"stream\": true, \
+\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'
+",
+        version = env!("CARGO_PKG_VERSION"),
+        root = loaded.root,
+        architecture = loaded.architecture,
+        context = info.max_model_len,
+        blocks = info.num_blocks,
+        block_size = info.block_size,
+    )
+}

@@ -1,0 +1,89 @@
+//! `playhouse serve`: the engine behind HTTP.
+
+mod banner;
+mod metrics;
+mod shutdown;
+mod stats;
+
+use clap::Args;
+use tokio::net::TcpListener;
+
+use super::{
+    CliError, engine,
+    flags::{EngineFlags, SeedFlag, ServerFlags, entries},
+    interrupt::or_interrupt,
+};
+use crate::{
+    config::{Config, Key, Origin, layer::Entry},
+    server::{self, ServerConfig, ServerError},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  playhouse serve                                  The demo model on 127.0.0.1:8000
+  playhouse serve models/qwen3 --served-model-name qwen3 --port 8100
+  playhouse serve models/qwen3 --dtype bfloat16 --max-model-len 4K --kv-cache-memory-bytes 2GiB
+  playhouse serve --config playhouse.toml --log-level debug
+  PLAYHOUSE_API_KEY=secret playhouse serve --host 0.0.0.0
+
+SIGTERM or SIGINT ends it once all requests are answered; a second one ends it at once.";
+
+/// Serve a model over HTTP, as OpenAI's API with vLLM's extensions.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Folder of a Hugging Face model; the same as --model
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    folder: Option<String>,
+    #[command(flatten)]
+    engine: EngineFlags,
+    #[command(flatten)]
+    seed: SeedFlag,
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl ServeArgs {
+    /// The settings given.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let mut all = self.engine.entries();
+        all.extend(entries("engine", &self.seed));
+        all.extend(entries("server", &self.server));
+        all.extend(self.folder.iter().map(|folder| Entry {
+            key: Key::new("engine", "model"),
+            value: folder.clone().into(),
+            origin: Origin::Flag("MODEL".to_owned()),
+        }));
+        all
+    }
+}
+
+/// Serves until a signal, or until the engine's supervisor gives up.
+pub(crate) fn run(config: Config) -> Result<(), CliError> {
+    engine::run(async {
+        // A taken port is told now, not after the model is loaded.
+        let listener = bind(&config.server).await?;
+        let metrics = metrics::install(&config.engine)?;
+        let engine = or_interrupt(engine::start(config.engine)).await?;
+        let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
+        let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_s));
+        let end = shutdown::End::new();
+        let requested = end.requested(engine.clone())?;
+        banner::show(&engine, &config.server, &listener);
+        let served = server::serve_on(listener, engine.clone(), config.server, metrics, requested);
+        let served = served.await;
+        upkeep.abort();
+        stats.abort();
+        engine.shutdown().await;
+        served?;
+        end.outcome()
+    })
+}
+
+async fn bind(config: &ServerConfig) -> Result<TcpListener, CliError> {
+    let bound = TcpListener::bind((config.host.as_str(), config.port)).await;
+    Ok(bound.map_err(|source| {
+        let address = format!("{}:{}", config.host, config.port);
+        ServerError::Bind { address, source }
+    })?)
+}

@@ -1,0 +1,69 @@
+//! Running the program.
+
+use std::{
+    io::Write,
+    process::{Child, Command, Stdio},
+};
+
+/// One run of the program, not yet started.
+pub(crate) struct Run {
+    command: Command,
+    input: Option<String>,
+}
+
+/// A run with these arguments, in an environment without settings.
+pub(crate) fn playhouse(arguments: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
+    let settings = std::env::vars_os().map(|(name, _)| name);
+    for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Run { command, input: None }
+}
+
+impl Run {
+    /// With an environment variable.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// With something piped in.
+    pub(crate) fn input(mut self, text: &str) -> Self {
+        self.command.stdin(Stdio::piped());
+        self.input = Some(text.to_owned());
+        self
+    }
+
+    /// Starts it.
+    pub(crate) fn spawn(mut self) -> Child {
+        let mut child = self.command.spawn().unwrap();
+        if let Some(text) = &self.input {
+            child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        child
+    }
+
+    /// Waits for its end: exit code, standard output, standard error.
+    pub(crate) fn finish(self) -> (Option<i32>, String, String) {
+        let output = self.spawn().wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
+    /// What it prints, if it succeeds.
+    pub(crate) fn succeeds(self) -> String {
+        let (code, stdout, stderr) = self.finish();
+        assert_eq!(code, Some(0), "{stderr}");
+        stdout
+    }
+
+    /// What it says on standard error when it exits with `code`; it prints nothing then.
+    pub(crate) fn fails_with(self, code: i32) -> String {
+        let (actual, stdout, stderr) = self.finish();
+        assert_eq!(actual, Some(code), "{stdout}{stderr}");
+        assert_eq!(stdout, "");
+        stderr
+    }
+}

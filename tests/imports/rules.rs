@@ -1,0 +1,160 @@
+//! Who may import whom: the table of ARCHITECTURE.md.
+
+/// Source files under `folder` must not name any of `forbidden` (a path, or the beginning of one).
+pub(crate) struct Rule {
+    /// Where it holds.
+    pub(crate) folder: &'static str,
+    /// Where it does not.
+    pub(crate) except: &'static [&'static str],
+    /// What must not be named.
+    pub(crate) forbidden: &'static [&'static str],
+    /// Why.
+    pub(crate) reason: &'static str,
+}
+
+pub(crate) const RULES: &[Rule] = &[
+    Rule {
+        folder: "actors/src/logic",
+        except: &[],
+        forbidden: &[
+            "tokio",
+            "ractor",
+            "flume",
+            "metrics",
+            "tracing",
+            "parking_lot",
+            "rand",
+            "async",
+            "await",
+            "Instant",
+            "SystemTime",
+            "HashMap",
+            "HashSet",
+            "std::fs",
+            "std::io",
+            "std::net",
+            "std::env",
+            "std::process",
+            "std::thread",
+            "std::sync::Mutex",
+            "std::sync::mpsc",
+            "std::sync::atomic",
+            "crate::message",
+            "crate::shell",
+            "crate::ports",
+        ],
+        reason: "logic is pure: no async, clock, I/O or unordered maps, nothing above it",
+    },
+    Rule {
+        folder: "actors/src/message",
+        except: &[],
+        forbidden: &["crate::shell", "tokio", "flume", "async", "await"],
+        reason: "messages are plain data",
+    },
+    Rule {
+        folder: "actors/src/ports",
+        except: &[],
+        forbidden: &["crate::shell", "crate::message", "tokio", "ractor", "async", "await"],
+        reason: "ports are plain traits over logic's types",
+    },
+    Rule {
+        folder: "actors",
+        except: &[],
+        forbidden: &["playhouse", "playhouse_kernels", "burn", "axum", "hyper", "tokenizers"],
+        reason: "the actors know no tensors, no HTTP, no tokenizer",
+    },
+    Rule {
+        folder: "kernels",
+        except: &[],
+        forbidden: &["playhouse", "playhouse_actors", "ractor", "tokio"],
+        reason: "kernels know tensors only",
+    },
+    Rule {
+        folder: "src/model",
+        except: &[],
+        forbidden: &["playhouse_actors", "ractor", "tokio", "crate::executor", "crate::engine"],
+        reason: "a model is maths over burn and kernels",
+    },
+    Rule {
+        folder: "src/weights",
+        except: &[],
+        forbidden: &["playhouse_actors", "ractor", "tokio", "crate::model", "crate::engine"],
+        reason: "a checkpoint is files",
+    },
+    Rule {
+        folder: "src/executor",
+        except: &[],
+        forbidden: &["ractor", "tokio", "crate::engine", "crate::text"],
+        reason: "an executor runs where its worker puts it",
+    },
+    Rule {
+        folder: "src/text",
+        except: &[],
+        forbidden: &["burn", "ractor", "tokio", "crate::model", "crate::engine"],
+        reason: "text is a port's adapter",
+    },
+    Rule {
+        folder: "src/config",
+        except: &[],
+        forbidden: &["burn", "ractor", "tokio", "clap", "crate::engine", "crate::model"],
+        reason: "settings are data",
+    },
+    Rule {
+        folder: "src/engine",
+        except: &[],
+        forbidden: &["ractor"],
+        reason: "the façade speaks to the system, not to its actors",
+    },
+    Rule {
+        folder: "src/server",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "ractor",
+            "playhouse_kernels",
+            "crate::model",
+            "crate::executor",
+            "crate::weights",
+        ],
+        reason: "the server knows the façade only",
+    },
+    Rule {
+        folder: "src",
+        except: &["src/cli", "src/main.rs"],
+        forbidden: &["crate::cli", "clap", "indicatif", "rustyline"],
+        reason: "nothing but main knows the command line",
+    },
+    Rule {
+        folder: "src",
+        except: &["src/cli", "src/server"],
+        forbidden: &["crate::server", "axum", "hyper", "tower", "tower_http"],
+        reason: "only the server knows HTTP; only the command line starts it",
+    },
+    Rule {
+        folder: "src",
+        except: &["src/text"],
+        forbidden: &["tokenizers", "minijinja"],
+        reason: "only text knows tokenizers and templates",
+    },
+    Rule {
+        folder: "",
+        except: &["actors/src/codec.rs"],
+        forbidden: &["bincode"],
+        reason: "one file knows how frames are encoded",
+    },
+    Rule {
+        folder: "",
+        except: &["kernels"],
+        forbidden: &["unsafe", "cubecl", "burn_flex", "burn_cubecl"],
+        reason: "only kernels touch raw memory and raw devices",
+    },
+];
+
+/// Crates that must not stand anywhere below a workspace member, tests aside.
+pub(crate) const TREES: &[(&str, &[&str])] = &[
+    ("playhouse-actors", &["burn", "hyper", "axum", "tokenizers", "safetensors", "cubecl"]),
+    ("playhouse-kernels", &["playhouse-actors", "ractor", "hyper", "axum", "tokenizers"]),
+];
+
+/// Only `playhouse-kernels` may declare dependencies that begin so.
+pub(crate) const DEVICE_CRATES: &[&str] = &["burn-", "cubecl", "cubek"];
