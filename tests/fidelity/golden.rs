@@ -44,6 +44,11 @@ impl Prompt {
         &self.prompt_token_ids
     }
 
+    /// Log-probability of each greedy token.
+    pub(crate) fn greedy_log_probs(&self) -> &[f64] {
+        &self.greedy_log_probs
+    }
+
     /// The largest difference of a recorded log-probability from `answer`.
     pub(crate) fn difference(&self, answer: &Answer) -> f64 {
         // Not `f64::max`, which would lose a NaN.

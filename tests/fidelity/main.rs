@@ -5,6 +5,7 @@
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod engine;
 mod golden;
 mod rope;
 mod runner;
