@@ -2,7 +2,7 @@
 
 use burn_flex::FlexTensor;
 
-use super::pack::{K_BLOCK, PANEL, PackedWeight};
+use super::pack::{K_BLOCK, PANEL, PackedWeight, panel_len_bf16, panel_len_f32};
 use super::{LinearStorage, LinearWeight};
 use crate::simd::{Element, Isa, Kernel, LANES, Simd, Task, Tiles, pack_steps};
 use crate::tensors::{dense, dims2, from_rows, values};
@@ -34,27 +34,66 @@ pub(super) fn product(
     [inputs, outputs]: [usize; 2],
     bias: Option<&[f32]>,
 ) -> Vec<f32> {
-    let rows = x.len() / inputs;
-    let mut y = vec![0.0; rows * outputs];
+    let mut y = vec![0.0; x.len() / inputs * outputs];
+    let output = Output { y: SharedMut::new(&mut y), outputs, bias };
     match packed {
         PackedWeight::F32(weights) => {
-            isa.run(Product { x, weights, inputs, outputs, bias, y: SharedMut::new(&mut y) });
+            let panel_len = panel_len_f32(inputs);
+            isa.run(Product { x, inputs, weights, panel_len, output: &output });
         }
         PackedWeight::Bf16(weights) => {
-            isa.run(Product { x, weights, inputs, outputs, bias, y: SharedMut::new(&mut y) });
+            #[cfg(target_arch = "x86_64")]
+            if let Some(amx) = isa.amx() {
+                super::amx::product(amx, x, inputs, weights, &output);
+                return y;
+            }
+            let panel_len = panel_len_bf16(inputs);
+            isa.run(Product { x, inputs, weights, panel_len, output: &output });
         }
     }
     y
 }
 
+/// Panels of so many bytes that one piece of work takes.
+pub(super) fn panels_per_piece(panel_bytes: usize) -> usize {
+    PIECE_BYTES.div_ceil(panel_bytes)
+}
+
+/// Where totals go.
+pub(super) struct Output<'a> {
+    y: SharedMut<'a, f32>,
+    pub(super) outputs: usize,
+    bias: Option<&'a [f32]>,
+}
+
+impl Output<'_> {
+    /// Adds the bias to a panel's totals, one row each, and writes them to their columns.
+    #[inline(always)]
+    pub(super) fn write(&self, panel: usize, totals: &[[f32; PANEL]]) {
+        let first = panel * PANEL;
+        let width = PANEL.min(self.outputs - first);
+        for (r, total) in totals.iter().enumerate() {
+            // SAFETY: each panel is written by one piece, to its own columns of each row.
+            let out = unsafe { self.y.slice(r * self.outputs + first, width) };
+            match self.bias {
+                None => out.copy_from_slice(&total[..width]),
+                Some(bias) => {
+                    for ((o, t), b) in out.iter_mut().zip(total).zip(&bias[first..]) {
+                        *o = t + b;
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The whole product.
 struct Product<'a, E> {
     x: &'a [f32],
-    weights: &'a [E],
     inputs: usize,
-    outputs: usize,
-    bias: Option<&'a [f32]>,
-    y: SharedMut<'a, f32>,
+    weights: &'a [E],
+    panel_len: usize,
+    output: &'a Output<'a>,
 }
 
 impl<E: Element> Kernel for Product<'_, E> {
@@ -67,10 +106,9 @@ impl<E: Element> Kernel for Product<'_, E> {
         let tiles = Tiles::new(rows, S::TILE_VECTORS / VECTORS);
         let row = |r: usize| &self.x[r * self.inputs..(r + 1) * self.inputs];
         let packed = pack_steps::<S, E>(simd, tiles.clone(), row, steps);
-        let panels = self.outputs.div_ceil(PANEL);
-        let panel_bytes = steps * E::INPUTS * PANEL * size_of::<E>();
-        let per_piece = PIECE_BYTES.div_ceil(panel_bytes);
-        let work = self.x.len() * self.outputs;
+        let panels = self.output.outputs.div_ceil(PANEL);
+        let per_piece = panels_per_piece(self.panel_len * size_of::<E>());
+        let work = self.x.len() * self.output.outputs;
         for_each_piece(panels.div_ceil(per_piece), work, |piece| {
             for panel in piece * per_piece..panels.min((piece + 1) * per_piece) {
                 let tiles = tiles.clone();
@@ -113,26 +151,6 @@ impl<S: Simd, E: Element> Panel<'_, S, E> {
             }
         }
     }
-
-    /// Adds the bias and writes the totals out.
-    #[inline(always)]
-    fn finish(&self, totals: &[[f32; PANEL]]) {
-        let Product { outputs, bias, y, .. } = self.product;
-        let first = self.panel * PANEL;
-        let width = PANEL.min(outputs - first);
-        for (r, total) in totals.iter().enumerate() {
-            // SAFETY: each panel writes its own columns of each row.
-            let out = unsafe { y.slice(r * outputs + first, width) };
-            match bias {
-                None => out.copy_from_slice(&total[..width]),
-                Some(bias) => {
-                    for ((o, t), b) in out.iter_mut().zip(total).zip(&bias[first..]) {
-                        *o = t + b;
-                    }
-                }
-            }
-        }
-    }
 }
 
 impl<S: Simd, E: Element> Task<S> for Panel<'_, S, E> {
@@ -141,7 +159,7 @@ impl<S: Simd, E: Element> Task<S> for Panel<'_, S, E> {
     #[inline(always)]
     fn run(self, s: S) {
         let steps = self.product.inputs.div_ceil(E::INPUTS);
-        let panel_len = steps * E::INPUTS * PANEL;
+        let panel_len = self.product.panel_len;
         let weights = &self.product.weights[self.panel * panel_len..][..panel_len];
         let weights = E::groups(weights);
         let mut totals = vec![[0.0; PANEL]; self.rows];
@@ -162,6 +180,6 @@ impl<S: Simd, E: Element> Task<S> for Panel<'_, S, E> {
                 }
             }
         }
-        self.finish(&totals);
+        self.product.output.write(self.panel, &totals);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Outputs are cut in panels of [`PANEL`]; a panel holds all its inputs in order, so a product with
 //! one row is one forward stream. f32: `[panel][in][PANEL]`. bf16: `[panel][in / 2][PANEL][2]`,
-//! pairs of neighbouring inputs side by side, which is the operand of `vdpbf16ps`. Missing outputs
-//! and the odd input are zeros.
+//! pairs of neighbouring inputs side by side, which is the operand of `vdpbf16ps` and of AMX's
+//! tiles; inputs are rounded up to whole tiles. Missing outputs and inputs are zeros.
 
 use rayon::prelude::*;
 
@@ -16,6 +16,9 @@ pub(crate) const PANEL: usize = 32;
 /// Inputs summed from zero before they are added to the result: 256 keep a panel's block within
 /// L1 (16 KiB bf16, 32 KiB f32), and bound the rounding error of the running sum. Even.
 pub(crate) const K_BLOCK: usize = 256;
+
+/// Inputs of a bf16 panel are a multiple of this: those of a tile.
+const BF16_INPUTS_MULTIPLE: usize = 32;
 
 /// The packed elements.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ pub(crate) fn panel_len_f32(in_features: usize) -> usize {
 
 /// Elements of one bf16 panel.
 pub(crate) fn panel_len_bf16(in_features: usize) -> usize {
-    in_features.next_multiple_of(2) * PANEL
+    in_features.next_multiple_of(BF16_INPUTS_MULTIPLE) * PANEL
 }
 
 /// For each output row: the part that holds it and where it starts there.

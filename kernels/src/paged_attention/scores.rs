@@ -17,7 +17,7 @@ pub(super) fn fill<S: Simd, E: Element>(
 ) {
     let layout = head.span.layout;
     let (lanes, steps) = (Span::lanes(layout), layout.head_dim / E::INPUTS);
-    let vectors = head.span.vectors();
+    let vectors = &head.vectors;
     for first in vectors.clone().step_by(CHUNK) {
         let count = CHUNK.min(vectors.end - first);
         for tile in tiles.clone() {
@@ -61,12 +61,11 @@ fn products<S: Simd, E: Element, const R: usize, const N: usize>(
     x: &[E::Step<S>],
     rows: &mut [f32],
 ) {
-    let keys: [_; N] = std::array::from_fn(|n| head.keys(first + n));
+    let keys: [&[E::Group]; N] = std::array::from_fn(|n| head.keys[first - head.vectors.start + n]);
     let mut sums = [[s.splat(0.0); N]; R];
     for (i, x) in x.as_chunks::<R>().0.iter().enumerate() {
         for n in 0..N {
-            let (keys, stride) = keys[n];
-            let w = &keys[i * stride];
+            let w = &keys[n][i * head.stride];
             for r in 0..R {
                 sums[r][n] = E::fma(s, sums[r][n], x[r], w);
             }

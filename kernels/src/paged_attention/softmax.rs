@@ -17,21 +17,14 @@ pub(super) fn update<S: Simd>(
     state: &mut RowState,
 ) {
     let vectors = span.vectors();
-    let lanes = vectors.start * LANES..vectors.end * LANES;
     if !span.overlaps(visible) {
-        row[lanes].fill(0.0);
+        row[vectors.start * LANES..vectors.end * LANES].fill(0.0);
         state.rescale = 1.0;
         return;
     }
+    scale(s, params, &mut row.as_chunks_mut::<LANES>().0[vectors.clone()]);
+    span.mask(visible, row);
     let seen = &mut row.as_chunks_mut::<LANES>().0[vectors];
-    scale(s, params, seen);
-    if !span.covered(visible) {
-        for (x, lane) in seen.as_flattened_mut().iter_mut().zip(lanes) {
-            if !span.sees(visible, lane) {
-                *x = f32::NEG_INFINITY;
-            }
-        }
-    }
     let mut max = s.splat(f32::NEG_INFINITY);
     for x in seen.iter() {
         max = s.max(max, s.load(x));

@@ -74,24 +74,28 @@ impl<'a> Span<'a> {
         self.lane(self.seen.start) / LANES..self.lane(self.seen.end - 1) / LANES + 1
     }
 
-    /// Whether a lane holds a key that a row sees.
-    pub(super) fn sees(&self, visible: Visible, lane: usize) -> bool {
-        let (block, offset) = (lane / self.layout.lanes, lane % self.layout.lanes);
-        let position = self.start + block * self.layout.block_size + offset;
-        offset < self.layout.block_size && (visible.first..=visible.last).contains(&position)
+    /// The positions that a row sees of the span.
+    fn seen_by(&self, visible: Visible) -> Range<usize> {
+        self.seen.start.max(visible.first)..self.seen.end.min(visible.last + 1)
     }
 
     /// Whether a row sees anything of the span.
     pub(super) fn overlaps(&self, visible: Visible) -> bool {
-        visible.first < self.seen.end && visible.last >= self.seen.start
+        !self.seen_by(visible).is_empty()
     }
 
-    /// Whether a row sees every lane of [`Self::vectors`].
-    pub(super) fn covered(&self, visible: Visible) -> bool {
-        let vectors = self.vectors();
-        self.layout.lanes == self.layout.block_size
-            && visible.first <= self.start + vectors.start * LANES
-            && visible.last + 1 >= self.start + vectors.end * LANES
+    /// Sets to −∞ the lanes of [`Self::vectors`] in `row` that hold no key that the row sees.
+    pub(super) fn mask(&self, visible: Visible, row: &mut [f32]) {
+        let (vectors, seen) = (self.vectors(), self.seen_by(visible));
+        let (first, last) = (self.lane(seen.start), self.lane(seen.end - 1));
+        row[vectors.start * LANES..first].fill(f32::NEG_INFINITY);
+        row[last + 1..vectors.end * LANES].fill(f32::NEG_INFINITY);
+        if self.layout.lanes > self.layout.block_size {
+            for block in row[..=last].chunks_mut(self.layout.lanes) {
+                let padding = self.layout.block_size.min(block.len());
+                block[padding..].fill(f32::NEG_INFINITY);
+            }
+        }
     }
 
     /// The keys and values of one head in this span.
@@ -100,38 +104,40 @@ impl<'a> Span<'a> {
         arenas: &'a Arenas<E>,
         kv_head: usize,
     ) -> SpanHead<'a, E> {
-        SpanHead { span: self, arenas, kv_head }
+        let layout = self.layout;
+        let (size, dim) = (layout.block_size, layout.value_dim);
+        let (from, to) = (self.seen.start - self.start, self.seen.end - self.start);
+        let values = |b: usize| {
+            let rows = from.max(b * size) - b * size..to.min((b + 1) * size) - b * size;
+            let values = arenas.values(layout, self.blocks[b] as usize, kv_head);
+            (b * layout.lanes + rows.start, &values[rows.start * dim..rows.end * dim])
+        };
+        let stride = layout.lanes / LANES;
+        let vectors = self.vectors();
+        let keys = |v: usize| {
+            let block = self.blocks[v / stride] as usize;
+            &E::groups(arenas.keys(layout, block, kv_head))[v % stride..]
+        };
+        SpanHead {
+            span: self,
+            keys: vectors.clone().map(keys).collect(),
+            vectors,
+            stride,
+            values: (from / size..to.div_ceil(size)).map(values).collect(),
+        }
     }
 }
 
-/// One head's keys and values in a span.
+/// One head's keys and values in a span. Slices are found beforehand: a call within a register
+/// tile would spill it.
 pub(super) struct SpanHead<'a, E: Element> {
     pub(super) span: &'a Span<'a>,
-    arenas: &'a Arenas<E>,
-    kv_head: usize,
-}
-
-impl<'a, E: Element> SpanHead<'a, E> {
-    /// The keys of vector `v`: element `i * stride` is step `i`.
-    #[inline(always)]
-    pub(super) fn keys(&self, v: usize) -> (&'a [E::Group], usize) {
-        let stride = self.span.layout.lanes / LANES;
-        let block = self.span.blocks[v / stride] as usize;
-        let keys = self.arenas.keys(self.span.layout, block, self.kv_head);
-        (&E::groups(keys)[v % stride..], stride)
-    }
-
+    /// [`Span::vectors`]
+    pub(super) vectors: Range<usize>,
+    /// Keys of each such vector: element `i * stride` belongs to step `i`.
+    pub(super) keys: Vec<&'a [E::Group]>,
+    pub(super) stride: usize,
     /// For each block that some row sees: the lane of its first value, and its values, row-major
     /// `[tokens, value_dim]`.
-    #[inline(always)]
-    pub(super) fn values(&self) -> impl Iterator<Item = (usize, &'a [E])> {
-        let Span { layout, blocks, start, seen } = self.span;
-        let (size, dim) = (layout.block_size, layout.value_dim);
-        let (from, to) = (seen.start - start, seen.end - start);
-        (from / size..to.div_ceil(size)).map(move |b| {
-            let rows = from.max(b * size) - b * size..to.min((b + 1) * size) - b * size;
-            let values = self.arenas.values(layout, blocks[b] as usize, self.kv_head);
-            (b * layout.lanes + rows.start, &values[rows.start * dim..rows.end * dim])
-        })
-    }
+    pub(super) values: Vec<(usize, &'a [E])>,
 }

@@ -71,19 +71,11 @@ fn dims<S: Simd, E: Element, const R: usize, const N: usize>(
 ) {
     let (lanes, dim) = (part.weights.len() / R, head.span.layout.value_dim);
     let mut sums = [[s.splat(0.0); N]; R];
-    for (lane, values) in head.values() {
+    for (lane, values) in &head.values {
         let tokens = values.len() / dim;
         let weights: [&[f32]; R] =
-            std::array::from_fn(|r| &part.weights[r * lanes + lane..][..tokens]);
-        for (j, value) in values.chunks_exact(dim).enumerate() {
-            let value = &value.as_chunks::<LANES>().0[first..first + N];
-            for n in 0..N {
-                let v = E::widen(s, &value[n]);
-                for r in 0..R {
-                    sums[r][n] = s.fma(s.splat(weights[r][j]), v, sums[r][n]);
-                }
-            }
-        }
+            std::array::from_fn(|r| &part.weights[r * lanes + *lane..][..tokens]);
+        sums = block::<S, E, R, N>(s, sums, weights, &values[first * LANES..], dim);
     }
     for (r, sums) in sums.into_iter().enumerate() {
         let o = &mut part.o[r * dim..(r + 1) * dim].as_chunks_mut::<LANES>().0[first..first + N];
@@ -92,4 +84,25 @@ fn dims<S: Simd, E: Element, const R: usize, const N: usize>(
             s.store(o, s.fma(s.load(o), rescale, sum));
         }
     }
+}
+
+/// Adds the values of one block, `dim` apart, to the sums.
+#[inline(always)]
+fn block<S: Simd, E: Element, const R: usize, const N: usize>(
+    s: S,
+    mut sums: [[S::V; N]; R],
+    weights: [&[f32]; R],
+    values: &[E],
+    dim: usize,
+) -> [[S::V; N]; R] {
+    for j in 0..weights[0].len() {
+        let value = &values[j * dim..][..N * LANES];
+        for n in 0..N {
+            let v = E::widen_at(s, value, n);
+            for r in 0..R {
+                sums[r][n] = s.fma(s.splat(weights[r][j]), v, sums[r][n]);
+            }
+        }
+    }
+    sums
 }

@@ -89,31 +89,32 @@ fn garbage_is_an_error() {
     assert_eq!(sample(&mut [0.0, 1.0], &none, &mut scratch), Err(SampleError::NoCandidate));
 }
 
-/// Pearson's statistic of `draws` positions against `softmax(logits / temperature)`.
-fn chi_square(logits: &[f32], temperature: f32, seed: u64, draws: u64) -> f64 {
+/// Pearson's statistic of draws from `logits` at many positions, against `softmax(expected)`.
+fn chi_square(logits: &[f32], temperature: f32, seed: u64, expected: &[f64]) -> f64 {
+    const DRAWS: u64 = 40_000;
     let mut scratch = SamplingScratch::default();
     let mut counts = vec![0.0; logits.len()];
-    for position in 0..draws {
+    for position in 0..DRAWS {
         let row = SamplingRow { temperature, seed, position, ..SamplingRow::default() };
         let sampled = sample(&mut logits.to_vec(), &row, &mut scratch).unwrap();
         counts[sampled.token_id as usize] += 1.0;
     }
-    let weights: Vec<f64> = logits.iter().map(|l| f64::from(l / temperature).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    let expected = weights.iter().map(|w| w / total * draws as f64);
+    let total: f64 = expected.iter().map(|l| l.exp()).sum();
+    let expected = expected.iter().map(|l| l.exp() / total * DRAWS as f64);
     counts.iter().zip(expected).map(|(c, e)| (c - e) * (c - e) / e).sum()
 }
 
 #[test]
 fn the_draw_follows_the_softmax() {
     let logits = [0.3, -1.0, 1.7, 0.0, 2.0, -0.5, 1.0, 0.9];
+    let scaled = |by: f64| logits.map(|l| f64::from(l) * by);
     for seed in 0..4 {
         // 7 degrees of freedom: a fair draw exceeds 24.3 once in a thousand.
-        let statistic = chi_square(&logits, 0.8, seed, 40_000);
+        let statistic = chi_square(&logits, 0.8, seed, &scaled(1.25));
         assert!(statistic < 24.3, "seed {seed}: {statistic}");
-        // The test can tell: the same draws against another temperature.
-        let wrong: Vec<f32> = logits.iter().map(|l| l * 1.1).collect();
-        assert!(chi_square(&wrong, 0.8, seed, 40_000) < 24.3);
+        // The test can tell a temperature of 0.8 from one of 0.85.
+        let wrong = chi_square(&logits, 0.8, seed, &scaled(1.0 / 0.85));
+        assert!(wrong > 24.3, "seed {seed}: {wrong}");
     }
 }
 

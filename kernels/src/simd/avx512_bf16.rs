@@ -3,9 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use half::bf16;
-
 use super::avx512::Avx512;
+use super::element::bf16_bits;
 use super::{LANES, Simd, Task};
 
 /// Proof that the processor has AVX-512 F, BW, DQ, VL and BF16.
@@ -97,8 +96,7 @@ impl Simd for Avx512Bf16 {
 
     #[inline(always)]
     fn pair(self, first: f32, second: f32) -> Self::Pair {
-        let [first, second] = [first, second].map(|x| u32::from(bf16::from_f32(x).to_bits()));
-        first | second << 16
+        u32::from(bf16_bits(first)) | u32::from(bf16_bits(second)) << 16
     }
 
     #[inline(always)]

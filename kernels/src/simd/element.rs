@@ -19,8 +19,8 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     fn step<S: Simd>(s: S, row: &[f32], i: usize) -> Self::Step<S>;
     /// `acc + Σ x · w`, lane by lane.
     fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, w: &Self::Group) -> S::V;
-    /// Sixteen neighbouring elements as f32.
-    fn widen<S: Simd>(s: S, src: &[Self; LANES]) -> S::V;
+    /// Elements `LANES · n ..` as f32.
+    fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
 }
 
 impl Element for f32 {
@@ -49,8 +49,8 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(s: S, src: &[f32; LANES]) -> S::V {
-        s.load(src)
+    fn widen_at<S: Simd>(s: S, src: &[f32], n: usize) -> S::V {
+        s.load(&src.as_chunks().0[n])
     }
 }
 
@@ -61,7 +61,7 @@ impl Element for u16 {
 
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
-        half::bf16::from_f32(x).to_bits()
+        bf16_bits(x)
     }
 
     #[inline(always)]
@@ -80,7 +80,16 @@ impl Element for u16 {
     }
 
     #[inline(always)]
-    fn widen<S: Simd>(s: S, src: &[u16; LANES]) -> S::V {
-        s.widen(src)
+    fn widen_at<S: Simd>(s: S, src: &[u16], n: usize) -> S::V {
+        s.widen(&src.as_chunks().0[n])
     }
+}
+
+/// The nearest bfloat16, ties to even; NaN stays NaN. Without branches, so that loops vectorise.
+#[inline(always)]
+pub(crate) fn bf16_bits(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    (if x.is_nan() { quiet } else { rounded }) as u16
 }

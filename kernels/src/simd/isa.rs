@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::{Simd, portable::Portable};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2::Avx2, avx512::Avx512, avx512_bf16::Avx512Bf16};
+use super::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512_bf16::Avx512Bf16};
 
 /// Overrides the choice, by one of the names of [`Isa::name`].
 const OVERRIDE_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
@@ -16,6 +16,9 @@ pub(crate) struct Isa(Level);
 /// From the most capable down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
+    /// As the next, with tiles for the products that use them.
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx, Avx512Bf16),
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16(Avx512Bf16),
     #[cfg(target_arch = "x86_64")]
@@ -58,7 +61,9 @@ impl Isa {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            levels.extend(Avx512Bf16::detect().map(Level::Avx512Bf16));
+            let vectors = Avx512Bf16::detect();
+            levels.extend(vectors.and_then(|simd| Some(Level::Amx(Amx::detect()?, simd))));
+            levels.extend(vectors.map(Level::Avx512Bf16));
             levels.extend(Avx512::detect().map(Level::Avx512));
             levels.extend(Avx2::detect().map(Level::Avx2Fma));
         }
@@ -82,6 +87,8 @@ impl Isa {
     pub(crate) fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
+            Level::Amx(..) => "amx",
+            #[cfg(target_arch = "x86_64")]
             Level::Avx512Bf16(_) => "avx512bf16",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => "avx512",
@@ -94,14 +101,23 @@ impl Isa {
     /// Whether products of bfloat16 weights round the activations to bfloat16 too.
     #[cfg(test)]
     pub(crate) fn rounds_activations(self) -> bool {
-        self.name() == "avx512bf16"
+        matches!(self.name(), "amx" | "avx512bf16")
+    }
+
+    /// Tiles, where this instruction set has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn amx(self) -> Option<Amx> {
+        match self.0 {
+            Level::Amx(amx, _) => Some(amx),
+            _ => None,
+        }
     }
 
     /// Runs `kernel`, compiled for this instruction set.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512Bf16(simd) => simd.enter(kernel),
+            Level::Amx(_, simd) | Level::Avx512Bf16(simd) => simd.enter(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(simd) => simd.enter(kernel),
             #[cfg(target_arch = "x86_64")]
@@ -111,8 +127,8 @@ impl Isa {
     }
 }
 
-/// The instruction set that the CPU kernels use: `avx512bf16`, `avx512`, `avx2` or `portable`.
-/// `PLAYHOUSE_CPU_ISA` may name a lesser one than the processor has.
+/// The instruction set that the CPU kernels use: `amx`, `avx512bf16`, `avx512`, `avx2` or
+/// `portable`. `PLAYHOUSE_CPU_ISA` may name a lesser one than the processor has.
 #[must_use]
 pub fn cpu_isa() -> &'static str {
     Isa::active().name()

@@ -5,6 +5,8 @@
 //! instructions, so kernels are safe code and `unsafe` stays in this folder.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -19,7 +21,7 @@ mod rows;
 mod tests;
 mod tiles;
 
-pub(crate) use element::Element;
+pub(crate) use element::{Element, bf16_bits};
 pub use isa::cpu_isa;
 pub(crate) use isa::{Isa, Kernel, Task};
 pub(crate) use math::{exp, max_of, sum_of};

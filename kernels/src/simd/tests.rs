@@ -75,6 +75,12 @@ fn exp_keeps_its_special_values() {
 
 proptest! {
     #[test]
+    fn rounding_to_bf16_is_to_nearest_even(bits: u32) {
+        let x = f32::from_bits(bits);
+        prop_assert_eq!(element::bf16_bits(x), bf16::from_f32(x).to_bits());
+    }
+
+    #[test]
     fn exp_is_within_three_ulp(x in -87.0f32..88.0) {
         for isa in Isa::available() {
             let exact = f64::from(x).exp();

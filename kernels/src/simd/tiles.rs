@@ -34,7 +34,7 @@ impl Iterator for Tiles {
 }
 
 /// Lays out the steps of each tile as `[step][row of the tile]`, tile after tile, so that a tile
-/// reads forward from one place. `row(r)` is row `r`, whose length gives the number of steps.
+/// reads forward from one place. `row(r)` is row `r`, of `steps * E::INPUTS` elements or one less.
 #[inline(always)]
 pub(crate) fn pack_steps<'a, S: Simd, E: Element>(
     s: S,
@@ -42,10 +42,15 @@ pub(crate) fn pack_steps<'a, S: Simd, E: Element>(
     row: impl Fn(usize) -> &'a [f32],
     steps: usize,
 ) -> Vec<E::Step<S>> {
-    let mut packed = Vec::with_capacity(tiles.rows.len() * steps);
+    let zero = E::step(s, &[0.0; 2], 0);
+    let mut packed = vec![zero; tiles.rows.len() * steps];
     for tile in tiles {
-        for i in 0..steps {
-            packed.extend(tile.clone().map(|r| E::step(s, row(r), i)));
+        let out = &mut packed[tile.start * steps..tile.end * steps];
+        for (r, index) in tile.clone().enumerate() {
+            let row = row(index);
+            for (i, out) in out.iter_mut().skip(r).step_by(tile.len()).enumerate() {
+                *out = E::step(s, row, i);
+            }
         }
     }
     packed
