@@ -11,4 +11,4 @@ mod sampler;
 #[cfg(test)]
 mod tests;
 
-pub use factory::RunnerFactory;
+pub(crate) use factory::RunnerFactory;
