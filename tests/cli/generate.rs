@@ -70,7 +70,7 @@ fn a_refused_request_says_why() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let mut child = generate(&["--max-tokens", "400", "--ignore-eos", "x"]).spawn();
+    let mut child = playhouse(&["generate", "--max-tokens", "3000", "--ignore-eos", "x"]).spawn();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0]).unwrap();
     drop(stdout);
