@@ -1,6 +1,9 @@
 //! Answers against those that vLLM gave to the same requests. The recordings and the program that
 //! compares stand beside the repository; without them the test says so and passes.
 
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
 mod serving;
 
 use std::{collections::BTreeSet, path::PathBuf, process::Command};

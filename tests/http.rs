@@ -1,5 +1,8 @@
 //! The server against clients that send nonsense, leave early, or come all at once.
 
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod serving;
 
 use std::time::Duration;
@@ -249,4 +252,61 @@ async fn a_stop_lets_streams_finish() {
     let (stopped, events) = tokio::join!(timeout(PATIENCE, served.stop()), events(response));
     stopped.expect("the server does not stop");
     assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draining_server_says_so() {
+    let served = serve().await;
+    let status = async |path: &str| {
+        let url = format!("{}{path}", served.url);
+        Client::new().get(url).send().await.unwrap().status()
+    };
+    for path in ["/health", "/ping", "/readyz", "/livez"] {
+        assert_eq!(status(path).await, StatusCode::OK, "{path}");
+    }
+    served.engine.begin_drain();
+    assert_eq!(status("/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(status("/health").await, StatusCode::OK, "it still finishes what it has");
+    let refused = post(&served.url, "/v1/completions", r#"{"prompt": "x"}"#).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(refused.headers().contains_key("retry-after"));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn small_routes_answer() {
+    let server = ServerConfig {
+        enable_request_id_headers: true,
+        allowed_origins: vec!["https://example.org".to_owned()],
+        ..ServerConfig::default()
+    };
+    let served = Served::start(engine_config(), server).await;
+    let get = async |path: &str| {
+        let request = Client::new().get(format!("{}{path}", served.url));
+        let request =
+            request.header("x-request-id", "mine").header("origin", "https://example.org");
+        request.send().await.unwrap()
+    };
+    let models = get("/v1/models").await;
+    assert_eq!(models.headers()["x-request-id"], "mine");
+    assert_eq!(models.headers()["access-control-allow-origin"], "https://example.org");
+    let models: Value = models.json().await.unwrap();
+    assert_eq!(models["data"][0]["id"], "demo");
+    assert_eq!(models["data"][0]["max_model_len"], MAX_MODEL_LEN);
+    assert_eq!(get("/load").await.json::<Value>().await.unwrap(), json!({"server_load": 0}));
+    assert_eq!(get("/metrics").await.status(), StatusCode::OK);
+    for (path, status) in [("/nothing", 404), ("/v1/completions", 405)] {
+        let error: Value = get(path).await.json().await.unwrap();
+        assert_eq!(error["error"]["code"], status, "{path}");
+    }
+    let body = json!({"prompt": "Once upon a time", "return_token_strs": true}).to_string();
+    let tokens: Value = post(&served.url, "/tokenize", body).await.json().await.unwrap();
+    assert_eq!(tokens["count"], tokens["tokens"].as_array().unwrap().len());
+    assert_eq!(tokens["count"], tokens["token_strs"].as_array().unwrap().len());
+    let body = json!({"tokens": tokens["tokens"]}).to_string();
+    let text: Value = post(&served.url, "/detokenize", body).await.json().await.unwrap();
+    assert_eq!(text["prompt"], "Once upon a time");
+    let reset = post(&served.url, "/reset_prefix_cache", "{}").await;
+    assert_eq!(reset.json::<Value>().await.unwrap(), json!({"success": true}));
+    served.stop().await;
 }

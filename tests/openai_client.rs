@@ -1,6 +1,9 @@
 //! OpenAI's own Python client, unmodified, against the server. `PLAYHOUSE_TEST_PYTHON` names a
 //! Python that has it; without one the test says so and passes.
 
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
 mod serving;
 
 use std::process::Command;

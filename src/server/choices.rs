@@ -12,11 +12,14 @@ use playhouse_actors::{
         request::FinishReason,
     },
     message::input_processor::RawRequest,
-    shell::{OutputDelta, Submission},
+    shell::{ChoiceStream, OutputDelta, Submission},
 };
 
 use super::{error::ApiError, usage::Usage};
 use crate::engine::Engine;
+
+/// The output of one choice as it grows.
+pub(super) type Deltas = BoxStream<'static, OutputDelta>;
 
 /// News of one choice.
 pub(super) struct ChoiceDelta {
@@ -55,31 +58,29 @@ impl Choices {
         for request in requests {
             submissions.push(engine.submit(request).await?);
         }
-        Ok(Self::new(submissions))
+        let outputs = |Submission { prompt_token_ids, choices }| {
+            (prompt_token_ids, choices.into_iter().map(deltas).collect())
+        };
+        Ok(Self::new(submissions.into_iter().map(outputs).collect()))
     }
 
-    fn new(submissions: Vec<Submission>) -> Self {
-        let per_prompt = submissions.first().map_or(1, |first| first.choices.len());
-        let num_prompts = submissions.len();
-        let mut prompts = Vec::with_capacity(num_prompts);
+    /// The choices of each prompt; every prompt has as many.
+    pub(super) fn new(prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
+        let mut tokens = Vec::with_capacity(prompts.len());
         let mut streams = SelectAll::new();
-        for submission in submissions {
-            prompts.push(submission.prompt_token_ids);
-            for choice in submission.choices {
+        for (prompt, choices) in prompts {
+            tokens.push(prompt);
+            for choice in choices {
                 let index = streams.len();
-                let deltas = unfold(choice, move |mut choice| async move {
-                    let delta = choice.next().await?;
-                    Some((ChoiceDelta { index, delta }, choice))
-                });
-                streams.push(deltas.boxed());
+                streams.push(choice.map(move |delta| ChoiceDelta { index, delta }).boxed());
             }
         }
         Self {
+            per_prompt: streams.len() / tokens.len().max(1),
             ended: vec![false; streams.len()],
-            prompts,
-            per_prompt,
+            cached_tokens: vec![None; tokens.len()],
+            prompts: tokens,
             streams,
-            cached_tokens: vec![None; num_prompts],
             num_output_tokens: 0,
         }
     }
@@ -155,5 +156,50 @@ impl Choices {
     /// Tokens that all choices have so far.
     pub(super) fn num_output_tokens(&self) -> usize {
         self.num_output_tokens
+    }
+}
+
+fn deltas(choice: ChoiceStream) -> Deltas {
+    let next = |mut choice: ChoiceStream| async move {
+        let delta = choice.next().await?;
+        Some((delta, choice))
+    };
+    unfold(choice, next).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delta(text: &str, finish: Option<FinishReason>) -> OutputDelta {
+        let tokens = vec![SampledToken { token_id: 7, logprobs: None }];
+        OutputDelta { text: text.to_owned(), tokens, finish, ..OutputDelta::default() }
+    }
+
+    fn choices(outputs: Vec<Vec<OutputDelta>>) -> Choices {
+        let streams = outputs.into_iter().map(|deltas| futures_util::stream::iter(deltas).boxed());
+        Choices::new(streams.map(|choice| ([1, 2].into(), vec![choice])).collect())
+    }
+
+    #[tokio::test]
+    async fn deltas_add_up_choice_by_choice() {
+        let mut choices = choices(vec![
+            vec![delta("a", None), delta("b", Some(FinishReason::Length))],
+            vec![delta("c", Some(FinishReason::Stop(None)))],
+        ]);
+        let finished = choices.finish().await.unwrap();
+        let texts: Vec<_> = finished.iter().map(|choice| choice.text.as_str()).collect();
+        assert_eq!(texts, ["ab", "c"]);
+        assert_eq!((finished[0].tokens.len(), &finished[1].finish), (2, &FinishReason::Stop(None)));
+        assert_eq!(choices.usage(false), Usage::new(4, 3));
+    }
+
+    #[tokio::test]
+    async fn a_failure_or_a_broken_output_is_an_error() {
+        let failure = FinishReason::Error("no numbers".to_owned());
+        let mut failed = choices(vec![vec![delta("a", Some(failure))]]);
+        assert_eq!(failed.finish().await.unwrap_err().message, "no numbers");
+        let mut broken = choices(vec![vec![delta("a", None)]]);
+        assert_eq!(broken.finish().await.unwrap_err().status, 500);
     }
 }

@@ -78,3 +78,56 @@ impl<F: ChunkFormat> EventStream<F> {
         self.log.end("complete");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+    use playhouse_actors::{logic::request::FinishReason, shell::OutputDelta};
+
+    use super::*;
+
+    /// Writes the text of a choice, and usage as a number.
+    struct Plain;
+
+    impl ChunkFormat for Plain {
+        fn write(&mut self, news: ChoiceDelta, _: &Choices, events: &mut VecDeque<Bytes>) {
+            events.push_back(sse::event(&news.delta.text));
+        }
+
+        fn usage(&self, usage: Usage) -> Bytes {
+            sse::event(&serde_json::to_value(usage).unwrap()["prompt_tokens"])
+        }
+    }
+
+    async fn sent(finish: FinishReason, at_end: bool) -> Vec<String> {
+        let delta = |text: &str, finish| OutputDelta {
+            text: text.to_owned(),
+            finish,
+            ..OutputDelta::default()
+        };
+        let deltas = futures_util::stream::iter([delta("a", None), delta("b", Some(finish))]);
+        let choices = Choices::new(vec![([1, 2, 3].into(), vec![deltas.boxed()])]);
+        let reports = UsageReports { at_end, continuous: false };
+        let log = RequestLog::new("id".to_owned(), "/test");
+        let body = respond(choices, Plain, reports, false, log).into_body();
+        let bytes = axum::body::to_bytes(body, 10_000).await.unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        text.split_terminator("\n\n").map(|event| event.replace("data: ", "")).collect()
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_done() {
+        assert_eq!(sent(FinishReason::Length, false).await, [r#""a""#, r#""b""#, "[DONE]"]);
+        assert_eq!(sent(FinishReason::Length, true).await, [r#""a""#, r#""b""#, "3", "[DONE]"]);
+    }
+
+    #[tokio::test]
+    async fn an_error_is_an_event_before_done() {
+        let events = sent(FinishReason::Error("no numbers".to_owned()), true).await;
+        let [first, error, done] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((first.as_str(), done.as_str()), (r#""a""#, "[DONE]"));
+        let error: serde_json::Value = serde_json::from_str(error).unwrap();
+        assert_eq!(error["error"]["message"], "no numbers");
+        assert_eq!(error["error"]["code"], 500);
+    }
+}
