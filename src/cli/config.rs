@@ -102,7 +102,9 @@ mod tests {
         let text = as_toml(&resolved.settings());
         assert_eq!(toml::from_str::<Config>(&text).unwrap(), resolved.config);
         let line = text.lines().find(|line| line.starts_with("max_model_len")).unwrap();
-        assert!(line.starts_with("max_model_len = 1000") && line.ends_with("# flag --max-model-len"));
+        assert!(
+            line.starts_with("max_model_len = 1000") && line.ends_with("# flag --max-model-len")
+        );
     }
 
     #[test]

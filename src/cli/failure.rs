@@ -21,7 +21,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 pub(crate) enum CliError {
     /// The settings are wrong.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(Box<ConfigError>),
     /// What was typed makes no sense together.
     #[error("{0}")]
     Usage(String),
@@ -30,10 +30,10 @@ pub(crate) enum CliError {
     LogLevel(#[from] tracing_subscriber::filter::ParseError),
     /// The engine did not start.
     #[error("the engine did not start")]
-    Start(#[from] StartError),
+    Start(#[source] Box<StartError>),
     /// The tokenizer could not be loaded.
     #[error("the tokenizer could not be loaded")]
-    Text(#[from] TextLoadError),
+    Text(#[source] Box<TextLoadError>),
     /// The tokenizer refused a text.
     #[error("the text could not be tokenized")]
     Tokenize(#[from] playhouse_actors::ports::TextError),
@@ -68,6 +68,24 @@ pub(crate) enum CliError {
     OutputClosed,
 }
 
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(Box::new(error))
+    }
+}
+
+impl From<StartError> for CliError {
+    fn from(error: StartError) -> Self {
+        Self::Start(Box::new(error))
+    }
+}
+
+impl From<TextLoadError> for CliError {
+    fn from(error: TextLoadError) -> Self {
+        Self::Text(Box::new(error))
+    }
+}
+
 impl CliError {
     /// An [`CliError::Io`] about `what`; a closed pipe is [`CliError::OutputClosed`].
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
@@ -94,11 +112,13 @@ impl CliError {
             Self::Config(_) => {
                 "`playhouse config` shows all settings and where each value comes from"
             }
-            Self::Usage(_) => "`playhouse help` and `playhouse help COMMAND` show what can be typed",
+            Self::Usage(_) => {
+                "`playhouse help` and `playhouse help COMMAND` show what can be typed"
+            }
             Self::LogLevel(_) => {
                 "use error, warn, info, debug or trace, or directives such as info,playhouse=debug"
             }
-            Self::Start(StartError::NoModel(_)) => {
+            Self::Start(error) if matches!(**error, StartError::NoModel(_)) => {
                 "give the folder of a Hugging Face model, or none for the demo model"
             }
             Self::GaveUp => "the log above says which actor died and why; please report it",
@@ -141,7 +161,7 @@ mod tests {
         let source = io::Error::other("disk on fire");
         let error = CliError::Io { what: "cannot read prompt.txt".to_owned(), source };
         assert_eq!(with_causes(&error), "cannot read prompt.txt: disk on fire");
-        let error = CliError::Start(StartError::NoModel("nowhere".into()));
+        let error = CliError::from(StartError::NoModel("nowhere".into()));
         assert!(with_causes(&error).starts_with("the engine did not start: no model at nowhere"));
     }
 

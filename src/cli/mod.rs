@@ -100,11 +100,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
 }
 
 /// Defaults < file < environment < flags.
-fn resolve(
-    file: Option<PathBuf>,
-    flags: Vec<Entry>,
-    log: &LogFlags,
-) -> Result<Resolved, CliError> {
+fn resolve(file: Option<PathBuf>, flags: Vec<Entry>, log: &LogFlags) -> Result<Resolved, CliError> {
     let (environment, named) = layer::from_environment(std::env::vars_os())?;
     let mut entries = match file.or(named) {
         Some(path) => layer::from_file(&path)?,

@@ -46,20 +46,31 @@ pub enum ConfigError {
         closest: Option<String>,
     },
     /// A value that its key does not take.
-    #[error("{key} = {value} (from {origin}): {reason}")]
-    Invalid {
-        /// The key.
-        key: Key,
-        /// The value as given.
-        value: String,
-        /// Who gave it.
-        origin: Origin,
-        /// What would be accepted.
-        reason: String,
-    },
+    #[error(transparent)]
+    Invalid(Box<InvalidValue>),
     /// Values that are fine alone and not together.
     #[error("the settings do not go together")]
     Merged(#[source] toml::de::Error),
+}
+
+/// A value that its key does not take.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} = {value} (from {origin}): {reason}")]
+pub struct InvalidValue {
+    /// The key.
+    pub key: Key,
+    /// The value as given.
+    pub value: String,
+    /// Who gave it.
+    pub origin: Origin,
+    /// What would be accepted.
+    pub reason: String,
+}
+
+impl From<InvalidValue> for ConfigError {
+    fn from(invalid: InvalidValue) -> Self {
+        Self::Invalid(Box::new(invalid))
+    }
 }
 
 fn did_you_mean(closest: &Option<String>) -> String {

@@ -8,7 +8,7 @@ use std::{
 use toml::{Value, de::DeTable};
 
 use super::{
-    error::ConfigError,
+    error::{ConfigError, InvalidValue},
     key::{Key, closest},
     origin::Origin,
 };
@@ -119,7 +119,7 @@ pub fn from_environment(
             Err(value) => {
                 let value = value.to_string_lossy().into_owned();
                 let reason = "expected UTF-8 text".to_owned();
-                return Err(ConfigError::Invalid { key, value, origin, reason });
+                return Err(InvalidValue { key, value, origin, reason }.into());
             }
         }
     }

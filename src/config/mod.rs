@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, SchedulingPolicy};
 pub use engine::EngineConfig;
-pub use error::{ConfigError, InvalidSetting};
+pub use error::{ConfigError, InvalidSetting, InvalidValue};
 pub use key::Key;
 pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_bytes};
 pub use log::LogSettings;

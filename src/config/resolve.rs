@@ -4,7 +4,13 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use super::{Config, error::ConfigError, key::Key, layer::Entry, origin::Origin};
+use super::{
+    Config,
+    error::{ConfigError, InvalidValue},
+    key::Key,
+    layer::Entry,
+    origin::Origin,
+};
 
 /// A validated configuration that remembers where each value came from.
 #[derive(Debug, Clone)]
@@ -35,7 +41,7 @@ impl Resolved {
             let key = Key::new("engine", invalid.name);
             let origin = resolved.origin(&key);
             let reason = format!("must be {}", invalid.accepted);
-            ConfigError::Invalid { key, value: invalid.value, origin, reason }
+            InvalidValue { key, value: invalid.value, origin, reason }
         })?;
         Ok(resolved)
     }
@@ -67,11 +73,10 @@ fn understand(entry: &Entry) -> Result<(), ConfigError> {
     let alone = |name: &str, value| Table::from_iter([(name.to_owned(), value)]);
     let section = Value::Table(alone(&entry.key.name, entry.value.clone()));
     let understood = alone(&entry.key.section, section).try_into::<Config>();
-    understood.map(drop).map_err(|error| ConfigError::Invalid {
-        key: entry.key.clone(),
-        value: if entry.key.is_secret() { "***".to_owned() } else { entry.value.to_string() },
-        origin: entry.origin.clone(),
-        reason: error.message().to_owned(),
+    understood.map(drop).map_err(|error| {
+        let value = if entry.key.is_secret() { "***".into() } else { entry.value.to_string() };
+        let (key, origin) = (entry.key.clone(), entry.origin.clone());
+        InvalidValue { key, value, origin, reason: error.message().to_owned() }.into()
     })
 }
 

@@ -57,6 +57,9 @@ pub enum StartError {
     /// The KV cache could not be allocated.
     #[error("the KV cache could not be allocated: {0}")]
     KvCache(#[from] KernelError),
+    /// The threads to compute on could not be started.
+    #[error("threads could not be started: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),

@@ -105,7 +105,10 @@ pub(super) fn load(
     };
     progress(StartProgress::KvCache { bytes: kv_cache_bytes });
     let dtype = model.dtype();
-    let executors = RunnerFactory::new(model, info, dtype, &device)?;
+    let mut executors = RunnerFactory::new(model, info, dtype, &device)?;
+    if let Some(count) = config.threads {
+        executors = executors.on_threads(count)?;
+    }
     Ok((loaded, Arc::new(executors)))
 }
 

@@ -6,16 +6,22 @@ use burn::tensor::Device;
 use parking_lot::Mutex;
 use playhouse_actors::ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};
 use playhouse_kernels::{KernelError, KvCache, WeightDtype};
+use rayon::{ThreadPool, ThreadPoolBuildError};
 
-use super::runner::ModelRunner;
+use super::{
+    runner::ModelRunner,
+    threads::{self, PooledExecutor},
+};
 use crate::model::CausalLm;
 
 /// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
 /// loaded again, and the KV cache keeps its content.
-pub struct RunnerFactory {
+pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<dyn CausalLm>,
     kv_cache: Arc<Mutex<KvCache>>,
+    /// `None`: the process's common pool.
+    pool: Option<Arc<ThreadPool>>,
 }
 
 impl RunnerFactory {
@@ -23,7 +29,7 @@ impl RunnerFactory {
     ///
     /// # Errors
     /// [`KernelError`] when it cannot be allocated.
-    pub fn new(
+    pub(crate) fn new(
         model: Arc<dyn CausalLm>,
         info: ModelInfo,
         kv_cache_dtype: WeightDtype,
@@ -31,7 +37,16 @@ impl RunnerFactory {
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
         let kv_cache = KvCache::new(shape, kv_cache_dtype, device)?;
-        Ok(Self { info, model, kv_cache: Arc::new(Mutex::new(kv_cache)) })
+        Ok(Self { info, model, kv_cache: Arc::new(Mutex::new(kv_cache)), pool: None })
+    }
+
+    /// Computes on `count` threads of its own from now on.
+    ///
+    /// # Errors
+    /// When the system does not give that many.
+    pub(crate) fn on_threads(mut self, count: usize) -> Result<Self, ThreadPoolBuildError> {
+        self.pool = Some(threads::pool(count)?);
+        Ok(self)
     }
 }
 
@@ -42,7 +57,11 @@ impl ExecutorFactory for RunnerFactory {
 
     fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_cache) = (Arc::clone(&self.model), Arc::clone(&self.kv_cache));
-        Ok(Box::new(ModelRunner::new(model, kv_cache, self.info.block_size)))
+        let executor = Box::new(ModelRunner::new(model, kv_cache, self.info.block_size));
+        Ok(match &self.pool {
+            Some(pool) => Box::new(PooledExecutor { executor, pool: Arc::clone(pool) }),
+            None => executor,
+        })
     }
 }
 

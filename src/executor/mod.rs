@@ -10,5 +10,6 @@ mod runner;
 mod sampler;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub(crate) use factory::RunnerFactory;

@@ -41,6 +41,14 @@ fn a_seed_makes_samples_repeatable_whatever_else_is_in_the_batch() {
 }
 
 #[test]
+fn the_number_of_threads_changes_nothing() {
+    let greedy = ["--temperature", "0", "--ignore-eos", "--output", "json"];
+    let one = json(generate(&[&greedy[..], &["--threads", "1", "Once upon a time"]].concat()));
+    let three = json(generate(&[&greedy[..], &["--threads", "3", "Once upon a time"]].concat()));
+    assert_eq!(one, three);
+}
+
+#[test]
 fn n_outputs_differ() {
     let outputs = json(generate(&["-n", "3", "--temperature", "1", "--output", "json", "x"]));
     let choices = outputs[0]["choices"].as_array().unwrap();
@@ -70,7 +78,7 @@ fn a_refused_request_says_why() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let mut child = generate(&["--max-tokens", "400", "--ignore-eos", "x"]).spawn();
+    let mut child = playhouse(&["generate", "--max-tokens", "3000", "--ignore-eos", "x"]).spawn();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0]).unwrap();
     drop(stdout);

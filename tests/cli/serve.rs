@@ -16,7 +16,7 @@ struct Server {
 
 impl Server {
     fn start(flags: &[&str]) -> Self {
-        let small = ["serve", "--port", "0", "--max-model-len", "1024", "--max-num-seqs", "4"];
+        let small = ["serve", "--port", "0", "--max-model-len", "4096", "--max-num-seqs", "4"];
         let mut child = playhouse(&[&small[..], flags].concat()).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut line, mut address) = (String::new(), String::new());
@@ -104,7 +104,7 @@ fn sigterm_lets_running_requests_finish() {
 #[test]
 fn a_second_signal_does_not_wait() {
     let mut server = Server::start(&["--log-level", "info"]);
-    let mut stream = server.stream(1000);
+    let mut stream = server.stream(4000);
     stream.read_exact(&mut [0]).unwrap();
     server.signal("-TERM");
     let mut line = String::new();
@@ -119,7 +119,7 @@ fn a_second_signal_does_not_wait() {
 #[test]
 fn a_busy_server_logs_its_throughput() {
     let mut server = Server::start(&["--log-stats-interval-s", "0.2"]);
-    let stream = server.stream(1000);
+    let stream = server.stream(4000);
     let mut line = String::new();
     while !line.contains("Avg generation throughput: ") {
         line.clear();

@@ -52,8 +52,13 @@ mod tests {
     #[test]
     fn every_setting_has_a_flag_and_every_flag_a_setting() {
         let keys: BTreeSet<_> = Key::all().iter().map(Key::flag).collect();
-        let (engine, server, log) = (flags::<EngineFlags>(), flags::<ServerFlags>(), flags::<LogFlags>());
-        let all = engine.into_iter().chain(server).chain(log);
+        let groups = [
+            flags::<EngineFlags>(),
+            flags::<SeedFlag>(),
+            flags::<ServerFlags>(),
+            flags::<LogFlags>(),
+        ];
+        let all = groups.into_iter().flatten();
         let all: BTreeSet<_> = all.filter(|flag| !flag.starts_with("--no-")).collect();
         assert_eq!(all, keys);
     }

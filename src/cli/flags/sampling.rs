@@ -1,7 +1,9 @@
 //! Flags about how one request samples.
 
 use clap::Args;
-use playhouse_actors::{logic::sampling_params::SamplingParams, message::input_processor::RawRequest};
+use playhouse_actors::{
+    logic::sampling_params::SamplingParams, message::input_processor::RawRequest,
+};
 
 use crate::engine::DefaultSampling;
 

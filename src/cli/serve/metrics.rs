@@ -23,9 +23,8 @@ const REQUEST_LATENCY: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
     480.0, 960.0, 1920.0, 7680.0,
 ];
-const ITERATION_TOKENS: &[f64] = &[
-    1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
-];
+const ITERATION_TOKENS: &[f64] =
+    &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 
 /// Installs the recorder of this process. Must happen before the engine starts: its handles are
@@ -94,8 +93,14 @@ mod tests {
             histogram!("playhouse:request_prompt_tokens").record(3.0);
         });
         let text = recorder.handle().render();
-        assert!(text.contains("playhouse:time_to_first_token_seconds_bucket{le=\"0.02\"} 0"), "{text}");
-        assert!(text.contains("playhouse:time_to_first_token_seconds_bucket{le=\"0.04\"} 1"), "{text}");
+        assert!(
+            text.contains("playhouse:time_to_first_token_seconds_bucket{le=\"0.02\"} 0"),
+            "{text}"
+        );
+        assert!(
+            text.contains("playhouse:time_to_first_token_seconds_bucket{le=\"0.04\"} 1"),
+            "{text}"
+        );
         assert!(text.contains("playhouse:request_prompt_tokens_bucket{le=\"100\"} 1"), "{text}");
         assert!(!text.contains("quantile"), "{text}");
     }
