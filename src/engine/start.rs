@@ -138,11 +138,7 @@ fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartErr
 }
 
 /// The tokenizer's end-of-sequence token first, as in vLLM: that one stops without a stop reason.
-fn eos_token_ids(
-    codec: &HfTextCodec,
-    model: &[u32],
-    generation: &GenerationConfig,
-) -> Vec<u32> {
+fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
     let mut ids: Vec<u32> = codec.eos_token().map(|(_, id)| id).into_iter().collect();
     for &id in model.iter().chain(&generation.eos_token_ids) {
         if !ids.contains(&id) {

@@ -78,9 +78,8 @@ fn a_step_that_names_what_is_not_there_is_refused() {
         scheduled_cached: vec![cached(1, 4, &[99], &[])],
         ..SchedulerOutput::default()
     };
-    let refused = |result: Result<_, ExecuteError>| {
-        matches!(result, Err(ExecuteError::InvalidStep(_)))
-    };
+    let refused =
+        |result: Result<_, ExecuteError>| matches!(result, Err(ExecuteError::InvalidStep(_)));
     assert!(refused(batch.lay_out(&unknown, BLOCK_SIZE).map(drop)));
     let too_few_blocks = SchedulerOutput {
         scheduled_new: vec![new(2, &[1, 2, 3, 4, 5], &[1], 0, 5)],
@@ -97,8 +96,7 @@ fn a_finished_request_is_forgotten() {
         ..SchedulerOutput::default()
     };
     batch.lay_out(&begin, BLOCK_SIZE).unwrap();
-    let end =
-        SchedulerOutput { finished: vec![RequestId(1)], ..SchedulerOutput::default() };
+    let end = SchedulerOutput { finished: vec![RequestId(1)], ..SchedulerOutput::default() };
     batch.lay_out(&end, BLOCK_SIZE).unwrap();
     assert!(batch.get(RequestId(1)).is_err());
 }

@@ -86,7 +86,11 @@ async fn check(name: &str, change: impl Fn(&mut EngineConfig)) {
             assert_eq!(output.tokens, prompt.greedy_token_ids, "{name}");
             let differences = output.logprobs.iter().zip(prompt.greedy_log_probs());
             let worst = differences.map(|(got, want)| (f64::from(*got) - want).abs());
-            assert!(worst.clone().all(|d| d <= TOLERANCE), "{name}: {:?}", worst.max_by(f64::total_cmp));
+            assert!(
+                worst.clone().all(|d| d <= TOLERANCE),
+                "{name}: {:?}",
+                worst.max_by(f64::total_cmp)
+            );
         }
     }
 }
@@ -163,14 +167,11 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
     };
     assert_ne!(alone[0].tokens, alone[1].tokens, "seeds matter");
     let blocks = prompt.len().div_ceil(16);
-    let together: [&dyn Fn(&mut EngineConfig); 3] = [
-        &|_| (),
-        &|config| config.max_num_batched_tokens = 16,
-        &|config| {
+    let together: [&dyn Fn(&mut EngineConfig); 3] =
+        [&|_| (), &|config| config.max_num_batched_tokens = 16, &|config| {
             config.num_gpu_blocks_override = Some(3 * blocks + 1);
             config.enable_prefix_caching = false;
-        },
-    ];
+        }];
     for change in together {
         let mut config = config(name, None);
         change(&mut config);

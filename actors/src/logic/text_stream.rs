@@ -99,8 +99,7 @@ impl TextStream {
     /// Whether the text of a token is left out: it is the one that stopped the output.
     #[must_use]
     pub fn hides(&self, is_last: bool, end: Option<&FinishReason>) -> bool {
-        let by_token =
-            matches!(end, Some(FinishReason::Stop(None | Some(StopReason::Token(_)))));
+        let by_token = matches!(end, Some(FinishReason::Stop(None | Some(StopReason::Token(_)))));
         is_last && by_token && !self.shows_stop_token
     }
 
@@ -157,7 +156,7 @@ mod tests {
             priority: 0,
             cache_salt: None,
             deadline: None,
-        mm_features: [].into(),
+            mm_features: [].into(),
         })
     }
 

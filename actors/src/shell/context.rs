@@ -9,9 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{
-    config::SystemConfig, directory::Directory, metrics::SystemMetrics, sink::SinkTable,
-};
+use super::{config::SystemConfig, directory::Directory, metrics::SystemMetrics, sink::SinkTable};
 use crate::{
     logic::{
         block_hash::BlockHash,
@@ -87,7 +85,8 @@ impl Context {
         executors: Arc<dyn ExecutorFactory>,
         codec: Arc<dyn TextCodec>,
     ) -> Self {
-        let (inputs, shards) = (config.num_input_processors.max(1), config.num_egress_shards.max(1));
+        let (inputs, shards) =
+            (config.num_input_processors.max(1), config.num_egress_shards.max(1));
         Self {
             directory: Directory::new(inputs, shards),
             ledger: Mutex::new(Ledger::new(config.max_num_requests, shards)),

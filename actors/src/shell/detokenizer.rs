@@ -59,8 +59,7 @@ impl Output {
         let count = entry.tokens.len();
         for (i, token) in entry.tokens.into_iter().enumerate() {
             let hidden = self.stream.hides(i + 1 == count, entry.end.as_ref());
-            let piece =
-                if hidden { String::new() } else { self.decoder.push(token.token_id)? };
+            let piece = if hidden { String::new() } else { self.decoder.push(token.token_id)? };
             let (shown, end) = self.stream.push(&piece);
             text.tokens.push(TokenText { token, text: shown });
             if let Some(reason) = end {

@@ -41,10 +41,15 @@ fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, Requ
         vocab_size: info.vocab_size,
         max_model_len: context.config.scheduler.max_model_len,
     };
-    let fitted = fit_prompt(tokens, raw.max_tokens, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
+    let fitted = fit_prompt(
+        tokens,
+        raw.max_tokens,
+        raw.truncate_prompt_tokens,
+        raw.truncation_side,
+        &limits,
+    )?;
     context.config.scheduler.check_servable(fitted.prompt_token_ids.len())?;
-    let mut params =
-        SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
+    let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
     params.bad_words = bad_words(&*context.codec, &raw.bad_words)?;
     params.validate(&SamplingLimits {
         vocab_size: info.vocab_size,

@@ -50,9 +50,7 @@ impl KvCacheManagerActor {
                 self.context.metrics.stale_messages.increment(1);
                 Ok(None)
             }
-            Err(error @ PlanError::Invalid { .. }) => {
-                Err(ActorError::Invariant(error.to_string()))
-            }
+            Err(error @ PlanError::Invalid { .. }) => Err(ActorError::Invariant(error.to_string())),
         }
     }
 }

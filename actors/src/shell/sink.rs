@@ -73,7 +73,8 @@ impl Sink {
             state.pending.text.push_str(&piece.text);
             state.pending.tokens.push(piece.token);
         }
-        state.pending.num_cached_tokens = state.pending.num_cached_tokens.or(entry.num_cached_tokens);
+        state.pending.num_cached_tokens =
+            state.pending.num_cached_tokens.or(entry.num_cached_tokens);
         let known_rows = state.num_prompt_rows.saturating_sub(entry.prompt_logprobs_start);
         for row in entry.prompt_logprobs.into_iter().skip(known_rows) {
             state.num_prompt_rows += 1;

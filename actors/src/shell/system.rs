@@ -170,7 +170,8 @@ impl System {
     fn live_input_processor(&self) -> Option<&Slot<InputProcessorMessage>> {
         let processors = &self.context.directory.input_processors;
         let first = self.door.next_input.fetch_add(1, Ordering::Relaxed) as usize;
-        let turns = (0..processors.len()).map(|turn| &processors[(first + turn) % processors.len()]);
+        let turns =
+            (0..processors.len()).map(|turn| &processors[(first + turn) % processors.len()]);
         turns.into_iter().find(|processor| processor.is_alive())
     }
 

@@ -103,12 +103,7 @@ fn ingress(context: &Arc<Context>) -> SupervisorSpec {
 }
 
 /// A child that is an actor with an address: `make` gives the actor and where it is registered.
-fn child<A, F, S>(
-    context: &Arc<Context>,
-    role: Role,
-    intensity: Intensity,
-    make: F,
-) -> ChildSpec
+fn child<A, F, S>(context: &Arc<Context>, role: Role, intensity: Intensity, make: F) -> ChildSpec
 where
     A: Actor<Arguments = ()>,
     F: Fn(&Arc<Context>) -> (A, S) + Send + Sync + 'static,

@@ -21,8 +21,8 @@ use playhouse_actors::{
     },
     message::input_processor::{Prompt, RawRequest},
     ports::{
-        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, IncrementalDecoder, ModelExecutor,
-        ModelInfo, TextCodec, TextError,
+        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, IncrementalDecoder,
+        ModelExecutor, ModelInfo, TextCodec, TextError,
     },
     shell::{ChoiceStream, System, SystemConfig},
 };
@@ -200,8 +200,7 @@ pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
     let factory = FakeFactory { info, faults: Arc::clone(&faults) };
     let config = SystemConfig::new(scheduler);
-    let system =
-        System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
+    let system = System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
     (system, faults)
 }
 
