@@ -88,3 +88,15 @@ async fn two_systems_in_one_process_do_not_meet() {
     assert_eq!(collect(second.choices.remove(0)).await.0, expected_text(&prompt, 20));
     b.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutting_down_in_the_middle_of_a_step_restarts_nothing() {
+    for _ in 0..20 {
+        let (system, _) = spawn(64).await;
+        let (_, raw) = request(1, 20, 400);
+        let mut submission = system.submit(raw).await.unwrap();
+        submission.choices[0].next().await.unwrap();
+        system.shutdown().await;
+        assert_eq!(system.directory().restarts(), 0);
+    }
+}

@@ -5,7 +5,8 @@
 use std::{ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use ractor::{
-    Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent,
+    Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr,
+    SupervisionEvent,
 };
 
 use super::{context::Context, directory::Role};
@@ -19,10 +20,41 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts one incarnation of a child, linked to the supervisor given, and registers its address.
 pub type SpawnChild = Arc<
-    dyn Fn(ActorCell) -> Pin<Box<dyn Future<Output = Result<ActorCell, SpawnErr>> + Send>>
+    dyn Fn(ActorCell) -> Pin<Box<dyn Future<Output = Result<Child, SpawnErr>> + Send>>
         + Send
         + Sync,
 >;
+
+/// A child that is alive.
+#[derive(Debug, Clone)]
+pub enum Child {
+    /// One without children of its own. What it knows is derived, so it need not finish anything.
+    Actor(ActorCell),
+    /// One that must stop its children first.
+    Supervisor(ActorRef<SupervisorMessage>),
+}
+
+impl Child {
+    fn id(&self) -> ActorId {
+        match self {
+            Self::Actor(actor) => actor.get_id(),
+            Self::Supervisor(supervisor) => supervisor.get_id(),
+        }
+    }
+
+    /// Returns whether it stopped in time.
+    async fn stop(&self) -> bool {
+        let limit = Some(STOP_TIMEOUT);
+        match self {
+            Self::Actor(actor) => actor.kill_and_wait(limit).await.is_ok(),
+            Self::Supervisor(supervisor) => {
+                // One that is dead already has nobody to answer for it.
+                let _ = supervisor.call(SupervisorMessage::Shutdown, limit).await;
+                supervisor.kill_and_wait(limit).await.is_ok()
+            }
+        }
+    }
+}
 
 /// One child as data.
 #[derive(Clone)]
@@ -56,7 +88,7 @@ pub struct Supervisor {
 
 /// The children that are alive, and the restarts so far.
 pub struct State {
-    children: Vec<Option<ActorCell>>,
+    children: Vec<Option<Child>>,
     log: RestartLog,
     is_stopping: bool,
 }
@@ -82,12 +114,11 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stops children in reverse order. Their state is rebuilt anyway, so they are not asked to
-    /// finish what they are doing.
+    /// Stops children in reverse order.
     async fn stop(&self, range: Range<usize>, state: &mut State) {
         for index in range.rev() {
             if let Some(child) = state.children[index].take()
-                && child.kill_and_wait(Some(STOP_TIMEOUT)).await.is_err()
+                && !child.stop().await
             {
                 let role = self.spec.children[index].role.as_str();
                 tracing::warn!(role, "an actor did not stop in time and is left behind");
@@ -102,9 +133,8 @@ impl Supervisor {
         cause: &str,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let is_dead = |child: &Option<ActorCell>| {
-            child.as_ref().is_some_and(|child| child.get_id() == who.get_id())
-        };
+        let is_dead =
+            |child: &Option<Child>| child.as_ref().is_some_and(|child| child.id() == who.get_id());
         // Siblings that this supervisor stopped itself are not its children any more.
         let Some(index) = state.children.iter().position(is_dead) else { return Ok(()) };
         state.children[index] = None;

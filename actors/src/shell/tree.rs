@@ -21,7 +21,7 @@ use super::{
     ledger::LedgerActor,
     output_streamer::OutputStreamerActor,
     scheduler::SchedulerActor,
-    supervisor::{ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
+    supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
     worker::WorkerActor,
 };
 use crate::{
@@ -116,7 +116,7 @@ where
         Box::pin(async move {
             let address = spawn_linked(actor, supervisor).await?;
             slot(&context).set(address.clone());
-            Ok(address.get_cell())
+            Ok(Child::Actor(address.get_cell()))
         })
     });
     ChildSpec { role, intensity, spawn }
@@ -127,10 +127,7 @@ fn subtree(context: &Arc<Context>, spec: SupervisorSpec) -> ChildSpec {
     let (context, role) = (Arc::clone(context), spec.role);
     let spawn: SpawnChild = Arc::new(move |parent| {
         let supervisor = Supervisor::new(Arc::clone(&context), spec.clone());
-        Box::pin(async move {
-            let address = spawn_linked(supervisor, parent).await?;
-            Ok(address.get_cell())
-        })
+        Box::pin(async move { Ok(Child::Supervisor(spawn_linked(supervisor, parent).await?)) })
     });
     ChildSpec { role, intensity: SUBTREE, spawn }
 }
