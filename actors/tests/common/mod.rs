@@ -1,7 +1,8 @@
 //! A small world to run actor systems in: a model whose next token depends on the whole history,
 //! and a text side that spells tokens out.
 
-#![allow(dead_code)] // each test file uses its own part
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     collections::BTreeMap,
