@@ -6,6 +6,7 @@ use playhouse_actors::error::ActorError;
 use playhouse_kernels::KernelError;
 
 use crate::{
+    config::InvalidSetting,
     model::{ConfigError, ModelError},
     text::TextLoadError,
 };
@@ -25,6 +26,9 @@ pub enum StartError {
     /// A configuration file of the model is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The settings do not go with the model.
+    #[error(transparent)]
+    Settings(#[from] InvalidSetting),
     /// The tokenizer or the chat template could not be loaded.
     #[error(transparent)]
     Text(#[from] TextLoadError),

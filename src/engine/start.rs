@@ -83,6 +83,7 @@ pub(super) fn load(
     let model = load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))?;
     let model_config = model.config();
     codec.check_vocab(model_config.vocab_size)?;
+    config.validate_for(model_config.max_model_len)?;
     let generation = generation_config(config)?;
     let num_blocks = num_blocks(config, &*model)?;
     let info = ModelInfo {
