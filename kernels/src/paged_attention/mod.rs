@@ -10,7 +10,7 @@
 //! | shapes | q, o `[num_tokens, num_heads · head_dim]` f32; the layer's keys and values f32 or bf16 |
 //! | bytes moved | each visible key and value once a tile of queries; for a decode token `2 · seq_len · num_kv_heads · head_dim · sizeof(dtype)` |
 //! | order of a sum | keys are cut in spans of [`span::SPAN_TOKENS`] at absolute positions; a span is summed in order from zero, spans are joined in order by the online softmax (Milakov & Gimelshein 2018) |
-//! | tolerance | `2e-6 · max|v|` against f64 over the stored keys and values; bf16 keys on AVX-512 bf16 round q to bf16, then `2e-2 · max|v|` |
+//! | tolerance | `4e-6 · max|v|` against f64 over the stored keys and values; with bf16 keys AVX-512 bf16 (not AMX) rounds q to bf16, and the bound holds for the rounded q |
 
 pub(crate) mod cpu;
 mod metadata;

@@ -97,7 +97,7 @@ impl World {
         params: &AttentionParams,
     ) -> f64 {
         let KvCacheShape { block_size, num_kv_heads, head_dim, .. } = self.shape;
-        let rounds = self.cache.dtype() == WeightDtype::Bf16 && isa.rounds_activations();
+        let rounds = self.cache.dtype() == WeightDtype::Bf16 && isa.rounds_pairs();
         let round = |x: &f32| if rounds { bf16::from_f32(*x).to_f32() } else { *x };
         let seen: Vec<f32> = q.iter().map(round).collect();
         let read = |position: usize, seq: usize, head: usize| {

@@ -97,10 +97,11 @@ fn block<S: Simd, E: Element, const R: usize, const N: usize>(
 ) -> [[S::V; N]; R] {
     for j in 0..weights[0].len() {
         let value = &values[j * dim..][..N * LANES];
-        for n in 0..N {
-            let v = E::widen_at(s, value, n);
-            for r in 0..R {
-                sums[r][n] = s.fma(s.splat(weights[r][j]), v, sums[r][n]);
+        let value: [S::V; N] = std::array::from_fn(|n| E::widen_at(s, value, n));
+        for (sums, weights) in sums.iter_mut().zip(weights) {
+            let weight = s.splat(weights[j]);
+            for (sum, v) in sums.iter_mut().zip(value) {
+                *sum = s.fma(weight, v, *sum);
             }
         }
     }

@@ -1,11 +1,21 @@
 //! Greedy choice and the Gumbel-max draw: `argmax_i (l_i / T + G_i)` with independent standard
 //! Gumbel noise follows `softmax(l / T)` (Maddison, Tarlow & Minka 2014).
+//!
+//! The noise of token i is a function of (seed, position, i) alone: word `i mod 4` of Philox under
+//! the seed, at the counter (i / 4, 0, position).
+
+use std::f64::consts::LN_2;
 
 use super::SamplingRow;
-use super::philox::philox4x32;
+use super::philox::{philox4x32, philox4x32_lanes};
+use crate::simd::{Isa, Kernel, Simd};
 
 /// No noise made from a 32-bit uniform is larger: `-ln(-ln(1 - 2^-33))` = 22.8739.
 const NOISE_MAX: f64 = 22.88;
+
+/// Philox blocks made at once, and the tokens that they serve.
+const QUADS: usize = 16;
+const CHUNK: usize = 4 * QUADS;
 
 /// The largest logit's token, the lowest id where it is tied; `None` if all are −∞.
 pub(super) fn argmax(logits: &[f32]) -> Option<u32> {
@@ -24,60 +34,88 @@ pub(super) fn gumbel_argmax(
     best: u32,
     row: &SamplingRow<'_>,
 ) -> u32 {
-    let mut draw = Draw::new(row);
-    // The likeliest token first: most others then need more noise than there is.
-    draw.consider(logits[best as usize], best);
+    let noise = Noise { key: halves(row.seed), position: halves(row.position) };
+    // The likeliest token first: most others then need more noise than they have.
+    let mut draw = Draw { score: f64::NEG_INFINITY, token_id: 0 };
+    draw.consider(logits[best as usize], best, noise.word(best));
     match kept {
-        Some(kept) => kept.iter().for_each(|(logit, id)| draw.consider(*logit, *id)),
-        None => (0..).zip(logits).for_each(|(id, logit)| draw.consider(*logit, id)),
+        Some(kept) => {
+            for (logit, id) in kept {
+                draw.consider(*logit, *id, noise.word(*id));
+            }
+        }
+        None => draw = Isa::active().run(WholeRow { logits, noise, draw }),
     }
     draw.token_id
 }
 
-/// The best token so far of one (seed, position).
-struct Draw {
+/// The words of one (seed, position).
+#[derive(Debug, Clone, Copy)]
+struct Noise {
     key: [u32; 2],
     position: [u32; 2],
-    /// Noise of the four tokens `4 * quad ..`.
-    words: [u32; 4],
-    quad: Option<u32>,
+}
+
+impl Noise {
+    /// The word of token `id`. One Philox block serves four neighbouring tokens.
+    fn word(self, id: u32) -> u32 {
+        let counter = [id / 4, 0, self.position[0], self.position[1]];
+        philox4x32(counter, self.key)[(id % 4) as usize]
+    }
+
+    /// The words of tokens `first .. first + CHUNK`, for a multiple of 4.
+    #[inline(always)]
+    fn chunk(self, first: u32) -> [[u32; QUADS]; 4] {
+        let quads = std::array::from_fn(|i| first / 4 + i as u32);
+        let position = self.position.map(|word| [word; QUADS]);
+        philox4x32_lanes([quads, [0; QUADS], position[0], position[1]], self.key)
+    }
+}
+
+/// The best token so far.
+#[derive(Debug, Clone, Copy)]
+struct Draw {
     score: f64,
     token_id: u32,
 }
 
 impl Draw {
-    fn new(row: &SamplingRow<'_>) -> Self {
-        Self {
-            key: halves(row.seed),
-            position: halves(row.position),
-            words: [0; 4],
-            quad: None,
-            score: f64::NEG_INFINITY,
-            token_id: 0,
-        }
-    }
-
-    #[inline]
-    fn consider(&mut self, logit: f32, id: u32) {
+    #[inline(always)]
+    fn consider(&mut self, logit: f32, id: u32, word: u32) {
         let logit = f64::from(logit);
-        if logit + NOISE_MAX < self.score || logit == f64::NEG_INFINITY {
+        if logit + noise_bound(word) < self.score || logit == f64::NEG_INFINITY {
             return;
         }
-        let score = logit + self.noise(id);
+        let score = logit + gumbel(word);
         if score > self.score || (score == self.score && id < self.token_id) {
             (self.score, self.token_id) = (score, id);
         }
     }
+}
 
-    /// Standard Gumbel noise of a token. One Philox block serves four neighbouring tokens.
-    fn noise(&mut self, id: u32) -> f64 {
-        let quad = id / 4;
-        if self.quad != Some(quad) {
-            let counter = [quad, 0, self.position[0], self.position[1]];
-            self.words = philox4x32(counter, self.key);
-            self.quad = Some(quad);
+/// The draw over a row without truncation.
+struct WholeRow<'a> {
+    logits: &'a [f32],
+    noise: Noise,
+    draw: Draw,
+}
+
+impl Kernel for WholeRow<'_> {
+    type Output = Draw;
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, _: S) -> Draw {
+        for (chunk, first) in self.logits.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
+            let max = chunk.iter().fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
+            if f64::from(max) + NOISE_MAX < self.draw.score {
+                continue;
+            }
+            let words = self.noise.chunk(first);
+            for ((logit, id), i) in chunk.iter().zip(first..).zip(0..) {
+                self.draw.consider(*logit, id, words[i % 4][i / 4]);
+            }
         }
-        gumbel(self.words[(id % 4) as usize])
+        self.draw
     }
 }
 
@@ -87,18 +125,32 @@ fn gumbel(word: u32) -> f64 {
     -(-uniform.ln()).ln()
 }
 
+/// Not less than [`gumbel`], without a logarithm: from `-ln u >= 1 - u`, rounded down to a power
+/// of two; the rest is room for rounding.
+#[inline(always)]
+fn noise_bound(word: u32) -> f64 {
+    LN_2 * f64::from((!word).leading_zeros() + 1) + 1e-9
+}
+
 fn halves(x: u64) -> [u32; 2] {
     [x as u32, (x >> 32) as u32]
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn noise_stays_within_its_bound() {
+    fn noise_stays_within_its_bounds() {
         assert!(gumbel(u32::MAX) < NOISE_MAX);
         assert!(gumbel(0) > -3.2);
+        for shift in 0..32 {
+            for word in [u32::MAX << shift, u32::MAX >> shift, !(1 << shift), 1 << shift] {
+                assert!(gumbel(word) <= noise_bound(word), "{word:#x}");
+            }
+        }
     }
 
     #[test]
@@ -106,5 +158,27 @@ mod tests {
         assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
         assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), None);
         assert_eq!(argmax(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_bound_holds_for_any_word(word: u32) {
+            prop_assert!(gumbel(word) <= noise_bound(word));
+        }
+
+        /// Shortcuts and vectors aside, the token is the argmax of the formula.
+        #[test]
+        fn the_draw_is_the_formula(
+            logits in prop::collection::vec(-30.0f32..5.0, 1..300),
+            seed: u64,
+            position: u64,
+        ) {
+            let row = SamplingRow { seed, position, ..SamplingRow::default() };
+            let noise = Noise { key: halves(seed), position: halves(position) };
+            let score = |(logit, id): (&f32, u32)| f64::from(*logit) + gumbel(noise.word(id));
+            let naive = logits.iter().zip(0..).max_by(|a, b| score(*a).total_cmp(&score(*b)));
+            let best = argmax(&logits).unwrap();
+            prop_assert_eq!(gumbel_argmax(&logits, None, best, &row), naive.unwrap().1);
+        }
     }
 }

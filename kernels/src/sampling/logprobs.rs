@@ -1,6 +1,7 @@
 //! Log-probabilities of the unmodified row (`raw_logprobs`).
 
 use super::select::{by_rank, largest};
+use crate::simd::{Isa, Kernel, LANES, Simd, exp, sum_of};
 
 /// Log-probabilities of a token and of the likeliest ones.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,11 +30,38 @@ pub fn logprob_row(logits: &[f32], token: u32, k: u32) -> LogprobRow {
     LogprobRow { entries }
 }
 
-/// `ln Σ exp(l)`, summed in f64.
+/// `ln Σ exp(l)`
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|l| f64::from((l - max).exp())).sum();
-    f64::from(max) + sum.ln()
+    f64::from(max) + Isa::active().run(ExpSum { logits, max }).ln()
+}
+
+/// `Σ exp(l - max)`: stretches in f32 lanes, summed in f64.
+struct ExpSum<'a> {
+    logits: &'a [f32],
+    max: f32,
+}
+
+impl Kernel for ExpSum<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f64 {
+        const STRETCH: usize = 64 * LANES;
+        let mut total = 0.0;
+        for stretch in self.logits.chunks(STRETCH) {
+            let (vectors, rest) = stretch.as_chunks::<LANES>();
+            let mut padded = [f32::NEG_INFINITY; LANES];
+            padded[..rest.len()].copy_from_slice(rest);
+            let shift = s.splat(-self.max);
+            let mut sum = exp(s, s.add(s.load(&padded), shift));
+            for v in vectors {
+                sum = s.add(sum, exp(s, s.add(s.load(v), shift)));
+            }
+            total += f64::from(sum_of(s, sum));
+        }
+        total
+    }
 }
 
 #[cfg(test)]

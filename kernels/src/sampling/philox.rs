@@ -6,21 +6,31 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Four words of noise.
-#[inline]
+#[inline(always)]
 pub(super) fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let (mut c, mut k) = (counter, key);
+    philox4x32_lanes(counter.map(|word| [word]), key).map(|[word]| word)
+}
+
+/// Four words of noise for each of `N` counters, word by word: loops over lanes, which the compiler
+/// turns into vectors.
+#[inline(always)]
+pub(super) fn philox4x32_lanes<const N: usize>(
+    counters: [[u32; N]; 4],
+    key: [u32; 2],
+) -> [[u32; N]; 4] {
+    let ([mut c0, mut c1, mut c2, mut c3], mut k) = (counters, key);
     for _ in 0..ROUNDS {
-        let product0 = u64::from(MULTIPLIERS[0]) * u64::from(c[0]);
-        let product1 = u64::from(MULTIPLIERS[1]) * u64::from(c[2]);
-        c = [
-            (product1 >> 32) as u32 ^ c[1] ^ k[0],
-            product1 as u32,
-            (product0 >> 32) as u32 ^ c[3] ^ k[1],
-            product0 as u32,
-        ];
+        for i in 0..N {
+            let product0 = u64::from(MULTIPLIERS[0]) * u64::from(c0[i]);
+            let product1 = u64::from(MULTIPLIERS[1]) * u64::from(c2[i]);
+            c0[i] = (product1 >> 32) as u32 ^ c1[i] ^ k[0];
+            c1[i] = product1 as u32;
+            c2[i] = (product0 >> 32) as u32 ^ c3[i] ^ k[1];
+            c3[i] = product0 as u32;
+        }
         k = [k[0].wrapping_add(KEY_STEPS[0]), k[1].wrapping_add(KEY_STEPS[1])];
     }
-    c
+    [c0, c1, c2, c3]
 }
 
 #[cfg(test)]

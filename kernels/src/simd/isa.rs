@@ -16,9 +16,10 @@ pub(crate) struct Isa(Level);
 /// From the most capable down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// As the next, with tiles for the products that use them.
+    /// Tiles for the products that use them, and vectors that widen bfloat16: on processors with
+    /// AMX, two fused multiply-adds are faster than one bfloat16 dot product.
     #[cfg(target_arch = "x86_64")]
-    Amx(Amx, Avx512Bf16),
+    Amx(Amx, Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16(Avx512Bf16),
     #[cfg(target_arch = "x86_64")]
@@ -61,10 +62,10 @@ impl Isa {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            let vectors = Avx512Bf16::detect();
+            let vectors = Avx512::detect();
             levels.extend(vectors.and_then(|simd| Some(Level::Amx(Amx::detect()?, simd))));
-            levels.extend(vectors.map(Level::Avx512Bf16));
-            levels.extend(Avx512::detect().map(Level::Avx512));
+            levels.extend(Avx512Bf16::detect().map(Level::Avx512Bf16));
+            levels.extend(vectors.map(Level::Avx512));
             levels.extend(Avx2::detect().map(Level::Avx2Fma));
         }
         levels.push(Level::Portable);
@@ -98,10 +99,16 @@ impl Isa {
         }
     }
 
-    /// Whether products of bfloat16 weights round the activations to bfloat16 too.
+    /// Whether linear layers of bfloat16 weights round the activations to bfloat16 too.
     #[cfg(test)]
     pub(crate) fn rounds_activations(self) -> bool {
-        matches!(self.name(), "amx" | "avx512bf16")
+        self.name() == "amx" || self.rounds_pairs()
+    }
+
+    /// Whether [`Simd::pair`] rounds to bfloat16.
+    #[cfg(test)]
+    pub(crate) fn rounds_pairs(self) -> bool {
+        self.name() == "avx512bf16"
     }
 
     /// Tiles, where this instruction set has them.
@@ -117,9 +124,9 @@ impl Isa {
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Level::Amx(_, simd) | Level::Avx512Bf16(simd) => simd.enter(kernel),
+            Level::Amx(_, simd) | Level::Avx512(simd) => simd.enter(kernel),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512(simd) => simd.enter(kernel),
+            Level::Avx512Bf16(simd) => simd.enter(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2Fma(simd) => simd.enter(kernel),
             Level::Portable => Portable.enter(kernel),

@@ -96,7 +96,7 @@ proptest! {
         let bits = w.map(|w| bf16::from_f32(w).to_bits());
         for isa in Isa::available() {
             let y = isa.run(DotPair([a, b], bits));
-            let round = |x: f32| if isa.rounds_activations() { bf16::from_f32(x).to_f32() } else { x };
+            let round = |x: f32| if isa.rounds_pairs() { bf16::from_f32(x).to_f32() } else { x };
             for (i, y) in y.into_iter().enumerate() {
                 let w = |j: usize| f64::from(bf16::from_bits(bits[2 * i + j]).to_f32());
                 let exact = 1.0 + f64::from(round(a)) * w(0) + f64::from(round(b)) * w(1);
