@@ -42,3 +42,4 @@ pub use rope::{RotaryTable, rope};
 pub use select_rows::select_rows;
 pub use simd::cpu_isa;
 pub use swiglu::swiglu;
+pub use threads::on_compute_threads;

@@ -6,6 +6,8 @@
 //! There is no tensor argument that could choose the backend, so the table does.
 
 pub(crate) mod cpu;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::{Device, Tensor};
 

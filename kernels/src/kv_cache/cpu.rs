@@ -6,6 +6,7 @@ use super::{KvCacheShape, KvLayer, KvLayout, KvStorage};
 use crate::aligned::AlignedBuf;
 use crate::simd::Element;
 use crate::tensors::{dense, dims2, values};
+use crate::threads::{SharedMut, for_each_piece};
 use crate::{KernelError, WeightDtype};
 
 /// One layer's keys and values.
@@ -65,21 +66,31 @@ impl<E: Element> Arenas<E> {
         &self.values[layout.head_index(block, kv_head) * len..][..len]
     }
 
-    /// Scatters one token's heads to `offset` of `block`.
-    fn write(&mut self, layout: &KvLayout, block: usize, offset: usize, k: &[f32], v: &[f32]) {
+    /// Writes k and v, row-major `[slots, num_kv_heads * head_dim]`, to their slots, a head a piece.
+    fn write(&mut self, layout: &KvLayout, k: &[f32], v: &[f32], slots: &[u32]) {
         let (keys_len, values_len) = (layout.keys_len(), layout.values_len());
-        let heads = k.chunks_exact(layout.head_dim).zip(v.chunks_exact(layout.head_dim));
-        for (head, (k, v)) in heads.enumerate() {
-            let index = layout.head_index(block, head);
-            let keys = &mut self.keys[index * keys_len..][..keys_len];
-            for (d, x) in k.iter().enumerate() {
-                keys[layout.key_at(E::INPUTS, offset, d)] = E::from_f32(*x);
+        let (keys, values) = (SharedMut::new(&mut self.keys), SharedMut::new(&mut self.values));
+        let (heads, dim) = (layout.num_kv_heads, layout.head_dim);
+        for_each_piece(heads, 2 * k.len(), |head| {
+            for (t, slot) in slots.iter().enumerate() {
+                let (block, offset) =
+                    (*slot as usize / layout.block_size, *slot as usize % layout.block_size);
+                let (index, row) = (layout.head_index(block, head), (t * heads + head) * dim);
+                // SAFETY: each piece takes the keys and values of its own head.
+                let (keys, values) = unsafe {
+                    (
+                        keys.slice(index * keys_len, keys_len),
+                        values.slice(index * values_len + layout.value_at(offset, 0), dim),
+                    )
+                };
+                for (d, x) in k[row..row + dim].iter().enumerate() {
+                    keys[layout.key_at(E::INPUTS, offset, d)] = E::from_f32(*x);
+                }
+                for (value, x) in values.iter_mut().zip(&v[row..row + dim]) {
+                    *value = E::from_f32(*x);
+                }
             }
-            let start = index * values_len + layout.value_at(offset, 0);
-            for (value, x) in self.values[start..][..layout.head_dim].iter_mut().zip(v) {
-                *value = E::from_f32(*x);
-            }
-        }
+        });
     }
 }
 
@@ -95,16 +106,15 @@ pub(crate) fn reshape_and_cache(
     let shape = [slot_mapping.len(), layout.num_kv_heads * layout.head_dim];
     assert_eq!(dims2(&k), shape, "reshape_and_cache: shape of k");
     assert_eq!(dims2(&v), shape, "reshape_and_cache: shape of v");
+    let num_slots = layout.num_blocks * layout.block_size;
+    for slot in slot_mapping {
+        assert!((*slot as usize) < num_slots, "reshape_and_cache: slot {slot} of {num_slots}");
+    }
     let (k, v) = (dense(k), dense(v));
-    let rows = values(&k).chunks_exact(shape[1]).zip(values(&v).chunks_exact(shape[1]));
-    for ((k, v), slot) in rows.zip(slot_mapping) {
-        let slot = *slot as usize;
-        let (block, offset) = (slot / layout.block_size, slot % layout.block_size);
-        assert!(block < layout.num_blocks, "reshape_and_cache: slot {slot} is outside the arena");
-        match &mut kv.data {
-            CpuKvData::F32(arenas) => arenas.write(&layout, block, offset, k, v),
-            CpuKvData::Bf16(arenas) => arenas.write(&layout, block, offset, k, v),
-        }
+    let (k, v) = (values(&k), values(&v));
+    match &mut kv.data {
+        CpuKvData::F32(arenas) => arenas.write(&layout, k, v, slot_mapping),
+        CpuKvData::Bf16(arenas) => arenas.write(&layout, k, v, slot_mapping),
     }
     slot_mapping.len()
 }

@@ -7,7 +7,7 @@ use crate::kv_cache::cpu::Arenas;
 use crate::simd::{Element, LANES};
 
 /// Keys summed from zero before they join the running softmax, in blocks up to this size.
-const SPAN_TOKENS: usize = 256;
+pub(super) const SPAN_TOKENS: usize = 256;
 
 /// The positions that a query sees: `first ..= last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

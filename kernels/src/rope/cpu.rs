@@ -3,7 +3,8 @@
 use burn_flex::FlexTensor;
 
 use super::{RotaryStorage, RotaryTable};
-use crate::tensors::{dense, dims2, from_rows, values};
+use crate::tensors::{dense, dims2};
+use crate::threads::for_each_rows;
 
 /// Rotates every head of `x`.
 pub(crate) fn rope(
@@ -18,16 +19,25 @@ pub(crate) fn rope(
     assert!(width.is_multiple_of(head_dim), "rope: width {width} in heads of {head_dim}");
     assert!(table.rotary_dim <= head_dim, "rope: {} of {head_dim}", table.rotary_dim);
     let half = table.rotary_dim / 2;
-    let mut y = values(&dense(x)).to_vec();
-    for (row, position) in y.chunks_exact_mut(width.max(1)).zip(positions) {
-        let position = *position as usize;
-        assert!(position < table.max_position, "rope: position {position}");
-        let angles = position * half..(position + 1) * half;
-        for head in row.chunks_exact_mut(head_dim) {
-            rotate(&mut head[..2 * half], &cos[angles.clone()], &sin[angles.clone()]);
+    let mut x = dense(x);
+    let (start, end) = x.layout().contiguous_offsets().unwrap_or((0, 0));
+    // Copies first if someone else holds the tensor.
+    let y = &mut x.storage_mut::<f32>()[start..end];
+    assert!(
+        positions.iter().all(|p| (*p as usize) < table.max_position),
+        "rope: a position is outside the table of {}",
+        table.max_position
+    );
+    for_each_rows(y, width, |first, rows| {
+        for (row, position) in rows.chunks_exact_mut(width).zip(&positions[first..]) {
+            let start = *position as usize * half;
+            let (cos, sin) = (&cos[start..start + half], &sin[start..start + half]);
+            for head in row.chunks_exact_mut(head_dim) {
+                rotate(&mut head[..2 * half], cos, sin);
+            }
         }
-    }
-    from_rows(y, tokens, width)
+    });
+    x
 }
 
 /// Rotates the pairs `(x[i], x[i + half])`.

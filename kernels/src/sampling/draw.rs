@@ -8,6 +8,7 @@ use std::f64::consts::LN_2;
 
 use super::SamplingRow;
 use super::philox::{philox4x32, philox4x32_lanes};
+use super::select::max_logit;
 use crate::simd::{Isa, Kernel, Simd};
 
 /// No noise made from a 32-bit uniform is larger: `-ln(-ln(1 - 2^-33))` = 22.8739.
@@ -19,7 +20,7 @@ const CHUNK: usize = 4 * QUADS;
 
 /// The largest logit's token, the lowest id where it is tied; `None` if all are −∞.
 pub(super) fn argmax(logits: &[f32]) -> Option<u32> {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let max = max_logit(logits);
     if max == f32::NEG_INFINITY {
         return None;
     }
@@ -106,8 +107,7 @@ impl Kernel for WholeRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, _: S) -> Draw {
         for (chunk, first) in self.logits.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
-            let max = chunk.iter().fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
-            if f64::from(max) + NOISE_MAX < self.draw.score {
+            if f64::from(max_logit(chunk)) + NOISE_MAX < self.draw.score {
                 continue;
             }
             let words = self.noise.chunk(first);

@@ -1,6 +1,6 @@
 //! Log-probabilities of the unmodified row (`raw_logprobs`).
 
-use super::select::{by_rank, largest};
+use super::select::{by_rank, largest, max_logit};
 use crate::simd::{Isa, Kernel, LANES, Simd, exp, sum_of};
 
 /// Log-probabilities of a token and of the likeliest ones.
@@ -32,7 +32,7 @@ pub fn logprob_row(logits: &[f32], token: u32, k: u32) -> LogprobRow {
 
 /// `ln Σ exp(l)`
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let max = max_logit(logits);
     f64::from(max) + Isa::active().run(ExpSum { logits, max }).ln()
 }
 

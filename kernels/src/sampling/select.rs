@@ -3,6 +3,18 @@
 
 use std::cmp::Ordering;
 
+/// The largest logit, NaN aside; −∞ for an empty row. In lanes, so that it vectorises.
+pub(super) fn max_logit(logits: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        max = std::array::from_fn(|i| larger(max[i], chunk[i]));
+    }
+    max.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
+}
+
 /// Larger logits first, lower ids first among equals.
 pub(super) fn by_rank(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
@@ -53,6 +65,12 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn the_largest_logit_is_found_anywhere(row in prop::collection::vec(-9.0f32..9.0, 0..70)) {
+            let expected = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            prop_assert_eq!(max_logit(&row), expected);
+        }
+
         #[test]
         fn selection_equals_a_sort(
             row in prop::collection::vec(-3i8..3, 0..400),

@@ -1,0 +1,42 @@
+//! Rows come out as they went in.
+
+use burn::tensor::Device;
+use half::bf16;
+
+use super::*;
+
+fn rows(table: &EmbeddingTable, ids: &[u32]) -> Vec<f32> {
+    embedding(table, ids).into_data().try_to_vec().unwrap()
+}
+
+#[test]
+fn rows_are_copied_or_rounded_once() {
+    let values: Vec<f32> = (0..12).map(|i| (i as f32 * 0.7).sin()).collect();
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+        let view = WeightView::F32(&values);
+        let table = EmbeddingTable::new(view, 4, 3, dtype, &Device::flex()).unwrap();
+        let kept = |x: &f32| match dtype {
+            WeightDtype::F32 => *x,
+            WeightDtype::Bf16 => bf16::from_f32(*x).to_f32(),
+        };
+        let expected: Vec<f32> =
+            [&values[9..12], &values[..3], &values[9..12]].concat().iter().map(kept).collect();
+        assert_eq!(rows(&table, &[3, 0, 3]), expected);
+        assert_eq!(embedding(&table, &[]).dims(), [0, 3]);
+    }
+}
+
+#[test]
+fn a_table_of_another_size_is_refused() {
+    let view = WeightView::F32(&[0.0; 11]);
+    let error = EmbeddingTable::new(view, 4, 3, WeightDtype::F32, &Device::flex()).unwrap_err();
+    assert_eq!(error.to_string(), "embedding table: view holds 11 elements, but 12 are needed");
+}
+
+#[test]
+#[should_panic(expected = "token id 4 is not below 4")]
+fn a_token_outside_the_table_is_a_bug() {
+    let view = WeightView::F32(&[0.0; 12]);
+    let table = EmbeddingTable::new(view, 4, 3, WeightDtype::F32, &Device::flex()).unwrap();
+    let _ = embedding(&table, &[4]);
+}
