@@ -11,7 +11,7 @@ use playhouse_actors::{
     },
     ports::{ExecuteError, ModelExecutor},
 };
-use playhouse_kernels::KvCache;
+use playhouse_kernels::{KvCache, on_compute_threads};
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
@@ -67,7 +67,8 @@ impl ModelRunner {
             ExecuteError::Device("an abandoned step does not let go of the KV cache".to_owned())
         })?;
         let forward = ForwardBatch { token_ids: &batch.token_ids, meta: &batch.attention };
-        Ok(self.model.forward(&forward, &mut kv_cache))
+        let kv_cache: &mut KvCache = &mut kv_cache;
+        Ok(on_compute_threads(|| self.model.forward(&forward, kv_cache)))
     }
 
     /// The rows of logits that the step needs, in order of their hidden states.
@@ -140,7 +141,7 @@ impl ModelExecutor for ModelRunner {
             let rows = self.logit_rows(&batch)?;
             for rows in rows.chunks(LOGIT_ROWS) {
                 let indices: Vec<u32> = rows.iter().map(|row| row.row).collect();
-                let logits = self.model.logits(hidden.clone(), &indices);
+                let logits = on_compute_threads(|| self.model.logits(hidden.clone(), &indices));
                 let vocab = logits.dims()[1];
                 let mut logits = logits.into_data().try_into_vec::<f32>().map_err(|error| {
                     ExecuteError::Device(format!("logits could not be read: {error:?}"))

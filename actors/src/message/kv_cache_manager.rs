@@ -10,9 +10,9 @@ use crate::logic::{
 /// Received by the KV cache manager.
 #[derive(Debug)]
 pub enum KvCacheManagerMessage {
-    /// From the scheduler: allocate, look up and free, in this order. A plan of a past epoch gets
-    /// no answer.
-    Execute(AllocationPlan, RpcReplyPort<Allocation>),
+    /// From the scheduler: allocate, look up and free, in this order. `None` answers a plan
+    /// of a past epoch.
+    Execute(AllocationPlan, RpcReplyPort<Option<Allocation>>),
     /// From the ledger: a new epoch begins; only sealed blocks survive.
     Recover(Epoch),
 }

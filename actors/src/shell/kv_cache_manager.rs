@@ -76,10 +76,8 @@ impl Actor for KvCacheManagerActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             KvCacheManagerMessage::Execute(plan, reply) => {
-                if let Some(allocation) = self.execute(&plan, manager)? {
-                    // A scheduler that died over its plan needs no answer.
-                    let _ = reply.send(allocation);
-                }
+                // A scheduler that died over its plan needs no answer.
+                let _ = reply.send(self.execute(&plan, manager)?);
             }
             KvCacheManagerMessage::Recover(epoch) => *manager = self.rebuild(epoch),
         }

@@ -55,7 +55,11 @@ impl SchedulerActor {
             let manager = &self.context.directory.kv_cache_manager;
             let limit = self.context.config.call_timeout;
             let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);
-            let allocation = manager.call("execute", limit, execute).await?;
+            let Some(allocation) = manager.call("execute", limit, execute).await? else {
+                // A new epoch has begun, and word of it is in the mailbox.
+                state.is_ready = false;
+                return Ok(());
+            };
             scheduler.apply(allocation)?;
         }
         let scheduled = scheduler.finish_step()?;

@@ -24,7 +24,7 @@ use crate::{
     logic::{
         ids::{RequestId, TokenId},
         request::EngineRequest,
-        scheduler::{PauseState, SchedulerStats},
+        scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
         seed::choice_seed,
     },
     message::{
@@ -101,13 +101,15 @@ impl System {
     /// Starts the actors over a loaded model. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`ActorError`] when an actor could not be started.
+    /// [`ActorError`] when the scheduler's settings are invalid or an actor could not be started.
     pub async fn spawn(
         config: SystemConfig,
         executors: Arc<dyn ExecutorFactory>,
         codec: Arc<dyn TextCodec>,
         seed: u64,
     ) -> Result<Self, ActorError> {
+        let invalid = |error: SchedulerConfigError| ActorError::Invariant(error.to_string());
+        config.scheduler.validate().map_err(invalid)?;
         let context = Arc::new(Context::new(config, executors, codec));
         let root = Supervisor::new(Arc::clone(&context), tree::root(&context));
         let (root, root_task) = Actor::spawn(None, root, ())
