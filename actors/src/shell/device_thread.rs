@@ -17,8 +17,9 @@ use crate::{
     ports::{ExecuteError, ExecutorFactory, ModelExecutor},
 };
 
-/// Jobs that may wait for the thread: the old epoch's step, a reset, the new epoch's first step.
-const WINDOW: usize = 4;
+/// Jobs that may wait for the thread: one step that computes, resets, and steps that only name
+/// requests to drop, of which a burst of aborts makes several.
+const WINDOW: usize = 64;
 
 /// What the thread does next.
 #[derive(Debug)]

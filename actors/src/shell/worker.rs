@@ -14,6 +14,7 @@ use crate::{
     error::ActorError,
     logic::{
         ids::{Epoch, Micros, Step},
+        outputs::StepOutput,
         scheduler_output::SchedulerOutput,
     },
     message::{SchedulerMessage, WorkerMessage},
@@ -82,16 +83,21 @@ impl WorkerActor {
         let limit = self.deadline(tokens, state);
         let (epoch, number, since) = (step.epoch, step.step, self.context.now());
         submit(state, Job::Execute(step))?;
+        // A step without tokens only tells the thread what to drop: nobody waits for it.
+        if tokens == 0 {
+            return Ok(());
+        }
         let deadline = move || WorkerMessage::Deadline { epoch, step: number };
         let timer = myself.send_after(limit, deadline).abort_handle();
         state.running = Some(Running { epoch, step: number, since, tokens, limit, timer });
         Ok(())
     }
 
-    fn learn(&self, state: &mut State) {
-        let Some(running) = state.running.take().filter(|running| running.tokens > 0) else {
-            return;
-        };
+    /// Learns from a step how long tokens take. An old epoch's step says nothing of the current one.
+    fn learn(&self, output: &StepOutput, state: &mut State) {
+        let is_it =
+            |running: &mut Running| (running.epoch, running.step) == (output.epoch, output.step);
+        let Some(running) = state.running.take_if(is_it) else { return };
         let took = self.context.now().saturating_sub(running.since) as f64;
         let measured = took / running.tokens as f64;
         let smoothed = |old: f64| old + EWMA_WEIGHT * (measured - old);
@@ -142,13 +148,10 @@ impl Actor for WorkerActor {
                 submit(state, Job::Reset)?;
             }
             WorkerMessage::StepDone(Ok(output)) => {
-                // A step without tokens only told the thread what to drop: nobody waits for it.
-                let is_awaited = !output.outputs.is_empty();
-                self.learn(state);
-                if !is_awaited {
-                    return Ok(());
+                self.learn(&output, state);
+                if !output.outputs.is_empty() {
+                    self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
                 }
-                self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
             }
             WorkerMessage::StepDone(Err(error)) => {
                 return Err(ActorError::Device(error.to_string()).into());
