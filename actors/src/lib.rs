@@ -7,9 +7,12 @@
 //! - [`message`]: what actors say to each other, one file a receiver.
 //! - [`shell`]: one thin actor a file; a message becomes a logic call, its effects become sends.
 //!
+//! [`fault`] breaks things on purpose (feature `chaos`).
+//!
 //! [`ports`] are the traits that the shells need from outside (the model, the tokenizer).
 
 pub mod error;
+pub mod fault;
 pub mod logic;
 pub mod message;
 pub mod ports;

@@ -2,6 +2,7 @@
 //! quickest way to learn the system.
 
 pub mod detokenizer;
+pub mod edge;
 pub mod input_processor;
 pub mod kv_cache_manager;
 pub mod ledger;
@@ -11,6 +12,7 @@ pub mod supervisor;
 pub mod worker;
 
 pub use detokenizer::DetokenizerMessage;
+pub use edge::{Edge, Letter};
 pub use input_processor::InputProcessorMessage;
 pub use kv_cache_manager::KvCacheManagerMessage;
 pub use ledger::LedgerMessage;

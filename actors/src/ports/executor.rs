@@ -33,11 +33,30 @@ pub trait ExecutorFactory: Send + Sync + 'static {
     /// What is loaded.
     fn info(&self) -> &ModelInfo;
 
+    /// Takes the KV cache away from every executor made so far: what they still do with it fails.
+    /// Called before a device thread is replaced, from any thread; must not block.
+    ///
+    /// # Errors
+    /// [`ExecuteError::OutOfMemory`] when the cache is held by a thread that was abandoned and
+    /// there is no memory for another.
+    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+        Ok(KvContent::Kept)
+    }
+
     /// A fresh executor. Called on the device thread.
     ///
     /// # Errors
     /// [`ExecuteError::Device`] when the device is lost.
     fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError>;
+}
+
+/// What a reclaimed KV cache holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvContent {
+    /// What it held before.
+    Kept,
+    /// Nothing: the old one is lost with a thread that never came back.
+    Lost,
 }
 
 /// Why a step could not be computed.

@@ -4,5 +4,5 @@
 pub mod executor;
 pub mod text;
 
-pub use executor::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};
+pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use text::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError};

@@ -19,5 +19,6 @@ mod tree;
 pub mod worker;
 
 pub use config::SystemConfig;
+pub use directory::Role;
 pub use sink::{ChoiceStream, OutputDelta};
 pub use system::{Health, Status, Submission, System};

@@ -1,0 +1,245 @@
+//! Faults on purpose: messages that get lost, doubled or late, and actors that panic, are killed or
+//! hang. Built in with the feature `chaos`; without it, asking for a fault costs nothing and there
+//! is never one.
+
+use std::time::Duration;
+
+/// How an actor is struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// A panic in its handler.
+    Panic,
+    /// Killed from outside, between two `.await`s.
+    Kill,
+    /// Its handler never comes back.
+    Hang,
+}
+
+impl How {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Panic, Self::Kill, Self::Hang];
+
+    /// The name on the chaos surface.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Panic => "panic",
+            Self::Kill => "kill",
+            Self::Hang => "hang",
+        }
+    }
+}
+
+/// What happens to one message on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// How often it arrives: 0, 1 or 2 times.
+    pub copies: u8,
+    /// How much later.
+    pub delay: Option<Duration>,
+}
+
+impl Delivery {
+    /// Once and at once.
+    pub const PLAIN: Self = Self { copies: 1, delay: None };
+}
+
+/// What befalls the messages of an edge. The probabilities are independent.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct EdgeFaults {
+    /// Probability in `[0, 1]` that a message is lost.
+    pub drop: f64,
+    /// Probability in `[0, 1]` that it arrives twice.
+    pub duplicate: f64,
+    /// Probability in `[0, 1]` that it is late, and so overtaken by later ones.
+    pub late: f64,
+    /// A late message is late by up to this much.
+    pub delay: Duration,
+}
+
+#[cfg(feature = "chaos")]
+pub use self::on::{Chaos, Strikes};
+
+#[cfg(not(feature = "chaos"))]
+pub use self::off::Chaos;
+
+#[cfg(not(feature = "chaos"))]
+mod off {
+    use super::{Delivery, How};
+    use crate::{message::Edge, shell::Role};
+
+    /// The source of all faults: here, of none.
+    #[derive(Debug, Default)]
+    pub struct Chaos;
+
+    impl Chaos {
+        /// What happens to a message on `edge`.
+        #[inline]
+        #[must_use]
+        pub const fn on_send(&self, _edge: Edge) -> Delivery {
+            Delivery::PLAIN
+        }
+
+        /// Whether the actor is struck before or after it handles a message.
+        #[inline]
+        #[must_use]
+        pub const fn on_handle(&self, _role: Role, _index: usize) -> Option<How> {
+            None
+        }
+    }
+}
+
+#[cfg(feature = "chaos")]
+mod on {
+    use std::{
+        collections::BTreeMap,
+        sync::atomic::{AtomicBool, Ordering},
+        time::Duration,
+    };
+
+    use parking_lot::Mutex;
+
+    use super::{Delivery, EdgeFaults, How};
+    use crate::{message::Edge, shell::Role};
+
+    /// How likely an actor is struck, each time before it handles a message and each time after.
+    #[derive(Debug, Clone, Copy, PartialEq, Default)]
+    pub struct Strikes {
+        /// Probability of a panic.
+        pub panic: f64,
+        /// Probability of a kill.
+        pub kill: f64,
+        /// Probability of a hang.
+        pub hang: f64,
+    }
+
+    /// The source of all faults of one system. Draws are a function of its seed and of the order
+    /// of the questions.
+    #[derive(Debug, Default)]
+    pub struct Chaos {
+        is_on: AtomicBool,
+        state: Mutex<State>,
+    }
+
+    #[derive(Debug, Default)]
+    struct State {
+        rng: u64,
+        edges: BTreeMap<Edge, EdgeFaults>,
+        strikes: BTreeMap<Role, Strikes>,
+        armed: Vec<(Role, usize, How)>,
+        num_faults: u64,
+        /// Faults that may still happen by chance; what was armed always does.
+        budget: Option<u64>,
+    }
+
+    impl Chaos {
+        /// Begins the sequence of draws.
+        pub fn reseed(&self, seed: u64) {
+            self.state.lock().rng = seed;
+        }
+
+        /// From now on, messages on `edge` meet these faults.
+        pub fn set_edge(&self, edge: Edge, faults: EdgeFaults) {
+            self.state.lock().edges.insert(edge, faults);
+            self.is_on.store(true, Ordering::Release);
+        }
+
+        /// From now on, actors of `role` are struck by chance.
+        pub fn set_strikes(&self, role: Role, strikes: Strikes) {
+            self.state.lock().strikes.insert(role, strikes);
+            self.is_on.store(true, Ordering::Release);
+        }
+
+        /// At most so many further faults by chance.
+        pub fn set_budget(&self, faults: u64) {
+            self.state.lock().budget = Some(faults);
+        }
+
+        /// Strikes one actor when it next looks at a message.
+        pub fn arm(&self, role: Role, index: usize, how: How) {
+            self.state.lock().armed.push((role, index, how));
+            self.is_on.store(true, Ordering::Release);
+        }
+
+        /// No more faults.
+        pub fn calm(&self) {
+            self.is_on.store(false, Ordering::Release);
+            let mut state = self.state.lock();
+            state.edges.clear();
+            state.strikes.clear();
+            state.armed.clear();
+        }
+
+        /// Faults so far.
+        pub fn num_faults(&self) -> u64 {
+            self.state.lock().num_faults
+        }
+
+        /// What happens to a message on `edge`.
+        pub fn on_send(&self, edge: Edge) -> Delivery {
+            if !self.is_on.load(Ordering::Acquire) {
+                return Delivery::PLAIN;
+            }
+            let mut state = self.state.lock();
+            let Some(faults) = state.edges.get(&edge).copied() else { return Delivery::PLAIN };
+            let mut delivery = Delivery::PLAIN;
+            if state.happens(faults.drop) {
+                delivery.copies = 0;
+            } else if state.happens(faults.duplicate) {
+                delivery.copies = 2;
+            }
+            if delivery.copies > 0 && state.happens(faults.late) {
+                let most = faults.delay.as_micros() as u64;
+                delivery.delay = Some(Duration::from_micros(1 + state.next() % most.max(1)));
+            }
+            delivery
+        }
+
+        /// Whether the actor is struck before or after it handles a message.
+        pub fn on_handle(&self, role: Role, index: usize) -> Option<How> {
+            if !self.is_on.load(Ordering::Acquire) {
+                return None;
+            }
+            let mut state = self.state.lock();
+            let is_it = |armed: &(Role, usize, How)| (armed.0, armed.1) == (role, index);
+            if let Some(found) = state.armed.iter().position(is_it) {
+                state.num_faults += 1;
+                return Some(state.armed.remove(found).2);
+            }
+            let strikes = state.strikes.get(&role).copied()?;
+            if state.happens(strikes.panic) {
+                Some(How::Panic)
+            } else if state.happens(strikes.kill) {
+                Some(How::Kill)
+            } else if state.happens(strikes.hang) {
+                Some(How::Hang)
+            } else {
+                None
+            }
+        }
+    }
+
+    impl State {
+        /// SplitMix64.
+        fn next(&mut self) -> u64 {
+            self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.rng;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }
+
+        fn happens(&mut self, probability: f64) -> bool {
+            if probability <= 0.0 {
+                return false;
+            }
+            let drawn = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+            let happens = drawn < probability && self.budget != Some(0);
+            if happens {
+                self.num_faults += 1;
+                self.budget = self.budget.map(|left| left - 1);
+            }
+            happens
+        }
+    }
+}
