@@ -44,6 +44,19 @@ impl Delivery {
     pub const PLAIN: Self = Self { copies: 1, delay: None };
 }
 
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFate {
+    /// Nothing.
+    Plain,
+    /// It never arrives, and its caller waits in vain.
+    LoseRequest,
+    /// It is carried out, and its caller waits in vain.
+    LoseAnswer,
+    /// It is this much late.
+    Delay(Duration),
+}
+
 /// What befalls the messages of an edge. The probabilities are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct EdgeFaults {
@@ -65,7 +78,9 @@ pub use self::off::Chaos;
 
 #[cfg(not(feature = "chaos"))]
 mod off {
-    use super::{Delivery, How};
+    use std::time::Duration;
+
+    use super::{CallFate, Delivery, How};
     use crate::{message::Edge, shell::Role};
 
     /// The source of all faults: here, of none.
@@ -78,6 +93,19 @@ mod off {
         #[must_use]
         pub const fn on_send(&self, _edge: Edge) -> Delivery {
             Delivery::PLAIN
+        }
+
+        /// What happens to a call to `callee`.
+        #[inline]
+        #[must_use]
+        pub const fn on_call(&self, _callee: Role) -> CallFate {
+            CallFate::Plain
+        }
+
+        /// Delivers what is late; here, nothing is.
+        #[inline]
+        pub fn later(&self, _delay: Duration, deliver: impl FnOnce()) {
+            deliver();
         }
 
         /// Whether the actor is struck before or after it handles a message.
@@ -99,7 +127,7 @@ mod on {
 
     use parking_lot::Mutex;
 
-    use super::{Delivery, EdgeFaults, How};
+    use super::{CallFate, Delivery, EdgeFaults, How};
     use crate::{message::Edge, shell::Role};
 
     /// How likely an actor is struck, each time before it handles a message and each time after.
@@ -115,10 +143,19 @@ mod on {
 
     /// The source of all faults of one system. Draws are a function of its seed and of the order
     /// of the questions.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub struct Chaos {
         is_on: AtomicBool,
         state: Mutex<State>,
+        /// Where late messages wait; they may be sent from threads that know no runtime.
+        runtime: Option<tokio::runtime::Handle>,
+    }
+
+    impl Default for Chaos {
+        fn default() -> Self {
+            let runtime = tokio::runtime::Handle::try_current().ok();
+            Self { is_on: AtomicBool::new(false), state: Mutex::default(), runtime }
+        }
     }
 
     #[derive(Debug, Default)]
@@ -193,6 +230,37 @@ mod on {
                 delivery.delay = Some(Duration::from_micros(1 + state.next() % most.max(1)));
             }
             delivery
+        }
+
+        /// What happens to a call to `callee`, by the edge on which it is asked.
+        pub fn on_call(&self, callee: Role) -> CallFate {
+            let edge = match callee {
+                Role::InputProcessor => Edge::DoorToInput,
+                Role::Ledger => Edge::DoorToLedger,
+                Role::KvCacheManager => Edge::SchedulerToKvCache,
+                Role::Scheduler => Edge::DoorToScheduler,
+                _ => return CallFate::Plain,
+            };
+            match self.on_send(edge) {
+                Delivery { copies: 0, .. } if self.state.lock().next() % 2 == 0 => {
+                    CallFate::LoseRequest
+                }
+                Delivery { copies: 0, .. } => CallFate::LoseAnswer,
+                Delivery { delay: Some(delay), .. } => CallFate::Delay(delay),
+                // A question has one answer, so it is not asked twice.
+                _ => CallFate::Plain,
+            }
+        }
+
+        /// Delivers what is late.
+        pub fn later(&self, delay: Duration, deliver: impl FnOnce() + Send + 'static) {
+            match &self.runtime {
+                None => deliver(),
+                Some(runtime) => drop(runtime.spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    deliver();
+                })),
+            }
         }
 
         /// Whether the actor is struck before or after it handles a message.

@@ -6,13 +6,15 @@ mod common;
 use std::{sync::atomic::Ordering, time::Duration};
 
 use common::{collect, expected_text, request, spawn};
-use playhouse_actors::shell::{System, directory::Slot};
-use ractor::Message;
+use playhouse_actors::{
+    message::Letter,
+    shell::{System, directory::Slot},
+};
 
 const REQUESTS: u32 = 6;
 const TOKENS: u32 = 200;
 
-fn kill<M: Message>(slot: &Slot<M>) {
+fn kill<M: Letter>(slot: &Slot<M>) {
     if let Some(address) = slot.get() {
         address.kill();
     }

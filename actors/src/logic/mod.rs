@@ -16,5 +16,6 @@ pub mod sampling_params;
 pub mod scheduler;
 pub mod scheduler_output;
 pub mod seed;
+pub mod sequence;
 pub mod stop;
 pub mod text_stream;

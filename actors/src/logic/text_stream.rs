@@ -4,6 +4,7 @@
 
 use super::{
     ids::RequestId,
+    ledger::BatchId,
     outputs::{SampledToken, TokenLogprobs},
     request::{EngineRequest, FinishReason, StopReason},
     stop::StopStringMatcher,
@@ -12,8 +13,8 @@ use super::{
 /// Text of one shard's requests, on its way to the clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextBatch {
-    /// The incarnation of the shard that it belongs to.
-    pub generation: u64,
+    /// The batch of tokens that it was made of.
+    pub id: BatchId,
     /// By request.
     pub entries: Vec<TextEntry>,
 }

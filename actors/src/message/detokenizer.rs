@@ -1,11 +1,35 @@
 //! To a detokenizer: committed tokens.
 
+use super::edge::{Edge, Letter};
 use crate::logic::ledger::EgressBatch;
 
 /// Received by a detokenizer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum DetokenizerMessage {
-    /// From the ledger: turn these into text. A batch of a new generation replaces all that the
-    /// detokenizer knew.
+    /// From the ledger: turn these into text. The first batch of a generation replaces all that
+    /// the detokenizer knew.
     Batch(EgressBatch),
+    /// From the watchdog.
+    Ping,
+}
+
+impl Letter for DetokenizerMessage {
+    fn edge(&self) -> Edge {
+        match self {
+            Self::Batch(_) => Edge::LedgerToDetokenizer,
+            Self::Ping => Edge::Timer,
+        }
+    }
+
+    fn ping() -> Self {
+        Self::Ping
+    }
+
+    fn is_ping(&self) -> bool {
+        matches!(self, Self::Ping)
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        Some(self.clone())
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
+use super::edge::{Edge, Letter};
 use crate::{
     error::RequestError,
     logic::{ids::TokenId, input::TruncationSide, sampling_params::SamplingParams},
@@ -15,6 +16,29 @@ use crate::{
 pub enum InputProcessorMessage {
     /// From the engine's door.
     Process(Arc<RawRequest>, RpcReplyPort<Result<ProcessedRequest, RequestError>>),
+    /// From the watchdog.
+    Ping,
+}
+
+impl Letter for InputProcessorMessage {
+    fn edge(&self) -> Edge {
+        match self {
+            Self::Process(..) => Edge::DoorToInput,
+            Self::Ping => Edge::Timer,
+        }
+    }
+
+    fn ping() -> Self {
+        Self::Ping
+    }
+
+    fn is_ping(&self) -> bool {
+        matches!(self, Self::Ping)
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        self.is_ping().then_some(Self::Ping)
+    }
 }
 
 /// A request as its client wrote it.

@@ -2,17 +2,36 @@
 
 use ractor::RpcReplyPort;
 
-use crate::logic::{
-    allocation::{Allocation, AllocationPlan},
-    ids::Epoch,
-};
+use super::edge::{Edge, Letter};
+use crate::logic::allocation::{Allocation, AllocationPlan};
 
 /// Received by the KV cache manager.
 #[derive(Debug)]
 pub enum KvCacheManagerMessage {
-    /// From the scheduler: allocate, look up and free, in this order. `None` answers a plan
-    /// of a past epoch.
+    /// From the scheduler: allocate, look up and free, in this order. The first plan of an epoch
+    /// forgets all but sealed blocks. `None` answers a plan of a past epoch.
     Execute(AllocationPlan, RpcReplyPort<Option<Allocation>>),
-    /// From the ledger: a new epoch begins; only sealed blocks survive.
-    Recover(Epoch),
+    /// From the watchdog.
+    Ping,
+}
+
+impl Letter for KvCacheManagerMessage {
+    fn edge(&self) -> Edge {
+        match self {
+            Self::Execute(..) => Edge::SchedulerToKvCache,
+            Self::Ping => Edge::Timer,
+        }
+    }
+
+    fn ping() -> Self {
+        Self::Ping
+    }
+
+    fn is_ping(&self) -> bool {
+        matches!(self, Self::Ping)
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        self.is_ping().then_some(Self::Ping)
+    }
 }

@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
+use super::edge::{Edge, Letter};
 use crate::logic::{
-    ids::{Epoch, RequestId},
+    ids::{Epoch, RequestId, Step},
     outputs::StepOutput,
     request::EngineRequest,
-    scheduler::{PauseState, RecoveredRequest, SchedulerStats},
+    scheduler::{RecoveredRequest, SchedulerStats},
+    sequence::Stamp,
 };
 
 /// Received by the scheduler.
 #[derive(Debug)]
 pub enum SchedulerMessage {
-    /// From the ledger: newly accepted.
-    Add(Vec<Arc<EngineRequest>>),
-    /// From the ledger: no longer wanted.
-    Abort(Vec<RequestId>),
-    /// From the worker: what the step gave.
-    StepDone(StepOutput),
+    /// From the ledger: the next order of this epoch.
+    Order(Stamp, SchedulerOrder),
+    /// From the ledger, now and then: so many orders were given. One that got lost is noticed.
+    Given(Stamp),
     /// From the ledger: a new epoch begins; forget everything and take up these.
     Recover {
         /// The new epoch.
@@ -27,8 +27,17 @@ pub enum SchedulerMessage {
         /// All live requests.
         live: Vec<RecoveredRequest>,
     },
-    /// From the operator: hold back new requests, or all.
-    SetPause(PauseState),
+    /// From the worker: what the step gave.
+    StepDone(StepOutput),
+    /// From the worker, asked about a step: it is not at it, and has sent what it gave if it did.
+    StepMissing {
+        /// The epoch of the step.
+        epoch: Epoch,
+        /// The step.
+        step: Step,
+    },
+    /// From the operator: the pause state in the context has changed.
+    PauseChanged,
     /// From the operator: forget all cached prefixes. Answers whether that was possible.
     ResetPrefixCache {
         /// Preempt what runs, so that it is.
@@ -40,4 +49,50 @@ pub enum SchedulerMessage {
     Stats(RpcReplyPort<SchedulerStats>),
     /// From its own timer.
     Tick,
+    /// From the watchdog.
+    Ping,
+}
+
+/// What the ledger wants scheduled.
+#[derive(Debug, Clone)]
+pub enum SchedulerOrder {
+    /// Newly accepted.
+    Add(Vec<Arc<EngineRequest>>),
+    /// No longer wanted.
+    Abort(Vec<RequestId>),
+}
+
+impl Letter for SchedulerMessage {
+    fn edge(&self) -> Edge {
+        match self {
+            Self::Order(..) | Self::Given(_) | Self::Recover { .. } => Edge::LedgerToScheduler,
+            Self::StepDone(_) | Self::StepMissing { .. } => Edge::WorkerToScheduler,
+            Self::PauseChanged | Self::ResetPrefixCache { .. } | Self::Stats(_) => {
+                Edge::DoorToScheduler
+            }
+            Self::Tick | Self::Ping => Edge::Timer,
+        }
+    }
+
+    fn ping() -> Self {
+        Self::Ping
+    }
+
+    fn is_ping(&self) -> bool {
+        matches!(self, Self::Ping)
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        Some(match self {
+            Self::Order(stamp, order) => Self::Order(*stamp, order.clone()),
+            Self::Given(stamp) => Self::Given(*stamp),
+            Self::Recover { epoch, live } => Self::Recover { epoch: *epoch, live: live.clone() },
+            Self::StepDone(output) => Self::StepDone(output.clone()),
+            &Self::StepMissing { epoch, step } => Self::StepMissing { epoch, step },
+            Self::PauseChanged => Self::PauseChanged,
+            Self::Tick => Self::Tick,
+            Self::Ping => Self::Ping,
+            Self::ResetPrefixCache { .. } | Self::Stats(_) => return None,
+        })
+    }
 }

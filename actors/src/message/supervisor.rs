@@ -1,6 +1,8 @@
 //! To a supervisor.
 
-use ractor::RpcReplyPort;
+use ractor::{ActorId, RpcReplyPort};
+
+use super::edge::{Edge, Letter};
 
 /// Received by a supervisor. The deaths of its children reach it as supervision events.
 #[derive(Debug)]
@@ -12,6 +14,33 @@ pub enum SupervisorMessage {
         /// One past the last.
         end: usize,
     },
+    /// From the watchdog: this child hangs and a kill does not reach it. Replace it without it.
+    Abandon(ActorId),
     /// From its parent or the engine: stop all children in reverse order, then answer.
     Shutdown(RpcReplyPort<()>),
+    /// From the watchdog.
+    Ping,
+}
+
+impl Letter for SupervisorMessage {
+    fn edge(&self) -> Edge {
+        Edge::Timer
+    }
+
+    fn ping() -> Self {
+        Self::Ping
+    }
+
+    fn is_ping(&self) -> bool {
+        matches!(self, Self::Ping)
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        Some(match self {
+            &Self::Restart { first, end } => Self::Restart { first, end },
+            Self::Abandon(child) => Self::Abandon(*child),
+            Self::Ping => Self::Ping,
+            Self::Shutdown(_) => return None,
+        })
+    }
 }

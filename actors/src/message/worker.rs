@@ -2,26 +2,36 @@
 
 use std::sync::Arc;
 
-use crate::{
-    logic::{
-        ids::{Epoch, Step},
-        outputs::StepOutput,
-        scheduler_output::SchedulerOutput,
-    },
-    ports::ExecuteError,
+use super::{
+    edge::{Edge, Letter},
+    ledger::StepFailure,
+};
+use crate::logic::{
+    ids::{Epoch, RequestId, Step},
+    outputs::StepOutput,
+    scheduler_output::SchedulerOutput,
+    sequence::Stamp,
 };
 
 /// Received by a worker.
 #[derive(Debug)]
 pub enum WorkerMessage {
-    /// From the scheduler: compute this step.
-    Execute(Arc<SchedulerOutput>),
-    /// From the ledger: a new epoch begins; forget all requests.
-    Recover(Epoch),
-    /// From the device thread: a step is done.
-    StepDone(Result<StepOutput, ExecuteError>),
-    /// From the device thread: it has ended, and this is why.
-    ThreadDied(String),
+    /// From the scheduler: compute this step. The first one of an epoch forgets all before.
+    Execute(Stamp, Arc<SchedulerOutput>),
+    /// From the scheduler, which waits for a step: is it being computed?
+    Probe {
+        /// Steps sent in this epoch.
+        sent: Stamp,
+        /// The step that it waits for.
+        step: Step,
+    },
+    /// From a device thread: what became of a step.
+    StepEnded {
+        /// Which of the worker's threads says so.
+        thread: u64,
+        /// What became of it.
+        outcome: StepOutcome,
+    },
     /// From its own timer: the step should be done by now.
     Deadline {
         /// The epoch of the step.
@@ -29,4 +39,52 @@ pub enum WorkerMessage {
         /// The step.
         step: Step,
     },
+    /// From the watchdog.
+    Ping,
+}
+
+/// What became of a step on the device thread. After a failure the thread ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepOutcome {
+    /// It was computed.
+    Done(StepOutput),
+    /// It was not.
+    Failed {
+        /// Why.
+        failure: StepFailure,
+        /// The requests in it.
+        requests: Vec<RequestId>,
+    },
+    /// It was not begun: the device gave no executor, and said why.
+    NoExecutor(String),
+}
+
+impl Letter for WorkerMessage {
+    fn edge(&self) -> Edge {
+        match self {
+            Self::Execute(..) | Self::Probe { .. } => Edge::SchedulerToWorker,
+            Self::StepEnded { .. } => Edge::DeviceToWorker,
+            Self::Deadline { .. } | Self::Ping => Edge::Timer,
+        }
+    }
+
+    fn ping() -> Self {
+        Self::Ping
+    }
+
+    fn is_ping(&self) -> bool {
+        matches!(self, Self::Ping)
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        Some(match self {
+            Self::Execute(stamp, step) => Self::Execute(*stamp, Arc::clone(step)),
+            &Self::Probe { sent, step } => Self::Probe { sent, step },
+            Self::StepEnded { thread, outcome } => {
+                Self::StepEnded { thread: *thread, outcome: outcome.clone() }
+            }
+            &Self::Deadline { epoch, step } => Self::Deadline { epoch, step },
+            Self::Ping => Self::Ping,
+        })
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::logic::scheduler::SchedulerConfig;
+use crate::logic::{restart::Intensity, scheduler::SchedulerConfig};
 
 /// Settings of one actor system.
 #[derive(Debug, Clone)]
@@ -31,6 +31,78 @@ pub struct SystemConfig {
     pub first_step_deadline: Duration,
     /// A batch on its way out that is not confirmed by then is sent again.
     pub egress_timeout: Duration,
+    /// How often lost messages, departed clients and passed deadlines are looked for.
+    pub tick: Duration,
+    /// An actor that is at one message for this long is killed; an input processor may take
+    /// `input_timeout`.
+    pub hang_timeout: Duration,
+    /// A client that has text waiting and takes none for this long is cut off.
+    pub reader_timeout: Duration,
+    /// How often actors may die before more than themselves is replaced.
+    pub supervision: Supervision,
+    /// What the device's work runs on.
+    pub device: DeviceMode,
+}
+
+/// What runs the model and the tokenizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceMode {
+    /// OS threads, so that no handler waits for a computation.
+    Thread,
+    /// The actors' own runtime, in simulated time.
+    Task {
+        /// What a step takes.
+        step_time: Duration,
+    },
+}
+
+/// How often each kind of actor may die within a sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supervision {
+    /// The ledger.
+    pub ledger: Intensity,
+    /// The KV cache manager.
+    pub kv_cache_manager: Intensity,
+    /// The scheduler.
+    pub scheduler: Intensity,
+    /// The worker.
+    pub worker: Intensity,
+    /// Detokenizers and streamers.
+    pub egress: Intensity,
+    /// Input processors.
+    pub ingress: Intensity,
+    /// The supervisors below the root.
+    pub subtree: Intensity,
+}
+
+impl Default for Supervision {
+    fn default() -> Self {
+        Self {
+            ledger: Intensity::new(1, 60),
+            kv_cache_manager: Intensity::new(5, 30),
+            scheduler: Intensity::new(5, 30),
+            worker: Intensity::new(3, 60),
+            egress: Intensity::new(20, 10),
+            ingress: Intensity::new(20, 10),
+            subtree: Intensity::new(3, 60),
+        }
+    }
+}
+
+impl Supervision {
+    /// The same intensity for all, as chaos wants it.
+    #[must_use]
+    pub const fn uniform(intensity: Intensity) -> Self {
+        Self {
+            ledger: intensity,
+            kv_cache_manager: intensity,
+            scheduler: intensity,
+            worker: intensity,
+            egress: intensity,
+            ingress: intensity,
+            subtree: intensity,
+        }
+    }
 }
 
 impl SystemConfig {
@@ -45,11 +117,16 @@ impl SystemConfig {
             num_input_processors: 2,
             num_egress_shards: 2,
             max_logprobs: 20,
-            call_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(2),
             input_timeout: Duration::from_secs(30),
             min_step_deadline: Duration::from_secs(2),
             first_step_deadline: Duration::from_secs(300),
-            egress_timeout: Duration::from_secs(5),
+            egress_timeout: Duration::from_secs(2),
+            tick: Duration::from_millis(250),
+            hang_timeout: Duration::from_secs(5),
+            reader_timeout: Duration::from_secs(60),
+            supervision: Supervision::default(),
+            device: DeviceMode::Thread,
         }
     }
 }

@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -11,13 +14,15 @@ use tokio::time::Instant;
 
 use super::{config::SystemConfig, directory::Directory, metrics::SystemMetrics, sink::SinkTable};
 use crate::{
+    fault::Chaos,
     logic::{
         block_hash::BlockHash,
-        ids::{BlockId, Micros},
+        ids::{BlockId, Epoch, Micros},
         kv_cache::DirectoryUpdate,
         ledger::Ledger,
+        scheduler::PauseState,
     },
-    ports::{ExecutorFactory, TextCodec},
+    ports::{ExecuteError, ExecutorFactory, KvContent, TextCodec},
 };
 
 /// Shared by all shells of one actor system.
@@ -38,6 +43,12 @@ pub struct Context {
     pub metrics: SystemMetrics,
     /// The last step planned: a new scheduler counts on.
     pub last_step: AtomicU64,
+    /// What the operator holds back: a new scheduler does too.
+    pub pause: Mutex<PauseState>,
+    /// Faults on purpose.
+    pub chaos: Arc<Chaos>,
+    /// The system was shut down: nobody needs to be watched.
+    pub is_stopped: AtomicBool,
     started: Instant,
 }
 
@@ -46,19 +57,36 @@ pub struct Context {
 pub struct Vault {
     /// Makes executors over the weights and the arena.
     pub executors: Arc<dyn ExecutorFactory>,
-    blocks: Mutex<BTreeMap<BlockId, BlockHash>>,
+    blocks: Mutex<BlockDirectory>,
+    /// Smoothed time that a scheduled token takes, in microseconds, as bits; 0: not measured yet.
+    token_micros: AtomicU64,
 }
+
+#[derive(Default)]
+struct BlockDirectory {
+    /// Only the KV cache manager of this epoch may write.
+    epoch: Epoch,
+    sealed: BTreeMap<BlockId, BlockHash>,
+}
+
+/// How much a new measurement weighs in the prediction of the next step.
+const EWMA_WEIGHT: f64 = 0.2;
 
 impl Vault {
     /// A vault whose KV cache is empty.
     #[must_use]
     pub fn new(executors: Arc<dyn ExecutorFactory>) -> Self {
-        Self { executors, blocks: Mutex::new(BTreeMap::new()) }
+        Self { executors, blocks: Mutex::default(), token_micros: AtomicU64::new(0) }
     }
 
-    /// Keeps the block directory true.
-    pub fn update_blocks(&self, updates: impl IntoIterator<Item = DirectoryUpdate>) {
-        let mut blocks = self.blocks.lock();
+    /// Keeps the block directory true. Whoever is not the KV cache manager of the current epoch
+    /// changes nothing.
+    pub fn update_blocks(&self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
+        let mut directory = self.blocks.lock();
+        if directory.epoch != epoch {
+            return;
+        }
+        let blocks = &mut directory.sealed;
         for update in updates {
             match update {
                 DirectoryUpdate::Sealed { block, hash } => {
@@ -71,10 +99,42 @@ impl Vault {
         }
     }
 
-    /// The blocks whose content is complete.
+    /// The blocks whose content is complete, for the KV cache manager of a new epoch: from now on
+    /// it alone writes.
+    pub fn begin_epoch(&self, epoch: Epoch) -> Vec<(BlockId, BlockHash)> {
+        let mut directory = self.blocks.lock();
+        directory.epoch = directory.epoch.max(epoch);
+        directory.sealed.iter().map(|(&block, &hash)| (block, hash)).collect()
+    }
+
+    /// Takes the KV cache away from a device thread that will not come back, and forgets what was
+    /// in it if it has to be left behind.
+    ///
+    /// # Errors
+    /// What [`ExecutorFactory::reclaim`] says.
+    pub fn reclaim(&self) -> Result<(), ExecuteError> {
+        if self.executors.reclaim()? == KvContent::Lost {
+            tracing::warn!("the KV cache was left behind with a thread that hangs");
+            self.blocks.lock().sealed.clear();
+        }
+        Ok(())
+    }
+
+    /// Learns from a step how long tokens take.
+    pub fn learn(&self, tokens: usize, took: Micros) {
+        let measured = took as f64 / tokens.max(1) as f64;
+        let smoothed =
+            self.token_micros().map_or(measured, |old| old + EWMA_WEIGHT * (measured - old));
+        self.token_micros.store(smoothed.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Smoothed time that a scheduled token takes, in microseconds, once measured.
     #[must_use]
-    pub fn sealed_blocks(&self) -> Vec<(BlockId, BlockHash)> {
-        self.blocks.lock().iter().map(|(&block, &hash)| (block, hash)).collect()
+    pub fn token_micros(&self) -> Option<f64> {
+        match self.token_micros.load(Ordering::Relaxed) {
+            0 => None,
+            bits => Some(f64::from_bits(bits)),
+        }
     }
 }
 
@@ -85,16 +145,20 @@ impl Context {
         executors: Arc<dyn ExecutorFactory>,
         codec: Arc<dyn TextCodec>,
     ) -> Self {
+        let chaos = Arc::new(Chaos::default());
         let (inputs, shards) =
             (config.num_input_processors.max(1), config.num_egress_shards.max(1));
         Self {
-            directory: Directory::new(inputs, shards),
+            directory: Directory::new(inputs, shards, &chaos),
             ledger: Mutex::new(Ledger::new(config.max_num_requests, shards)),
             vault: Vault::new(executors),
             codec,
             sinks: SinkTable::default(),
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
             last_step: AtomicU64::new(0),
+            pause: Mutex::default(),
+            chaos,
+            is_stopped: AtomicBool::new(false),
             started: Instant::now(),
             config,
         }

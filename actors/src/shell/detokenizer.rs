@@ -1,6 +1,6 @@
 //! The detokenizer's shell: committed tokens in, text out.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
@@ -8,8 +8,9 @@ use super::context::Context;
 use crate::{
     logic::{
         ids::RequestId,
-        ledger::{EgressBatch, EgressEntry},
+        ledger::{BatchId, EgressBatch, EgressEntry},
         request::{EngineRequest, FinishReason},
+        sequence::Arrival,
         text_stream::{TextBatch, TextEnd, TextEntry, TextStream, TokenText},
     },
     message::{DetokenizerMessage, LedgerMessage, OutputStreamerMessage},
@@ -26,8 +27,27 @@ pub struct DetokenizerActor {
 /// The outputs in progress, all of one generation of the shard.
 #[derive(Default)]
 pub struct State {
-    generation: u64,
+    /// The batch that comes next, unless a new generation begins.
+    next: BatchId,
     outputs: BTreeMap<RequestId, Output>,
+}
+
+impl State {
+    /// Where a batch belongs. The first one of a generation replaces all that was known.
+    fn place(&mut self, batch: BatchId) -> Arrival {
+        if batch.generation > self.next.generation && batch.number == 0 {
+            *self = Self { next: batch, outputs: BTreeMap::new() };
+        }
+        let place = (batch.generation, batch.number);
+        match place.cmp(&(self.next.generation, self.next.number)) {
+            Ordering::Less => Arrival::Stale,
+            Ordering::Greater => Arrival::Gap,
+            Ordering::Equal => {
+                self.next.number += 1;
+                Arrival::InOrder
+            }
+        }
+    }
 }
 
 struct Output {
@@ -82,14 +102,11 @@ impl DetokenizerActor {
     }
 
     fn process(&self, batch: EgressBatch, state: &mut State) -> TextBatch {
-        if batch.generation != state.generation {
-            *state = State { generation: batch.generation, outputs: BTreeMap::new() };
-        }
         let mut entries = Vec::with_capacity(batch.entries.len());
         for entry in batch.entries {
             entries.extend(self.process_entry(entry, state));
         }
-        TextBatch { generation: batch.generation, entries }
+        TextBatch { id: batch.id, entries }
     }
 
     fn process_entry(&self, entry: EgressEntry, state: &mut State) -> Option<TextEntry> {
@@ -156,10 +173,19 @@ impl Actor for DetokenizerActor {
         message: DetokenizerMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let DetokenizerMessage::Batch(batch) = message;
-        let text = self.process(batch, state);
-        if let Some(streamer) = self.context.directory.output_streamers.get(self.shard) {
-            streamer.cast(OutputStreamerMessage::Batch(text));
+        let DetokenizerMessage::Batch(batch) = message else { return Ok(()) };
+        match state.place(batch.id) {
+            Arrival::InOrder => {
+                let text = self.process(batch, state);
+                if let Some(streamer) = self.context.directory.output_streamers.get(self.shard) {
+                    streamer.cast(OutputStreamerMessage::Batch(text));
+                }
+            }
+            Arrival::Stale => self.context.metrics.stale_messages.increment(1),
+            Arrival::Gap => {
+                let attach = LedgerMessage::AttachEgress { shard: self.shard };
+                self.context.directory.ledger.cast(attach);
+            }
         }
         Ok(())
     }

@@ -1,33 +1,33 @@
-//! The OS thread that owns a device. It computes one job after another and reports to its worker
+//! The OS thread that owns a device. It computes one step after another and reports to its worker
 //! actor; a panic ends it and is reported too. A thread that hangs is abandoned: whatever it says
-//! later carries an old epoch.
+//! later carries an old number, and the KV cache is closed to its executor.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
 use flume::{Receiver, Sender};
 use ractor::ActorRef;
 
+use super::{config::DeviceMode, context::Context};
 use crate::{
-    logic::scheduler_output::SchedulerOutput,
-    message::WorkerMessage,
-    ports::{ExecuteError, ExecutorFactory, ModelExecutor},
+    logic::{ids::Epoch, scheduler_output::SchedulerOutput},
+    message::{Letter, StepFailure, StepOutcome, WorkerMessage},
+    ports::{ExecutorFactory, ModelExecutor},
 };
 
-/// Jobs that may wait for the thread: one step that computes, resets, and steps that only name
-/// requests to drop, of which a burst of aborts makes several.
+/// Jobs that may wait for the thread: one step that computes, and steps that only name requests to
+/// drop, of which a burst of aborts makes several.
 const WINDOW: usize = 64;
 
 /// What the thread does next.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Compute a step.
+    /// Compute a step. The first one of an epoch forgets all before.
     Execute(Arc<SchedulerOutput>),
-    /// Forget all requests.
-    Reset,
 }
 
 /// The worker's end of a device thread. Dropping it ends the thread after its current job.
@@ -37,23 +37,23 @@ pub(super) struct DeviceThread {
 }
 
 impl DeviceThread {
-    /// Starts a thread that reports to `worker`.
+    /// Starts a thread that reports to `worker` under this number.
     pub(super) fn spawn(
-        executors: Arc<dyn ExecutorFactory>,
+        context: &Arc<Context>,
         worker: ActorRef<WorkerMessage>,
+        number: u64,
     ) -> std::io::Result<Self> {
         let (jobs, inbox) = flume::bounded(WINDOW);
-        let run = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(&*executors, &inbox, &worker)));
-            let cause = match outcome {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => error.to_string(),
-                Err(panic) => panic_message(&*panic),
-            };
-            // The worker may be gone already: then nobody misses the thread.
-            let _ = worker.cast(WorkerMessage::ThreadDied(cause));
-        };
-        std::thread::Builder::new().name("playhouse-device".to_owned()).spawn(run)?;
+        let device = Device { context: Arc::clone(context), worker, number, current: None };
+        match context.config.device {
+            DeviceMode::Thread => {
+                let thread = std::thread::Builder::new().name("playhouse-device".to_owned());
+                thread.spawn(move || device.run(&inbox))?;
+            }
+            DeviceMode::Task { step_time } => {
+                drop(tokio::spawn(device.run_in_simulated_time(inbox, step_time)));
+            }
+        }
         Ok(Self { jobs })
     }
 
@@ -66,24 +66,89 @@ impl DeviceThread {
     }
 }
 
-fn work(
-    executors: &dyn ExecutorFactory,
-    inbox: &Receiver<Job>,
-    worker: &ActorRef<WorkerMessage>,
-) -> Result<(), ExecuteError> {
-    let mut executor: Box<dyn ModelExecutor> = executors.create()?;
-    while let Ok(job) = inbox.recv() {
-        match job {
-            Job::Execute(step) => {
-                let result = executor.execute(&step);
-                if worker.cast(WorkerMessage::StepDone(result)).is_err() {
-                    return Ok(());
-                }
+/// The thread's side.
+struct Device {
+    context: Arc<Context>,
+    worker: ActorRef<WorkerMessage>,
+    number: u64,
+    current: Option<(Epoch, Box<dyn ModelExecutor>)>,
+}
+
+impl Device {
+    fn run(mut self, inbox: &Receiver<Job>) {
+        while let Ok(Job::Execute(step)) = inbox.recv() {
+            if !self.execute(&step) {
+                return;
             }
-            Job::Reset => executor = executors.create()?,
         }
     }
-    Ok(())
+
+    async fn run_in_simulated_time(mut self, inbox: Receiver<Job>, step_time: Duration) {
+        while let Ok(Job::Execute(step)) = inbox.recv_async().await {
+            tokio::time::sleep(step_time).await;
+            if !self.execute(&step) {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether the thread goes on.
+    fn execute(&mut self, step: &SchedulerOutput) -> bool {
+        let executors = Arc::clone(&self.context.vault.executors);
+        let current = &mut self.current;
+        let computed = catch_unwind(AssertUnwindSafe(|| {
+            let executor = executor_for(&*executors, step.epoch, current)?;
+            Ok(executor.execute(step))
+        }));
+        let failed = |failure| {
+            let requests = step.num_scheduled_tokens().map(|(request, _)| request).collect();
+            StepOutcome::Failed { failure, requests }
+        };
+        let outcome = match computed {
+            Ok(Ok(Ok(output))) => StepOutcome::Done(output),
+            Ok(Ok(Err(error))) => failed(StepFailure::Execute(error)),
+            Ok(Err(refused)) => StepOutcome::NoExecutor(refused),
+            Err(panic) => failed(StepFailure::Panic(panic_message(&*panic))),
+        };
+        let goes_on = matches!(outcome, StepOutcome::Done(_));
+        let thread = self.number;
+        self.send(WorkerMessage::StepEnded { thread, outcome }) && goes_on
+    }
+
+    /// Returns whether the worker is still there.
+    fn send(&self, report: WorkerMessage) -> bool {
+        let delivery = self.context.chaos.on_send(report.edge());
+        if delivery.copies == 2
+            && let Some(copy) = report.duplicate()
+        {
+            drop(self.worker.cast(copy));
+        }
+        match delivery.delay {
+            _ if delivery.copies == 0 => true,
+            None => self.worker.cast(report).is_ok(),
+            Some(delay) => {
+                let worker = self.worker.clone();
+                self.context.chaos.later(delay, move || drop(worker.cast(report)));
+                true
+            }
+        }
+    }
+}
+
+/// The executor of this epoch: each begins with a fresh one, which knows no requests.
+fn executor_for<'a>(
+    executors: &dyn ExecutorFactory,
+    epoch: Epoch,
+    current: &'a mut Option<(Epoch, Box<dyn ModelExecutor>)>,
+) -> Result<&'a mut Box<dyn ModelExecutor>, String> {
+    if current.as_ref().is_none_or(|(served, _)| *served != epoch) {
+        let executor = executors.create().map_err(|error| error.to_string())?;
+        *current = Some((epoch, executor));
+    }
+    match current {
+        Some((_, executor)) => Ok(executor),
+        None => Err("it was not kept".to_owned()),
+    }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

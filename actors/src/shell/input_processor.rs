@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::context::Context;
+use super::{config::DeviceMode, context::Context};
 use crate::{
     error::RequestError,
     logic::{
@@ -109,10 +109,15 @@ impl Actor for InputProcessorActor {
         message: InputProcessorMessage,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        let InputProcessorMessage::Process(raw, reply) = message;
+        let InputProcessorMessage::Process(raw, reply) = message else { return Ok(()) };
         let context = Arc::clone(&self.context);
-        // A panic in there is this actor's, and the job is retried on another.
-        let result = tokio::task::spawn_blocking(move || process(&context, &raw)).await?;
+        let result = match context.config.device {
+            // A panic in there is this actor's, and the job is retried on another.
+            DeviceMode::Thread => {
+                tokio::task::spawn_blocking(move || process(&context, &raw)).await?
+            }
+            DeviceMode::Task { .. } => process(&context, &raw),
+        };
         let _ = reply.send(result);
         Ok(())
     }

@@ -21,35 +21,48 @@ pub struct KvCacheManagerActor {
     context: Arc<Context>,
 }
 
+/// The epoch that it serves, or that was current when it was born: what it has to serve begins
+/// after that.
+#[derive(Debug)]
+pub struct State {
+    epoch: Epoch,
+    manager: Option<KvCacheManager>,
+}
+
 impl KvCacheManagerActor {
     /// A manager of the vault's KV cache.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 
-    /// Derived from the block directory: what was sealed is a hit, the rest is free.
-    fn rebuild(&self, epoch: Epoch) -> KvCacheManager {
-        let config = self.context.config.scheduler.kv_cache();
-        let sealed = self.context.vault.sealed_blocks();
-        let mut manager = KvCacheManager::from_directory(config, &sealed);
-        manager.begin_epoch(epoch);
-        manager
+    /// The manager for a plan; `None` if the plan is from the past. A new epoch's is derived from
+    /// the block directory: what was sealed is a hit, the rest is free.
+    fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
+        if epoch > state.epoch {
+            let config = self.context.config.scheduler.kv_cache();
+            let sealed = self.context.vault.begin_epoch(epoch);
+            let mut manager = KvCacheManager::from_directory(config, &sealed);
+            manager.begin_epoch(epoch);
+            *state = State { epoch, manager: Some(manager) };
+        }
+        state.manager.as_mut().filter(|_| epoch == state.epoch)
     }
 
     fn execute(
         &self,
         plan: &AllocationPlan,
-        manager: &mut KvCacheManager,
+        state: &mut State,
     ) -> Result<Option<Allocation>, ActorError> {
+        let Some(manager) = self.manager(plan.epoch, state) else {
+            self.context.metrics.stale_messages.increment(1);
+            return Ok(None);
+        };
         let allocation = manager.execute(plan);
         // Before the answer: an evicted block may be overwritten as soon as it is known.
-        self.context.vault.update_blocks(manager.drain_directory_updates());
+        self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());
         match allocation {
             Ok(allocation) => Ok(Some(allocation)),
-            Err(PlanError::Stale { .. }) => {
-                self.context.metrics.stale_messages.increment(1);
-                Ok(None)
-            }
+            Err(PlanError::Stale { .. }) => Ok(None),
             Err(error @ PlanError::Invalid { .. }) => Err(ActorError::Invariant(error.to_string())),
         }
     }
@@ -57,29 +70,30 @@ impl KvCacheManagerActor {
 
 impl Actor for KvCacheManagerActor {
     type Msg = KvCacheManagerMessage;
-    type State = KvCacheManager;
+    type State = State;
     type Arguments = ();
 
     async fn pre_start(
         &self,
         _myself: ActorRef<KvCacheManagerMessage>,
         (): (),
-    ) -> Result<KvCacheManager, ActorProcessingErr> {
-        Ok(self.rebuild(Epoch::default()))
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State { epoch: self.context.ledger.lock().epoch(), manager: None })
     }
 
     async fn handle(
         &self,
         _myself: ActorRef<KvCacheManagerMessage>,
         message: KvCacheManagerMessage,
-        manager: &mut KvCacheManager,
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
             KvCacheManagerMessage::Execute(plan, reply) => {
+                let allocation = self.execute(&plan, state)?;
                 // A scheduler that died over its plan needs no answer.
-                let _ = reply.send(self.execute(&plan, manager)?);
+                let _ = reply.send(allocation);
             }
-            KvCacheManagerMessage::Recover(epoch) => *manager = self.rebuild(epoch),
+            KvCacheManagerMessage::Ping => {}
         }
         Ok(())
     }

@@ -1,30 +1,39 @@
-//! The ledger's shell: keeps the store true, tells the core and the egress shards.
+//! The ledger's shell: keeps the store true, tells the core and the egress shards, and looks for
+//! what got lost.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use super::context::Context;
 use crate::{
+    error::RequestError,
     logic::{
-        ids::{Epoch, RequestId},
-        ledger::CommitVerdict,
+        ids::{Epoch, Micros, RequestId},
+        ledger::{BatchId, CommitVerdict},
         outputs::Commit,
-        request::FinishReason,
-        scheduler::FirstScheduled,
+        request::{EngineRequest, FinishReason},
+        sequence::{Arrival, Inbox, Outbox, Stamp},
     },
     message::{
-        DetokenizerMessage, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, WorkerMessage,
+        DetokenizerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepFailure,
+        StepReport,
     },
 };
 
-/// How often lost batches are looked for.
-const TICK: Duration = Duration::from_secs(1);
-
-/// The ledger actor. Its state lives in the context's store, so it has none of its own.
+/// The ledger actor. What it must not lose lives in the context's store.
 #[derive(Debug)]
 pub struct LedgerActor {
     context: Arc<Context>,
+}
+
+/// Its talk with the scheduler. A new ledger begins a new epoch, and with it this anew.
+#[derive(Debug, Default)]
+pub struct State {
+    orders: Outbox,
+    reports: Inbox,
+    /// Of the core when the epoch began.
+    core_incarnations: u64,
 }
 
 impl LedgerActor {
@@ -33,21 +42,65 @@ impl LedgerActor {
         Self { context }
     }
 
-    /// A new epoch, told to those whose state depends on it before the scheduler plans in it.
-    fn begin_epoch(&self) {
+    /// A new epoch: the core starts from what is committed. KV cache manager and worker learn of it
+    /// from the scheduler's first plan and step.
+    fn begin_epoch(&self, why: &str, state: &mut State) {
+        // Before the epoch begins: who takes a seat from now on needs a later one.
+        state.core_incarnations = self.context.directory.core_incarnations();
         let (epoch, live) = self.context.ledger.lock().begin_epoch();
+        state.orders.begin(epoch);
+        state.reports.begin(epoch);
         let replayed: usize = live.iter().map(|request| request.output_token_ids.len()).sum();
         self.context.metrics.replayed_tokens.increment(replayed as u64);
-        tracing::debug!(epoch = epoch.0, live = live.len(), "a new epoch begins");
-        let directory = &self.context.directory;
-        directory.kv_cache_manager.cast(KvCacheManagerMessage::Recover(epoch));
-        directory.worker.cast(WorkerMessage::Recover(epoch));
-        directory.scheduler.cast(SchedulerMessage::Recover { epoch, live });
+        tracing::debug!(epoch = epoch.0, live = live.len(), why, "a new epoch begins");
+        self.context.directory.scheduler.cast(SchedulerMessage::Recover { epoch, live });
     }
 
-    fn commit(&self, epoch: Epoch, commits: &[Commit]) {
+    fn accept(
+        &self,
+        requests: Vec<Arc<EngineRequest>>,
+        reply: RpcReplyPort<Result<(), RequestError>>,
+        state: &mut State,
+    ) {
+        // A caller that gave up has told its client so.
+        if reply.is_closed() {
+            return;
+        }
+        let accepted = self.context.ledger.lock().accept(requests);
+        let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
+    }
+
+    fn order(&self, order: SchedulerOrder, state: &mut State) {
+        let is_empty = match &order {
+            SchedulerOrder::Add(requests) => requests.is_empty(),
+            SchedulerOrder::Abort(requests) => requests.is_empty(),
+        };
+        if !is_empty {
+            let stamp = state.orders.stamp();
+            self.context.directory.scheduler.cast(SchedulerMessage::Order(stamp, order));
+        }
+    }
+
+    fn on_report(&self, stamp: Stamp, report: StepReport, state: &mut State) {
+        match state.reports.receive(stamp) {
+            Arrival::InOrder => {
+                let mut ledger = self.context.ledger.lock();
+                for first in &report.first_scheduled {
+                    ledger.note_scheduled(first);
+                }
+                drop(ledger);
+                self.commit(stamp.epoch, &report.commits, state);
+            }
+            Arrival::Stale => self.context.metrics.stale_messages.increment(1),
+            Arrival::Gap => self.begin_epoch("a report of the scheduler got lost", state),
+        }
+    }
+
+    fn commit(&self, epoch: Epoch, commits: &[Commit], state: &mut State) {
         let now = self.context.now();
         let mut ledger = self.context.ledger.lock();
+        let mut unwanted = Vec::new();
+        let mut has_gap = false;
         for commit in commits {
             match ledger.commit(epoch, commit, now) {
                 CommitVerdict::Accepted(timing) => {
@@ -58,23 +111,28 @@ impl LedgerActor {
                         self.context.metrics.finished(entry, reason, now);
                     }
                 }
-                CommitVerdict::StaleEpoch | CommitVerdict::WrongPosition => {
+                CommitVerdict::StaleEpoch | CommitVerdict::Repeated => {
                     self.context.metrics.stale_messages.increment(1);
                 }
-                // The client left, or a stop string was complete, while the step ran.
-                CommitVerdict::Ended | CommitVerdict::Unknown => {}
+                CommitVerdict::Gap => has_gap = true,
+                // The client left, or a stop string was complete, while the step ran. If the
+                // scheduler was told so, it hears it again without effect.
+                CommitVerdict::Ended | CommitVerdict::Unknown => {
+                    if commit.finish.is_none() {
+                        unwanted.push(commit.request);
+                    }
+                }
             }
         }
-    }
-
-    fn note_scheduled(&self, requests: &[FirstScheduled]) {
-        let mut ledger = self.context.ledger.lock();
-        for first in requests {
-            ledger.note_scheduled(first);
+        drop(ledger);
+        if has_gap {
+            self.begin_epoch("tokens before a commit are missing", state);
+        } else {
+            self.order(SchedulerOrder::Abort(unwanted), state);
         }
     }
 
-    fn finish(&self, requests: &[RequestId], reason: &FinishReason) {
+    fn finish(&self, requests: &[RequestId], reason: &FinishReason, state: &mut State) {
         let now = self.context.now();
         let mut ledger = self.context.ledger.lock();
         let mut running = Vec::new();
@@ -87,10 +145,10 @@ impl LedgerActor {
             }
         }
         drop(ledger);
-        self.stop_scheduling(running);
+        self.order(SchedulerOrder::Abort(running), state);
     }
 
-    fn end_at(&self, request: RequestId, position: usize, reason: FinishReason) {
+    fn end_at(&self, request: RequestId, position: usize, reason: FinishReason, state: &mut State) {
         let now = self.context.now();
         let mut ledger = self.context.ledger.lock();
         let was_running = ledger.end_at(request, position, reason.clone());
@@ -99,13 +157,28 @@ impl LedgerActor {
         }
         drop(ledger);
         if was_running {
-            self.stop_scheduling(vec![request]);
+            self.order(SchedulerOrder::Abort(vec![request]), state);
         }
     }
 
-    fn stop_scheduling(&self, requests: Vec<RequestId>) {
-        if !requests.is_empty() {
-            self.context.directory.scheduler.cast(SchedulerMessage::Abort(requests));
+    fn on_failed_step(
+        &self,
+        epoch: Epoch,
+        _requests: &[RequestId],
+        failure: &StepFailure,
+        state: &mut State,
+    ) {
+        if epoch != self.context.ledger.lock().epoch() {
+            self.context.metrics.stale_messages.increment(1);
+            return;
+        }
+        tracing::debug!(?failure, "a step is done again");
+        self.begin_epoch("a step failed", state);
+    }
+
+    fn on_delivery(&self, batch: BatchId, ended: &[RequestId]) {
+        if !self.context.ledger.lock().delivered(batch, ended) {
+            self.context.metrics.stale_messages.increment(1);
         }
     }
 
@@ -120,10 +193,24 @@ impl LedgerActor {
         }
     }
 
+    /// Looks for what got lost.
+    fn look_around(&self, state: &mut State) {
+        let now = self.context.now();
+        self.repair_shards(now);
+        let departed = self.departed(now);
+        self.finish(&departed, &FinishReason::Abort, state);
+        if state.core_incarnations != self.context.directory.core_incarnations() {
+            self.begin_epoch("the core has changed", state);
+        } else {
+            let given = SchedulerMessage::Given(state.orders.position());
+            self.context.directory.scheduler.cast(given);
+        }
+    }
+
     /// A batch that nobody confirmed is lost: the shard is told everything again.
-    fn repair_shards(&self) {
+    fn repair_shards(&self, now: Micros) {
         let timeout = self.context.config.egress_timeout.as_micros() as u64;
-        let Some(before) = self.context.now().checked_sub(timeout) else { return };
+        let Some(before) = now.checked_sub(timeout) else { return };
         let mut ledger = self.context.ledger.lock();
         let overdue: Vec<_> = ledger.overdue(before).collect();
         for shard in overdue {
@@ -131,27 +218,39 @@ impl LedgerActor {
             ledger.attach(shard);
         }
     }
+
+    /// Running requests whose client left without word, or has taken nothing for too long.
+    fn departed(&self, now: Micros) -> Vec<RequestId> {
+        let patience = self.context.config.reader_timeout.as_micros() as u64;
+        for request in self.context.sinks.cut_stalled(now, patience) {
+            tracing::warn!(request = request.0, "a client that does not read is cut off");
+        }
+        let ledger = self.context.ledger.lock();
+        let live =
+            ledger.requests().filter(|id| ledger.get(*id).is_some_and(|e| e.end().is_none()));
+        live.filter(|&request| !self.context.sinks.is_open(request)).collect()
+    }
 }
 
 impl Actor for LedgerActor {
     type Msg = LedgerMessage;
-    type State = ();
+    type State = State;
     type Arguments = ();
 
     async fn pre_start(
         &self,
         _myself: ActorRef<LedgerMessage>,
         (): (),
-    ) -> Result<(), ActorProcessingErr> {
-        Ok(())
+    ) -> Result<State, ActorProcessingErr> {
+        Ok(State::default())
     }
 
     async fn post_start(
         &self,
         myself: ActorRef<LedgerMessage>,
-        (): &mut (),
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        myself.send_interval(TICK, || LedgerMessage::Tick);
+        myself.send_interval(self.context.config.tick, || LedgerMessage::Tick);
         // Messages to a dead predecessor are lost: everybody is brought up to date.
         {
             let mut ledger = self.context.ledger.lock();
@@ -159,7 +258,7 @@ impl Actor for LedgerActor {
                 ledger.attach(shard);
             }
         }
-        self.begin_epoch();
+        self.begin_epoch("the ledger is new", state);
         self.feed_shards();
         Ok(())
     }
@@ -168,35 +267,40 @@ impl Actor for LedgerActor {
         &self,
         _myself: ActorRef<LedgerMessage>,
         message: LedgerMessage,
-        (): &mut (),
+        state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            LedgerMessage::Accept(requests, reply) => {
-                let accepted = self.context.ledger.lock().accept(requests);
-                // A caller that gave up has dropped its streams, which aborts the requests.
-                let _ = reply.send(accepted.map(|new| {
-                    self.context.directory.scheduler.cast(SchedulerMessage::Add(new));
-                }));
+            LedgerMessage::Accept(requests, reply) => self.accept(requests, reply, state),
+            LedgerMessage::Abort(requests) => self.finish(&requests, &FinishReason::Abort, state),
+            LedgerMessage::Report(stamp, report) => self.on_report(stamp, report, state),
+            LedgerMessage::Reported(position) => {
+                if state.reports.check(position) == Arrival::Gap {
+                    self.begin_epoch("a report of the scheduler got lost", state);
+                }
             }
-            LedgerMessage::Commit { epoch, commits } => self.commit(epoch, &commits),
-            LedgerMessage::FirstScheduled(requests) => self.note_scheduled(&requests),
+            LedgerMessage::Lost { epoch, what } => {
+                if epoch == state.orders.position().epoch {
+                    tracing::warn!(what, "a message got lost");
+                    self.begin_epoch(what, state);
+                }
+            }
+            LedgerMessage::StepFailed { epoch, requests, failure } => {
+                self.on_failed_step(epoch, &requests, &failure, state);
+            }
             LedgerMessage::EndAt { request, position, reason } => {
-                self.end_at(request, position, reason);
+                self.end_at(request, position, reason, state);
             }
-            LedgerMessage::Abort(requests) => self.finish(&requests, &FinishReason::Abort),
             LedgerMessage::AttachEgress { shard } => {
                 self.context.ledger.lock().attach(shard);
             }
-            LedgerMessage::Delivered { shard, generation, ended } => {
-                if !self.context.ledger.lock().delivered(shard, generation, &ended) {
-                    self.context.metrics.stale_messages.increment(1);
+            LedgerMessage::Delivered { batch, ended } => self.on_delivery(batch, &ended),
+            LedgerMessage::CoreStarted => {
+                if state.core_incarnations != self.context.directory.core_incarnations() {
+                    self.begin_epoch("the core has changed", state);
                 }
             }
-            LedgerMessage::CoreRestarted => self.begin_epoch(),
-            LedgerMessage::Tick => self.repair_shards(),
-            LedgerMessage::Count(reply) => {
-                let _ = reply.send(self.context.ledger.lock().len());
-            }
+            LedgerMessage::Tick => self.look_around(state),
+            LedgerMessage::Ping => {}
         }
         self.feed_shards();
         Ok(())

@@ -1,6 +1,8 @@
 //! Actor shells, one file an actor: a message becomes a call into [`crate::logic`], its effects
 //! become messages.
 
+#[cfg(feature = "chaos")]
+pub mod chaos;
 pub mod config;
 pub mod context;
 pub mod detokenizer;
@@ -10,15 +12,20 @@ pub mod input_processor;
 pub mod kv_cache_manager;
 pub mod ledger;
 pub mod metrics;
+mod monitored;
 pub mod output_streamer;
+pub mod pulse;
+pub mod role;
 pub mod scheduler;
 pub mod sink;
+pub mod slot;
 pub mod supervisor;
 pub mod system;
 mod tree;
+mod watchdog;
 pub mod worker;
 
-pub use config::SystemConfig;
+pub use config::{DeviceMode, Supervision, SystemConfig};
 pub use directory::Role;
 pub use sink::{ChoiceStream, OutputDelta};
 pub use system::{Health, Status, Submission, System};

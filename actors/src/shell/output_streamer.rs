@@ -26,8 +26,9 @@ impl OutputStreamerActor {
     /// Gives an entry to its client. Returns the request if that was its end, and whether tokens
     /// before it are missing.
     fn deliver(&self, entry: TextEntry) -> (Option<RequestId>, Offer) {
-        let (request, ends) = (entry.request, entry.end.is_some());
-        let offer = self.context.sinks.get(request).map_or(Offer::Taken, |sink| sink.offer(entry));
+        let (request, ends, now) = (entry.request, entry.end.is_some(), self.context.now());
+        let offer =
+            self.context.sinks.get(request).map_or(Offer::Taken, |sink| sink.offer(entry, now));
         ((ends && offer == Offer::Taken).then_some(request), offer)
     }
 }
@@ -60,7 +61,7 @@ impl Actor for OutputStreamerActor {
         message: OutputStreamerMessage,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        let OutputStreamerMessage::Batch(batch) = message;
+        let OutputStreamerMessage::Batch(batch) = message else { return Ok(()) };
         let mut ended = Vec::new();
         let mut gap = false;
         for entry in batch.entries {
@@ -68,9 +69,9 @@ impl Actor for OutputStreamerActor {
             ended.extend(end);
             gap |= offer == Offer::Gap;
         }
-        let (shard, generation) = (self.shard, batch.generation);
+        let (shard, batch) = (self.shard, batch.id);
         let ledger = &self.context.directory.ledger;
-        ledger.cast(LedgerMessage::Delivered { shard, generation, ended });
+        ledger.cast(LedgerMessage::Delivered { batch, ended });
         if gap {
             tracing::warn!(shard, "tokens are missing on the way out: the shard starts over");
             ledger.cast(LedgerMessage::AttachEgress { shard });

@@ -1,10 +1,7 @@
 //! The scheduler's shell: one step at a time, planned with the KV cache manager, computed by the
-//! worker, committed to the ledger.
+//! worker, reported to the ledger.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
@@ -13,14 +10,15 @@ use crate::{
     error::ActorError,
     logic::{
         ids::{Epoch, Step},
-        outputs::Commit,
+        outputs::StepOutput,
         scheduler::{RecoveredRequest, Scheduled, Scheduler},
+        sequence::{Arrival, Inbox, Outbox, Stamp},
     },
-    message::{KvCacheManagerMessage, LedgerMessage, SchedulerMessage, WorkerMessage},
+    message::{
+        KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepReport,
+        WorkerMessage,
+    },
 };
-
-/// How often it looks for deadlines that passed while nothing else happened.
-const TICK: Duration = Duration::from_millis(500);
 
 /// The scheduler actor.
 #[derive(Debug)]
@@ -32,8 +30,11 @@ pub struct SchedulerActor {
 #[derive(Debug)]
 pub struct State {
     scheduler: Scheduler,
-    /// Until the ledger has told the epoch, nothing is planned.
+    /// Until the ledger has told the epoch, and after a loss, nothing is planned.
     is_ready: bool,
+    orders: Inbox,
+    reports: Outbox,
+    steps: Outbox,
     /// Who waits for the prefix cache to be reset.
     resets: Vec<RpcReplyPort<bool>>,
 }
@@ -56,7 +57,7 @@ impl SchedulerActor {
             let limit = self.context.config.call_timeout;
             let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);
             let Some(allocation) = manager.call("execute", limit, execute).await? else {
-                // A new epoch has begun, and word of it is in the mailbox.
+                // A new epoch has begun, and word of it is in the mailbox or will be asked for.
                 state.is_ready = false;
                 return Ok(());
             };
@@ -72,34 +73,84 @@ impl SchedulerActor {
     fn tell(&self, scheduled: Scheduled, state: &mut State) {
         let Scheduled { output, ended, prefix_cache_reset, mut stats } = scheduled;
         self.context.metrics.scheduled(&stats, &state.scheduler.stats());
-        let directory = &self.context.directory;
-        if !stats.first_scheduled.is_empty() {
-            let first_scheduled = std::mem::take(&mut stats.first_scheduled);
-            directory.ledger.cast(LedgerMessage::FirstScheduled(first_scheduled));
+        let first_scheduled = std::mem::take(&mut stats.first_scheduled);
+        if !first_scheduled.is_empty() || !ended.is_empty() {
+            self.report(StepReport { first_scheduled, commits: ended, is_computed: false }, state);
         }
-        self.commit(ended, state);
         if let Some(done) = prefix_cache_reset {
             for reply in state.resets.drain(..) {
                 let _ = reply.send(done);
             }
         }
         if output.has_news() {
-            directory.worker.cast(WorkerMessage::Execute(Arc::new(output)));
+            let execute = WorkerMessage::Execute(state.steps.stamp(), Arc::new(output));
+            self.context.directory.worker.cast(execute);
         }
     }
 
-    /// Hands what became final to the ledger.
-    fn commit(&self, commits: Vec<Commit>, state: &State) {
-        if !commits.is_empty() {
-            let epoch = state.scheduler.epoch();
-            self.context.directory.ledger.cast(LedgerMessage::Commit { epoch, commits });
+    fn report(&self, report: StepReport, state: &mut State) {
+        let stamp = state.reports.stamp();
+        self.context.directory.ledger.cast(LedgerMessage::Report(stamp, report));
+    }
+
+    fn on_order(&self, stamp: Stamp, order: SchedulerOrder, state: &mut State) {
+        match state.orders.receive(stamp) {
+            Arrival::InOrder => match order {
+                SchedulerOrder::Add(requests) => {
+                    for request in requests {
+                        state.scheduler.add(request);
+                    }
+                }
+                SchedulerOrder::Abort(requests) => {
+                    state.scheduler.finish(&requests);
+                }
+            },
+            Arrival::Stale => self.context.metrics.stale_messages.increment(1),
+            Arrival::Gap => self.lost(stamp.epoch, "an order to the scheduler", state),
         }
     }
 
+    fn on_step_done(&self, output: StepOutput, state: &mut State) {
+        let is_awaited = output.epoch == state.scheduler.epoch()
+            && state.scheduler.step_in_flight() == Some(output.step);
+        let commits = state.scheduler.update_from_output(output, self.context.now());
+        if is_awaited {
+            let first_scheduled = Vec::new();
+            self.report(StepReport { first_scheduled, commits, is_computed: true }, state);
+        }
+    }
+
+    /// Word of an epoch that has passed, or is known already, changes nothing.
     fn recover(&self, epoch: Epoch, live: Vec<RecoveredRequest>, state: &mut State) {
+        if epoch <= state.orders.epoch() {
+            self.context.metrics.stale_messages.increment(1);
+            return;
+        }
         let last_step = Step(self.context.last_step.load(Ordering::Relaxed));
         state.scheduler.recover(epoch, last_step, live);
+        state.scheduler.set_pause(*self.context.pause.lock());
+        state.orders.begin(epoch);
+        state.reports.begin(epoch);
+        state.steps.begin(epoch);
         state.is_ready = true;
+    }
+
+    /// What got lost cannot be known, so all begins again from the ledger.
+    fn lost(&self, epoch: Epoch, what: &'static str, state: &mut State) {
+        state.is_ready = false;
+        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what });
+    }
+
+    /// Asks those it deals with whether they heard all that was said.
+    fn compare_notes(&self, state: &State) {
+        if state.orders.epoch() == Epoch::default() {
+            return;
+        }
+        let directory = &self.context.directory;
+        directory.ledger.cast(LedgerMessage::Reported(state.reports.position()));
+        if let Some(step) = state.scheduler.step_in_flight() {
+            directory.worker.cast(WorkerMessage::Probe { sent: state.steps.position(), step });
+        }
     }
 }
 
@@ -113,8 +164,14 @@ impl Actor for SchedulerActor {
         _myself: ActorRef<SchedulerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        let scheduler = Scheduler::new(self.context.config.scheduler.clone());
-        Ok(State { scheduler, is_ready: false, resets: Vec::new() })
+        Ok(State {
+            scheduler: Scheduler::new(self.context.config.scheduler.clone()),
+            is_ready: false,
+            orders: Inbox::default(),
+            reports: Outbox::default(),
+            steps: Outbox::default(),
+            resets: Vec::new(),
+        })
     }
 
     async fn post_start(
@@ -122,7 +179,7 @@ impl Actor for SchedulerActor {
         myself: ActorRef<SchedulerMessage>,
         _state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        myself.send_interval(TICK, || SchedulerMessage::Tick);
+        myself.send_interval(self.context.config.tick, || SchedulerMessage::Tick);
         Ok(())
     }
 
@@ -133,20 +190,24 @@ impl Actor for SchedulerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            SchedulerMessage::Add(requests) => {
-                for request in requests {
-                    state.scheduler.add(request);
+            SchedulerMessage::Order(stamp, order) => self.on_order(stamp, order, state),
+            SchedulerMessage::Given(position) => {
+                if state.orders.check(position) == Arrival::Gap {
+                    self.lost(position.epoch, "an order to the scheduler", state);
                 }
             }
-            SchedulerMessage::Abort(requests) => {
-                state.scheduler.finish(&requests);
-            }
-            SchedulerMessage::StepDone(output) => {
-                let commits = state.scheduler.update_from_output(output, self.context.now());
-                self.commit(commits, state);
-            }
             SchedulerMessage::Recover { epoch, live } => self.recover(epoch, live, state),
-            SchedulerMessage::SetPause(pause) => state.scheduler.set_pause(pause),
+            SchedulerMessage::StepDone(output) => self.on_step_done(output, state),
+            SchedulerMessage::StepMissing { epoch, step } => {
+                // What the worker sent before it said so has arrived, unless it got lost.
+                let is_awaited = state.scheduler.step_in_flight() == Some(step);
+                if epoch == state.scheduler.epoch() && is_awaited {
+                    self.lost(epoch, "a step or its results", state);
+                }
+            }
+            SchedulerMessage::PauseChanged => {
+                state.scheduler.set_pause(*self.context.pause.lock());
+            }
             SchedulerMessage::ResetPrefixCache { reset_running_requests, reply } => {
                 state.scheduler.reset_prefix_cache(reset_running_requests);
                 state.resets.push(reply);
@@ -154,7 +215,8 @@ impl Actor for SchedulerActor {
             SchedulerMessage::Stats(reply) => {
                 let _ = reply.send(state.scheduler.stats());
             }
-            SchedulerMessage::Tick => {}
+            SchedulerMessage::Tick => self.compare_notes(state),
+            SchedulerMessage::Ping => {}
         }
         self.advance(state).await?;
         Ok(())

@@ -11,11 +11,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::logic::{
-    ids::RequestId,
+    ids::{Micros, RequestId},
     outputs::{SampledToken, TokenLogprobs},
     request::FinishReason,
     text_stream::TextEntry,
 };
+
+/// Why a client that does not read gets no more.
+pub const READER_STALLED: &str = "reader_stalled";
 
 /// What became of one choice since its client last looked.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,7 +48,8 @@ struct SinkState {
     num_tokens: usize,
     num_prompt_rows: usize,
     pending: OutputDelta,
-    has_news: bool,
+    /// Since when the client could have taken something.
+    news_since: Option<Micros>,
     finished: bool,
 }
 
@@ -60,7 +64,7 @@ pub enum Offer {
 
 impl Sink {
     /// Takes what is new in `entry`.
-    pub fn offer(&self, entry: TextEntry) -> Offer {
+    pub fn offer(&self, entry: TextEntry, now: Micros) -> Offer {
         let mut state = self.state.lock();
         if state.finished {
             return Offer::Taken;
@@ -85,15 +89,28 @@ impl Sink {
             state.pending.finish = Some(end.reason);
             state.finished = true;
         }
-        state.has_news = true;
+        state.news_since.get_or_insert(now);
         drop(state);
         self.news.notify_one();
         Offer::Taken
     }
 
+    /// Ends the output of a client that has taken nothing for `patience`; what waits is dropped.
+    fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
+        let mut state = self.state.lock();
+        let is_stalled =
+            state.news_since.is_some_and(|since| now.saturating_sub(since) >= patience);
+        if is_stalled {
+            let finish = Some(FinishReason::Error(READER_STALLED.to_owned()));
+            state.pending = OutputDelta { finish, ..OutputDelta::default() };
+            state.finished = true;
+        }
+        is_stalled
+    }
+
     fn take(&self) -> Option<OutputDelta> {
         let mut state = self.state.lock();
-        std::mem::take(&mut state.has_news).then(|| std::mem::take(&mut state.pending))
+        state.news_since.take().map(|_| std::mem::take(&mut state.pending))
     }
 }
 
@@ -119,6 +136,24 @@ impl SinkTable {
     /// The client left, or has all of it.
     pub fn close(&self, request: RequestId) {
         self.sinks.lock().remove(&request);
+    }
+
+    /// Whether the client is still there.
+    pub fn is_open(&self, request: RequestId) -> bool {
+        self.sinks.lock().contains_key(&request)
+    }
+
+    /// Cuts off all clients that have taken nothing for `patience`, and tells which.
+    pub fn cut_stalled(&self, now: Micros, patience: Micros) -> Vec<RequestId> {
+        let mut cut = Vec::new();
+        self.sinks.lock().retain(|&request, sink| {
+            let is_stalled = sink.cut_if_stalled(now, patience);
+            if is_stalled {
+                cut.push(request);
+            }
+            !is_stalled
+        });
+        cut
     }
 
     /// Clients that have not left.
@@ -210,18 +245,18 @@ mod tests {
     #[test]
     fn a_repeated_entry_adds_only_what_is_new() {
         let sink = Sink::default();
-        assert_eq!(sink.offer(entry(0, &["a", "b"], None)), Offer::Taken);
-        assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!"))), Offer::Taken);
+        assert_eq!(sink.offer(entry(0, &["a", "b"], None), 0), Offer::Taken);
+        assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
         let delta = sink.take().unwrap();
         assert_eq!((delta.text.as_str(), delta.tokens.len()), ("abc!", 3));
-        assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!"))), Offer::Taken);
+        assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
         assert_eq!(sink.take(), None, "nothing follows the end");
     }
 
     #[test]
     fn a_gap_is_refused() {
         let sink = Sink::default();
-        assert_eq!(sink.offer(entry(1, &["b"], None)), Offer::Gap);
+        assert_eq!(sink.offer(entry(1, &["b"], None), 0), Offer::Gap);
         assert_eq!(sink.take(), None);
     }
 
@@ -235,8 +270,8 @@ mod tests {
         }
         let owner: Arc<dyn Abandon> = Arc::new(Nobody);
         let mut stream = ChoiceStream::new(RequestId(1), Arc::clone(&sink), Arc::downgrade(&owner));
-        sink.offer(entry(0, &["a"], None));
-        sink.offer(entry(1, &["b"], Some("c")));
+        sink.offer(entry(0, &["a"], None), 0);
+        sink.offer(entry(1, &["b"], Some("c")), 0);
         assert_eq!(stream.next().await.map(|delta| delta.text), Some("abc".to_owned()));
         assert_eq!(stream.next().await, None);
     }

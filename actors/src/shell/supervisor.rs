@@ -76,8 +76,8 @@ pub struct SupervisorSpec {
     pub strategy: Strategy,
     /// In start order.
     pub children: Vec<ChildSpec>,
-    /// Called after children were replaced.
-    pub after_restart: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Called whenever children were started.
+    pub after_start: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// The supervisor actor.
@@ -105,11 +105,16 @@ impl Supervisor {
         range: Range<usize>,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
+        let mut has_started = false;
         for index in range {
             if state.children[index].is_none() {
                 let child = (self.spec.children[index].spawn)(myself.get_cell()).await?;
                 state.children[index] = Some(child);
+                has_started = true;
             }
+        }
+        if let Some(after_start) = self.spec.after_start.as_ref().filter(|_| has_started) {
+            after_start();
         }
         Ok(())
     }
@@ -129,12 +134,11 @@ impl Supervisor {
     async fn on_death(
         &self,
         myself: &ActorRef<SupervisorMessage>,
-        who: &ActorCell,
+        who: ActorId,
         cause: &str,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let is_dead =
-            |child: &Option<Child>| child.as_ref().is_some_and(|child| child.id() == who.get_id());
+        let is_dead = |child: &Option<Child>| child.as_ref().is_some_and(|child| child.id() == who);
         // Siblings that this supervisor stopped itself are not its children any more.
         let Some(index) = state.children.iter().position(is_dead) else { return Ok(()) };
         state.children[index] = None;
@@ -167,11 +171,7 @@ impl Supervisor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         self.stop(range.clone(), state).await;
-        self.start(myself, range, state).await?;
-        if let Some(after_restart) = &self.spec.after_restart {
-            after_restart();
-        }
-        Ok(())
+        self.start(myself, range, state).await
     }
 
     async fn shut_down(&self, reply: RpcReplyPort<()>, state: &mut State) {
@@ -208,9 +208,12 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SupervisorMessage::Restart { first, end } if !state.is_stopping => {
-                self.restart(&myself, first..end, state).await
+                self.start(&myself, first..end, state).await
             }
-            SupervisorMessage::Restart { .. } => Ok(()),
+            SupervisorMessage::Abandon(child) => {
+                self.on_death(&myself, child, "it hangs and was abandoned", state).await
+            }
+            SupervisorMessage::Restart { .. } | SupervisorMessage::Ping => Ok(()),
             SupervisorMessage::Shutdown(reply) => {
                 self.shut_down(reply, state).await;
                 myself.stop(None);
@@ -228,10 +231,10 @@ impl Actor for Supervisor {
         match event {
             SupervisionEvent::ActorTerminated(who, _, reason) => {
                 let cause = reason.unwrap_or_else(|| "stopped".to_owned());
-                self.on_death(&myself, &who, &cause, state).await
+                self.on_death(&myself, who.get_id(), &cause, state).await
             }
             SupervisionEvent::ActorFailed(who, error) => {
-                self.on_death(&myself, &who, &error.to_string(), state).await
+                self.on_death(&myself, who.get_id(), &error.to_string(), state).await
             }
             _ => Ok(()),
         }

@@ -8,21 +8,20 @@ use std::{
     time::Duration,
 };
 
-use ractor::{Actor, ActorRef};
+use ractor::ActorRef;
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     config::SystemConfig,
     context::Context,
-    directory::{Directory, Slot},
+    directory::{ActorStats, Directory, Slot},
     sink::{Abandon, ChoiceStream},
-    supervisor::Supervisor,
-    tree,
+    tree, watchdog,
 };
 use crate::{
     error::{ActorError, RequestError},
     logic::{
-        ids::{RequestId, TokenId},
+        ids::{Epoch, RequestId, TokenId},
         request::EngineRequest,
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
         seed::choice_seed,
@@ -111,12 +110,11 @@ impl System {
         let invalid = |error: SchedulerConfigError| ActorError::Invariant(error.to_string());
         config.scheduler.validate().map_err(invalid)?;
         let context = Arc::new(Context::new(config, executors, codec));
-        let root = Supervisor::new(Arc::clone(&context), tree::root(&context));
-        let (root, root_task) = Actor::spawn(None, root, ())
+        let (root, root_task) = tree::spawn(&context)
             .await
             .map_err(|error| ActorError::Invariant(format!("the tree did not start: {error}")))?;
-        // The actors started one by one: now that all are there, the first common epoch begins.
-        context.directory.ledger.cast(LedgerMessage::CoreRestarted);
+        watchdog::spawn(&context)
+            .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
         let door = Arc::new(Door {
             context: Arc::clone(&context),
             next_request: AtomicU64::new(0),
@@ -247,6 +245,30 @@ impl System {
         &self.context.directory
     }
 
+    /// How every actor does, supervisors first.
+    #[must_use]
+    pub fn actors(&self) -> Vec<ActorStats> {
+        let now = self.context.now();
+        self.context.directory.slots().map(|slot| slot.actor_stats(now)).collect()
+    }
+
+    /// The current epoch: it grows whenever the core starts over.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.context.ledger.lock().epoch()
+    }
+
+    /// Breaks things on purpose.
+    #[cfg(feature = "chaos")]
+    #[must_use]
+    pub fn chaos(&self) -> super::chaos::ChaosControl<'_> {
+        super::chaos::ChaosControl { system: self }
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
     /// Whether the system can serve.
     #[must_use]
     pub fn health(&self) -> Health {
@@ -295,7 +317,8 @@ impl System {
 
     /// Holds back new requests, or all.
     pub fn set_pause(&self, pause: PauseState) {
-        self.context.directory.scheduler.cast(SchedulerMessage::SetPause(pause));
+        *self.context.pause.lock() = pause;
+        self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
     }
 
     /// Takes no new requests from now on.
@@ -324,6 +347,7 @@ impl System {
             self.abort(open);
             self.drain(Duration::from_secs(1)).await;
         }
+        self.context.is_stopped.store(true, Ordering::Release);
         let limit = Some(Duration::from_secs(10));
         // No answer means that the root has ended already.
         let _ = self.root.call(SupervisorMessage::Shutdown, limit).await;

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
+use tokio::task::JoinHandle;
 
 use super::{
     context::Context,
@@ -19,66 +20,82 @@ use super::{
     input_processor::InputProcessorActor,
     kv_cache_manager::KvCacheManagerActor,
     ledger::LedgerActor,
+    monitored::Monitored,
     output_streamer::OutputStreamerActor,
+    pulse::Pulse,
     scheduler::SchedulerActor,
     supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
     worker::WorkerActor,
 };
 use crate::{
     logic::restart::{Intensity, Strategy},
-    message::LedgerMessage,
+    message::{LedgerMessage, Letter, SupervisorMessage},
 };
 
-/// A supervisor that exceeds its intensity takes its parent's, which is this.
-const SUBTREE: Intensity = Intensity::new(3, 60);
+/// Starts the whole tree of one actor system.
+pub(super) async fn spawn(
+    context: &Arc<Context>,
+) -> Result<(ActorRef<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
+    let pulse = Arc::new(Pulse::default());
+    let actor = Monitored {
+        actor: Supervisor::new(Arc::clone(context), root(context)),
+        role: Role::Root,
+        index: 0,
+        pulse: Arc::clone(&pulse),
+        context: Arc::clone(context),
+    };
+    let (root, task) = Actor::spawn(None, actor, ()).await?;
+    context.directory.root.set(root.clone(), pulse);
+    Ok((root, task))
+}
 
-/// The whole tree of one actor system.
-pub(super) fn root(context: &Arc<Context>) -> SupervisorSpec {
-    let ledger = child(context, Role::Ledger, Intensity::new(1, 60), |context| {
+fn root(context: &Arc<Context>) -> SupervisorSpec {
+    let ledger = child(context, Role::Ledger, 0, context.config.supervision.ledger, |context| {
         (LedgerActor::new(Arc::clone(context)), |c: &Context| &c.directory.ledger)
     });
     let children = vec![
         ledger,
-        subtree(context, core(context)),
-        subtree(context, egress(context)),
-        subtree(context, ingress(context)),
+        subtree(context, core(context), |c| &c.directory.core),
+        subtree(context, egress(context), |c| &c.directory.egress),
+        subtree(context, ingress(context), |c| &c.directory.ingress),
     ];
     let strategy = Strategy::OneForOne;
-    SupervisorSpec { role: Role::Root, strategy, children, after_restart: None }
+    SupervisorSpec { role: Role::Root, strategy, children, after_start: None }
 }
 
 fn core(context: &Arc<Context>) -> SupervisorSpec {
+    let supervision = &context.config.supervision;
     let children = vec![
-        child(context, Role::KvCacheManager, Intensity::new(5, 30), |context| {
+        child(context, Role::KvCacheManager, 0, supervision.kv_cache_manager, |context| {
             let actor = KvCacheManagerActor::new(Arc::clone(context));
             (actor, |c: &Context| &c.directory.kv_cache_manager)
         }),
-        child(context, Role::Scheduler, Intensity::new(5, 30), |context| {
+        child(context, Role::Scheduler, 0, supervision.scheduler, |context| {
             let actor = SchedulerActor::new(Arc::clone(context));
             (actor, |c: &Context| &c.directory.scheduler)
         }),
-        child(context, Role::Worker, Intensity::new(3, 60), |context| {
+        child(context, Role::Worker, 0, supervision.worker, |context| {
             (WorkerActor::new(Arc::clone(context)), |c: &Context| &c.directory.worker)
         }),
     ];
     let told = Arc::clone(context);
-    let after_restart = move || told.directory.ledger.cast(LedgerMessage::CoreRestarted);
+    let after_start = move || told.directory.ledger.cast(LedgerMessage::CoreStarted);
     SupervisorSpec {
         role: Role::Core,
         strategy: Strategy::RestForOne,
         children,
-        after_restart: Some(Arc::new(after_restart)),
+        after_start: Some(Arc::new(after_start)),
     }
 }
 
 fn egress(context: &Arc<Context>) -> SupervisorSpec {
-    let intensity = Intensity::new(20, 10);
+    let intensity = context.config.supervision.egress;
     let pair = |shard: usize| {
-        let detokenizer = child(context, Role::Detokenizer, intensity, move |context| {
+        let detokenizer = child(context, Role::Detokenizer, shard, intensity, move |context| {
             let actor = DetokenizerActor::new(Arc::clone(context), shard);
             (actor, move |c: &Context| &c.directory.detokenizers[shard])
         });
-        let streamer = child(context, Role::OutputStreamer, intensity, move |context| {
+        let streamer = child(context, Role::OutputStreamer, shard, intensity, move |context| {
             let actor = OutputStreamerActor::new(Arc::clone(context), shard);
             (actor, move |c: &Context| &c.directory.output_streamers[shard])
         });
@@ -87,25 +104,33 @@ fn egress(context: &Arc<Context>) -> SupervisorSpec {
     let shards = 0..context.directory.detokenizers.len();
     let (role, strategy) = (Role::Egress, Strategy::OneForOne);
     let children = shards.flat_map(pair).collect();
-    SupervisorSpec { role, strategy, children, after_restart: None }
+    SupervisorSpec { role, strategy, children, after_start: None }
 }
 
 fn ingress(context: &Arc<Context>) -> SupervisorSpec {
     let one = |index: usize| {
-        child(context, Role::InputProcessor, Intensity::new(20, 10), move |context| {
+        let intensity = context.config.supervision.ingress;
+        child(context, Role::InputProcessor, index, intensity, move |context| {
             let actor = InputProcessorActor::new(Arc::clone(context));
             (actor, move |c: &Context| &c.directory.input_processors[index])
         })
     };
     let (role, strategy) = (Role::Ingress, Strategy::OneForOne);
     let children = (0..context.directory.input_processors.len()).map(one).collect();
-    SupervisorSpec { role, strategy, children, after_restart: None }
+    SupervisorSpec { role, strategy, children, after_start: None }
 }
 
 /// A child that is an actor with an address: `make` gives the actor and where it is registered.
-fn child<A, F, S>(context: &Arc<Context>, role: Role, intensity: Intensity, make: F) -> ChildSpec
+fn child<A, F, S>(
+    context: &Arc<Context>,
+    role: Role,
+    index: usize,
+    intensity: Intensity,
+    make: F,
+) -> ChildSpec
 where
     A: Actor<Arguments = ()>,
+    A::Msg: Letter,
     F: Fn(&Arc<Context>) -> (A, S) + Send + Sync + 'static,
     S: Fn(&Context) -> &Slot<A::Msg> + Send + 'static,
 {
@@ -114,8 +139,8 @@ where
         let context = Arc::clone(&context);
         let (actor, slot) = make(&context);
         Box::pin(async move {
-            let address = spawn_linked(actor, supervisor).await?;
-            slot(&context).set(address.clone());
+            let (address, pulse) = spawn_linked(&context, role, index, actor, supervisor).await?;
+            slot(&context).set(address.clone(), pulse);
             Ok(Child::Actor(address.get_cell()))
         })
     });
@@ -123,20 +148,40 @@ where
 }
 
 /// A child that is a supervisor itself.
-fn subtree(context: &Arc<Context>, spec: SupervisorSpec) -> ChildSpec {
+fn subtree(
+    context: &Arc<Context>,
+    spec: SupervisorSpec,
+    slot: fn(&Context) -> &Slot<SupervisorMessage>,
+) -> ChildSpec {
     let (context, role) = (Arc::clone(context), spec.role);
+    let intensity = context.config.supervision.subtree;
     let spawn: SpawnChild = Arc::new(move |parent| {
+        let context = Arc::clone(&context);
         let supervisor = Supervisor::new(Arc::clone(&context), spec.clone());
-        Box::pin(async move { Ok(Child::Supervisor(spawn_linked(supervisor, parent).await?)) })
+        Box::pin(async move {
+            let (address, pulse) = spawn_linked(&context, role, 0, supervisor, parent).await?;
+            slot(&context).set(address.clone(), pulse);
+            Ok(Child::Supervisor(address))
+        })
     });
-    ChildSpec { role, intensity: SUBTREE, spawn }
+    ChildSpec { role, intensity, spawn }
 }
 
-async fn spawn_linked<A: Actor<Arguments = ()>>(
+async fn spawn_linked<A>(
+    context: &Arc<Context>,
+    role: Role,
+    index: usize,
     actor: A,
     supervisor: ActorCell,
-) -> Result<ActorRef<A::Msg>, SpawnErr> {
+) -> Result<(ActorRef<A::Msg>, Arc<Pulse>), SpawnErr>
+where
+    A: Actor<Arguments = ()>,
+    A::Msg: Letter,
+{
+    let pulse = Arc::new(Pulse::default());
+    let (context, shown) = (Arc::clone(context), Arc::clone(&pulse));
+    let actor = Monitored { actor, role, index, pulse: shown, context };
     // No name: names are global to the process, and two systems in it must not meet.
     let (address, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
-    Ok(address)
+    Ok((address, pulse))
 }

@@ -1,5 +1,6 @@
 //! The worker's shell: passes steps to its device thread, holds them to a deadline, and returns
-//! their results to the scheduler.
+//! their results to the scheduler. A step that panics or hangs costs the thread, not the worker:
+//! the ledger is told who was in it, and a new epoch does it again on a new thread.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,15 +14,17 @@ use super::{
 use crate::{
     error::ActorError,
     logic::{
-        ids::{Epoch, Micros, Step},
+        ids::{Epoch, Micros, RequestId, Step},
         outputs::StepOutput,
         scheduler_output::SchedulerOutput,
+        sequence::{Arrival, Inbox, Stamp},
     },
-    message::{SchedulerMessage, WorkerMessage},
+    message::{LedgerMessage, SchedulerMessage, StepFailure, StepOutcome, WorkerMessage},
+    ports::ExecuteError,
 };
 
-/// How much a new measurement weighs in the prediction of the next step.
-const EWMA_WEIGHT: f64 = 0.2;
+/// So many failed steps in a row are the device's fault, not a request's.
+const MAX_FAILURES: u32 = 32;
 
 /// The worker actor.
 #[derive(Debug)]
@@ -30,23 +33,31 @@ pub struct WorkerActor {
 }
 
 /// The device thread and the step it is on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct State {
-    thread: Option<DeviceThread>,
+    thread: DeviceThread,
+    /// Threads before this one.
+    num_threads: u64,
+    /// Serves epochs that began after the worker, or its thread, did.
+    inbox: Inbox,
     running: Option<Running>,
-    /// Smoothed time a scheduled token takes, in microseconds.
-    token_micros: Option<f64>,
+    /// Steps that failed since the last that did not.
+    failures: u32,
 }
 
 #[derive(Debug)]
 struct Running {
-    epoch: Epoch,
-    step: Step,
+    step: Arc<SchedulerOutput>,
     since: Micros,
-    tokens: usize,
     limit: Duration,
     /// Sends the [`WorkerMessage::Deadline`] unless the step is done before.
     timer: AbortHandle,
+}
+
+impl Running {
+    fn is(&self, epoch: Epoch, step: Step) -> bool {
+        (self.step.epoch, self.step.step) == (epoch, step)
+    }
 }
 
 impl Drop for Running {
@@ -62,13 +73,33 @@ impl WorkerActor {
     }
 
     /// `max(2 s, 10 × predicted)`.
-    fn deadline(&self, tokens: usize, state: &State) -> Duration {
+    fn deadline(&self, tokens: usize) -> Duration {
         let config = &self.context.config;
-        match state.token_micros {
+        match self.context.vault.token_micros() {
             None => config.first_step_deadline,
             Some(micros) => {
                 let predicted = Duration::from_secs_f64(micros * tokens as f64 / 1e6);
                 config.min_step_deadline.max(predicted * 10)
+            }
+        }
+    }
+
+    fn on_execute(
+        &self,
+        myself: &ActorRef<WorkerMessage>,
+        stamp: Stamp,
+        step: Arc<SchedulerOutput>,
+        state: &mut State,
+    ) -> Result<(), ActorError> {
+        match state.inbox.follow(stamp) {
+            Arrival::InOrder => self.execute(myself, step, state),
+            Arrival::Stale => {
+                self.context.metrics.stale_messages.increment(1);
+                Ok(())
+            }
+            Arrival::Gap => {
+                self.lost(stamp.epoch, "a step on its way to the worker");
+                Ok(())
             }
         }
     }
@@ -80,36 +111,112 @@ impl WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorError> {
         let tokens = step.total_num_scheduled_tokens;
-        let limit = self.deadline(tokens, state);
-        let (epoch, number, since) = (step.epoch, step.step, self.context.now());
-        submit(state, Job::Execute(step))?;
+        let submitted = state.thread.submit(Job::Execute(Arc::clone(&step)));
+        submitted.map_err(|reason| ActorError::DeviceThread(reason.to_owned()))?;
         // A step without tokens only tells the thread what to drop: nobody waits for it.
         if tokens == 0 {
             return Ok(());
         }
+        let limit = self.deadline(tokens);
+        let (epoch, number) = (step.epoch, step.step);
         let deadline = move || WorkerMessage::Deadline { epoch, step: number };
         let timer = myself.send_after(limit, deadline).abort_handle();
-        state.running = Some(Running { epoch, step: number, since, tokens, limit, timer });
+        state.running = Some(Running { step, since: self.context.now(), limit, timer });
         Ok(())
     }
 
-    /// Learns from a step how long tokens take. An old epoch's step says nothing of the current one.
-    fn learn(&self, output: &StepOutput, state: &mut State) {
-        let is_it =
-            |running: &mut Running| (running.epoch, running.step) == (output.epoch, output.step);
-        let Some(running) = state.running.take_if(is_it) else { return };
-        let took = self.context.now().saturating_sub(running.since) as f64;
-        let measured = took / running.tokens as f64;
-        let smoothed = |old: f64| old + EWMA_WEIGHT * (measured - old);
-        state.token_micros = Some(state.token_micros.map_or(measured, smoothed));
+    fn on_probe(&self, sent: Stamp, step: Step, state: &State) {
+        let epoch = sent.epoch;
+        let is_past = state.inbox.is_closed() && epoch == state.inbox.epoch();
+        let is_at_it = state.running.as_ref().is_some_and(|running| running.is(epoch, step));
+        match state.inbox.check(sent) {
+            Arrival::Gap => self.lost(epoch, "a step on its way to the worker"),
+            Arrival::InOrder if is_at_it => {}
+            Arrival::Stale if !is_past => {}
+            Arrival::InOrder | Arrival::Stale => {
+                let missing = SchedulerMessage::StepMissing { epoch, step };
+                self.context.directory.scheduler.cast(missing);
+            }
+        }
+    }
+
+    fn lost(&self, epoch: Epoch, what: &'static str) {
+        self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what });
+    }
+
+    fn on_step(
+        &self,
+        myself: &ActorRef<WorkerMessage>,
+        outcome: StepOutcome,
+        state: &mut State,
+    ) -> Result<(), ActorError> {
+        match outcome {
+            StepOutcome::Done(output) => self.on_step_done(output, state),
+            // Its thread and the scheduler do not agree on what was said: nobody's request is bad.
+            StepOutcome::Failed { failure: StepFailure::Execute(error), .. }
+                if matches!(error, ExecuteError::InvalidStep(_)) =>
+            {
+                return Err(ActorError::Invariant(error.to_string()));
+            }
+            StepOutcome::Failed { failure, requests } => {
+                self.fail(myself, failure, requests, state)?;
+            }
+            StepOutcome::NoExecutor(cause) => return Err(ActorError::DeviceThread(cause)),
+        }
+        Ok(())
+    }
+
+    fn on_step_done(&self, output: StepOutput, state: &mut State) {
+        if let Some(running) = state.running.take_if(|r| r.is(output.epoch, output.step)) {
+            let took = self.context.now().saturating_sub(running.since);
+            self.context.vault.learn(running.step.total_num_scheduled_tokens, took);
+            state.failures = 0;
+        }
+        if !output.outputs.is_empty() {
+            self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
+        }
+    }
+
+    /// The step at hand could not be computed. What its thread knows is worth nothing any more.
+    fn fail(
+        &self,
+        myself: &ActorRef<WorkerMessage>,
+        failure: StepFailure,
+        requests: Vec<RequestId>,
+        state: &mut State,
+    ) -> Result<(), ActorError> {
+        tracing::warn!(?failure, failures = state.failures + 1, "a step failed");
+        state.failures += 1;
+        if state.failures > MAX_FAILURES {
+            return Err(ActorError::Device(format!("{failure:?}, {MAX_FAILURES} times in a row")));
+        }
+        if failure == StepFailure::Deadline {
+            let reclaimed = self.context.vault.reclaim();
+            reclaimed.map_err(|error| ActorError::Device(error.to_string()))?;
+        }
+        state.num_threads += 1;
+        state.thread = self.spawn_thread(myself, state.num_threads)?;
+        // Whatever else of this epoch is on its way here was planned for the old thread.
+        let epoch = state.inbox.epoch().max(self.context.ledger.lock().epoch());
+        state.inbox.close(epoch);
+        state.running = None;
+        let failed = LedgerMessage::StepFailed { epoch, requests, failure };
+        self.context.directory.ledger.cast(failed);
+        Ok(())
+    }
+
+    fn spawn_thread(
+        &self,
+        myself: &ActorRef<WorkerMessage>,
+        number: u64,
+    ) -> Result<DeviceThread, ActorError> {
+        DeviceThread::spawn(&self.context, myself.clone(), number)
+            .map_err(|error| ActorError::DeviceThread(error.to_string()))
     }
 }
 
-fn submit(state: &State, job: Job) -> Result<(), ActorError> {
-    let thread = state.thread.as_ref().ok_or("it was never started");
-    thread
-        .and_then(|thread| thread.submit(job))
-        .map_err(|reason| ActorError::DeviceThread(reason.to_owned()))
+fn requests_of(step: &SchedulerOutput) -> Vec<RequestId> {
+    step.num_scheduled_tokens().map(|(request, _)| request).collect()
 }
 
 impl Actor for WorkerActor {
@@ -119,20 +226,14 @@ impl Actor for WorkerActor {
 
     async fn pre_start(
         &self,
-        _myself: ActorRef<WorkerMessage>,
+        myself: ActorRef<WorkerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        Ok(State::default())
-    }
-
-    async fn post_start(
-        &self,
-        myself: ActorRef<WorkerMessage>,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let executors = Arc::clone(&self.context.vault.executors);
-        state.thread = Some(DeviceThread::spawn(executors, myself)?);
-        Ok(())
+        // The thread makes its executor itself: nothing heavy happens here.
+        let thread = self.spawn_thread(&myself, 0)?;
+        let mut inbox = Inbox::default();
+        inbox.close(self.context.ledger.lock().epoch());
+        Ok(State { thread, num_threads: 0, inbox, running: None, failures: 0 })
     }
 
     async fn handle(
@@ -142,30 +243,21 @@ impl Actor for WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            WorkerMessage::Execute(step) => self.execute(&myself, step, state)?,
-            WorkerMessage::Recover(_) => {
-                state.running = None;
-                submit(state, Job::Reset)?;
+            WorkerMessage::Execute(stamp, step) => self.on_execute(&myself, stamp, step, state)?,
+            WorkerMessage::Probe { sent, step } => self.on_probe(sent, step, state),
+            WorkerMessage::StepEnded { thread, .. } if thread != state.num_threads => {
+                self.context.metrics.stale_messages.increment(1);
             }
-            WorkerMessage::StepDone(Ok(output)) => {
-                self.learn(&output, state);
-                if !output.outputs.is_empty() {
-                    self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
-                }
-            }
-            WorkerMessage::StepDone(Err(error)) => {
-                return Err(ActorError::Device(error.to_string()).into());
-            }
-            WorkerMessage::ThreadDied(cause) => {
-                return Err(ActorError::DeviceThread(cause).into());
-            }
+            WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
             WorkerMessage::Deadline { epoch, step } => {
-                let late = state.running.as_ref().filter(|r| (r.epoch, r.step) == (epoch, step));
+                let late = state.running.as_ref().filter(|running| running.is(epoch, step));
                 if let Some(running) = late {
-                    let (step, limit) = (step.0, running.limit);
-                    return Err(ActorError::StepDeadline { step, limit }.into());
+                    tracing::warn!(step = step.0, limit = ?running.limit, "a step hangs");
+                    let requests = requests_of(&running.step);
+                    self.fail(&myself, StepFailure::Deadline, requests, state)?;
                 }
             }
+            WorkerMessage::Ping => {}
         }
         Ok(())
     }

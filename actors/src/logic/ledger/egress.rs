@@ -11,13 +11,22 @@ use crate::logic::{
     request::{EngineRequest, FinishReason},
 };
 
+/// Names one batch on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct BatchId {
+    /// The shard.
+    pub shard: usize,
+    /// The incarnation of the shard that it is meant for: 1 or more.
+    pub generation: u64,
+    /// Batches before it in this generation.
+    pub number: u64,
+}
+
 /// News of one shard's requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EgressBatch {
-    /// The shard.
-    pub shard: usize,
-    /// The incarnation of the shard that it is meant for.
-    pub generation: u64,
+    /// Its name.
+    pub id: BatchId,
     /// News, by request.
     pub entries: Vec<EgressEntry>,
 }
@@ -47,6 +56,9 @@ pub struct EgressEntry {
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     generation: u64,
+    /// Batches sent in this generation.
+    num_batches: u64,
+    /// Since when the last of them is out.
     in_flight_since: Option<Micros>,
     dirty: BTreeSet<RequestId>,
 }
@@ -70,6 +82,7 @@ impl Ledger {
             self.entries.keys().copied().filter(|&id| self.shard_of(id) == shard).collect();
         let state = self.shards.get_mut(shard)?;
         state.generation += 1;
+        state.num_batches = 0;
         state.in_flight_since = None;
         state.dirty = requests.iter().copied().collect();
         let generation = state.generation;
@@ -88,20 +101,21 @@ impl Ledger {
             return None;
         }
         state.in_flight_since = Some(now);
-        let generation = state.generation;
+        let id = BatchId { shard, generation: state.generation, number: state.num_batches };
+        state.num_batches += 1;
         let dirty = std::mem::take(&mut state.dirty);
         let told = dirty.iter().filter_map(|id| Some(self.entries.get_mut(id)?.tell()));
-        Some(EgressBatch { shard, generation, entries: told.collect() })
+        Some(EgressBatch { id, entries: told.collect() })
     }
 
     /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
-    /// when it comes from an earlier incarnation of the shard.
-    pub fn delivered(&mut self, shard: usize, generation: u64, ended: &[RequestId]) -> bool {
-        let Some(state) = self.shards.get_mut(shard) else { return false };
-        if state.generation != generation {
+    /// unless it is the batch that is out.
+    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
+        let Some(state) = self.shards.get_mut(batch.shard) else { return false };
+        let is_last = (state.generation, state.num_batches) == (batch.generation, batch.number + 1);
+        if !is_last || state.in_flight_since.take().is_none() {
             return false;
         }
-        state.in_flight_since = None;
         for request in ended {
             state.dirty.remove(request);
             self.entries.remove(request);

@@ -8,9 +8,9 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
-pub use egress::{EgressBatch, EgressEntry};
+pub use egress::{BatchId, EgressBatch, EgressEntry};
 pub use entry::{CommitTiming, Entry};
 
 use self::egress::Shard;
@@ -38,8 +38,10 @@ pub enum CommitVerdict {
     Accepted(CommitTiming),
     /// It comes from a core that was replaced.
     StaleEpoch,
-    /// The output does not end where the commit begins: it was seen before, or one is missing.
-    WrongPosition,
+    /// It was seen before.
+    Repeated,
+    /// One before it is missing.
+    Gap,
     /// The request has ended.
     Ended,
     /// The request is not here, or no longer.
@@ -111,8 +113,10 @@ impl Ledger {
         if entry.end().is_some() {
             return CommitVerdict::Ended;
         }
-        if commit.position != entry.output().len() {
-            return CommitVerdict::WrongPosition;
+        match commit.position.cmp(&entry.output().len()) {
+            Ordering::Less => return CommitVerdict::Repeated,
+            Ordering::Greater => return CommitVerdict::Gap,
+            Ordering::Equal => {}
         }
         let timing = entry.apply(commit, now);
         self.mark_dirty(commit.request);

@@ -77,8 +77,8 @@ fn only_the_current_epoch_commits() {
 fn a_repeated_or_early_commit_changes_nothing() {
     let (mut ledger, epoch) = ledger_with(&[1]);
     ledger.commit(epoch, &commit(1, 0, &[7]), 0);
-    assert_eq!(ledger.commit(epoch, &commit(1, 0, &[7]), 0), CommitVerdict::WrongPosition);
-    assert_eq!(ledger.commit(epoch, &commit(1, 2, &[9]), 0), CommitVerdict::WrongPosition);
+    assert_eq!(ledger.commit(epoch, &commit(1, 0, &[7]), 0), CommitVerdict::Repeated);
+    assert_eq!(ledger.commit(epoch, &commit(1, 2, &[9]), 0), CommitVerdict::Gap);
     assert_eq!(tokens(&ledger, 1), [7]);
 }
 
@@ -103,12 +103,12 @@ fn a_stop_string_cuts_what_was_committed_after_it() {
 #[test]
 fn news_that_waits_while_a_stop_string_cuts_the_output_is_harmless() {
     let (mut ledger, epoch) = ledger_with(&[1]);
-    let generation = ledger.attach(1).unwrap();
+    ledger.attach(1).unwrap();
     ledger.commit(epoch, &commit(1, 0, &[7, 8]), 0);
-    ledger.take_batch(1, 0).unwrap();
+    let batch = ledger.take_batch(1, 0).unwrap();
     ledger.commit(epoch, &commit(1, 2, &[9]), 0);
     ledger.end_at(RequestId(1), 1, FinishReason::Stop(None));
-    ledger.delivered(1, generation, &[]);
+    ledger.delivered(batch.id, &[]);
     assert!(ledger.take_batch(1, 0).unwrap().entries[0].tokens.is_empty());
 }
 
@@ -141,13 +141,14 @@ fn recomputed_prompt_logprobs_count_once() {
 fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
     let (mut ledger, epoch) = ledger_with(&[2]);
     assert!(ledger.take_batch(0, 0).is_none(), "nobody is attached");
-    let generation = ledger.attach(0).unwrap();
+    ledger.attach(0).unwrap();
     let first = ledger.take_batch(0, 0).unwrap();
     assert!(first.entries[0].introduction.is_some());
     ledger.commit(epoch, &commit(2, 0, &[7]), 0);
     ledger.commit(epoch, &commit(2, 1, &[8]), 0);
     assert!(ledger.take_batch(0, 0).is_none(), "the first is still out");
-    assert!(ledger.delivered(0, generation, &[]));
+    assert!(ledger.delivered(first.id, &[]));
+    assert!(!ledger.delivered(first.id, &[]), "said twice, it counts once");
     let second = ledger.take_batch(0, 0).unwrap();
     assert_eq!((second.entries[0].position, second.entries[0].tokens.len()), (0, 2));
     assert!(second.entries[0].introduction.is_none());
@@ -156,11 +157,11 @@ fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
 #[test]
 fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     let (mut ledger, epoch) = ledger_with(&[2]);
-    let old = ledger.attach(0).unwrap();
-    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
-    ledger.take_batch(0, 0).unwrap();
     ledger.attach(0).unwrap();
-    assert!(!ledger.delivered(0, old, &[RequestId(2)]));
+    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
+    let old = ledger.take_batch(0, 0).unwrap();
+    ledger.attach(0).unwrap();
+    assert!(!ledger.delivered(old.id, &[RequestId(2)]));
     let replay = ledger.take_batch(0, 0).unwrap();
     assert!(replay.entries[0].introduction.is_some());
     assert_eq!(replay.entries[0].tokens.len(), 1);
@@ -169,12 +170,12 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
 #[test]
 fn delivery_of_the_end_closes_the_entry() {
     let (mut ledger, _) = ledger_with(&[2]);
-    let generation = ledger.attach(0).unwrap();
+    ledger.attach(0).unwrap();
     ledger.finish(RequestId(2), FinishReason::Abort);
     let batch = ledger.take_batch(0, 5).unwrap();
     assert_eq!(batch.entries[0].end, Some(FinishReason::Abort));
     assert_eq!(ledger.overdue(4).count(), 0);
     assert_eq!(ledger.overdue(5).collect::<Vec<_>>(), [0]);
-    ledger.delivered(0, generation, &[RequestId(2)]);
+    ledger.delivered(batch.id, &[RequestId(2)]);
     assert!(ledger.is_empty());
 }

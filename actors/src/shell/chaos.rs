@@ -1,0 +1,80 @@
+//! Faults on purpose, from outside: the chaos surface of a system (feature `chaos`).
+
+use crate::{
+    fault::{Chaos, EdgeFaults, How},
+    logic::ids::Epoch,
+    message::Edge,
+    shell::{Role, System},
+};
+
+/// What a strike hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Struck {
+    /// The role.
+    pub role: Role,
+    /// The epoch in which it was struck; a later one tells that the core started over.
+    pub epoch: Epoch,
+}
+
+/// Why nothing was struck.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChaosError {
+    /// There is no such actor.
+    #[error("there is no {} with index {index}", role.as_str())]
+    NoSuchActor {
+        /// The role.
+        role: Role,
+        /// Which of that role.
+        index: usize,
+    },
+    /// The root's end is the engine's.
+    #[error("the root cannot be struck: its end is the engine's")]
+    Root,
+}
+
+/// The hands of chaos on one system.
+#[derive(Debug, Clone, Copy)]
+pub struct ChaosControl<'a> {
+    pub(super) system: &'a System,
+}
+
+impl ChaosControl<'_> {
+    /// Strikes one actor, now.
+    ///
+    /// # Errors
+    /// [`ChaosError`] when it does not exist, or must not be struck.
+    pub fn strike(&self, role: Role, index: usize, how: How) -> Result<Struck, ChaosError> {
+        if role == Role::Root {
+            return Err(ChaosError::Root);
+        }
+        let context = self.system.context();
+        let none = ChaosError::NoSuchActor { role, index };
+        let slot = context.directory.find(role, index).ok_or(none.clone())?;
+        let (actor, _) = slot.occupant().ok_or(none)?;
+        let epoch = context.ledger.lock().epoch();
+        match how {
+            How::Kill => actor.kill(),
+            How::Panic | How::Hang => {
+                context.chaos.arm(role, index, how);
+                slot.ping();
+            }
+        }
+        Ok(Struck { role, epoch })
+    }
+
+    /// From now on, messages on `edge` meet these faults.
+    pub fn set_edge(&self, edge: Edge, faults: EdgeFaults) {
+        self.source().set_edge(edge, faults);
+    }
+
+    /// No more faults.
+    pub fn calm(&self) {
+        self.source().calm();
+    }
+
+    /// Where all faults of this system come from.
+    #[must_use]
+    pub fn source(&self) -> &Chaos {
+        &self.system.context().chaos
+    }
+}

@@ -1,0 +1,88 @@
+//! What every actor does around its own handlers: it shows that it lives, and in chaos builds it
+//! is struck here, before a message or after it.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+
+use super::{context::Context, pulse::Pulse, role::Role};
+use crate::{fault::How, message::Letter};
+
+/// An actor with a pulse.
+pub(super) struct Monitored<A> {
+    pub(super) actor: A,
+    pub(super) role: Role,
+    pub(super) index: usize,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) context: Arc<Context>,
+}
+
+impl<A> Monitored<A> {
+    async fn strike<M: Letter>(&self, myself: &ActorRef<M>) {
+        match self.context.chaos.on_handle(self.role, self.index) {
+            None => {}
+            Some(How::Panic) => {
+                #[allow(clippy::panic, reason = "chaos asked for it")]
+                {
+                    panic!("struck by chaos")
+                }
+            }
+            Some(How::Kill) => {
+                myself.kill();
+                std::future::pending::<()>().await;
+            }
+            Some(How::Hang) => std::future::pending::<()>().await,
+        }
+    }
+}
+
+impl<A: Actor<Arguments = ()>> Actor for Monitored<A>
+where
+    A::Msg: Letter,
+{
+    type Msg = A::Msg;
+    type State = A::State;
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<A::Msg>,
+        (): (),
+    ) -> Result<A::State, ActorProcessingErr> {
+        self.pulse.end(self.context.now());
+        self.actor.pre_start(myself, ()).await
+    }
+
+    async fn post_start(
+        &self,
+        myself: ActorRef<A::Msg>,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.actor.post_start(myself, state).await
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<A::Msg>,
+        message: A::Msg,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.pulse.begin(&message, self.context.now());
+        self.strike(&myself).await;
+        if !message.is_ping() {
+            self.actor.handle(myself.clone(), message, state).await?;
+            self.strike(&myself).await;
+        }
+        self.pulse.end(self.context.now());
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<A::Msg>,
+        event: SupervisionEvent,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.actor.handle_supervisor_evt(myself, event, state).await
+    }
+}

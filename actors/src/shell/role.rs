@@ -1,0 +1,77 @@
+//! Who there is.
+
+/// The roles of an actor system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// The ground state.
+    Ledger,
+    /// Makes requests out of text.
+    InputProcessor,
+    /// Knows the blocks.
+    KvCacheManager,
+    /// Knows the policy.
+    Scheduler,
+    /// Owns the device thread.
+    Worker,
+    /// Makes text out of tokens.
+    Detokenizer,
+    /// Hands text to clients.
+    OutputStreamer,
+    /// Supervises the input processors.
+    Ingress,
+    /// Supervises KV cache manager, scheduler and worker.
+    Core,
+    /// Supervises detokenizers and streamers.
+    Egress,
+    /// Supervises the supervisors.
+    Root,
+}
+
+impl Role {
+    /// The name in logs, metrics and the chaos surface.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ledger => "ledger",
+            Self::InputProcessor => "input",
+            Self::KvCacheManager => "kv_cache",
+            Self::Scheduler => "scheduler",
+            Self::Worker => "worker",
+            Self::Detokenizer => "detokenizer",
+            Self::OutputStreamer => "streamer",
+            Self::Ingress => "ingress",
+            Self::Core => "core",
+            Self::Egress => "egress",
+            Self::Root => "root",
+        }
+    }
+
+    /// All roles, leaves first.
+    pub const ALL: [Self; 11] = [
+        Self::Ledger,
+        Self::InputProcessor,
+        Self::KvCacheManager,
+        Self::Scheduler,
+        Self::Worker,
+        Self::Detokenizer,
+        Self::OutputStreamer,
+        Self::Ingress,
+        Self::Core,
+        Self::Egress,
+        Self::Root,
+    ];
+}
+
+impl std::str::FromStr for Role {
+    type Err = UnknownRole;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRole> {
+        let named = Self::ALL.into_iter().find(|role| role.as_str() == name);
+        named.ok_or_else(|| UnknownRole(name.to_owned()))
+    }
+}
+
+/// No actor has that role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no role {0:?}; a role is named like \"scheduler\"")]
+pub struct UnknownRole(pub String);
