@@ -242,9 +242,7 @@ mod on {
                 _ => return CallFate::Plain,
             };
             match self.on_send(edge) {
-                Delivery { copies: 0, .. } if self.state.lock().next() % 2 == 0 => {
-                    CallFate::LoseRequest
-                }
+                Delivery { copies: 0, .. } if self.state.lock().coin() => CallFate::LoseRequest,
                 Delivery { copies: 0, .. } => CallFate::LoseAnswer,
                 Delivery { delay: Some(delay), .. } => CallFate::Delay(delay),
                 // A question has one answer, so it is not asked twice.
@@ -295,6 +293,10 @@ mod on {
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^ (z >> 31)
+        }
+
+        fn coin(&mut self) -> bool {
+            self.next() >> 63 == 0
         }
 
         fn happens(&mut self, probability: f64) -> bool {

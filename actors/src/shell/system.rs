@@ -265,6 +265,7 @@ impl System {
         super::chaos::ChaosControl { system: self }
     }
 
+    #[cfg(feature = "chaos")]
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }

@@ -35,6 +35,7 @@ pub(super) fn spawn(context: &Arc<Context>) -> std::io::Result<()> {
             let watch = move || {
                 let mut watchdog = Watchdog::default();
                 while watchdog.look(&watched) {
+                    #[allow(clippy::disallowed_methods, reason = "the thread is its own")]
                     std::thread::sleep(PERIOD);
                 }
             };

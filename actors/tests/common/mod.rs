@@ -183,6 +183,14 @@ impl IncrementalDecoder for Speller {
 
 /// A system over the fake model.
 pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
+    spawn_with(num_blocks, |_| {}).await
+}
+
+/// A system over the fake model, with other settings.
+pub(crate) async fn spawn_with(
+    num_blocks: u32,
+    change: impl FnOnce(&mut SystemConfig),
+) -> (System, Arc<Faults>) {
     let scheduler = SchedulerConfig {
         max_num_batched_tokens: 64,
         max_num_seqs: 16,
@@ -200,7 +208,8 @@ pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     };
     let faults = Arc::new(Faults::default());
     let factory = FakeFactory { info, faults: Arc::clone(&faults) };
-    let config = SystemConfig::new(scheduler);
+    let mut config = SystemConfig::new(scheduler);
+    change(&mut config);
     let system = System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
     (system, faults)
 }

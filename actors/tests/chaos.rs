@@ -1,0 +1,113 @@
+//! Every role, every way to die, every edge that loses, doubles and delays messages, on real
+//! threads: the streams are those of a run without faults, and nothing stays open.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{collect, expected_text, request, spawn_with};
+use playhouse_actors::{
+    fault::{EdgeFaults, How},
+    logic::restart::Intensity,
+    message::Edge,
+    shell::{Role, Supervision, System, SystemConfig},
+};
+
+const REQUESTS: u32 = 8;
+const TOKENS: u32 = 120;
+
+/// Everything is found out quickly, and nobody gives up.
+fn impatient(config: &mut SystemConfig) {
+    config.supervision = Supervision::uniform(Intensity { max_restarts: 1_000, window: 1_000 });
+    config.tick = Duration::from_millis(10);
+    config.call_timeout = Duration::from_millis(200);
+    config.input_timeout = Duration::from_millis(500);
+    config.egress_timeout = Duration::from_millis(100);
+    config.hang_timeout = Duration::from_millis(400);
+    config.min_step_deadline = Duration::from_millis(400);
+    config.first_step_deadline = Duration::from_millis(400);
+}
+
+/// Runs streams while `strike` strikes every few milliseconds; all of them must be those of a
+/// fault-free run.
+async fn streams_survive(strike: impl Fn(&System, u32), strikes: u32, pause: Duration) {
+    let (system, _) = spawn_with(64, impatient).await;
+    let mut streams = tokio::task::JoinSet::new();
+    for salt in 0..REQUESTS {
+        let (prompt, raw) = request(salt, 40, TOKENS);
+        let mut submission = system.submit(raw).await.unwrap();
+        let stream = submission.choices.remove(0);
+        streams.spawn(async move { (prompt, collect(stream).await) });
+    }
+    for index in 0..strikes {
+        strike(&system, index);
+        tokio::time::sleep(pause).await;
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(30), streams.join_all()).await;
+    for (prompt, (text, finish)) in ended.expect("all streams end") {
+        assert_eq!((text, finish.as_str()), (expected_text(&prompt, TOKENS as usize), "length"));
+    }
+    system.chaos().calm();
+    assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
+    system.shutdown().await;
+}
+
+async fn dies(role: Role) {
+    for how in How::ALL {
+        let strike = |system: &System, _| {
+            system.chaos().strike(role, 0, how).unwrap();
+        };
+        streams_survive(strike, 3, Duration::from_millis(3)).await;
+    }
+}
+
+macro_rules! roles {
+    ($($test:ident: $role:ident,)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            dies(Role::$role).await;
+        })*
+    };
+}
+
+roles! {
+    the_ledger_dies: Ledger,
+    an_input_processor_dies: InputProcessor,
+    the_kv_cache_manager_dies: KvCacheManager,
+    the_scheduler_dies: Scheduler,
+    the_worker_dies: Worker,
+    a_detokenizer_dies: Detokenizer,
+    a_streamer_dies: OutputStreamer,
+    the_core_dies: Core,
+    egress_dies: Egress,
+    ingress_dies: Ingress,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_edge_loses_doubles_and_delays() {
+    for edge in Edge::ALL {
+        let faults =
+            EdgeFaults { drop: 0.05, duplicate: 0.05, late: 0.05, delay: Duration::from_millis(5) };
+        let strike = |system: &System, _| system.chaos().set_edge(edge, faults);
+        streams_survive(strike, 1, Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm() {
+    let roles = [Role::KvCacheManager, Role::Scheduler, Role::Worker, Role::Ledger, Role::Core];
+    let strike = |system: &System, index: u32| {
+        let role = roles[index as usize % roles.len()];
+        drop(system.chaos().strike(role, 0, How::ALL[index as usize % 2]));
+    };
+    streams_survive(strike, 40, Duration::from_millis(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_root_is_not_to_be_struck() {
+    let (system, _) = spawn_with(64, impatient).await;
+    assert!(system.chaos().strike(Role::Root, 0, How::Kill).is_err());
+    assert!(system.chaos().strike(Role::Detokenizer, 9, How::Kill).is_err());
+    system.shutdown().await;
+}
