@@ -4,6 +4,14 @@
 
 use std::time::Duration;
 
+pub mod bug;
+mod observe;
+
+pub use self::{
+    bug::{Bug, planted},
+    observe::{Observed, Observer},
+};
+
 /// How an actor is struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
@@ -80,7 +88,7 @@ pub use self::off::Chaos;
 mod off {
     use std::time::Duration;
 
-    use super::{CallFate, Delivery, How};
+    use super::{CallFate, Delivery, How, Observed};
     use crate::{message::Edge, shell::Role};
 
     /// The source of all faults: here, of none.
@@ -114,6 +122,17 @@ mod off {
         pub const fn on_handle(&self, _role: Role, _index: usize) -> Option<How> {
             None
         }
+
+        /// Tells the observer, if there is one.
+        #[inline]
+        pub const fn observe(&self, _what: &Observed<'_>) {}
+
+        /// What a step takes beyond what it takes.
+        #[inline]
+        #[must_use]
+        pub const fn step_delay(&self) -> Duration {
+            Duration::ZERO
+        }
     }
 }
 
@@ -121,13 +140,17 @@ mod off {
 mod on {
     use std::{
         collections::BTreeMap,
-        sync::atomic::{AtomicBool, Ordering},
+        fmt,
+        sync::{
+            Arc, OnceLock,
+            atomic::{AtomicBool, Ordering},
+        },
         time::Duration,
     };
 
     use parking_lot::Mutex;
 
-    use super::{CallFate, Delivery, EdgeFaults, How};
+    use super::{CallFate, Delivery, EdgeFaults, How, Observed, Observer};
     use crate::{message::Edge, shell::Role};
 
     /// How likely an actor is struck, each time before it handles a message and each time after.
@@ -143,10 +166,10 @@ mod on {
 
     /// The source of all faults of one system. Draws are a function of its seed and of the order
     /// of the questions.
-    #[derive(Debug)]
     pub struct Chaos {
         is_on: AtomicBool,
         state: Mutex<State>,
+        observer: OnceLock<Arc<dyn Observer>>,
         /// Where late messages wait; they may be sent from threads that know no runtime.
         runtime: Option<tokio::runtime::Handle>,
     }
@@ -154,7 +177,14 @@ mod on {
     impl Default for Chaos {
         fn default() -> Self {
             let runtime = tokio::runtime::Handle::try_current().ok();
-            Self { is_on: AtomicBool::new(false), state: Mutex::default(), runtime }
+            let observer = OnceLock::new();
+            Self { is_on: AtomicBool::new(false), state: Mutex::default(), observer, runtime }
+        }
+    }
+
+    impl fmt::Debug for Chaos {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Chaos").field("state", &self.state).finish_non_exhaustive()
         }
     }
 
@@ -207,6 +237,24 @@ mod on {
             state.armed.clear();
         }
 
+        /// From now on, `observer` is told of what happens. There can be one.
+        pub fn set_observer(&self, observer: Arc<dyn Observer>) {
+            // A second one comes too late: what the first knows is all or nothing.
+            let _ = self.observer.set(observer);
+        }
+
+        /// Tells the observer, if there is one.
+        pub fn observe(&self, what: &Observed<'_>) {
+            if let Some(observer) = self.observer.get() {
+                observer.observe(what);
+            }
+        }
+
+        /// What a step takes beyond what it takes, where the device runs in simulated time.
+        pub fn step_delay(&self) -> Duration {
+            self.observer.get().map_or(Duration::ZERO, |observer| observer.step_delay())
+        }
+
         /// Faults so far.
         pub fn num_faults(&self) -> u64 {
             self.state.lock().num_faults
@@ -214,6 +262,12 @@ mod on {
 
         /// What happens to a message on `edge`.
         pub fn on_send(&self, edge: Edge) -> Delivery {
+            let delivery = self.delivery(edge);
+            self.observe(&Observed::Message { edge, delivery });
+            delivery
+        }
+
+        fn delivery(&self, edge: Edge) -> Delivery {
             if !self.is_on.load(Ordering::Acquire) {
                 return Delivery::PLAIN;
             }
@@ -263,6 +317,12 @@ mod on {
 
         /// Whether the actor is struck before or after it handles a message.
         pub fn on_handle(&self, role: Role, index: usize) -> Option<How> {
+            let how = self.strike(role, index)?;
+            self.observe(&Observed::Struck { role, index, how });
+            Some(how)
+        }
+
+        fn strike(&self, role: Role, index: usize) -> Option<How> {
             if !self.is_on.load(Ordering::Acquire) {
                 return None;
             }

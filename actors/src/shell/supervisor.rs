@@ -11,6 +11,7 @@ use ractor::{
 
 use super::{context::Context, directory::Role};
 use crate::{
+    fault::Observed,
     logic::restart::{Decision, Intensity, RestartLog, Strategy},
     message::SupervisorMessage,
 };
@@ -148,6 +149,7 @@ impl Supervisor {
         let role = self.spec.children[index].role;
         tracing::warn!(role = role.as_str(), cause, "an actor died");
         self.context.metrics.restarted(role);
+        self.context.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
             Decision::Escalate => {
                 let own = self.spec.role.as_str();

@@ -1,0 +1,103 @@
+//! Bugs on purpose. The simulator must find each of them: that tests the tester.
+
+/// A mistake that the code can be told to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// Numbered messages and commits of past epochs are taken.
+    NoEpochFence,
+    /// Numbered messages and commits are taken again.
+    NoDedup,
+    /// Numbered messages and commits are taken though one before them is missing.
+    NoGapCheck,
+    /// The blocks of an aborted request are not given back.
+    LeakOnAbort,
+    /// Blocks that several requests share are given back twice.
+    DoubleFree,
+    /// Blocks survive a crash though the step that fills them was only planned.
+    SealTooEarly,
+    /// The block directory is not told that a block gets new content.
+    ForgetEviction,
+    /// A prefix hit may take the last token too, whose logits are wanted.
+    HitLastToken,
+    /// Requests with different cache salts share blocks.
+    IgnoreSalt,
+    /// A preempted request believes that its blocks are registered still.
+    KeepRegistered,
+    /// New requests wait until something else happens.
+    LostWakeup,
+    /// The scheduler takes the results of any step for those that it awaits.
+    AnyStep,
+    /// Worker and device compute steps of past epochs.
+    KeepStaleStep,
+    /// The sampler draws from a generator that counts its draws.
+    StatefulGenerator,
+    /// A new egress shard is not told what the old one was.
+    SkipReplay,
+    /// A detokenizer takes a batch again.
+    RepeatBatch,
+    /// Sinks take whatever they are given.
+    NoPosition,
+    /// A stop string is only found within a single token.
+    StopWithinToken,
+    /// An end that was delivered leaves its entry in the ledger.
+    NeverForget,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::NoEpochFence,
+        Self::NoDedup,
+        Self::NoGapCheck,
+        Self::LeakOnAbort,
+        Self::DoubleFree,
+        Self::SealTooEarly,
+        Self::ForgetEviction,
+        Self::HitLastToken,
+        Self::IgnoreSalt,
+        Self::KeepRegistered,
+        Self::LostWakeup,
+        Self::AnyStep,
+        Self::KeepStaleStep,
+        Self::StatefulGenerator,
+        Self::SkipReplay,
+        Self::RepeatBatch,
+        Self::NoPosition,
+        Self::StopWithinToken,
+        Self::NeverForget,
+    ];
+}
+
+/// Whether the code is to make this mistake.
+#[cfg(not(feature = "sim"))]
+#[inline]
+#[must_use]
+pub const fn planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "sim")]
+pub use self::on::{plant, planted};
+
+#[cfg(feature = "sim")]
+mod on {
+    use std::cell::Cell;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Makes this thread's code commit the mistake, or none.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// Whether the code is to make this mistake.
+    #[inline]
+    #[must_use]
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+}
