@@ -1,15 +1,21 @@
 //! What outlives every runner: the weights and the KV cache.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use burn::tensor::Device;
 use parking_lot::Mutex;
-use playhouse_actors::ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};
+use playhouse_actors::{
+    logic::ids::Epoch,
+    ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo},
+};
 use playhouse_kernels::{KernelError, KvCache, WeightDtype};
 use rayon::{ThreadPool, ThreadPoolBuildError};
 
 use super::{
-    runner::ModelRunner,
+    runner::{EpochFence, ModelRunner},
     threads::{self, PooledExecutor},
 };
 use crate::model::CausalLm;
@@ -20,6 +26,8 @@ pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<dyn CausalLm>,
     kv_cache: Arc<Mutex<KvCache>>,
+    /// Whose KV cache it is.
+    newest_epoch: Arc<AtomicU64>,
     /// `None`: the process's common pool.
     pool: Option<Arc<ThreadPool>>,
 }
@@ -37,7 +45,8 @@ impl RunnerFactory {
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
         let kv_cache = KvCache::new(shape, kv_cache_dtype, device)?;
-        Ok(Self { info, model, kv_cache: Arc::new(Mutex::new(kv_cache)), pool: None })
+        let (kv_cache, newest_epoch) = (Arc::new(Mutex::new(kv_cache)), Arc::default());
+        Ok(Self { info, model, kv_cache, newest_epoch, pool: None })
     }
 
     /// Computes on `count` threads of its own from now on.
@@ -55,9 +64,14 @@ impl ExecutorFactory for RunnerFactory {
         &self.info
     }
 
-    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+    fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+        if self.newest_epoch.fetch_max(epoch.0, Ordering::SeqCst) > epoch.0 {
+            let past = format!("epoch {} is past", epoch.0);
+            return Err(ExecuteError::Device(past));
+        }
+        let fence = EpochFence { epoch, newest: Arc::clone(&self.newest_epoch) };
         let (model, kv_cache) = (Arc::clone(&self.model), Arc::clone(&self.kv_cache));
-        let executor = Box::new(ModelRunner::new(model, kv_cache, self.info.block_size));
+        let executor = Box::new(ModelRunner::new(model, kv_cache, self.info.block_size, fence));
         Ok(match &self.pool {
             Some(pool) => Box::new(PooledExecutor { executor, pool: Arc::clone(pool) }),
             None => executor,

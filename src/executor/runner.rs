@@ -1,11 +1,19 @@
 //! The model runner: one step after another on one device.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use burn::tensor::Tensor;
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
+        ids::Epoch,
         outputs::{PromptLogprobs, RequestOutput, StepOutput},
         scheduler_output::SchedulerOutput,
     },
@@ -25,10 +33,18 @@ const KV_CACHE_PATIENCE: Duration = Duration::from_secs(30);
 /// `[prompt, vocab]` buffer.
 const LOGIT_ROWS: usize = 32;
 
+/// Keeps runners of past epochs from writing to the KV cache.
+pub(super) struct EpochFence {
+    pub(super) epoch: Epoch,
+    /// The epoch of the runner made last.
+    pub(super) newest: Arc<AtomicU64>,
+}
+
 /// Runs steps over shared weights and a shared KV cache.
 pub(super) struct ModelRunner {
     model: Arc<dyn CausalLm>,
     kv_cache: Arc<Mutex<KvCache>>,
+    fence: EpochFence,
     block_size: usize,
     batch: PersistentBatch,
     sampler: Sampler,
@@ -56,9 +72,10 @@ impl ModelRunner {
         model: Arc<dyn CausalLm>,
         kv_cache: Arc<Mutex<KvCache>>,
         block_size: usize,
+        fence: EpochFence,
     ) -> Self {
         let (batch, sampler) = (PersistentBatch::default(), Sampler::default());
-        Self { model, kv_cache, block_size, batch, sampler }
+        Self { model, kv_cache, fence, block_size, batch, sampler }
     }
 
     /// Hidden states of the batch's tokens, `[num_tokens, hidden]`.
@@ -66,6 +83,10 @@ impl ModelRunner {
         let mut kv_cache = self.kv_cache.try_lock_for(KV_CACHE_PATIENCE).ok_or_else(|| {
             ExecuteError::Device("an abandoned step does not let go of the KV cache".to_owned())
         })?;
+        // Under the lock: a later epoch's runner waits for it before its first step.
+        if self.fence.newest.load(Ordering::SeqCst) != self.fence.epoch.0 {
+            return Err(ExecuteError::Device("the KV cache belongs to a later epoch".to_owned()));
+        }
         let forward = ForwardBatch { token_ids: &batch.token_ids, meta: &batch.attention };
         let kv_cache: &mut KvCache = &mut kv_cache;
         Ok(on_compute_threads(|| self.model.forward(&forward, kv_cache)))

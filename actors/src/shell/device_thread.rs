@@ -85,7 +85,7 @@ impl Device {
 
     async fn run_in_simulated_time(mut self, inbox: Receiver<Job>, step_time: Duration) {
         while let Ok(Job::Execute(step)) = inbox.recv_async().await {
-            tokio::time::sleep(step_time).await;
+            tokio::time::sleep(step_time + self.context.chaos.step_delay()).await;
             if !self.execute(&step) {
                 return;
             }
@@ -142,7 +142,7 @@ fn executor_for<'a>(
     current: &'a mut Option<(Epoch, Box<dyn ModelExecutor>)>,
 ) -> Result<&'a mut Box<dyn ModelExecutor>, String> {
     if current.as_ref().is_none_or(|(served, _)| *served != epoch) {
-        let executor = executors.create().map_err(|error| error.to_string())?;
+        let executor = executors.create(epoch).map_err(|error| error.to_string())?;
         *current = Some((epoch, executor));
     }
     match current {
