@@ -8,6 +8,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use super::context::Context;
 use crate::{
     error::ActorError,
+    fault::{Bug, Observed, planted},
     logic::{
         ids::{Epoch, Step},
         outputs::StepOutput,
@@ -82,6 +83,7 @@ impl SchedulerActor {
                 let _ = reply.send(done);
             }
         }
+        self.context.chaos.observe(&Observed::Step { output: &output });
         if output.has_news() {
             let execute = WorkerMessage::Execute(state.steps.stamp(), Arc::new(output));
             self.context.directory.worker.cast(execute);
@@ -190,7 +192,12 @@ impl Actor for SchedulerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            SchedulerMessage::Order(stamp, order) => self.on_order(stamp, order, state),
+            SchedulerMessage::Order(stamp, order) => {
+                self.on_order(stamp, order, state);
+                if planted(Bug::LostWakeup) {
+                    return Ok(());
+                }
+            }
             SchedulerMessage::Given(position) => {
                 if state.orders.check(position) == Arrival::Gap {
                     self.lost(position.epoch, "an order to the scheduler", state);
@@ -215,7 +222,16 @@ impl Actor for SchedulerActor {
             SchedulerMessage::Stats(reply) => {
                 let _ = reply.send(state.scheduler.stats());
             }
-            SchedulerMessage::Tick => self.compare_notes(state),
+            SchedulerMessage::Tick => {
+                // Word of a change may have been lost.
+                state.scheduler.set_pause(*self.context.pause.lock());
+                self.compare_notes(state);
+                // So may word of a loss; the late message may have come, but was not waited for.
+                let epoch = state.orders.epoch();
+                if !state.is_ready && epoch != Epoch::default() {
+                    self.lost(epoch, "word of a loss", state);
+                }
+            }
             SchedulerMessage::Ping => {}
         }
         self.advance(state).await?;
