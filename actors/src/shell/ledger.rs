@@ -8,6 +8,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use super::context::Context;
 use crate::{
     error::RequestError,
+    fault::Observed,
     logic::{
         ids::{Epoch, Micros, RequestId},
         ledger::{BatchId, CommitVerdict},
@@ -53,6 +54,7 @@ impl LedgerActor {
         let replayed: usize = live.iter().map(|request| request.output_token_ids.len()).sum();
         self.context.metrics.replayed_tokens.increment(replayed as u64);
         tracing::debug!(epoch = epoch.0, live = live.len(), why, "a new epoch begins");
+        self.context.chaos.observe(&Observed::Epoch { epoch, num_live: live.len(), why });
         self.context.directory.scheduler.cast(SchedulerMessage::Recover { epoch, live });
     }
 
@@ -67,6 +69,9 @@ impl LedgerActor {
             return;
         }
         let accepted = self.context.ledger.lock().accept(requests);
+        for request in accepted.iter().flatten() {
+            self.context.chaos.observe(&Observed::Accepted { request: request.id });
+        }
         let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
     }
 
@@ -102,7 +107,9 @@ impl LedgerActor {
         let mut unwanted = Vec::new();
         let mut has_gap = false;
         for commit in commits {
-            match ledger.commit(epoch, commit, now) {
+            let verdict = ledger.commit(epoch, commit, now);
+            self.context.chaos.observe(&Observed::Commit { epoch, commit, verdict: &verdict });
+            match verdict {
                 CommitVerdict::Accepted(timing) => {
                     self.context.metrics.committed(commit, &timing);
                     if let (Some(reason), Some(entry)) =
@@ -140,6 +147,8 @@ impl LedgerActor {
             if ledger.finish(request, reason.clone()) {
                 running.push(request);
                 if let Some(entry) = ledger.get(request) {
+                    let position = entry.output().len();
+                    self.context.chaos.observe(&Observed::Ended { request, position, reason });
                     self.context.metrics.finished(entry, reason, now);
                 }
             }
@@ -153,6 +162,7 @@ impl LedgerActor {
         let mut ledger = self.context.ledger.lock();
         let was_running = ledger.end_at(request, position, reason.clone());
         if was_running && let Some(entry) = ledger.get(request) {
+            self.context.chaos.observe(&Observed::Ended { request, position, reason: &reason });
             self.context.metrics.finished(entry, &reason, now);
         }
         drop(ledger);
@@ -177,8 +187,13 @@ impl LedgerActor {
     }
 
     fn on_delivery(&self, batch: BatchId, ended: &[RequestId]) {
-        if !self.context.ledger.lock().delivered(batch, ended) {
+        let mut ledger = self.context.ledger.lock();
+        if !ledger.delivered(batch, ended) {
             self.context.metrics.stale_messages.increment(1);
+            return;
+        }
+        for &request in ended.iter().filter(|request| ledger.get(**request).is_none()) {
+            self.context.chaos.observe(&Observed::Forgotten { request });
         }
     }
 

@@ -5,10 +5,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::Ledger;
-use crate::logic::{
-    ids::{Micros, RequestId},
-    outputs::{SampledToken, TokenLogprobs},
-    request::{EngineRequest, FinishReason},
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        ids::{Micros, RequestId},
+        outputs::{SampledToken, TokenLogprobs},
+        request::{EngineRequest, FinishReason},
+    },
 };
 
 /// Names one batch on its way out.
@@ -87,6 +90,9 @@ impl Ledger {
         state.dirty = requests.iter().copied().collect();
         let generation = state.generation;
         for request in requests {
+            if planted(Bug::SkipReplay) {
+                break;
+            }
             if let Some(entry) = self.entries.get_mut(&request) {
                 entry.untell();
             }
@@ -109,7 +115,8 @@ impl Ledger {
     }
 
     /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
-    /// unless it is the batch that is out.
+    /// unless it is the batch that is out. An end that is not known here was found by the text side,
+    /// and word of it is late or lost: the request is told again, so that it is found again.
     pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
         let Some(state) = self.shards.get_mut(batch.shard) else { return false };
         let is_last = (state.generation, state.num_batches) == (batch.generation, batch.number + 1);
@@ -117,8 +124,17 @@ impl Ledger {
             return false;
         }
         for request in ended {
-            state.dirty.remove(request);
-            self.entries.remove(request);
+            match self.entries.get_mut(request) {
+                Some(entry) if entry.end().is_none() => {
+                    entry.untell();
+                    state.dirty.insert(*request);
+                }
+                _ if planted(Bug::NeverForget) => {}
+                _ => {
+                    state.dirty.remove(request);
+                    self.entries.remove(request);
+                }
+            }
         }
         true
     }

@@ -179,3 +179,19 @@ fn delivery_of_the_end_closes_the_entry() {
     ledger.delivered(batch.id, &[RequestId(2)]);
     assert!(ledger.is_empty());
 }
+
+#[test]
+fn an_end_that_the_ledger_never_heard_of_is_found_again() {
+    let (mut ledger, epoch) = ledger_with(&[2]);
+    ledger.attach(0).unwrap();
+    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
+    let batch = ledger.take_batch(0, 0).unwrap();
+    assert!(ledger.delivered(batch.id, &[RequestId(2)]));
+    let again = ledger.take_batch(0, 0).unwrap();
+    assert!(again.entries[0].introduction.is_some(), "the text side is told all of it");
+    assert_eq!(again.entries[0].tokens.len(), 1);
+    let stop = FinishReason::Stop(None);
+    assert!(ledger.end_at(RequestId(2), 1, stop));
+    assert!(ledger.delivered(again.id, &[RequestId(2)]));
+    assert!(ledger.is_empty());
+}
