@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::Epoch;
+use crate::fault::{Bug, planted};
 
 /// A message's place in what its sender said in an epoch.
 #[derive(
@@ -86,8 +87,9 @@ impl Inbox {
     /// A message came.
     pub fn receive(&mut self, stamp: Stamp) -> Arrival {
         let arrival = self.check(stamp);
-        if arrival == Arrival::InOrder {
-            self.next.number += 1;
+        // Equal to `stamp`, unless a bug is planted.
+        if arrival == Arrival::InOrder && stamp >= self.next {
+            self.next.number = stamp.number + 1;
         }
         arrival
     }
@@ -95,7 +97,15 @@ impl Inbox {
     /// The sender tells how far it is.
     #[must_use]
     pub fn check(&self, position: Stamp) -> Arrival {
+        let is_same_epoch = position.epoch == self.next.epoch;
         match position.cmp(&self.next) {
+            std::cmp::Ordering::Less if planted(Bug::NoDedup) && is_same_epoch => Arrival::InOrder,
+            std::cmp::Ordering::Less if planted(Bug::NoEpochFence) && !is_same_epoch => {
+                Arrival::InOrder
+            }
+            std::cmp::Ordering::Greater if planted(Bug::NoGapCheck) && is_same_epoch => {
+                Arrival::InOrder
+            }
             std::cmp::Ordering::Less => Arrival::Stale,
             std::cmp::Ordering::Equal => Arrival::InOrder,
             std::cmp::Ordering::Greater => Arrival::Gap,

@@ -6,6 +6,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use super::context::Context;
 use crate::{
+    fault::{Bug, planted},
     logic::{
         ids::RequestId,
         ledger::{BatchId, EgressBatch, EgressEntry},
@@ -175,6 +176,7 @@ impl Actor for DetokenizerActor {
     ) -> Result<(), ActorProcessingErr> {
         let DetokenizerMessage::Batch(batch) = message else { return Ok(()) };
         match state.place(batch.id) {
+            Arrival::Stale if planted(Bug::RepeatBatch) => drop(self.process(batch, state)),
             Arrival::InOrder => {
                 let text = self.process(batch, state);
                 if let Some(streamer) = self.context.directory.output_streamers.get(self.shard) {

@@ -7,6 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use super::context::Context;
 use crate::{
     error::ActorError,
+    fault::Observed,
     logic::{
         allocation::{Allocation, AllocationPlan, PlanError},
         ids::Epoch,
@@ -60,6 +61,7 @@ impl KvCacheManagerActor {
         let allocation = manager.execute(plan);
         // Before the answer: an evicted block may be overwritten as soon as it is known.
         self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());
+        self.context.chaos.observe(&Observed::KvCache { plan, manager });
         match allocation {
             Ok(allocation) => Ok(Some(allocation)),
             Err(PlanError::Stale { .. }) => Ok(None),

@@ -245,6 +245,12 @@ impl System {
         &self.context.directory
     }
 
+    /// Clients whose streams were not dropped.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.context.sinks.len()
+    }
+
     /// How every actor does, supervisors first.
     #[must_use]
     pub fn actors(&self) -> Vec<ActorStats> {

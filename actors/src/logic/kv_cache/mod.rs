@@ -17,6 +17,7 @@ use super::{
     block_pool::{BlockPool, KvCacheEvent, NULL_BLOCK},
     ids::{BlockId, Epoch, RequestId, Step},
 };
+use crate::fault::{Bug, planted};
 
 /// The size of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +197,11 @@ impl KvCacheManager {
             }
         }
         self.pool.free_blocks(&table.blocks);
+        if planted(Bug::DoubleFree) {
+            let shared = table.blocks.iter().copied().filter(|&block| self.pool.ref_cnt(block) > 0);
+            let shared: Vec<_> = shared.collect();
+            self.pool.free_blocks(&shared);
+        }
     }
 
     fn validate(&self, op: &AllocateOp, hits: &[BlockId]) -> Result<(), PlanError> {
@@ -262,5 +268,8 @@ fn register(
     let blocks = &table.blocks[first..first + op.full_blocks.len()];
     pool.cache_full_blocks(blocks, &op.full_blocks, parent);
     blocks.iter().for_each(|&block| seals.fill(block, step));
+    if planted(Bug::SealTooEarly) {
+        seals.complete(step, |block| pool.hash_of(block));
+    }
     table.num_registered += op.full_blocks.len();
 }

@@ -7,9 +7,12 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::logic::{
-    block_hash::BlockHash,
-    ids::{BlockId, Step},
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        block_hash::BlockHash,
+        ids::{BlockId, Step},
+    },
 };
 
 /// A change of the block directory, which outlives the manager. Updates must reach the directory,
@@ -81,7 +84,7 @@ impl Seals {
     /// `block` lost its hash.
     pub(super) fn evicted(&mut self, block: BlockId) {
         let before = std::mem::replace(&mut self.contents[block as usize], Content::Open);
-        if before == Content::Sealed {
+        if before == Content::Sealed && !planted(Bug::ForgetEviction) {
             self.updates.push(DirectoryUpdate::Evicted { block });
         }
     }

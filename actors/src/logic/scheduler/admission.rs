@@ -7,10 +7,13 @@ use super::{
     request_table::Slot,
     stats::{FirstScheduled, WaitingReason},
 };
-use crate::logic::{
-    allocation::{AllocateOp, AllocationOp},
-    request::FinishReason,
-    request_queue::QueueKey,
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        allocation::{AllocateOp, AllocationOp},
+        request::FinishReason,
+        request_queue::QueueKey,
+    },
 };
 
 impl Scheduler {
@@ -102,7 +105,7 @@ impl Scheduler {
     fn lookup_op(&mut self, slot: Slot) -> Option<AllocationOp> {
         let block_size = self.config.block_size;
         let state = &mut self.requests[slot];
-        let max_tokens = state.num_tokens() - 1;
+        let max_tokens = state.num_tokens() - usize::from(!planted(Bug::HitLastToken));
         let may_hit = self.config.enable_prefix_caching && state.reads_prefix_cache();
         (may_hit && max_tokens >= block_size).then(|| AllocationOp::Lookup {
             request: state.request.id,

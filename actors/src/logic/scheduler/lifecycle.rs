@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::RequestError,
+    fault::{Bug, planted},
     logic::{
         encoder_cache::EncoderCacheManager,
         ids::{Epoch, RequestId, Step, TokenId},
@@ -132,6 +133,9 @@ impl Scheduler {
     pub(super) fn finish_now(&mut self, id: RequestId) -> bool {
         let Some(slot) = self.requests.find(id) else { return false };
         self.end(slot, false);
+        if planted(Bug::LeakOnAbort) {
+            self.frees.retain(|(freed, _)| *freed != id);
+        }
         true
     }
 

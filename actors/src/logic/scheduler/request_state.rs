@@ -3,13 +3,16 @@
 use std::{ops::Range, sync::Arc};
 
 use super::stop_check::stop_conditions;
-use crate::logic::{
-    allocation::{BlockContent, FullBlock},
-    block_hash::{BlockHash, extra_keys, hash_block},
-    ids::{Step, TokenId},
-    request::EngineRequest,
-    request_queue::QueueKey,
-    stop::StopConditions,
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        allocation::{BlockContent, FullBlock},
+        block_hash::{BlockHash, extra_keys, hash_block},
+        ids::{Step, TokenId},
+        request::EngineRequest,
+        request_queue::QueueKey,
+        stop::StopConditions,
+    },
 };
 
 /// Where a request stands. One that ended is forgotten as soon as nothing refers to it.
@@ -101,7 +104,9 @@ impl RequestState {
         self.num_computed_tokens = 0;
         self.num_told_outputs = 0;
         self.num_blocks = 0;
-        self.num_registered_blocks = 0;
+        if !planted(Bug::KeepRegistered) {
+            self.num_registered_blocks = 0;
+        }
         self.num_passed_features = 0;
         self.scheduled_step = None;
     }
@@ -118,6 +123,7 @@ impl RequestState {
             let start = self.block_hashes.len() * block_size;
             let parent = self.block_hashes.last().unwrap_or(none_hash);
             let (features, salt) = (&self.request.mm_features, self.request.cache_salt.as_ref());
+            let salt = salt.filter(|_| !planted(Bug::IgnoreSalt));
             let keys = extra_keys(start, block_size, features, salt);
             let hash = match self.request.prompt_token_ids.get(start..start + block_size) {
                 Some(tokens) => hash_block(parent, tokens, &keys),

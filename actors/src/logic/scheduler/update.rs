@@ -1,10 +1,13 @@
 //! What the worker computed becomes tokens, and perhaps a request's end.
 
 use super::{Scheduler, request_state::Status, request_table::Slot, stop_check::finish_reason};
-use crate::logic::{
-    ids::{Micros, RequestId},
-    outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
-    request::FinishReason,
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        ids::{Micros, RequestId},
+        outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
+        request::FinishReason,
+    },
 };
 
 /// Ends a request whose logits were no numbers, twice.
@@ -14,7 +17,8 @@ impl Scheduler {
     /// Takes the results of the step in flight; gives what is now certain. Results of another
     /// epoch or step, and of requests that no longer run, are counted and dropped.
     pub fn update_from_output(&mut self, output: StepOutput, now: Micros) -> Vec<Commit> {
-        let is_awaited = output.epoch == self.epoch && self.step_in_flight() == Some(output.step);
+        let is_awaited = output.epoch == self.epoch && self.step_in_flight() == Some(output.step)
+            || planted(Bug::AnyStep);
         let Some(in_flight) = self.in_flight.take_if(|_| is_awaited) else {
             // A step without rows may be answered, but nobody waits for it.
             self.num_stale += u64::from(!output.outputs.is_empty());

@@ -1,5 +1,7 @@
 //! Stop strings: found as text arrives, and never shown in part.
 
+use crate::fault::{Bug, planted};
+
 /// A stop string that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopMatch {
@@ -93,7 +95,11 @@ impl StopStringMatcher {
             stops,
             include_stop_str_in_output,
             min_tokens,
-            overlap_chars: longest.saturating_sub(1),
+            overlap_chars: if planted(Bug::StopWithinToken) {
+                0
+            } else {
+                longest.saturating_sub(1)
+            },
             tail: String::new(),
             stopped: false,
         }
