@@ -7,7 +7,8 @@
 //! - [`message`]: what actors say to each other, one file a receiver.
 //! - [`shell`]: one thin actor a file; a message becomes a logic call, its effects become sends.
 //!
-//! [`fault`] breaks things on purpose (feature `chaos`).
+//! [`fault`] breaks things on purpose (feature `chaos`), and the simulator (`sim`, feature `sim`)
+//! runs all of it in simulated time.
 //!
 //! [`ports`] are the traits that the shells need from outside (the model, the tokenizer).
 
@@ -17,3 +18,5 @@ pub mod logic;
 pub mod message;
 pub mod ports;
 pub mod shell;
+#[cfg(feature = "sim")]
+pub mod sim;

@@ -1,0 +1,151 @@
+//! Runs seeds of the simulator.
+
+use std::{
+    io::{self, IsTerminal, Write as _},
+    process::ExitCode,
+    str::FromStr,
+};
+
+use playhouse_actors::{
+    fault::Bug,
+    sim::{Options, explain, run, sweep},
+};
+
+const USAGE: &str = "\
+Runs the engine's actors in simulated time, under seeded faults.
+
+Usage: playhouse-sim [OPTIONS]
+
+  --seeds N      Run N seeds (default 20000)
+  --from N       Begin with seed N (default 0)
+  --threads N    Threads (default: all cores)
+  --failures N   Stop after so many failures (default 5)
+  --seed N       Run one seed
+  --trace        With --seed: show all events
+  --calm         Leave out the faults
+  --bug NAME     Make this mistake, for example NoDedup
+  --help         Show this
+";
+
+struct Arguments {
+    seeds: u64,
+    from: u64,
+    threads: usize,
+    failures: usize,
+    seed: Option<u64>,
+    trace: bool,
+    options: Options,
+}
+
+impl Arguments {
+    /// `None`: show the usage.
+    fn parse(mut given: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut arguments = Self {
+            seeds: 20_000,
+            from: 0,
+            threads,
+            failures: 5,
+            seed: None,
+            trace: false,
+            options: Options::default(),
+        };
+        while let Some(name) = given.next() {
+            match name.as_str() {
+                "--seeds" => arguments.seeds = value(&name, &mut given)?,
+                "--from" => arguments.from = value(&name, &mut given)?,
+                "--threads" => arguments.threads = value(&name, &mut given)?,
+                "--failures" => arguments.failures = value(&name, &mut given)?,
+                "--seed" => arguments.seed = Some(value(&name, &mut given)?),
+                "--trace" => arguments.trace = true,
+                "--calm" => arguments.options.without_faults = true,
+                "--bug" => arguments.options.bug = Some(bug(&value::<String>(&name, &mut given)?)?),
+                "--help" | "-h" => return Ok(None),
+                other => return Err(format!("there is no {other}; see --help")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+}
+
+fn value<T: FromStr>(name: &str, given: &mut impl Iterator<Item = String>) -> Result<T, String> {
+    let text = given.next().ok_or_else(|| format!("{name} needs a value"))?;
+    text.parse().map_err(|_| format!("{name} does not take {text:?}"))
+}
+
+fn bug(name: &str) -> Result<Bug, String> {
+    let found = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+    found.ok_or_else(|| format!("there is no bug {name:?}; the bugs are {:?}", Bug::ALL))
+}
+
+/// Whether all went well.
+fn execute(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<bool> {
+    let Arguments { seed, options, .. } = *arguments;
+    if let Some(seed) = seed {
+        let outcome = run(seed, Options { verbose: arguments.trace, ..options });
+        for line in &outcome.log {
+            writeln!(out, "{line}")?;
+        }
+        let violation = outcome.violation.as_deref().unwrap_or("all is well");
+        writeln!(
+            out,
+            "seed {seed}: {violation}\n{} requests, {} steps, {} faults, {} deaths, {} events, \
+             {:?} simulated, trace {:016x}",
+            outcome.num_requests,
+            outcome.num_steps,
+            outcome.num_faults,
+            outcome.num_deaths,
+            outcome.num_events,
+            outcome.simulated,
+            outcome.digest,
+        )?;
+        return Ok(outcome.violation.is_none());
+    }
+    let shows_progress = io::stderr().is_terminal();
+    let progress = |count: u64| {
+        if shows_progress {
+            // A terminal that went away misses nothing.
+            let _ = write!(io::stderr(), "\r{count} of {} seeds", arguments.seeds);
+        }
+    };
+    let Arguments { from, seeds, threads, failures, .. } = *arguments;
+    let total = sweep(from..from.saturating_add(seeds), threads, options, failures, progress);
+    if shows_progress {
+        writeln!(io::stderr())?;
+    }
+    for (seed, _) in &total.failures {
+        writeln!(out, "{}", explain(*seed, options))?;
+    }
+    writeln!(
+        out,
+        "{} seeds, {} failed; {} requests, {} steps, {} faults, {} deaths; {:.1} s, {:.0} seeds a \
+         second on {threads} threads",
+        total.num_seeds,
+        total.failures.len(),
+        total.num_requests,
+        total.num_steps,
+        total.num_faults,
+        total.num_deaths,
+        total.took.as_secs_f64(),
+        total.rate(),
+    )?;
+    Ok(total.failures.is_empty())
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            let shown = io::stdout().write_all(USAGE.as_bytes());
+            return if shown.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "playhouse-sim: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match execute(&arguments, &mut io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) | Err(_) => ExitCode::FAILURE,
+    }
+}

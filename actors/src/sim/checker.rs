@@ -1,0 +1,302 @@
+//! Invariants after each step, held against what the observer is told.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+
+use super::{faults::FaultPlan, record::Record};
+use crate::{
+    fault::{Delivery, Observed, Observer},
+    logic::{
+        block_pool::NULL_BLOCK,
+        ids::{BlockId, Epoch, Micros, RequestId, Step},
+        kv_cache::KvCacheManager,
+        ledger::CommitVerdict,
+        outputs::Commit,
+        scheduler_output::SchedulerOutput,
+    },
+    message::Edge,
+};
+
+/// A ledger's copy, kept by plainer rules, and the last word of the KV cache manager.
+#[derive(Debug)]
+pub struct Checker {
+    record: Arc<Record>,
+    plan: FaultPlan,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Steps that the device was given.
+    num_executions: u64,
+    epoch: Epoch,
+    requests: BTreeMap<RequestId, Shadow>,
+    last_step: Step,
+    /// Of the KV cache manager when last seen: blocks that tables hold.
+    num_held: usize,
+    /// Reused from check to check.
+    references: Vec<u32>,
+    num_epochs: u64,
+    num_deaths: u64,
+    /// A step is on its way to the device or back.
+    is_computing: bool,
+    /// Since when the scheduler has had a reason to plan a step.
+    due_since: Option<Micros>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Shadow {
+    num_tokens: usize,
+    has_ended: bool,
+    is_forgotten: bool,
+}
+
+/// What is left of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remains {
+    /// Requests accepted.
+    pub num_accepted: usize,
+    /// Those that have not ended.
+    pub num_open: usize,
+    /// Those that the ledger still holds.
+    pub num_remembered: usize,
+    /// Blocks that tables held when the KV cache manager was last seen.
+    pub num_held_blocks: usize,
+    /// Epochs begun.
+    pub num_epochs: u64,
+    /// Actors that died.
+    pub num_deaths: u64,
+}
+
+impl Checker {
+    /// A checker of a run with the faults of `plan` that reports to `record`.
+    #[must_use]
+    pub fn new(record: Arc<Record>, plan: FaultPlan) -> Arc<Self> {
+        Arc::new(Self { record, plan, state: Mutex::default() })
+    }
+
+    /// What is left.
+    pub fn remains(&self) -> Remains {
+        let state = self.state.lock();
+        let count =
+            |is_it: fn(&Shadow) -> bool| state.requests.values().filter(|s| is_it(s)).count();
+        Remains {
+            num_accepted: state.requests.len(),
+            num_open: count(|shadow| !shadow.has_ended),
+            num_remembered: count(|shadow| !shadow.is_forgotten),
+            num_held_blocks: state.num_held,
+            num_epochs: state.num_epochs,
+            num_deaths: state.num_deaths,
+        }
+    }
+
+    /// Where nothing goes wrong, nobody waits for a timer: a reason to plan a step leads to a step
+    /// before any time passes.
+    fn check_wakeup(&self, what: &Observed<'_>, now: Micros) {
+        if !self.plan.is_calm() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let Some(since) = state.due_since.filter(|&since| since < now) {
+            self.record.violate(|| format!("no step was planned though one was due at {since} µs"));
+            state.due_since = None;
+        }
+        match what {
+            Observed::Message { edge: Edge::WorkerToScheduler, .. } => {
+                state.is_computing = false;
+                state.due_since = Some(now);
+            }
+            Observed::Accepted { .. } if !state.is_computing => state.due_since = Some(now),
+            Observed::Step { output } => {
+                state.is_computing |= !output.is_empty();
+                state.due_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn check_commit(&self, epoch: Epoch, commit: &Commit, verdict: &CommitVerdict) {
+        let CommitVerdict::Accepted(_) = verdict else { return };
+        let mut state = self.state.lock();
+        // The first epoch began before anybody looked.
+        let current = if state.num_epochs == 0 { epoch } else { state.epoch };
+        let request = commit.request;
+        let Some(shadow) = state.requests.get_mut(&request) else {
+            self.record.violate(|| format!("a commit for request {request} without acceptance"));
+            return;
+        };
+        if epoch != current {
+            self.record.violate(|| format!("a commit of {epoch:?} is taken in {current:?}"));
+        }
+        if shadow.has_ended {
+            self.record.violate(|| format!("request {request} gets a commit after its end"));
+        }
+        if commit.position != shadow.num_tokens {
+            let held = shadow.num_tokens;
+            let at = commit.position;
+            self.record
+                .violate(|| format!("request {request} has {held} tokens, gets one at {at}"));
+        }
+        shadow.num_tokens = commit.position + commit.tokens.len();
+        shadow.has_ended = commit.finish.is_some();
+    }
+
+    fn check_end(&self, request: RequestId) {
+        let mut state = self.state.lock();
+        match state.requests.get_mut(&request) {
+            // A stop string may end what had ended by its length, before its end is delivered.
+            Some(shadow) if !shadow.is_forgotten => shadow.has_ended = true,
+            _ => self.record.violate(|| format!("request {request} ends though it is not there")),
+        }
+    }
+
+    fn check_forgotten(&self, request: RequestId) {
+        let mut state = self.state.lock();
+        match state.requests.get_mut(&request) {
+            Some(shadow) if shadow.has_ended && !shadow.is_forgotten => shadow.is_forgotten = true,
+            other => {
+                let other = other.copied();
+                self.record.violate(|| format!("request {request} is forgotten as {other:?}"));
+            }
+        }
+    }
+
+    /// A block is the null block, or free, or held by as many tables as it counts.
+    fn check_blocks(&self, manager: &KvCacheManager) {
+        let mut state = self.state.lock();
+        let pool = manager.pool();
+        let num_blocks = pool.num_usable() + 1;
+        let references = &mut state.references;
+        references.clear();
+        references.resize(num_blocks, 0);
+        for (request, table) in manager.tables() {
+            for &block in table {
+                match references.get_mut(block as usize).filter(|_| block != NULL_BLOCK) {
+                    Some(count) => *count += 1,
+                    None => self
+                        .record
+                        .violate(|| format!("the table of request {request} holds block {block}")),
+                }
+            }
+        }
+        let mut num_held = 0;
+        for (block, &count) in references.iter().enumerate().skip(1) {
+            let counted = pool.ref_cnt(block as BlockId);
+            num_held += usize::from(counted > 0);
+            if counted != count {
+                self.record.violate(|| {
+                    format!("block {block} counts {counted} references, tables hold {count}")
+                });
+            }
+        }
+        for block in pool.free_block_ids() {
+            let references = &mut references[block as usize];
+            if *references != 0 {
+                self.record.violate(|| format!("block {block} is free and in use, or free twice"));
+            }
+            *references = u32::MAX;
+        }
+        if num_held + pool.num_free() != pool.num_usable() {
+            let (free, all) = (pool.num_free(), pool.num_usable());
+            self.record.violate(|| format!("{num_held} blocks held, {free} free, of {all}"));
+        }
+        state.num_held = num_held;
+    }
+
+    fn check_step(&self, step: Step) {
+        let mut state = self.state.lock();
+        if step <= state.last_step {
+            let last = state.last_step.0;
+            self.record.violate(|| format!("step {} is planned after step {last}", step.0));
+        }
+        state.last_step = step;
+    }
+}
+
+impl Observer for Checker {
+    fn step_delay(&self) -> Duration {
+        let mut state = self.state.lock();
+        state.num_executions += 1;
+        self.plan.step_time(state.num_executions)
+    }
+
+    fn observe(&self, what: &Observed<'_>) {
+        let record = &self.record;
+        self.check_wakeup(what, record.now());
+        match *what {
+            Observed::Message { edge, delivery: Delivery { copies, delay } } => {
+                let delay = delay.map_or(0, |delay| delay.as_micros() as u64);
+                let numbers = [u64::from(copies), delay];
+                match (edge, numbers) {
+                    (Edge::Timer, [1, 0]) => record.note_silently(edge.as_str(), &numbers),
+                    _ => record.note(edge.as_str(), &numbers),
+                }
+            }
+            Observed::Struck { role, index, how } => {
+                record.note(how.as_str(), &[role as u64, index as u64]);
+                record.explain(|| format!("{} {index}: {}", role.as_str(), how.as_str()));
+            }
+            Observed::Died { role, cause } => {
+                self.state.lock().num_deaths += 1;
+                record.note("died", &[role as u64]);
+                record.explain(|| format!("{} died: {cause}", role.as_str()));
+                if cause.contains("invariant broken") {
+                    record.violate(|| format!("{} died: {cause}", role.as_str()));
+                }
+            }
+            Observed::Epoch { epoch, num_live, why } => {
+                record.note("epoch", &[epoch.0, num_live as u64]);
+                record.explain(|| why.to_owned());
+                let mut state = self.state.lock();
+                state.num_epochs += 1;
+                if epoch <= state.epoch {
+                    let last = state.epoch;
+                    record.violate(|| format!("{epoch:?} begins after {last:?}"));
+                }
+                state.epoch = epoch;
+            }
+            Observed::Accepted { request } => {
+                record.note("accepted", &[request.0]);
+                if self.state.lock().requests.insert(request, Shadow::default()).is_some() {
+                    record.violate(|| format!("request {request} is accepted twice"));
+                }
+            }
+            Observed::Commit { epoch, commit, verdict } => {
+                let is_taken = matches!(verdict, CommitVerdict::Accepted(_));
+                let (at, count) = (commit.position as u64, commit.tokens.len() as u64);
+                let numbers = [epoch.0, commit.request.0, at, count, u64::from(is_taken)];
+                record.note("commit", &numbers);
+                self.check_commit(epoch, commit, verdict);
+            }
+            Observed::Ended { request, position, reason } => {
+                record.note("ended", &[request.0, position as u64]);
+                record.explain(|| format!("request {request} ended: {reason:?}"));
+                self.check_end(request);
+            }
+            Observed::Forgotten { request } => {
+                record.note("forgotten", &[request.0]);
+                self.check_forgotten(request);
+            }
+            Observed::KvCache { plan, manager } => {
+                record.note("kv_cache", &[plan.epoch.0, plan.step.0, plan.ops.len() as u64]);
+                self.check_blocks(manager);
+            }
+            Observed::Step { output } => {
+                let tokens = output.total_num_scheduled_tokens as u64;
+                record.note("step", &[output.epoch.0, output.step.0, tokens]);
+                record.explain(|| format!("{:?}", brief(output)));
+                self.check_step(output.step);
+            }
+        }
+    }
+}
+
+/// Request, tokens computed, tokens to compute; new ones first.
+fn brief(output: &SchedulerOutput) -> Vec<(u64, usize, usize)> {
+    let new = output.scheduled_new.iter();
+    let new = new.map(|d| (d.request.id.0, d.num_computed_tokens, d.num_scheduled_tokens));
+    let cached = output.scheduled_cached.iter();
+    let cached = cached.map(|d| (d.request.0, d.num_computed_tokens, d.num_scheduled_tokens));
+    new.chain(cached).collect()
+}

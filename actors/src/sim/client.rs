@@ -1,0 +1,212 @@
+//! A client: submits, reads in its manner, and holds what it got against the oracle.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+use super::{
+    oracle::Answer,
+    record::Record,
+    workload::{ClientPlan, Manner, Workload},
+};
+use crate::{
+    error::RequestError,
+    logic::{
+        outputs::{SampledToken, TokenLogprobs},
+        request::FinishReason,
+        seed::choice_seed,
+    },
+    shell::{ChoiceStream, System},
+};
+
+/// A stream that shows nothing for so long never will.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What one run's clients share.
+pub struct House {
+    /// The engine.
+    pub system: System,
+    /// The run's work.
+    pub workload: Workload,
+    /// Where it is written down.
+    pub record: Arc<Record>,
+    /// Whether something may have gone wrong on the way in.
+    pub has_faults: bool,
+}
+
+/// What a client read of one choice.
+#[derive(Debug, Default)]
+struct Got {
+    text: String,
+    tokens: Vec<SampledToken>,
+    prompt_logprobs: Vec<TokenLogprobs>,
+    num_cached_tokens: Option<usize>,
+    finish: Option<FinishReason>,
+    /// An abort was asked for before the end was seen.
+    asked_for_abort: bool,
+}
+
+/// Comes, asks, reads, goes.
+pub async fn visit(house: Arc<House>, index: usize) {
+    let plan = &house.workload.clients[index];
+    sleep(plan.arrival).await;
+    let submission = match house.system.submit(plan.raw.clone()).await {
+        Ok(submission) => submission,
+        Err(error) => return check_refusal(&house, index, &error),
+    };
+    house.record.note("submitted", &[index as u64]);
+    if let Some(reason) = why_refused(&house.workload, plan) {
+        house.record.violate(|| format!("client {index} was accepted, though {reason}"));
+        return;
+    }
+    if *submission.prompt_token_ids != *plan.prompt {
+        house.record.violate(|| format!("client {index} got another prompt"));
+    }
+    let Some(first) = submission.choices.first().map(ChoiceStream::request) else {
+        house.record.violate(|| format!("client {index} got no choices"));
+        return;
+    };
+    // The rules for seeds are the door's.
+    let seed = plan.raw.params.seed;
+    let seed = seed.unwrap_or_else(|| choice_seed(house.workload.door_seed, first.0));
+    let count = submission.choices.len();
+    let mut readers = Vec::with_capacity(count);
+    for (choice, stream) in submission.choices.into_iter().enumerate() {
+        let seed = if count == 1 { seed } else { choice_seed(seed, choice as u64) };
+        let house = Arc::clone(&house);
+        readers.push(tokio::spawn(async move { read(&house, index, choice, seed, stream).await }));
+    }
+    for reader in readers {
+        // A reader that panicked has told the record.
+        let _ = reader.await;
+    }
+}
+
+async fn read(house: &House, index: usize, choice: usize, seed: u64, mut stream: ChoiceStream) {
+    let plan = &house.workload.clients[index];
+    let manner = plan.manners.get(choice).copied().unwrap_or(Manner::Patient);
+    let mut got = Got::default();
+    let has_left = match manner {
+        Manner::LeavesAfter(time) => {
+            timeout(time, collect(house, &mut stream, manner, &mut got)).await.unwrap_or(true)
+        }
+        _ => collect(house, &mut stream, manner, &mut got).await,
+    };
+    let request = stream.request();
+    drop(stream);
+    let numbers = [request.0, got.tokens.len() as u64, got.text.len() as u64];
+    house.record.note("read", &numbers);
+    let answer = house.workload.answer(plan, seed);
+    if let Err(what) = check(&got, &answer, has_left, plan.prompt.len()) {
+        house.record.violate(|| format!("request {request} (client {index}, {manner:?}): {what}"));
+        house.record.explain(|| format!("got      {got:?}"));
+        house.record.explain(|| format!("expected {answer:?}"));
+    }
+}
+
+/// Reads on. Says whether the client left before the end.
+async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: &mut Got) -> bool {
+    loop {
+        if matches!(manner, Manner::Leaves(after) if got.tokens.len() >= after) {
+            return true;
+        }
+        if matches!(manner, Manner::Aborts(after) if got.tokens.len() >= after)
+            && !std::mem::replace(&mut got.asked_for_abort, true)
+        {
+            house.system.abort(vec![stream.request()]);
+        }
+        let Ok(delta) = timeout(PATIENCE, stream.next()).await else {
+            let (request, count) = (stream.request(), got.tokens.len());
+            house.record.violate(|| format!("request {request} is stuck after {count} tokens"));
+            return true;
+        };
+        let Some(delta) = delta else { return false };
+        if got.finish.is_some() {
+            let request = stream.request();
+            house.record.violate(|| format!("request {request}: news after its end"));
+        }
+        got.text.push_str(&delta.text);
+        got.tokens.extend(delta.tokens);
+        got.prompt_logprobs.extend(delta.prompt_logprobs);
+        got.num_cached_tokens = got.num_cached_tokens.or(delta.num_cached_tokens);
+        got.finish = got.finish.take().or(delta.finish);
+        if let Manner::Slow(pause) = manner {
+            sleep(pause).await;
+        }
+    }
+}
+
+/// What is wrong with a stream, if anything is.
+fn check(got: &Got, answer: &Answer, has_left: bool, prompt_len: usize) -> Result<(), String> {
+    // What might become a stop string is held back, but comes when it is too late for that.
+    let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
+    let text = if is_aborted { &answer.whole_text } else { &answer.text };
+    let is_start = answer.tokens.starts_with(&got.tokens)
+        && text.starts_with(&got.text)
+        && answer.prompt_logprobs.starts_with(&got.prompt_logprobs);
+    if !is_start {
+        let place = got.tokens.iter().zip(&answer.tokens).position(|(a, b)| a != b);
+        return Err(match place {
+            Some(place) => format!("another token at {place}"),
+            None if got.tokens.len() > answer.tokens.len() => "tokens beyond the end".to_owned(),
+            None if !text.starts_with(&got.text) => {
+                format!("text {:?} instead of {text:?}", got.text)
+            }
+            None => "other log-probabilities of the prompt".to_owned(),
+        });
+    }
+    if got.num_cached_tokens.is_some_and(|count| count >= prompt_len) {
+        return Err(format!("{:?} cached tokens of {prompt_len}", got.num_cached_tokens));
+    }
+    match &got.finish {
+        None if has_left => Ok(()),
+        None => Err("no end".to_owned()),
+        Some(_) if is_aborted => Ok(()),
+        Some(finish) if *finish != answer.finish => {
+            Err(format!("ended by {finish:?} instead of {:?}", answer.finish))
+        }
+        Some(_) if got.tokens.len() < answer.tokens.len() => {
+            Err(format!("{} tokens of {}", got.tokens.len(), answer.tokens.len()))
+        }
+        Some(_) if got.text.len() < answer.text.len() => {
+            Err(format!("text {:?} instead of {:?}", got.text, answer.text))
+        }
+        // Garbage comes before its rows are known.
+        Some(FinishReason::Error(_)) => Ok(()),
+        Some(_) if got.prompt_logprobs.len() < answer.prompt_logprobs.len() => {
+            Err("log-probabilities of the prompt are missing".to_owned())
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Why the engine must refuse this client.
+fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
+    let config = &workload.config.scheduler;
+    let prompt = plan.prompt.len();
+    let room = config.max_model_len.saturating_sub(prompt);
+    let num_usable = config.num_blocks as usize - 1;
+    if prompt == 0 {
+        Some("its prompt is empty")
+    } else if room == 0 || plan.raw.max_tokens.is_some_and(|tokens| tokens as usize > room) {
+        Some("it does not fit the context")
+    } else if (prompt + 1).div_ceil(config.block_size) > num_usable {
+        Some("it does not fit the cache")
+    } else {
+        None
+    }
+}
+
+fn check_refusal(house: &House, index: usize, error: &RequestError) {
+    let plan = &house.workload.clients[index];
+    house.record.note("refused", &[index as u64]);
+    house.record.explain(|| format!("client {index} is refused: {error}"));
+    let is_right = match error {
+        RequestError::QueueFull { .. } => house.workload.config.max_num_requests < 1_000,
+        RequestError::Unavailable(_) => house.has_faults,
+        _ => why_refused(&house.workload, plan).is_some(),
+    };
+    if !is_right {
+        house.record.violate(|| format!("client {index} is refused: {error}"));
+    }
+}

@@ -1,0 +1,328 @@
+//! The simulator's device: computes steps by the book, reads all KV that attention would read, and
+//! fails when it is told to.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+
+use super::{
+    memory::Memory,
+    model::{Digest, Sampler, empty_digest, extend, logprobs},
+    record::Record,
+};
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        ids::{BlockId, Epoch, RequestId, Step, TokenId},
+        outputs::{PromptLogprobs, RequestOutput, StepOutput},
+        request::EngineRequest,
+        scheduler_output::SchedulerOutput,
+    },
+    ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+};
+
+/// What befalls a step on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceFault {
+    /// The thread panics, half of the step's KV written.
+    Panic,
+    /// The driver reports an error, half of the step's KV written.
+    Error,
+    /// One row is no number: that of this index, modulo the rows.
+    Garbage(usize),
+}
+
+/// What the steps of one device may cost, and what goes wrong with them.
+#[derive(Debug, Clone, Default)]
+pub struct DevicePlan {
+    /// Faults by number of execution, from 1.
+    pub faults: BTreeMap<u64, DeviceFault>,
+    /// Prompts that begin so give no numbers once this many tokens were generated.
+    pub poison: Option<(Vec<TokenId>, usize)>,
+    /// Tokens at most in one step.
+    pub max_num_batched_tokens: usize,
+    /// Requests at most in one step.
+    pub max_num_seqs: usize,
+}
+
+/// Makes executors over one memory, which outlives them.
+#[derive(Debug)]
+pub struct Device {
+    info: ModelInfo,
+    plan: DevicePlan,
+    record: Arc<Record>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    memory: Memory,
+    /// Executors of an older generation, or an earlier epoch, have lost the memory.
+    generation: u64,
+    newest_epoch: Epoch,
+    num_executions: u64,
+    last: (Epoch, Step),
+}
+
+impl Device {
+    /// A device that follows `plan`.
+    #[must_use]
+    pub fn new(info: ModelInfo, plan: DevicePlan, record: Arc<Record>) -> Arc<Self> {
+        let memory = Memory::new(info.num_blocks, info.block_size);
+        let last = (Epoch::default(), Step::default());
+        let newest_epoch = Epoch::default();
+        let state = State { memory, generation: 0, newest_epoch, num_executions: 0, last };
+        let state = Mutex::new(state);
+        Arc::new(Self { info, plan, record, state })
+    }
+
+    /// Steps executed so far.
+    pub fn num_executions(&self) -> u64 {
+        self.state.lock().num_executions
+    }
+}
+
+/// [`Device`] as the port wants it.
+#[derive(Debug)]
+pub struct Factory(pub Arc<Device>);
+
+impl ExecutorFactory for Factory {
+    fn info(&self) -> &ModelInfo {
+        &self.0.info
+    }
+
+    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+        self.0.state.lock().generation += 1;
+        Ok(KvContent::Kept)
+    }
+
+    fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+        let mut state = self.0.state.lock();
+        if state.newest_epoch > epoch && !planted(Bug::KeepStaleStep) {
+            return Err(ExecuteError::Device(format!("{epoch:?} is past")));
+        }
+        state.newest_epoch = epoch;
+        let (device, generation) = (Arc::clone(&self.0), state.generation);
+        Ok(Box::new(Executor { device, epoch, generation, rows: BTreeMap::new(), num_draws: 0 }))
+    }
+}
+
+/// One request as the executor knows it.
+#[derive(Debug)]
+struct Row {
+    request: Arc<EngineRequest>,
+    tokens: Vec<TokenId>,
+    /// Of the first `i` tokens.
+    digests: Vec<Digest>,
+    table: Vec<BlockId>,
+}
+
+impl Row {
+    fn new(request: Arc<EngineRequest>) -> Self {
+        let digests = vec![empty_digest(request.cache_salt.as_deref())];
+        Self { request, tokens: Vec::new(), digests, table: Vec::new() }
+    }
+
+    fn push(&mut self, tokens: &[TokenId]) {
+        for &token in tokens {
+            let digest = extend(self.digests[self.tokens.len()], token);
+            self.digests.push(digest);
+            self.tokens.push(token);
+        }
+    }
+}
+
+/// A request's part of a step.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    request: RequestId,
+    start: usize,
+    end: usize,
+}
+
+#[derive(Debug)]
+struct Executor {
+    device: Arc<Device>,
+    epoch: Epoch,
+    generation: u64,
+    rows: BTreeMap<RequestId, Row>,
+    num_draws: u64,
+}
+
+impl ModelExecutor for Executor {
+    fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
+        let device = Arc::clone(&self.device);
+        let mut state = device.state.lock();
+        let is_owner = (state.generation, state.newest_epoch) == (self.generation, self.epoch);
+        if !is_owner && !planted(Bug::KeepStaleStep) {
+            return Err(ExecuteError::Device("the memory was taken away".to_owned()));
+        }
+        state.num_executions += 1;
+        let execution = state.num_executions;
+        self.check_order(step, &mut state);
+        self.check_budgets(step);
+        let spans = self.receive(step)?;
+        let fault = device.plan.faults.get(&execution).copied();
+        if let Some(fault @ (DeviceFault::Panic | DeviceFault::Error)) = fault {
+            self.tear(&spans, &mut state.memory);
+            drop(state);
+            return fail(fault);
+        }
+        for (index, &span) in spans.iter().enumerate() {
+            let is_garbage = self.is_garbage(fault, index, spans.len(), span);
+            self.write(span, &mut state.memory, if is_garbage { execution } else { 0 });
+        }
+        let outputs = spans.iter().map(|&span| self.row_output(span, &mut state.memory, execution));
+        let outputs = outputs.collect();
+        Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
+    }
+}
+
+/// A planned panic unwinds silently; see [`super::record`].
+fn fail(fault: DeviceFault) -> Result<StepOutput, ExecuteError> {
+    if fault == DeviceFault::Panic {
+        std::panic::resume_unwind(Box::new("planned: the device thread panics".to_owned()));
+    }
+    Err(ExecuteError::Device("planned: the driver gave up".to_owned()))
+}
+
+impl Executor {
+    fn violate(&self, what: impl FnOnce() -> String) {
+        self.device.record.violate(what);
+    }
+
+    /// Whoever may write to the memory does so in the order of epochs and steps.
+    fn check_order(&self, step: &SchedulerOutput, state: &mut State) {
+        let this = (step.epoch, step.step);
+        if this <= state.last {
+            let last = state.last;
+            self.violate(|| format!("the device computes {this:?} after {last:?}"));
+        }
+        state.last = state.last.max(this);
+    }
+
+    fn check_budgets(&self, step: &SchedulerOutput) {
+        let DevicePlan { max_num_batched_tokens, max_num_seqs, .. } = self.device.plan;
+        let (mut tokens, mut seqs) = (0, 0);
+        for (_, count) in step.num_scheduled_tokens() {
+            tokens += count;
+            seqs += 1;
+        }
+        let is_kept = tokens == step.total_num_scheduled_tokens
+            && tokens <= max_num_batched_tokens
+            && seqs <= max_num_seqs;
+        if !is_kept {
+            let step = step.step.0;
+            self.violate(|| format!("step {step} has {tokens} tokens for {seqs} requests"));
+        }
+    }
+
+    /// Updates what it knows of requests. Returns what to compute.
+    fn receive(&mut self, step: &SchedulerOutput) -> Result<Vec<Span>, ExecuteError> {
+        for request in step.finished.iter().chain(&step.preempted) {
+            self.rows.remove(request);
+        }
+        let mut spans = Vec::with_capacity(step.scheduled_new.len() + step.scheduled_cached.len());
+        for new in &step.scheduled_new {
+            let (request, start) = (new.request.id, new.num_computed_tokens);
+            let mut row = Row::new(Arc::clone(&new.request));
+            row.push(&new.request.prompt_token_ids);
+            row.push(&new.output_token_ids);
+            row.table.extend_from_slice(&new.block_ids);
+            if self.rows.insert(request, row).is_some() {
+                self.violate(|| format!("request {request} is new twice"));
+            }
+            spans.push(Span { request, start, end: start + new.num_scheduled_tokens });
+        }
+        for cached in &step.scheduled_cached {
+            let (request, start) = (cached.request, cached.num_computed_tokens);
+            let unknown = || ExecuteError::InvalidStep(format!("request {request} is not known"));
+            let row = self.rows.get_mut(&request).ok_or_else(unknown)?;
+            row.push(&cached.new_token_ids);
+            row.table.extend_from_slice(&cached.new_block_ids);
+            spans.push(Span { request, start, end: start + cached.num_scheduled_tokens });
+        }
+        for span in &spans {
+            let known = self.rows.get(&span.request).map_or(0, |row| row.tokens.len());
+            if span.end > known || span.start >= span.end {
+                self.violate(|| format!("{span:?} of a request with {known} tokens"));
+                return Err(ExecuteError::InvalidStep(format!("{span:?} of {known} tokens")));
+            }
+        }
+        Ok(spans)
+    }
+
+    fn is_garbage(
+        &self,
+        fault: Option<DeviceFault>,
+        index: usize,
+        num_rows: usize,
+        span: Span,
+    ) -> bool {
+        if let Some(DeviceFault::Garbage(which)) = fault {
+            return which % num_rows == index;
+        }
+        let Some((prompt, after)) = &self.device.plan.poison else { return false };
+        let request = &self.rows[&span.request].request;
+        let is_it = request.prompt_token_ids.starts_with(prompt);
+        is_it && span.end >= request.num_prompt_tokens() + after
+    }
+
+    fn write(&self, span: Span, memory: &mut Memory, garbage_of: u64) {
+        let row = &self.rows[&span.request];
+        for position in span.start..span.end {
+            if !memory.write(&row.table, position, row.digests[position + 1], garbage_of) {
+                self.violate(|| format!("{span:?} writes where {:?} has no block", row.table));
+            }
+        }
+    }
+
+    /// A crash within a step: some slots are written, others torn.
+    fn tear(&self, spans: &[Span], memory: &mut Memory) {
+        for span in spans {
+            let row = &self.rows[&span.request];
+            for position in span.start..span.end {
+                let digest = row.digests[position + 1];
+                let is_written = digest & 2 == 0;
+                memory.write(&row.table, position, if is_written { digest } else { 0 }, 0);
+            }
+        }
+    }
+
+    fn row_output(&mut self, span: Span, memory: &mut Memory, execution: u64) -> RequestOutput {
+        let row = &self.rows[&span.request];
+        let mut is_nan = false;
+        for position in 0..span.end {
+            match memory.read(&row.table, position, row.digests[position + 1], execution) {
+                Ok(is_garbage) => is_nan |= is_garbage,
+                Err(wrong) => {
+                    let block = row.table.get(position / memory.block_size());
+                    self.violate(|| {
+                        let request = span.request;
+                        format!("request {request} reads {wrong:?} KV at {position}, in {block:?}")
+                    });
+                    break;
+                }
+            }
+        }
+        let num_prompt_tokens = row.request.num_prompt_tokens();
+        let is_complete = span.end == row.tokens.len();
+        let mut seed = row.request.seed;
+        if planted(Bug::StatefulGenerator) {
+            seed ^= self.num_draws;
+            self.num_draws += 1;
+        }
+        let params = &row.request.params;
+        let sampler = Sampler { params, seed };
+        let digest = row.digests[span.end];
+        let draw = || sampler.sample(digest, span.end, span.end - num_prompt_tokens);
+        let sampled = if is_complete { vec![draw()] } else { Vec::new() };
+        let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
+            let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);
+            let of = |at: usize| logprobs(row.digests[at], row.tokens[at], count);
+            let rows: Vec<_> = positions.map(of).collect();
+            (!rows.is_empty()).then_some(PromptLogprobs { start: span.start + 1, rows })
+        });
+        RequestOutput { request: span.request, sampled, prompt_logprobs, is_nan }
+    }
+}

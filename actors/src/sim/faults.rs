@@ -1,0 +1,184 @@
+//! What goes wrong in one run: a function of the seed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{device::DeviceFault, rng::Rng};
+use crate::{
+    fault::{Chaos, EdgeFaults, How, Strikes},
+    message::Edge,
+    shell::Role,
+};
+
+/// Roles that may be struck.
+pub const ROLES: [Role; 7] = [
+    Role::Ledger,
+    Role::InputProcessor,
+    Role::KvCacheManager,
+    Role::Scheduler,
+    Role::Worker,
+    Role::Detokenizer,
+    Role::OutputStreamer,
+];
+
+/// A strike at a set time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strike {
+    /// When.
+    pub at: Duration,
+    /// Whom.
+    pub role: Role,
+    /// Which of its kind.
+    pub index: usize,
+    /// How.
+    pub how: How,
+}
+
+/// All faults of one run.
+#[derive(Debug, Clone, Default)]
+pub struct FaultPlan {
+    /// Seeds the draws.
+    pub seed: u64,
+    /// Faults by chance, at most.
+    pub budget: u64,
+    /// What befalls messages.
+    pub edges: Vec<(Edge, EdgeFaults)>,
+    /// Who is struck by chance.
+    pub strikes: Vec<(Role, Strikes)>,
+    /// Who is struck for certain.
+    pub armed: Vec<Strike>,
+    /// What befalls the device, by number of execution.
+    pub device: BTreeMap<u64, DeviceFault>,
+    /// Steps that never come back, by number of execution.
+    pub hangs: Vec<u64>,
+    /// Seeds how long steps take.
+    pub step_seed: u64,
+}
+
+impl FaultPlan {
+    /// The faults of `seed`. `has_poison`: a prompt gives garbage already.
+    #[must_use]
+    pub fn new(seed: u64, has_poison: bool) -> Self {
+        let rng = Rng::new(seed ^ 0xfa17);
+        let mut plan = Self { seed: rng.fork(1).next_u64(), ..Self::default() };
+        plan.step_seed = rng.fork(2).next_u64();
+        let kind = rng.fork(3).below(100);
+        let mut draw = rng.fork(4);
+        plan.budget = match draw.below(10) {
+            0 => draw.within(12, 60),
+            _ => draw.within(1, 8),
+        } as u64;
+        match kind {
+            0..15 => return plan,
+            15..40 => plan.edges.push((draw.pick(&Edge::ALL), edge_faults(&mut draw))),
+            40..55 => plan.edges = all_edges(&mut draw),
+            55..72 => plan.strikes.push((draw.pick(&ROLES), strikes(&mut draw))),
+            72..82 => plan.strikes = ROLES.map(|role| (role, strikes(&mut draw))).to_vec(),
+            82..92 => plan.armed = (0..draw.within(1, 3)).map(|_| strike(&mut draw)).collect(),
+            _ => {
+                plan.edges = all_edges(&mut draw);
+                plan.strikes = ROLES.map(|role| (role, strikes(&mut draw))).to_vec();
+            }
+        }
+        plan.add_device_faults(&mut rng.fork(5), has_poison);
+        plan
+    }
+
+    /// No faults at all, with the same durations of steps.
+    #[must_use]
+    pub fn without_faults(seed: u64) -> Self {
+        let step_seed = Rng::new(seed ^ 0xfa17).fork(2).next_u64();
+        Self { step_seed, ..Self::default() }
+    }
+
+    fn add_device_faults(&mut self, rng: &mut Rng, has_poison: bool) {
+        match rng.below(20) {
+            0 | 1 => {
+                let fault = rng.pick(&[DeviceFault::Panic, DeviceFault::Error]);
+                self.device.insert(1 + rng.below(30), fault);
+            }
+            // A second one would end a request.
+            2 if !has_poison => {
+                let row = rng.below(8) as usize;
+                self.device.insert(1 + rng.below(30), DeviceFault::Garbage(row));
+            }
+            3 => self.hangs.push(1 + rng.below(30)),
+            _ => {}
+        }
+    }
+
+    /// Whether nothing goes wrong.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.edges.is_empty()
+            && self.strikes.is_empty()
+            && self.armed.is_empty()
+            && self.device.is_empty()
+            && self.hangs.is_empty()
+    }
+
+    /// How long an execution takes: a few milliseconds, or for ever.
+    #[must_use]
+    pub fn step_time(&self, execution: u64) -> Duration {
+        if self.hangs.contains(&execution) {
+            return Duration::from_secs(3_600);
+        }
+        let drawn = Rng::new(self.step_seed).fork(execution).next_u64();
+        Duration::from_millis(match drawn % 16 {
+            0 => 0,
+            1 => 50,
+            rest => rest / 3,
+        })
+    }
+
+    /// Lets loose what happens by chance.
+    pub fn begin(&self, chaos: &Chaos) {
+        chaos.reseed(self.seed);
+        chaos.set_budget(self.budget);
+        self.edges.iter().for_each(|&(edge, faults)| chaos.set_edge(edge, faults));
+        self.strikes.iter().for_each(|&(role, strikes)| chaos.set_strikes(role, strikes));
+    }
+}
+
+fn probability(rng: &mut Rng) -> f64 {
+    rng.pick(&[0.002, 0.01, 0.03, 0.1, 0.3])
+}
+
+fn edge_faults(rng: &mut Rng) -> EdgeFaults {
+    let mut faults = EdgeFaults::default();
+    let which = rng.below(5);
+    if which == 0 || which == 3 {
+        faults.drop = probability(rng);
+    }
+    if which == 1 || which == 3 {
+        faults.duplicate = probability(rng);
+    }
+    if which == 2 || which >= 3 {
+        faults.late = probability(rng);
+        faults.delay = Duration::from_millis(rng.pick(&[1, 3, 20, 400, 7_000]));
+    }
+    faults
+}
+
+fn all_edges(rng: &mut Rng) -> Vec<(Edge, EdgeFaults)> {
+    Edge::ALL.map(|edge| (edge, edge_faults(rng))).to_vec()
+}
+
+fn strikes(rng: &mut Rng) -> Strikes {
+    let mut strikes = Strikes::default();
+    match rng.below(4) {
+        0 => strikes.panic = probability(rng),
+        1 => strikes.kill = probability(rng),
+        2 => strikes.hang = probability(rng),
+        _ => (strikes.panic, strikes.kill) = (probability(rng), probability(rng)),
+    }
+    strikes
+}
+
+fn strike(rng: &mut Rng) -> Strike {
+    Strike {
+        at: Duration::from_millis(rng.below(120)),
+        role: rng.pick(&ROLES),
+        index: rng.below(2) as usize,
+        how: rng.pick(&How::ALL),
+    }
+}

@@ -1,0 +1,77 @@
+//! The simulator's model: its next token is a function of the whole history, so that a token lost,
+//! repeated or changed changes everything after it.
+
+use super::{
+    rng::mix,
+    vocabulary::{EOS_TOKENS, VOCAB_SIZE},
+};
+use crate::logic::{
+    ids::TokenId,
+    outputs::{Logprob, SampledToken, TokenLogprobs},
+    sampling_params::SamplingParams,
+};
+
+/// Names a cache salt and the tokens so far. Never 0.
+pub type Digest = u64;
+
+/// The digest of no tokens.
+#[must_use]
+pub fn empty_digest(cache_salt: Option<&str>) -> Digest {
+    let salt = cache_salt.unwrap_or_default();
+    salt.bytes().fold(mix(1), |digest, byte| mix(digest ^ u64::from(byte))) | 1
+}
+
+/// The digest of one token more.
+#[must_use]
+pub fn extend(digest: Digest, token: TokenId) -> Digest {
+    mix(digest ^ (u64::from(token) + 1)) | 1
+}
+
+/// How one choice draws its tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampler<'a> {
+    /// As the scheduler knows them.
+    pub params: &'a SamplingParams,
+    /// Keys the draws of a request that is not greedy.
+    pub seed: u64,
+}
+
+impl Sampler<'_> {
+    /// The token at `position` after a history of `digest`, as output number `num_outputs` + 1.
+    #[must_use]
+    pub fn sample(&self, digest: Digest, position: usize, num_outputs: usize) -> SampledToken {
+        let key = match self.params.is_greedy() {
+            true => 0,
+            false => mix(self.seed ^ mix(position as u64)),
+        };
+        let mut drawn = mix(digest ^ key);
+        let mut token_id = (drawn % u64::from(VOCAB_SIZE)) as TokenId;
+        while self.is_masked(token_id, num_outputs) {
+            drawn = mix(drawn);
+            token_id = (drawn % u64::from(VOCAB_SIZE)) as TokenId;
+        }
+        let logprobs = self.params.logprobs.map(|count| logprobs(digest, token_id, count));
+        SampledToken { token_id, logprobs }
+    }
+
+    /// Before `min_tokens`, nothing may stop the output.
+    fn is_masked(&self, token: TokenId, num_outputs: usize) -> bool {
+        let stops = (EOS_TOKENS.contains(&token) && !self.params.ignore_eos)
+            || self.params.stop_token_ids.contains(&token);
+        stops && num_outputs < self.params.min_tokens as usize
+    }
+}
+
+/// What stands at a position, then `count` top tokens.
+#[must_use]
+pub fn logprobs(digest: Digest, token_id: TokenId, count: u32) -> TokenLogprobs {
+    let logprob = |token_id: TokenId, rank: u32| {
+        let drawn = mix(digest ^ mix(u64::from(token_id))) % 1_000;
+        Logprob { token_id, logprob: -(drawn as f32) / 100.0, rank }
+    };
+    let top = (0..count).map(|rank| {
+        let drawn = mix(digest.wrapping_add(u64::from(rank)));
+        logprob((drawn % u64::from(VOCAB_SIZE)) as TokenId, rank + 1)
+    });
+    std::iter::once(logprob(token_id, 7)).chain(top).collect()
+}

@@ -1,0 +1,145 @@
+//! What a choice's stream is in an engine in which nothing ever fails, by the plainest way to say
+//! it: no actors, no steps, no increments.
+
+use super::{
+    model::{Sampler, empty_digest, extend, logprobs},
+    vocabulary::{EOS_TOKENS, bytes_of},
+};
+use crate::logic::{
+    ids::TokenId,
+    outputs::{SampledToken, TokenLogprobs},
+    request::{FinishReason, StopReason},
+    sampling_params::SamplingParams,
+};
+
+/// One choice, as it was asked for.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// The prompt, after truncation.
+    pub prompt: &'a [TokenId],
+    /// Keeps its KV apart from that of other salts.
+    pub cache_salt: Option<&'a str>,
+    /// `max_tokens` is what the context leaves, where the client gave none.
+    pub params: &'a SamplingParams,
+    /// The choice's own.
+    pub seed: u64,
+    /// Tokens of prompt and output at most.
+    pub max_model_len: usize,
+    /// Tokens that the KV cache holds.
+    pub cache_tokens: usize,
+    /// Output tokens after which the model gives no numbers any more.
+    pub poisoned_after: Option<usize>,
+}
+
+/// A whole stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// All text.
+    pub text: String,
+    /// The text of all tokens, also of those that a stop string takes back.
+    pub whole_text: String,
+    /// All tokens.
+    pub tokens: Vec<SampledToken>,
+    /// A row for each prompt token but the first, if they were asked for.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
+    /// Why it ended.
+    pub finish: FinishReason,
+}
+
+/// The stream that `question` gets.
+#[must_use]
+pub fn answer(question: &Question<'_>) -> Answer {
+    let params = question.params;
+    let mut stop_token_ids = params.stop_token_ids.clone();
+    if !params.ignore_eos {
+        stop_token_ids.push(EOS_TOKENS[1]);
+    }
+    let params = SamplingParams { stop_token_ids, ..params.clone() };
+    let sampler = Sampler { params: &params, seed: question.seed };
+
+    let mut digest = empty_digest(question.cache_salt);
+    let mut prompt_logprobs = Vec::new();
+    for (position, &token) in question.prompt.iter().enumerate() {
+        if let Some(count) = params.prompt_logprobs.filter(|_| position > 0) {
+            prompt_logprobs.push(logprobs(digest, token, count));
+        }
+        digest = extend(digest, token);
+    }
+
+    let mut tokens: Vec<SampledToken> = Vec::new();
+    let mut bytes = Vec::new();
+    // Text in which no stop string can end any more.
+    let mut settled = 0;
+    loop {
+        if question.poisoned_after.is_some_and(|after| tokens.len() >= after) {
+            let finish = FinishReason::Error("numerical_garbage".to_owned());
+            let text = shown(&bytes);
+            return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
+        }
+        let position = question.prompt.len() + tokens.len();
+        let token = sampler.sample(digest, position, tokens.len());
+        let token_id = token.token_id;
+        digest = extend(digest, token_id);
+        tokens.push(token);
+        let finish = finish_of(question, &params, token_id, tokens.len());
+        let is_hidden =
+            matches!(finish, Some(FinishReason::Stop(_))) && !params.include_stop_str_in_output;
+        if !is_hidden {
+            bytes.extend_from_slice(bytes_of(token_id, params.skip_special_tokens));
+        }
+        if finish.is_none() && params.stop.is_empty() {
+            continue;
+        }
+        let text = shown(&bytes);
+        if tokens.len() > params.min_tokens as usize
+            && let Some((kept, stop)) = stopped(&text, settled, &params)
+        {
+            let finish = FinishReason::Stop(Some(StopReason::String(stop)));
+            let kept = text[..kept].to_owned();
+            return Answer { text: kept, whole_text: text, tokens, prompt_logprobs, finish };
+        }
+        settled = text.len();
+        if let Some(finish) = finish {
+            return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
+        }
+    }
+}
+
+/// Half a character at the end is not shown.
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\u{FFFD}').to_owned()
+}
+
+fn finish_of(
+    question: &Question<'_>,
+    params: &SamplingParams,
+    last: TokenId,
+    num_outputs: usize,
+) -> Option<FinishReason> {
+    let num_tokens = question.prompt.len() + num_outputs;
+    if !params.ignore_eos && last == EOS_TOKENS[0] {
+        Some(FinishReason::Stop(None))
+    } else if params.stop_token_ids.contains(&last) {
+        Some(FinishReason::Stop(Some(StopReason::Token(last))))
+    } else if num_outputs >= params.max_tokens as usize
+        || num_tokens >= question.max_model_len
+        || num_tokens > question.cache_tokens
+    {
+        Some(FinishReason::Length)
+    } else {
+        None
+    }
+}
+
+/// The stop string that is complete first beyond the first `settled` bytes, and how much of the
+/// text is kept.
+fn stopped(text: &str, settled: usize, params: &SamplingParams) -> Option<(usize, String)> {
+    let ends = (settled + 1..=text.len()).filter(|&end| text.is_char_boundary(end));
+    for end in ends {
+        if let Some(stop) = params.stop.iter().find(|stop| text[..end].ends_with(*stop)) {
+            let cut = if params.include_stop_str_in_output { 0 } else { stop.len() };
+            return Some((end - cut, stop.clone()));
+        }
+    }
+    None
+}

@@ -1,0 +1,29 @@
+//! Seeds that failed once. Each stays, with what was wrong.
+
+/// A seed that failed once.
+#[derive(Debug, Clone, Copy)]
+pub struct Regression {
+    /// The seed.
+    pub seed: u64,
+    /// What was wrong then.
+    pub why: &'static str,
+}
+
+const fn failed(seed: u64, why: &'static str) -> Regression {
+    Regression { seed, why }
+}
+
+/// All of them.
+pub const REGRESSIONS: &[Regression] = &[
+    failed(7, "a dead worker's device wrote to blocks that were others' by then"),
+    failed(61, "a dead worker's device wrote to blocks that were others' by then"),
+    failed(131, "word that a pause was over got lost, and nobody asked"),
+    failed(2_114, "an entry was forgotten though word of its end was late"),
+    failed(4_026, "an entry was forgotten though word of its end was late"),
+    failed(130_722, "the scheduler stopped at a gap, and word of it got lost"),
+    failed(166_303, "the scheduler stopped at a gap, and word of it got lost"),
+    failed(196_875, "the scheduler stopped at a gap, and word of it got lost"),
+    failed(273_084, "the scheduler stopped at a gap, and word of it got lost"),
+    failed(278_447, "the scheduler stopped at a gap, and word of it got lost"),
+    failed(279_519, "the scheduler stopped at a gap, and word of it got lost"),
+];

@@ -1,0 +1,296 @@
+//! What one run is about: an engine's settings, the clients and what they ask, an operator's
+//! orders. All of it a function of the seed.
+
+use std::time::Duration;
+
+use super::{
+    oracle::{self, Question},
+    rng::Rng,
+    vocabulary::{EOS_TOKENS, VOCAB_SIZE, Vocabulary},
+};
+use crate::{
+    logic::{
+        ids::TokenId,
+        sampling_params::SamplingParams,
+        scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
+    },
+    message::input_processor::{Prompt, RawRequest},
+    ports::{ModelInfo, TextCodec},
+    shell::SystemConfig,
+};
+
+/// One run's work.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// The engine's settings.
+    pub config: SystemConfig,
+    /// The model's.
+    pub info: ModelInfo,
+    /// Seeds requests that bring none.
+    pub door_seed: u64,
+    /// Who asks what.
+    pub clients: Vec<ClientPlan>,
+    /// What the operator does, and when.
+    pub orders: Vec<(Duration, Order)>,
+    /// The prompt that gives garbage after so many tokens.
+    pub poison: Option<(Vec<TokenId>, usize)>,
+}
+
+/// One client.
+#[derive(Debug, Clone)]
+pub struct ClientPlan {
+    /// When it comes.
+    pub arrival: Duration,
+    /// What it asks.
+    pub raw: RawRequest,
+    /// The prompt's tokens.
+    pub prompt: Vec<TokenId>,
+    /// How it reads, choice by choice.
+    pub manners: Vec<Manner>,
+}
+
+/// How a client reads a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// All of it, at once.
+    Patient,
+    /// All of it, with a pause after each delta.
+    Slow(Duration),
+    /// Goes away once it has this many tokens.
+    Leaves(usize),
+    /// Goes away at some time.
+    LeavesAfter(Duration),
+    /// Asks for an abort once it has this many tokens, then reads to the end.
+    Aborts(usize),
+}
+
+/// What an operator does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Holds back requests.
+    Pause(PauseState),
+    /// Forgets cached prefixes; with `true`, preempts for it.
+    ResetPrefixCache(bool),
+    /// Looks at the figures.
+    Status,
+}
+
+impl Workload {
+    /// The work of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let rng = Rng::new(seed);
+        let config = scheduler_config(&mut rng.fork(1));
+        let num_clients = rng.fork(2).pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
+        let mut clients: Vec<_> =
+            (0..num_clients).map(|index| client(&mut rng.fork(100 + index), &config)).collect();
+        let poison = poison(&mut rng.fork(3), &mut clients);
+        let info = ModelInfo {
+            vocab_size: VOCAB_SIZE,
+            max_model_len: config.max_model_len,
+            block_size: config.block_size,
+            num_blocks: config.num_blocks as usize,
+            eos_token_ids: EOS_TOKENS.to_vec(),
+        };
+        let config = system_config(&mut rng.fork(4), config);
+        let orders = orders(&mut rng.fork(5));
+        Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
+    }
+
+    /// What the stream of one choice is without faults.
+    #[must_use]
+    pub fn answer(&self, client: &ClientPlan, seed: u64) -> oracle::Answer {
+        let poison = self.poison.as_ref();
+        let poison = poison.filter(|(prompt, _)| client.prompt.starts_with(prompt));
+        question(&self.config.scheduler, client, seed, poison.map(|(_, after)| *after))
+    }
+}
+
+fn question(
+    config: &SchedulerConfig,
+    client: &ClientPlan,
+    seed: u64,
+    poisoned_after: Option<usize>,
+) -> oracle::Answer {
+    let max_model_len = config.max_model_len;
+    let room = max_model_len.saturating_sub(client.prompt.len()) as u32;
+    let max_tokens = client.raw.max_tokens.unwrap_or(room);
+    oracle::answer(&Question {
+        prompt: &client.prompt,
+        cache_salt: client.raw.cache_salt.as_deref(),
+        params: &SamplingParams { max_tokens, ..client.raw.params.clone() },
+        seed,
+        max_model_len,
+        cache_tokens: (config.num_blocks as usize - 1) * config.block_size,
+        poisoned_after,
+    })
+}
+
+fn scheduler_config(rng: &mut Rng) -> SchedulerConfig {
+    let block_size = rng.pick(&[2, 4, 4, 4, 8]);
+    let max_model_len = rng.pick(&[32, 48, 64, 96]);
+    let enable_chunked_prefill = rng.percent(80);
+    let tokens = rng.pick(&[3, 8, 16, 32, 64]);
+    // From a cache that the longest request does not fit to one that holds all requests.
+    let blocks = max_model_len / block_size;
+    let num_blocks = 1 + rng.pick(&[blocks / 2, blocks, blocks + 2, 2 * blocks, 4 * blocks]);
+    SchedulerConfig {
+        policy: rng.pick(&[SchedulingPolicy::Fcfs, SchedulingPolicy::Priority]),
+        priority_age_bound: rng.pick(&[20_000, 30_000_000]),
+        max_num_seqs: rng.pick(&[1, 2, 3, 4, 8]),
+        max_num_batched_tokens: match enable_chunked_prefill {
+            true => tokens,
+            false => tokens.max(max_model_len),
+        },
+        max_model_len,
+        long_prefill_token_threshold: rng.pick(&[0, 0, 5]),
+        enable_chunked_prefill,
+        reserve_full_isl: rng.percent(50),
+        watermark: rng.pick(&[0.0, 0.0, 0.1]),
+        prefill_schedule_interval: rng.pick(&[1, 1, 1, 3]),
+        block_size,
+        num_blocks: num_blocks as u32,
+        enable_prefix_caching: rng.percent(85),
+        enable_kv_cache_events: false,
+        ..SchedulerConfig::default()
+    }
+}
+
+fn system_config(rng: &mut Rng, scheduler: SchedulerConfig) -> SystemConfig {
+    SystemConfig {
+        num_input_processors: rng.within(1, 2),
+        num_egress_shards: rng.within(1, 2),
+        max_num_requests: if rng.percent(3) { 3 } else { 16_384 },
+        ..SystemConfig::new(scheduler)
+    }
+}
+
+/// Prompts of a family share their beginning, up to about the border of a block.
+fn prompt(rng: &mut Rng, config: &SchedulerConfig) -> Vec<TokenId> {
+    let num_tokens = u64::from(VOCAB_SIZE);
+    let family = rng.below(3);
+    let borders = rng.within(0, 5) * config.block_size;
+    let num_shared = (borders + rng.within(0, 2)).saturating_sub(1);
+    let mut of_family = Rng::new(family);
+    let shared: Vec<_> = (0..num_shared).map(|_| of_family.below(num_tokens)).collect();
+    let own = rng.within(0, 2 * config.block_size);
+    let own: Vec<_> = (0..own).map(|_| rng.below(num_tokens)).collect();
+    let mut prompt: Vec<_> = shared.into_iter().chain(own).map(|token| token as TokenId).collect();
+    // One in fifty is nothing at all, or too long.
+    match rng.below(100) {
+        0 => prompt.clear(),
+        1 => prompt.resize(config.max_model_len, 7),
+        _ if prompt.is_empty() => prompt.push(5),
+        _ => prompt.truncate(config.max_model_len * 2 / 3),
+    }
+    prompt
+}
+
+fn client(rng: &mut Rng, config: &SchedulerConfig) -> ClientPlan {
+    let arrival = Duration::from_millis(rng.pick(&[0, 0, 1, 5, 20, 60]));
+    let mut prompt = prompt(rng, config);
+    let mut raw = RawRequest::new(Prompt::Tokens(prompt.clone()));
+    if rng.percent(10) {
+        let text = "once upon a time there was a playhouse"[..rng.within(1, 30)].to_owned();
+        prompt = Vocabulary.encode(&text, true).unwrap_or_default();
+        raw.prompt = Prompt::Text(text);
+    }
+    let room = config.max_model_len.saturating_sub(prompt.len()).max(1);
+    let most = rng.pick(&[1, 4, 8, 12, 16, 24, 40]).min(room);
+    let max_tokens = rng.within(1, most) as u32;
+    raw.max_tokens = (!rng.percent(5)).then_some(max_tokens);
+    raw.priority = rng.pick(&[0, 0, -1, 2]);
+    raw.cache_salt = rng.percent(15).then(|| rng.pick(&["tenant-a", "tenant-b"]).to_owned());
+    raw.params = params(rng, max_tokens);
+    let manners = (0..raw.params.n).map(|_| manner(rng)).collect();
+    let mut client = ClientPlan { arrival, raw, prompt, manners };
+    add_stops(rng, config, &mut client);
+    client
+}
+
+fn params(rng: &mut Rng, max_tokens: u32) -> SamplingParams {
+    let is_greedy = rng.percent(40);
+    SamplingParams {
+        n: if is_greedy || rng.percent(80) { 1 } else { rng.pick(&[2, 3]) },
+        temperature: if is_greedy { 0.0 } else { 0.8 },
+        seed: rng.percent(60).then(|| rng.next_u64()),
+        min_tokens: if rng.percent(15) { rng.below(u64::from(max_tokens) + 1) as u32 } else { 0 },
+        ignore_eos: rng.percent(30),
+        logprobs: rng.percent(20).then(|| rng.below(4) as u32),
+        prompt_logprobs: rng.percent(12).then(|| rng.below(3) as u32),
+        include_stop_str_in_output: rng.percent(30),
+        skip_special_tokens: rng.percent(80),
+        ..SamplingParams::default()
+    }
+}
+
+fn manner(rng: &mut Rng) -> Manner {
+    match rng.below(20) {
+        0 | 1 => Manner::Leaves(rng.within(0, 12)),
+        2 => Manner::LeavesAfter(Duration::from_millis(rng.below(200))),
+        3 => Manner::Aborts(rng.within(0, 12)),
+        4 | 5 => Manner::Slow(Duration::from_millis(rng.within(1, 200) as u64)),
+        _ => Manner::Patient,
+    }
+}
+
+/// Stop strings and stop tokens that the output will meet, and some that it will not.
+fn add_stops(rng: &mut Rng, config: &SchedulerConfig, client: &mut ClientPlan) {
+    if client.prompt.is_empty() || !rng.percent(30) {
+        return;
+    }
+    let seed = client.raw.params.seed.unwrap_or(0);
+    let answer = question(config, client, seed, None);
+    if rng.percent(70) {
+        let starts: Vec<_> = answer.text.char_indices().map(|(start, _)| start).collect();
+        let first = rng.below(starts.len() as u64) as usize;
+        let end = first + rng.within(1, 5);
+        if let Some(&start) = starts.get(first) {
+            let end = starts.get(end).copied().unwrap_or(answer.text.len());
+            client.raw.params.stop.push(answer.text[start..end].to_owned());
+        }
+    }
+    if rng.percent(40) {
+        client.raw.params.stop.push("END".to_owned());
+    }
+    if rng.percent(30) {
+        let index = rng.below(answer.tokens.len() as u64) as usize;
+        client.raw.params.stop_token_ids.extend(answer.tokens.get(index).map(|t| t.token_id));
+    }
+}
+
+/// One in thirty runs has a prompt that the model cannot compute.
+fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<(Vec<TokenId>, usize)> {
+    if !rng.percent(3) {
+        return None;
+    }
+    // A beginning that no other prompt has.
+    let prompt = vec![9, 9, 8];
+    let client = &mut clients[0];
+    client.prompt.splice(0..0, prompt.iter().copied());
+    client.prompt.truncate(20);
+    client.raw.prompt = Prompt::Tokens(client.prompt.clone());
+    client.raw.max_tokens = Some(8);
+    client.raw.params.min_tokens = 0;
+    Some((prompt, rng.within(0, 4)))
+}
+
+fn orders(rng: &mut Rng) -> Vec<(Duration, Order)> {
+    let mut orders = Vec::new();
+    if rng.percent(15) {
+        let pause = rng.pick(&[PauseState::PausedNew, PauseState::PausedAll]);
+        let start = Duration::from_millis(rng.below(60));
+        let length = Duration::from_millis(rng.within(1, 2_000) as u64);
+        orders.push((start, Order::Pause(pause)));
+        orders.push((start + length, Order::Pause(PauseState::Unpaused)));
+    }
+    if rng.percent(15) {
+        let at = Duration::from_millis(rng.below(100));
+        orders.push((at, Order::ResetPrefixCache(rng.percent(50))));
+    }
+    if rng.percent(5) {
+        orders.push((Duration::from_millis(rng.below(50)), Order::Status));
+    }
+    orders.sort_by_key(|(at, _)| *at);
+    orders
+}
