@@ -9,6 +9,7 @@ pub mod input;
 pub mod kv_cache;
 pub mod ledger;
 pub mod outputs;
+pub mod poison;
 pub mod request;
 pub mod request_queue;
 pub mod restart;

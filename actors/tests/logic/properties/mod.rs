@@ -3,4 +3,5 @@
 mod block_pool;
 mod device;
 mod engine;
+mod poison;
 mod world;
