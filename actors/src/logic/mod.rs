@@ -10,6 +10,7 @@ pub mod kv_cache;
 pub mod ledger;
 pub mod outputs;
 pub mod poison;
+pub mod quarantine;
 pub mod request;
 pub mod request_queue;
 pub mod restart;
