@@ -3,6 +3,7 @@
 pub mod allocation;
 pub mod block_hash;
 pub mod block_pool;
+pub mod breaker;
 pub mod encoder_cache;
 pub mod ids;
 pub mod input;
