@@ -19,5 +19,6 @@ pub mod sampling_params;
 pub mod scheduler;
 pub mod scheduler_output;
 pub mod seed;
+pub mod step_budget;
 pub mod stop;
 pub mod text_stream;
