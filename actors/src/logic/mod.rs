@@ -1,5 +1,6 @@
 //! Pure logic: deterministic, synchronous, free of clocks, I/O and unordered maps.
 
+pub mod admission;
 pub mod allocation;
 pub mod block_hash;
 pub mod block_pool;

@@ -1,5 +1,6 @@
 //! What holds whatever happens: random requests, failures and crashes.
 
+mod admission;
 mod block_pool;
 mod device;
 mod engine;
