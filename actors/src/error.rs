@@ -75,6 +75,12 @@ pub enum RequestError {
         /// When it will not be refused any more.
         retry_after: Duration,
     },
+    /// Too many parts of the engine failed in a row. It is being tried whether it works again.
+    #[error("the engine is recovering from repeated failures")]
+    Recovering {
+        /// When trying again makes sense.
+        retry_after: Duration,
+    },
     /// The engine is draining or has stopped.
     #[error("the engine is shutting down and takes no new requests")]
     Draining,

@@ -144,7 +144,8 @@ impl From<RequestError> for ApiError {
             }
             RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) => Self::bad_request(message),
-            RequestError::QueueFull { retry_after, .. } => Self::unavailable(message, retry_after),
+            RequestError::QueueFull { retry_after, .. }
+            | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
             RequestError::QuotaExceeded { retry_after, .. } => {
                 let error =
                     Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);

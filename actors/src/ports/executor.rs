@@ -1,6 +1,6 @@
 //! The port to the model: what a worker's device thread runs.
 
-use crate::logic::{outputs::StepOutput, scheduler_output::SchedulerOutput};
+use crate::logic::{ids::Epoch, outputs::StepOutput, scheduler_output::SchedulerOutput};
 
 /// What the engine must know of a loaded model.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,11 +43,13 @@ pub trait ExecutorFactory: Send + Sync + 'static {
         Ok(KvContent::Kept)
     }
 
-    /// A fresh executor. Called on the device thread.
+    /// A fresh executor, for the steps of one epoch. Called on the device thread. Those made for
+    /// earlier epochs lose the KV cache, as a thread whose worker died may still have a step to
+    /// compute: it would write to blocks that are others' by now.
     ///
     /// # Errors
-    /// [`ExecuteError::Device`] when the device is lost.
-    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError>;
+    /// [`ExecuteError::Device`] when the device is lost, or an executor of a later epoch exists.
+    fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError>;
 }
 
 /// What a reclaimed KV cache holds.

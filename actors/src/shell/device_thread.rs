@@ -142,7 +142,7 @@ fn executor_for<'a>(
     current: &'a mut Option<(Epoch, Box<dyn ModelExecutor>)>,
 ) -> Result<&'a mut Box<dyn ModelExecutor>, String> {
     if current.as_ref().is_none_or(|(served, _)| *served != epoch) {
-        let executor = executors.create().map_err(|error| error.to_string())?;
+        let executor = executors.create(epoch).map_err(|error| error.to_string())?;
         *current = Some((epoch, executor));
     }
     match current {

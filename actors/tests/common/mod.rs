@@ -14,7 +14,7 @@ use std::{
 
 use playhouse_actors::{
     logic::{
-        ids::{RequestId, TokenId},
+        ids::{Epoch, RequestId, TokenId},
         outputs::{RequestOutput, SampledToken, StepOutput},
         sampling_params::SamplingParams,
         scheduler::SchedulerConfig,
@@ -76,7 +76,7 @@ impl ExecutorFactory for FakeFactory {
         &self.info
     }
 
-    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+    fn create(&self, _: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         self.faults.executors.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(FakeExecutor { histories: BTreeMap::new(), faults: Arc::clone(&self.faults) }))
     }

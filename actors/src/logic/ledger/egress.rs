@@ -110,7 +110,7 @@ impl Ledger {
 
     /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
     /// unless it is the batch that is out.
-    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
+    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId], now: Micros) -> bool {
         let Some(state) = self.shards.get_mut(batch.shard) else { return false };
         let is_last = (state.generation, state.num_batches) == (batch.generation, batch.number + 1);
         if !is_last || state.in_flight_since.take().is_none() {
@@ -118,7 +118,12 @@ impl Ledger {
         }
         for request in ended {
             state.dirty.remove(request);
-            self.entries.remove(request);
+        }
+        for &request in ended {
+            // Word of a stop string may have been lost; that it was delivered says the same.
+            self.finish(request, FinishReason::Stop(None), now);
+            self.entries.remove(&request);
+            self.shards[batch.shard].dirty.remove(&request);
         }
         true
     }
