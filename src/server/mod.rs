@@ -7,6 +7,7 @@
 mod admin;
 mod answer;
 mod auth;
+mod caller;
 mod chat;
 mod choices;
 mod completions;
@@ -22,6 +23,7 @@ mod request_id;
 mod request_log;
 mod sampling;
 mod sse;
+mod stalled_io;
 mod state;
 mod stream;
 #[cfg(test)]
@@ -44,10 +46,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use self::{error::ApiError, state::AppState};
+use self::{error::ApiError, stalled_io::ImpatientListener, state::AppState};
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
-use crate::engine::Engine;
+use crate::{config::InvalidSetting, engine::Engine};
 
 /// Why the server could not run. The operator must act.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,9 @@ pub enum ServerError {
     /// An origin in `allowed_origins` is no header value.
     #[error("allowed_origins: {0:?} is no origin; give one like \"https://example.org\", or \"*\"")]
     Origin(String),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
     /// Accepting connections failed.
     #[error("the server failed: {0}")]
     Io(#[from] io::Error),
@@ -98,7 +103,9 @@ pub async fn serve_on(
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServerError> {
+    config.validate()?;
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
+    let write_limit = Duration::from_secs(config.write_timeout_secs);
     let app = router(AppState::new(engine.clone(), config, metrics))?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     // Tokens are small packets; they must not wait to be joined.
@@ -107,6 +114,7 @@ pub async fn serve_on(
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
     });
+    let listener = ImpatientListener::new(listener, write_limit);
     let stop = CancellationToken::new();
     let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     let mut server = std::pin::pin!(server.into_future());
@@ -114,7 +122,7 @@ pub async fn serve_on(
         ended = &mut server => return Ok(ended?),
         () = shutdown => {}
     }
-    tracing::info!(open = engine.open_requests(), "draining");
+    tracing::info!(open_requests = engine.open_requests(), "draining");
     engine.begin_drain();
     stop.cancel();
     match tokio::time::timeout(limit, server).await {
