@@ -1,6 +1,6 @@
 //! From settings to a loaded model with its KV cache.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use burn::tensor::Device;
 use playhouse_actors::{
@@ -206,6 +206,12 @@ pub(super) fn system_config(
         num_input_processors: config.num_input_processors,
         num_egress_shards: config.num_egress_shards,
         max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
+        min_step_deadline: seconds(config.min_step_deadline_secs),
         ..SystemConfig::new(scheduler)
     }
+}
+
+/// A setting's time; what is no time is for ever.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

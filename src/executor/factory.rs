@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use parking_lot::Mutex;
-use playhouse_actors::ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo};
+use playhouse_actors::ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 use playhouse_kernels::{KernelError, KvCache, WeightDtype};
-use rayon::{ThreadPool, ThreadPoolBuildError};
+use rayon::ThreadPoolBuildError;
 
-use super::{
-    runner::ModelRunner,
-    threads::{self, PooledExecutor},
-};
+use super::{kv_arena::KvArena, runner::ModelRunner, threads::ComputeThreads};
 use crate::model::CausalLm;
 
 /// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
@@ -19,9 +16,8 @@ use crate::model::CausalLm;
 pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<dyn CausalLm>,
-    kv_cache: Arc<Mutex<KvCache>>,
-    /// `None`: the process's common pool.
-    pool: Option<Arc<ThreadPool>>,
+    kv_arena: KvArena,
+    threads: Mutex<ComputeThreads>,
 }
 
 impl RunnerFactory {
@@ -36,8 +32,9 @@ impl RunnerFactory {
         device: &Device,
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
-        let kv_cache = KvCache::new(shape, kv_cache_dtype, device)?;
-        Ok(Self { info, model, kv_cache: Arc::new(Mutex::new(kv_cache)), pool: None })
+        let device = device.clone();
+        let kv_arena = KvArena::new(move || KvCache::new(shape, kv_cache_dtype, &device))?;
+        Ok(Self { info, model, kv_arena, threads: Mutex::default() })
     }
 
     /// Computes on `count` threads of its own from now on.
@@ -45,8 +42,18 @@ impl RunnerFactory {
     /// # Errors
     /// When the system does not give that many.
     pub(crate) fn on_threads(mut self, count: usize) -> Result<Self, ThreadPoolBuildError> {
-        self.pool = Some(threads::pool(count)?);
+        self.threads = Mutex::new(ComputeThreads::own(count)?);
         Ok(self)
+    }
+
+    /// Threads that no abandoned runner occupies.
+    fn threads(&self) -> Result<ComputeThreads, ExecuteError> {
+        let mut threads = self.threads.lock();
+        let refused = |error: ThreadPoolBuildError| {
+            ExecuteError::Device(format!("threads to compute on could not be started: {error}"))
+        };
+        *threads = threads.unoccupied().map_err(refused)?;
+        Ok(threads.clone())
     }
 }
 
@@ -55,13 +62,14 @@ impl ExecutorFactory for RunnerFactory {
         &self.info
     }
 
+    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+        self.kv_arena.reclaim()
+    }
+
     fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
-        let (model, kv_cache) = (Arc::clone(&self.model), Arc::clone(&self.kv_cache));
-        let executor = Box::new(ModelRunner::new(model, kv_cache, self.info.block_size));
-        Ok(match &self.pool {
-            Some(pool) => Box::new(PooledExecutor { executor, pool: Arc::clone(pool) }),
-            None => executor,
-        })
+        let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease());
+        let threads = self.threads()?;
+        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, self.info.block_size)))
     }
 }
 
