@@ -69,7 +69,7 @@ pub struct EngineConfig {
     /// Share of the blocks that admission leaves free for those already running.
     #[serde(deserialize_with = "quantity::number")]
     pub watermark: f64,
-    /// Requests at most that are queued or running; further ones get 503. `None`: only
+    /// Requests at most that wait to run for the first time; further ones get 503. `None`: only
     /// `max_num_requests` bounds them.
     #[serde(deserialize_with = "quantity::some_count")]
     pub max_num_queued_reqs: Option<usize>,

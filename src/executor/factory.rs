@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use parking_lot::Mutex;
-use playhouse_actors::ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
+use playhouse_actors::{
+    logic::ids::Epoch,
+    ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+};
 use playhouse_kernels::{KernelError, KvCache, WeightDtype};
 use rayon::ThreadPoolBuildError;
 
@@ -46,14 +49,14 @@ impl RunnerFactory {
         Ok(self)
     }
 
-    /// Threads that no abandoned runner occupies.
-    fn threads(&self) -> Result<ComputeThreads, ExecuteError> {
+    /// Runners from now on compute on threads that no abandoned one occupies.
+    fn leave_occupied_threads(&self) -> Result<(), ExecuteError> {
         let mut threads = self.threads.lock();
         let refused = |error: ThreadPoolBuildError| {
             ExecuteError::Device(format!("threads to compute on could not be started: {error}"))
         };
         *threads = threads.unoccupied().map_err(refused)?;
-        Ok(threads.clone())
+        Ok(())
     }
 }
 
@@ -63,12 +66,14 @@ impl ExecutorFactory for RunnerFactory {
     }
 
     fn reclaim(&self) -> Result<KvContent, ExecuteError> {
-        self.kv_arena.reclaim()
+        let content = self.kv_arena.reclaim()?;
+        self.leave_occupied_threads()?;
+        Ok(content)
     }
 
-    fn create(&self) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
-        let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease());
-        let threads = self.threads()?;
+    fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+        let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
+        let threads = self.threads.lock().clone();
         Ok(Box::new(ModelRunner::new(model, kv_lease, threads, self.info.block_size)))
     }
 }

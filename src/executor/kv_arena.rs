@@ -1,8 +1,10 @@
 //! The KV cache, and who may touch it.
 //!
-//! A thread that hangs is abandoned, and may wake up when others have long used the cache again. So
-//! each executor holds a lease, and the cache knows the only one that is good: reclaiming the cache
-//! voids all leases so far. A lease is checked under the cache's lock, so no thread is in between.
+//! A thread whose worker died may still have a step to compute, and one that hangs may wake up when
+//! others have long used the cache again. So each executor holds a lease for its epoch, and the
+//! cache knows the first epoch whose leases are good: a lease for a later epoch voids the earlier
+//! ones, reclaiming the cache voids all so far. A lease is checked under the cache's lock, so no
+//! thread is in between.
 
 use std::sync::{
     Arc,
@@ -10,7 +12,10 @@ use std::sync::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use playhouse_actors::ports::{ExecuteError, KvContent};
+use playhouse_actors::{
+    logic::ids::Epoch,
+    ports::{ExecuteError, KvContent},
+};
 use playhouse_kernels::{KernelError, KvCache};
 
 /// Makes an empty cache, of the same shape each time.
@@ -24,14 +29,14 @@ pub(super) struct KvArena {
 
 /// One cache in memory; freed with the last lease on it.
 struct Arena {
-    /// The lease that may use it. Written by [`KvArena::reclaim`] alone.
+    /// The first epoch whose leases may use it.
     good: AtomicU64,
     kv_cache: Mutex<KvCache>,
 }
 
 /// The right to use a KV cache, until it is reclaimed.
 pub(super) struct KvLease {
-    number: u64,
+    epoch: u64,
     arena: Arc<Arena>,
 }
 
@@ -47,10 +52,16 @@ impl KvArena {
         Ok(Self { current: Mutex::new(Arc::new(first)), allocate: Box::new(allocate) })
     }
 
-    /// A lease that is good until the next [`KvArena::reclaim`].
-    pub(super) fn lease(&self) -> KvLease {
+    /// A lease that is good until one for a later epoch is given, or [`KvArena::reclaim`] is called.
+    ///
+    /// # Errors
+    /// As [`KvLease::check`], when the epoch is past already.
+    pub(super) fn lease(&self, epoch: Epoch) -> Result<KvLease, ExecuteError> {
         let current = self.current.lock();
-        KvLease { number: current.good.load(Ordering::Acquire), arena: Arc::clone(&current) }
+        current.good.fetch_max(epoch.0, Ordering::AcqRel);
+        let lease = KvLease { epoch: epoch.0, arena: Arc::clone(&current) };
+        lease.check()?;
+        Ok(lease)
     }
 
     /// Voids all leases given so far, whatever it returns. Does not wait: a cache that is in use
@@ -87,13 +98,13 @@ impl KvLease {
     /// Whether the lease is still good; without the lock, the answer may be out of date at once.
     ///
     /// # Errors
-    /// [`ExecuteError::Device`] when the cache was reclaimed.
+    /// [`ExecuteError::Device`] when the cache is a later epoch's, or was reclaimed.
     pub(super) fn check(&self) -> Result<(), ExecuteError> {
-        let (mine, good) = (self.number, self.arena.good.load(Ordering::Acquire));
-        if mine == good {
+        let (mine, good) = (self.epoch, self.arena.good.load(Ordering::Acquire));
+        if mine >= good {
             return Ok(());
         }
-        let message = format!("superseded: lease {mine} on the KV cache gave way to lease {good}");
+        let message = format!("superseded: epoch {mine}'s lease on the KV cache gave way to {good}");
         Err(ExecuteError::Device(message))
     }
 }
@@ -131,22 +142,33 @@ mod tests {
     #[test]
     fn a_cache_at_rest_is_kept_and_the_old_lease_is_void() {
         let arena = KvArena::new(allocate).unwrap();
-        let old = arena.lease();
+        let old = arena.lease(Epoch(1)).unwrap();
         drop(old.lock().unwrap());
         assert_eq!(arena.reclaim(), Ok(KvContent::Kept));
-        let new = arena.lease();
+        assert!(arena.lease(Epoch(1)).is_err(), "a zombie gets no new one");
+        let new = arena.lease(Epoch(2)).unwrap();
         assert!(is_superseded(&old));
         assert!(new.lock().is_ok());
         assert!(Arc::ptr_eq(&old.arena, &new.arena), "it is the same cache");
     }
 
     #[test]
+    fn a_later_epoch_voids_the_earlier() {
+        let arena = KvArena::new(allocate).unwrap();
+        let old = arena.lease(Epoch(4)).unwrap();
+        let new = arena.lease(Epoch(5)).unwrap();
+        assert!(is_superseded(&old));
+        assert!(arena.lease(Epoch(4)).is_err());
+        assert!(new.lock().is_ok());
+    }
+
+    #[test]
     fn a_cache_in_use_is_left_to_its_user_and_freed_with_it() {
         let arena = KvArena::new(allocate).unwrap();
-        let old = arena.lease();
+        let old = arena.lease(Epoch(1)).unwrap();
         let (freed, in_use) = (Arc::downgrade(&old.arena), old.lock().unwrap());
         assert_eq!(arena.reclaim(), Ok(KvContent::Lost));
-        let new = arena.lease();
+        let new = arena.lease(Epoch(2)).unwrap();
         drop(new.lock().unwrap());
         drop(in_use);
         assert!(is_superseded(&old));
@@ -164,13 +186,13 @@ mod tests {
             _ => Err(KernelError::OutOfMemory { what: "KV cache", bytes: 1 << 40 }),
         };
         let arena = KvArena::new(once).unwrap();
-        let old = arena.lease();
+        let old = arena.lease(Epoch(1)).unwrap();
         let in_use = old.lock().unwrap();
         let refused = arena.reclaim().unwrap_err();
         assert!(matches!(refused, ExecuteError::OutOfMemory(_)), "{refused}");
         drop(in_use);
         assert!(is_superseded(&old));
         assert_eq!(arena.reclaim(), Ok(KvContent::Kept), "it came back");
-        assert!(arena.lease().lock().is_ok());
+        assert!(arena.lease(Epoch(3)).unwrap().lock().is_ok());
     }
 }

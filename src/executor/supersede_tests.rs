@@ -64,6 +64,7 @@ impl CausalLm for Prankster {
 struct House {
     factory: RunnerFactory,
     prank: Arc<Mutex<Option<Prank>>>,
+    epochs: AtomicU64,
 }
 
 impl House {
@@ -84,11 +85,13 @@ impl House {
         let (dtype, prank) = (model.dtype(), Arc::default());
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
         let factory = RunnerFactory::new(model, info, dtype, &device).unwrap();
-        Self { factory: factory.on_threads(count).unwrap(), prank }
+        Self { factory: factory.on_threads(count).unwrap(), prank, epochs: AtomicU64::new(1) }
     }
 
+    /// Of a new epoch each time.
     fn runner(&self) -> Box<dyn ModelExecutor> {
-        self.factory.create().unwrap()
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        self.factory.create(Epoch(epoch)).unwrap()
     }
 
     /// What a runner does before its next forward pass, with the KV cache in its hands.

@@ -11,7 +11,8 @@ use axum::{
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{caller::Tenant, state::AppState};
+use playhouse_actors::logic::admission::Tenant;
+use super::state::AppState;
 
 const GUARDED: [&str; 5] = ["/v1", "/v2", "/inference", "/cohere", "/reset_prefix_cache"];
 

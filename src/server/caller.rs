@@ -6,23 +6,21 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, request::Parts},
 };
-use playhouse_actors::error::RequestError;
+use playhouse_actors::{error::RequestError, logic::admission::Tenant};
 use tokio::time::{Instant, timeout_at};
 
 use super::{error::ApiError, state::AppState};
 
 const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// Which of the server's keys a request came with: its place in `server.api_key`, from 0. Put into
-/// the request's extensions where it is authenticated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tenant(pub(super) u32);
-
 /// What a request says about its client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
-    /// `None` where the server has no keys.
+    /// Which of the server's keys it came with: the key's place in `server.api_key`, from 0. `None`
+    /// where the server has no keys.
     pub(super) tenant: Option<Tenant>,
+    /// How long the client, or the server for it, is ready to wait.
+    pub(super) timeout: Option<Duration>,
     pub(super) deadline: Deadline,
 }
 
@@ -32,7 +30,7 @@ impl FromRequestParts<AppState> for Caller {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let timeout = timeout(&parts.headers, state.config.request_timeout_secs)?;
         let tenant = parts.extensions.get().copied();
-        Ok(Self { tenant, deadline: Deadline::after(timeout) })
+        Ok(Self { tenant, timeout, deadline: Deadline::after(timeout) })
     }
 }
 

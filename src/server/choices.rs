@@ -15,7 +15,7 @@ use playhouse_actors::{
     shell::{ChoiceStream, OutputDelta, Submission},
 };
 
-use super::{caller::Deadline, error::ApiError, usage::Usage};
+use super::{caller::{Caller, Deadline}, error::ApiError, usage::Usage};
 use crate::engine::Engine;
 
 /// The output of one choice as it grows.
@@ -51,14 +51,16 @@ pub(super) struct FinishedChoice {
 
 impl Choices {
     /// Submits one request for each prompt; all of them are accepted, or none, and all of them end
-    /// by `deadline`.
+    /// by the caller's deadline.
     pub(super) async fn submit(
         engine: &Engine,
-        deadline: Deadline,
+        caller: Caller,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
+        let Caller { tenant, timeout, deadline } = caller;
         let mut submissions = Vec::with_capacity(requests.len());
         for request in requests {
+            let request = RawRequest { tenant, timeout, ..request };
             submissions.push(deadline.meet(engine.submit(request)).await??);
         }
         let outputs = |Submission { prompt_token_ids, choices }| {

@@ -24,6 +24,8 @@ struct Report {
 
 fn report(health: Health) -> Report {
     let (status, serves, is_ready, lives) = match health {
+        Health::Starting => ("starting", false, false, true),
+        Health::Recovering => ("recovering", false, false, true),
         Health::Ready => ("ready", true, true, true),
         Health::Draining => ("draining", true, false, true),
         Health::Dead => ("dead", false, false, false),
@@ -78,6 +80,8 @@ mod tests {
     async fn each_state_is_told_by_its_name() {
         // What `/health`, `/readyz` and `/livez` answer.
         let cases = [
+            (Health::Starting, "starting", [503, 503, 200]),
+            (Health::Recovering, "recovering", [503, 503, 200]),
             (Health::Ready, "ready", [200, 200, 200]),
             (Health::Draining, "draining", [200, 503, 200]),
             (Health::Dead, "dead", [503, 503, 503]),

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::{caller::Tenant, choices::Choices};
+use playhouse_actors::logic::admission::Tenant;
+
+use super::choices::Choices;
 
 /// Dropped when the response is complete or its client has left; writes the line then.
 pub(super) struct RequestLog {

@@ -27,7 +27,7 @@ pub(in crate::server) async fn create(
     let Plan { model, request: raw, style, usage } = request.plan(&state)?;
     let id = response_id("chatcmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/chat/completions", caller.tenant);
-    let submitted = Choices::submit(&state.engine, caller.deadline, vec![raw]).await;
+    let submitted = Choices::submit(&state.engine, caller, vec![raw]).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {

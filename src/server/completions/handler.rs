@@ -28,7 +28,7 @@ pub(in crate::server) async fn create(
     let id = response_id("cmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/completions", caller.tenant);
     let head = Head::new(id, "text_completion", model);
-    let submitted = Choices::submit(&state.engine, caller.deadline, requests).await;
+    let submitted = Choices::submit(&state.engine, caller, requests).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {
