@@ -104,7 +104,8 @@ impl KvLease {
         if mine >= good {
             return Ok(());
         }
-        let message = format!("superseded: epoch {mine}'s lease on the KV cache gave way to {good}");
+        let message =
+            format!("superseded: epoch {mine}'s lease on the KV cache gave way to {good}");
         Err(ExecuteError::Device(message))
     }
 }

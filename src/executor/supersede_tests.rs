@@ -3,14 +3,18 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::{Arc, mpsc::sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::sync_channel,
+    },
 };
 
 use burn::tensor::{Device, Tensor};
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
-        ids::RequestId,
+        ids::{Epoch, RequestId},
         request::EngineRequest,
         sampling_params::SamplingParams,
         scheduler_output::{NewRequestData, SchedulerOutput},

@@ -11,8 +11,8 @@ use axum::{
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use playhouse_actors::logic::admission::Tenant;
 use super::state::AppState;
+use playhouse_actors::logic::admission::Tenant;
 
 const GUARDED: [&str; 5] = ["/v1", "/v2", "/inference", "/cohere", "/reset_prefix_cache"];
 

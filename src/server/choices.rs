@@ -15,7 +15,11 @@ use playhouse_actors::{
     shell::{ChoiceStream, OutputDelta, Submission},
 };
 
-use super::{caller::{Caller, Deadline}, error::ApiError, usage::Usage};
+use super::{
+    caller::{Caller, Deadline},
+    error::ApiError,
+    usage::Usage,
+};
 use crate::engine::Engine;
 
 /// The output of one choice as it grows.

@@ -87,7 +87,7 @@ pub(crate) struct EngineFlags {
     /// Share of the blocks that admission leaves free [default: 0]
     #[arg(long, value_name = "SHARE", help_heading = "Scheduling")]
     pub(crate) watermark: Option<String>,
-    /// Requests at most queued or running; further ones get 503 [default: max-num-requests]
+    /// Requests at most that wait to run; further ones get 503 [default: max-num-requests]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     pub(crate) max_num_queued_reqs: Option<String>,
     /// Prompt tokens at most of waiting requests; further ones get 503 [default: no limit]
