@@ -80,6 +80,20 @@ pub(crate) struct FakeFactory {
     pub(crate) faults: Arc<Faults>,
 }
 
+impl FakeFactory {
+    /// For a system that serves nobody.
+    pub(crate) fn small() -> Self {
+        let info = ModelInfo {
+            vocab_size: VOCAB,
+            max_model_len: 64,
+            block_size: 16,
+            num_blocks: 8,
+            eos_token_ids: vec![],
+        };
+        Self { info, faults: Arc::default() }
+    }
+}
+
 impl ExecutorFactory for FakeFactory {
     fn info(&self) -> &ModelInfo {
         &self.info
@@ -150,7 +164,7 @@ fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput 
     RequestOutput { request, sampled, prompt_logprobs: None, is_nan: false }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FakeCodec(Arc<Faults>);
 
 impl TextCodec for FakeCodec {
