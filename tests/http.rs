@@ -12,7 +12,10 @@ use playhouse::{EngineConfig, server::ServerConfig};
 use reqwest::{Client, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Value, json};
 use serving::Served;
-use tokio::time::{interval, timeout};
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    time::{interval, timeout},
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAX_MODEL_LEN: usize = 512;
@@ -177,6 +180,74 @@ async fn a_client_that_leaves_is_not_worked_for() {
         let usage = served.engine.status().await.unwrap().scheduler.kv_cache_usage;
         assert!(usage <= 0.01, "blocks are still held: {usage}");
     }
+    served.stop().await;
+}
+
+/// A client that sends a streaming request and reads nothing of the answer, of which little fits
+/// the buffers on the way.
+async fn never_reads(address: &str, body: &Value) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let client = socket.connect(address.parse().unwrap()).await.unwrap();
+    let body = body.to_string();
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut sent = 0;
+    while sent < request.len() {
+        client.writable().await.unwrap();
+        sent += client.try_write(&request.as_bytes()[sent..]).unwrap_or(0);
+    }
+    client
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_reads_nothing_is_cut_off() {
+    const MAX_TOKENS: usize = 4000;
+    let engine = EngineConfig { max_model_len: Some(4096), ..engine_config() };
+    let server = ServerConfig { write_timeout_secs: 1, ..ServerConfig::default() };
+    let served = Served::start(engine, server).await;
+    let body = json!({
+        "prompt": "x", "max_tokens": MAX_TOKENS, "ignore_eos": true, "n": 8, "stream": true,
+        "logprobs": 20,
+    });
+    let address = served.url.trim_start_matches("http://");
+    let client = never_reads(address, &body).await;
+    let mut ticks = interval(Duration::from_millis(10));
+    while served.engine.open_requests() == 0 {
+        ticks.tick().await;
+    }
+    until_idle(&served).await;
+    let worked = steps(&served).await;
+    assert!(worked < MAX_TOKENS as u64, "{worked} steps: it was worked for to the end");
+    drop(client);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_ends_by_its_deadline() {
+    let engine = EngineConfig { max_model_len: Some(4096), ..engine_config() };
+    let server = ServerConfig { request_timeout_secs: Some(0.2), ..ServerConfig::default() };
+    let served = Served::start(engine, server).await;
+    let ask = async |timeout: &str, stream: bool| {
+        let body = json!({"prompt": "x", "max_tokens": 4000, "ignore_eos": true, "stream": stream});
+        let request = Client::new().post(format!("{}/v1/completions", served.url));
+        let request = request.header("x-request-timeout", timeout).json(&body);
+        tokio::time::timeout(PATIENCE, request.send()).await.unwrap().unwrap()
+    };
+    for timeout in ["0.1", "1000"] {
+        let late = ask(timeout, false).await;
+        assert_eq!(late.status(), StatusCode::GATEWAY_TIMEOUT, "{timeout}");
+        let streamed = events(ask(timeout, true).await).await;
+        assert_eq!(streamed.last().unwrap()["error"]["code"], 504, "{timeout}");
+        until_idle(&served).await;
+    }
+    let nonsense = ask("soon", false).await;
+    assert_eq!(nonsense.status(), StatusCode::BAD_REQUEST);
+    let error: Value = nonsense.json().await.unwrap();
+    assert_eq!(error["error"]["param"], "x-request-timeout");
     served.stop().await;
 }
 

@@ -56,6 +56,31 @@ pub enum RequestError {
         /// When trying again makes sense.
         retry_after: Duration,
     },
+    /// The caller used up what it may use. Others are served.
+    #[error("your quota is used up: {what} is at its limit of {limit}")]
+    QuotaExceeded {
+        /// Which limit was reached.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// When trying again makes sense.
+        retry_after: Duration,
+    },
+    /// A request like this one was convicted of making the model fail.
+    #[error(
+        "this request made the model fail repeatedly and is refused for {} s",
+        retry_after.as_secs_f64().ceil()
+    )]
+    Quarantined {
+        /// When it will not be refused any more.
+        retry_after: Duration,
+    },
+    /// Too many parts of the engine failed in a row. It is being tried whether it works again.
+    #[error("the engine is recovering from repeated failures")]
+    Recovering {
+        /// When trying again makes sense.
+        retry_after: Duration,
+    },
     /// The engine is draining or has stopped.
     #[error("the engine is shutting down and takes no new requests")]
     Draining,
@@ -65,6 +90,9 @@ pub enum RequestError {
     /// The model gave numbers that are no numbers, twice.
     #[error("the model's output was not a number, also when computed again")]
     NumericalGarbage,
+    /// The client did not read its stream for too long.
+    #[error("the stream was not read for too long, and the request was ended")]
+    ReaderStalled,
     /// The request's deadline passed.
     #[error("the request's deadline passed")]
     DeadlineExceeded,

@@ -14,7 +14,9 @@ const EXIT_FAILED: u8 = 1;
 /// The engine's supervisor gave up (`EX_SOFTWARE` of sysexits.h).
 const EXIT_GAVE_UP: u8 = 70;
 /// 128 + SIGINT, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+/// 128 + SIGTERM.
+pub(crate) const EXIT_TERMINATED: u8 = 143;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,12 @@ pub(crate) enum CliError {
     /// The engine's supervisor gave up.
     #[error("the engine's supervisor gave up: actors died faster than they could be replaced")]
     GaveUp,
+    /// A server was told to stop, and requests were still open when its time was over.
+    #[error("open requests cut off at the end of shutdown_timeout: {requests}")]
+    CutOff {
+        /// How many.
+        requests: usize,
+    },
     /// SIGINT.
     #[error("interrupted")]
     Interrupted,
@@ -122,6 +130,7 @@ impl CliError {
                 "give the folder of a Hugging Face model, or none for the demo model"
             }
             Self::GaveUp => "the log above says which actor died and why; please report it",
+            Self::CutOff { .. } => "a longer --shutdown-timeout gives requests more time to end",
             _ => return None,
         })
     }
@@ -163,6 +172,13 @@ mod tests {
         assert_eq!(with_causes(&error), "cannot read prompt.txt: disk on fire");
         let error = CliError::from(StartError::NoModel("nowhere".into()));
         assert!(with_causes(&error).starts_with("the engine did not start: no model at nowhere"));
+    }
+
+    #[test]
+    fn each_way_to_end_a_server_has_its_exit_code() {
+        assert_eq!(CliError::CutOff { requests: 3 }.exit_code(), EXIT_FAILED);
+        assert_eq!(CliError::GaveUp.exit_code(), EXIT_GAVE_UP);
+        assert_eq!(CliError::Interrupted.exit_code(), EXIT_INTERRUPTED);
     }
 
     #[test]

@@ -36,7 +36,7 @@ Examples:
 
 Exit codes:
   0 done   1 failed   2 wrong usage or configuration
-  70 the engine's supervisor gave up   130 interrupted";
+  70 the engine's supervisor gave up   130, 143 ended at once by SIGINT, SIGTERM";
 
 /// Run and serve language models.
 #[derive(Debug, Parser)]

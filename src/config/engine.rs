@@ -69,13 +69,34 @@ pub struct EngineConfig {
     /// Share of the blocks that admission leaves free for those already running.
     #[serde(deserialize_with = "quantity::number")]
     pub watermark: f64,
-    /// Requests at most that are queued or running; further ones get 503. `None`: only
+    /// Requests at most that wait to run for the first time; further ones get 503. `None`: only
     /// `max_num_requests` bounds them.
     #[serde(deserialize_with = "quantity::some_count")]
     pub max_num_queued_reqs: Option<usize>,
+    /// Prompt tokens at most of the requests that wait to run; further ones get 503. `None`: no
+    /// such limit.
+    #[serde(deserialize_with = "quantity::some_tokens")]
+    pub max_num_queued_tokens: Option<usize>,
     /// Open requests at most, the hard bound on the engine's memory; further ones get 503.
     #[serde(deserialize_with = "quantity::count")]
     pub max_num_requests: usize,
+    /// Open requests at most of one API key; further ones get 429. `None`: no such quota.
+    #[serde(deserialize_with = "quantity::quota")]
+    pub quota_max_open_requests: Option<usize>,
+    /// Prompt and output tokens at most of one API key within a minute; further requests get 429.
+    /// `None`: no such quota.
+    #[serde(deserialize_with = "quantity::quota")]
+    pub quota_tokens_per_minute: Option<usize>,
+    /// Seconds after which a request whose client takes nothing of its output is aborted.
+    #[serde(deserialize_with = "quantity::number")]
+    pub reader_timeout_secs: f64,
+    /// Seconds that any step of the model may take; one that is predicted to take long may take
+    /// ten times its prediction.
+    #[serde(deserialize_with = "quantity::number")]
+    pub min_step_deadline_secs: f64,
+    /// Seconds without a sign of life after which an actor is replaced.
+    #[serde(deserialize_with = "quantity::number")]
+    pub hang_timeout_secs: f64,
     /// Log-probabilities at most that a request may ask for, a position.
     #[serde(deserialize_with = "quantity::count")]
     pub max_logprobs: usize,
@@ -120,7 +141,13 @@ impl Default for EngineConfig {
             scheduler_reserve_full_isl: true,
             watermark: 0.0,
             max_num_queued_reqs: None,
+            max_num_queued_tokens: None,
             max_num_requests: 16_384,
+            quota_max_open_requests: None,
+            quota_tokens_per_minute: None,
+            reader_timeout_secs: 60.0,
+            min_step_deadline_secs: 2.0,
+            hang_timeout_secs: 5.0,
             max_logprobs: 20,
             generation_config: GenerationConfigSource::default(),
             chat_template: None,

@@ -79,6 +79,11 @@ pub(crate) fn some_tokens<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u
     })
 }
 
+/// A limit on requests or tokens, written as [`some_tokens`] are; 0 is none.
+pub(crate) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    Ok(some_tokens(from)?.filter(|quota| *quota > 0))
+}
+
 /// A number of bytes: `1073741824`, `512MB`, `4GiB`.
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(FromIntegerOrText {
@@ -156,6 +161,11 @@ pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error
     value
         .filter(|value| value.is_finite() && *value >= 0.0)
         .ok_or_else(|| D::Error::custom(format!("expected {ACCEPTED}")))
+}
+
+/// A number, not negative, for a setting that may be absent.
+pub(crate) fn some_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    number(from).map(Some)
 }
 
 /// `true` or `false`; as text also `1`, `0`, `yes`, `no`, `on`, `off`.

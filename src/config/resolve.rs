@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::{
     Config,
-    error::{ConfigError, InvalidValue},
+    error::{ConfigError, InvalidSetting, InvalidValue},
     key::Key,
     layer::Entry,
     origin::Origin,
@@ -37,13 +37,18 @@ impl Resolved {
         }
         let config = merged.try_into::<Config>().map_err(ConfigError::Merged)?;
         let resolved = Self { config, origins };
-        resolved.config.engine.validate().map_err(|invalid| {
-            let key = Key::new("engine", invalid.name);
-            let origin = resolved.origin(&key);
-            let reason = format!("must be {}", invalid.accepted);
-            InvalidValue { key, value: invalid.value, origin, reason }
-        })?;
+        let Config { engine, server, .. } = &resolved.config;
+        engine.validate().map_err(|invalid| resolved.refused("engine", invalid))?;
+        server.validate().map_err(|invalid| resolved.refused("server", invalid))?;
         Ok(resolved)
+    }
+
+    /// What to tell about an invalid setting: also who gave it.
+    fn refused(&self, section: &str, invalid: InvalidSetting) -> InvalidValue {
+        let key = Key::new(section, invalid.name);
+        let origin = self.origin(&key);
+        let reason = format!("must be {}", invalid.accepted);
+        InvalidValue { key, value: invalid.value, origin, reason }
     }
 
     /// Who set `key`.
@@ -119,12 +124,18 @@ mod tests {
             flag("served_model_name", "a,b"),
             flag("dtype", "bfloat16"),
             flag("scheduling_policy", "priority"),
+            flag("quota_tokens_per_minute", "10k"),
+            flag("quota_max_open_requests", "0"),
+            flag("hang_timeout_secs", "0.5"),
         ];
         let engine = Resolved::new(entries).unwrap().config.engine;
         assert_eq!(engine.max_model_len, Some(25_600));
         assert_eq!(engine.kv_cache_memory_bytes, Some(4 << 30));
         assert!(!engine.enable_prefix_caching);
         assert_eq!(engine.watermark, 0.25);
+        assert_eq!(engine.quota_tokens_per_minute, Some(10_000));
+        assert_eq!(engine.quota_max_open_requests, None, "0 is no quota");
+        assert_eq!(engine.hang_timeout_secs, 0.5);
         assert_eq!(engine.served_model_name, ["a", "b"]);
     }
 
@@ -149,6 +160,11 @@ mod tests {
             (
                 flag("max_num_seqs", "0"),
                 "engine.max_num_seqs = 0 (from flag --max-num-seqs): must be at least 1",
+            ),
+            (
+                Entry { key: Key::new("server", "write_timeout"), ..flag("write_timeout", "0") },
+                "server.write_timeout = 0 (from flag --write-timeout): must be a number of \
+                 seconds in (0, 86400]",
             ),
         ];
         for (entry, expected) in cases {

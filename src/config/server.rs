@@ -22,6 +22,14 @@ pub struct ServerSettings {
     /// Longest a client may take to send its body, seconds.
     #[serde(rename = "body_timeout", deserialize_with = "quantity::count_u64")]
     pub body_timeout_secs: u64,
+    /// Longest a client may take nothing of what is sent to it, seconds: then its connection is cut
+    /// and its requests are aborted.
+    #[serde(rename = "write_timeout", deserialize_with = "quantity::count_u64")]
+    pub write_timeout_secs: u64,
+    /// Longest that a request may take from its arrival to its end, seconds; `X-Request-Timeout`
+    /// may ask for less. `None`: no such limit.
+    #[serde(rename = "request_timeout", deserialize_with = "quantity::some_number")]
+    pub request_timeout_secs: Option<f64>,
     /// How long streams in flight may go on once the server is told to stop, seconds.
     #[serde(rename = "shutdown_timeout", deserialize_with = "quantity::count_u64")]
     pub shutdown_timeout_secs: u64,
@@ -53,6 +61,8 @@ impl Default for ServerSettings {
             api_keys: Vec::new(),
             body_limit_bytes: 32 << 20,
             body_timeout_secs: 60,
+            write_timeout_secs: 60,
+            request_timeout_secs: None,
             shutdown_timeout_secs: 30,
             enable_request_id_headers: false,
             return_tokens_as_token_ids: false,

@@ -1,6 +1,9 @@
 //! Which values go together.
 
-use super::{EngineConfig, error::InvalidSetting};
+use super::{EngineConfig, ServerSettings, error::InvalidSetting};
+
+/// Longest that anything may be told to wait, seconds: a day.
+const SECONDS_MAX: f64 = 86_400.0;
 
 impl EngineConfig {
     /// Refuses values that are out of range or contradict each other, as far as that can be known
@@ -11,6 +14,7 @@ impl EngineConfig {
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         self.validate_counts()?;
         self.validate_scheduling()?;
+        self.validate_times()?;
         match self.max_model_len {
             Some(max_model_len) => self.validate_for(max_model_len),
             None => Ok(()),
@@ -49,6 +53,9 @@ impl EngineConfig {
             ("num_egress_shards", self.num_egress_shards),
             ("max_model_len", self.max_model_len.unwrap_or(1)),
             ("threads", self.threads.unwrap_or(1)),
+            ("max_num_queued_tokens", self.max_num_queued_tokens.unwrap_or(1)),
+            ("quota_max_open_requests", self.quota_max_open_requests.unwrap_or(1)),
+            ("quota_tokens_per_minute", self.quota_tokens_per_minute.unwrap_or(1)),
         ];
         for (name, value) in at_least_one {
             require(value >= 1, name, value, || "at least 1".to_owned())?;
@@ -83,6 +90,31 @@ impl EngineConfig {
             "a number of seconds, 0 for no bound".to_owned()
         })
     }
+
+    fn validate_times(&self) -> Result<(), InvalidSetting> {
+        let times = [
+            ("reader_timeout_secs", self.reader_timeout_secs),
+            ("min_step_deadline_secs", self.min_step_deadline_secs),
+            ("hang_timeout_secs", self.hang_timeout_secs),
+        ];
+        times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))
+    }
+}
+
+impl ServerSettings {
+    /// Refuses values that are out of range.
+    ///
+    /// # Errors
+    /// The first such setting, with what would be accepted.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        require_seconds("write_timeout", self.write_timeout_secs as f64)?;
+        require_seconds("request_timeout", self.request_timeout_secs.unwrap_or(1.0))
+    }
+}
+
+fn require_seconds(name: &'static str, value: f64) -> Result<(), InvalidSetting> {
+    let is_some_time = value > 0.0 && value <= SECONDS_MAX;
+    require(is_some_time, name, value, || format!("a number of seconds in (0, {SECONDS_MAX}]"))
 }
 
 fn require(
@@ -120,6 +152,22 @@ mod tests {
         assert_eq!(refused(|c| c.watermark = 1.0), Some("watermark"));
         let one_block = |c: &mut EngineConfig| c.num_gpu_blocks_override = Some(1);
         assert_eq!(refused(one_block), Some("num_gpu_blocks_override"));
+        assert_eq!(refused(|c| c.hang_timeout_secs = 0.0), Some("hang_timeout_secs"));
+        assert_eq!(refused(|c| c.reader_timeout_secs = f64::NAN), Some("reader_timeout_secs"));
+        let no_requests = |c: &mut EngineConfig| c.quota_max_open_requests = Some(0);
+        assert_eq!(refused(no_requests), Some("quota_max_open_requests"));
+    }
+
+    #[test]
+    fn the_servers_times_are_bounded() {
+        let refused = |change: fn(&mut ServerSettings)| {
+            let mut server = ServerSettings::default();
+            change(&mut server);
+            server.validate().err().map(|error| error.name)
+        };
+        assert_eq!(refused(|_| ()), None);
+        assert_eq!(refused(|s| s.write_timeout_secs = 0), Some("write_timeout"));
+        assert_eq!(refused(|s| s.request_timeout_secs = Some(1e9)), Some("request_timeout"));
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! From settings to a loaded model with its KV cache.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use burn::tensor::Device;
 use playhouse_actors::{
-    logic::{request_queue::SchedulingPolicy, scheduler::SchedulerConfig},
+    logic::{
+        admission::{AdmissionLimits, Quota},
+        request_queue::SchedulingPolicy,
+        scheduler::SchedulerConfig,
+    },
     ports::{ModelInfo, TextCodec},
     shell::SystemConfig,
 };
@@ -199,13 +203,28 @@ pub(super) fn system_config(
         watermark: config.watermark,
         ..SchedulerConfig::default()
     };
-    let queued = config.max_num_queued_reqs.unwrap_or(usize::MAX);
     SystemConfig {
         model_name: served_model_names.first().cloned().unwrap_or_default(),
-        max_num_requests: config.max_num_requests.min(queued),
+        admission: AdmissionLimits {
+            max_num_requests: config.max_num_requests,
+            max_num_queued_reqs: config.max_num_queued_reqs,
+            max_num_queued_tokens: config.max_num_queued_tokens,
+            quota: Quota {
+                max_open_requests: config.quota_max_open_requests,
+                tokens_per_minute: config.quota_tokens_per_minute.map(|tokens| tokens as u64),
+            },
+        },
         num_input_processors: config.num_input_processors,
         num_egress_shards: config.num_egress_shards,
         max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
+        min_step_deadline: seconds(config.min_step_deadline_secs),
+        hang_timeout: seconds(config.hang_timeout_secs),
+        reader_timeout: seconds(config.reader_timeout_secs),
         ..SystemConfig::new(scheduler)
     }
+}
+
+/// A setting's time; what is no time is for ever.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,23 +1,17 @@
 //! What outlives every runner: the weights and the KV cache.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use burn::tensor::Device;
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::ids::Epoch,
-    ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo},
+    ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 use playhouse_kernels::{KernelError, KvCache, WeightDtype};
-use rayon::{ThreadPool, ThreadPoolBuildError};
+use rayon::ThreadPoolBuildError;
 
-use super::{
-    runner::{EpochFence, ModelRunner},
-    threads::{self, PooledExecutor},
-};
+use super::{kv_arena::KvArena, runner::ModelRunner, threads::ComputeThreads};
 use crate::model::CausalLm;
 
 /// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
@@ -25,11 +19,8 @@ use crate::model::CausalLm;
 pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<dyn CausalLm>,
-    kv_cache: Arc<Mutex<KvCache>>,
-    /// Whose KV cache it is.
-    newest_epoch: Arc<AtomicU64>,
-    /// `None`: the process's common pool.
-    pool: Option<Arc<ThreadPool>>,
+    kv_arena: KvArena,
+    threads: Mutex<ComputeThreads>,
 }
 
 impl RunnerFactory {
@@ -44,9 +35,9 @@ impl RunnerFactory {
         device: &Device,
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
-        let kv_cache = KvCache::new(shape, kv_cache_dtype, device)?;
-        let (kv_cache, newest_epoch) = (Arc::new(Mutex::new(kv_cache)), Arc::default());
-        Ok(Self { info, model, kv_cache, newest_epoch, pool: None })
+        let device = device.clone();
+        let kv_arena = KvArena::new(move || KvCache::new(shape, kv_cache_dtype, &device))?;
+        Ok(Self { info, model, kv_arena, threads: Mutex::default() })
     }
 
     /// Computes on `count` threads of its own from now on.
@@ -54,8 +45,18 @@ impl RunnerFactory {
     /// # Errors
     /// When the system does not give that many.
     pub(crate) fn on_threads(mut self, count: usize) -> Result<Self, ThreadPoolBuildError> {
-        self.pool = Some(threads::pool(count)?);
+        self.threads = Mutex::new(ComputeThreads::own(count)?);
         Ok(self)
+    }
+
+    /// Runners from now on compute on threads that no abandoned one occupies.
+    fn leave_occupied_threads(&self) -> Result<(), ExecuteError> {
+        let mut threads = self.threads.lock();
+        let refused = |error: ThreadPoolBuildError| {
+            ExecuteError::Device(format!("threads to compute on could not be started: {error}"))
+        };
+        *threads = threads.unoccupied().map_err(refused)?;
+        Ok(())
     }
 }
 
@@ -64,18 +65,16 @@ impl ExecutorFactory for RunnerFactory {
         &self.info
     }
 
+    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+        let content = self.kv_arena.reclaim()?;
+        self.leave_occupied_threads()?;
+        Ok(content)
+    }
+
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
-        if self.newest_epoch.fetch_max(epoch.0, Ordering::SeqCst) > epoch.0 {
-            let past = format!("epoch {} is past", epoch.0);
-            return Err(ExecuteError::Device(past));
-        }
-        let fence = EpochFence { epoch, newest: Arc::clone(&self.newest_epoch) };
-        let (model, kv_cache) = (Arc::clone(&self.model), Arc::clone(&self.kv_cache));
-        let executor = Box::new(ModelRunner::new(model, kv_cache, self.info.block_size, fence));
-        Ok(match &self.pool {
-            Some(pool) => Box::new(PooledExecutor { executor, pool: Arc::clone(pool) }),
-            None => executor,
-        })
+        let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
+        let threads = self.threads.lock().clone();
+        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, self.info.block_size)))
     }
 }
 

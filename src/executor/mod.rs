@@ -2,12 +2,16 @@
 //! [`ModelExecutor`](playhouse_actors::ports::ModelExecutor).
 //!
 //! [`batch`] keeps what a request's steps have in common, [`runner`] computes a step, [`sampler`]
-//! makes tokens of logits, and [`factory`] holds what outlives every runner: weights and KV cache.
+//! makes tokens of logits, and [`factory`] holds what outlives every runner: weights and KV cache,
+//! which [`kv_arena`] leases to one runner at a time.
 
 mod batch;
 mod factory;
+mod kv_arena;
 mod runner;
 mod sampler;
+#[cfg(test)]
+mod supersede_tests;
 #[cfg(test)]
 mod tests;
 mod threads;

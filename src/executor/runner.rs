@@ -1,50 +1,34 @@
 //! The model runner: one step after another on one device.
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc};
 
 use burn::tensor::Tensor;
-use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
-        ids::Epoch,
         outputs::{PromptLogprobs, RequestOutput, StepOutput},
         scheduler_output::SchedulerOutput,
     },
     ports::{ExecuteError, ModelExecutor},
 };
-use playhouse_kernels::{KvCache, on_compute_threads};
+use playhouse_kernels::KvCache;
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
+    kv_arena::KvLease,
     sampler::{Sampler, prompt_logprobs},
+    threads::ComputeThreads,
 };
 use crate::model::{CausalLm, ForwardBatch};
 
-/// A step that was abandoned still holds the KV cache. How long its successor waits for it.
-const KV_CACHE_PATIENCE: Duration = Duration::from_secs(30);
 /// Rows of logits made at a time, so that log-probabilities of a long prompt need no
 /// `[prompt, vocab]` buffer.
 const LOGIT_ROWS: usize = 32;
 
-/// Keeps runners of past epochs from writing to the KV cache.
-pub(super) struct EpochFence {
-    pub(super) epoch: Epoch,
-    /// The epoch of the runner made last.
-    pub(super) newest: Arc<AtomicU64>,
-}
-
-/// Runs steps over shared weights and a shared KV cache.
+/// Runs steps over shared weights and a leased KV cache.
 pub(super) struct ModelRunner {
     model: Arc<dyn CausalLm>,
-    kv_cache: Arc<Mutex<KvCache>>,
-    fence: EpochFence,
+    kv_lease: KvLease,
+    threads: ComputeThreads,
     block_size: usize,
     batch: PersistentBatch,
     sampler: Sampler,
@@ -70,26 +54,20 @@ enum Target {
 impl ModelRunner {
     pub(super) fn new(
         model: Arc<dyn CausalLm>,
-        kv_cache: Arc<Mutex<KvCache>>,
+        kv_lease: KvLease,
+        threads: ComputeThreads,
         block_size: usize,
-        fence: EpochFence,
     ) -> Self {
         let (batch, sampler) = (PersistentBatch::default(), Sampler::default());
-        Self { model, kv_cache, fence, block_size, batch, sampler }
+        Self { model, kv_lease, threads, block_size, batch, sampler }
     }
 
     /// Hidden states of the batch's tokens, `[num_tokens, hidden]`.
     fn forward(&self, batch: &RaggedBatch) -> Result<Tensor<2>, ExecuteError> {
-        let mut kv_cache = self.kv_cache.try_lock_for(KV_CACHE_PATIENCE).ok_or_else(|| {
-            ExecuteError::Device("an abandoned step does not let go of the KV cache".to_owned())
-        })?;
-        // Under the lock: a later epoch's runner waits for it before its first step.
-        if self.fence.newest.load(Ordering::SeqCst) != self.fence.epoch.0 {
-            return Err(ExecuteError::Device("the KV cache belongs to a later epoch".to_owned()));
-        }
+        let mut kv_cache = self.kv_lease.lock()?;
         let forward = ForwardBatch { token_ids: &batch.token_ids, meta: &batch.attention };
         let kv_cache: &mut KvCache = &mut kv_cache;
-        Ok(on_compute_threads(|| self.model.forward(&forward, kv_cache)))
+        Ok(self.threads.run(|| self.model.forward(&forward, kv_cache)))
     }
 
     /// The rows of logits that the step needs, in order of their hidden states.
@@ -162,7 +140,9 @@ impl ModelExecutor for ModelRunner {
             let rows = self.logit_rows(&batch)?;
             for rows in rows.chunks(LOGIT_ROWS) {
                 let indices: Vec<u32> = rows.iter().map(|row| row.row).collect();
-                let logits = on_compute_threads(|| self.model.logits(hidden.clone(), &indices));
+                // A step that was abandoned is worth no more work.
+                self.kv_lease.check()?;
+                let logits = self.threads.run(|| self.model.logits(hidden.clone(), &indices));
                 let vocab = logits.dims()[1];
                 let mut logits = logits.into_data().try_into_vec::<f32>().map_err(|error| {
                     ExecuteError::Device(format!("logits could not be read: {error:?}"))

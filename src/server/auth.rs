@@ -12,6 +12,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::state::AppState;
+use playhouse_actors::logic::admission::Tenant;
 
 const GUARDED: [&str; 5] = ["/v1", "/v2", "/inference", "/cohere", "/reset_prefix_cache"];
 
@@ -25,13 +26,18 @@ impl ApiKeys {
         Self(keys.iter().map(|key| digest(key)).collect())
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    /// Whose key the headers bring.
+    fn tenant(&self, headers: &HeaderMap) -> Option<Tenant> {
         let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let (scheme, token) = header.and_then(|value| value.split_once(' ')).unwrap_or_default();
         let given = digest(token.trim());
         // Every key is compared to its end: no early exit tells which byte was wrong.
-        let known = self.0.iter().fold(false, |known, key| known | equal(key, &given));
-        known && scheme.eq_ignore_ascii_case("bearer")
+        let keys = self.0.iter().zip(0..);
+        let known = keys.fold(None, |known, (key, index)| {
+            let this = equal(key, &given).then_some(Tenant(index));
+            known.or(this)
+        });
+        known.filter(|_| scheme.eq_ignore_ascii_case("bearer"))
     }
 }
 
@@ -48,15 +54,20 @@ fn is_guarded(method: &Method, path: &str) -> bool {
     method != Method::OPTIONS && GUARDED.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Middleware: 401 where a key is needed and none of ours is given.
+/// Middleware: 401 where a key is needed and none of ours is given. Who brings one is known to the
+/// handlers as a [`Tenant`].
 pub(super) async fn authenticate(
     State(state): State<AppState>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let keys = &state.keys;
     let open = keys.0.is_empty() || !is_guarded(request.method(), request.uri().path());
-    if open || keys.admits(request.headers()) {
+    let tenant = keys.tenant(request.headers());
+    if let Some(tenant) = tenant {
+        request.extensions_mut().insert(tenant);
+    }
+    if open || tenant.is_some() {
         return next.run(request).await;
     }
     (StatusCode::UNAUTHORIZED, Json(json!({"error": "Unauthorized"}))).into_response()
@@ -66,19 +77,19 @@ pub(super) async fn authenticate(
 mod tests {
     use super::*;
 
-    fn admits(header: &'static str) -> bool {
+    fn tenant(header: &'static str) -> Option<Tenant> {
         let keys = ApiKeys::new(&["first".to_owned(), "second".to_owned()]);
-        keys.admits(&HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())]))
+        keys.tenant(&HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())]))
     }
 
     #[test]
-    fn any_of_the_keys_opens() {
-        assert!(admits("Bearer first"));
-        assert!(admits("bearer second"));
+    fn any_of_the_keys_opens_and_tells_whose_it_is() {
+        assert_eq!(tenant("Bearer first"), Some(Tenant(0)));
+        assert_eq!(tenant("bearer second"), Some(Tenant(1)));
         for wrong in ["Bearer third", "Bearer ", "Bearer firs", "Basic first", "first"] {
-            assert!(!admits(wrong), "{wrong}");
+            assert_eq!(tenant(wrong), None, "{wrong}");
         }
-        assert!(!ApiKeys::new(&["first".to_owned()]).admits(&HeaderMap::new()));
+        assert_eq!(ApiKeys::new(&["first".to_owned()]).tenant(&HeaderMap::new()), None);
     }
 
     #[test]

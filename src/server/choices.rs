@@ -15,7 +15,11 @@ use playhouse_actors::{
     shell::{ChoiceStream, OutputDelta, Submission},
 };
 
-use super::{error::ApiError, usage::Usage};
+use super::{
+    caller::{Caller, Deadline},
+    error::ApiError,
+    usage::Usage,
+};
 use crate::engine::Engine;
 
 /// The output of one choice as it grows.
@@ -36,6 +40,7 @@ pub(super) struct Choices {
     ended: Vec<bool>,
     cached_tokens: Vec<Option<usize>>,
     num_output_tokens: usize,
+    deadline: Deadline,
 }
 
 /// One choice, complete.
@@ -49,19 +54,24 @@ pub(super) struct FinishedChoice {
 }
 
 impl Choices {
-    /// Submits one request for each prompt; all of them are accepted, or none.
+    /// Submits one request for each prompt; all of them are accepted, or none, and all of them end
+    /// by the caller's deadline.
     pub(super) async fn submit(
         engine: &Engine,
+        caller: Caller,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
+        let Caller { tenant, timeout, deadline } = caller;
         let mut submissions = Vec::with_capacity(requests.len());
         for request in requests {
-            submissions.push(engine.submit(request).await?);
+            let request = RawRequest { tenant, timeout, ..request };
+            submissions.push(deadline.meet(engine.submit(request)).await??);
         }
         let outputs = |Submission { prompt_token_ids, choices }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
-        Ok(Self::new(submissions.into_iter().map(outputs).collect()))
+        let choices = Self::new(submissions.into_iter().map(outputs).collect());
+        Ok(Self { deadline, ..choices })
     }
 
     /// The choices of each prompt; every prompt has as many.
@@ -82,13 +92,18 @@ impl Choices {
             prompts: tokens,
             streams,
             num_output_tokens: 0,
+            deadline: Deadline::default(),
         }
     }
 
-    /// What is new in any choice; `None` once all have ended. A choice that fails ends them all:
-    /// the error is the request's.
+    /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends
+    /// them all: the error is the request's.
     pub(super) async fn next(&mut self) -> Option<Result<ChoiceDelta, ApiError>> {
-        let Some(news) = self.streams.next().await else {
+        let news = match self.deadline.meet(self.streams.next()).await {
+            Ok(news) => news,
+            Err(late) => return Some(Err(late)),
+        };
+        let Some(news) = news else {
             let complete = self.ended.iter().all(|&ended| ended);
             self.ended.clear();
             return (!complete).then(|| Err(ApiError::internal("the output broke off")));

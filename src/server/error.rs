@@ -144,7 +144,21 @@ impl From<RequestError> for ApiError {
             }
             RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) => Self::bad_request(message),
-            RequestError::QueueFull { retry_after, .. } => Self::unavailable(message, retry_after),
+            RequestError::QueueFull { retry_after, .. }
+            | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
+            RequestError::QuotaExceeded { retry_after, .. } => {
+                let error =
+                    Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+                Self { retry_after: Some(retry_after), ..error }
+            }
+            RequestError::Quarantined { retry_after } => {
+                let error =
+                    Self::new(StatusCode::UNPROCESSABLE_ENTITY, "request_quarantined", message);
+                Self { retry_after: Some(retry_after), ..error }
+            }
+            RequestError::ReaderStalled => {
+                Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
+            }
             RequestError::Draining | RequestError::Unavailable(_) => {
                 Self::unavailable(message, RETRY_AFTER_DEFAULT)
             }
@@ -191,6 +205,37 @@ mod tests {
         let response = ApiError::from(error).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[RETRY_AFTER], "2");
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_is_no_full_engine() {
+        let retry_after = Duration::from_secs(9);
+        let error =
+            RequestError::QuotaExceeded { what: "tokens_per_minute", limit: 9, retry_after };
+        let error = ApiError::from(error);
+        assert_eq!(error.kind, "rate_limit_exceeded");
+        let response = error.into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[RETRY_AFTER], "9");
+    }
+
+    #[test]
+    fn a_quarantined_request_may_come_back_later() {
+        let retry_after = Duration::from_millis(599_001);
+        let error = ApiError::from(RequestError::Quarantined { retry_after });
+        assert_eq!(
+            error.message,
+            "this request made the model fail repeatedly and is refused for 600 s"
+        );
+        let response = error.into_response();
+        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(response.headers()[RETRY_AFTER], "600");
+    }
+
+    #[test]
+    fn who_does_not_read_is_timed_out() {
+        let error = ApiError::from(RequestError::ReaderStalled);
+        assert_eq!((error.status, error.retry_after), (StatusCode::REQUEST_TIMEOUT, None));
     }
 
     #[test]

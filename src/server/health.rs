@@ -1,24 +1,65 @@
 //! Whether the server lives, works, and wants more work.
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use playhouse_actors::shell::Health;
 use serde_json::{Value, json};
 
 use super::state::AppState;
 
-/// `GET /health`, `/ping`: 200 as long as requests are served, also while a part restarts.
-pub(super) async fn health(State(state): State<AppState>) -> StatusCode {
-    status(state.engine.health() != Health::Dead)
+/// What the routes say of one state of the engine.
+struct Report {
+    status: &'static str,
+    /// `/health`: what was accepted goes on.
+    serves: bool,
+    /// `/readyz`: more is taken.
+    is_ready: bool,
+    /// `/livez`: it may get better without a restart.
+    lives: bool,
+}
+
+fn report(health: Health) -> Report {
+    let (status, serves, is_ready, lives) = match health {
+        Health::Starting => ("starting", false, false, true),
+        Health::Recovering => ("recovering", false, false, true),
+        Health::Ready => ("ready", true, true, true),
+        Health::Draining => ("draining", true, false, true),
+        Health::Dead => ("dead", false, false, false),
+    };
+    Report { status, serves, is_ready, lives }
+}
+
+/// `GET /health`, `/ping`: 200 as long as the engine works on what it has accepted.
+pub(super) async fn health(State(state): State<AppState>) -> Response {
+    let report = report(state.engine.health());
+    report.answer(report.serves)
 }
 
 /// `GET /readyz`: 200 as long as new requests are taken.
-pub(super) async fn readyz(State(state): State<AppState>) -> StatusCode {
-    status(state.engine.health() == Health::Ready)
+pub(super) async fn readyz(State(state): State<AppState>) -> Response {
+    let report = report(state.engine.health());
+    report.answer(report.is_ready)
 }
 
-/// `GET /livez`: the process runs.
-pub(super) async fn livez() -> StatusCode {
-    StatusCode::OK
+/// `GET /livez`: 200 until the supervisors give up.
+pub(super) async fn livez(State(state): State<AppState>) -> Response {
+    let report = report(state.engine.health());
+    report.answer(report.lives)
+}
+
+impl Report {
+    /// As vLLM: 200 has no body. 503 says what the matter is.
+    fn answer(&self, good: bool) -> Response {
+        if good {
+            return StatusCode::OK.into_response();
+        }
+        let body = Json(json!({ "status": self.status }));
+        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+    }
 }
 
 /// `GET /version`
@@ -31,6 +72,30 @@ pub(super) async fn load(State(state): State<AppState>) -> Json<Value> {
     Json(json!({"server_load": state.engine.open_requests()}))
 }
 
-fn status(good: bool) -> StatusCode {
-    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_state_is_told_by_its_name() {
+        // What `/health`, `/readyz` and `/livez` answer.
+        let cases = [
+            (Health::Starting, "starting", [503, 503, 200]),
+            (Health::Recovering, "recovering", [503, 503, 200]),
+            (Health::Ready, "ready", [200, 200, 200]),
+            (Health::Draining, "draining", [200, 503, 200]),
+            (Health::Dead, "dead", [503, 503, 503]),
+        ];
+        for (health, status, expected) in cases {
+            let report = report(health);
+            let routes = [report.serves, report.is_ready, report.lives];
+            for (good, code) in routes.into_iter().zip(expected) {
+                let answer = report.answer(good);
+                assert_eq!(answer.status(), code, "{status}");
+                let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
+                let told = format!(r#"{{"status":"{status}"}}"#);
+                assert_eq!(body, if good { "" } else { told.as_str() }, "{status}");
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@
 mod admin;
 mod answer;
 mod auth;
+mod caller;
 mod chat;
 mod choices;
 mod completions;
@@ -22,6 +23,7 @@ mod request_id;
 mod request_log;
 mod sampling;
 mod sse;
+mod stalled_io;
 mod state;
 mod stream;
 #[cfg(test)]
@@ -40,14 +42,18 @@ use axum::{
     serve::ListenerExt,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
+use playhouse_actors::shell::Health;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use self::{error::ApiError, state::AppState};
+use self::{error::ApiError, stalled_io::ImpatientListener, state::AppState};
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
-use crate::engine::Engine;
+use crate::{config::InvalidSetting, engine::Engine};
+
+/// How long clients of an engine that died may take to hear of it.
+const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Why the server could not run. The operator must act.
 #[derive(Debug, thiserror::Error)]
@@ -63,9 +69,24 @@ pub enum ServerError {
     /// An origin in `allowed_origins` is no header value.
     #[error("allowed_origins: {0:?} is no origin; give one like \"https://example.org\", or \"*\"")]
     Origin(String),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
     /// Accepting connections failed.
     #[error("the server failed: {0}")]
     Io(#[from] io::Error),
+}
+
+/// How a server that was told to stop has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drain {
+    /// Every request was answered to its end.
+    Complete,
+    /// Some were not by the end of `shutdown_timeout_secs`.
+    CutOff {
+        /// How many.
+        requests: usize,
+    },
 }
 
 /// Serves `engine` over HTTP until `shutdown` completes, and then until the streams in flight have
@@ -78,7 +99,7 @@ pub async fn serve(
     config: ServerConfig,
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), ServerError> {
+) -> Result<Drain, ServerError> {
     let listener = TcpListener::bind((config.host.as_str(), config.port)).await;
     let listener = listener.map_err(|source| {
         let address = format!("{}:{}", config.host, config.port);
@@ -97,8 +118,10 @@ pub async fn serve_on(
     config: ServerConfig,
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), ServerError> {
+) -> Result<Drain, ServerError> {
+    config.validate()?;
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
+    let write_limit = Duration::from_secs(config.write_timeout_secs);
     let app = router(AppState::new(engine.clone(), config, metrics))?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     // Tokens are small packets; they must not wait to be joined.
@@ -107,23 +130,27 @@ pub async fn serve_on(
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
     });
+    let listener = ImpatientListener::new(listener, write_limit);
     let stop = CancellationToken::new();
     let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     let mut server = std::pin::pin!(server.into_future());
     tokio::select! {
-        ended = &mut server => return Ok(ended?),
+        ended = &mut server => return Ok(ended.map(|()| Drain::Complete)?),
         () = shutdown => {}
     }
-    tracing::info!(open = engine.open_requests(), "draining");
+    tracing::info!(open_requests = engine.open_requests(), "draining");
     engine.begin_drain();
     stop.cancel();
+    // Nothing ends any more in an engine that is dead.
+    let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
     match tokio::time::timeout(limit, server).await {
-        Ok(ended) => Ok(ended?),
-        Err(_) => {
-            tracing::warn!(open = engine.open_requests(), "not all streams ended in time");
-            Ok(())
-        }
+        Ok(ended) => ended?,
+        Err(_) => match engine.open_requests() {
+            0 => tracing::info!("all requests have ended; idle connections are closed"),
+            requests => return Ok(Drain::CutOff { requests }),
+        },
     }
+    Ok(Drain::Complete)
 }
 
 fn router(state: AppState) -> Result<Router, ServerError> {

@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
+use playhouse_actors::logic::admission::Tenant;
+
 use super::choices::Choices;
 
 /// Dropped when the response is complete or its client has left; writes the line then.
 pub(super) struct RequestLog {
     id: String,
     route: &'static str,
+    tenant: Option<Tenant>,
     started: Instant,
     prompt_tokens: usize,
     output_tokens: usize,
@@ -15,10 +18,10 @@ pub(super) struct RequestLog {
 }
 
 impl RequestLog {
-    pub(super) fn new(id: String, route: &'static str) -> Self {
+    pub(super) fn new(id: String, route: &'static str, tenant: Option<Tenant>) -> Self {
         let started = Instant::now();
         let (prompt_tokens, output_tokens) = (0, 0);
-        Self { id, route, started, prompt_tokens, output_tokens, outcome: "client left" }
+        Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome: "client left" }
     }
 
     /// The counts as they are now.
@@ -35,10 +38,11 @@ impl RequestLog {
 
 impl Drop for RequestLog {
     fn drop(&mut self) {
-        let Self { id, route, started, prompt_tokens, output_tokens, outcome } = self;
+        let Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome } = self;
+        let tenant = tenant.map(|tenant| tenant.0);
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::info!(
-            %id, %route, %outcome, prompt_tokens, output_tokens, elapsed_ms, "request ended"
+            %id, %route, tenant, %outcome, prompt_tokens, output_tokens, elapsed_ms, "request ended"
         );
     }
 }

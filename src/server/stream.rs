@@ -108,7 +108,7 @@ mod tests {
         let deltas = futures_util::stream::iter([delta("a", None), delta("b", Some(finish))]);
         let choices = Choices::new(vec![([1, 2, 3].into(), vec![deltas.boxed()])]);
         let reports = UsageReports { at_end, continuous: false };
-        let log = RequestLog::new("id".to_owned(), "/test");
+        let log = RequestLog::new("id".to_owned(), "/test", None);
         let body = respond(choices, Plain, reports, false, log).into_body();
         let bytes = axum::body::to_bytes(body, 10_000).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();

@@ -55,6 +55,16 @@ impl Server {
         ))
     }
 
+    /// Reads the log up to a line that has `text`.
+    fn until_logged(&mut self, text: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "the server ended");
+        }
+        line
+    }
+
     fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
@@ -85,6 +95,7 @@ fn it_serves_what_its_banner_says_until_sigterm() {
     server.signal("-TERM");
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("drained: all requests were answered"), "{log}");
 }
 
 #[test]
@@ -103,28 +114,42 @@ fn sigterm_lets_running_requests_finish() {
 
 #[test]
 fn a_second_signal_does_not_wait() {
-    let mut server = Server::start(&["--log-level", "info"]);
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut server = Server::start(&["--log-level", "info"]);
+        let mut stream = server.stream(4000);
+        stream.read_exact(&mut [0]).unwrap();
+        server.signal("-TERM");
+        server.until_logged("draining; a second signal");
+        server.signal(signal);
+        let (ended, log) = server.end();
+        assert_eq!(ended, Some(code), "{log}");
+        assert!(log.contains("ended at once"), "{log}");
+        let mut rest = String::new();
+        // The connection may be reset: either way the stream breaks off.
+        let _ = stream.read_to_string(&mut rest);
+        assert!(!rest.contains("[DONE]"));
+    }
+}
+
+#[test]
+fn requests_that_outlast_the_drain_are_told_by_the_exit_code() {
+    let server = Server::start(&["--shutdown-timeout", "0"]);
     let mut stream = server.stream(4000);
     stream.read_exact(&mut [0]).unwrap();
     server.signal("-TERM");
-    let mut line = String::new();
-    while !line.contains("draining; a second signal") {
-        line.clear();
-        assert!(server.log.read_line(&mut line).unwrap() > 0, "the server ended");
-    }
-    server.signal("-INT");
-    assert_eq!(server.end().0, Some(130));
+    let (code, log) = server.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains("error: open requests cut off at the end of shutdown_timeout: 1"),
+        "{log}"
+    );
 }
 
 #[test]
 fn a_busy_server_logs_its_throughput() {
     let mut server = Server::start(&["--log-stats-interval-s", "0.2"]);
     let stream = server.stream(4000);
-    let mut line = String::new();
-    while !line.contains("Avg generation throughput: ") {
-        line.clear();
-        assert!(server.log.read_line(&mut line).unwrap() > 0, "the server ended");
-    }
+    let line = server.until_logged("Avg generation throughput: ");
     assert!(line.contains("Running: 1 reqs, Waiting: 0 reqs"), "{line}");
     drop(stream);
     server.signal("-INT");

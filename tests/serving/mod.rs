@@ -3,7 +3,7 @@
 use metrics_exporter_prometheus::PrometheusBuilder;
 use playhouse::{
     Engine, EngineConfig,
-    server::{ServerConfig, ServerError, serve_on},
+    server::{Drain, ServerConfig, ServerError, serve_on},
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
@@ -13,7 +13,7 @@ pub(crate) struct Served {
     pub(crate) url: String,
     pub(crate) engine: Engine,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), ServerError>>,
+    task: JoinHandle<Result<Drain, ServerError>>,
 }
 
 impl Served {
@@ -35,7 +35,8 @@ impl Served {
     /// Asks the server to stop, waits until it has, and stops the engine.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
-        self.task.await.unwrap().unwrap();
+        let drain = self.task.await.unwrap().unwrap();
+        assert_eq!(drain, Drain::Complete);
         self.engine.shutdown().await;
     }
 }

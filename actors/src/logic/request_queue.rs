@@ -97,6 +97,22 @@ impl<T: Copy> RequestQueue<T> {
         self.entries.first_key_value().map(|(&key, &value)| (key, value))
     }
 
+    /// The next to be served of those at these places, each given with its arrival.
+    #[must_use]
+    pub fn peek_among(
+        &self,
+        places: impl IntoIterator<Item = (QueueKey, Micros)>,
+        now: Micros,
+    ) -> Option<(QueueKey, T)> {
+        let ages = self.policy == SchedulingPolicy::Priority;
+        let turn = |&(key, arrival): &(QueueKey, Micros)| {
+            let aged = (ages && self.is_aged(arrival, now)).then_some((arrival, key.id));
+            (aged.is_none(), aged, key)
+        };
+        let (key, _) = places.into_iter().min_by_key(turn)?;
+        self.entries.get(&key).map(|&value| (key, value))
+    }
+
     /// Takes a request out; false if it does not wait.
     pub fn remove(&mut self, key: QueueKey, arrival: Micros) -> bool {
         self.by_age.remove(&(arrival, key.id));
@@ -211,6 +227,22 @@ mod tests {
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 100), [0, 2, 3, 1]);
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 110), [0, 1, 2, 3]);
         assert_eq!(priority_queue(&requests, 100).in_order(100), [0, 2, 3, 1]);
+    }
+
+    #[test]
+    fn of_some_the_one_is_next_that_would_be_among_all() {
+        let requests = [(9, 0), (5, 10), (0, 90), (1, 95)];
+        let queue = priority_queue(&requests, 100);
+        let keys: Vec<QueueKey> = queue.entries.keys().copied().collect();
+        for now in [99, 100, 110] {
+            let all = queue.in_order(now);
+            for skipped in 0..=all.len() {
+                let places = keys.iter().filter(|key| !all[..skipped].contains(&key.id.0));
+                let places = places.map(|&key| (key, requests[key.id.0 as usize].1));
+                let next = queue.peek_among(places, now).map(|(_, id)| id);
+                assert_eq!(next, all.get(skipped).copied(), "at {now}");
+            }
+        }
     }
 
     #[test]

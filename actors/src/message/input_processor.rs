@@ -1,13 +1,15 @@
 //! To an input processor: what a client sent, to be made into token ids and checked.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ractor::RpcReplyPort;
 
 use super::edge::{Edge, Letter};
 use crate::{
     error::RequestError,
-    logic::{ids::TokenId, input::TruncationSide, sampling_params::SamplingParams},
+    logic::{
+        admission::Tenant, ids::TokenId, input::TruncationSide, sampling_params::SamplingParams,
+    },
     ports::ChatPrompt,
 };
 
@@ -62,6 +64,10 @@ pub struct RawRequest {
     pub priority: i32,
     /// Keeps its prefix-cache entries apart.
     pub cache_salt: Option<String>,
+    /// Who asks, where quotas are kept.
+    pub tenant: Option<Tenant>,
+    /// It is given up when it has not begun by then.
+    pub timeout: Option<Duration>,
 }
 
 /// What to continue.
@@ -99,6 +105,8 @@ impl RawRequest {
             truncation_side: TruncationSide::default(),
             priority: 0,
             cache_salt: None,
+            tenant: None,
+            timeout: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::edge::{Edge, Letter};
 use crate::{
     error::RequestError,
     logic::{
+        admission::Tenant,
         ids::{Epoch, RequestId},
         ledger::BatchId,
         outputs::Commit,
@@ -22,7 +23,14 @@ use crate::{
 #[derive(Debug)]
 pub enum LedgerMessage {
     /// From the engine's door: take these on, all or none.
-    Accept(Vec<Arc<EngineRequest>>, RpcReplyPort<Result<(), RequestError>>),
+    Accept {
+        /// The choices of one prompt.
+        requests: Vec<Arc<EngineRequest>>,
+        /// Who asks, where that matters.
+        tenant: Option<Tenant>,
+        /// The answer.
+        reply: RpcReplyPort<Result<(), RequestError>>,
+    },
     /// From a client or the door: stop working on these.
     Abort(Vec<RequestId>),
     /// From the scheduler: the next report of this epoch.
@@ -100,7 +108,7 @@ pub enum StepFailure {
 impl Letter for LedgerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Accept(..) | Self::Abort(_) => Edge::DoorToLedger,
+            Self::Accept { .. } | Self::Abort(_) => Edge::DoorToLedger,
             Self::Report(..) | Self::Reported(_) | Self::Lost { .. } => Edge::SchedulerToLedger,
             Self::StepFailed { .. } => Edge::WorkerToLedger,
             Self::EndAt { .. } | Self::AttachEgress { .. } => Edge::DetokenizerToLedger,
@@ -120,7 +128,7 @@ impl Letter for LedgerMessage {
 
     fn duplicate(&self) -> Option<Self> {
         Some(match self {
-            Self::Accept(..) => return None,
+            Self::Accept { .. } => return None,
             Self::Abort(requests) => Self::Abort(requests.clone()),
             Self::Report(stamp, report) => Self::Report(*stamp, report.clone()),
             Self::Reported(stamp) => Self::Reported(*stamp),

@@ -7,6 +7,7 @@ use ractor::RpcReplyPort;
 use super::edge::{Edge, Letter};
 use crate::logic::{
     ids::{Epoch, RequestId, Step},
+    ledger::Restriction,
     outputs::StepOutput,
     request::EngineRequest,
     scheduler::{RecoveredRequest, SchedulerStats},
@@ -26,6 +27,8 @@ pub enum SchedulerMessage {
         epoch: Epoch,
         /// All live requests.
         live: Vec<RecoveredRequest>,
+        /// What of them may be scheduled.
+        restriction: Restriction,
     },
     /// From the worker: what the step gave.
     StepDone(StepOutput),
@@ -60,6 +63,8 @@ pub enum SchedulerOrder {
     Add(Vec<Arc<EngineRequest>>),
     /// No longer wanted.
     Abort(Vec<RequestId>),
+    /// What may be scheduled has changed.
+    Restrict(Restriction),
 }
 
 impl Letter for SchedulerMessage {
@@ -86,7 +91,11 @@ impl Letter for SchedulerMessage {
         Some(match self {
             Self::Order(stamp, order) => Self::Order(*stamp, order.clone()),
             Self::Given(stamp) => Self::Given(*stamp),
-            Self::Recover { epoch, live } => Self::Recover { epoch: *epoch, live: live.clone() },
+            Self::Recover { epoch, live, restriction } => Self::Recover {
+                epoch: *epoch,
+                live: live.clone(),
+                restriction: restriction.clone(),
+            },
             Self::StepDone(output) => Self::StepDone(output.clone()),
             &Self::StepMissing { epoch, step } => Self::StepMissing { epoch, step },
             Self::PauseChanged => Self::PauseChanged,

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::logic::{restart::Intensity, scheduler::SchedulerConfig};
+use crate::logic::{
+    admission::{AdmissionLimits, Quota},
+    restart::Intensity,
+    scheduler::SchedulerConfig,
+};
 
 /// Settings of one actor system.
 #[derive(Debug, Clone)]
@@ -13,8 +17,8 @@ pub struct SystemConfig {
     pub model_name: String,
     /// Value of the metrics' `engine` label.
     pub engine: String,
-    /// Open requests at most; more are refused with a 503.
-    pub max_num_requests: usize,
+    /// What may be accepted.
+    pub admission: AdmissionLimits,
     /// Input processors.
     pub num_input_processors: usize,
     /// Pairs of a detokenizer and an output streamer.
@@ -113,7 +117,12 @@ impl SystemConfig {
             scheduler,
             model_name: "model".to_owned(),
             engine: "0".to_owned(),
-            max_num_requests: 16_384,
+            admission: AdmissionLimits {
+                max_num_requests: 16_384,
+                max_num_queued_reqs: None,
+                max_num_queued_tokens: None,
+                quota: Quota::default(),
+            },
             num_input_processors: 2,
             num_egress_shards: 2,
             max_logprobs: 20,

@@ -10,16 +10,20 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
-use super::{config::SystemConfig, directory::Directory, metrics::SystemMetrics, sink::SinkTable};
+use super::{
+    config::SystemConfig, directory::Directory, metrics::SystemMetrics, progress::Progress,
+    sink::SinkTable,
+};
 use crate::{
     fault::Chaos,
     logic::{
         block_hash::BlockHash,
+        breaker::Breaker,
         ids::{BlockId, Epoch, Micros},
         kv_cache::DirectoryUpdate,
-        ledger::Ledger,
+        ledger::{Ledger, LedgerConfig},
         scheduler::PauseState,
     },
     ports::{ExecuteError, ExecutorFactory, KvContent, TextCodec},
@@ -47,6 +51,12 @@ pub struct Context {
     pub pause: Mutex<PauseState>,
     /// Faults on purpose.
     pub chaos: Arc<Chaos>,
+    /// Whether the engine gets anywhere.
+    pub progress: Progress,
+    /// Whether clients are let in.
+    pub breaker: Mutex<Breaker>,
+    /// Wakes who tries whether a tripped breaker can close.
+    pub breaker_tripped: Notify,
     /// The system was shut down: nobody needs to be watched.
     pub is_stopped: AtomicBool,
     started: Instant,
@@ -150,7 +160,11 @@ impl Context {
             (config.num_input_processors.max(1), config.num_egress_shards.max(1));
         Self {
             directory: Directory::new(inputs, shards, &chaos),
-            ledger: Mutex::new(Ledger::new(config.max_num_requests, shards)),
+            ledger: Mutex::new(Ledger::new(LedgerConfig {
+                limits: config.admission,
+                num_shards: shards,
+                max_num_batched_tokens: config.scheduler.max_num_batched_tokens,
+            })),
             vault: Vault::new(executors),
             codec,
             sinks: SinkTable::default(),
@@ -158,10 +172,25 @@ impl Context {
             last_step: AtomicU64::new(0),
             pause: Mutex::default(),
             chaos,
+            progress: Progress::default(),
+            breaker: Mutex::new(Breaker::new(2 * config.call_timeout.as_micros() as u64)),
+            breaker_tripped: Notify::new(),
             is_stopped: AtomicBool::new(false),
             started: Instant::now(),
             config,
         }
+    }
+
+    /// Actors die more often than is tolerated: no clients until a canary was served.
+    pub fn trip_breaker(&self) {
+        self.breaker.lock().trip(self.now());
+        self.breaker_tripped.notify_one();
+    }
+
+    /// Nobody is watched or tried any more.
+    pub fn stop_watching(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.breaker_tripped.notify_one();
     }
 
     /// Time since the system started. The one clock of all shells.

@@ -10,8 +10,9 @@ use crate::{
     error::RequestError,
     fault::Observed,
     logic::{
+        admission::Tenant,
         ids::{Epoch, Micros, RequestId},
-        ledger::{BatchId, CommitVerdict},
+        ledger::{BatchId, CommitVerdict, QUARANTINED, Restriction},
         outputs::Commit,
         request::{EngineRequest, FinishReason},
         sequence::{Arrival, Inbox, Outbox, Stamp},
@@ -20,6 +21,7 @@ use crate::{
         DetokenizerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepFailure,
         StepReport,
     },
+    ports::ExecuteError,
 };
 
 /// The ledger actor. What it must not lose lives in the context's store.
@@ -35,6 +37,8 @@ pub struct State {
     reports: Inbox,
     /// Of the core when the epoch began.
     core_incarnations: u64,
+    /// What the scheduler was last held to.
+    restriction: Option<Restriction>,
 }
 
 impl LedgerActor {
@@ -48,19 +52,25 @@ impl LedgerActor {
     fn begin_epoch(&self, why: &str, state: &mut State) {
         // Before the epoch begins: who takes a seat from now on needs a later one.
         state.core_incarnations = self.context.directory.core_incarnations();
-        let (epoch, live) = self.context.ledger.lock().begin_epoch();
+        let mut ledger = self.context.ledger.lock();
+        let (epoch, live) = ledger.begin_epoch();
+        let restriction = ledger.restriction();
+        drop(ledger);
         state.orders.begin(epoch);
         state.reports.begin(epoch);
         let replayed: usize = live.iter().map(|request| request.output_token_ids.len()).sum();
         self.context.metrics.replayed_tokens.increment(replayed as u64);
         tracing::debug!(epoch = epoch.0, live = live.len(), why, "a new epoch begins");
         self.context.chaos.observe(&Observed::Epoch { epoch, num_live: live.len(), why });
-        self.context.directory.scheduler.cast(SchedulerMessage::Recover { epoch, live });
+        state.restriction = Some(restriction.clone());
+        let recover = SchedulerMessage::Recover { epoch, live, restriction };
+        self.context.directory.scheduler.cast(recover);
     }
 
     fn accept(
         &self,
         requests: Vec<Arc<EngineRequest>>,
+        tenant: Option<Tenant>,
         reply: RpcReplyPort<Result<(), RequestError>>,
         state: &mut State,
     ) {
@@ -68,7 +78,7 @@ impl LedgerActor {
         if reply.is_closed() {
             return;
         }
-        let accepted = self.context.ledger.lock().accept(requests);
+        let accepted = self.context.ledger.lock().accept(requests, tenant, self.context.now());
         for request in accepted.iter().flatten() {
             self.context.chaos.observe(&Observed::Accepted { request: request.id });
         }
@@ -79,6 +89,7 @@ impl LedgerActor {
         let is_empty = match &order {
             SchedulerOrder::Add(requests) => requests.is_empty(),
             SchedulerOrder::Abort(requests) => requests.is_empty(),
+            SchedulerOrder::Restrict(_) => false,
         };
         if !is_empty {
             let stamp = state.orders.stamp();
@@ -92,6 +103,9 @@ impl LedgerActor {
                 let mut ledger = self.context.ledger.lock();
                 for first in &report.first_scheduled {
                     ledger.note_scheduled(first);
+                }
+                if report.is_computed {
+                    ledger.step_succeeded();
                 }
                 drop(ledger);
                 self.commit(stamp.epoch, &report.commits, state);
@@ -144,7 +158,7 @@ impl LedgerActor {
         let mut ledger = self.context.ledger.lock();
         let mut running = Vec::new();
         for &request in requests {
-            if ledger.finish(request, reason.clone()) {
+            if ledger.finish(request, reason.clone(), now) {
                 running.push(request);
                 if let Some(entry) = ledger.get(request) {
                     let position = entry.output().len();
@@ -160,7 +174,7 @@ impl LedgerActor {
     fn end_at(&self, request: RequestId, position: usize, reason: FinishReason, state: &mut State) {
         let now = self.context.now();
         let mut ledger = self.context.ledger.lock();
-        let was_running = ledger.end_at(request, position, reason.clone());
+        let was_running = ledger.end_at(request, position, reason.clone(), now);
         if was_running && let Some(entry) = ledger.get(request) {
             self.context.chaos.observe(&Observed::Ended { request, position, reason: &reason });
             self.context.metrics.finished(entry, &reason, now);
@@ -174,21 +188,49 @@ impl LedgerActor {
     fn on_failed_step(
         &self,
         epoch: Epoch,
-        _requests: &[RequestId],
+        requests: &[RequestId],
         failure: &StepFailure,
         state: &mut State,
     ) {
-        if epoch != self.context.ledger.lock().epoch() {
+        let now = self.context.now();
+        let mut ledger = self.context.ledger.lock();
+        if epoch != ledger.epoch() {
             self.context.metrics.stale_messages.increment(1);
             return;
         }
-        tracing::debug!(?failure, "a step is done again");
+        let is_memory = matches!(failure, StepFailure::Execute(ExecuteError::OutOfMemory(_)));
+        if !(is_memory && ledger.out_of_memory()) {
+            for request in ledger.step_failed(requests, now) {
+                tracing::error!(
+                    request = request.0,
+                    ?failure,
+                    "a request fails every step it is in"
+                );
+                if let Some(entry) = ledger.get(request) {
+                    let reason = FinishReason::Error(QUARANTINED.to_owned());
+                    let position = entry.output().len();
+                    let ended = Observed::Ended { request, position, reason: &reason };
+                    self.context.chaos.observe(&ended);
+                    self.context.metrics.finished(entry, &reason, now);
+                }
+            }
+        }
+        drop(ledger);
         self.begin_epoch("a step failed", state);
+    }
+
+    /// Tells the scheduler what it is held to, when that has changed.
+    fn restrict(&self, state: &mut State) {
+        let restriction = self.context.ledger.lock().restriction();
+        if state.restriction.as_ref() != Some(&restriction) {
+            state.restriction = Some(restriction.clone());
+            self.order(SchedulerOrder::Restrict(restriction), state);
+        }
     }
 
     fn on_delivery(&self, batch: BatchId, ended: &[RequestId]) {
         let mut ledger = self.context.ledger.lock();
-        if !ledger.delivered(batch, ended) {
+        if !ledger.delivered(batch, ended, self.context.now()) {
             self.context.metrics.stale_messages.increment(1);
             return;
         }
@@ -285,7 +327,9 @@ impl Actor for LedgerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            LedgerMessage::Accept(requests, reply) => self.accept(requests, reply, state),
+            LedgerMessage::Accept { requests, tenant, reply } => {
+                self.accept(requests, tenant, reply, state);
+            }
             LedgerMessage::Abort(requests) => self.finish(&requests, &FinishReason::Abort, state),
             LedgerMessage::Report(stamp, report) => self.on_report(stamp, report, state),
             LedgerMessage::Reported(position) => {
@@ -317,6 +361,7 @@ impl Actor for LedgerActor {
             LedgerMessage::Tick => self.look_around(state),
             LedgerMessage::Ping => {}
         }
+        self.restrict(state);
         self.feed_shards();
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Actor shells, one file an actor: a message becomes a call into [`crate::logic`], its effects
 //! become messages.
 
+mod canary;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod config;
@@ -8,12 +9,14 @@ pub mod context;
 pub mod detokenizer;
 mod device_thread;
 pub mod directory;
+mod door;
 pub mod input_processor;
 pub mod kv_cache_manager;
 pub mod ledger;
 pub mod metrics;
 mod monitored;
 pub mod output_streamer;
+pub mod progress;
 pub mod pulse;
 pub mod role;
 pub mod scheduler;
@@ -27,5 +30,6 @@ pub mod worker;
 
 pub use config::{DeviceMode, Supervision, SystemConfig};
 pub use directory::Role;
+pub use door::Submission;
 pub use sink::{ChoiceStream, OutputDelta};
-pub use system::{Health, Status, Submission, System};
+pub use system::{Health, Status, System};

@@ -11,6 +11,7 @@ use crate::{
     fault::{Bug, Observed, planted},
     logic::{
         ids::{Epoch, Step},
+        ledger::Restriction,
         outputs::StepOutput,
         scheduler::{RecoveredRequest, Scheduled, Scheduler},
         sequence::{Arrival, Inbox, Outbox, Stamp},
@@ -106,6 +107,7 @@ impl SchedulerActor {
                 SchedulerOrder::Abort(requests) => {
                     state.scheduler.finish(&requests);
                 }
+                SchedulerOrder::Restrict(restriction) => restrict(restriction, state),
             },
             Arrival::Stale => self.context.metrics.stale_messages.increment(1),
             Arrival::Gap => self.lost(stamp.epoch, "an order to the scheduler", state),
@@ -123,7 +125,13 @@ impl SchedulerActor {
     }
 
     /// Word of an epoch that has passed, or is known already, changes nothing.
-    fn recover(&self, epoch: Epoch, live: Vec<RecoveredRequest>, state: &mut State) {
+    fn recover(
+        &self,
+        epoch: Epoch,
+        live: Vec<RecoveredRequest>,
+        restriction: Restriction,
+        state: &mut State,
+    ) {
         if epoch <= state.orders.epoch() {
             self.context.metrics.stale_messages.increment(1);
             return;
@@ -131,10 +139,12 @@ impl SchedulerActor {
         let last_step = Step(self.context.last_step.load(Ordering::Relaxed));
         state.scheduler.recover(epoch, last_step, live);
         state.scheduler.set_pause(*self.context.pause.lock());
+        restrict(restriction, state);
         state.orders.begin(epoch);
         state.reports.begin(epoch);
         state.steps.begin(epoch);
         state.is_ready = true;
+        self.context.progress.begin();
     }
 
     /// What got lost cannot be known, so all begins again from the ledger.
@@ -154,6 +164,11 @@ impl SchedulerActor {
             directory.worker.cast(WorkerMessage::Probe { sent: state.steps.position(), step });
         }
     }
+}
+
+fn restrict(restriction: Restriction, state: &mut State) {
+    state.scheduler.set_cohort(restriction.cohort);
+    state.scheduler.set_token_budget(restriction.token_budget);
 }
 
 impl Actor for SchedulerActor {
@@ -203,7 +218,9 @@ impl Actor for SchedulerActor {
                     self.lost(position.epoch, "an order to the scheduler", state);
                 }
             }
-            SchedulerMessage::Recover { epoch, live } => self.recover(epoch, live, state),
+            SchedulerMessage::Recover { epoch, live, restriction } => {
+                self.recover(epoch, live, restriction, state);
+            }
             SchedulerMessage::StepDone(output) => self.on_step_done(output, state),
             SchedulerMessage::StepMissing { epoch, step } => {
                 // What the worker sent before it said so has arrived, unless it got lost.

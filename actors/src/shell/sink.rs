@@ -99,6 +99,12 @@ impl Sink {
         Offer::Taken
     }
 
+    /// Whether anything ever came.
+    pub fn has_heard(&self) -> bool {
+        let state = self.state.lock();
+        state.num_tokens > 0 || state.num_prompt_rows > 0 || state.finished
+    }
+
     /// Ends the output of a client that has taken nothing for `patience`; what waits is dropped.
     fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
         let mut state = self.state.lock();

@@ -152,6 +152,7 @@ impl Supervisor {
         self.context.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
             Decision::Escalate => {
+                self.context.trip_breaker();
                 let own = self.spec.role.as_str();
                 Err(format!("{own} gives up: {} died too often ({cause})", role.as_str()).into())
             }

@@ -1,42 +1,28 @@
 //! One running actor system: its door, its health, its end.
 
-use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use ractor::ActorRef;
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
+    canary,
     config::SystemConfig,
     context::Context,
-    directory::{ActorStats, Directory, Slot},
-    sink::{Abandon, ChoiceStream},
+    directory::{ActorStats, Directory},
+    door::{Door, RETRY_PAUSE, Submission, unavailable},
     tree, watchdog,
 };
 use crate::{
     error::{ActorError, RequestError},
     logic::{
-        ids::{Epoch, RequestId, TokenId},
-        request::EngineRequest,
+        breaker::BreakerState,
+        ids::{Epoch, RequestId},
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
-        seed::choice_seed,
     },
-    message::{
-        InputProcessorMessage, LedgerMessage, SchedulerMessage, SupervisorMessage,
-        input_processor::{ProcessedRequest, RawRequest},
-    },
+    message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
     ports::{ExecutorFactory, TextCodec},
 };
-
-/// How often a job is given to another input processor when one dies over it.
-const INPUT_RETRIES: usize = 2;
-/// How long the door waits before it looks for a restarted actor again.
-const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A running actor system. Dropping it does not stop it: see [`System::shutdown`].
 pub struct System {
@@ -46,39 +32,15 @@ pub struct System {
     door: Arc<Door>,
 }
 
-/// What clients' streams hold on to, weakly: how to tell that they left.
-struct Door {
-    context: Arc<Context>,
-    next_request: AtomicU64,
-    next_input: AtomicU64,
-    seed: u64,
-    is_draining: AtomicBool,
-}
-
-impl Abandon for Door {
-    fn abandon(&self, request: RequestId) {
-        self.context.sinks.close(request);
-        let is_open = self.context.ledger.lock().get(request).is_some_and(|e| e.end().is_none());
-        if is_open {
-            self.context.directory.ledger.cast(LedgerMessage::Abort(vec![request]));
-        }
-    }
-}
-
-/// An accepted request: its prompt and a stream for each choice.
-#[derive(Debug)]
-pub struct Submission {
-    /// The prompt as the model sees it.
-    pub prompt_token_ids: Arc<[TokenId]>,
-    /// One for each of `n`.
-    pub choices: Vec<ChoiceStream>,
-}
-
 /// Whether the system can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
+    /// It will in a moment.
+    Starting,
     /// It serves.
     Ready,
+    /// It gets nowhere at present: a part of it is being replaced, failed too often, or hangs.
+    Recovering,
     /// It finishes what it has and takes nothing new.
     Draining,
     /// The supervisors gave up, or it was shut down.
@@ -115,13 +77,8 @@ impl System {
             .map_err(|error| ActorError::Invariant(format!("the tree did not start: {error}")))?;
         watchdog::spawn(&context)
             .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
-        let door = Arc::new(Door {
-            context: Arc::clone(&context),
-            next_request: AtomicU64::new(0),
-            next_input: AtomicU64::new(0),
-            seed,
-            is_draining: AtomicBool::new(false),
-        });
+        let door = Arc::new(Door::new(Arc::clone(&context), seed));
+        drop(tokio::spawn(canary::watch(Arc::clone(&context), Arc::downgrade(&door))));
         Ok(Self { context, root, root_task, door })
     }
 
@@ -130,108 +87,7 @@ impl System {
     /// # Errors
     /// [`RequestError`] says what is wrong with it, or that the engine is full or draining.
     pub async fn submit(&self, raw: RawRequest) -> Result<Submission, RequestError> {
-        if self.door.is_draining.load(Ordering::Acquire) {
-            return Err(RequestError::Draining);
-        }
-        let raw = Arc::new(raw);
-        let processed = self.process(&raw).await?;
-        let prompt_token_ids = Arc::clone(&processed.prompt_token_ids);
-        let requests = self.requests(&raw, processed);
-        let choices = requests.iter().map(|request| self.open(request.id)).collect();
-        self.accept(requests).await?;
-        Ok(Submission { prompt_token_ids, choices })
-    }
-
-    /// A job that a processor dies over is given to another, twice; one that finds all processors
-    /// dead waits until one is back.
-    async fn process(&self, raw: &Arc<RawRequest>) -> Result<ProcessedRequest, RequestError> {
-        let limit = self.context.config.input_timeout;
-        let give_up = Instant::now() + self.context.config.call_timeout;
-        let mut failures = 0;
-        loop {
-            let Some(processor) = self.live_input_processor() else {
-                if Instant::now() >= give_up {
-                    let cause = "no input processor is running".to_owned();
-                    return Err(RequestError::Unavailable(cause));
-                }
-                tokio::time::sleep(RETRY_PAUSE).await;
-                continue;
-            };
-            let job = |reply| InputProcessorMessage::Process(Arc::clone(raw), reply);
-            match processor.call("process", limit, job).await {
-                Ok(processed) => return processed,
-                Err(error) if failures == INPUT_RETRIES => return Err(unavailable(error)),
-                Err(_) => failures += 1,
-            }
-        }
-    }
-
-    /// The next one whose turn it is among those that are alive.
-    fn live_input_processor(&self) -> Option<&Slot<InputProcessorMessage>> {
-        let processors = &self.context.directory.input_processors;
-        let first = self.door.next_input.fetch_add(1, Ordering::Relaxed) as usize;
-        let turns =
-            (0..processors.len()).map(|turn| &processors[(first + turn) % processors.len()]);
-        turns.into_iter().find(|processor| processor.is_alive())
-    }
-
-    fn requests(&self, raw: &RawRequest, processed: ProcessedRequest) -> Vec<Arc<EngineRequest>> {
-        let ProcessedRequest { prompt_token_ids, mut params } = processed;
-        let count = u64::from(params.n);
-        let first = self.door.next_request.fetch_add(count, Ordering::Relaxed);
-        let seed = params.seed.unwrap_or_else(|| choice_seed(self.door.seed, first));
-        // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
-        let eos = &self.context.vault.executors.info().eos_token_ids;
-        let eos_token_ids: Arc<[TokenId]> = eos.iter().take(1).copied().collect();
-        if !params.ignore_eos {
-            params.stop_token_ids.extend(eos.iter().skip(1));
-        }
-        let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
-        let arrival = self.context.now();
-        let request = |choice: u64| EngineRequest {
-            id: RequestId(first + choice),
-            prompt_token_ids: Arc::clone(&prompt_token_ids),
-            params: params.clone(),
-            seed: if count == 1 { seed } else { choice_seed(seed, choice) },
-            eos_token_ids: Arc::clone(&eos_token_ids),
-            arrival,
-            priority: raw.priority,
-            cache_salt: cache_salt.clone(),
-            deadline: None,
-            mm_features: [].into(),
-        };
-        (0..count).map(|choice| Arc::new(request(choice))).collect()
-    }
-
-    fn open(&self, request: RequestId) -> ChoiceStream {
-        let sink = self.context.sinks.open(request);
-        let door: Arc<dyn Abandon> = Arc::<Door>::clone(&self.door);
-        let owner: Weak<dyn Abandon> = Arc::downgrade(&door);
-        ChoiceStream::new(request, sink, owner)
-    }
-
-    /// The ledger's word is what counts: a call that it answered is permanent, one that it did not
-    /// see is repeated to its successor.
-    async fn accept(&self, requests: Vec<Arc<EngineRequest>>) -> Result<(), RequestError> {
-        let limit = self.context.config.call_timeout;
-        let give_up = Instant::now() + limit;
-        loop {
-            let ledger = &self.context.directory.ledger;
-            let accept = |reply| LedgerMessage::Accept(requests.clone(), reply);
-            let error = match ledger.call("accept", limit, accept).await {
-                Ok(answer) => return answer,
-                Err(error) => error,
-            };
-            let first = requests.first().map(|request| request.id);
-            let is_held = first.is_some_and(|id| self.context.ledger.lock().get(id).is_some());
-            if is_held {
-                return Ok(());
-            }
-            if Instant::now() >= give_up || self.root_task.is_finished() {
-                return Err(RequestError::Unavailable(error.to_string()));
-            }
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
+        self.door.submit(raw).await
     }
 
     /// Stops working on requests; their streams end with finish reason `abort`.
@@ -279,10 +135,24 @@ impl System {
     /// Whether the system can serve.
     #[must_use]
     pub fn health(&self) -> Health {
+        let context = &self.context;
+        let now = context.now();
+        let is_core_alive = [
+            context.directory.ledger.is_alive(),
+            context.directory.kv_cache_manager.is_alive(),
+            context.directory.scheduler.is_alive(),
+            context.directory.worker.is_alive(),
+        ];
+        let is_closed = context.breaker.lock().state(now) == BreakerState::Closed;
+        let is_stuck = context.progress.is_late(now) && self.open_requests() > 0;
         if self.root_task.is_finished() {
             Health::Dead
-        } else if self.door.is_draining.load(Ordering::Acquire) {
+        } else if self.door.is_draining() {
             Health::Draining
+        } else if !context.progress.has_begun() {
+            Health::Starting
+        } else if is_stuck || !is_closed || is_core_alive.contains(&false) {
+            Health::Recovering
         } else {
             Health::Ready
         }
@@ -330,7 +200,7 @@ impl System {
 
     /// Takes no new requests from now on.
     pub fn begin_drain(&self) {
-        self.door.is_draining.store(true, Ordering::Release);
+        self.door.begin_drain();
     }
 
     /// Takes no new requests and waits until all are done. `false` when some are left after `limit`.
@@ -354,7 +224,7 @@ impl System {
             self.abort(open);
             self.drain(Duration::from_secs(1)).await;
         }
-        self.context.is_stopped.store(true, Ordering::Release);
+        self.context.stop_watching();
         let limit = Some(Duration::from_secs(10));
         // No answer means that the root has ended already.
         let _ = self.root.call(SupervisorMessage::Shutdown, limit).await;
@@ -370,8 +240,4 @@ impl std::fmt::Debug for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("System").field("health", &self.health()).finish_non_exhaustive()
     }
-}
-
-fn unavailable(error: ActorError) -> RequestError {
-    RequestError::Unavailable(error.to_string())
 }

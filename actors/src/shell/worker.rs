@@ -120,10 +120,11 @@ impl WorkerActor {
             return Ok(());
         }
         let limit = self.deadline(tokens);
-        let (epoch, number) = (step.epoch, step.step);
+        let (epoch, number, now) = (step.epoch, step.step, self.context.now());
+        self.context.progress.expect(now + limit.as_micros() as u64);
         let deadline = move || WorkerMessage::Deadline { epoch, step: number };
         let timer = myself.send_after(limit, deadline).abort_handle();
-        state.running = Some(Running { step, since: self.context.now(), limit, timer });
+        state.running = Some(Running { step, since: now, limit, timer });
         Ok(())
     }
 
@@ -173,6 +174,7 @@ impl WorkerActor {
             let took = self.context.now().saturating_sub(running.since);
             self.context.vault.learn(running.step.total_num_scheduled_tokens, took);
             state.failures = 0;
+            self.context.progress.done();
         }
         if !output.outputs.is_empty() {
             self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     error::RequestError,
     logic::{
+        ledger::QUARANTINED,
         outputs::{SampledToken, TokenLogprobs},
         request::FinishReason,
         seed::choice_seed,
@@ -32,6 +33,8 @@ pub struct House {
     pub record: Arc<Record>,
     /// Whether something may have gone wrong on the way in.
     pub has_faults: bool,
+    /// Whether somebody may be convicted of the device's faults.
+    pub convicts_innocents: bool,
 }
 
 /// What a client read of one choice.
@@ -97,7 +100,9 @@ async fn read(house: &House, index: usize, choice: usize, seed: u64, mut stream:
     let numbers = [request.0, got.tokens.len() as u64, got.text.len() as u64];
     house.record.note("read", &numbers);
     let answer = house.workload.answer(plan, seed);
-    if let Err(what) = check(&got, &answer, has_left, plan.prompt.len()) {
+    let is_convicted = got.finish == Some(FinishReason::Error(QUARANTINED.to_owned()));
+    let ends_early = has_left || is_convicted && house.convicts_innocents;
+    if let Err(what) = check(&got, &answer, ends_early, plan.prompt.len()) {
         house.record.violate(|| format!("request {request} (client {index}, {manner:?}): {what}"));
         house.record.explain(|| format!("got      {got:?}"));
         house.record.explain(|| format!("expected {answer:?}"));
@@ -137,10 +142,12 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
 }
 
 /// What is wrong with a stream, if anything is.
-fn check(got: &Got, answer: &Answer, has_left: bool, prompt_len: usize) -> Result<(), String> {
+fn check(got: &Got, answer: &Answer, ends_early: bool, prompt_len: usize) -> Result<(), String> {
     // What might become a stop string is held back, but comes when it is too late for that.
+    let is_other_end = got.finish.as_ref().is_some_and(|finish| *finish != answer.finish);
     let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
-    let text = if is_aborted { &answer.whole_text } else { &answer.text };
+    let is_cut_short = is_aborted || ends_early && is_other_end;
+    let text = if is_cut_short { &answer.whole_text } else { &answer.text };
     let is_start = answer.tokens.starts_with(&got.tokens)
         && text.starts_with(&got.text)
         && answer.prompt_logprobs.starts_with(&got.prompt_logprobs);
@@ -159,9 +166,9 @@ fn check(got: &Got, answer: &Answer, has_left: bool, prompt_len: usize) -> Resul
         return Err(format!("{:?} cached tokens of {prompt_len}", got.num_cached_tokens));
     }
     match &got.finish {
-        None if has_left => Ok(()),
+        None if ends_early => Ok(()),
         None => Err("no end".to_owned()),
-        Some(_) if is_aborted => Ok(()),
+        Some(_) if is_cut_short => Ok(()),
         Some(finish) if *finish != answer.finish => {
             Err(format!("ended by {finish:?} instead of {:?}", answer.finish))
         }
@@ -202,8 +209,12 @@ fn check_refusal(house: &House, index: usize, error: &RequestError) {
     house.record.note("refused", &[index as u64]);
     house.record.explain(|| format!("client {index} is refused: {error}"));
     let is_right = match error {
-        RequestError::QueueFull { .. } => house.workload.config.max_num_requests < 1_000,
-        RequestError::Unavailable(_) => house.has_faults,
+        RequestError::QueueFull { .. } => house.workload.config.admission.max_num_requests < 1_000,
+        RequestError::Quarantined { .. } => {
+            let poison = house.workload.poison.as_ref();
+            house.convicts_innocents || poison.is_some_and(|poison| poison.is_in(&plan.prompt))
+        }
+        RequestError::Unavailable(_) | RequestError::Recovering { .. } => house.has_faults,
         _ => why_refused(&house.workload, plan).is_some(),
     };
     if !is_right {

@@ -9,6 +9,7 @@ use super::{
     memory::Memory,
     model::{Digest, Sampler, empty_digest, extend, logprobs},
     record::Record,
+    workload::{Effect, Poison},
 };
 use crate::{
     fault::{Bug, planted},
@@ -37,8 +38,8 @@ pub enum DeviceFault {
 pub struct DevicePlan {
     /// Faults by number of execution, from 1.
     pub faults: BTreeMap<u64, DeviceFault>,
-    /// Prompts that begin so give no numbers once this many tokens were generated.
-    pub poison: Option<(Vec<TokenId>, usize)>,
+    /// What it cannot compute.
+    pub poison: Option<Poison>,
     /// Tokens at most in one step.
     pub max_num_batched_tokens: usize,
     /// Requests at most in one step.
@@ -163,6 +164,8 @@ impl ModelExecutor for Executor {
         self.check_budgets(step);
         let spans = self.receive(step)?;
         let fault = device.plan.faults.get(&execution).copied();
+        let is_poisoned = |span: &Span| self.is_poisoned(*span, Effect::Panic);
+        let fault = if spans.iter().any(is_poisoned) { Some(DeviceFault::Panic) } else { fault };
         if let Some(fault @ (DeviceFault::Panic | DeviceFault::Error)) = fault {
             self.tear(&spans, &mut state.memory);
             drop(state);
@@ -259,13 +262,17 @@ impl Executor {
         num_rows: usize,
         span: Span,
     ) -> bool {
-        if let Some(DeviceFault::Garbage(which)) = fault {
-            return which % num_rows == index;
+        match fault {
+            Some(DeviceFault::Garbage(which)) => which % num_rows == index,
+            _ => self.is_poisoned(span, Effect::Garbage),
         }
-        let Some((prompt, after)) = &self.device.plan.poison else { return false };
+    }
+
+    fn is_poisoned(&self, span: Span, effect: Effect) -> bool {
+        let Some(poison) = &self.device.plan.poison else { return false };
         let request = &self.rows[&span.request].request;
-        let is_it = request.prompt_token_ids.starts_with(prompt);
-        is_it && span.end >= request.num_prompt_tokens() + after
+        let is_it = poison.effect == effect && poison.is_in(&request.prompt_token_ids);
+        is_it && span.end >= request.num_prompt_tokens() + poison.after
     }
 
     fn write(&self, span: Span, memory: &mut Memory, garbage_of: u64) {

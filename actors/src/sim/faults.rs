@@ -106,6 +106,16 @@ impl FaultPlan {
         }
     }
 
+    /// Whether results of steps are lost, or so late that it looks so. Three in a row of a request
+    /// that is alone convict it of making the model fail.
+    #[must_use]
+    pub fn hides_results(&self) -> bool {
+        self.edges.iter().any(|(edge, faults)| {
+            let may_hide = faults.drop > 0.0 || faults.late > 0.0;
+            may_hide && *edge == Edge::DeviceToWorker
+        })
+    }
+
     /// Whether nothing goes wrong.
     #[must_use]
     pub fn is_calm(&self) -> bool {

@@ -4,6 +4,7 @@
 use super::{
     model::{Sampler, empty_digest, extend, logprobs},
     vocabulary::{EOS_TOKENS, bytes_of},
+    workload::Poison,
 };
 use crate::logic::{
     ids::TokenId,
@@ -27,8 +28,8 @@ pub struct Question<'a> {
     pub max_model_len: usize,
     /// Tokens that the KV cache holds.
     pub cache_tokens: usize,
-    /// Output tokens after which the model gives no numbers any more.
-    pub poisoned_after: Option<usize>,
+    /// There if the model cannot compute it to its end.
+    pub poison: Option<&'a Poison>,
 }
 
 /// A whole stream.
@@ -71,8 +72,8 @@ pub fn answer(question: &Question<'_>) -> Answer {
     // Text in which no stop string can end any more.
     let mut settled = 0;
     loop {
-        if question.poisoned_after.is_some_and(|after| tokens.len() >= after) {
-            let finish = FinishReason::Error("numerical_garbage".to_owned());
+        if let Some(poison) = question.poison.filter(|poison| tokens.len() >= poison.after) {
+            let finish = poison.finish();
             let text = shown(&bytes);
             return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
         }

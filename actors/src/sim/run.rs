@@ -15,7 +15,7 @@ use super::{
     faults::FaultPlan,
     record::{Record, with_panics_recorded},
     vocabulary::Vocabulary,
-    workload::{Order, Workload},
+    workload::{Effect, Order, Workload},
 };
 use crate::{
     fault::{Bug, bug::plant},
@@ -117,7 +117,9 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
         max_num_seqs: workload.config.scheduler.max_num_seqs,
     };
     let device = Device::new(workload.info.clone(), device_plan, Arc::clone(record));
-    let checker = Checker::new(Arc::clone(record), plan.clone());
+    let panics = workload.poison.as_ref().is_some_and(|poison| poison.effect == Effect::Panic);
+    let has_faults = panics || !plan.is_calm();
+    let checker = Checker::new(Arc::clone(record), plan.clone(), !has_faults);
     let config = config(&workload);
     record.explain(|| format!("{config:#?}"));
     let factory = Arc::new(Factory(Arc::clone(&device)));
@@ -128,8 +130,9 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     };
     system.chaos().source().set_observer(checker.clone());
     plan.begin(system.chaos().source());
-    let (record, has_faults) = (Arc::clone(record), !plan.is_calm());
-    let house = Arc::new(House { system, workload, record, has_faults });
+    let (record, convicts_innocents) = (Arc::clone(record), plan.hides_results());
+    let house = House { system, workload, record, has_faults, convicts_innocents };
+    let house = Arc::new(house);
     if timeout(LONGEST_LIFE, serve(&house, &plan)).await.is_err() {
         house.record.violate(|| "clients are still waiting".to_owned());
     }

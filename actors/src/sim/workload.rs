@@ -11,6 +11,8 @@ use super::{
 use crate::{
     logic::{
         ids::TokenId,
+        ledger::QUARANTINED,
+        request::FinishReason,
         sampling_params::SamplingParams,
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
     },
@@ -32,8 +34,45 @@ pub struct Workload {
     pub clients: Vec<ClientPlan>,
     /// What the operator does, and when.
     pub orders: Vec<(Duration, Order)>,
-    /// The prompt that gives garbage after so many tokens.
-    pub poison: Option<(Vec<TokenId>, usize)>,
+    /// What the model cannot compute.
+    pub poison: Option<Poison>,
+}
+
+/// A prompt that the model cannot compute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Poison {
+    /// How the prompt begins; no other one does.
+    pub prompt: Vec<TokenId>,
+    /// Output tokens that it can compute.
+    pub after: usize,
+    /// What happens then.
+    pub effect: Effect,
+}
+
+/// What a poisoned prompt does to a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Its row is no number.
+    Garbage,
+    /// The whole step panics.
+    Panic,
+}
+
+impl Poison {
+    /// How a request ends that is poisoned.
+    #[must_use]
+    pub fn finish(&self) -> FinishReason {
+        FinishReason::Error(match self.effect {
+            Effect::Garbage => "numerical_garbage".to_owned(),
+            Effect::Panic => QUARANTINED.to_owned(),
+        })
+    }
+
+    /// Whether a prompt is poisoned.
+    #[must_use]
+    pub fn is_in(&self, prompt: &[TokenId]) -> bool {
+        prompt.starts_with(&self.prompt)
+    }
 }
 
 /// One client.
@@ -100,9 +139,8 @@ impl Workload {
     /// What the stream of one choice is without faults.
     #[must_use]
     pub fn answer(&self, client: &ClientPlan, seed: u64) -> oracle::Answer {
-        let poison = self.poison.as_ref();
-        let poison = poison.filter(|(prompt, _)| client.prompt.starts_with(prompt));
-        question(&self.config.scheduler, client, seed, poison.map(|(_, after)| *after))
+        let poison = self.poison.as_ref().filter(|poison| poison.is_in(&client.prompt));
+        question(&self.config.scheduler, client, seed, poison)
     }
 }
 
@@ -110,7 +148,7 @@ fn question(
     config: &SchedulerConfig,
     client: &ClientPlan,
     seed: u64,
-    poisoned_after: Option<usize>,
+    poison: Option<&Poison>,
 ) -> oracle::Answer {
     let max_model_len = config.max_model_len;
     let room = max_model_len.saturating_sub(client.prompt.len()) as u32;
@@ -122,7 +160,7 @@ fn question(
         seed,
         max_model_len,
         cache_tokens: (config.num_blocks as usize - 1) * config.block_size,
-        poisoned_after,
+        poison,
     })
 }
 
@@ -157,12 +195,13 @@ fn scheduler_config(rng: &mut Rng) -> SchedulerConfig {
 }
 
 fn system_config(rng: &mut Rng, scheduler: SchedulerConfig) -> SystemConfig {
-    SystemConfig {
-        num_input_processors: rng.within(1, 2),
-        num_egress_shards: rng.within(1, 2),
-        max_num_requests: if rng.percent(3) { 3 } else { 16_384 },
-        ..SystemConfig::new(scheduler)
+    let mut config = SystemConfig::new(scheduler);
+    config.num_input_processors = rng.within(1, 2);
+    config.num_egress_shards = rng.within(1, 2);
+    if rng.percent(3) {
+        config.admission.max_num_requests = 3;
     }
+    config
 }
 
 /// Prompts of a family share their beginning, up to about the border of a block.
@@ -260,11 +299,10 @@ fn add_stops(rng: &mut Rng, config: &SchedulerConfig, client: &mut ClientPlan) {
 }
 
 /// One in thirty runs has a prompt that the model cannot compute.
-fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<(Vec<TokenId>, usize)> {
+fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<Poison> {
     if !rng.percent(3) {
         return None;
     }
-    // A beginning that no other prompt has.
     let prompt = vec![9, 9, 8];
     let client = &mut clients[0];
     client.prompt.splice(0..0, prompt.iter().copied());
@@ -272,7 +310,8 @@ fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<(Vec<TokenId>, us
     client.raw.prompt = Prompt::Tokens(client.prompt.clone());
     client.raw.max_tokens = Some(8);
     client.raw.params.min_tokens = 0;
-    Some((prompt, rng.within(0, 4)))
+    let effect = rng.pick(&[Effect::Garbage, Effect::Panic]);
+    Some(Poison { prompt, after: rng.within(0, 4), effect })
 }
 
 fn orders(rng: &mut Rng) -> Vec<(Duration, Order)> {

@@ -4,6 +4,7 @@
 // Test helpers stand outside `#[test]` functions, where clippy.toml does not see them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod admission;
 mod golden;
 mod house;
 mod properties;

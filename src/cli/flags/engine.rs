@@ -59,6 +59,16 @@ pub(crate) struct EngineFlags {
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) num_egress_shards: Option<String>,
 
+    /// Seconds after which a request is aborted whose client reads nothing [default: 60]
+    #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
+    pub(crate) reader_timeout_secs: Option<String>,
+    /// Seconds that any step of the model may take [default: 2]
+    #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
+    pub(crate) min_step_deadline_secs: Option<String>,
+    /// Seconds without a sign of life after which an actor is replaced [default: 5]
+    #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
+    pub(crate) hang_timeout_secs: Option<String>,
+
     /// Requests at most that run at a time [default: 256]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     pub(crate) max_num_seqs: Option<String>,
@@ -77,12 +87,21 @@ pub(crate) struct EngineFlags {
     /// Share of the blocks that admission leaves free [default: 0]
     #[arg(long, value_name = "SHARE", help_heading = "Scheduling")]
     pub(crate) watermark: Option<String>,
-    /// Requests at most queued or running; further ones get 503 [default: max-num-requests]
+    /// Requests at most that wait to run; further ones get 503 [default: max-num-requests]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     pub(crate) max_num_queued_reqs: Option<String>,
+    /// Prompt tokens at most of waiting requests; further ones get 503 [default: no limit]
+    #[arg(long, value_name = "TOKENS", help_heading = "Scheduling")]
+    pub(crate) max_num_queued_tokens: Option<String>,
     /// Open requests at most, whatever their state [default: 16384]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     pub(crate) max_num_requests: Option<String>,
+    /// Open requests at most of one API key; further ones get 429 [default: no quota]
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    pub(crate) quota_max_open_requests: Option<String>,
+    /// Tokens at most of one API key within a minute; further ones get 429 [default: no quota]
+    #[arg(long, value_name = "TOKENS", help_heading = "Scheduling")]
+    pub(crate) quota_tokens_per_minute: Option<String>,
     /// Share the KV blocks of common prefixes [default: true]
     #[arg(
         long,

@@ -24,6 +24,12 @@ pub(crate) struct ServerFlags {
     /// Seconds that a client may take to send its body [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) body_timeout: Option<String>,
+    /// Seconds that a client may take nothing of what is sent to it [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) write_timeout: Option<String>,
+    /// Seconds that a request may take; X-Request-Timeout may ask for less [default: no limit]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) request_timeout: Option<String>,
     /// Seconds that requests get to end after SIGTERM or SIGINT [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) shutdown_timeout: Option<String>,

@@ -26,7 +26,9 @@ Examples:
   playhouse serve --config playhouse.toml --log-level debug
   PLAYHOUSE_API_KEY=secret playhouse serve --host 0.0.0.0
 
-SIGTERM or SIGINT ends it once all requests are answered; a second one ends it at once.";
+SIGTERM or SIGINT ends it once all requests are answered; a second one ends it at once.
+Exit codes: 0 all requests were answered, 1 some were cut off by --shutdown-timeout or the server
+failed, 70 the engine's supervisor gave up, 130 or 143 ended at once by SIGINT or SIGTERM.";
 
 /// Serve a model over HTTP, as OpenAI's API with vLLM's extensions.
 #[derive(Debug, Args)]
@@ -67,16 +69,16 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let engine = or_interrupt(engine::start(config.engine)).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_s));
-        let end = shutdown::End::new();
-        let requested = end.requested(engine.clone())?;
+        let requested = shutdown::requested(engine.clone())?;
         banner::show(&engine, &config.server, &listener);
         let served = server::serve_on(listener, engine.clone(), config.server, metrics, requested);
         let served = served.await;
+        let outcome = served.map_err(CliError::from);
+        let outcome = outcome.and_then(|drain| shutdown::outcome(&engine, drain));
         upkeep.abort();
         stats.abort();
         engine.shutdown().await;
-        served?;
-        end.outcome()
+        outcome
     })
 }
 

@@ -1,64 +1,52 @@
 //! When the server ends: a first signal lets it finish, a second one does not wait, and an engine
 //! whose supervisor gave up is not served any longer.
 
-use std::{
-    io, process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{io, process, time::Duration};
 
 use playhouse_actors::shell::Health;
 
-use crate::{cli::CliError, engine::Engine};
+use crate::{
+    cli::{
+        CliError,
+        failure::{EXIT_INTERRUPTED, EXIT_TERMINATED},
+    },
+    engine::Engine,
+    server::Drain,
+};
 
 /// How often the engine is asked whether it lives.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
-/// 128 + SIGINT: what a process interrupted at once exits with.
-const EXIT_ABORTED: i32 = 130;
 
-/// Why and when the server ends.
-pub(super) struct End {
-    gave_up: Arc<AtomicBool>,
+/// Completes when the server is to stop taking requests. From then on a signal ends the process.
+///
+/// # Errors
+/// When the system does not let us listen for signals.
+pub(super) fn requested(engine: Engine) -> Result<impl Future<Output = ()>, CliError> {
+    let mut signals = Signals::new().map_err(CliError::io("cannot listen for signals"))?;
+    Ok(async move {
+        tokio::select! {
+            signal = signals.next() => {
+                tracing::info!(%signal, "draining; a second signal ends it at once");
+            }
+            () = death(&engine) => tracing::error!("the engine's supervisor gave up"),
+        }
+        tokio::spawn(async move {
+            let signal = signals.next().await;
+            let open_requests = engine.open_requests();
+            tracing::warn!(%signal, open_requests, "ended at once; open requests are cut off");
+            process::exit(signal.exit_code());
+        });
+    })
 }
 
-impl End {
-    pub(super) fn new() -> Self {
-        Self { gave_up: Arc::default() }
-    }
-
-    /// Completes when the server is to stop taking requests. From then on a signal ends the
-    /// process.
-    ///
-    /// # Errors
-    /// When the system does not let us listen for signals.
-    pub(super) fn requested(
-        &self,
-        engine: Engine,
-    ) -> Result<impl Future<Output = ()> + use<>, CliError> {
-        let mut signals = Signals::new().map_err(CliError::io("cannot listen for signals"))?;
-        let gave_up = Arc::clone(&self.gave_up);
-        Ok(async move {
-            tokio::select! {
-                name = signals.next() => {
-                    tracing::info!(signal = name, "draining; a second signal ends it at once");
-                    tokio::spawn(async move {
-                        signals.next().await;
-                        process::exit(EXIT_ABORTED);
-                    });
-                }
-                () = death(&engine) => gave_up.store(true, Ordering::Release),
-            }
-        })
-    }
-
-    /// How the command ends.
-    pub(super) fn outcome(&self) -> Result<(), CliError> {
-        match self.gave_up.load(Ordering::Acquire) {
-            true => Err(CliError::GaveUp),
-            false => Ok(()),
+/// How the command ends once the server has stopped; to be asked before the engine is shut down.
+pub(super) fn outcome(engine: &Engine, drain: Drain) -> Result<(), CliError> {
+    match drain {
+        _ if engine.health() == Health::Dead => Err(CliError::GaveUp),
+        Drain::CutOff { requests } => Err(CliError::CutOff { requests }),
+        Drain::Complete => {
+            tracing::info!("drained: all requests were answered");
+            Ok(())
         }
     }
 }
@@ -67,6 +55,33 @@ impl End {
 async fn death(engine: &Engine) {
     while engine.health() != Health::Dead {
         tokio::time::sleep(HEALTH_INTERVAL).await;
+    }
+}
+
+/// What ends the process.
+#[cfg_attr(not(unix), allow(dead_code, reason = "there is no SIGTERM"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    Terminate,
+    Interrupt,
+}
+
+impl Signal {
+    /// 128 + its number, as shells have it.
+    fn exit_code(self) -> i32 {
+        i32::from(match self {
+            Self::Terminate => EXIT_TERMINATED,
+            Self::Interrupt => EXIT_INTERRUPTED,
+        })
+    }
+}
+
+impl std::fmt::Display for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        })
     }
 }
 
@@ -85,11 +100,10 @@ impl Signals {
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// The name of the next one.
-    async fn next(&mut self) -> &'static str {
+    async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => Signal::Terminate,
+            _ = self.interrupt.recv() => Signal::Interrupt,
         }
     }
 }
@@ -104,10 +118,10 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) -> &'static str {
+    async fn next(&mut self) -> Signal {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
-        "Ctrl-C"
+        Signal::Interrupt
     }
 }

@@ -13,20 +13,21 @@ use super::{
     stream::ChatChunks,
 };
 use crate::server::{
-    answer::Head, choices::Choices, error::ApiError, extract::JsonBody, request_id::response_id,
-    request_log::RequestLog, state::AppState, stream::respond,
+    answer::Head, caller::Caller, choices::Choices, error::ApiError, extract::JsonBody,
+    request_id::response_id, request_log::RequestLog, state::AppState, stream::respond,
 };
 
 /// `POST /v1/chat/completions`
 pub(in crate::server) async fn create(
     State(state): State<AppState>,
+    caller: Caller,
     headers: HeaderMap,
     JsonBody(request): JsonBody<ChatRequest>,
 ) -> Result<Response, ApiError> {
     let Plan { model, request: raw, style, usage } = request.plan(&state)?;
     let id = response_id("chatcmpl", &headers, request.sampling.request_id.as_deref());
-    let mut log = RequestLog::new(id.clone(), "/v1/chat/completions");
-    let submitted = Choices::submit(&state.engine, vec![raw]).await;
+    let mut log = RequestLog::new(id.clone(), "/v1/chat/completions", caller.tenant);
+    let submitted = Choices::submit(&state.engine, caller, vec![raw]).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {

@@ -13,21 +13,22 @@ use super::{
     stream::CompletionChunks,
 };
 use crate::server::{
-    answer::Head, choices::Choices, error::ApiError, extract::JsonBody, request_id::response_id,
-    request_log::RequestLog, state::AppState, stream::respond,
+    answer::Head, caller::Caller, choices::Choices, error::ApiError, extract::JsonBody,
+    request_id::response_id, request_log::RequestLog, state::AppState, stream::respond,
 };
 
 /// `POST /v1/completions`
 pub(in crate::server) async fn create(
     State(state): State<AppState>,
+    caller: Caller,
     headers: HeaderMap,
     JsonBody(request): JsonBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     let Plan { model, requests, style, usage } = request.plan(&state)?;
     let id = response_id("cmpl", &headers, request.sampling.request_id.as_deref());
-    let mut log = RequestLog::new(id.clone(), "/v1/completions");
+    let mut log = RequestLog::new(id.clone(), "/v1/completions", caller.tenant);
     let head = Head::new(id, "text_completion", model);
-    let submitted = Choices::submit(&state.engine, requests).await;
+    let submitted = Choices::submit(&state.engine, caller, requests).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {

@@ -115,26 +115,23 @@ impl Ledger {
     }
 
     /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
-    /// unless it is the batch that is out. An end that is not known here was found by the text side,
-    /// and word of it is late or lost: the request is told again, so that it is found again.
-    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
+    /// unless it is the batch that is out.
+    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId], now: Micros) -> bool {
         let Some(state) = self.shards.get_mut(batch.shard) else { return false };
         let is_last = (state.generation, state.num_batches) == (batch.generation, batch.number + 1);
         if !is_last || state.in_flight_since.take().is_none() {
             return false;
         }
         for request in ended {
-            match self.entries.get_mut(request) {
-                Some(entry) if entry.end().is_none() => {
-                    entry.untell();
-                    state.dirty.insert(*request);
-                }
-                _ if planted(Bug::NeverForget) => {}
-                _ => {
-                    state.dirty.remove(request);
-                    self.entries.remove(request);
-                }
+            state.dirty.remove(request);
+        }
+        for &request in ended {
+            // Word of a stop string may have been lost; that it was delivered says the same.
+            self.finish(request, FinishReason::Stop(None), now);
+            if !planted(Bug::NeverForget) {
+                self.entries.remove(&request);
             }
+            self.shards[batch.shard].dirty.remove(&request);
         }
         true
     }

@@ -5,20 +5,26 @@
 
 mod egress;
 mod entry;
+mod failure;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 pub use egress::{BatchId, EgressBatch, EgressEntry};
 pub use entry::{CommitTiming, Entry};
+pub use failure::{QUARANTINED, Restriction};
 
 use self::egress::Shard;
 use super::{
+    admission::{Admission, AdmissionCost, AdmissionLimits, Tenant},
     ids::{Epoch, Micros, RequestId},
     outputs::Commit,
+    poison::Ward,
+    quarantine::{Fingerprint, Quarantine},
     request::{EngineRequest, FinishReason},
     scheduler::{FirstScheduled, RecoveredRequest},
+    step_budget::StepBudget,
 };
 use crate::{
     error::RequestError,
@@ -31,7 +37,21 @@ pub struct Ledger {
     epoch: Epoch,
     entries: BTreeMap<RequestId, Entry>,
     shards: Vec<Shard>,
-    max_requests: usize,
+    admission: Admission,
+    ward: Ward,
+    quarantine: Quarantine,
+    step_budget: StepBudget,
+}
+
+/// What a ledger is told at its start.
+#[derive(Debug, Clone, Copy)]
+pub struct LedgerConfig {
+    /// What may be accepted.
+    pub limits: AdmissionLimits,
+    /// Egress pipelines to feed, at least 1.
+    pub num_shards: usize,
+    /// Most tokens of a step.
+    pub max_num_batched_tokens: usize,
 }
 
 /// What became of a [`Commit`].
@@ -52,11 +72,18 @@ pub enum CommitVerdict {
 }
 
 impl Ledger {
-    /// An empty ledger that holds at most `max_requests` and feeds `num_shards` egress pipelines.
+    /// An empty ledger.
     #[must_use]
-    pub fn new(max_requests: usize, num_shards: usize) -> Self {
-        let shards = (0..num_shards.max(1)).map(|_| Shard::default()).collect();
-        Self { epoch: Epoch(0), entries: BTreeMap::new(), shards, max_requests }
+    pub fn new(config: LedgerConfig) -> Self {
+        Self {
+            epoch: Epoch(0),
+            entries: BTreeMap::new(),
+            shards: (0..config.num_shards.max(1)).map(|_| Shard::default()).collect(),
+            admission: Admission::new(config.limits),
+            ward: Ward::new(),
+            quarantine: Quarantine::new(),
+            step_budget: StepBudget::new(config.max_num_batched_tokens),
+        }
     }
 
     /// The current epoch.
@@ -87,17 +114,22 @@ impl Ledger {
     /// here already are accepted again without effect. Returns the new ones.
     ///
     /// # Errors
-    /// [`RequestError::QueueFull`] when they would exceed the limit.
+    /// [`RequestError::Quarantined`] when they made the model fail before,
+    /// [`RequestError::QuotaExceeded`] and [`RequestError::QueueFull`] when they would exceed a limit.
     pub fn accept(
         &mut self,
         mut requests: Vec<Arc<EngineRequest>>,
+        tenant: Option<Tenant>,
+        now: Micros,
     ) -> Result<Vec<Arc<EngineRequest>>, RequestError> {
         requests.retain(|request| !self.entries.contains_key(&request.id));
-        if self.entries.len() + requests.len() > self.max_requests {
-            let (what, limit) = ("max_num_requests", self.max_requests as u64);
-            let retry_after = Duration::from_secs(1);
-            return Err(RequestError::QueueFull { what, limit, retry_after });
+        if !self.quarantine.is_empty() {
+            for request in &requests {
+                self.quarantine.check(Fingerprint::of(request), now)?;
+            }
         }
+        let costs: Vec<_> = requests.iter().map(|request| (request.id, cost(request))).collect();
+        self.admission.admit(now, tenant, &costs)?;
         for request in &requests {
             self.entries.insert(request.id, Entry::new(Arc::clone(request)));
             self.mark_dirty(request.id);
@@ -122,7 +154,9 @@ impl Ledger {
             _ => {}
         }
         let timing = entry.apply(commit, now);
+        self.ward.clear(commit.request);
         self.mark_dirty(commit.request);
+        self.note_end(commit.request, now);
         CommitVerdict::Accepted(timing)
     }
 
@@ -131,22 +165,41 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(&first.request) {
             entry.note_cached_tokens(first.num_cached_tokens);
         }
+        self.admission.scheduled(first.request);
     }
 
     /// The text side found the output complete after `position` tokens: what follows is dropped.
     /// Returns whether the scheduler must be told to stop it.
-    pub fn end_at(&mut self, request: RequestId, position: usize, reason: FinishReason) -> bool {
-        self.entries.get_mut(&request).is_some_and(|entry| entry.end_at(position, reason))
+    pub fn end_at(
+        &mut self,
+        request: RequestId,
+        position: usize,
+        reason: FinishReason,
+        now: Micros,
+    ) -> bool {
+        let entry = self.entries.get_mut(&request);
+        let was_running = entry.is_some_and(|entry| entry.end_at(position, reason));
+        self.note_end(request, now);
+        was_running
     }
 
     /// Ends a request from outside: the client left, or its deadline passed. Returns whether it was
     /// still running.
-    pub fn finish(&mut self, request: RequestId, reason: FinishReason) -> bool {
+    pub fn finish(&mut self, request: RequestId, reason: FinishReason, now: Micros) -> bool {
         let ended = self.entries.get_mut(&request).is_some_and(|entry| entry.finish(reason));
         if ended {
             self.mark_dirty(request);
+            self.note_end(request, now);
         }
         ended
+    }
+
+    /// What was reserved for a request that has ended is given back.
+    fn note_end(&mut self, request: RequestId, now: Micros) {
+        if let Some(entry) = self.entries.get(&request).filter(|entry| entry.end().is_some()) {
+            self.admission.ended(now, request, entry.output().len());
+            self.ward.clear(request);
+        }
     }
 
     /// Begins a new epoch and tells what the new core must take up, by acceptance.
@@ -160,4 +213,9 @@ impl Ledger {
     pub fn requests(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.entries.keys().copied()
     }
+}
+
+fn cost(request: &EngineRequest) -> AdmissionCost {
+    let max_tokens = request.params.max_tokens as usize;
+    AdmissionCost { prompt_tokens: request.num_prompt_tokens(), max_tokens }
 }

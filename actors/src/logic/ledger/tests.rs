@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::logic::{
+    admission::Quota,
     ids::TokenId,
     outputs::{PromptLogprobs, SampledToken},
     sampling_params::SamplingParams,
@@ -35,10 +36,20 @@ fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {
     }
 }
 
+fn new_ledger(max_num_requests: usize, num_shards: usize) -> Ledger {
+    let limits = AdmissionLimits {
+        max_num_requests,
+        max_num_queued_reqs: None,
+        max_num_queued_tokens: None,
+        quota: Quota::default(),
+    };
+    Ledger::new(LedgerConfig { limits, num_shards, max_num_batched_tokens: 64 })
+}
+
 fn ledger_with(ids: &[u64]) -> (Ledger, Epoch) {
-    let mut ledger = Ledger::new(8, 2);
+    let mut ledger = new_ledger(8, 2);
     let requests: Vec<_> = ids.iter().map(|&id| request(id)).collect();
-    ledger.accept(requests).unwrap();
+    ledger.accept(requests, None, 0).unwrap();
     let (epoch, _) = ledger.begin_epoch();
     (ledger, epoch)
 }
@@ -50,9 +61,9 @@ fn tokens(ledger: &Ledger, id: u64) -> Vec<TokenId> {
 
 #[test]
 fn acceptance_is_all_or_nothing() {
-    let mut ledger = Ledger::new(2, 1);
-    ledger.accept(vec![request(1)]).unwrap();
-    assert!(ledger.accept(vec![request(2), request(3)]).is_err());
+    let mut ledger = new_ledger(2, 1);
+    ledger.accept(vec![request(1)], None, 0).unwrap();
+    assert!(ledger.accept(vec![request(2), request(3)], None, 0).is_err());
     assert_eq!(ledger.len(), 1);
 }
 
@@ -60,7 +71,7 @@ fn acceptance_is_all_or_nothing() {
 fn a_repeated_acceptance_has_no_effect() {
     let (mut ledger, epoch) = ledger_with(&[1]);
     ledger.commit(epoch, &commit(1, 0, &[7]), 0);
-    assert_eq!(ledger.accept(vec![request(1), request(2)]), Ok(vec![request(2)]));
+    assert_eq!(ledger.accept(vec![request(1), request(2)], None, 0), Ok(vec![request(2)]));
     assert_eq!(tokens(&ledger, 1), [7]);
 }
 
@@ -88,7 +99,7 @@ fn nothing_follows_an_end() {
     let last = Commit { finish: Some(FinishReason::Length), ..commit(1, 0, &[7]) };
     ledger.commit(epoch, &last, 0);
     assert_eq!(ledger.commit(epoch, &commit(1, 1, &[8]), 0), CommitVerdict::Ended);
-    assert!(!ledger.finish(RequestId(1), FinishReason::Abort), "the first end stands");
+    assert!(!ledger.finish(RequestId(1), FinishReason::Abort, 0), "the first end stands");
     assert!(ledger.begin_epoch().1.is_empty(), "an ended request is not taken up again");
 }
 
@@ -96,7 +107,7 @@ fn nothing_follows_an_end() {
 fn a_stop_string_cuts_what_was_committed_after_it() {
     let (mut ledger, epoch) = ledger_with(&[1]);
     ledger.commit(epoch, &commit(1, 0, &[7, 8, 9]), 0);
-    assert!(ledger.end_at(RequestId(1), 2, FinishReason::Stop(None)));
+    assert!(ledger.end_at(RequestId(1), 2, FinishReason::Stop(None), 0));
     assert_eq!(tokens(&ledger, 1), [7, 8]);
 }
 
@@ -107,8 +118,8 @@ fn news_that_waits_while_a_stop_string_cuts_the_output_is_harmless() {
     ledger.commit(epoch, &commit(1, 0, &[7, 8]), 0);
     let batch = ledger.take_batch(1, 0).unwrap();
     ledger.commit(epoch, &commit(1, 2, &[9]), 0);
-    ledger.end_at(RequestId(1), 1, FinishReason::Stop(None));
-    ledger.delivered(batch.id, &[]);
+    ledger.end_at(RequestId(1), 1, FinishReason::Stop(None), 0);
+    ledger.delivered(batch.id, &[], 0);
     assert!(ledger.take_batch(1, 0).unwrap().entries[0].tokens.is_empty());
 }
 
@@ -147,8 +158,8 @@ fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
     ledger.commit(epoch, &commit(2, 0, &[7]), 0);
     ledger.commit(epoch, &commit(2, 1, &[8]), 0);
     assert!(ledger.take_batch(0, 0).is_none(), "the first is still out");
-    assert!(ledger.delivered(first.id, &[]));
-    assert!(!ledger.delivered(first.id, &[]), "said twice, it counts once");
+    assert!(ledger.delivered(first.id, &[], 0));
+    assert!(!ledger.delivered(first.id, &[], 0), "said twice, it counts once");
     let second = ledger.take_batch(0, 0).unwrap();
     assert_eq!((second.entries[0].position, second.entries[0].tokens.len()), (0, 2));
     assert!(second.entries[0].introduction.is_none());
@@ -161,7 +172,7 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     ledger.commit(epoch, &commit(2, 0, &[7]), 0);
     let old = ledger.take_batch(0, 0).unwrap();
     ledger.attach(0).unwrap();
-    assert!(!ledger.delivered(old.id, &[RequestId(2)]));
+    assert!(!ledger.delivered(old.id, &[RequestId(2)], 0));
     let replay = ledger.take_batch(0, 0).unwrap();
     assert!(replay.entries[0].introduction.is_some());
     assert_eq!(replay.entries[0].tokens.len(), 1);
@@ -171,27 +182,11 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
 fn delivery_of_the_end_closes_the_entry() {
     let (mut ledger, _) = ledger_with(&[2]);
     ledger.attach(0).unwrap();
-    ledger.finish(RequestId(2), FinishReason::Abort);
+    ledger.finish(RequestId(2), FinishReason::Abort, 0);
     let batch = ledger.take_batch(0, 5).unwrap();
     assert_eq!(batch.entries[0].end, Some(FinishReason::Abort));
     assert_eq!(ledger.overdue(4).count(), 0);
     assert_eq!(ledger.overdue(5).collect::<Vec<_>>(), [0]);
-    ledger.delivered(batch.id, &[RequestId(2)]);
-    assert!(ledger.is_empty());
-}
-
-#[test]
-fn an_end_that_the_ledger_never_heard_of_is_found_again() {
-    let (mut ledger, epoch) = ledger_with(&[2]);
-    ledger.attach(0).unwrap();
-    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
-    let batch = ledger.take_batch(0, 0).unwrap();
-    assert!(ledger.delivered(batch.id, &[RequestId(2)]));
-    let again = ledger.take_batch(0, 0).unwrap();
-    assert!(again.entries[0].introduction.is_some(), "the text side is told all of it");
-    assert_eq!(again.entries[0].tokens.len(), 1);
-    let stop = FinishReason::Stop(None);
-    assert!(ledger.end_at(RequestId(2), 1, stop));
-    assert!(ledger.delivered(again.id, &[RequestId(2)]));
+    ledger.delivered(batch.id, &[RequestId(2)], 0);
     assert!(ledger.is_empty());
 }

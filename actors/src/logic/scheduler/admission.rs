@@ -1,4 +1,5 @@
-//! Waiting requests: the first one starts as soon as there is room. Nobody overtakes it.
+//! Waiting requests: the first one that may start does so as soon as there is room. Nobody
+//! overtakes it.
 
 use super::{
     PauseState, Scheduler,
@@ -23,11 +24,14 @@ impl Scheduler {
         ops: &mut Vec<AllocationOp>,
     ) -> Flow {
         if let Some(reason) = self.why_closed(planning) {
-            return self.close(planning, reason);
+            return self.close(planning, ops, reason);
         }
-        let Some((key, slot)) = self.waiting.peek(planning.now) else {
-            planning.phase = Phase::Done;
-            return Flow::Continue;
+        let Some((key, slot)) = self.next_waiting(planning) else {
+            let reason = match self.waiting.is_empty() {
+                true => self.waiting_reason,
+                false => WaitingReason::Suspects,
+            };
+            return self.close(planning, ops, reason);
         };
         if let Some(reason) = self.why_never(slot) {
             self.end_uncomputed(planning, slot, reason);
@@ -48,7 +52,7 @@ impl Scheduler {
             return Flow::Ask;
         }
         match self.first_row(planning, slot, num_hit_tokens, has_media) {
-            Err(reason) => self.close(planning, reason),
+            Err(reason) => self.close(planning, ops, reason),
             Ok(row) => {
                 self.try_admit(planning, ops, key, row);
                 if has_media { Flow::Ask } else { Flow::Continue }
@@ -56,7 +60,17 @@ impl Scheduler {
         }
     }
 
-    fn close(&mut self, planning: &mut Planning, reason: WaitingReason) -> Flow {
+    fn close(
+        &mut self,
+        planning: &mut Planning,
+        ops: &mut Vec<AllocationOp>,
+        reason: WaitingReason,
+    ) -> Flow {
+        if self.make_way(planning) {
+            // Before anything asks for the room.
+            self.ask_frees(planning, ops);
+            return Flow::Continue;
+        }
         self.waiting_reason = reason;
         planning.phase = Phase::Done;
         Flow::Continue
@@ -68,11 +82,16 @@ impl Scheduler {
         let is_early = self.last_admission.is_some_and(|last| {
             last != self.step && self.step.0 - last.0 < self.config.prefill_schedule_interval
         });
+        // Those outside a cohort run on paper only.
+        let goes_on = match planning.cohort {
+            Some(_) => !planning.rows.is_empty(),
+            None => num_running > 0,
+        };
         if self.pause != PauseState::Unpaused {
             Some(WaitingReason::Paused)
         } else if planning.has_preempted {
             Some(WaitingReason::Preemption)
-        } else if is_early && num_running > 0 {
+        } else if is_early && goes_on {
             Some(WaitingReason::PrefillInterval)
         } else if num_running >= self.config.max_num_seqs {
             Some(WaitingReason::MaxNumSeqs)
@@ -122,7 +141,9 @@ impl Scheduler {
         has_media: bool,
     ) -> Result<Row, WaitingReason> {
         let wanted = (self.requests[slot].num_tokens() - num_hit_tokens).min(planning.most_tokens);
-        if !self.config.enable_chunked_prefill && wanted > planning.token_budget {
+        // A budget that was cut may be less than the whole prompt: then it goes in parts after all.
+        let in_parts = self.config.enable_chunked_prefill || wanted > self.token_budget;
+        if !in_parts && wanted > planning.token_budget {
             return Err(WaitingReason::TokenBudget);
         }
         let mut num_tokens = wanted.min(planning.token_budget);
@@ -198,6 +219,9 @@ impl Scheduler {
     /// It does not fit: it keeps its place, and those behind it wait as well.
     pub(super) fn refuse_admission(&mut self, planning: &mut Planning, row: usize) {
         self.take_back_rows(planning, row);
+        if self.make_way(planning) {
+            return;
+        }
         planning.phase = Phase::Done;
         planning.looked_up = None;
         self.waiting_reason = WaitingReason::KvCache;

@@ -20,6 +20,10 @@ impl Scheduler {
     ) -> Flow {
         while planning.cursor < self.running.len() && planning.token_budget > 0 {
             let slot = self.running[planning.cursor];
+            if planning.cohort.is_some() && planning.excludes(self.id_at(planning.cursor)) {
+                planning.cursor += 1;
+                continue;
+            }
             let has_media = self.has_media_ahead(slot);
             // Encoder space cannot be given back, so such a row must not depend on an answer.
             if has_media && !ops.is_empty() {
@@ -74,6 +78,12 @@ impl Scheduler {
             return;
         }
         let Some(place) = self.victim_place(planning) else { return };
+        self.preempt(planning, place);
+        planning.has_preempted = true;
+        self.waiting_reason = WaitingReason::Preemption;
+    }
+
+    pub(super) fn preempt(&mut self, planning: &mut Planning, place: usize) {
         let victim = self.running.remove(place);
         if place < planning.cursor {
             planning.cursor -= 1;
@@ -82,13 +92,15 @@ impl Scheduler {
         self.requeue(victim, false);
         self.num_preemptions += 1;
         planning.stats.num_preempted += 1;
-        planning.has_preempted = true;
-        self.waiting_reason = WaitingReason::Preemption;
     }
 
-    /// Where in the running list the request stands that matters least.
-    fn victim_place(&self, planning: &Planning) -> Option<usize> {
-        let places = 0..self.running.len();
+    /// Where in the running list the request stands that matters least: one that is not scheduled
+    /// now, if there is any.
+    pub(super) fn victim_place(&self, planning: &Planning) -> Option<usize> {
+        let all = 0..self.running.len();
+        let is_excluded = |&place: &usize| planning.excludes(self.id_at(place));
+        let spares_members = planning.cohort.is_some() && all.clone().any(|p| is_excluded(&p));
+        let places = all.filter(|place| !spares_members || is_excluded(place));
         match self.config.policy {
             SchedulingPolicy::Fcfs => places.last(),
             SchedulingPolicy::Priority => places.max_by_key(|&place| {

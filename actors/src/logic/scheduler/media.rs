@@ -48,7 +48,9 @@ impl Scheduler {
             {
                 continue;
             }
+            // One that is longer than a budget that was cut is computed in parts after all.
             let is_cut = self.config.disable_chunked_mm_input
+                && item.length <= self.token_budget
                 && num_computed < item.offset
                 && num_computed + num_tokens < end;
             let left = budget - num_embeds;

@@ -8,6 +8,7 @@
 //! plan; an admission one more, as its prefix hits must be known before its tokens are counted.
 
 mod admission;
+mod cohort;
 mod config;
 pub mod driver;
 mod growth;
@@ -25,16 +26,17 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{
-    config::{SchedulerConfig, SchedulerConfigError},
-    lifecycle::RecoveredRequest,
-    stats::{FirstScheduled, SchedulerStats, StepStats, WaitingReason},
-};
 use self::{
+    cohort::Cohort,
     planning::Planning,
     request_state::Status,
     request_table::{RequestTable, Slot},
     step::InFlight,
+};
+pub use self::{
+    config::{SchedulerConfig, SchedulerConfigError},
+    lifecycle::RecoveredRequest,
+    stats::{FirstScheduled, SchedulerStats, StepStats, WaitingReason},
 };
 pub use super::request_queue::SchedulingPolicy;
 use super::{
@@ -83,6 +85,9 @@ pub struct Scheduler {
     step: Step,
     now: Micros,
     pause: PauseState,
+    cohort: Option<Cohort>,
+    /// Most tokens of a step; at most the configured ones.
+    token_budget: usize,
     requests: RequestTable,
     /// In order of admission. Holds ended requests until the next compaction.
     running: Vec<Slot>,
@@ -120,6 +125,8 @@ impl Scheduler {
             step: Step::default(),
             now: 0,
             pause: PauseState::default(),
+            cohort: None,
+            token_budget: config.max_num_batched_tokens,
             requests: RequestTable::default(),
             running: Vec::new(),
             running_is_dirty: false,
@@ -192,11 +199,19 @@ impl Scheduler {
     }
 
     /// The waiting requests in the order of service, with the reason why they wait: what keeps
-    /// the first of them keeps those behind it.
+    /// the first of those who may be admitted keeps those behind it.
     #[must_use]
     pub fn waiting_reasons(&self) -> Vec<(RequestId, WaitingReason)> {
+        let cohort = self.active_cohort();
         let slots = self.waiting.in_order(self.now).into_iter();
-        slots.map(|slot| (self.requests[slot].request.id, self.waiting_reason)).collect()
+        let with_reason = |slot| {
+            let id = self.requests[slot].request.id;
+            match cohort.is_some_and(|cohort| !cohort.contains(&id)) {
+                true => (id, WaitingReason::Suspects),
+                false => (id, self.waiting_reason),
+            }
+        };
+        slots.map(with_reason).collect()
     }
 
     /// Where it stands.

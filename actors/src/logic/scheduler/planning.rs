@@ -5,6 +5,7 @@
 
 use super::{
     Scheduler,
+    cohort::Cohort,
     request_state::{RequestState, Status},
     request_table::Slot,
 };
@@ -79,6 +80,8 @@ pub(super) struct Planning {
     pub(super) cursor: usize,
     pub(super) token_budget: usize,
     pub(super) encoder_budget: usize,
+    /// The only requests that may be scheduled.
+    pub(super) cohort: Option<Cohort>,
     /// Most tokens for one request.
     pub(super) most_tokens: usize,
     pub(super) rows: Vec<Row>,
@@ -137,9 +140,7 @@ impl Scheduler {
 
     fn make_plan(&mut self, planning: &mut Planning) -> Option<AllocationPlan> {
         let mut ops = Vec::new();
-        for (request, discard) in self.frees.drain(..) {
-            planning.ask(&mut ops, AllocationOp::Free { request, discard }, Pending::Free);
-        }
+        self.ask_frees(planning, &mut ops);
         if self.reset_requested.take().is_some() {
             planning.ask(&mut ops, AllocationOp::ResetPrefixCache, Pending::Reset);
         }
@@ -163,6 +164,12 @@ impl Scheduler {
             completed_step: self.completed_step,
             ops,
         })
+    }
+
+    pub(super) fn ask_frees(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
+        for (request, discard) in self.frees.drain(..) {
+            planning.ask(ops, AllocationOp::Free { request, discard }, Pending::Free);
+        }
     }
 
     fn apply_to(

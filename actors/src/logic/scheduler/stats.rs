@@ -25,6 +25,8 @@ pub enum WaitingReason {
     Paused,
     /// `prefill_schedule_interval` steps have not passed.
     PrefillInterval,
+    /// A step failed, and others run alone to find out which of them makes it fail.
+    Suspects,
 }
 
 impl WaitingReason {
@@ -32,7 +34,7 @@ impl WaitingReason {
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
-            Self::Paused | Self::PrefillInterval => "deferred",
+            Self::Paused | Self::PrefillInterval | Self::Suspects => "deferred",
             _ => "capacity",
         }
     }

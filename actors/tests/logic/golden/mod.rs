@@ -1,5 +1,6 @@
 //! What vLLM's scheduler did in these situations, one file for each of its test files.
 
+mod cohort;
 mod encoder_budget;
 mod pause;
 mod preemption;
@@ -8,3 +9,4 @@ mod priority;
 mod reset_prefix_cache;
 mod scheduler;
 mod stop;
+mod token_budget;

@@ -1,6 +1,6 @@
 //! Random lives of an engine.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use playhouse_actors::logic::{
     ids::{Micros, RequestId, TokenId},
@@ -35,6 +35,8 @@ enum Op {
     Reset {
         reset_running: bool,
     },
+    Cohort(Option<BTreeSet<u64>>),
+    TokenBudget(usize),
     Wait(Micros),
 }
 
@@ -90,6 +92,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => pause.prop_map(Op::Pause),
         1 => any::<bool>().prop_map(|reset_running| Op::Reset { reset_running }),
         2 => (1..40 as Micros).prop_map(Op::Wait),
+        1 => prop::option::of(prop::collection::btree_set(0..20u64, 0..6)).prop_map(Op::Cohort),
+        1 => (0..50usize).prop_map(Op::TokenBudget),
     ]
 }
 
@@ -142,6 +146,8 @@ fn live(config: SchedulerConfig, ops: Vec<Op>) {
             }
             Op::Pause(pause) => world.set_pause(pause),
             Op::Reset { reset_running } => world.reset_prefix_cache(reset_running),
+            Op::Cohort(cohort) => world.set_cohort(cohort),
+            Op::TokenBudget(tokens) => world.set_token_budget(tokens),
             Op::Wait(time) => world.now += time,
         }
     }
@@ -151,7 +157,7 @@ fn live(config: SchedulerConfig, ops: Vec<Op>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Everyone ends once with the stream of an engine without faults, or a named error; nobody
+    /// Whoever may run when, everyone ends once with the stream of an engine without faults, or a named error; nobody
     /// reads KV that is not its own prefix; nothing leaks.
     #[test]
     fn every_request_ends_with_the_tokens_of_a_faultless_engine(

@@ -1,6 +1,8 @@
 //! What holds whatever happens: random requests, failures and crashes.
 
+mod admission;
 mod block_pool;
 mod device;
 mod engine;
+mod poison;
 mod world;

@@ -1,7 +1,10 @@
 //! A scheduler, a KV cache manager, a device and a ledger, without actors: everything that can
 //! happen to them happens in any order, and is checked after each step.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use playhouse_actors::logic::{
     block_hash::{BlockHash, extra_keys, hash_block, none_hash},
@@ -40,6 +43,8 @@ pub(crate) struct World {
     ledger: BTreeMap<RequestId, Entry>,
     directory: BTreeMap<BlockId, BlockHash>,
     epoch: Epoch,
+    /// What the scheduler was told, and is told again when it is replaced.
+    cohort: Option<BTreeSet<RequestId>>,
     pub(crate) now: Micros,
 }
 
@@ -53,6 +58,7 @@ impl World {
             ledger: BTreeMap::new(),
             directory: BTreeMap::new(),
             epoch: Epoch::default(),
+            cohort: None,
             now: 0,
             config,
         }
@@ -86,6 +92,15 @@ impl World {
 
     pub(crate) fn set_pause(&mut self, pause: PauseState) {
         self.scheduler.set_pause(pause);
+    }
+
+    pub(crate) fn set_cohort(&mut self, cohort: Option<BTreeSet<u64>>) {
+        self.cohort = cohort.map(|ids| ids.into_iter().map(RequestId).collect());
+        self.scheduler.set_cohort(self.cohort.clone());
+    }
+
+    pub(crate) fn set_token_budget(&mut self, tokens: usize) {
+        self.scheduler.set_token_budget(tokens);
     }
 
     pub(crate) fn reset_prefix_cache(&mut self, reset_running: bool) {
@@ -123,6 +138,7 @@ impl World {
         let last_step = self.scheduler.step();
         if !keep_scheduler {
             self.scheduler = Scheduler::new(self.config.clone());
+            self.scheduler.set_cohort(self.cohort.clone());
         }
         let live = self.ledger.values().filter(|entry| entry.finish.is_none());
         let live = live.map(|entry| RecoveredRequest {
@@ -157,6 +173,7 @@ impl World {
 
     /// Plans a step; stops, as if dead, after `num_plans` plans.
     fn plan(&mut self, num_plans: u8) -> Option<Scheduled> {
+        let cohort = self.live_cohort();
         self.scheduler.begin_step(self.now).unwrap();
         let mut num_left = num_plans;
         while let Some(plan) = self.scheduler.next_plan() {
@@ -178,6 +195,7 @@ impl World {
         }
         let scheduled = self.scheduler.finish_step().unwrap();
         self.check_budgets(&scheduled);
+        self.check_cohort(&scheduled, &cohort);
         self.commit(scheduled.ended.clone());
         Some(scheduled)
     }
@@ -228,8 +246,26 @@ impl World {
         let tokens: Vec<usize> = output.num_scheduled_tokens().map(|(_, tokens)| tokens).collect();
         assert!(tokens.iter().all(|&tokens| tokens > 0));
         assert_eq!(tokens.iter().sum::<usize>(), output.total_num_scheduled_tokens);
-        assert!(output.total_num_scheduled_tokens <= self.config.max_num_batched_tokens);
+        assert!(output.total_num_scheduled_tokens <= self.scheduler.token_budget());
         assert!(self.scheduler.stats().num_running <= self.config.max_num_seqs);
+    }
+
+    /// The members of the cohort that have not ended.
+    fn live_cohort(&self) -> BTreeSet<RequestId> {
+        let is_live = |id: &&RequestId| self.ledger.get(id).is_some_and(|e| e.finish.is_none());
+        self.cohort.iter().flatten().filter(is_live).copied().collect()
+    }
+
+    /// Members get on, alone; unless the last of them ended before anybody was scheduled.
+    fn check_cohort(&self, scheduled: &Scheduled, cohort: &BTreeSet<RequestId>) {
+        let has_ended = |id: &RequestId| scheduled.ended.iter().any(|end| end.request == *id);
+        if cohort.iter().all(has_ended) {
+            return;
+        }
+        let mut scheduled_ids = scheduled.output.num_scheduled_tokens().map(|(request, _)| request);
+        assert!(scheduled_ids.all(|request| cohort.contains(&request)));
+        let is_paused = self.scheduler.pause() != PauseState::Unpaused;
+        assert!(is_paused || !scheduled.output.is_empty(), "{cohort:?} is stuck");
     }
 
     /// The device's block tables, built from differences, are the manager's.

@@ -1,0 +1,268 @@
+//! Who may come in: the engine's limits, and each tenant's quota. It counts; whoever is refused is
+//! told when to come back.
+
+mod departures;
+mod token_bucket;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use self::{
+    departures::{Departure, Departures},
+    token_bucket::TokenBucket,
+};
+use super::ids::{Micros, RequestId};
+use crate::error::RequestError;
+
+/// Whoever owns one API key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Tenant(pub u32);
+
+/// What one tenant may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quota {
+    /// Most requests open at once.
+    pub max_open_requests: Option<usize>,
+    /// Most tokens of prompts and outputs in a minute; as many may be used at once.
+    pub tokens_per_minute: Option<u64>,
+}
+
+/// What the engine takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmissionLimits {
+    /// Most requests open at once.
+    pub max_num_requests: usize,
+    /// Most requests that wait to be scheduled for the first time.
+    pub max_num_queued_reqs: Option<usize>,
+    /// Once the prompts that wait to be scheduled have so many tokens, no further one is taken.
+    pub max_num_queued_tokens: Option<usize>,
+    /// For each tenant.
+    pub quota: Quota,
+}
+
+/// What a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AdmissionCost {
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Most tokens of its output.
+    pub max_tokens: usize,
+}
+
+/// All open requests of an engine, as the door sees them.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    limits: AdmissionLimits,
+    open: BTreeMap<RequestId, Open>,
+    num_queued: usize,
+    num_queued_tokens: usize,
+    /// Those seen so far: bounded by the number of keys that the operator gave out.
+    tenants: BTreeMap<Tenant, Account>,
+    departures: Departures,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    tenant: Option<Tenant>,
+    cost: AdmissionCost,
+    is_queued: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Account {
+    num_open: usize,
+    /// There iff tokens are limited.
+    bucket: Option<TokenBucket>,
+}
+
+impl AdmissionCost {
+    fn tokens(self) -> u64 {
+        (self.prompt_tokens as u64).saturating_add(self.max_tokens as u64)
+    }
+}
+
+impl Admission {
+    /// Nothing is open.
+    #[must_use]
+    pub fn new(limits: AdmissionLimits) -> Self {
+        Self {
+            limits,
+            open: BTreeMap::new(),
+            num_queued: 0,
+            num_queued_tokens: 0,
+            tenants: BTreeMap::new(),
+            departures: Departures::default(),
+        }
+    }
+
+    /// Admits all of `requests` or none. Those that are open already are admitted again without
+    /// effect. Tokens of prompt and whole output are charged to the tenant; a request that costs
+    /// more than a minute's tokens is admitted when all of them are there, and leaves a debt.
+    ///
+    /// # Errors
+    /// [`RequestError::QuotaExceeded`] when the tenant has used up its quota,
+    /// [`RequestError::QueueFull`] when the engine is full. Both say when to come back.
+    pub fn admit(
+        &mut self,
+        now: Micros,
+        tenant: Option<Tenant>,
+        requests: &[(RequestId, AdmissionCost)],
+    ) -> Result<(), RequestError> {
+        let new: BTreeMap<RequestId, AdmissionCost> =
+            requests.iter().filter(|(id, _)| !self.open.contains_key(id)).copied().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let tokens = new.values().fold(0, |sum: u64, cost| sum.saturating_add(cost.tokens()));
+        // The quota first: who exceeds it is not helped by waiting for the engine.
+        if let Some(tenant) = tenant {
+            self.check_quota(now, tenant, new.len(), tokens)?;
+        }
+        self.check_room(now, new.len())?;
+        if self.open.is_empty() {
+            self.departures.begin(now);
+        }
+        if let Some(tenant) = tenant {
+            let account = self.account(now, tenant);
+            account.num_open += new.len();
+            if let Some(bucket) = &mut account.bucket {
+                bucket.charge(now, tokens);
+            }
+        }
+        for (id, cost) in new {
+            self.num_queued += 1;
+            self.num_queued_tokens += cost.prompt_tokens;
+            self.open.insert(id, Open { tenant, cost, is_queued: true });
+        }
+        Ok(())
+    }
+
+    /// A request left the queue. Only the first time counts.
+    pub fn scheduled(&mut self, request: RequestId) {
+        if let Some(open) = self.open.get_mut(&request)
+            && std::mem::take(&mut open.is_queued)
+        {
+            self.num_queued -= 1;
+            self.num_queued_tokens -= open.cost.prompt_tokens;
+        }
+    }
+
+    /// A request is over, after `generated_tokens` of output. What it was charged for and did not
+    /// use is given back; the prompt too, if it was never scheduled. Only the first time counts.
+    pub fn ended(&mut self, now: Micros, request: RequestId, generated_tokens: usize) {
+        let Some(Open { tenant, cost, is_queued }) = self.open.get(&request).copied() else {
+            return;
+        };
+        self.scheduled(request);
+        self.open.remove(&request);
+        let prompt_tokens = cost.prompt_tokens as u64;
+        self.departures.record(Departure { at: now, tenant, prompt_tokens });
+        let Some(account) = tenant.and_then(|tenant| self.tenants.get_mut(&tenant)) else { return };
+        account.num_open -= 1;
+        if let Some(bucket) = &mut account.bucket {
+            let unused = cost.max_tokens.saturating_sub(generated_tokens) as u64;
+            bucket.give_back(now, unused + if is_queued { prompt_tokens } else { 0 });
+        }
+    }
+
+    /// Requests admitted that have not ended.
+    #[must_use]
+    pub fn num_open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Requests that wait to be scheduled for the first time.
+    #[must_use]
+    pub fn num_queued(&self) -> usize {
+        self.num_queued
+    }
+
+    /// Tokens of their prompts.
+    #[must_use]
+    pub fn num_queued_tokens(&self) -> usize {
+        self.num_queued_tokens
+    }
+
+    /// A tenant's open requests.
+    #[must_use]
+    pub fn num_open_of(&self, tenant: Tenant) -> usize {
+        self.tenants.get(&tenant).map_or(0, |account| account.num_open)
+    }
+
+    /// Tokens that a tenant may use now; negative: its debt. `None`: they are not limited.
+    #[must_use]
+    pub fn tokens_of(&self, now: Micros, tenant: Tenant) -> Option<i64> {
+        let tokens_per_minute = self.limits.quota.tokens_per_minute?;
+        let account = self.tenants.get(&tenant);
+        let bucket = account.and_then(|account| account.bucket.clone());
+        Some(bucket.unwrap_or_else(|| TokenBucket::full(tokens_per_minute, now)).tokens(now))
+    }
+
+    fn check_quota(
+        &mut self,
+        now: Micros,
+        tenant: Tenant,
+        num_new: usize,
+        tokens: u64,
+    ) -> Result<(), RequestError> {
+        let Quota { max_open_requests, tokens_per_minute } = self.limits.quota;
+        let account = self.account(now, tenant);
+        let excess = excess(account.num_open, num_new, max_open_requests);
+        let wait_for_tokens = account.bucket.as_ref().map_or(0, |bucket| bucket.wait(now, tokens));
+        let refuse = |what, limit, wait| {
+            let retry_after = Duration::from_micros(wait);
+            Err(RequestError::QuotaExceeded { what, limit, retry_after })
+        };
+        if excess > 0 {
+            let is_own = |departure: &Departure| u64::from(departure.tenant == Some(tenant));
+            let wait = self.departures.wait(now, excess, is_own);
+            return refuse("max_open_requests", max_open_requests.unwrap_or(0) as u64, wait);
+        }
+        if wait_for_tokens > 0 {
+            return refuse("tokens_per_minute", tokens_per_minute.unwrap_or(0), wait_for_tokens);
+        }
+        Ok(())
+    }
+
+    /// Whether the engine has room. In a steady state as many requests leave the queue as end, so
+    /// the ends tell when there will be.
+    fn check_room(&self, now: Micros, num_new: usize) -> Result<(), RequestError> {
+        let limits = &self.limits;
+        let refuse = |what, limit: usize, wait| {
+            let (limit, retry_after) = (limit as u64, Duration::from_micros(wait));
+            Err(RequestError::QueueFull { what, limit, retry_after })
+        };
+        let counts = [
+            ("max_num_requests", self.open.len(), Some(limits.max_num_requests)),
+            ("max_num_queued_reqs", self.num_queued, limits.max_num_queued_reqs),
+        ];
+        for (what, num, limit) in counts {
+            let excess = excess(num, num_new, limit);
+            if excess > 0 {
+                let wait = self.departures.wait(now, excess, |_| 1);
+                return refuse(what, limit.unwrap_or(0), wait);
+            }
+        }
+        // As in vLLM, what is there counts and not what comes: or a long prompt could never come.
+        if let Some(limit) = limits.max_num_queued_tokens.filter(|&l| self.num_queued_tokens >= l) {
+            let excess = (self.num_queued_tokens - limit) as u64 + 1;
+            let wait = self.departures.wait(now, excess, |departure| departure.prompt_tokens);
+            return refuse("max_num_queued_tokens", limit, wait);
+        }
+        Ok(())
+    }
+
+    fn account(&mut self, now: Micros, tenant: Tenant) -> &mut Account {
+        let tokens_per_minute = self.limits.quota.tokens_per_minute;
+        self.tenants.entry(tenant).or_insert_with(|| Account {
+            num_open: 0,
+            bucket: tokens_per_minute.map(|tokens| TokenBucket::full(tokens, now)),
+        })
+    }
+}
+
+/// How many are too many when `num_new` come to `num` others.
+fn excess(num: usize, num_new: usize, limit: Option<usize>) -> u64 {
+    limit.map_or(0, |limit| (num + num_new).saturating_sub(limit) as u64)
+}

@@ -1,0 +1,111 @@
+//! A bucket of tokens for one tenant: full at first, refilled steadily, emptied by requests.
+
+use crate::logic::ids::Micros;
+
+/// A minute. One token is so many units, so that a bucket of `n` tokens a minute gains exactly `n`
+/// units a microsecond and nothing is lost to rounding.
+const UNITS_PER_TOKEN: i128 = 60_000_000;
+
+/// Holds what may be used within a minute. It can be in debt.
+#[derive(Debug, Clone)]
+pub(super) struct TokenBucket {
+    tokens_per_minute: i128,
+    level: i128,
+    updated_at: Micros,
+}
+
+impl TokenBucket {
+    /// A full bucket. A rate of 0 is taken as 1, or a debt would stay for ever.
+    pub(super) fn full(tokens_per_minute: u64, now: Micros) -> Self {
+        let tokens_per_minute = i128::from(tokens_per_minute.max(1));
+        let level = tokens_per_minute * UNITS_PER_TOKEN;
+        Self { tokens_per_minute, level, updated_at: now }
+    }
+
+    /// How long until `tokens` can be charged, in microseconds; 0: now. What exceeds the whole
+    /// bucket has to wait for a full one only, or it could never be served.
+    pub(super) fn wait(&self, now: Micros, tokens: u64) -> Micros {
+        let needed = (i128::from(tokens) * UNITS_PER_TOKEN).min(self.capacity());
+        let missing = (needed - self.level_at(now)).max(0);
+        let wait = (missing + self.tokens_per_minute - 1) / self.tokens_per_minute;
+        Micros::try_from(wait).unwrap_or(Micros::MAX)
+    }
+
+    /// Takes tokens out, whether they are there or not.
+    pub(super) fn charge(&mut self, now: Micros, tokens: u64) {
+        self.level = self.level_at(now) - i128::from(tokens) * UNITS_PER_TOKEN;
+        self.updated_at = self.updated_at.max(now);
+    }
+
+    /// Puts back what was charged and not used.
+    pub(super) fn give_back(&mut self, now: Micros, tokens: u64) {
+        let level = self.level_at(now) + i128::from(tokens) * UNITS_PER_TOKEN;
+        self.level = level.min(self.capacity());
+        self.updated_at = self.updated_at.max(now);
+    }
+
+    /// Whole tokens that are there; negative: the debt.
+    pub(super) fn tokens(&self, now: Micros) -> i64 {
+        let tokens = self.level_at(now).div_euclid(UNITS_PER_TOKEN);
+        i64::try_from(tokens).unwrap_or(if tokens < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    fn capacity(&self) -> i128 {
+        self.tokens_per_minute * UNITS_PER_TOKEN
+    }
+
+    fn level_at(&self, now: Micros) -> i128 {
+        let elapsed = i128::from(now.saturating_sub(self.updated_at));
+        let gained = elapsed.saturating_mul(self.tokens_per_minute);
+        self.level.saturating_add(gained).min(self.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Micros = 1_000_000;
+
+    #[test]
+    fn it_is_full_at_first_and_refills_evenly() {
+        let mut bucket = TokenBucket::full(60, 0);
+        assert_eq!(bucket.wait(0, 60), 0);
+        bucket.charge(0, 60);
+        assert_eq!(bucket.wait(0, 3), 3 * SECOND);
+        assert_eq!(bucket.wait(2 * SECOND, 3), SECOND);
+        assert_eq!(bucket.tokens(2 * SECOND), 2);
+        assert_eq!(bucket.tokens(500 * SECOND), 60, "no more than a minute's worth");
+    }
+
+    #[test]
+    fn what_exceeds_the_bucket_waits_for_a_full_one_and_leaves_a_debt() {
+        let mut bucket = TokenBucket::full(60, 0);
+        bucket.charge(0, 1);
+        assert_eq!(bucket.wait(0, 1_000), SECOND);
+        bucket.charge(SECOND, 1_000);
+        assert_eq!(bucket.tokens(SECOND), -940);
+        assert_eq!(bucket.wait(SECOND, 1), 941 * SECOND);
+    }
+
+    #[test]
+    fn what_was_not_used_comes_back() {
+        let mut bucket = TokenBucket::full(60, 0);
+        bucket.charge(0, 40);
+        bucket.give_back(0, 30);
+        assert_eq!(bucket.tokens(0), 50);
+        bucket.give_back(0, 30);
+        assert_eq!(bucket.tokens(0), 60, "never more than it holds");
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        let mut bucket = TokenBucket::full(u64::MAX, 0);
+        bucket.charge(u64::MAX, u64::MAX);
+        bucket.give_back(u64::MAX, u64::MAX);
+        assert_eq!(bucket.wait(u64::MAX, u64::MAX), 0);
+        let mut bucket = TokenBucket::full(0, 0);
+        bucket.charge(0, u64::MAX);
+        assert_eq!(bucket.wait(0, 1), Micros::MAX);
+    }
+}

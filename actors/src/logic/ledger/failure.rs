@@ -1,0 +1,59 @@
+//! When a step fails: who is suspected, who is convicted, how much the next step may take.
+
+use std::collections::BTreeSet;
+
+use super::Ledger;
+use crate::logic::{
+    ids::{Micros, RequestId},
+    quarantine::Fingerprint,
+    request::FinishReason,
+};
+
+/// Ends a request that made the model fail again and again.
+pub const QUARANTINED: &str = "request_quarantined";
+
+/// What the scheduler is held to while steps fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restriction {
+    /// The requests that alone may be scheduled; `None`: everybody.
+    pub cohort: Option<BTreeSet<RequestId>>,
+    /// Most tokens of a step.
+    pub token_budget: usize,
+}
+
+impl Ledger {
+    /// What the scheduler is held to now.
+    #[must_use]
+    pub fn restriction(&self) -> Restriction {
+        let cohort = self.ward.cohort().cloned();
+        Restriction { cohort, token_budget: self.step_budget.tokens() }
+    }
+
+    /// A step with these requests failed, for a reason that may be one of them. Returns those
+    /// that were convicted, and have ended with that.
+    pub fn step_failed(&mut self, requests: &[RequestId], now: Micros) -> Vec<RequestId> {
+        let is_live = |id: &RequestId| self.entries.get(id).is_some_and(|e| e.end().is_none());
+        let batch: Vec<_> = requests.iter().copied().filter(is_live).collect();
+        let num_live = self.entries.values().filter(|entry| entry.end().is_none()).count();
+        let convicted = self.ward.step_failed(&batch, num_live);
+        for &request in &convicted {
+            if let Some(entry) = self.entries.get(&request) {
+                self.quarantine.convict(Fingerprint::of(entry.request()), now);
+            }
+            self.finish(request, FinishReason::Error(QUARANTINED.to_owned()), now);
+        }
+        convicted
+    }
+
+    /// A step with these requests needed more memory than there is: the next one is half as large.
+    /// False when it cannot be smaller.
+    pub fn out_of_memory(&mut self) -> bool {
+        self.step_budget.out_of_memory()
+    }
+
+    /// A step was computed.
+    pub fn step_succeeded(&mut self) {
+        self.ward.step_succeeded();
+        self.step_budget.step_succeeded();
+    }
+}

@@ -1,0 +1,148 @@
+//! What the door counts is what is inside.
+
+use std::collections::BTreeMap;
+
+use playhouse_actors::{
+    error::RequestError,
+    logic::{
+        admission::{Admission, AdmissionCost, AdmissionLimits, Quota, Tenant},
+        ids::{Micros, RequestId},
+    },
+};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Admit { tenant: Option<u32>, ids: Vec<u64>, cost: AdmissionCost },
+    Scheduled(u64),
+    Ended { id: u64, generated_tokens: usize },
+    Wait(Micros),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let id = || 0..24u64;
+    let cost = (1..50usize, 1..50usize);
+    let admit = (prop::option::of(0..3u32), prop::collection::vec(id(), 1..4), cost);
+    prop_oneof![
+        4 => admit.prop_map(|(tenant, ids, (prompt_tokens, max_tokens))| {
+            Op::Admit { tenant, ids, cost: AdmissionCost { prompt_tokens, max_tokens } }
+        }),
+        3 => id().prop_map(Op::Scheduled),
+        3 => (id(), 0..60usize).prop_map(|(id, generated_tokens)| Op::Ended { id, generated_tokens }),
+        1 => (0..20_000_000u64).prop_map(Op::Wait),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = AdmissionLimits> {
+    let queue = (prop::option::of(0..8usize), prop::option::of(0..200usize));
+    let quota = (prop::option::of(0..5usize), prop::option::of(1..300u64));
+    (0..12usize, queue, quota).prop_map(|(max_num_requests, queue, quota)| AdmissionLimits {
+        max_num_requests,
+        max_num_queued_reqs: queue.0,
+        max_num_queued_tokens: queue.1,
+        quota: Quota { max_open_requests: quota.0, tokens_per_minute: quota.1 },
+    })
+}
+
+/// The naive model: who is inside, and whether they have begun.
+type Inside = BTreeMap<u64, (Option<u32>, AdmissionCost, bool)>;
+
+fn check(admission: &Admission, inside: &Inside, limits: &AdmissionLimits, now: Micros) {
+    let queued = || inside.values().filter(|(_, _, has_begun)| !has_begun);
+    assert_eq!(admission.num_open(), inside.len());
+    assert_eq!(admission.num_queued(), queued().count());
+    let queued_tokens: usize = queued().map(|(_, cost, _)| cost.prompt_tokens).sum();
+    assert_eq!(admission.num_queued_tokens(), queued_tokens);
+    assert!(inside.len() <= limits.max_num_requests);
+    assert!(limits.max_num_queued_reqs.is_none_or(|limit| queued().count() <= limit));
+    for tenant in 0..3 {
+        let num_open = inside.values().filter(|(owner, ..)| *owner == Some(tenant)).count();
+        assert_eq!(admission.num_open_of(Tenant(tenant)), num_open);
+        assert!(limits.quota.max_open_requests.is_none_or(|limit| num_open <= limit));
+        let tokens = admission.tokens_of(now, Tenant(tenant));
+        assert_eq!(tokens.is_some(), limits.quota.tokens_per_minute.is_some());
+        assert!(tokens <= limits.quota.tokens_per_minute.map(|limit| limit as i64));
+    }
+}
+
+proptest! {
+    /// Open is what was admitted and has not ended; a refusal changes nothing, and after the time
+    /// that it names the same request comes in, if nobody else does.
+    #[test]
+    fn nothing_is_lost_or_counted_twice(
+        limits in limits(),
+        ops in prop::collection::vec(op(), 0..80),
+    ) {
+        let mut admission = Admission::new(limits);
+        let (mut inside, mut now) = (Inside::new(), 0);
+        for op in ops {
+            match op {
+                Op::Admit { tenant, ids, cost } => {
+                    let requests: Vec<_> = ids.iter().map(|&id| (RequestId(id), cost)).collect();
+                    let tenant_key = tenant.map(Tenant);
+                    match admission.admit(now, tenant_key, &requests) {
+                        Ok(()) => ids.iter().for_each(|&id| {
+                            inside.entry(id).or_insert((tenant, cost, false));
+                        }),
+                        Err(RequestError::QuotaExceeded { what, retry_after, .. }) => {
+                            let later = now + retry_after.as_micros() as Micros;
+                            let mut patient = admission.clone();
+                            let again = patient.admit(later, tenant_key, &requests);
+                            let is_same = matches!(
+                                again,
+                                Err(RequestError::QuotaExceeded { what, .. }) if what == "tokens_per_minute"
+                            );
+                            prop_assert!(!is_same || what != "tokens_per_minute");
+                        }
+                        Err(RequestError::QueueFull { retry_after, .. }) => {
+                            prop_assert!((1..=60).contains(&retry_after.as_secs()));
+                        }
+                        Err(other) => return Err(TestCaseError::fail(other.to_string())),
+                    }
+                }
+                Op::Scheduled(id) => {
+                    admission.scheduled(RequestId(id));
+                    inside.entry(id).and_modify(|(_, _, has_begun)| *has_begun = true);
+                }
+                Op::Ended { id, generated_tokens } => {
+                    admission.ended(now, RequestId(id), generated_tokens);
+                    inside.remove(&id);
+                }
+                Op::Wait(time) => now += time,
+            }
+            check(&admission, &inside, &limits, now);
+        }
+        for id in std::mem::take(&mut inside).into_keys() {
+            admission.ended(now, RequestId(id), 0);
+        }
+        check(&admission, &inside, &limits, now);
+    }
+
+    /// In the long run a tenant uses no more than its rate, and one full bucket, and the one
+    /// request that leaves a debt.
+    #[test]
+    fn the_rate_holds(
+        tokens_per_minute in 1..600u64,
+        requests in prop::collection::vec((0..5_000_000u64, 1..40usize, 1..40usize, 0..40usize), 1..80),
+    ) {
+        let quota = Quota { max_open_requests: None, tokens_per_minute: Some(tokens_per_minute) };
+        let limits = AdmissionLimits {
+            max_num_requests: usize::MAX,
+            max_num_queued_reqs: None,
+            max_num_queued_tokens: None,
+            quota,
+        };
+        let (mut admission, mut now, mut used) = (Admission::new(limits), 0, 0);
+        for (id, (pause, prompt_tokens, max_tokens, generated)) in (0..).zip(requests) {
+            now += pause;
+            let (id, cost) = (RequestId(id), AdmissionCost { prompt_tokens, max_tokens });
+            if admission.admit(now, Some(Tenant(0)), &[(id, cost)]).is_ok() {
+                let generated = generated.min(max_tokens);
+                admission.scheduled(id);
+                admission.ended(now, id, generated);
+                used += (prompt_tokens + generated) as u64;
+            }
+        }
+        prop_assert!(used * 60_000_000 <= tokens_per_minute * (now + 60_000_000) + 80 * 60_000_000);
+    }
+}

@@ -1,0 +1,199 @@
+//! The KV cache, and who may touch it.
+//!
+//! A thread whose worker died may still have a step to compute, and one that hangs may wake up when
+//! others have long used the cache again. So each executor holds a lease for its epoch, and the
+//! cache knows the first epoch whose leases are good: a lease for a later epoch voids the earlier
+//! ones, reclaiming the cache voids all so far. A lease is checked under the cache's lock, so no
+//! thread is in between.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use parking_lot::{Mutex, MutexGuard};
+use playhouse_actors::{
+    logic::ids::Epoch,
+    ports::{ExecuteError, KvContent},
+};
+use playhouse_kernels::{KernelError, KvCache};
+
+/// Makes an empty cache, of the same shape each time.
+type Allocate = dyn Fn() -> Result<KvCache, KernelError> + Send + Sync;
+
+/// The cache that leases are given on. It is another one once a reclaimed one did not come back.
+pub(super) struct KvArena {
+    current: Mutex<Arc<Arena>>,
+    allocate: Box<Allocate>,
+}
+
+/// One cache in memory; freed with the last lease on it.
+struct Arena {
+    /// The first epoch whose leases may use it.
+    good: AtomicU64,
+    kv_cache: Mutex<KvCache>,
+}
+
+/// The right to use a KV cache, until it is reclaimed.
+pub(super) struct KvLease {
+    epoch: u64,
+    arena: Arc<Arena>,
+}
+
+impl KvArena {
+    /// An arena over a first cache of `allocate`.
+    ///
+    /// # Errors
+    /// What `allocate` says.
+    pub(super) fn new(
+        allocate: impl Fn() -> Result<KvCache, KernelError> + Send + Sync + 'static,
+    ) -> Result<Self, KernelError> {
+        let first = Arena { good: AtomicU64::new(0), kv_cache: Mutex::new(allocate()?) };
+        Ok(Self { current: Mutex::new(Arc::new(first)), allocate: Box::new(allocate) })
+    }
+
+    /// A lease that is good until one for a later epoch is given, or [`KvArena::reclaim`] is called.
+    ///
+    /// # Errors
+    /// As [`KvLease::check`], when the epoch is past already.
+    pub(super) fn lease(&self, epoch: Epoch) -> Result<KvLease, ExecuteError> {
+        let current = self.current.lock();
+        current.good.fetch_max(epoch.0, Ordering::AcqRel);
+        let lease = KvLease { epoch: epoch.0, arena: Arc::clone(&current) };
+        lease.check()?;
+        Ok(lease)
+    }
+
+    /// Voids all leases given so far, whatever it returns. Does not wait: a cache that is in use
+    /// right now is left to its user, and freed when that lets go; new leases are on another.
+    ///
+    /// # Errors
+    /// [`ExecuteError::OutOfMemory`] when there is no memory for another: the cache is to be
+    /// reclaimed again before it is leased.
+    pub(super) fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+        let mut current = self.current.lock();
+        let number = current.good.load(Ordering::Acquire) + 1;
+        // Before the lock is tried: who takes it after us sees this, who took it before us is seen.
+        current.good.store(number, Ordering::Release);
+        if current.kv_cache.try_lock().is_some() {
+            return Ok(KvContent::Kept);
+        }
+        let kv_cache = Mutex::new((self.allocate)().map_err(refused)?);
+        *current = Arc::new(Arena { good: AtomicU64::new(number), kv_cache });
+        Ok(KvContent::Lost)
+    }
+}
+
+impl KvLease {
+    /// The cache, to be used until the guard is dropped.
+    ///
+    /// # Errors
+    /// As [`KvLease::check`].
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, KvCache>, ExecuteError> {
+        let kv_cache = self.arena.kv_cache.lock();
+        self.check()?;
+        Ok(kv_cache)
+    }
+
+    /// Whether the lease is still good; without the lock, the answer may be out of date at once.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Device`] when the cache is a later epoch's, or was reclaimed.
+    pub(super) fn check(&self) -> Result<(), ExecuteError> {
+        let (mine, good) = (self.epoch, self.arena.good.load(Ordering::Acquire));
+        if mine >= good {
+            return Ok(());
+        }
+        let message =
+            format!("superseded: epoch {mine}'s lease on the KV cache gave way to {good}");
+        Err(ExecuteError::Device(message))
+    }
+}
+
+fn refused(error: KernelError) -> ExecuteError {
+    match error {
+        KernelError::OutOfMemory { .. } => ExecuteError::OutOfMemory(error.to_string()),
+        _ => ExecuteError::Device(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use playhouse_kernels::{KvCacheShape, WeightDtype};
+
+    use super::*;
+
+    fn allocate() -> Result<KvCache, KernelError> {
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 2,
+            block_size: 4,
+            num_kv_heads: 1,
+            head_dim: 2,
+        };
+        KvCache::new(shape, WeightDtype::F32, &Device::flex())
+    }
+
+    fn is_superseded(lease: &KvLease) -> bool {
+        let refused = lease.lock().map(drop).unwrap_err();
+        matches!(&refused, ExecuteError::Device(why) if why.starts_with("superseded"))
+    }
+
+    #[test]
+    fn a_cache_at_rest_is_kept_and_the_old_lease_is_void() {
+        let arena = KvArena::new(allocate).unwrap();
+        let old = arena.lease(Epoch(1)).unwrap();
+        drop(old.lock().unwrap());
+        assert_eq!(arena.reclaim(), Ok(KvContent::Kept));
+        assert!(arena.lease(Epoch(1)).is_err(), "a zombie gets no new one");
+        let new = arena.lease(Epoch(2)).unwrap();
+        assert!(is_superseded(&old));
+        assert!(new.lock().is_ok());
+        assert!(Arc::ptr_eq(&old.arena, &new.arena), "it is the same cache");
+    }
+
+    #[test]
+    fn a_later_epoch_voids_the_earlier() {
+        let arena = KvArena::new(allocate).unwrap();
+        let old = arena.lease(Epoch(4)).unwrap();
+        let new = arena.lease(Epoch(5)).unwrap();
+        assert!(is_superseded(&old));
+        assert!(arena.lease(Epoch(4)).is_err());
+        assert!(new.lock().is_ok());
+    }
+
+    #[test]
+    fn a_cache_in_use_is_left_to_its_user_and_freed_with_it() {
+        let arena = KvArena::new(allocate).unwrap();
+        let old = arena.lease(Epoch(1)).unwrap();
+        let (freed, in_use) = (Arc::downgrade(&old.arena), old.lock().unwrap());
+        assert_eq!(arena.reclaim(), Ok(KvContent::Lost));
+        let new = arena.lease(Epoch(2)).unwrap();
+        drop(new.lock().unwrap());
+        drop(in_use);
+        assert!(is_superseded(&old));
+        assert_eq!(arena.reclaim(), Ok(KvContent::Kept), "the new one is at rest");
+        assert!(is_superseded(&new));
+        drop(old);
+        assert!(freed.upgrade().is_none());
+    }
+
+    #[test]
+    fn without_memory_for_another_the_old_lease_is_void_all_the_same() {
+        let allocated = AtomicU64::new(0);
+        let once = move || match allocated.fetch_add(1, Ordering::Relaxed) {
+            0 => allocate(),
+            _ => Err(KernelError::OutOfMemory { what: "KV cache", bytes: 1 << 40 }),
+        };
+        let arena = KvArena::new(once).unwrap();
+        let old = arena.lease(Epoch(1)).unwrap();
+        let in_use = old.lock().unwrap();
+        let refused = arena.reclaim().unwrap_err();
+        assert!(matches!(refused, ExecuteError::OutOfMemory(_)), "{refused}");
+        drop(in_use);
+        assert!(is_superseded(&old));
+        assert_eq!(arena.reclaim(), Ok(KvContent::Kept), "it came back");
+        assert!(arena.lease(Epoch(3)).unwrap().lock().is_ok());
+    }
+}

@@ -1,0 +1,232 @@
+//! Runners that hang, wake up late, or panic, and those that come after them.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::sync_channel,
+    },
+};
+
+use burn::tensor::{Device, Tensor};
+use parking_lot::Mutex;
+use playhouse_actors::{
+    logic::{
+        ids::{Epoch, RequestId},
+        request::EngineRequest,
+        sampling_params::SamplingParams,
+        scheduler_output::{NewRequestData, SchedulerOutput},
+    },
+    ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
+};
+use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
+use rayon::prelude::*;
+
+use super::RunnerFactory;
+use crate::model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model};
+
+const BLOCK_SIZE: usize = 16;
+/// What every request's tokens lie in, so that a write of one is seen by another.
+const BLOCKS: [u32; 2] = [1, 2];
+
+type Prank = Box<dyn FnOnce() + Send>;
+
+/// The demo model, which does something else before its next forward pass.
+struct Prankster {
+    model: Arc<dyn CausalLm>,
+    prank: Arc<Mutex<Option<Prank>>>,
+}
+
+impl CausalLm for Prankster {
+    fn config(&self) -> &ModelConfig {
+        self.model.config()
+    }
+
+    fn dtype(&self) -> WeightDtype {
+        self.model.dtype()
+    }
+
+    fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
+        self.model.kv_cache_shape(num_blocks, block_size)
+    }
+
+    fn forward(&self, batch: &ForwardBatch<'_>, kv: &mut KvCache) -> Tensor<2> {
+        let prank = self.prank.lock().take();
+        if let Some(prank) = prank {
+            prank();
+        }
+        self.model.forward(batch, kv)
+    }
+
+    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+        self.model.logits(hidden, rows)
+    }
+}
+
+struct House {
+    factory: RunnerFactory,
+    prank: Arc<Mutex<Option<Prank>>>,
+    epochs: AtomicU64,
+}
+
+impl House {
+    /// On so many threads of its own; a hanging runner occupies one.
+    fn on_threads(count: usize) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
+        let device = Device::flex();
+        let options =
+            LoadOptions { dtype: Default::default(), max_model_len: None, device: device.clone() };
+        let model = load_model(&folder, &options, &mut |_| ()).unwrap();
+        let info = ModelInfo {
+            vocab_size: model.config().vocab_size as u32,
+            max_model_len: 64,
+            block_size: BLOCK_SIZE,
+            num_blocks: 4,
+            eos_token_ids: Vec::new(),
+        };
+        let (dtype, prank) = (model.dtype(), Arc::default());
+        let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
+        let factory = RunnerFactory::new(model, info, dtype, &device).unwrap();
+        Self { factory: factory.on_threads(count).unwrap(), prank, epochs: AtomicU64::new(1) }
+    }
+
+    /// Of a new epoch each time.
+    fn runner(&self) -> Box<dyn ModelExecutor> {
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        self.factory.create(Epoch(epoch)).unwrap()
+    }
+
+    /// What a runner does before its next forward pass, with the KV cache in its hands.
+    fn before_forward(&self, prank: impl FnOnce() + Send + 'static) {
+        *self.prank.lock() = Some(Box::new(prank));
+    }
+}
+
+/// A prompt that `seed` makes different from others in every token.
+fn prompt(seed: u32) -> Vec<u32> {
+    (0..20).map(|i| 100 + seed * 200 + i * 7).collect()
+}
+
+/// A step that computes `prompt` but for its first `computed` tokens.
+fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
+    let request = EngineRequest {
+        id: RequestId(1),
+        prompt_token_ids: prompt.into(),
+        params: SamplingParams { temperature: 0.0, logprobs: Some(5), ..SamplingParams::default() },
+        seed: 0,
+        eos_token_ids: [].into(),
+        arrival: 0,
+        priority: 0,
+        cache_salt: None,
+        deadline: None,
+        mm_features: [].into(),
+    };
+    let count = prompt.len() - computed;
+    let data = NewRequestData {
+        request: Arc::new(request),
+        output_token_ids: Vec::new(),
+        block_ids: BLOCKS.to_vec(),
+        num_computed_tokens: computed,
+        num_scheduled_tokens: count,
+    };
+    SchedulerOutput {
+        scheduled_new: vec![data],
+        total_num_scheduled_tokens: count,
+        ..SchedulerOutput::default()
+    }
+}
+
+/// The five likeliest next tokens with their log-probabilities, to the bit.
+fn next(runner: &mut dyn ModelExecutor, step: &SchedulerOutput) -> Vec<(u32, u32)> {
+    let output = runner.execute(step).unwrap();
+    let sampled = output.outputs[0].sampled[0].clone();
+    let entries = sampled.logprobs.unwrap();
+    entries.into_iter().map(|entry| (entry.token_id, entry.logprob.to_bits())).collect()
+}
+
+fn is_superseded(result: Result<impl Sized, ExecuteError>) -> bool {
+    matches!(result, Err(ExecuteError::Device(why)) if why.starts_with("superseded"))
+}
+
+#[test]
+fn a_runner_from_before_a_reclaim_is_refused_and_the_content_kept() {
+    let house = House::on_threads(1);
+    let mut old = house.runner();
+    let whole = next(&mut *old, &step(&prompt(1), 0));
+    assert_eq!(house.factory.reclaim(), Ok(KvContent::Kept));
+    let mut new = house.runner();
+    assert!(is_superseded(old.execute(&step(&prompt(2), 0))));
+    assert_eq!(next(&mut *new, &step(&prompt(1), 19)), whole, "19 tokens were in the cache");
+}
+
+#[test]
+fn what_a_hung_runner_writes_late_is_seen_by_nobody() {
+    let house = House::on_threads(1);
+    let mut hung = house.runner();
+    let (began, has_begun) = sync_channel(1);
+    let (wake, is_woken) = sync_channel::<()>(1);
+    house.before_forward(move || {
+        began.send(()).unwrap();
+        is_woken.recv().unwrap();
+    });
+    std::thread::scope(|scope| {
+        let zombie = scope.spawn(move || {
+            let late = hung.execute(&step(&prompt(2), 0)).map(drop);
+            (late, hung.execute(&step(&prompt(2), 0)).map(drop))
+        });
+        has_begun.recv().unwrap();
+        assert_eq!(house.factory.reclaim(), Ok(KvContent::Lost));
+        // The hung runner has the only thread: this one computes on others.
+        let mut new = house.runner();
+        let whole = next(&mut *new, &step(&prompt(1), 0));
+        wake.send(()).unwrap();
+        let (late, later) = zombie.join().unwrap();
+        assert!(is_superseded(late), "its result would be thrown away");
+        assert!(is_superseded(later));
+        assert_eq!(next(&mut *new, &step(&prompt(1), 19)), whole, "the cache was written over");
+    });
+}
+
+#[test]
+fn a_lost_cache_is_empty() {
+    let house = House::on_threads(1);
+    let mut old = house.runner();
+    let whole = next(&mut *old, &step(&prompt(1), 0));
+    let (began, has_begun) = sync_channel(1);
+    let (wake, is_woken) = sync_channel::<()>(1);
+    house.before_forward(move || {
+        began.send(()).unwrap();
+        is_woken.recv().unwrap();
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(move || old.execute(&step(&prompt(2), 0)).map(drop));
+        has_begun.recv().unwrap();
+        assert_eq!(house.factory.reclaim(), Ok(KvContent::Lost));
+        let mut new = house.runner();
+        assert_ne!(next(&mut *new, &step(&prompt(1), 19)), whole);
+        assert_eq!(next(&mut *new, &step(&prompt(1), 0)), whole);
+        wake.send(()).unwrap();
+    });
+}
+
+#[test]
+fn a_panic_in_a_step_leaves_cache_and_threads_to_the_next_runner() {
+    let house = House::on_threads(2);
+    let whole = next(&mut *house.runner(), &step(&prompt(1), 0));
+    for threads in ["its own", "a piece's"] {
+        let mut unlucky = house.runner();
+        house.before_forward(move || match threads {
+            "its own" => panic!("on purpose"),
+            _ => (0..64).into_par_iter().for_each(|i| assert_ne!(i, 13, "on purpose")),
+        });
+        let panicked =
+            catch_unwind(AssertUnwindSafe(|| unlucky.execute(&step(&prompt(2), 0)).map(drop)));
+        assert!(panicked.is_err(), "the worker's thread is to see it, {threads}");
+        assert_eq!(house.factory.reclaim(), Ok(KvContent::Kept), "the lock is free");
+        assert!(is_superseded(unlucky.execute(&step(&prompt(2), 0)).map(drop)));
+        let mut new = house.runner();
+        assert_eq!(next(&mut *new, &step(&prompt(1), 0)), whole, "{threads}");
+    }
+}

@@ -1,0 +1,171 @@
+//! Connections whose clients stop reading: a write that makes no progress for too long fails, which
+//! ends the connection, its handler, and with it the request.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::serve::Listener;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// Gives out connections that do not wait for ever.
+pub(super) struct ImpatientListener<L> {
+    listener: L,
+    limit: Duration,
+}
+
+impl<L: Listener> ImpatientListener<L> {
+    /// Connections of `listener` whose writes may stand still for `limit`.
+    pub(super) fn new(listener: L, limit: Duration) -> Self {
+        Self { listener, limit }
+    }
+}
+
+impl<L: Listener> Listener for ImpatientListener<L> {
+    type Io = Impatient<L::Io>;
+    type Addr = L::Addr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let (io, address) = self.listener.accept().await;
+        (Impatient { io, limit: self.limit, stalled: None }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection whose writes fail after `limit` without progress.
+pub(super) struct Impatient<S> {
+    io: S,
+    limit: Duration,
+    /// Runs while a write waits.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncWrite + Unpin> Impatient<S> {
+    /// Passes a write on that went forward; one that waits fails once it has waited for too long.
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(written) = write(Pin::new(&mut self.io), context) {
+            self.stalled = None;
+            return Poll::Ready(written);
+        }
+        let limit = self.limit;
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(timer.as_mut().poll(context));
+        tracing::info!(?limit, "a client that reads nothing is cut off");
+        let message = format!("the client took nothing for {limit:?}");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.watch(context, |io, context| io.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.watch(context, |io, context| io.poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch(context, |io, context| io.poll_flush(context))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch(context, |io, context| io.poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, future::poll_fn, time::Instant};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(40);
+
+    /// Takes as many bytes at each write as its script says; 0 is to wait.
+    struct Scripted(VecDeque<usize>);
+
+    impl AsyncWrite for Scripted {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            match self.0.pop_front().unwrap_or_default() {
+                0 => Poll::Pending,
+                taken => Poll::Ready(Ok(taken)),
+            }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn connection(script: &[usize]) -> Impatient<Scripted> {
+        Impatient { io: Scripted(script.iter().copied().collect()), limit: LIMIT, stalled: None }
+    }
+
+    async fn write(connection: &mut Impatient<Scripted>) -> io::Result<usize> {
+        poll_fn(|context| Pin::new(&mut *connection).poll_write(context, b"abc")).await
+    }
+
+    #[tokio::test]
+    async fn a_write_without_progress_fails_after_the_limit() {
+        let (mut stalled, began) = (connection(&[3]), Instant::now());
+        assert_eq!(write(&mut stalled).await.unwrap(), 3);
+        let error = write(&mut stalled).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= LIMIT);
+    }
+
+    #[tokio::test]
+    async fn progress_gives_it_the_whole_limit_again() {
+        let mut slow = connection(&[0, 1, 0]);
+        // It is asked at once and again at the timeout's end.
+        let taken = tokio::time::timeout(LIMIT / 2, write(&mut slow)).await.unwrap();
+        assert_eq!(taken.unwrap(), 1);
+        let began = Instant::now();
+        write(&mut slow).await.unwrap_err();
+        assert!(began.elapsed() >= LIMIT);
+    }
+}
