@@ -49,6 +49,17 @@ struct Got {
     asked_for_abort: bool,
 }
 
+/// Why a client may have less than all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    /// It may not.
+    Stayed,
+    /// It went away.
+    Left,
+    /// Its request was found guilty of the device's faults.
+    Convicted,
+}
+
 /// Comes, asks, reads, goes.
 pub async fn visit(house: Arc<House>, index: usize) {
     let plan = &house.workload.clients[index];
@@ -101,8 +112,12 @@ async fn read(house: &House, index: usize, choice: usize, seed: u64, mut stream:
     house.record.note("read", &numbers);
     let answer = house.workload.answer(plan, seed);
     let is_convicted = got.finish == Some(FinishReason::Error(QUARANTINED.to_owned()));
-    let ends_early = has_left || is_convicted && house.convicts_innocents;
-    if let Err(what) = check(&got, &answer, ends_early, plan.prompt.len()) {
+    let leave = match is_convicted && house.convicts_innocents {
+        true => Leave::Convicted,
+        false if has_left => Leave::Left,
+        false => Leave::Stayed,
+    };
+    if let Err(what) = check(&got, &answer, leave, plan.prompt.len()) {
         house.record.violate(|| format!("request {request} (client {index}, {manner:?}): {what}"));
         house.record.explain(|| format!("got      {got:?}"));
         house.record.explain(|| format!("expected {answer:?}"));
@@ -142,11 +157,10 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
 }
 
 /// What is wrong with a stream, if anything is.
-fn check(got: &Got, answer: &Answer, ends_early: bool, prompt_len: usize) -> Result<(), String> {
+fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<(), String> {
     // What might become a stop string is held back, but comes when it is too late for that.
-    let is_other_end = got.finish.as_ref().is_some_and(|finish| *finish != answer.finish);
     let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
-    let is_cut_short = is_aborted || ends_early && is_other_end;
+    let is_cut_short = is_aborted || leave == Leave::Convicted;
     let text = if is_cut_short { &answer.whole_text } else { &answer.text };
     let is_start = answer.tokens.starts_with(&got.tokens)
         && text.starts_with(&got.text)
@@ -166,7 +180,7 @@ fn check(got: &Got, answer: &Answer, ends_early: bool, prompt_len: usize) -> Res
         return Err(format!("{:?} cached tokens of {prompt_len}", got.num_cached_tokens));
     }
     match &got.finish {
-        None if ends_early => Ok(()),
+        None if leave == Leave::Left => Ok(()),
         None => Err("no end".to_owned()),
         Some(_) if is_cut_short => Ok(()),
         Some(finish) if *finish != answer.finish => {

@@ -100,9 +100,9 @@ impl Scheduler {
         let all = 0..self.running.len();
         let is_excluded = |&place: &usize| planning.excludes(self.id_at(place));
         let spares_members = planning.cohort.is_some() && all.clone().any(|p| is_excluded(&p));
-        let places = all.filter(|place| !spares_members || is_excluded(place));
+        let mut places = all.filter(|place| !spares_members || is_excluded(place));
         match self.config.policy {
-            SchedulingPolicy::Fcfs => places.last(),
+            SchedulingPolicy::Fcfs => places.next_back(),
             SchedulingPolicy::Priority => places.max_by_key(|&place| {
                 let request = &self.requests[self.running[place]].request;
                 self.waiting.rank(request, planning.now)
