@@ -127,7 +127,7 @@ impl SystemConfig {
             num_egress_shards: 2,
             max_logprobs: 20,
             call_timeout: Duration::from_secs(2),
-            input_timeout: Duration::from_secs(30),
+            input_timeout: Duration::from_secs(10),
             min_step_deadline: Duration::from_secs(2),
             first_step_deadline: Duration::from_secs(300),
             egress_timeout: Duration::from_secs(2),
