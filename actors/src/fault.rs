@@ -93,7 +93,7 @@ mod off {
 
     /// The source of all faults: here, of none.
     #[derive(Debug, Default)]
-    pub struct Chaos;
+    pub struct Chaos(());
 
     impl Chaos {
         /// What happens to a message on `edge`.

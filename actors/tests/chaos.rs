@@ -1,6 +1,6 @@
 //! Every role, every way to die, every edge that loses, doubles and delays messages, on real
 //! threads: the streams are those of a run without faults, and nothing stays open.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
