@@ -125,7 +125,10 @@ impl Vault {
     pub fn reclaim(&self) -> Result<(), ExecuteError> {
         if self.executors.reclaim()? == KvContent::Lost {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
-            self.blocks.lock().sealed.clear();
+            let mut directory = self.blocks.lock();
+            directory.sealed.clear();
+            // Nor may the manager of this epoch tell of what it thinks was there.
+            directory.epoch = directory.epoch.next();
         }
         Ok(())
     }

@@ -216,8 +216,13 @@ impl LedgerActor {
     }
 
     fn on_delivery(&self, batch: BatchId, ended: &[RequestId]) {
-        if !self.context.ledger.lock().delivered(batch, ended, self.context.now()) {
+        let mut ledger = self.context.ledger.lock();
+        if !ledger.delivered(batch, ended, self.context.now()) {
             self.context.metrics.stale_messages.increment(1);
+        }
+        if ledger.is_empty() {
+            // A step that failed is not done again when nobody is left to want it.
+            self.context.progress.done();
         }
     }
 

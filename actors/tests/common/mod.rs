@@ -8,8 +8,9 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use playhouse_actors::{
@@ -59,6 +60,14 @@ fn spell(token: TokenId) -> String {
 pub(crate) struct Faults {
     /// Panic in this step of the count of all steps; 0: never.
     pub(crate) panic_at: AtomicU64,
+    /// Block the thread for four seconds in this step of the count; 0: never.
+    pub(crate) hang_at: AtomicU64,
+    /// Run out of memory in steps of more tokens than this; 0: never.
+    pub(crate) memory: AtomicU64,
+    /// Panic in every step that has a request with this token in its prompt; 0: never.
+    pub(crate) poison: AtomicU64,
+    /// Block whoever decodes, once, for four seconds.
+    pub(crate) block_decoder: AtomicBool,
     /// Steps executed so far.
     pub(crate) steps: AtomicU64,
     /// Executors made so far.
@@ -69,6 +78,20 @@ pub(crate) struct Faults {
 pub(crate) struct FakeFactory {
     info: ModelInfo,
     pub(crate) faults: Arc<Faults>,
+}
+
+impl FakeFactory {
+    /// For a system that serves nobody.
+    pub(crate) fn small() -> Self {
+        let info = ModelInfo {
+            vocab_size: VOCAB,
+            max_model_len: 64,
+            block_size: 16,
+            num_blocks: 8,
+            eos_token_ids: vec![],
+        };
+        Self { info, faults: Arc::default() }
+    }
 }
 
 impl ExecutorFactory for FakeFactory {
@@ -88,16 +111,37 @@ struct FakeExecutor {
     faults: Arc<Faults>,
 }
 
+/// Longer than any test waits.
+fn block() {
+    #[allow(clippy::disallowed_methods, reason = "this is the fault")]
+    std::thread::sleep(Duration::from_secs(4));
+}
+
+impl FakeExecutor {
+    fn check_poison(&self, history: &[TokenId]) {
+        let poison = self.faults.poison.load(Ordering::Relaxed);
+        assert!(poison == 0 || !history.contains(&(poison as u32)), "poison");
+    }
+}
+
 impl ModelExecutor for FakeExecutor {
     fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
         let count = self.faults.steps.fetch_add(1, Ordering::Relaxed) + 1;
         assert!(self.faults.panic_at.load(Ordering::Relaxed) != count, "planted panic");
+        if self.faults.hang_at.load(Ordering::Relaxed) == count {
+            block();
+        }
+        let memory = self.faults.memory.load(Ordering::Relaxed);
+        if memory > 0 && step.total_num_scheduled_tokens as u64 > memory {
+            return Err(ExecuteError::OutOfMemory(format!("over {memory} tokens")));
+        }
         for request in step.finished.iter().chain(&step.preempted) {
             self.histories.remove(request);
         }
         let mut outputs = Vec::new();
         for data in &step.scheduled_new {
             let mut history = data.request.prompt_token_ids.to_vec();
+            self.check_poison(&history);
             history.extend(&data.output_token_ids);
             let end = data.num_computed_tokens + data.num_scheduled_tokens;
             outputs.push(output(data.request.id, &history, end));
@@ -120,8 +164,8 @@ fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput 
     RequestOutput { request, sampled, prompt_logprobs: None, is_nan: false }
 }
 
-#[derive(Debug)]
-pub(crate) struct FakeCodec;
+#[derive(Debug, Default)]
+pub(crate) struct FakeCodec(Arc<Faults>);
 
 impl TextCodec for FakeCodec {
     fn vocab_size(&self) -> usize {
@@ -165,14 +209,17 @@ impl TextCodec for FakeCodec {
     }
 
     fn decoder(&self, _: &[TokenId], _: DecodeOptions) -> Box<dyn IncrementalDecoder> {
-        Box::new(Speller)
+        Box::new(Speller(Arc::clone(&self.0)))
     }
 }
 
-struct Speller;
+struct Speller(Arc<Faults>);
 
 impl IncrementalDecoder for Speller {
     fn push(&mut self, token: TokenId) -> Result<String, TextError> {
+        if self.0.block_decoder.swap(false, Ordering::Relaxed) {
+            block();
+        }
         Ok(spell(token))
     }
 
@@ -208,9 +255,10 @@ pub(crate) async fn spawn_with(
     };
     let faults = Arc::new(Faults::default());
     let factory = FakeFactory { info, faults: Arc::clone(&faults) };
+    let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
     let mut config = SystemConfig::new(scheduler);
     change(&mut config);
-    let system = System::spawn(config, Arc::new(factory), Arc::new(FakeCodec), 0).await.unwrap();
+    let system = System::spawn(config, Arc::new(factory), codec, 0).await.unwrap();
     (system, faults)
 }
 

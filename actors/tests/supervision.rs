@@ -1,0 +1,207 @@
+//! The supervisor's specification: who is started, stopped and replaced, in which order, and when
+//! it gives up.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use common::{FakeCodec, FakeFactory};
+use parking_lot::Mutex;
+use playhouse_actors::{
+    logic::{
+        restart::{Intensity, Strategy},
+        scheduler::SchedulerConfig,
+    },
+    message::SupervisorMessage,
+    shell::{
+        Role, SystemConfig,
+        context::Context,
+        supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
+    },
+};
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus};
+
+/// What happened, in order: `+a` for a start, `-a` when the state of one that ended was dropped,
+/// which for the killed is when their supervisor has heard of it.
+type Log = Arc<Mutex<Vec<String>>>;
+
+struct Player {
+    name: &'static str,
+    log: Log,
+}
+
+struct Presence(&'static str, Log);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.1.lock().push(format!("-{}", self.0));
+    }
+}
+
+/// What a player is told to do.
+#[derive(Debug)]
+enum Cue {
+    Fail,
+    Panic,
+}
+
+impl Actor for Player {
+    type Msg = Cue;
+    type State = Presence;
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Cue>, (): ()) -> Result<Presence, ActorProcessingErr> {
+        self.log.lock().push(format!("+{}", self.name));
+        Ok(Presence(self.name, Arc::clone(&self.log)))
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Cue>,
+        cue: Cue,
+        _: &mut Presence,
+    ) -> Result<(), ActorProcessingErr> {
+        match cue {
+            Cue::Fail => Err("it was told to".into()),
+            Cue::Panic => std::panic::resume_unwind(Box::new("it was told to")),
+        }
+    }
+}
+
+/// Where each is to be found now.
+type Players = Arc<Mutex<BTreeMap<&'static str, ActorRef<Cue>>>>;
+
+/// A supervisor of `a`, `b` and `c`.
+struct House {
+    supervisor: ActorRef<SupervisorMessage>,
+    players: Players,
+    log: Log,
+}
+
+fn context() -> Arc<Context> {
+    let config = SystemConfig::new(SchedulerConfig::default());
+    Arc::new(Context::new(config, Arc::new(FakeFactory::small()), Arc::new(FakeCodec::default())))
+}
+
+impl House {
+    async fn open(strategy: Strategy, intensity: Intensity) -> Self {
+        let (log, players) = (Log::default(), Players::default());
+        let child = |name: &'static str| {
+            let (log, players) = (Arc::clone(&log), Arc::clone(&players));
+            let spawn: SpawnChild = Arc::new(move |supervisor: ActorCell| {
+                let player = Player { name, log: Arc::clone(&log) };
+                let players = Arc::clone(&players);
+                Box::pin(async move {
+                    let (address, _) = Actor::spawn_linked(None, player, (), supervisor).await?;
+                    players.lock().insert(name, address.clone());
+                    Ok(Child::Actor(address.get_cell()))
+                })
+            });
+            ChildSpec { role: Role::Worker, intensity, spawn }
+        };
+        let children = ["a", "b", "c"].map(child).to_vec();
+        let spec = SupervisorSpec { role: Role::Core, strategy, children, after_start: None };
+        let supervisor = Supervisor::new(context(), spec);
+        let (supervisor, _) = Actor::spawn(None, supervisor, ()).await.unwrap();
+        Self { supervisor, players, log }
+    }
+
+    fn cue(&self, name: &str, cue: Cue) {
+        self.players.lock()[name].cast(cue).unwrap();
+    }
+
+    /// Waits until so much has happened, and tells what.
+    async fn happened(&self, count: usize) -> String {
+        let wait = async {
+            while self.log.lock().len() < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(10), wait).await;
+        self.log.lock().join(" ")
+    }
+}
+
+impl House {
+    /// Of what has happened, the starts.
+    async fn started(&self, count: usize) -> String {
+        let happened = self.happened(count).await;
+        happened.split(' ').filter(|event| event.starts_with('+')).collect::<Vec<_>>().join(" ")
+    }
+}
+
+const OFTEN: Intensity = Intensity::new(100, 1);
+
+#[tokio::test]
+async fn children_start_in_order_and_stop_in_reverse() {
+    let house = House::open(Strategy::OneForOne, OFTEN).await;
+    assert_eq!(house.happened(3).await, "+a +b +c");
+    house.supervisor.call(SupervisorMessage::Shutdown, None).await.unwrap();
+    assert_eq!(house.happened(6).await, "+a +b +c -c -b -a");
+}
+
+#[tokio::test]
+async fn one_for_one_replaces_the_dead_alone_however_it_died() {
+    let house = House::open(Strategy::OneForOne, OFTEN).await;
+    house.cue("b", Cue::Fail);
+    assert_eq!(house.happened(5).await, "+a +b +c -b +b");
+    house.cue("b", Cue::Panic);
+    assert_eq!(house.happened(7).await, "+a +b +c -b +b -b +b");
+    house.players.lock()["a"].kill();
+    assert_eq!(house.started(9).await, "+a +b +c +b +b +a");
+    house.players.lock()["c"].stop(None);
+    assert_eq!(house.started(11).await, "+a +b +c +b +b +a +c");
+}
+
+#[tokio::test]
+async fn rest_for_one_replaces_the_dead_and_all_after_it() {
+    let house = House::open(Strategy::RestForOne, OFTEN).await;
+    house.cue("b", Cue::Fail);
+    assert_eq!(house.started(7).await, "+a +b +c +b +c");
+    house.cue("c", Cue::Fail);
+    assert_eq!(house.started(9).await, "+a +b +c +b +c +c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarts_wait_longer_each_time() {
+    let house = House::open(Strategy::OneForOne, Intensity::new(100, 60)).await;
+    let mut took = Vec::new();
+    for round in 1..=4 {
+        let began = tokio::time::Instant::now();
+        house.cue("a", Cue::Fail);
+        house.happened(3 + 2 * round).await;
+        took.push(began.elapsed().as_millis());
+    }
+    assert!(took[0] < 5, "{took:?}");
+    for (took, least) in took[1..].iter().zip([10, 100, 1_000]) {
+        assert!((least..least + 10).contains(took), "{took} ms");
+    }
+}
+
+#[tokio::test]
+async fn too_many_deaths_in_the_window_end_the_supervisor_and_its_children() {
+    let house = House::open(Strategy::OneForOne, Intensity::new(2, 60)).await;
+    for round in 1..=2 {
+        house.cue("b", Cue::Fail);
+        house.happened(3 + 2 * round).await;
+    }
+    house.cue("b", Cue::Fail);
+    house.supervisor.wait(Some(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(house.supervisor.get_status(), ActorStatus::Stopped);
+    let log = house.happened(10).await;
+    assert!(log.starts_with("+a +b +c -b +b -b +b -b"), "{log}");
+    assert!(log.ends_with("-a -c") || log.ends_with("-c -a"), "nobody is left: {log}");
+}
+
+#[tokio::test]
+async fn an_abandoned_child_is_replaced_without_its_help() {
+    let house = House::open(Strategy::OneForOne, OFTEN).await;
+    let old = house.players.lock()["b"].clone();
+    house.supervisor.cast(SupervisorMessage::Abandon(old.get_id())).unwrap();
+    assert_eq!(house.happened(4).await, "+a +b +c +b", "the old one may still be there");
+    old.kill();
+    assert_eq!(house.happened(5).await, "+a +b +c +b -b", "its end is nobody's death any more");
+    house.cue("b", Cue::Fail);
+    assert_eq!(house.happened(7).await, "+a +b +c +b -b -b +b");
+}
