@@ -153,7 +153,7 @@ async fn answer(client: Client, url: String, ask: Ask) -> String {
         let mut event: Value = serde_json::from_str(event).unwrap();
         assert!(event.get("error").is_none(), "{event}");
         anonymize(&mut event);
-        joined.add(event);
+        joined.add(&event);
     }
     serde_json::to_string(&joined.0).unwrap()
 }
@@ -169,8 +169,8 @@ fn anonymize(answer: &mut Value) {
 struct Joined(BTreeMap<String, Value>);
 
 impl Joined {
-    fn add(&mut self, event: Value) {
-        let Value::Object(mut fields) = event else { panic!("{event} is no object") };
+    fn add(&mut self, event: &Value) {
+        let mut fields = event.as_object().unwrap().clone();
         let choices = fields.remove("choices").unwrap_or_default();
         for choice in choices.as_array().into_iter().flatten() {
             let joined = self.0.entry(format!("choice {}", choice["index"])).or_default();
