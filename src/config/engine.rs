@@ -97,6 +97,11 @@ pub struct EngineConfig {
     /// Seconds without a sign of life after which an actor is replaced.
     #[serde(deserialize_with = "quantity::number")]
     pub hang_timeout_secs: f64,
+    /// How many times as often as by default actors may die before more than themselves is
+    /// replaced, and in the end the process gives up. `None`: once; in a build with the feature
+    /// `chaos`, which is made to be struck, without limit.
+    #[serde(deserialize_with = "quantity::some_number")]
+    pub restart_tolerance: Option<f64>,
     /// Log-probabilities at most that a request may ask for, a position.
     #[serde(deserialize_with = "quantity::count")]
     pub max_logprobs: usize,
@@ -148,6 +153,7 @@ impl Default for EngineConfig {
             reader_timeout_secs: 60.0,
             min_step_deadline_secs: 2.0,
             hang_timeout_secs: 5.0,
+            restart_tolerance: None,
             max_logprobs: 20,
             generation_config: GenerationConfigSource::default(),
             chat_template: None,

@@ -4,6 +4,9 @@ use super::{EngineConfig, ServerSettings, error::InvalidSetting};
 
 /// Longest that anything may be told to wait, seconds: a day.
 const SECONDS_MAX: f64 = 86_400.0;
+/// From windows of hours to windows of microseconds.
+const RESTART_TOLERANCE_MIN: f64 = 0.01;
+const RESTART_TOLERANCE_MAX: f64 = 1e6;
 
 impl EngineConfig {
     /// Refuses values that are out of range or contradict each other, as far as that can be known
@@ -97,7 +100,12 @@ impl EngineConfig {
             ("min_step_deadline_secs", self.min_step_deadline_secs),
             ("hang_timeout_secs", self.hang_timeout_secs),
         ];
-        times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))
+        times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))?;
+        let tolerance = self.restart_tolerance.unwrap_or(1.0);
+        let range = RESTART_TOLERANCE_MIN..=RESTART_TOLERANCE_MAX;
+        require(range.contains(&tolerance), "restart_tolerance", tolerance, || {
+            format!("a number in [{RESTART_TOLERANCE_MIN}, {RESTART_TOLERANCE_MAX}]")
+        })
     }
 }
 
@@ -150,6 +158,7 @@ mod tests {
         assert_eq!(refused(|c| c.threads = Some(0)), Some("threads"));
         assert_eq!(refused(|c| c.block_size = 0), Some("block_size"));
         assert_eq!(refused(|c| c.watermark = 1.0), Some("watermark"));
+        assert_eq!(refused(|c| c.restart_tolerance = Some(0.0)), Some("restart_tolerance"));
         let one_block = |c: &mut EngineConfig| c.num_gpu_blocks_override = Some(1);
         assert_eq!(refused(one_block), Some("num_gpu_blocks_override"));
         assert_eq!(refused(|c| c.hang_timeout_secs = 0.0), Some("hang_timeout_secs"));

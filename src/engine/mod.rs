@@ -7,12 +7,17 @@ mod start;
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "chaos")]
+use playhouse_actors::shell::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
-    logic::{ids::RequestId, scheduler::PauseState},
+    logic::{
+        ids::{Epoch, RequestId},
+        scheduler::PauseState,
+    },
     message::input_processor::RawRequest,
     ports::{ModelInfo, TextCodec},
-    shell::{Health, Status, Submission, System},
+    shell::{Health, Status, Submission, System, SystemConfig, directory::ActorStats},
 };
 
 pub use default_sampling::DefaultSampling;
@@ -44,6 +49,27 @@ impl Engine {
         config: EngineConfig,
         progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
+        Self::start(config, progress, |_| ()).await
+    }
+
+    /// [`Engine::spawn`], with a hand on what the actors are told that no operator needs to set.
+    ///
+    /// # Errors
+    /// As [`Engine::spawn`].
+    #[cfg(feature = "chaos")]
+    pub async fn spawn_with(
+        config: EngineConfig,
+        progress: impl FnMut(StartProgress) + Send + 'static,
+        change: impl FnOnce(&mut SystemConfig),
+    ) -> Result<Self, StartError> {
+        Self::start(config, progress, change).await
+    }
+
+    async fn start(
+        config: EngineConfig,
+        progress: impl FnMut(StartProgress) + Send + 'static,
+        change: impl FnOnce(&mut SystemConfig),
+    ) -> Result<Self, StartError> {
         let served_model_names = config.served_names();
         let (config, started) = tokio::task::spawn_blocking(move || {
             let started = start::load(&config, progress);
@@ -52,7 +78,8 @@ impl Engine {
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
         let (loaded, executors) = started?;
-        let settings = start::system_config(&config, &loaded, &served_model_names);
+        let mut settings = start::system_config(&config, &loaded, &served_model_names);
+        change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, config.seed).await?;
         Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names }) })
@@ -125,6 +152,25 @@ impl Engine {
     #[must_use]
     pub fn open_requests(&self) -> usize {
         self.inner.system.open_requests()
+    }
+
+    /// How every actor does, supervisors first.
+    #[must_use]
+    pub fn actors(&self) -> Vec<ActorStats> {
+        self.inner.system.actors()
+    }
+
+    /// Grows whenever the core starts over from what is committed.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.inner.system.epoch()
+    }
+
+    /// Breaks things on purpose.
+    #[cfg(feature = "chaos")]
+    #[must_use]
+    pub fn chaos(&self) -> ChaosControl<'_> {
+        self.inner.system.chaos()
     }
 
     /// Forgets all cached prefixes. `false` when running requests hold blocks, unless those are to

@@ -7,10 +7,11 @@ use playhouse_actors::{
     logic::{
         admission::{AdmissionLimits, Quota},
         request_queue::SchedulingPolicy,
+        restart::Intensity,
         scheduler::SchedulerConfig,
     },
     ports::{ModelInfo, TextCodec},
-    shell::SystemConfig,
+    shell::{Supervision, SystemConfig},
 };
 use playhouse_kernels::WeightDtype;
 
@@ -220,7 +221,18 @@ pub(super) fn system_config(
         min_step_deadline: seconds(config.min_step_deadline_secs),
         hang_timeout: seconds(config.hang_timeout_secs),
         reader_timeout: seconds(config.reader_timeout_secs),
+        supervision: supervision(config.restart_tolerance),
         ..SystemConfig::new(scheduler)
+    }
+}
+
+/// How often actors may die. A build with the feature `chaos` is made to be struck, and would be
+/// of little use if it gave up over it.
+fn supervision(tolerance: Option<f64>) -> Supervision {
+    match tolerance {
+        Some(times) => Supervision::default().tolerating(times),
+        None if cfg!(feature = "chaos") => Supervision::uniform(Intensity::UNLIMITED),
+        None => Supervision::default(),
     }
 }
 

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::state::AppState;
 use playhouse_actors::logic::admission::Tenant;
 
-const GUARDED: [&str; 5] = ["/v1", "/v2", "/inference", "/cohere", "/reset_prefix_cache"];
+const GUARDED: [&str; 6] = ["/v1", "/v2", "/inference", "/cohere", "/reset_prefix_cache", "/chaos"];
 
 /// Digests of the keys that open the server. Comparing digests takes the same time whatever the
 /// key, its length included.

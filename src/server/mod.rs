@@ -8,6 +8,8 @@ mod admin;
 mod answer;
 mod auth;
 mod caller;
+#[cfg(feature = "chaos")]
+mod chaos;
 mod chat;
 mod choices;
 mod completions;
@@ -168,7 +170,10 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/metrics", get(metrics::render))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
-        .route("/reset_prefix_cache", post(admin::reset_prefix_cache))
+        .route("/reset_prefix_cache", post(admin::reset_prefix_cache));
+    #[cfg(feature = "chaos")]
+    let router = router.merge(chaos::routes());
+    let router = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || ApiError::not_found())
         .layer(from_fn_with_state(state.clone(), auth::authenticate))

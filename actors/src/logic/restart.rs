@@ -32,6 +32,16 @@ impl Intensity {
     pub const fn new(max_restarts: usize, seconds: u64) -> Self {
         Self { max_restarts, window: seconds * 1_000_000 }
     }
+
+    /// Whatever dies is replaced at once, however often.
+    pub const UNLIMITED: Self = Self { max_restarts: usize::MAX, window: 0 };
+
+    /// As many restarts in a window that is shorter by `times`, so that waits between restarts end
+    /// earlier too.
+    #[must_use]
+    pub fn tolerating(self, times: f64) -> Self {
+        Self { window: (self.window as f64 / times) as Micros, ..self }
+    }
 }
 
 /// What to do about a death.
@@ -123,6 +133,16 @@ mod tests {
             log.on_death(0, at);
         }
         assert_eq!(log.on_death(0, 10_000_001), restart(0..1, 10_000), "the first two are out");
+    }
+
+    #[test]
+    fn tolerance_shortens_the_window() {
+        let intensity = Intensity::new(3, 60).tolerating(10.0);
+        assert_eq!(intensity, Intensity { max_restarts: 3, window: 6_000_000 });
+        let mut log = RestartLog::new(Strategy::OneForOne, [Intensity::UNLIMITED]);
+        for _ in 0..1_000 {
+            assert_eq!(log.on_death(0, 5), restart(0..1, 0));
+        }
     }
 
     #[test]

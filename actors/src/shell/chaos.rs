@@ -1,8 +1,10 @@
 //! Faults on purpose, from outside: the chaos surface of a system (feature `chaos`).
 
+use std::collections::BTreeMap;
+
 use crate::{
     fault::{Chaos, EdgeFaults, How},
-    logic::ids::Epoch,
+    logic::ids::{Epoch, RequestId},
     message::Edge,
     shell::{Role, System},
 };
@@ -60,6 +62,15 @@ impl ChaosControl<'_> {
             }
         }
         Ok(Struck { role, epoch })
+    }
+
+    /// Output tokens that each open request has for good. What a client gets beyond them was
+    /// committed later.
+    #[must_use]
+    pub fn committed(&self) -> BTreeMap<RequestId, usize> {
+        let ledger = self.system.context().ledger.lock();
+        let length = |id| (id, ledger.get(id).map_or(0, |entry| entry.output().len()));
+        ledger.requests().map(length).collect()
     }
 
     /// From now on, messages on `edge` meet these faults.

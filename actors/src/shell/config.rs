@@ -107,6 +107,20 @@ impl Supervision {
             subtree: intensity,
         }
     }
+
+    /// `times` as many deaths within the same time are tolerated.
+    #[must_use]
+    pub fn tolerating(self, times: f64) -> Self {
+        Self {
+            ledger: self.ledger.tolerating(times),
+            kv_cache_manager: self.kv_cache_manager.tolerating(times),
+            scheduler: self.scheduler.tolerating(times),
+            worker: self.worker.tolerating(times),
+            egress: self.egress.tolerating(times),
+            ingress: self.ingress.tolerating(times),
+            subtree: self.subtree.tolerating(times),
+        }
+    }
 }
 
 impl SystemConfig {

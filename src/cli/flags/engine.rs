@@ -68,6 +68,9 @@ pub(crate) struct EngineFlags {
     /// Seconds without a sign of life after which an actor is replaced [default: 5]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) hang_timeout_secs: Option<String>,
+    /// How many times as often as by default actors may die before the engine gives up
+    #[arg(long, value_name = "X", help_heading = "Recovery")]
+    pub(crate) restart_tolerance: Option<String>,
 
     /// Requests at most that run at a time [default: 256]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]

@@ -1,0 +1,187 @@
+//! Faults on purpose, over HTTP. These routes exist in builds with the feature `chaos` only:
+//! whoever reaches them may break every part of the engine, which must not show in any stream.
+
+use std::time::Duration;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    routing::{get, post},
+};
+use playhouse_actors::{
+    fault::{EdgeFaults, How},
+    message::Edge,
+    shell::{Role, chaos::ChaosError, directory::ActorStats},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    error::ApiError,
+    extract::{JsonBody, JsonRequest, parse_object},
+    state::AppState,
+};
+
+/// Longest delay of a message, milliseconds: ten minutes, longer than anything waits.
+const DELAY_MS_MAX: f64 = 600_000.0;
+
+/// The routes under `/chaos`.
+pub(super) fn routes() -> Router<AppState> {
+    Router::new()
+        .route("/chaos/kill", post(kill))
+        .route("/chaos/edges", post(edges))
+        .route("/chaos/calm", post(calm))
+        .route("/chaos/tree", get(tree))
+}
+
+/// Which actor is struck, and how.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KillRequest {
+    role: String,
+    how: String,
+    /// Which of those with the same role.
+    #[serde(default)]
+    index: usize,
+}
+
+/// What befalls the messages of an edge.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EdgesRequest {
+    edge: String,
+    #[serde(default)]
+    drop: f64,
+    #[serde(default)]
+    duplicate: f64,
+    /// Probability of being late; without it, every message is, if there is a delay.
+    late: Option<f64>,
+    /// A late message is late by up to this much.
+    #[serde(default)]
+    delay_ms: f64,
+}
+
+impl JsonRequest for KillRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        parse_object(text)
+    }
+}
+
+impl JsonRequest for EdgesRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        parse_object(text)
+    }
+}
+
+/// `POST /chaos/kill`: strikes one actor, and answers with the epoch in which it was struck.
+async fn kill(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<KillRequest>,
+) -> Result<Json<Value>, ApiError> {
+    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Root);
+    let role = named("role", &request.role, roles, Role::as_str)?;
+    let how = named("how", &request.how, How::ALL, How::as_str)?;
+    let actors = state.engine.actors();
+    let count = actors.iter().filter(|actor| actor.role == role).count();
+    if request.index >= count {
+        let message = format!("index must be below {count}, got {}", request.index);
+        return Err(ApiError::invalid("index", message));
+    }
+    let struck = state.engine.chaos().strike(role, request.index, how)?;
+    Ok(Json(json!({"role": struck.role.as_str(), "epoch": struck.epoch.0})))
+}
+
+/// `POST /chaos/edges`: from now on, messages on an edge get lost, doubled or late.
+async fn edges(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<EdgesRequest>,
+) -> Result<Json<Value>, ApiError> {
+    let edge = named("edge", &request.edge, Edge::ALL, Edge::as_str)?;
+    let late_by_default = if request.delay_ms > 0.0 { 1.0 } else { 0.0 };
+    let delay_ms = within("delay_ms", request.delay_ms, DELAY_MS_MAX)?;
+    let faults = EdgeFaults {
+        drop: within("drop", request.drop, 1.0)?,
+        duplicate: within("duplicate", request.duplicate, 1.0)?,
+        late: within("late", request.late.unwrap_or(late_by_default), 1.0)?,
+        delay: Duration::from_secs_f64(delay_ms / 1e3),
+    };
+    state.engine.chaos().set_edge(edge, faults);
+    Ok(Json(json!({"edge": edge.as_str()})))
+}
+
+/// `POST /chaos/calm`: no more faults.
+async fn calm(State(state): State<AppState>) -> Json<Value> {
+    state.engine.chaos().calm();
+    Json(json!({}))
+}
+
+/// What `GET /chaos/tree` says.
+#[derive(Debug, Serialize)]
+struct Tree {
+    epoch: u64,
+    actors: Vec<TreeActor>,
+}
+
+#[derive(Debug, Serialize)]
+struct TreeActor {
+    role: &'static str,
+    index: usize,
+    state: &'static str,
+    restarts: u64,
+    mailbox_depth: u64,
+    heartbeat_age_ms: f64,
+}
+
+impl From<ActorStats> for TreeActor {
+    fn from(stats: ActorStats) -> Self {
+        Self {
+            role: stats.role.as_str(),
+            index: stats.index,
+            state: if stats.is_alive { "alive" } else { "dead" },
+            restarts: stats.restarts,
+            mailbox_depth: stats.mailbox_depth,
+            heartbeat_age_ms: stats.heartbeat_age as f64 / 1e3,
+        }
+    }
+}
+
+/// `GET /chaos/tree`: how every actor does, supervisors first.
+async fn tree(State(state): State<AppState>) -> Json<Tree> {
+    let actors = state.engine.actors().into_iter().map(TreeActor::from).collect();
+    Json(Tree { epoch: state.engine.epoch().0, actors })
+}
+
+/// The one of `all` that goes by `name`.
+fn named<T: Copy>(
+    field: &str,
+    name: &str,
+    all: impl IntoIterator<Item = T>,
+    name_of: impl Fn(T) -> &'static str,
+) -> Result<T, ApiError> {
+    let mut accepted = Vec::new();
+    for one in all {
+        if name_of(one) == name {
+            return Ok(one);
+        }
+        accepted.push(name_of(one));
+    }
+    let accepted = accepted.join(", ");
+    Err(ApiError::invalid(field, format!("{field} must be one of {accepted}, got {name:?}")))
+}
+
+fn within(field: &str, value: f64, most: f64) -> Result<f64, ApiError> {
+    if (0.0..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(ApiError::invalid(field, format!("{field} must be a number in [0, {most}], got {value}")))
+}
+
+impl From<ChaosError> for ApiError {
+    fn from(error: ChaosError) -> Self {
+        let param = match error {
+            ChaosError::NoSuchActor { .. } => "index",
+            ChaosError::Root => "role",
+        };
+        Self::invalid(param, error.to_string())
+    }
+}

@@ -1,0 +1,271 @@
+//! A checker that knows nothing but HTTP: it replays a workload against the program, in peace and
+//! while every part of it is struck, and compares what it is answered byte by byte.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of a test may, as tests may")]
+
+#[path = "cli/process.rs"]
+#[allow(dead_code, reason = "the tests of the command line use the rest")]
+mod process;
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use process::playhouse;
+use reqwest::{Client, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio::{task::JoinSet, time::sleep};
+
+/// Strikes, and the time between two of them.
+const STRIKES: usize = 60;
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long any answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an answer about health may take.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
+const ROLES: [&str; 10] = [
+    "scheduler",
+    "kv_cache",
+    "worker",
+    "detokenizer",
+    "streamer",
+    "input",
+    "ledger",
+    "core",
+    "egress",
+    "ingress",
+];
+
+/// The program, serving the demo model from a KV cache too small for the workload.
+struct Server {
+    child: Child,
+    url: String,
+    /// Reads the log on, so that the program never waits for a reader.
+    log: Option<JoinHandle<String>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let flags = "serve --port 0 --served-model-name demo --max-model-len 512 \
+                     --max-num-seqs 16 --max-num-batched-tokens 128 --num-gpu-blocks-override 64";
+        let mut child = playhouse(&flags.split_whitespace().collect::<Vec<_>>()).spawn();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut line, mut url) = (String::new(), String::new());
+        while !line.starts_with("Try:") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
+            if let Some((_, address)) = line.split_once(" on http://") {
+                url = format!("http://{}", address.trim());
+            }
+        }
+        let read_on = move || {
+            let mut rest = String::new();
+            // Part of a log is better than none.
+            let _ = log.read_to_string(&mut rest);
+            rest
+        };
+        Self { child, url, log: Some(std::thread::spawn(read_on)) }
+    }
+
+    /// Asks it to end, and returns its exit code and its log.
+    fn end(mut self) -> (Option<i32>, String) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let code = self.child.wait().unwrap().code();
+        (code, self.log.take().unwrap().join().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that failed leaves no server behind; one that ended it has none to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One request of the workload.
+#[derive(Debug, Clone)]
+struct Ask {
+    path: &'static str,
+    body: Value,
+}
+
+fn workload() -> Vec<Ask> {
+    let kinds = [
+        json!({"temperature": 0}),
+        json!({"temperature": 1, "top_p": 0.9, "top_k": 50}),
+        json!({"temperature": 0.8, "presence_penalty": 0.5, "frequency_penalty": 0.5}),
+        json!({"temperature": 1, "stop": ["42", "qu"], "min_tokens": 4}),
+        json!({"temperature": 1, "n": 2}),
+        json!({"temperature": 0.5, "repetition_penalty": 1.3, "min_p": 0.02}),
+    ];
+    let ask = |index: usize| {
+        let (kind, is_chat, is_stream) = (&kinds[index % 6], index % 4 >= 2, index % 2 == 1);
+        let mut body = kind.clone();
+        body["model"] = "demo".into();
+        body["seed"] = index.into();
+        body["max_tokens"] = (40 + index).into();
+        body["ignore_eos"] = true.into();
+        let text = format!("Tell me all about number {}. {}", index / 6, "Please. ".repeat(index));
+        if is_stream {
+            body["stream"] = true.into();
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        if is_chat {
+            body["messages"] = json!([{"role": "user", "content": text}]);
+            body["logprobs"] = true.into();
+            body["top_logprobs"] = 2.into();
+            return Ask { path: "/v1/chat/completions", body };
+        }
+        body["prompt"] = text.into();
+        body["logprobs"] = 1.into();
+        Ask { path: "/v1/completions", body }
+    };
+    (0..24).map(ask).collect()
+}
+
+/// The answer without what differs from one run to the next: ids, times, and where a stream was
+/// cut into events.
+async fn answer(client: Client, url: String, ask: Ask) -> String {
+    let request = client.post(format!("{url}{}", ask.path)).json(&ask.body).timeout(PATIENCE);
+    let response = request.send().await.expect("an answer");
+    let status = response.status();
+    let text = response.text().await.expect("a whole answer");
+    assert_eq!(status, StatusCode::OK, "{}: {text}", ask.body);
+    if ask.body["stream"] != true {
+        let mut whole: Value = serde_json::from_str(&text).unwrap();
+        anonymize(&mut whole);
+        return whole.to_string();
+    }
+    let mut events: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(events.pop(), Some("[DONE]"), "{text}");
+    let mut joined = Joined::default();
+    for event in events {
+        let mut event: Value = serde_json::from_str(event).unwrap();
+        assert!(event.get("error").is_none(), "{event}");
+        anonymize(&mut event);
+        joined.add(&event);
+    }
+    serde_json::to_string(&joined.0).unwrap()
+}
+
+fn anonymize(answer: &mut Value) {
+    let fields = answer.as_object_mut().unwrap();
+    fields.remove("id").unwrap();
+    fields.remove("created").unwrap();
+}
+
+/// A stream's events, put together: what grows is appended, what is told once is kept.
+#[derive(Debug, Default)]
+struct Joined(BTreeMap<String, Value>);
+
+impl Joined {
+    fn add(&mut self, event: &Value) {
+        let mut fields = event.as_object().unwrap().clone();
+        let choices = fields.remove("choices").unwrap_or_default();
+        for choice in choices.as_array().into_iter().flatten() {
+            let joined = self.0.entry(format!("choice {}", choice["index"])).or_default();
+            append(joined, choice.clone());
+        }
+        let joined = self.0.entry("event".to_owned()).or_default();
+        append(joined, Value::Object(fields));
+    }
+}
+
+fn append(whole: &mut Value, piece: Value) {
+    match (whole, piece) {
+        (_, Value::Null) => {}
+        (Value::String(whole), Value::String(piece)) => whole.push_str(&piece),
+        (Value::Array(whole), Value::Array(piece)) => whole.extend(piece),
+        (Value::Object(whole), Value::Object(piece)) => append_fields(whole, piece),
+        (whole, piece) => *whole = piece,
+    }
+}
+
+fn append_fields(whole: &mut Map<String, Value>, piece: Map<String, Value>) {
+    /// What does grow; of other texts every event repeats the same.
+    const GROWING: [&str; 2] = ["text", "content"];
+    for (name, value) in piece {
+        let known = whole.entry(name.clone()).or_insert(Value::Null);
+        match (&known, &value) {
+            (Value::String(_), Value::String(_)) if !GROWING.contains(&name.as_str()) => {
+                *known = value;
+            }
+            _ => append(known, value),
+        }
+    }
+}
+
+/// Asks everything at once.
+async fn replay(client: &Client, url: &str) -> Vec<String> {
+    let mut tasks = JoinSet::new();
+    for (index, ask) in workload().into_iter().enumerate() {
+        let (client, url) = (client.clone(), url.to_owned());
+        tasks.spawn(async move { (index, answer(client, url, ask).await) });
+    }
+    let mut answers = tasks.join_all().await;
+    answers.sort();
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// Strikes one part after the other, and asks each time how the server is.
+async fn storm(client: &Client, url: &str) {
+    for strike in 0..STRIKES {
+        let role = ROLES[strike % ROLES.len()];
+        let how = ["panic", "kill"][(strike / ROLES.len()) % 2];
+        let kill = client.post(format!("{url}/chaos/kill")).timeout(PATIENCE);
+        let struck = kill.json(&json!({"role": role, "how": how})).send().await.unwrap();
+        assert_eq!(struck.status(), StatusCode::OK, "{role} {how}");
+        let health = client.get(format!("{url}/health")).timeout(HEALTH_PATIENCE);
+        let health = health.send().await.expect("an answer about health").status();
+        let known = [StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE];
+        assert!(known.contains(&health), "{health}");
+        let alive = client.get(format!("{url}/livez")).timeout(HEALTH_PATIENCE);
+        assert_eq!(alive.send().await.unwrap().status(), StatusCode::OK);
+        sleep(PAUSE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_in_a_storm_are_those_in_peace() {
+    let server = Server::start();
+    let client = Client::new();
+    let in_peace = replay(&client, &server.url).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let replays = {
+        let (client, url, is_over) = (client.clone(), server.url.clone(), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            let mut rounds = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                rounds.push(replay(&client, &url).await);
+            }
+            rounds
+        })
+    };
+    storm(&client, &server.url).await;
+    is_over.store(true, Ordering::Relaxed);
+    let rounds = replays.await.unwrap();
+    assert!(!rounds.is_empty());
+    for round in rounds {
+        for (expected, actual) in in_peace.iter().zip(&round) {
+            assert_eq!(expected, actual);
+        }
+        assert_eq!(in_peace.len(), round.len());
+    }
+    let tree = client.get(format!("{}/chaos/tree", server.url)).send().await.unwrap();
+    let tree: Value = tree.json().await.unwrap();
+    let restarts = tree["actors"].as_array().unwrap().iter().map(|actor| &actor["restarts"]);
+    let restarts: u64 = restarts.map(|restarts| restarts.as_u64().unwrap()).sum();
+    assert!(restarts >= STRIKES as u64 / 2, "{tree}");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+}

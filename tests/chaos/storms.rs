@@ -1,0 +1,46 @@
+//! All roles at once, and lost messages besides.
+
+use std::time::Duration;
+
+use playhouse::actors::{
+    fault::{EdgeFaults, How},
+    message::Edge,
+    shell::Role,
+};
+
+use crate::workload::{self, House};
+
+/// Strikes of the storm, and the time between two of them.
+const STRIKES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// All that may be struck: one every eleventh time hangs, the others panic or are killed.
+fn strikes() -> Vec<(Role, How)> {
+    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Root);
+    let ways = [How::Panic, How::Kill].into_iter().cycle();
+    let strike = |(turn, (role, how)): (usize, (Role, How))| {
+        (role, if turn % 11 == 10 { How::Hang } else { how })
+    };
+    roles.cycle().zip(ways).enumerate().map(strike).take(STRIKES).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_over_all_roles() {
+    let house = House::open(workload::engine().await).await;
+    let deaths = house.storm(&strikes(), PAUSE).await;
+    assert!(deaths >= STRIKES as u64 / 2, "{deaths} deaths");
+    house.close().await.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_get_lost_in_a_storm() {
+    let house = House::open(workload::engine().await).await;
+    let faults =
+        EdgeFaults { drop: 0.005, duplicate: 0.01, late: 0.01, delay: Duration::from_millis(5) };
+    for edge in Edge::ALL {
+        house.engine.chaos().set_edge(edge, faults);
+    }
+    house.storm(&strikes()[..20], PAUSE).await;
+    assert!(house.engine.chaos().source().num_faults() > 0);
+    house.close().await.shutdown().await;
+}

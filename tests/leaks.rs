@@ -1,0 +1,91 @@
+//! A storm leaves nothing behind in the process: no thread, no file descriptor, no task. The only
+//! test of its file, for it counts what the whole process has.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod workload;
+
+use std::{fs, time::Duration};
+
+use playhouse::actors::{fault::How, shell::Role};
+use tokio::runtime::{Builder, Handle};
+use workload::House;
+
+/// Rounds of strikes: one for each role, half of them panics and half kills.
+const ROUNDS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long threads and tasks may take to end.
+const SETTLING: Duration = Duration::from_secs(20);
+
+/// What a process can leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Holdings {
+    threads: usize,
+    file_descriptors: usize,
+    tasks: usize,
+}
+
+impl Holdings {
+    fn now(runtime: &Handle) -> Self {
+        let count = |folder: &str| fs::read_dir(folder).unwrap().count();
+        Self {
+            threads: count("/proc/self/task"),
+            file_descriptors: count("/proc/self/fd"),
+            tasks: runtime.metrics().num_alive_tasks(),
+        }
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.threads <= other.threads
+            && self.file_descriptors <= other.file_descriptors
+            && self.tasks <= other.tasks
+    }
+}
+
+/// Waits until the process has no more than it had.
+async fn settle(before: Holdings, when: &str) {
+    let runtime = Handle::current();
+    let settled = async {
+        while !Holdings::now(&runtime).is_within(&before) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(SETTLING, settled).await.is_ok();
+    assert!(in_time, "{when}: {before:?} became {:?}", Holdings::now(&runtime));
+}
+
+async fn storm(house: &House) {
+    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Root);
+    let ways = [How::Panic, How::Kill].into_iter().cycle();
+    let strikes = roles.cycle().zip(ways).take(ROUNDS * (Role::ALL.len() - 1));
+    let strikes: Vec<_> = strikes.chain([(Role::Worker, How::Hang)]).collect();
+    house.storm(&strikes, PAUSE).await;
+}
+
+async fn nothing_is_left() {
+    // The first engine starts what the process keeps for good: the threads that compute.
+    workload::expected().await;
+    let runtime = Handle::current();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let empty = Holdings::now(&runtime);
+
+    let engine = House::open(workload::engine().await).await.close().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let idle = Holdings::now(&runtime);
+    let house = House::open(engine).await;
+    storm(&house).await;
+    let engine = house.close().await;
+    settle(idle, "after a storm").await;
+
+    engine.shutdown().await;
+    drop(engine);
+    settle(empty, "after the engine's end").await;
+}
+
+#[test]
+fn a_storm_leaves_nothing_behind() {
+    // Blocking threads end soon, so that they are not taken for leaks.
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(100)).enable_all();
+    runtime.build().unwrap().block_on(nothing_is_left());
+}

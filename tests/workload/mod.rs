@@ -1,0 +1,259 @@
+//! What the clients of a chaos test ask for, and what they must get whatever is struck: requests of
+//! every kind on the demo model, in a KV cache too small for all of them.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use playhouse::{
+    Engine, EngineConfig,
+    actors::{
+        error::RequestError,
+        fault::How,
+        logic::{
+            outputs::{SampledToken, TokenLogprobs},
+            request::FinishReason,
+            sampling_params::SamplingParams,
+        },
+        message::input_processor::{Prompt, RawRequest},
+        shell::{ChoiceStream, Role, SystemConfig},
+    },
+};
+use tokio::{
+    sync::OnceCell,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// Clients that stream at any time, each a request of its own, over and over.
+pub(crate) const CLIENTS: usize = 32;
+/// Clients that leave in the middle, besides.
+const LEAVING_CLIENTS: usize = 4;
+/// How long anything may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often something awaited is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// All that a client gets of one choice, except how much of it came from the prefix cache.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Output {
+    text: String,
+    tokens: Vec<SampledToken>,
+    prompt_logprobs: Vec<TokenLogprobs>,
+    finish: Option<FinishReason>,
+}
+
+/// The request of one client: eight kinds, each with four prompts that begin alike.
+fn request(client: usize) -> RawRequest {
+    let (kind, family) = (client % 8, (client / 8) as u32);
+    let shared = (0..40).map(|i| 300 + (i * 7 + family * 131) % 1_000);
+    let own = (0..5 + client as u32).map(|i| 300 + (i * 11 + client as u32 * 17) % 1_000);
+    let base = SamplingParams {
+        temperature: 1.0,
+        seed: Some(client as u64),
+        ignore_eos: true,
+        ..SamplingParams::default()
+    };
+    let params = match kind {
+        0 => SamplingParams { temperature: 0.0, ..base },
+        1 => SamplingParams { temperature: 0.7, top_k: 40, top_p: 0.9, ..base },
+        2 => SamplingParams {
+            presence_penalty: 0.5,
+            frequency_penalty: 0.5,
+            repetition_penalty: 1.2,
+            ..base
+        },
+        3 => SamplingParams { logprobs: Some(5), prompt_logprobs: Some(2), ..base },
+        4 => SamplingParams { stop: vec!["42".to_owned(), "qu".to_owned()], min_tokens: 8, ..base },
+        5 => SamplingParams { n: 2, logprobs: Some(1), ..base },
+        6 => SamplingParams { min_p: 0.05, logit_bias: vec![(350, 2.0), (400, -9.0)], ..base },
+        _ => SamplingParams { temperature: 0.0, logprobs: Some(0), min_tokens: 4, ..base },
+    };
+    let prompt = match kind {
+        // Through the tokenizer.
+        2 | 6 => Prompt::Text(format!("Once upon a time, {}", "a lantern ".repeat(8 + client))),
+        _ => Prompt::Tokens(shared.chain(own).collect()),
+    };
+    let max_tokens = Some(48 + (client as u32 * 5) % 48);
+    RawRequest { params, max_tokens, ..RawRequest::new(prompt) }
+}
+
+async fn read(mut stream: ChoiceStream) -> Output {
+    let mut output =
+        Output { text: String::new(), tokens: vec![], prompt_logprobs: vec![], finish: None };
+    while let Some(delta) = stream.next().await {
+        output.text.push_str(&delta.text);
+        output.tokens.extend(delta.tokens);
+        output.prompt_logprobs.extend(delta.prompt_logprobs);
+        output.finish = delta.finish;
+    }
+    output
+}
+
+async fn ask(engine: &Engine, client: usize) -> Result<Vec<Output>, RequestError> {
+    let submission = engine.submit(request(client)).await?;
+    let mut outputs = Vec::new();
+    for choice in submission.choices {
+        outputs.push(read(choice).await);
+    }
+    Ok(outputs)
+}
+
+/// An engine that finds out quickly what is wrong, and whose KV cache holds half of the clients.
+pub(crate) async fn engine() -> Engine {
+    let config = EngineConfig {
+        max_model_len: Some(512),
+        max_num_seqs: CLIENTS,
+        max_num_batched_tokens: 128,
+        num_gpu_blocks_override: Some(120),
+        ..EngineConfig::default()
+    };
+    let impatient = |config: &mut SystemConfig| {
+        config.tick = Duration::from_millis(20);
+        config.call_timeout = Duration::from_millis(500);
+        config.input_timeout = Duration::from_millis(500);
+        config.egress_timeout = Duration::from_millis(250);
+        config.hang_timeout = Duration::from_millis(500);
+    };
+    Engine::spawn_with(config, |_| (), impatient).await.unwrap()
+}
+
+/// What the clients get when nothing is struck.
+pub(crate) async fn expected() -> &'static [Vec<Output>] {
+    static EXPECTED: OnceCell<Vec<Vec<Output>>> = OnceCell::const_new();
+    EXPECTED.get_or_init(fault_free).await
+}
+
+async fn fault_free() -> Vec<Vec<Output>> {
+    let engine = engine().await;
+    let mut tasks = JoinSet::new();
+    for client in 0..CLIENTS {
+        let engine = engine.clone();
+        tasks.spawn(async move { (client, ask(&engine, client).await.unwrap()) });
+    }
+    let mut outputs = tasks.join_all().await;
+    outputs.sort_by_key(|(client, _)| *client);
+    let scheduler = engine.status().await.unwrap().scheduler;
+    assert!(scheduler.num_preemptions > 0, "the KV cache is too large for the test");
+    engine.shutdown().await;
+    let outputs: Vec<_> = outputs.into_iter().map(|(_, outputs)| outputs).collect();
+    let stopped = |output: &Output| matches!(output.finish, Some(FinishReason::Stop(Some(_))));
+    assert!(outputs.iter().flatten().any(stopped), "no stop string was found");
+    outputs
+}
+
+/// An engine under load.
+pub(crate) struct House {
+    pub(crate) engine: Engine,
+    is_over: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    clients: JoinSet<()>,
+}
+
+impl House {
+    /// Lets the clients in.
+    pub(crate) async fn open(engine: Engine) -> Self {
+        let expected = expected().await;
+        let mut house = Self {
+            engine,
+            is_over: Arc::default(),
+            answered: Arc::default(),
+            clients: JoinSet::new(),
+        };
+        for (client, expected) in expected.iter().enumerate() {
+            let (engine, is_over) = (house.engine.clone(), Arc::clone(&house.is_over));
+            let answered = Arc::clone(&house.answered);
+            house.clients.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let outputs = ask(&engine, client).await.unwrap();
+                    assert!(outputs == *expected, "client {client} got something else");
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for client in 0..LEAVING_CLIENTS {
+            let (engine, is_over) = (house.engine.clone(), Arc::clone(&house.is_over));
+            house.clients.spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut submission = engine.submit(request(client)).await.unwrap();
+                    submission.choices[0].next().await;
+                    submission.choices[0].next().await;
+                }
+            });
+        }
+        house.until("the first answers", || house.answered() >= CLIENTS as u64).await;
+        house
+    }
+
+    /// Requests answered so far, each as it should be.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// How often actors of this role were replaced.
+    pub(crate) fn restarts(&self, role: Role) -> u64 {
+        let actors = self.engine.actors();
+        actors.iter().filter(|actor| actor.role == role).map(|actor| actor.restarts).sum()
+    }
+
+    /// Strikes an actor, and waits until it is replaced and requests are answered again.
+    pub(crate) async fn strike(&self, role: Role, index: usize, how: How) {
+        let before = self.restarts(role);
+        self.engine.chaos().strike(role, index, how).unwrap();
+        let what = format!("the replacement of {role:?} after a {}", how.as_str());
+        self.until(&what, || self.restarts(role) > before).await;
+        let answered = self.answered();
+        self.until("answers after a strike", || self.answered() > answered).await;
+    }
+
+    /// Strikes actors of these roles in turn, one every `pause`. Returns how many were replaced.
+    pub(crate) async fn storm(&self, strikes: &[(Role, How)], pause: Duration) -> u64 {
+        let total = || strikes.iter().map(|(role, _)| self.restarts(*role)).sum::<u64>();
+        let before = total();
+        for (turn, &(role, how)) in strikes.iter().enumerate() {
+            let actors = self.engine.actors();
+            let count = actors.iter().filter(|actor| actor.role == role).count();
+            self.engine.chaos().strike(role, turn % count, how).unwrap();
+            sleep(pause).await;
+        }
+        total() - before
+    }
+
+    /// Waits until `holds`.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let look = async {
+            while !holds() {
+                sleep(LOOK).await;
+            }
+        };
+        assert!(timeout(PATIENCE, look).await.is_ok(), "{what}: waited in vain");
+    }
+
+    /// Waits for the clients, and sees that nothing stays behind.
+    pub(crate) async fn close(mut self) -> Engine {
+        self.engine.chaos().calm();
+        self.is_over.store(true, Ordering::Relaxed);
+        let all = async {
+            while let Some(ended) = self.clients.join_next().await {
+                ended.unwrap();
+            }
+        };
+        assert!(timeout(PATIENCE, all).await.is_ok(), "the clients wait for answers in vain");
+        self.until("the end of all requests", || self.engine.open_requests() == 0).await;
+        let free = async {
+            // It fails while a block is held, or while a part is being replaced.
+            while !self.engine.reset_prefix_cache(false).await.unwrap_or(false) {
+                sleep(LOOK).await;
+            }
+        };
+        assert!(timeout(PATIENCE, free).await.is_ok(), "KV cache blocks are held by nobody");
+        self.engine
+    }
+}
