@@ -31,6 +31,11 @@ impl Pulse {
     /// It begins with a message.
     pub fn begin(&self, message: &impl Letter, now: Micros) {
         self.handled.fetch_add(u64::from(is_counted(message)), Ordering::Relaxed);
+        self.begin_event(now);
+    }
+
+    /// It begins with something that was not sent to it: word of a child.
+    pub fn begin_event(&self, now: Micros) {
         self.busy_since.store(now.max(1), Ordering::Relaxed);
         self.last_beat.store(now, Ordering::Relaxed);
     }
