@@ -54,7 +54,7 @@ where
         myself: ActorRef<A::Msg>,
         (): (),
     ) -> Result<A::State, ActorProcessingErr> {
-        self.pulse.end(self.context.now());
+        self.pulse.beat(self.context.now());
         self.actor.pre_start(myself, ()).await
     }
 
@@ -79,7 +79,7 @@ where
             self.actor.handle(myself.clone(), message, state).await?;
             self.strike(&myself).await;
         }
-        self.pulse.end(self.context.now());
+        self.pulse.end();
         Ok(())
     }
 
@@ -94,7 +94,7 @@ where
         self.strike(&myself).await;
         self.actor.handle_supervisor_evt(myself.clone(), event, state).await?;
         self.strike(&myself).await;
-        self.pulse.end(self.context.now());
+        self.pulse.end();
         Ok(())
     }
 }

@@ -180,11 +180,10 @@ impl Checker {
             true => Duration::ZERO,
             false => 2 * (self.config.hang_timeout + self.config.call_timeout),
         };
-        let now = self.record.now();
         for new in output.scheduled_new.iter().filter(|new| new.output_token_ids.is_empty()) {
             // Time begins with the first event, which is later than the system's.
             let deadline = new.request.deadline.map(|deadline| deadline + slack.as_micros() as u64);
-            if let Some(deadline) = deadline.filter(|&deadline| deadline < now) {
+            if let Some(deadline) = deadline.filter(|&deadline| deadline < self.record.now()) {
                 let request = new.request.id;
                 self.record.violate(|| {
                     format!("request {request} begins after its deadline at {deadline} µs")
@@ -239,8 +238,9 @@ impl Checker {
 
     fn check_commit(&self, epoch: Epoch, commit: &Commit, verdict: &CommitVerdict) {
         let CommitVerdict::Accepted(_) = verdict else { return };
-        let mut state = self.state.lock();
-        self.moved(&mut state);
+        let mut locked = self.state.lock();
+        let state = &mut *locked;
+        self.moved(state);
         // The first epoch began before anybody looked.
         let current = if state.num_epochs == 0 { epoch } else { state.epoch };
         let request = commit.request;
@@ -262,18 +262,19 @@ impl Checker {
         }
         shadow.num_tokens = commit.position + commit.tokens.len();
         shadow.has_ended = commit.finish.is_some();
-        shadow.news_since.get_or_insert(self.record.now());
+        shadow.news_since.get_or_insert(state.moved_at);
         state.num_live -= usize::from(commit.finish.is_some());
     }
 
     fn check_end(&self, request: RequestId) {
-        let mut state = self.state.lock();
-        self.moved(&mut state);
+        let mut locked = self.state.lock();
+        let state = &mut *locked;
+        self.moved(state);
         match state.requests.get_mut(&request) {
             // A stop string may end what had ended by its length, before its end is delivered.
             Some(shadow) if !shadow.is_forgotten => {
                 let was_live = !std::mem::replace(&mut shadow.has_ended, true);
-                shadow.news_since.get_or_insert(self.record.now());
+                shadow.news_since.get_or_insert(state.moved_at);
                 state.num_live -= usize::from(was_live);
             }
             _ => self.record.violate(|| format!("request {request} ends though it is not there")),

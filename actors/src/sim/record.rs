@@ -64,9 +64,10 @@ impl Record {
     /// A line for the reader, which the digest does not cover.
     pub fn explain(&self, line: impl FnOnce() -> String) {
         let mut inner = self.inner.lock();
-        let at = inner.micros();
-        if let Some(log) = &mut inner.log {
-            log.push(format!("{:>6} {:>10.3} ms  {}", "", at as f64 / 1e3, line()));
+        if inner.log.is_some() {
+            let at = inner.micros();
+            let line = format!("{:>6} {:>10.3} ms  {}", "", at as f64 / 1e3, line());
+            inner.log.get_or_insert_default().push(line);
         }
     }
 
