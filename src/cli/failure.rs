@@ -59,6 +59,10 @@ pub(crate) enum CliError {
         /// What the system says.
         source: io::Error,
     },
+    /// The command breaks the engine on purpose, and this build cannot.
+    #[cfg(not(feature = "chaos"))]
+    #[error("this build cannot break anything on purpose: it lacks the feature chaos")]
+    NoChaos,
     /// The engine's supervisor gave up.
     #[error("the engine's supervisor gave up: actors died faster than they could be replaced")]
     GaveUp,
@@ -129,6 +133,8 @@ impl CliError {
             Self::Start(error) if matches!(**error, StartError::NoModel(_)) => {
                 "give the folder of a Hugging Face model, or none for the demo model"
             }
+            #[cfg(not(feature = "chaos"))]
+            Self::NoChaos => "build it with `cargo build --release --features chaos`",
             Self::GaveUp => "the log above says which actor died and why; please report it",
             Self::CutOff { .. } => "a longer --shutdown-timeout gives requests more time to end",
             _ => return None,

@@ -3,6 +3,7 @@
 //! `flags` holds exactly what was typed, [`crate::config`] makes settings of it, and each command
 //! has a module of its own. Results go to standard output, everything else to standard error.
 
+mod bench;
 mod chat;
 mod collect_env;
 mod config;
@@ -32,6 +33,7 @@ Examples:
   playhouse serve models/qwen3 --port 8100         Serve a Hugging Face model folder
   playhouse generate \"Once upon a time\"            Continue a text
   playhouse chat -q \"Who are you?\"                 Ask once
+  playhouse bench chaos                            Kill actors, and see what clients notice
   playhouse config --max-num-seqs 64               See what the settings come to
 
 Exit codes:
@@ -56,6 +58,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Generate(Box<generate::GenerateArgs>),
     Chat(Box<chat::ChatArgs>),
+    Bench(Box<bench::BenchArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
     Config(Box<config::ConfigArgs>),
@@ -83,16 +86,22 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Serve(args) => args.entries(),
         Command::Generate(args) => args.engine.entries(),
         Command::Chat(args) => args.engine.entries(),
+        Command::Bench(args) => args.entries(),
         Command::Config(args) => args.entries(),
         Command::Tokenize(args) => args.entries(),
         Command::CollectEnv(_) => Vec::new(),
     };
-    let resolved = resolve(cli.config, flags, &cli.log)?;
+    let defaults = match &cli.command {
+        Command::Bench(_) => bench::defaults(),
+        _ => Vec::new(),
+    };
+    let resolved = resolve(defaults, cli.config, flags, &cli.log)?;
     logging::install(&resolved.config.log)?;
     match cli.command {
         Command::Serve(_) => serve::run(resolved.config),
         Command::Generate(args) => generate::run(*args, resolved.config.engine),
         Command::Chat(args) => chat::run(*args, resolved.config.engine),
+        Command::Bench(args) => bench::run(*args, resolved.config.engine),
         Command::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
         Command::CollectEnv(args) => collect_env::run(&args),
         Command::Config(args) => config::run(&args, &resolved),
@@ -100,12 +109,17 @@ fn run(cli: Cli) -> Result<(), CliError> {
 }
 
 /// Defaults < file < environment < flags.
-fn resolve(file: Option<PathBuf>, flags: Vec<Entry>, log: &LogFlags) -> Result<Resolved, CliError> {
+fn resolve(
+    defaults: Vec<Entry>,
+    file: Option<PathBuf>,
+    flags: Vec<Entry>,
+    log: &LogFlags,
+) -> Result<Resolved, CliError> {
     let (environment, named) = layer::from_environment(std::env::vars_os())?;
-    let mut entries = match file.or(named) {
-        Some(path) => layer::from_file(&path)?,
-        None => Vec::new(),
-    };
+    let mut entries = defaults;
+    if let Some(path) = file.or(named) {
+        entries.extend(layer::from_file(&path)?);
+    }
     entries.extend(environment);
     entries.extend(flags);
     entries.extend(log.entries());

@@ -1,6 +1,7 @@
 //! The program as a user runs it: what it prints, and what it exits with.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bench;
 mod chat;
 mod config;
 mod generate;

@@ -11,21 +11,22 @@ use playhouse_actors::{
     sim::{Options, explain, run, sweep},
 };
 
-const USAGE: &str = "\
-Runs the engine's actors in simulated time, under seeded faults.
-
-Usage: playhouse-sim [OPTIONS]
-
-  --seeds N      Run N seeds (default 20000)
-  --from N       Begin with seed N (default 0)
-  --threads N    Threads (default: all cores)
-  --failures N   Stop after so many failures (default 5)
-  --seed N       Run one seed
-  --trace        With --seed: show all events
-  --calm         Leave out the faults
-  --bug NAME     Make this mistake, for example NoDedup
-  --help         Show this
-";
+const USAGE: &str = concat!(
+    "Runs the engine's actors in simulated time, under seeded faults.\n",
+    "\n",
+    "Usage: playhouse-sim [OPTIONS]\n",
+    "\n",
+    "  --seeds N      Run N seeds (default 20000)\n",
+    "  --from N       Begin with seed N (default 0)\n",
+    "  --threads N    Threads (default: all cores)\n",
+    "  --failures N   Stop after so many failures (default 5)\n",
+    "  --seed N       Run one seed\n",
+    "  --trace        With --seed: show all events\n",
+    "  --calm         Leave out the faults\n",
+    "  --bug NAME     Make this mistake, for example NoDedup\n",
+    "  --help         Show this\n",
+    "",
+);
 
 struct Arguments {
     seeds: u64,

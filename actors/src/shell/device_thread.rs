@@ -5,7 +5,10 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -34,6 +37,8 @@ pub(super) enum Job {
 #[derive(Debug)]
 pub(super) struct DeviceThread {
     jobs: Sender<Job>,
+    num_submitted: AtomicU64,
+    num_done: Arc<AtomicU64>,
 }
 
 impl DeviceThread {
@@ -44,7 +49,14 @@ impl DeviceThread {
         number: u64,
     ) -> std::io::Result<Self> {
         let (jobs, inbox) = flume::bounded(WINDOW);
-        let device = Device { context: Arc::clone(context), worker, number, current: None };
+        let num_done = Arc::new(AtomicU64::new(0));
+        let device = Device {
+            context: Arc::clone(context),
+            worker,
+            number,
+            current: None,
+            num_done: Arc::clone(&num_done),
+        };
         match context.config.device {
             DeviceMode::Thread => {
                 let thread = std::thread::Builder::new().name("playhouse-device".to_owned());
@@ -54,7 +66,7 @@ impl DeviceThread {
                 drop(tokio::spawn(device.run_in_simulated_time(inbox, step_time)));
             }
         }
-        Ok(Self { jobs })
+        Ok(Self { jobs, num_submitted: AtomicU64::new(0), num_done })
     }
 
     /// Queues a job. Refused when the window is full or the thread has ended.
@@ -62,7 +74,14 @@ impl DeviceThread {
         self.jobs.try_send(job).map_err(|error| match error {
             flume::TrySendError::Full(_) => "its window is full",
             flume::TrySendError::Disconnected(_) => "it has ended",
-        })
+        })?;
+        self.num_submitted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether it has reported every job: what was not heard of got lost.
+    pub(super) fn is_idle(&self) -> bool {
+        self.num_done.load(Ordering::Acquire) == self.num_submitted.load(Ordering::Relaxed)
     }
 }
 
@@ -72,6 +91,7 @@ struct Device {
     worker: ActorRef<WorkerMessage>,
     number: u64,
     current: Option<(Epoch, Box<dyn ModelExecutor>)>,
+    num_done: Arc<AtomicU64>,
 }
 
 impl Device {
@@ -112,7 +132,9 @@ impl Device {
         };
         let goes_on = matches!(outcome, StepOutcome::Done(_));
         let thread = self.number;
-        self.send(WorkerMessage::StepEnded { thread, outcome }) && goes_on
+        let is_heard = self.send(WorkerMessage::StepEnded { thread, outcome });
+        self.num_done.fetch_add(1, Ordering::Release);
+        is_heard && goes_on
     }
 
     /// Returns whether the worker is still there.

@@ -228,12 +228,19 @@ impl LedgerActor {
         }
     }
 
-    fn on_delivery(&self, batch: BatchId, ended: &[RequestId]) {
-        let mut ledger = self.context.ledger.lock();
-        if !ledger.delivered(batch, ended, self.context.now()) {
+    fn on_delivery(&self, batch: BatchId, ended: &[RequestId], state: &mut State) {
+        let ledger = self.context.ledger.lock();
+        if !ledger.awaits(batch) {
             self.context.metrics.stale_messages.increment(1);
             return;
         }
+        let is_live = |id: &RequestId| ledger.get(*id).is_some_and(|e| e.end().is_none());
+        let unheard: Vec<_> = ended.iter().copied().filter(is_live).collect();
+        drop(ledger);
+        // Word of a stop string may be lost or late; that it was delivered says the same.
+        self.finish(&unheard, &FinishReason::Stop(None), state);
+        let mut ledger = self.context.ledger.lock();
+        ledger.delivered(batch, ended);
         for &request in ended.iter().filter(|request| ledger.get(**request).is_none()) {
             self.context.chaos.observe(&Observed::Forgotten { request });
         }
@@ -356,7 +363,7 @@ impl Actor for LedgerActor {
             LedgerMessage::AttachEgress { shard } => {
                 self.context.ledger.lock().attach(shard);
             }
-            LedgerMessage::Delivered { batch, ended } => self.on_delivery(batch, &ended),
+            LedgerMessage::Delivered { batch, ended } => self.on_delivery(batch, &ended, state),
             LedgerMessage::CoreStarted => {
                 if state.core_incarnations != self.context.directory.core_incarnations() {
                     self.begin_epoch("the core has changed", state);

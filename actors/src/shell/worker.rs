@@ -42,6 +42,8 @@ pub struct State {
     /// Serves epochs that began after the worker, or its thread, did.
     inbox: Inbox,
     running: Option<Running>,
+    /// The step that it was asked about when its thread was at nothing.
+    missed: Option<Step>,
     /// Steps that failed since the last that did not.
     failures: u32,
 }
@@ -130,10 +132,15 @@ impl WorkerActor {
         Ok(())
     }
 
-    fn on_probe(&self, sent: Stamp, step: Step, state: &State) {
+    fn on_probe(&self, sent: Stamp, step: Step, state: &mut State) {
         let epoch = sent.epoch;
         let is_past = state.inbox.is_closed() && epoch == state.inbox.epoch();
         let is_at_it = state.running.as_ref().is_some_and(|running| running.is(epoch, step));
+        // Its report may be the next message: only the second time it counts as lost.
+        let is_missed = is_at_it && state.thread.is_idle();
+        let was_missed = state.missed == Some(step);
+        state.missed = is_missed.then_some(step);
+        let is_at_it = is_at_it && !(is_missed && was_missed);
         match state.inbox.check(sent) {
             Arrival::Gap => self.lost(epoch, "a step on its way to the worker"),
             Arrival::InOrder if is_at_it => {}
@@ -239,7 +246,7 @@ impl Actor for WorkerActor {
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();
         inbox.close(self.context.ledger.lock().epoch());
-        Ok(State { thread, num_threads: 0, inbox, running: None, failures: 0 })
+        Ok(State { thread, num_threads: 0, inbox, running: None, missed: None, failures: 0 })
     }
 
     async fn handle(
@@ -257,7 +264,11 @@ impl Actor for WorkerActor {
             WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
             WorkerMessage::Deadline { epoch, step } => {
                 let late = state.running.as_ref().filter(|running| running.is(epoch, step));
-                if let Some(running) = late {
+                if late.is_some() && state.thread.is_idle() {
+                    // It was computed in time: nobody is to blame.
+                    state.running = None;
+                    self.lost(epoch, "the result of a step");
+                } else if let Some(running) = late {
                     tracing::warn!(step = step.0, limit = ?running.limit, "a step hangs");
                     let requests = requests_of(&running.step);
                     self.fail(&myself, StepFailure::Deadline, requests, state)?;

@@ -13,7 +13,6 @@ use super::{
 use crate::{
     error::RequestError,
     logic::{
-        ledger::QUARANTINED,
         outputs::{SampledToken, TokenLogprobs},
         request::FinishReason,
         seed::choice_seed,
@@ -39,8 +38,6 @@ pub struct House {
     pub checker: Arc<Checker>,
     /// Whether something may have gone wrong on the way in.
     pub has_faults: bool,
-    /// Whether somebody may be convicted of the device's faults.
-    pub convicts_innocents: bool,
 }
 
 /// What a client read of one choice.
@@ -62,8 +59,6 @@ enum Leave {
     Stayed,
     /// It went away.
     Left,
-    /// Its request was found guilty of the device's faults.
-    Convicted,
     /// Its deadline had passed before it began.
     Late,
 }
@@ -144,13 +139,11 @@ async fn read(
     let numbers = [request.0, got.tokens.len() as u64, got.text.len() as u64];
     house.record.note("read", &numbers);
     let answer = house.workload.answer(plan, seed);
-    let is_convicted = got.finish == Some(FinishReason::Error(QUARANTINED.to_owned()));
     let is_late = got.finish == Some(FinishReason::Error(DEADLINE_EXCEEDED.to_owned()));
     let may_be_late = plan.raw.timeout.is_some_and(|limit| asked.elapsed() >= limit);
-    let leave = match is_convicted && house.convicts_innocents {
-        true => Leave::Convicted,
-        false if is_late && may_be_late && got.tokens.is_empty() => Leave::Late,
-        false if has_left => Leave::Left,
+    let leave = match has_left {
+        _ if is_late && may_be_late && got.tokens.is_empty() => Leave::Late,
+        true => Leave::Left,
         false => Leave::Stayed,
     };
     if let Err(what) = check(&got, &answer, leave, plan.prompt.len()) {
@@ -199,7 +192,7 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
 fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<(), String> {
     // What might become a stop string is held back, but comes when it is too late for that.
     let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
-    let is_cut_short = is_aborted || matches!(leave, Leave::Convicted | Leave::Late);
+    let is_cut_short = is_aborted || leave == Leave::Late;
     let text = if is_cut_short { &answer.whole_text } else { &answer.text };
     let is_start = answer.tokens.starts_with(&got.tokens)
         && text.starts_with(&got.text)
@@ -266,7 +259,7 @@ fn check_refusal(house: &House, index: usize, error: &RequestError) {
         RequestError::QuotaExceeded { .. } => plan.raw.tenant.is_some(),
         RequestError::Quarantined { .. } => {
             let poison = house.workload.poison.as_ref();
-            house.convicts_innocents || poison.is_some_and(|poison| poison.is_in(&plan.prompt))
+            poison.is_some_and(|poison| poison.is_in(&plan.prompt))
         }
         RequestError::Unavailable(_) | RequestError::Recovering { .. } => house.has_faults,
         _ => why_refused(&house.workload, plan).is_some(),

@@ -133,16 +133,8 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     };
     system.chaos().source().set_observer(checker.clone());
     plan.begin(system.chaos().source());
-    let (record, convicts_innocents) = (Arc::clone(record), plan.hides_results());
-    let checker_of_house = Arc::clone(&checker);
-    let house = House {
-        system,
-        workload,
-        record,
-        checker: checker_of_house,
-        has_faults,
-        convicts_innocents,
-    };
+    let (record, of_house) = (Arc::clone(record), Arc::clone(&checker));
+    let house = House { system, workload, record, checker: of_house, has_faults };
     let house = Arc::new(house);
     if timeout(LONGEST_LIFE, serve(&house, &plan)).await.is_err() {
         house.record.violate(|| "clients are still waiting".to_owned());

@@ -1,7 +1,7 @@
 //! `playhouse serve`: the engine behind HTTP.
 
 mod banner;
-mod metrics;
+pub(super) mod metrics;
 mod shutdown;
 mod stats;
 

@@ -114,24 +114,27 @@ impl Ledger {
         Some(EgressBatch { id, entries: told.collect() })
     }
 
+    /// Whether this batch is out.
+    #[must_use]
+    pub fn awaits(&self, batch: BatchId) -> bool {
+        self.shards.get(batch.shard).is_some_and(|state| {
+            let is_last =
+                (state.generation, state.num_batches) == (batch.generation, batch.number + 1);
+            is_last && state.in_flight_since.is_some()
+        })
+    }
+
     /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
     /// unless it is the batch that is out.
-    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId], now: Micros) -> bool {
-        let Some(state) = self.shards.get_mut(batch.shard) else { return false };
-        let is_last = (state.generation, state.num_batches) == (batch.generation, batch.number + 1);
-        if !is_last || state.in_flight_since.take().is_none() {
-            return false;
-        }
+    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
+        let awaits = self.awaits(batch);
+        let Some(state) = self.shards.get_mut(batch.shard).filter(|_| awaits) else { return false };
+        state.in_flight_since = None;
         for request in ended {
             state.dirty.remove(request);
-        }
-        for &request in ended {
-            // Word of a stop string may have been lost; that it was delivered says the same.
-            self.finish(request, FinishReason::Stop(None), now);
             if !planted(Bug::NeverForget) {
-                self.entries.remove(&request);
+                self.entries.remove(request);
             }
-            self.shards[batch.shard].dirty.remove(&request);
         }
         true
     }

@@ -119,7 +119,7 @@ fn news_that_waits_while_a_stop_string_cuts_the_output_is_harmless() {
     let batch = ledger.take_batch(1, 0).unwrap();
     ledger.commit(epoch, &commit(1, 2, &[9]), 0);
     ledger.end_at(RequestId(1), 1, FinishReason::Stop(None), 0);
-    ledger.delivered(batch.id, &[], 0);
+    ledger.delivered(batch.id, &[]);
     assert!(ledger.take_batch(1, 0).unwrap().entries[0].tokens.is_empty());
 }
 
@@ -158,8 +158,8 @@ fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
     ledger.commit(epoch, &commit(2, 0, &[7]), 0);
     ledger.commit(epoch, &commit(2, 1, &[8]), 0);
     assert!(ledger.take_batch(0, 0).is_none(), "the first is still out");
-    assert!(ledger.delivered(first.id, &[], 0));
-    assert!(!ledger.delivered(first.id, &[], 0), "said twice, it counts once");
+    assert!(ledger.delivered(first.id, &[]));
+    assert!(!ledger.delivered(first.id, &[]), "said twice, it counts once");
     let second = ledger.take_batch(0, 0).unwrap();
     assert_eq!((second.entries[0].position, second.entries[0].tokens.len()), (0, 2));
     assert!(second.entries[0].introduction.is_none());
@@ -172,7 +172,7 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     ledger.commit(epoch, &commit(2, 0, &[7]), 0);
     let old = ledger.take_batch(0, 0).unwrap();
     ledger.attach(0).unwrap();
-    assert!(!ledger.delivered(old.id, &[RequestId(2)], 0));
+    assert!(!ledger.delivered(old.id, &[RequestId(2)]));
     let replay = ledger.take_batch(0, 0).unwrap();
     assert!(replay.entries[0].introduction.is_some());
     assert_eq!(replay.entries[0].tokens.len(), 1);
@@ -187,6 +187,6 @@ fn delivery_of_the_end_closes_the_entry() {
     assert_eq!(batch.entries[0].end, Some(FinishReason::Abort));
     assert_eq!(ledger.overdue(4).count(), 0);
     assert_eq!(ledger.overdue(5).collect::<Vec<_>>(), [0]);
-    ledger.delivered(batch.id, &[RequestId(2)], 0);
+    ledger.delivered(batch.id, &[RequestId(2)]);
     assert!(ledger.is_empty());
 }

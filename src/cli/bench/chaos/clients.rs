@@ -1,0 +1,182 @@
+//! Clients that stream one request after the other, and note when what arrived.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use playhouse_actors::logic::ids::{RequestId, TokenId};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::measure::{Arrival, Strike};
+use crate::{
+    cli::bench::workload::{Workload, is_complete},
+    engine::Engine,
+};
+
+/// A stream that brings nothing for so long is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Different requests that one client asks in turn.
+const REQUESTS_PER_CLIENT: usize = 2;
+
+/// What a complete output says.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Output {
+    tokens: Vec<TokenId>,
+    text: String,
+}
+
+impl Output {
+    /// Tokens that are not those of `expected`.
+    fn num_wrong(&self, expected: &Self) -> u64 {
+        let pairs = self.tokens.iter().zip(&expected.tokens);
+        let changed = pairs.filter(|(a, b)| a != b).count();
+        let tokens = changed + self.tokens.len().abs_diff(expected.tokens.len());
+        // The same tokens must also read the same.
+        tokens.max(usize::from(self.text != expected.text)) as u64
+    }
+}
+
+/// What became of a pass.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// Of each stream, in order.
+    pub(super) arrivals: Vec<Vec<Arrival>>,
+    pub(super) requests: u64,
+    /// Tokens that these take to compute when nothing is computed twice.
+    pub(super) cost: u64,
+    /// Requests that were refused, or did not end as they should.
+    pub(super) lost: u64,
+    pub(super) wrong: u64,
+}
+
+/// The clients of one pass.
+#[derive(Debug)]
+pub(super) struct Clients {
+    tasks: JoinSet<Streams>,
+    is_over: Arc<AtomicBool>,
+    begun: Arc<AtomicUsize>,
+}
+
+/// What all clients share.
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) workload: Workload,
+    /// From here on all times are told.
+    pub(super) start: Instant,
+    /// What each request must give; empty while that is being found out.
+    pub(super) expected: Arc<Vec<Output>>,
+    /// Requests so far: each has a prefix of its own.
+    pub(super) next_salt: Arc<AtomicUsize>,
+    /// Until a token arrives that was committed after it.
+    pub(super) last_strike: Arc<Mutex<Option<Strike>>>,
+}
+
+impl World {
+    /// What each of the requests of so many clients gives, without faults.
+    pub(super) async fn references(&self, clients: usize) -> Result<Vec<Output>, String> {
+        let mut tasks = JoinSet::new();
+        for number in 0..clients * REQUESTS_PER_CLIENT {
+            let world = self.clone();
+            tasks.spawn(async move { (number, world.ask(number, &mut Vec::new()).await) });
+        }
+        let mut outputs = tasks.join_all().await;
+        outputs.sort_by_key(|(number, _)| *number);
+        outputs.into_iter().map(|(_, output)| output).collect()
+    }
+
+    /// Lets so many clients in.
+    pub(super) fn enter(&self, clients: usize) -> Clients {
+        let (is_over, begun) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let mut tasks = JoinSet::new();
+        for client in 0..clients {
+            let (world, is_over, begun) = (self.clone(), Arc::clone(&is_over), Arc::clone(&begun));
+            tasks.spawn(async move {
+                let mut streams = Streams::default();
+                let mut turn = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let number = client + clients * (turn % REQUESTS_PER_CLIENT);
+                    world.note(number, &mut streams).await;
+                    turn += 1;
+                    begun.fetch_add(usize::from(turn == 1), Ordering::Relaxed);
+                }
+                streams
+            });
+        }
+        Clients { tasks, is_over, begun }
+    }
+
+    async fn note(&self, number: usize, streams: &mut Streams) {
+        let mut arrivals = Vec::new();
+        let answer = self.ask(number, &mut arrivals).await;
+        streams.arrivals.push(arrivals);
+        streams.requests += 1;
+        streams.cost += self.workload.cost(number);
+        match (answer, self.expected.get(number)) {
+            (Ok(output), Some(expected)) => streams.wrong += output.num_wrong(expected),
+            (Ok(_), None) => {}
+            (Err(reason), _) => {
+                tracing::error!(number, reason, "a request is lost");
+                streams.lost += 1;
+            }
+        }
+    }
+
+    async fn ask(&self, number: usize, arrivals: &mut Vec<Arrival>) -> Result<Output, String> {
+        let salt = self.next_salt.fetch_add(1, Ordering::Relaxed).to_string();
+        let request = self.workload.request(number, Some(salt));
+        let submission = self.engine.submit(request).await.map_err(|error| error.to_string())?;
+        let mut output = Output::default();
+        for mut choice in submission.choices {
+            let request: RequestId = choice.request();
+            let mut finish = None;
+            while finish.is_none() {
+                let news = timeout(PATIENCE, choice.next()).await;
+                let news = news.map_err(|_| "its stream stands still".to_owned())?;
+                let Some(delta) = news else { break };
+                output.tokens.extend(delta.tokens.iter().map(|token| token.token_id));
+                output.text.push_str(&delta.text);
+                let (at, position) = (self.start.elapsed(), output.tokens.len());
+                let news = Arrival { at, request, position };
+                arrivals.push(news);
+                self.last_strike.lock().take_if(|strike| strike.is_outlived_by(&news));
+                finish = delta.finish;
+            }
+            if !is_complete(&finish) {
+                return Err(format!("it ended with {finish:?}"));
+            }
+        }
+        Ok(output)
+    }
+}
+
+impl Clients {
+    /// Waits until every client has had an answer.
+    pub(super) async fn warm_up(&self) {
+        while self.begun.load(Ordering::Relaxed) < self.tasks.len() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Lets every client finish what it is at.
+    pub(super) async fn leave(self) -> Streams {
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut all = Streams::default();
+        for streams in self.tasks.join_all().await {
+            all.arrivals.extend(streams.arrivals);
+            all.requests += streams.requests;
+            all.cost += streams.cost;
+            all.lost += streams.lost;
+            all.wrong += streams.wrong;
+        }
+        all
+    }
+}

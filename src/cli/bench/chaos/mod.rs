@@ -1,0 +1,107 @@
+//! `playhouse bench chaos`: what clients notice while actors are killed.
+//!
+//! Clients stream in a closed loop, each request with a prefix of its own, so that the tokens that
+//! a request takes are known. A pass without faults gives the reference outputs, the time of a step
+//! and how large gaps in streams are anyway. Then each role is struck at random moments, by turns
+//! with a panic and a kill, the next time when tokens flow again. For each strike:
+//!
+//! - *Time to recovery*: until the first token that was committed after it arrives at any client.
+//! - *Added stall*: the largest gap between two arrivals at one stream, among those that end after
+//!   this strike and before the next, less the median of the same figure without faults.
+//! - *Tokens recomputed*: scheduled tokens less those that the requests take.
+//!
+//! Hangs are not struck with: their stall is the setting after which an actor counts as hung.
+
+#[cfg(feature = "chaos")]
+mod clients;
+#[cfg(feature = "chaos")]
+mod measure;
+#[cfg(feature = "chaos")]
+mod pass;
+#[cfg(feature = "chaos")]
+mod report;
+
+use clap::Args;
+use playhouse_actors::shell::Role;
+
+use super::{Report, workload::Sizes};
+use crate::{
+    cli::{CliError, flags::EngineFlags},
+    config::EngineConfig,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  playhouse bench chaos                            1,000 strikes over eight roles
+  playhouse bench chaos --kills 10000 --interval-ms 30
+  playhouse bench chaos -m models/qwen3 --clients 8 --output json
+
+Time to recovery: from a strike to the first token committed after it, at any client.
+Added stall: the largest gap in any stream until the next strike, less its median without faults.
+
+It takes a build with the feature chaos: cargo run --release --features chaos -- bench chaos";
+
+/// Kill actors under streaming clients, and measure what these notice.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[cfg_attr(not(feature = "chaos"), allow(dead_code, reason = "only a build with chaos reads them"))]
+pub(crate) struct ChaosArgs {
+    /// Strikes in all, spread evenly over the roles
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    kills: usize,
+    /// From a recovery to the next strike; each waits for half to one and a half of it
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    interval_ms: u64,
+    /// Clients that stream at any time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    clients: usize,
+    /// Strike only this role; may be repeated
+    #[arg(long, value_name = "ROLE")]
+    role: Vec<Role>,
+    #[command(flatten)]
+    sizes: Sizes,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    output: Report,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+/// Fails: nothing can be struck in this build.
+#[cfg(not(feature = "chaos"))]
+pub(crate) fn run(_: &ChaosArgs, _: EngineConfig) -> Result<(), CliError> {
+    Err(CliError::NoChaos)
+}
+
+/// Measures and prints.
+#[cfg(feature = "chaos")]
+pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError> {
+    use crate::cli::{engine, interrupt::or_interrupt, output, serve::metrics};
+
+    // Whatever dies is replaced at once, however often: it is the replacing that is measured.
+    let config = EngineConfig { restart_tolerance: None, ..config };
+    hush_strikes();
+    engine::run(async {
+        let metrics = metrics::install(&config)?;
+        let engine = or_interrupt(engine::start(config)).await?;
+        let measured = or_interrupt(pass::measure(&engine, args, &metrics)).await;
+        engine.shutdown().await;
+        let figures = measured?;
+        match args.output {
+            Report::Table => output::show(&figures.to_table()),
+            Report::Json => output::show_json(&figures.to_json()),
+        }
+    })
+}
+
+/// A panic that was asked for is not worth a line.
+#[cfg(feature = "chaos")]
+fn hush_strikes() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let asked_for = panic.payload().downcast_ref::<&str>() == Some(&"struck by chaos");
+        if !asked_for {
+            hook(panic);
+        }
+    }));
+}

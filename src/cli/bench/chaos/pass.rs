@@ -1,0 +1,205 @@
+//! One pass after the other: without faults, then a role at a time.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use playhouse_actors::{fault::How, shell::Role};
+use tokio::time::{sleep, timeout};
+
+use super::{
+    ChaosArgs,
+    clients::{Streams, World},
+    measure::{self, Strike},
+    report::{Figures, RoleFigures},
+};
+use crate::{
+    cli::{
+        CliError,
+        bench::{progress_bar, workload::Workload},
+    },
+    engine::Engine,
+};
+
+/// Who is struck unless it is said.
+const ROLES: [Role; 8] = [
+    Role::Scheduler,
+    Role::KvCacheManager,
+    Role::Worker,
+    Role::Ledger,
+    Role::Detokenizer,
+    Role::OutputStreamer,
+    Role::InputProcessor,
+    Role::Core,
+];
+/// How, in turns.
+const WAYS: [How; 2] = [How::Panic, How::Kill];
+/// Windows that the pass without faults is looked at in.
+const PEACEFUL_WINDOWS: usize = 200;
+/// How long a struck actor may take to be back before the next one is struck anyway.
+const COMEBACK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Measures all there is to report.
+pub(super) async fn measure(
+    engine: &Engine,
+    args: &ChaosArgs,
+    metrics: &PrometheusHandle,
+) -> Result<Figures, CliError> {
+    let workload = Workload { vocab_size: engine.model_info().vocab_size, sizes: args.sizes };
+    let mut world = World {
+        engine: engine.clone(),
+        workload,
+        start: Instant::now(),
+        expected: Arc::default(),
+        next_salt: Arc::default(),
+        last_strike: Arc::default(),
+    };
+    let clients = args.clients.max(1);
+    let references = world.references(clients).await.map_err(CliError::Ended)?;
+    world.expected = Arc::new(references);
+
+    let roles = if args.role.is_empty() { &ROLES[..] } else { &args.role };
+    let kills_per_role = args.kills.div_ceil(roles.len()).max(1);
+    let bar = progress_bar(PEACEFUL_WINDOWS + kills_per_role * roles.len());
+    let mut pass = Pass {
+        world,
+        clients,
+        interval: Duration::from_millis(args.interval_ms.max(1)),
+        metrics,
+        random: 0,
+        bar,
+    };
+    let peace = pass.run(None, PEACEFUL_WINDOWS).await?;
+    let times: Vec<_> = peace.strikes.iter().map(|strike| strike.at).collect();
+    let mut figures = Figures {
+        model: engine.served_model_names().first().cloned().unwrap_or_default(),
+        clients,
+        interval: pass.interval,
+        step: measure::step_time(&peace.streams.arrivals),
+        peaceful_gap: measure::median(measure::largest_gaps(&peace.streams.arrivals, &times)),
+        peace: RoleFigures::default(),
+        roles: Vec::new(),
+    };
+    figures.peace = RoleFigures { kills: 0, ..peace.figures("nobody", figures.peaceful_gap) };
+    for &role in roles {
+        let passed = pass.run(Some(role), kills_per_role).await?;
+        figures.roles.push(passed.figures(role.as_str(), figures.peaceful_gap));
+    }
+    pass.bar.finish_and_clear();
+    Ok(figures)
+}
+
+struct Pass<'a> {
+    world: World,
+    clients: usize,
+    interval: Duration,
+    metrics: &'a PrometheusHandle,
+    /// State of the draws of moments.
+    random: u64,
+    bar: indicatif::ProgressBar,
+}
+
+/// What a pass gave.
+struct Passed {
+    streams: Streams,
+    strikes: Vec<Strike>,
+    scheduled: u64,
+}
+
+impl Pass<'_> {
+    /// Lets clients stream while `role` is struck so often, or as long without anybody being
+    /// struck.
+    async fn run(&mut self, role: Option<Role>, strikes: usize) -> Result<Passed, CliError> {
+        self.bar.set_message(role.map_or("without faults", Role::as_str));
+        let scheduled_before = self.scheduled();
+        let clients = self.world.enter(self.clients);
+        clients.warm_up().await;
+        let mut done = Vec::with_capacity(strikes);
+        for turn in 0..strikes {
+            sleep(self.interval / 2 + self.pause()).await;
+            done.push(self.note());
+            if let Some(role) = role {
+                self.strike(role, turn)?;
+                self.comeback(role).await;
+            }
+            self.bar.inc(1);
+        }
+        // The last one has a window too.
+        sleep(self.interval).await;
+        let streams = clients.leave().await;
+        let scheduled = self.scheduled().saturating_sub(scheduled_before);
+        Ok(Passed { streams, strikes: done, scheduled })
+    }
+
+    fn note(&self) -> Strike {
+        let committed = self.world.engine.chaos().committed();
+        let strike = Strike { at: self.world.start.elapsed(), committed };
+        *self.world.last_strike.lock() = Some(strike.clone());
+        strike
+    }
+
+    fn strike(&self, role: Role, turn: usize) -> Result<(), CliError> {
+        let actors = self.world.engine.actors();
+        let count = actors.iter().filter(|actor| actor.role == role).count();
+        let (index, how) = ((turn / WAYS.len()) % count.max(1), WAYS[turn % WAYS.len()]);
+        let struck = self.world.engine.chaos().strike(role, index, how);
+        struck.map(|_| ()).map_err(|error| CliError::Ended(error.to_string()))
+    }
+
+    /// Waits until tokens flow again and all actors of a role are there: two strikes into one
+    /// recovery would be measured as one.
+    async fn comeback(&self, role: Role) {
+        let is_back = || {
+            let actors = self.world.engine.actors();
+            let mut struck = actors.iter().filter(|actor| actor.role == role);
+            self.world.last_strike.lock().is_none() && struck.all(|actor| actor.is_alive)
+        };
+        let back = async {
+            while !is_back() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if timeout(COMEBACK_LIMIT, back).await.is_err() {
+            tracing::error!(role = role.as_str(), "a struck actor does not come back");
+        }
+    }
+
+    /// None to as much as the interval, at random.
+    fn pause(&mut self) -> Duration {
+        // SplitMix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let share = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+        self.interval.mul_f64(share)
+    }
+
+    /// Tokens scheduled so far, whatever came of them.
+    fn scheduled(&self) -> u64 {
+        let scrape = self.metrics.render();
+        let sums =
+            scrape.lines().filter(|line| line.starts_with("playhouse:iteration_tokens_total_sum"));
+        let values = sums.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        values.sum::<f64>() as u64
+    }
+}
+
+impl Passed {
+    fn figures(&self, role: &'static str, peaceful_gap: Duration) -> RoleFigures {
+        let times: Vec<_> = self.strikes.iter().map(|strike| strike.at).collect();
+        let gaps = measure::largest_gaps(&self.streams.arrivals, &times);
+        RoleFigures {
+            role,
+            kills: self.strikes.len(),
+            requests: self.streams.requests,
+            recoveries: measure::recoveries(&self.streams.arrivals, &self.strikes),
+            added_stalls: gaps.into_iter().map(|gap| gap.saturating_sub(peaceful_gap)).collect(),
+            recomputed: self.scheduled.saturating_sub(self.streams.cost),
+            lost: self.streams.lost,
+            wrong: self.streams.wrong,
+        }
+    }
+}
