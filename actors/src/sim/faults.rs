@@ -140,8 +140,7 @@ impl FaultPlan {
         }
     }
 
-    /// Whether results of steps are lost, or so late that it looks so. Three in a row of a request
-    /// that is alone convict it of making the model fail.
+    /// Whether results of steps are lost, or so late that it looks so.
     #[must_use]
     pub fn hides_results(&self) -> bool {
         self.edges.iter().any(|(edge, faults)| {
