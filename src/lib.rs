@@ -7,6 +7,7 @@ pub mod config;
 pub mod engine;
 mod executor;
 pub mod model;
+pub mod parsers;
 pub mod server;
 pub mod text;
 pub mod weights;

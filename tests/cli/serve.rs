@@ -163,3 +163,24 @@ fn a_taken_port_is_told_at_once() {
     let stderr = playhouse(&["serve", "--port", &port]).fails_with(1);
     assert!(stderr.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{stderr}");
 }
+
+/// The binary of a test build can be struck. The ledger may die once a minute.
+#[test]
+fn a_supervisor_that_gives_up_ends_the_process_with_its_own_code() {
+    let server = Server::start(&["--restart-tolerance", "1"]);
+    let body = r#"{"role":"ledger","how":"kill"}"#;
+    let strike = format!(
+        "POST /chaos/kill HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answer = String::new();
+    server.connect(&strike).read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // Once it is back, which takes microseconds, it is struck again; then nobody may answer.
+    while server.get("/chaos/tree").matches(r#""restarts":1"#).count() == 0 {}
+    let _ = server.connect(&strike).read_to_string(&mut answer);
+    let (code, log) = server.end();
+    assert_eq!(code, Some(70), "{log}");
+    assert!(log.contains("gave up"), "{log}");
+}

@@ -63,6 +63,7 @@ fn planted_violations_are_found() {
         ("src/model/new.rs", "async fn load() { tokio::task::yield_now().await }"),
         ("src/server/new.rs", "use burn::tensor::Tensor;"),
         ("src/server/new.rs", "use crate::{engine::Engine, model::CausalLm};"),
+        ("src/parsers/new.rs", "use playhouse_actors::ports::TextCodec;"),
         ("src/engine/new.rs", "use crate::server::ServerConfig;"),
         ("src/engine/new.rs", "let t: tokenizers::Tokenizer = load();"),
         ("actors/src/shell/new.rs", "let bytes = bincode::serialize(&x);"),

@@ -94,6 +94,21 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "text is a port's adapter",
     },
     Rule {
+        folder: "src/parsers",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "ractor",
+            "tokio",
+            "async",
+            "await",
+            "playhouse_actors",
+            "crate::engine",
+            "crate::text",
+        ],
+        reason: "parsers are string code",
+    },
+    Rule {
         folder: "src/config",
         except: &[],
         forbidden: &["burn", "ractor", "tokio", "clap", "crate::engine", "crate::model"],

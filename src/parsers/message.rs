@@ -1,0 +1,161 @@
+//! Thoughts, content and calls of one answer.
+
+use super::{
+    event::{MessageEvent, ReasoningEvent, ToolEvent},
+    reasoning::ReasoningParser,
+    tools::{CallIdFormat, ToolParser},
+};
+
+/// Reads one answer: first its thoughts, then the calls in what is left. Without parsers, all of it
+/// is content.
+#[derive(Default)]
+pub struct MessageParser {
+    reasoning: Option<Box<dyn ReasoningParser>>,
+    tools: Option<Box<dyn ToolParser>>,
+    max_calls: Option<usize>,
+}
+
+impl MessageParser {
+    /// With the parsers that are wanted.
+    pub fn new(
+        reasoning: Option<Box<dyn ReasoningParser>>,
+        tools: Option<Box<dyn ToolParser>>,
+    ) -> Self {
+        Self { reasoning, tools, max_calls: None }
+    }
+
+    /// Leaves out the calls after the first `max_calls`, as `parallel_tool_calls: false` asks for
+    /// with one.
+    #[must_use]
+    pub fn with_max_calls(self, max_calls: usize) -> Self {
+        Self { max_calls: Some(max_calls), ..self }
+    }
+
+    /// Takes the next piece of text.
+    pub fn push(&mut self, text: &str) -> Vec<MessageEvent> {
+        let mut events = Vec::new();
+        match &mut self.reasoning {
+            Some(reasoning) => {
+                let parts = reasoning.push(text);
+                self.answer(parts, &mut events);
+            }
+            None => self.content(text, &mut events),
+        }
+        events
+    }
+
+    /// The text is over; nothing may be pushed afterwards.
+    pub fn finish(&mut self) -> Vec<MessageEvent> {
+        let mut events = Vec::new();
+        if let Some(reasoning) = &mut self.reasoning {
+            let parts = reasoning.finish();
+            self.answer(parts, &mut events);
+        }
+        if let Some(tools) = &mut self.tools {
+            let parts = tools.finish();
+            self.keep(parts, &mut events);
+        }
+        events
+    }
+
+    /// Whether the text begins with thoughts, before any marker.
+    pub fn starts_in_reasoning(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(|parser| parser.starts_in_reasoning())
+    }
+
+    /// Whether the text has to show special tokens.
+    pub fn needs_special_tokens(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(|parser| parser.needs_special_tokens())
+            || self.tools.as_ref().is_some_and(|parser| parser.needs_special_tokens())
+    }
+
+    /// What the ids of calls have to look like.
+    pub fn call_id_format(&self) -> CallIdFormat {
+        self.tools.as_ref().map_or(CallIdFormat::Any, |parser| parser.call_id_format())
+    }
+
+    fn answer(&mut self, parts: Vec<ReasoningEvent>, events: &mut Vec<MessageEvent>) {
+        for part in parts {
+            match part {
+                ReasoningEvent::Reasoning(text) => events.push(MessageEvent::Reasoning(text)),
+                ReasoningEvent::Content(text) => self.content(&text, events),
+            }
+        }
+    }
+
+    fn content(&mut self, text: &str, events: &mut Vec<MessageEvent>) {
+        let parts = match &mut self.tools {
+            Some(tools) => tools.push(text),
+            None if text.is_empty() => return,
+            None => vec![ToolEvent::Content(text.to_owned())],
+        };
+        self.keep(parts, events);
+    }
+
+    fn keep(&self, parts: Vec<ToolEvent>, events: &mut Vec<MessageEvent>) {
+        let fits = |part: &ToolEvent| match part {
+            ToolEvent::Content(_) => true,
+            ToolEvent::CallStart { index, .. }
+            | ToolEvent::CallArguments { index, .. }
+            | ToolEvent::CallEnd { index }
+            | ToolEvent::CallBroken { index, .. } => self.max_calls.is_none_or(|max| *index < max),
+        };
+        events.extend(parts.into_iter().filter(fits).map(MessageEvent::Answer));
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    /// What the model thought.
+    pub reasoning: String,
+    /// What it said. A call that broke is content, as the model wrote it.
+    pub content: String,
+    /// The calls that are whole.
+    pub calls: Vec<ParsedCall>,
+}
+
+/// A call of a whole answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsedCall {
+    /// The id that the model gave it, in formats that have one.
+    pub id: Option<String>,
+    /// The function.
+    pub name: String,
+    /// The text of a JSON value.
+    pub arguments: String,
+}
+
+impl Message {
+    /// Reads all of `text`.
+    pub fn parse(mut parser: MessageParser, text: &str) -> Self {
+        let mut message = Self::default();
+        message.extend(parser.push(text));
+        message.extend(parser.finish());
+        message
+    }
+}
+
+impl Extend<MessageEvent> for Message {
+    fn extend<I: IntoIterator<Item = MessageEvent>>(&mut self, events: I) {
+        for event in events {
+            match event {
+                MessageEvent::Reasoning(text) => self.reasoning.push_str(&text),
+                MessageEvent::Answer(ToolEvent::Content(text)) => self.content.push_str(&text),
+                MessageEvent::Answer(ToolEvent::CallStart { name, id, .. }) => {
+                    self.calls.push(ParsedCall { id, name, arguments: String::new() });
+                }
+                MessageEvent::Answer(ToolEvent::CallArguments { delta, .. }) => {
+                    if let Some(call) = self.calls.last_mut() {
+                        call.arguments.push_str(&delta);
+                    }
+                }
+                MessageEvent::Answer(ToolEvent::CallEnd { .. }) => {}
+                MessageEvent::Answer(ToolEvent::CallBroken { text, .. }) => {
+                    self.calls.pop();
+                    self.content.push_str(&text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! `<think>…</think>`, whose start the model writes itself (Qwen3) or the prompt does (Qwen3
+//! Thinking, Qwen3.5); a tool call ends thoughts as well.
+
+use super::{
+    parser::{ReasoningParser, ReasoningStart},
+    tagged::{Place, TaggedFormat, TaggedReasoning},
+};
+
+const FORMAT: TaggedFormat = TaggedFormat {
+    markers: &["<think>", "</think>", "<tool_call>"],
+    num_starts: 1,
+    num_ends: 1,
+    place: Place::Beginning,
+    thinks_unless_told: true,
+    thinks_unless_prompted: false,
+    special_tokens: false,
+};
+
+pub(in super::super) fn qwen3(start: &ReasoningStart<'_>) -> impl ReasoningParser + use<> {
+    TaggedReasoning::new(&FORMAT, start)
+}

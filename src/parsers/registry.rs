@@ -1,0 +1,214 @@
+//! Parsers by name.
+
+use std::{fmt, sync::Arc};
+
+use indexmap::IndexMap;
+
+use super::{
+    reasoning::{self, ReasoningParser, ReasoningStart},
+    tools::{self, ToolParser, Tools},
+};
+
+/// Makes a tool parser for one answer, given the tools of the request.
+pub type ToolParserFactory = Arc<dyn Fn(&Tools) -> Box<dyn ToolParser> + Send + Sync>;
+
+/// Makes a reasoning parser for one answer, given what tells whether it begins with thoughts.
+pub type ReasoningParserFactory =
+    Arc<dyn Fn(&ReasoningStart<'_>) -> Box<dyn ReasoningParser> + Send + Sync>;
+
+/// The parsers that can be asked for by name. [`Registry::default`] holds those of this crate.
+#[derive(Clone)]
+pub struct Registry {
+    tools: IndexMap<String, ToolParserFactory>,
+    reasoning: IndexMap<String, ReasoningParserFactory>,
+}
+
+/// There is no parser of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {kind} '{name}': it must be one of {}", known.join(", "))]
+pub struct UnknownParser {
+    /// Which kind was asked for.
+    pub kind: ParserKind,
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that there are.
+    pub known: Vec<String>,
+}
+
+/// A kind of parser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParserKind {
+    /// [`ToolParser`].
+    Tool,
+    /// [`ReasoningParser`].
+    Reasoning,
+}
+
+impl fmt::Display for ParserKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tool => "tool parser",
+            Self::Reasoning => "reasoning parser",
+        })
+    }
+}
+
+impl Registry {
+    /// Without any parser.
+    pub fn empty() -> Self {
+        Self { tools: IndexMap::new(), reasoning: IndexMap::new() }
+    }
+
+    /// Adds a tool parser, in place of the one of that name if there is one.
+    pub fn register_tool_parser(
+        &mut self,
+        name: impl Into<String>,
+        factory: impl Fn(&Tools) -> Box<dyn ToolParser> + Send + Sync + 'static,
+    ) {
+        self.tools.insert(name.into(), Arc::new(factory));
+    }
+
+    /// Adds a reasoning parser, in place of the one of that name if there is one.
+    pub fn register_reasoning_parser(
+        &mut self,
+        name: impl Into<String>,
+        factory: impl Fn(&ReasoningStart<'_>) -> Box<dyn ReasoningParser> + Send + Sync + 'static,
+    ) {
+        self.reasoning.insert(name.into(), Arc::new(factory));
+    }
+
+    /// What makes the tool parser `name`.
+    pub fn tool_parser(&self, name: &str) -> Result<ToolParserFactory, UnknownParser> {
+        find(&self.tools, ParserKind::Tool, name)
+    }
+
+    /// What makes the reasoning parser `name`.
+    pub fn reasoning_parser(&self, name: &str) -> Result<ReasoningParserFactory, UnknownParser> {
+        find(&self.reasoning, ParserKind::Reasoning, name)
+    }
+
+    /// The names of the tool parsers.
+    pub fn tool_parser_names(&self) -> impl Iterator<Item = &str> {
+        self.tools.keys().map(String::as_str)
+    }
+
+    /// The names of the reasoning parsers.
+    pub fn reasoning_parser_names(&self) -> impl Iterator<Item = &str> {
+        self.reasoning.keys().map(String::as_str)
+    }
+
+    fn with_tool_parsers(mut self) -> Self {
+        self.register_tool_parser("hermes", |_| Box::new(tools::hermes()));
+        self.register_tool_parser("llama3_json", |_| Box::new(tools::llama3_json()));
+        self.register_tool_parser("mistral", |_| Box::new(tools::mistral()));
+        // One format, which vLLM reads with two parsers.
+        self.register_tool_parser("qwen3_coder", |tools| Box::new(tools::qwen3_coder(tools)));
+        self.register_tool_parser("qwen3_xml", |tools| Box::new(tools::qwen3_coder(tools)));
+        self.register_tool_parser("pythonic", |_| Box::new(tools::pythonic()));
+        self.register_tool_parser("deepseek_v3", |_| Box::new(tools::deepseek_v3()));
+        self.register_tool_parser("deepseek_v31", |_| Box::new(tools::deepseek_v31()));
+        self.register_tool_parser("granite", |_| Box::new(tools::granite()));
+        self.register_tool_parser("phi4_mini_json", |_| Box::new(tools::phi4_mini_json()));
+        self.register_tool_parser("openai", |_| Box::new(tools::openai()));
+        self.register_tool_parser("glm45", |tools| Box::new(tools::glm45(tools)));
+        self.register_tool_parser("kimi_k2", |tools| Box::new(tools::kimi_k2(tools)));
+        self.register_tool_parser("json", |_| Box::new(tools::json()));
+        self
+    }
+
+    fn with_reasoning_parsers(mut self) -> Self {
+        use reasoning::{deepseek_r1, glm45, granite, mistral, openai_gptoss, qwen3};
+        self.register_reasoning_parser("deepseek_r1", |start| Box::new(deepseek_r1(start)));
+        self.register_reasoning_parser("qwen3", |start| Box::new(qwen3(start)));
+        self.register_reasoning_parser("mistral", |start| Box::new(mistral(start)));
+        self.register_reasoning_parser("granite", |start| Box::new(granite(start)));
+        self.register_reasoning_parser("openai_gptoss", |_| Box::new(openai_gptoss()));
+        self.register_reasoning_parser("glm45", |start| Box::new(glm45(start)));
+        self
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::empty().with_tool_parsers().with_reasoning_parsers()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("tools", &self.tools.keys())
+            .field("reasoning", &self.reasoning.keys())
+            .finish()
+    }
+}
+
+fn find<F: Clone>(
+    factories: &IndexMap<String, F>,
+    kind: ParserKind,
+    name: &str,
+) -> Result<F, UnknownParser> {
+    factories.get(name).cloned().ok_or_else(|| UnknownParser {
+        kind,
+        name: name.to_owned(),
+        known: factories.keys().cloned().collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::event::{ReasoningEvent, ToolEvent},
+        *,
+    };
+
+    #[test]
+    fn an_unknown_name_is_told_with_those_that_are_known() {
+        let error = Registry::default().reasoning_parser("r2").err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
+             granite, openai_gptoss, glm45"
+        );
+        let error = Registry::empty().tool_parser("hermes").err().unwrap();
+        assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));
+    }
+
+    /// Everything is content, but for shouting.
+    struct Shouts;
+
+    impl ToolParser for Shouts {
+        fn push(&mut self, text: &str) -> Vec<ToolEvent> {
+            vec![ToolEvent::Content(text.to_uppercase())]
+        }
+
+        fn finish(&mut self) -> Vec<ToolEvent> {
+            Vec::new()
+        }
+    }
+
+    impl ReasoningParser for Shouts {
+        fn push(&mut self, text: &str) -> Vec<ReasoningEvent> {
+            vec![ReasoningEvent::Reasoning(text.to_uppercase())]
+        }
+
+        fn finish(&mut self) -> Vec<ReasoningEvent> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_user_of_the_library_adds_parsers_and_replaces_them() {
+        let mut registry = Registry::default();
+        let before = registry.tool_parser_names().count();
+        registry.register_tool_parser("hermes", |_| Box::new(Shouts));
+        registry.register_reasoning_parser("shouts", |_| Box::new(Shouts));
+        assert_eq!(registry.tool_parser_names().count(), before);
+        assert_eq!(registry.reasoning_parser_names().last(), Some("shouts"));
+        let mut tools = registry.tool_parser("hermes").unwrap()(&Tools::default());
+        assert_eq!(tools.push("hi"), [ToolEvent::Content("HI".to_owned())]);
+        let start = ReasoningStart::default();
+        let mut reasoning = registry.reasoning_parser("shouts").unwrap()(&start);
+        assert_eq!(reasoning.push("hi"), [ReasoningEvent::Reasoning("HI".to_owned())]);
+    }
+}

@@ -1,0 +1,11 @@
+//! Readers that take a character at a time, so that it does not matter how a text is cut.
+
+mod expected;
+mod json;
+mod markers;
+mod python;
+
+pub(super) use expected::{Expected, Match};
+pub(super) use json::{JsonScanner, JsonStep, escape_json_char, quote_json};
+pub(super) use markers::MarkerFinder;
+pub(super) use python::{PythonLiteral, PythonStep, python_to_json};

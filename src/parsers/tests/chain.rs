@@ -1,0 +1,73 @@
+//! Thoughts and calls in one answer.
+
+use super::{super::ParsedCall, Message, all_cuts, message_parser, pieces};
+
+fn check(reasoning: Option<&str>, tool: Option<&str>, text: &str, expected: &Message) {
+    let whole = Message::parse(message_parser(reasoning, tool), text);
+    assert_eq!(whole, *expected, "{text}");
+    for cuts in all_cuts(text) {
+        let mut parser = message_parser(reasoning, tool);
+        let mut message = Message::default();
+        for piece in pieces(text, &cuts) {
+            message.extend(parser.push(piece));
+        }
+        message.extend(parser.finish());
+        assert_eq!(message, whole, "{text}");
+    }
+}
+
+fn message(reasoning: &str, content: &str, calls: &[(&str, &str)]) -> Message {
+    let call = |(name, arguments): &(&str, &str)| ParsedCall {
+        id: None,
+        name: (*name).to_owned(),
+        arguments: (*arguments).to_owned(),
+    };
+    Message {
+        reasoning: reasoning.to_owned(),
+        content: content.to_owned(),
+        calls: calls.iter().map(call).collect(),
+    }
+}
+
+#[test]
+fn calls_are_looked_for_outside_thoughts() {
+    let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+    let now = [("now", "{}")];
+    let text = format!("I'd {call}</think>\n\n{call}");
+    check(Some("deepseek_r1"), Some("hermes"), &text, &message(&format!("I'd {call}"), "", &now));
+    check(Some("qwen3"), Some("hermes"), &format!("hm{call}"), &message("hm", "", &now));
+    check(None, Some("hermes"), &format!("hm{call}"), &message("", "hm", &now));
+    check(
+        Some("deepseek_r1"),
+        None,
+        &text,
+        &message(&format!("I'd {call}"), &format!("\n\n{call}"), &[]),
+    );
+    check(None, None, &text, &message("", &text, &[]));
+}
+
+#[test]
+fn harmony_calls_pass_through_the_thoughts() {
+    let text = "<|channel|>analysis<|message|>Need f.<|end|><|start|>assistant<|channel|>commentary\
+                <|message|>I look.<|end|><|start|>assistant to=functions.now<|channel|>commentary \
+                json<|message|>{}<|call|>";
+    let expected = message("Need f.", "I look.", &[("now", "{}")]);
+    check(Some("openai_gptoss"), Some("openai"), text, &expected);
+}
+
+#[test]
+fn calls_beyond_the_limit_are_left_out() {
+    let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+    let parser = message_parser(None, Some("hermes")).with_max_calls(1);
+    let found = Message::parse(parser, &format!("a{call}{call}b"));
+    assert_eq!(found, message("", "ab", &[("now", "{}")]));
+}
+
+#[test]
+fn a_parser_tells_what_its_parts_need() {
+    assert!(message_parser(Some("qwen3"), Some("mistral")).needs_special_tokens());
+    assert!(message_parser(Some("mistral"), Some("json")).needs_special_tokens());
+    assert!(!message_parser(Some("qwen3"), Some("json")).needs_special_tokens());
+    assert!(!message_parser(None, None).needs_special_tokens());
+    assert!(message_parser(Some("deepseek_r1"), None).starts_in_reasoning());
+}

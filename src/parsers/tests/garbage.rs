@@ -1,0 +1,192 @@
+//! Whatever comes, a parser neither panics, nor loses text, nor minds how it is cut.
+
+use proptest::{prelude::*, sample::Index};
+
+use super::{
+    ReasoningStart, Registry, ToolEvent, is_json, message_of, parts, pieces, reasoning_events,
+    tool_events,
+};
+
+/// Text made of what formats are made of.
+fn garbage() -> impl Strategy<Value = String> {
+    let words = prop::sample::select(vec![
+        "<tool_call>",
+        "</tool_call>",
+        "<|tool_call|>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "[CALL_ID]",
+        "functools[",
+        "<|python_tag|>",
+        "<function=",
+        "<function=weather>",
+        "</function>",
+        "<parameter=city>",
+        "<parameter=days>",
+        "</parameter>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "\n```json\n",
+        "\n```",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+        "<|tool_calls_section_end|>",
+        "functions.f:0",
+        "<|start|>",
+        "assistant",
+        "<|channel|>",
+        "analysis",
+        "commentary to=functions.f",
+        "<|message|>",
+        "<|end|>",
+        "<|call|>",
+        "<think>",
+        "</think>",
+        "[THINK]",
+        "[/THINK]",
+        "Here is my thought process:",
+        "Here is my response:",
+        "{\"name\": \"f\", ",
+        "\"arguments\": ",
+        "\"parameters\": {",
+        "{\"a\": 1}",
+        "{\"city\": \"x\\\"}",
+        "\"}",
+        "}",
+        "]",
+        "[",
+        "{",
+        "(",
+        ")",
+        ",",
+        ": ",
+        "=",
+        "f(a=1",
+        "['b', None]",
+        "'",
+        "\"",
+        "\\",
+        "\n",
+        " ",
+        ";",
+        "true",
+        "null",
+        "-1.5e3",
+        "é",
+        "😀",
+        "name",
+        "\u{1}",
+        "now",
+        "3",
+    ]);
+    prop::collection::vec(words, 0..24).prop_map(|words| words.concat())
+}
+
+/// Two calls in each format.
+const OUTPUTS: &[&str] = &[
+    "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>\n<tool_call>\n\
+     {\"arguments\": \"{}\", \"name\": \"g\"}\n</tool_call>",
+    "{\"name\": \"f\", \"parameters\": {\"a\": null}}; {\"name\": \"g\", \"parameters\": {\"b\": -1e5}}",
+    "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"a\": \"é\"}}]",
+    "[TOOL_CALLS]f{\"a\": \"\\u00e9\"}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{\"b\": {}}",
+    "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, {\"arguments\": {\"a\": 1}, \"name\": \"g\"}]",
+    "functools[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {\"a\": true}}]",
+    "[{\"name\": \"f\", \"parameters\": {}}, {\"name\": \"g\", \"parameters\": {\"a\": 1}}]",
+    "<tool_call>\n<function=weather>\n<parameter=city>\nKöln\n</parameter>\n<parameter=days>\n3\n\
+     </parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+    "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>北京</arg_value>\n<arg_key>at</arg_key>\n\
+     <arg_value>{'x': 1}</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+    "[f(a='it\\'s', b=[1, (2.5,)], c={'d': None}), g(), h(x = True, y=-1_0)]",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```\
+     <｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>\
+     <｜tool▁calls▁end｜>",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>\
+     <｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}\
+     <|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>\
+     <|tool_calls_section_end|>",
+    "<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary to=functions.f \
+     <|constrain|>json<|message|>{\"a\": 1}<|call|><|start|>assistant<|channel|>final<|message|>ok<|return|>",
+];
+
+/// An output with pieces taken out and garbage put in.
+fn damaged() -> impl Strategy<Value = String> {
+    let damage = (any::<Index>(), 0_usize..6, garbage());
+    (prop::sample::select(OUTPUTS), prop::collection::vec(damage, 0..3)).prop_map(
+        |(output, damages)| {
+            let mut text: Vec<char> = output.chars().collect();
+            for (place, length, garbage) in damages {
+                let place = place.index(text.len() + 1);
+                let end = (place + length).min(text.len());
+                let words = garbage.chars().take(2 * length);
+                text.splice(place..end, words);
+            }
+            text.into_iter().collect()
+        },
+    )
+}
+
+/// Cuts `text` somewhere.
+fn cut<'a>(text: &'a str, places: &[Index]) -> Vec<&'a str> {
+    let boundaries = super::boundaries(text);
+    let mut cuts: Vec<usize> = places
+        .iter()
+        .filter(|_| !boundaries.is_empty())
+        .map(|place| boundaries[place.index(boundaries.len())])
+        .collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    pieces(text, &cuts)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn tool_parsers_take_anything(
+        text in prop_oneof![3 => damaged(), 2 => garbage(), 1 => any::<String>()],
+        places in prop::collection::vec(any::<Index>(), 0..6),
+    ) {
+        for name in Registry::default().tool_parser_names() {
+            let events = tool_events(name, &[&text]);
+            prop_assert_eq!(tool_events(name, &cut(&text, &places)), events.clone(), "{}", name);
+            if name == "openai" {
+                continue;
+            }
+            let has_call = events.iter().any(|event| matches!(event, ToolEvent::CallEnd { .. }));
+            let message = message_of(events);
+            for call in &message.calls {
+                prop_assert!(is_json(&call.arguments), "{}: {}", name, call.arguments);
+            }
+            if !has_call {
+                let blank = |text: &str| text.split_whitespace().collect::<String>();
+                prop_assert_eq!(blank(&message.content), blank(&text), "{}", name);
+            }
+        }
+    }
+
+    #[test]
+    fn reasoning_parsers_take_anything(
+        text in prop_oneof![3 => damaged(), 2 => garbage(), 1 => any::<String>()],
+        places in prop::collection::vec(any::<Index>(), 0..6),
+        thinking in any::<Option<bool>>(),
+    ) {
+        let start = ReasoningStart { thinking, ..ReasoningStart::default() };
+        for name in Registry::default().reasoning_parser_names() {
+            let events = reasoning_events(name, &start, &[&text]);
+            let cut = reasoning_events(name, &start, &cut(&text, &places));
+            prop_assert_eq!(&cut, &events, "{}", name);
+            let (reasoning, content) = parts(&events);
+            prop_assert!(reasoning.len() + content.len() <= text.len() + 64, "{}", name);
+        }
+    }
+}

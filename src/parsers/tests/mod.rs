@@ -1,0 +1,225 @@
+//! Model outputs of every format: whole, cut into pieces everywhere, broken off everywhere, and
+//! garbage.
+
+mod chain;
+mod garbage;
+mod reasoning;
+mod tools_json;
+mod tools_marked;
+mod tools_tagged;
+
+use serde_json::json;
+
+use super::{
+    Message, MessageEvent, MessageParser, ReasoningEvent, ReasoningStart, Registry, ToolEvent,
+    ToolParser, Tools,
+};
+
+/// The tools on offer in every test.
+fn tools() -> Tools {
+    Tools::from_request(&[
+        json!({"type": "function", "function": {
+            "name": "weather",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "days": {"type": "integer"},
+                    "factor": {"type": "number"},
+                    "exact": {"type": "boolean"},
+                    "note": {"type": ["string", "null"]},
+                    "at": {"$ref": "#/$defs/Point"},
+                },
+                "$defs": {"Point": {"type": "object"}},
+            },
+        }}),
+        json!({"type": "function", "function": {"name": "now"}}),
+    ])
+}
+
+/// The pieces of `text` between the characters at `cuts`.
+fn pieces<'a>(text: &'a str, cuts: &[usize]) -> Vec<&'a str> {
+    let bounds: Vec<usize> = [0].iter().chain(cuts).chain(&[text.len()]).copied().collect();
+    bounds.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
+}
+
+/// Where `text` can be cut.
+fn boundaries(text: &str) -> Vec<usize> {
+    (1..text.len()).filter(|at| text.is_char_boundary(*at)).collect()
+}
+
+/// The pieces of `text`, cut in every way that is tried: at each place, at all of them and, if it is
+/// short, at each pair.
+fn all_cuts(text: &str) -> Vec<Vec<usize>> {
+    let places = boundaries(text);
+    let mut cuts: Vec<Vec<usize>> = places.iter().map(|at| vec![*at]).collect();
+    cuts.push(places.clone());
+    if places.len() <= 110 {
+        for (i, first) in places.iter().enumerate() {
+            cuts.extend(places[i + 1..].iter().map(|second| vec![*first, *second]));
+        }
+    }
+    cuts
+}
+
+/// Joins neighbours that a cut parted.
+fn merge_tool_events(events: impl IntoIterator<Item = ToolEvent>) -> Vec<ToolEvent> {
+    let mut merged: Vec<ToolEvent> = Vec::new();
+    for event in events {
+        match (merged.last_mut(), event) {
+            (Some(ToolEvent::Content(last)), ToolEvent::Content(text)) => last.push_str(&text),
+            (
+                Some(ToolEvent::CallArguments { index: last, delta }),
+                ToolEvent::CallArguments { index, delta: text },
+            ) if *last == index => {
+                assert!(!text.is_empty());
+                delta.push_str(&text);
+            }
+            (_, event) => merged.push(event),
+        }
+    }
+    merged
+}
+
+fn merge_reasoning_events(events: impl IntoIterator<Item = ReasoningEvent>) -> Vec<ReasoningEvent> {
+    let mut merged: Vec<ReasoningEvent> = Vec::new();
+    for event in events {
+        match (merged.last_mut(), event) {
+            (Some(ReasoningEvent::Content(last)), ReasoningEvent::Content(text))
+            | (Some(ReasoningEvent::Reasoning(last)), ReasoningEvent::Reasoning(text)) => {
+                last.push_str(&text);
+            }
+            (_, event) => merged.push(event),
+        }
+    }
+    merged
+}
+
+fn tool_parser(name: &str) -> Box<dyn ToolParser> {
+    Registry::default().tool_parser(name).unwrap()(&tools())
+}
+
+fn tool_events_of(mut parser: Box<dyn ToolParser>, pieces: &[&str]) -> Vec<ToolEvent> {
+    let mut events = Vec::new();
+    for piece in pieces {
+        events.extend(parser.push(piece));
+    }
+    events.extend(parser.finish());
+    let events = merge_tool_events(events);
+    check_order(&events);
+    events
+}
+
+fn tool_events(name: &str, pieces: &[&str]) -> Vec<ToolEvent> {
+    tool_events_of(tool_parser(name), pieces)
+}
+
+/// Calls count from 0, one after the other, each with a start, its arguments and an end or a break.
+fn check_order(events: &[ToolEvent]) {
+    let mut num_calls = 0;
+    let mut is_open = false;
+    for event in events {
+        match event {
+            ToolEvent::Content(text) => assert!(!is_open && !text.is_empty(), "{events:?}"),
+            ToolEvent::CallStart { index, name, .. } => {
+                assert!(!is_open && *index == num_calls && !name.is_empty(), "{events:?}");
+                is_open = true;
+            }
+            ToolEvent::CallArguments { index, delta } => {
+                assert!(is_open && *index == num_calls && !delta.is_empty(), "{events:?}");
+            }
+            ToolEvent::CallEnd { index } | ToolEvent::CallBroken { index, .. } => {
+                assert!(is_open && *index == num_calls, "{events:?}");
+                is_open = false;
+                num_calls += 1;
+            }
+        }
+    }
+    assert!(!is_open, "{events:?}");
+}
+
+fn message_of(events: Vec<ToolEvent>) -> Message {
+    let mut message = Message::default();
+    message.extend(events.into_iter().map(MessageEvent::Answer));
+    message
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// A whole output, and what is in it: content, and names with arguments.
+type Whole<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+/// Holds a parser against a table, cutting each output everywhere, and breaking it off everywhere.
+fn check_tools(parser: &str, table: &[Whole<'_>]) {
+    for (text, content, calls) in table {
+        let events = tool_events(parser, &[text]);
+        let message = message_of(events.clone());
+        let found: Vec<(&str, &str)> =
+            message.calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+        assert_eq!(found, *calls, "{parser}: {text}");
+        assert_eq!(message.content, *content, "{parser}: {text}");
+        assert!(calls.iter().all(|(_, arguments)| is_json(arguments)), "{parser}: {text}");
+        for cuts in all_cuts(text) {
+            let pieces = pieces(text, &cuts);
+            assert_eq!(tool_events(parser, &pieces), events, "{parser}: {pieces:?}");
+        }
+        for end in boundaries(text) {
+            check_broken_off(parser, &text[..end], &message);
+        }
+    }
+}
+
+/// `text` is the beginning of an output with `whole` in it.
+fn check_broken_off(parser: &str, text: &str, whole: &Message) {
+    let message = message_of(tool_events(parser, &[text]));
+    let num_calls = message.calls.len();
+    assert!(num_calls <= whole.calls.len(), "{parser}: {text}");
+    assert_eq!(message.calls, whole.calls[..num_calls], "{parser}: {text}");
+    if num_calls == 0 && parser != "openai" {
+        assert_eq!(message.content.trim(), text.trim(), "{parser}");
+    }
+}
+
+/// Outputs that hold no whole call: all of each is content.
+fn check_no_calls(parser: &str, texts: &[&str]) {
+    let table: Vec<Whole<'_>> =
+        texts.iter().map(|text| (*text, *text, &[] as &[(&str, &str)])).collect();
+    check_tools(parser, &table);
+}
+
+fn reasoning_events(
+    parser: &str,
+    start: &ReasoningStart<'_>,
+    pieces: &[&str],
+) -> Vec<ReasoningEvent> {
+    let mut parser = Registry::default().reasoning_parser(parser).unwrap()(start);
+    let mut events = Vec::new();
+    for piece in pieces {
+        events.extend(parser.push(piece));
+    }
+    events.extend(parser.finish());
+    merge_reasoning_events(events)
+}
+
+/// Thoughts and content of `events`.
+fn parts(events: &[ReasoningEvent]) -> (String, String) {
+    let mut parts = (String::new(), String::new());
+    for event in events {
+        match event {
+            ReasoningEvent::Reasoning(text) => parts.0.push_str(text),
+            ReasoningEvent::Content(text) => parts.1.push_str(text),
+        }
+    }
+    parts
+}
+
+fn message_parser(reasoning: Option<&str>, tool: Option<&str>) -> MessageParser {
+    let registry = Registry::default();
+    let start = ReasoningStart::default();
+    MessageParser::new(
+        reasoning.map(|name| registry.reasoning_parser(name).unwrap()(&start)),
+        tool.map(|name| registry.tool_parser(name).unwrap()(&tools())),
+    )
+}

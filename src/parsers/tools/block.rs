@@ -1,0 +1,125 @@
+//! Text with blocks in it, each opened by a marker: the frame of nearly every format.
+
+use super::{
+    super::{event::ToolEvent, scan::MarkerFinder},
+    calls::Calls,
+    parser::{CallIdFormat, ToolParser},
+};
+
+/// What a format knows: which markers open a block, and how to read it.
+pub(super) trait Block: Send {
+    /// Whether markers are special tokens.
+    const SPECIAL_TOKENS: bool;
+    /// What ids look like.
+    const CALL_IDS: CallIdFormat = CallIdFormat::Any;
+
+    /// What opens a block. No marker may be the beginning of another.
+    fn markers(&self) -> &'static [&'static str];
+
+    /// Whether a block may begin anywhere, or only at the start of the text and after a call.
+    fn is_anywhere(&self) -> bool {
+        true
+    }
+
+    /// A block begins, with the marker of this index.
+    fn open(&mut self, marker: usize);
+
+    /// Takes the next character of a block.
+    fn step(&mut self, c: char, calls: &mut Calls) -> Step;
+
+    /// The text ended within a block, and no call is open. Whether all that has been read since the
+    /// last call is layout, of which nothing is worth keeping.
+    fn is_done(&self) -> bool;
+}
+
+/// What a block makes of a character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It belongs to the block.
+    More,
+    /// It ends the block.
+    Done,
+    /// The block cannot go on with it: what was read since the last call is no call.
+    Refused,
+}
+
+/// A parser of text with blocks.
+pub(super) struct BlockParser<B> {
+    block: B,
+    finder: MarkerFinder,
+    is_inside: bool,
+    calls: Calls,
+    /// Room for text on its way to `calls`.
+    text: String,
+}
+
+impl<B: Block> BlockParser<B> {
+    pub(super) fn new(block: B) -> Self {
+        let finder = MarkerFinder::new(block.markers());
+        Self { block, finder, is_inside: false, calls: Calls::new(), text: String::new() }
+    }
+
+    fn step(&mut self, c: char) {
+        if !self.is_inside {
+            return self.step_outside(c);
+        }
+        self.calls.hold(c.encode_utf8(&mut [0; 4]));
+        match self.block.step(c, &mut self.calls) {
+            Step::More => {}
+            Step::Done => {
+                self.is_inside = false;
+                self.calls.forget();
+            }
+            Step::Refused => {
+                self.is_inside = false;
+                self.calls.unhold();
+                self.calls.refuse();
+                // It may begin the next block.
+                self.step_outside(c);
+            }
+        }
+    }
+
+    fn step_outside(&mut self, c: char) {
+        let marker = self.finder.push(c, &mut self.text);
+        self.calls.content(&self.text);
+        self.text.clear();
+        let Some(marker) = marker else { return };
+        let words = self.block.markers()[marker];
+        if !self.block.is_anywhere() && !self.calls.at_start() {
+            return self.calls.content(words);
+        }
+        self.is_inside = true;
+        self.calls.hold(words);
+        self.block.open(marker);
+    }
+}
+
+impl<B: Block> ToolParser for BlockParser<B> {
+    fn push(&mut self, text: &str) -> Vec<ToolEvent> {
+        text.chars().for_each(|c| self.step(c));
+        self.calls.take()
+    }
+
+    fn finish(&mut self) -> Vec<ToolEvent> {
+        if self.is_inside {
+            if self.calls.is_open() || !self.block.is_done() {
+                self.calls.refuse();
+            }
+            self.is_inside = false;
+        } else {
+            let held = self.finder.take_held();
+            self.calls.content(&held);
+        }
+        self.calls.finish();
+        self.calls.take()
+    }
+
+    fn needs_special_tokens(&self) -> bool {
+        B::SPECIAL_TOKENS
+    }
+
+    fn call_id_format(&self) -> CallIdFormat {
+        B::CALL_IDS
+    }
+}

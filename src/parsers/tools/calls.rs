@@ -1,0 +1,129 @@
+//! Writes the events of a tool parser.
+
+use super::super::event::ToolEvent;
+
+/// Collects events, and remembers the text of a call until it is whole.
+///
+/// White space alone before a call, between calls or after them is layout, and dropped; where no
+/// call is near it is content.
+#[derive(Debug)]
+pub(super) struct Calls {
+    events: Vec<ToolEvent>,
+    num_calls: usize,
+    /// A call has started and is not over.
+    is_open: bool,
+    /// What has been read of a block since its start or since its last call.
+    held: String,
+    /// White space that is content only if other content follows. None once that has come.
+    blank: Option<String>,
+}
+
+impl Calls {
+    pub(super) fn new() -> Self {
+        Self {
+            events: Vec::new(),
+            num_calls: 0,
+            is_open: false,
+            held: String::new(),
+            blank: Some(String::new()),
+        }
+    }
+
+    /// The events since the last time.
+    pub(super) fn take(&mut self) -> Vec<ToolEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Whether nothing but white space has come since the beginning or the last call.
+    pub(super) fn at_start(&self) -> bool {
+        self.blank.is_some()
+    }
+
+    /// Whether a call is being read.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Remembers `text`, in case that what it is part of is no call.
+    pub(super) fn hold(&mut self, text: &str) {
+        self.held.push_str(text);
+    }
+
+    /// The last character held belongs to what comes next.
+    pub(super) fn unhold(&mut self) {
+        self.held.pop();
+    }
+
+    /// What is held has said all that it has to.
+    pub(super) fn forget(&mut self) {
+        self.held.clear();
+    }
+
+    pub(super) fn content(&mut self, text: &str) {
+        if let Some(blank) = &mut self.blank {
+            let words = text.trim_start();
+            blank.push_str(&text[..text.len() - words.len()]);
+            if words.is_empty() {
+                return;
+            }
+            let text = std::mem::take(blank) + words;
+            self.blank = None;
+            return self.push_content(text);
+        }
+        if !text.is_empty() {
+            self.push_content(text.to_owned());
+        }
+    }
+
+    fn push_content(&mut self, text: String) {
+        match self.events.last_mut() {
+            Some(ToolEvent::Content(last)) => last.push_str(&text),
+            _ => self.events.push(ToolEvent::Content(text)),
+        }
+    }
+
+    pub(super) fn start(&mut self, name: String, id: Option<String>) {
+        self.blank = None;
+        self.is_open = true;
+        self.events.push(ToolEvent::CallStart { index: self.num_calls, name, id });
+    }
+
+    pub(super) fn arguments(&mut self, text: &str) {
+        match self.events.last_mut() {
+            _ if text.is_empty() => {}
+            Some(ToolEvent::CallArguments { delta, .. }) => delta.push_str(text),
+            _ => {
+                let (index, delta) = (self.num_calls, text.to_owned());
+                self.events.push(ToolEvent::CallArguments { index, delta });
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.events.push(ToolEvent::CallEnd { index: self.num_calls });
+        self.num_calls += 1;
+        self.is_open = false;
+        self.blank = Some(String::new());
+        self.forget();
+    }
+
+    /// What is held is no call, or no whole one.
+    pub(super) fn refuse(&mut self) {
+        let text = std::mem::take(&mut self.held);
+        if !self.is_open {
+            return self.content(&text);
+        }
+        self.events.push(ToolEvent::CallBroken { index: self.num_calls, text });
+        self.num_calls += 1;
+        self.is_open = false;
+        self.blank = None;
+    }
+
+    /// The text is over.
+    pub(super) fn finish(&mut self) {
+        match self.blank.take() {
+            Some(blank) if self.num_calls == 0 && !blank.is_empty() => self.push_content(blank),
+            _ => {}
+        }
+    }
+}

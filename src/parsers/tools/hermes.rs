@@ -1,0 +1,22 @@
+//! `<tool_call>{"name": "now", "arguments": {"utc": true}}</tool_call>`: Hermes 2 Pro, Qwen 2.5,
+//! Qwen 3, Granite 4 and many that learned from them.
+
+use super::{
+    block::BlockParser,
+    call_object::Rigour,
+    json_block::{JsonBlock, JsonFormat, Shape, Tail},
+    parser::ToolParser,
+};
+
+const FORMAT: JsonFormat = JsonFormat {
+    markers: &["<tool_call>"],
+    is_anywhere: true,
+    shape: Shape::ObjectOrList,
+    rigour: Rigour::Loose,
+    tail: Tail::Tag(&["</tool_call>", "{"]),
+};
+
+/// Some of the family make the tags special tokens.
+pub(in super::super) fn hermes() -> impl ToolParser {
+    BlockParser::new(JsonBlock::<true>::new(&FORMAT))
+}

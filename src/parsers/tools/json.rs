@@ -1,0 +1,23 @@
+//! A bare call or a list of calls, `[{"name": "now", "parameters": {}}]`: what a required call is
+//! constrained to, whatever the model.
+//!
+//! The answer has to begin with it, for JSON within a text is more often an example.
+
+use super::{
+    block::BlockParser,
+    call_object::Rigour,
+    json_block::{JsonBlock, JsonFormat, Shape, Tail},
+    parser::ToolParser,
+};
+
+const FORMAT: JsonFormat = JsonFormat {
+    markers: &["{", "["],
+    is_anywhere: false,
+    shape: Shape::ObjectOrList,
+    rigour: Rigour::Bare,
+    tail: Tail::None,
+};
+
+pub(in super::super) fn json() -> impl ToolParser {
+    BlockParser::new(JsonBlock::<false>::new(&FORMAT))
+}

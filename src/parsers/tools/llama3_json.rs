@@ -1,0 +1,22 @@
+//! `{"name": "now", "parameters": {}}`: Llama 3.1 to 3.3, with `<|python_tag|>` before it or not,
+//! anywhere in the text; several with `; ` or a line break between them.
+
+use super::{
+    block::BlockParser,
+    call_object::Rigour,
+    json_block::{JsonBlock, JsonFormat, Shape, Tail},
+    parser::ToolParser,
+};
+
+const FORMAT: JsonFormat = JsonFormat {
+    markers: &["<|python_tag|>", "{"],
+    is_anywhere: true,
+    shape: Shape::Object,
+    rigour: Rigour::Strict,
+    tail: Tail::Another,
+};
+
+/// The tag says nothing that the object does not.
+pub(in super::super) fn llama3_json() -> impl ToolParser {
+    BlockParser::new(JsonBlock::<false>::new(&FORMAT))
+}

@@ -1,0 +1,96 @@
+//! gpt-oss: a call is a message to a recipient, its body the arguments. See `harmony.rs`.
+//!
+//! A body is passed on as it is, even if it is no JSON, for tools may take free text. Messages on
+//! the analysis channel are thoughts and no part of the answer; whoever wants them puts the
+//! reasoning parser `openai_gptoss` before this one.
+
+use super::{
+    super::{
+        event::ToolEvent,
+        harmony::{HarmonyScanner, Header, MESSAGE, Piece},
+    },
+    calls::Calls,
+    parser::ToolParser,
+};
+
+struct HarmonyCalls {
+    scanner: HarmonyScanner,
+    calls: Calls,
+    /// What the message is that is open.
+    message: Message,
+}
+
+enum Message {
+    Thought,
+    Content,
+    /// A call with these arguments.
+    Call(String),
+}
+
+impl HarmonyCalls {
+    fn piece(&mut self, piece: Piece) {
+        match (piece, &mut self.message) {
+            (Piece::Text(text), _) | (Piece::Body(text), Message::Content) => {
+                self.calls.content(&text);
+            }
+            (Piece::Open(header), _) => self.open(header),
+            (Piece::Body(_), Message::Thought) => {}
+            (Piece::Body(text), Message::Call(arguments)) => {
+                self.calls.hold(&text);
+                self.calls.arguments(&text);
+                arguments.push_str(&text);
+            }
+            (Piece::Close(_), _) => self.close(),
+        }
+    }
+
+    fn open(&mut self, header: Header) {
+        let Some(recipient) = header.recipient else {
+            let thinks = header.is_analysis;
+            self.message = if thinks { Message::Thought } else { Message::Content };
+            return;
+        };
+        self.calls.hold(&header.text);
+        self.calls.hold(MESSAGE);
+        self.calls.start(recipient, None);
+        self.message = Message::Call(String::new());
+    }
+
+    fn close(&mut self) {
+        if let Message::Call(arguments) = &self.message {
+            self.calls.arguments(if arguments.trim().is_empty() { "{}" } else { "" });
+            self.calls.end();
+        }
+        self.message = Message::Content;
+    }
+}
+
+impl ToolParser for HarmonyCalls {
+    fn push(&mut self, text: &str) -> Vec<ToolEvent> {
+        self.scanner.push(text).into_iter().for_each(|piece| self.piece(piece));
+        self.calls.take()
+    }
+
+    fn finish(&mut self) -> Vec<ToolEvent> {
+        self.scanner.finish().into_iter().for_each(|piece| self.piece(piece));
+        if let Message::Call(arguments) = &self.message {
+            // The marker that ends a call ends the answer as well, and is then not shown.
+            if serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok() {
+                self.calls.end();
+            } else {
+                self.calls.refuse();
+            }
+            self.message = Message::Content;
+        }
+        self.calls.finish();
+        self.calls.take()
+    }
+
+    fn needs_special_tokens(&self) -> bool {
+        true
+    }
+}
+
+pub(in super::super) fn openai() -> impl ToolParser {
+    HarmonyCalls { scanner: HarmonyScanner::new(), calls: Calls::new(), message: Message::Content }
+}

@@ -1,0 +1,34 @@
+//! What a tool parser is.
+
+use super::super::event::ToolEvent;
+
+/// Finds the tool calls in what a model writes, while it writes. See the
+/// [module](super::super) for what every parser promises.
+pub trait ToolParser: Send {
+    /// Takes the next piece of text.
+    fn push(&mut self, text: &str) -> Vec<ToolEvent>;
+
+    /// The text is over. What was held back and is no call becomes content; nothing may be pushed
+    /// afterwards.
+    fn finish(&mut self) -> Vec<ToolEvent>;
+
+    /// Whether markers of the format are special tokens of its models, which the text must then
+    /// show: `skip_special_tokens` has to be off.
+    fn needs_special_tokens(&self) -> bool {
+        false
+    }
+
+    /// What the id of a call has to look like that the model gave none.
+    fn call_id_format(&self) -> CallIdFormat {
+        CallIdFormat::Any
+    }
+}
+
+/// What an id of a call has to look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallIdFormat {
+    /// Any string will do.
+    Any,
+    /// Exactly nine letters and digits: the chat templates of the family refuse any other.
+    NineAlphanumerics,
+}

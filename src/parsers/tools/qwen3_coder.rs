@@ -1,0 +1,155 @@
+//! Qwen3-Coder and those after it, where every value is a text between tags:
+//! ```text
+//! <tool_call>
+//! <function=now>
+//! <parameter=utc>
+//! true
+//! </parameter>
+//! </function>
+//! </tool_call>
+//! ```
+//! Models leave out the outer tag, and closing tags.
+
+use super::{
+    super::scan::{Expected, MarkerFinder, Match},
+    block::{Block, BlockParser, Step},
+    calls::Calls,
+    parser::ToolParser,
+    schema::{Tools, Types},
+    tagged_values::TaggedValues,
+};
+
+const CALL: &str = "<tool_call>";
+const FUNCTION: &str = "<function=";
+const PARAMETER: &str = "<parameter=";
+const FUNCTION_END: &str = "</function>";
+const CALL_END: &str = "</tool_call>";
+
+/// What may come in a function, and what ends a value that lacks its closing tag.
+const IN_FUNCTION: &[&str] = &[PARAMETER, FUNCTION_END];
+const VALUE_ENDS: &[&str] = &["</parameter>", PARAMETER, FUNCTION_END];
+
+/// A longer name of a function or of a parameter is none.
+const MAX_NAME_LEN: usize = 256;
+
+struct FunctionBlock {
+    tools: Tools,
+    state: State,
+    values: Option<TaggedValues>,
+    has_call: bool,
+}
+
+enum State {
+    /// A function, or the end of the block, comes.
+    Between(Expected),
+    Name(String),
+    /// A parameter, or the end of the function, comes.
+    InFunction(Expected),
+    Key(String),
+    Value(MarkerFinder),
+}
+
+const BETWEEN: &[&str] = &[FUNCTION, CALL_END];
+
+impl FunctionBlock {
+    /// A tag has been read within a function.
+    fn tag(&mut self, tag: &str, calls: &mut Calls) {
+        let Some(values) = &mut self.values else { return };
+        if !calls.is_open() {
+            values.start(calls);
+        }
+        self.state = match tag {
+            PARAMETER => State::Key(String::new()),
+            FUNCTION_END => {
+                values.close(calls);
+                self.values = None;
+                self.has_call = true;
+                State::Between(Expected::new(BETWEEN))
+            }
+            _ => State::InFunction(Expected::new(IN_FUNCTION)),
+        };
+    }
+
+    fn name(&mut self, name: &str) -> Step {
+        let name = name.trim();
+        if name.is_empty() {
+            return Step::Refused;
+        }
+        self.values = Some(TaggedValues::new(&self.tools, name, Types::STRING, true));
+        self.state = State::InFunction(Expected::new(IN_FUNCTION));
+        Step::More
+    }
+}
+
+impl Block for FunctionBlock {
+    const SPECIAL_TOKENS: bool = true;
+
+    fn markers(&self) -> &'static [&'static str] {
+        &[CALL, FUNCTION]
+    }
+
+    fn open(&mut self, marker: usize) {
+        self.has_call = false;
+        self.values = None;
+        self.state = match marker {
+            0 => State::Between(Expected::new(&[FUNCTION])),
+            _ => State::Name(String::new()),
+        };
+    }
+
+    fn step(&mut self, c: char, calls: &mut Calls) -> Step {
+        match &mut self.state {
+            State::Between(expected) => match expected.step(c) {
+                Match::Partial => {}
+                Match::Whole(0) => self.state = State::Name(String::new()),
+                Match::Whole(_) => return Step::Done,
+                Match::No => return Step::Refused,
+            },
+            State::Name(name) if c == '>' => {
+                let name = std::mem::take(name);
+                return self.name(&name);
+            }
+            State::Key(key) if c == '>' => {
+                let key = std::mem::take(key);
+                let Some(values) = &mut self.values else { return Step::Refused };
+                values.begin(key.trim(), calls);
+                self.state = State::Value(MarkerFinder::new(VALUE_ENDS));
+            }
+            State::Name(text) | State::Key(text) => {
+                text.push(c);
+                if text.len() > MAX_NAME_LEN || c == '<' || c == '\n' {
+                    return Step::Refused;
+                }
+            }
+            State::InFunction(expected) => match expected.step(c) {
+                Match::Partial => {}
+                Match::Whole(tag) => self.tag(IN_FUNCTION[tag], calls),
+                Match::No => return Step::Refused,
+            },
+            State::Value(finder) => {
+                let mut text = String::new();
+                let tag = finder.push(c, &mut text);
+                let Some(values) = &mut self.values else { return Step::Refused };
+                values.push(&text, calls);
+                if let Some(tag) = tag {
+                    values.end(calls);
+                    self.tag(VALUE_ENDS[tag], calls);
+                }
+            }
+        }
+        Step::More
+    }
+
+    fn is_done(&self) -> bool {
+        self.has_call && matches!(self.state, State::Between(_))
+    }
+}
+
+pub(in super::super) fn qwen3_coder(tools: &Tools) -> impl ToolParser + use<> {
+    BlockParser::new(FunctionBlock {
+        tools: tools.clone(),
+        state: State::Name(String::new()),
+        values: None,
+        has_call: false,
+    })
+}

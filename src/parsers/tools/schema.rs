@@ -1,0 +1,172 @@
+//! The tools of a request: their names, and the types of their parameters.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+/// How many references are followed from one schema to the next.
+const MAX_REFERENCES: usize = 16;
+
+/// The functions on offer. A clone is cheap: every choice of a request can have one.
+#[derive(Debug, Clone, Default)]
+pub struct Tools {
+    parameters: Arc<IndexMap<String, Value>>,
+}
+
+impl Tools {
+    /// Reads the `tools` of a request, in the form of chat completions
+    /// (`{"type": "function", "function": {"name": …}}`) or of responses
+    /// (`{"type": "function", "name": …}`). What is no function is left out.
+    pub fn from_request(tools: &[Value]) -> Self {
+        let functions = tools.iter().filter_map(|tool| {
+            let function = tool.get("function").unwrap_or(tool);
+            let name = function.get("name")?.as_str()?.to_owned();
+            Some((name, function.get("parameters").cloned().unwrap_or(Value::Null)))
+        });
+        Self { parameters: Arc::new(functions.collect()) }
+    }
+
+    /// Their names, in the order of the request.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.parameters.keys().map(String::as_str)
+    }
+
+    /// The schema of a tool's parameters: null where it has none. None if there is no such tool.
+    pub fn parameters(&self, name: &str) -> Option<&Value> {
+        self.parameters.get(name)
+    }
+
+    /// The types that a parameter may have. None if the tool does not say.
+    pub(super) fn types(&self, tool: &str, parameter: &str) -> Option<Types> {
+        let root = self.parameters(tool)?;
+        let schema = root.get("properties")?.get(parameter)?;
+        let mut types = Types::default();
+        types.collect(schema, root, MAX_REFERENCES);
+        (types != Types::default()).then_some(types)
+    }
+}
+
+/// A set of JSON types.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Types {
+    pub(super) null: bool,
+    pub(super) boolean: bool,
+    pub(super) number: bool,
+    pub(super) string: bool,
+    /// An object or an array.
+    pub(super) composite: bool,
+}
+
+impl Types {
+    /// Text, whatever it looks like.
+    pub(super) const STRING: Self =
+        Self { null: false, boolean: false, number: false, string: true, composite: false };
+    /// Whatever the text looks like.
+    pub(super) const ANY: Self =
+        Self { null: true, boolean: true, number: true, string: true, composite: true };
+
+    fn collect(&mut self, schema: &Value, root: &Value, references_left: usize) {
+        let Some(references_left) = references_left.checked_sub(1) else { return };
+        match schema.get("type") {
+            Some(Value::String(name)) => self.add_name(name),
+            Some(Value::Array(names)) => {
+                names.iter().filter_map(Value::as_str).for_each(|name| self.add_name(name));
+            }
+            _ => {}
+        }
+        if schema.get("nullable") == Some(&Value::Bool(true)) {
+            self.null = true;
+        }
+        if schema.get("type").is_none() {
+            schema.get("const").into_iter().for_each(|value| self.add_value(value));
+            let values = schema.get("enum").and_then(Value::as_array);
+            values.into_iter().flatten().for_each(|value| self.add_value(value));
+        }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let schemas = schema.get(key).and_then(Value::as_array);
+            for schema in schemas.into_iter().flatten() {
+                self.collect(schema, root, references_left);
+            }
+        }
+        let pointer = schema.get("$ref").and_then(Value::as_str);
+        let target = pointer.and_then(|pointer| root.pointer(pointer.strip_prefix('#')?));
+        if let Some(target) = target {
+            self.collect(target, root, references_left);
+        }
+    }
+
+    /// Clients write the types of other languages too.
+    fn add_name(&mut self, name: &str) {
+        match name.to_ascii_lowercase().as_str() {
+            "null" | "none" => self.null = true,
+            "string" | "str" | "text" | "varchar" | "char" | "enum" => self.string = true,
+            "boolean" | "bool" | "binary" => self.boolean = true,
+            "object" | "array" | "dict" | "list" | "tuple" => self.composite = true,
+            name if name.starts_with("dict") || name.starts_with("list") => self.composite = true,
+            name if ["int", "uint", "long", "short", "unsigned", "num", "float", "double"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix)) =>
+            {
+                self.number = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn add_value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.null = true,
+            Value::Bool(_) => self.boolean = true,
+            Value::Number(_) => self.number = true,
+            Value::String(_) => self.string = true,
+            Value::Array(_) | Value::Object(_) => self.composite = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn types_are_found_wherever_a_schema_says_them() {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "plain": {"type": "string"},
+                "either": {"type": ["integer", "null"]},
+                "any": {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Point"}]},
+                "words": {"enum": ["c", "f"]},
+                "mixed": {"enum": ["c", 3]},
+                "foreign": {"type": "dict[str, int]"},
+                "long": {"type": "Int64"},
+                "open": {"description": "anything"},
+                "loop": {"$ref": "#/$defs/Loop"},
+            },
+            "$defs": {"Point": {"type": "object"}, "Loop": {"$ref": "#/$defs/Loop"}},
+        });
+        let tools = Tools::from_request(&[
+            json!({"type": "function", "function": {"name": "f", "parameters": parameters}}),
+            json!({"type": "function", "name": "g"}),
+            json!({"type": "web_search"}),
+        ]);
+        assert_eq!(tools.names().collect::<Vec<_>>(), ["f", "g"]);
+        let types = |name| tools.types("f", name);
+        let none = Types::default();
+        assert_eq!(types("plain"), Some(Types::STRING));
+        assert_eq!(types("either"), Some(Types { number: true, null: true, ..none }));
+        assert_eq!(types("any"), Some(Types { boolean: true, composite: true, ..none }));
+        assert_eq!(types("words"), Some(Types::STRING));
+        assert_eq!(types("mixed"), Some(Types { number: true, string: true, ..none }));
+        assert_eq!(types("foreign"), Some(Types { composite: true, ..none }));
+        assert_eq!(types("long"), Some(Types { number: true, ..none }));
+        assert_eq!(types("open"), None);
+        assert_eq!(types("loop"), None);
+        assert_eq!(types("missing"), None);
+        assert_eq!(tools.types("g", "a"), None);
+        assert_eq!(tools.types("h", "a"), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Blocks of calls that are a name, a separator and the arguments as a JSON object.
+
+use super::{
+    super::scan::{Expected, JsonScanner, JsonStep, Match, escape_json_char},
+    block::{Block, Step},
+    calls::Calls,
+};
+
+/// A longer head, which holds the name, is none.
+const MAX_HEAD_LEN: usize = 512;
+
+/// The arguments of a call, a JSON object, written as they arrive.
+#[derive(Debug, Default)]
+pub(super) struct JsonArguments {
+    scanner: JsonScanner,
+    has_begun: bool,
+}
+
+impl JsonArguments {
+    /// Takes the next character; the call starts with the first that is no white space.
+    pub(super) fn step(
+        &mut self,
+        c: char,
+        name: &str,
+        id: Option<&str>,
+        calls: &mut Calls,
+    ) -> Step {
+        if !self.has_begun {
+            match c {
+                '{' => calls.start(name.to_owned(), id.map(str::to_owned)),
+                c if c.is_whitespace() => return Step::More,
+                _ => return Step::Refused,
+            }
+            self.has_begun = true;
+        }
+        let mut text = String::new();
+        let step = self.scanner.step(c);
+        match step {
+            JsonStep::Control => escape_json_char(c, &mut text),
+            JsonStep::More | JsonStep::Done => text.push(c),
+            JsonStep::DoneBefore | JsonStep::Bad => return Step::Refused,
+        }
+        calls.arguments(&text);
+        if step != JsonStep::Done {
+            return Step::More;
+        }
+        calls.end();
+        Step::Done
+    }
+}
+
+/// How a format frames its calls.
+#[derive(Debug)]
+pub(super) struct SectionFormat {
+    /// What opens the section, and what opens a call. A call without a section will do.
+    pub(super) markers: [&'static str; 2],
+    /// What stands between the head of a call and its arguments.
+    pub(super) separator: &'static str,
+    /// What may stand between the arguments and the end of the call.
+    pub(super) after_arguments: &'static [&'static str],
+    /// The index in `after_arguments` of the end of the call.
+    pub(super) call_end: usize,
+    /// What comes between calls: the start of another, or the end of the section.
+    pub(super) between: &'static [&'static str; 2],
+}
+
+/// What the head of a call says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) name: String,
+    pub(super) id: Option<String>,
+}
+
+/// Reads what stands between the start of a call and its arguments.
+pub(super) trait ReadHead: Send {
+    /// None if it is no head.
+    fn read(&self, text: &str) -> Option<Head>;
+}
+
+/// Reads blocks of a [`SectionFormat`].
+pub(super) struct Section<R> {
+    format: &'static SectionFormat,
+    reader: R,
+    state: State,
+    /// A call of the block is whole.
+    has_call: bool,
+}
+
+enum State {
+    /// Another call or the end of the section comes.
+    Between(Expected),
+    Head(String),
+    Arguments(Head, JsonArguments),
+    /// After the arguments.
+    After(Expected),
+}
+
+impl<R> Section<R> {
+    pub(super) fn new(format: &'static SectionFormat, reader: R) -> Self {
+        Self { format, reader, state: State::Head(String::new()), has_call: false }
+    }
+}
+
+impl<R: ReadHead> Block for Section<R> {
+    const SPECIAL_TOKENS: bool = true;
+
+    fn markers(&self) -> &'static [&'static str] {
+        &self.format.markers
+    }
+
+    fn open(&mut self, marker: usize) {
+        self.has_call = false;
+        self.state = match marker {
+            0 => State::Between(Expected::new(self.format.between)),
+            _ => State::Head(String::new()),
+        };
+    }
+
+    fn step(&mut self, c: char, calls: &mut Calls) -> Step {
+        match &mut self.state {
+            State::Between(expected) => match expected.step(c) {
+                Match::Partial => {}
+                Match::Whole(0) => self.state = State::Head(String::new()),
+                Match::Whole(_) => {
+                    if !self.has_call {
+                        // A section without a call is none.
+                        calls.refuse();
+                    }
+                    return Step::Done;
+                }
+                Match::No => return Step::Refused,
+            },
+            State::Head(text) => {
+                text.push(c);
+                if let Some(head) = text.strip_suffix(self.format.separator) {
+                    let Some(head) = self.reader.read(head) else { return Step::Refused };
+                    self.state = State::Arguments(head, JsonArguments::default());
+                } else if text.len() > MAX_HEAD_LEN {
+                    return Step::Refused;
+                }
+            }
+            State::Arguments(head, arguments) => {
+                match arguments.step(c, &head.name, head.id.as_deref(), calls) {
+                    Step::Done => {
+                        self.has_call = true;
+                        self.state = State::After(Expected::new(self.format.after_arguments));
+                    }
+                    step => return step,
+                }
+            }
+            State::After(expected) => match expected.step(c) {
+                Match::Whole(index) if index == self.format.call_end => {
+                    calls.forget();
+                    self.state = State::Between(Expected::new(self.format.between));
+                }
+                Match::Partial | Match::Whole(_) => {}
+                Match::No => return Step::Refused,
+            },
+        }
+        Step::More
+    }
+
+    fn is_done(&self) -> bool {
+        self.has_call && matches!(self.state, State::After(_) | State::Between(_))
+    }
+}

@@ -1,0 +1,159 @@
+//! Arguments that come as one tagged string each, written as a JSON object.
+
+use super::{
+    super::scan::{escape_json_char, python_to_json, quote_json},
+    calls::Calls,
+    schema::{Tools, Types},
+};
+
+/// Writes the arguments of one call, value by value. Strings are written as they arrive; what may
+/// be anything else has to be known whole.
+#[derive(Debug)]
+pub(super) struct TaggedValues {
+    tools: Tools,
+    name: String,
+    /// What a parameter may be whose type the tools do not tell.
+    unknown: Types,
+    /// Whether a line break after the opening tag and before the closing one is layout.
+    framed: bool,
+    num_values: usize,
+    value: Option<Value>,
+}
+
+#[derive(Debug)]
+struct Value {
+    types: Types,
+    /// What has arrived and is not written.
+    text: String,
+    has_text: bool,
+}
+
+impl TaggedValues {
+    pub(super) fn new(tools: &Tools, name: &str, unknown: Types, framed: bool) -> Self {
+        let (tools, name) = (tools.clone(), name.to_owned());
+        Self { tools, name, unknown, framed, num_values: 0, value: None }
+    }
+
+    /// The call begins.
+    pub(super) fn start(&self, calls: &mut Calls) {
+        calls.start(self.name.clone(), None);
+        calls.arguments("{");
+    }
+
+    /// The value of a parameter begins.
+    pub(super) fn begin(&mut self, key: &str, calls: &mut Calls) {
+        calls.arguments(if self.num_values == 0 { "" } else { ", " });
+        calls.arguments(&quote_json(key));
+        calls.arguments(": ");
+        self.num_values += 1;
+        let types = self.tools.types(&self.name, key).unwrap_or(self.unknown);
+        if types == Types::STRING {
+            calls.arguments("\"");
+        }
+        self.value = Some(Value { types, text: String::new(), has_text: false });
+    }
+
+    /// More of the value.
+    pub(super) fn push(&mut self, text: &str, calls: &mut Calls) {
+        let Some(value) = &mut self.value else { return };
+        for c in text.chars() {
+            if self.framed && !std::mem::replace(&mut value.has_text, true) && c == '\n' {
+                continue;
+            }
+            if value.types != Types::STRING {
+                value.text.push(c);
+                continue;
+            }
+            let mut written = std::mem::take(&mut value.text);
+            if self.framed && c == '\n' {
+                // The next may be the closing tag.
+                value.text.push_str("\\n");
+            } else {
+                escape_json_char(c, &mut written);
+            }
+            calls.arguments(&written);
+        }
+    }
+
+    /// The value is whole.
+    pub(super) fn end(&mut self, calls: &mut Calls) {
+        let Some(value) = self.value.take() else { return };
+        if value.types == Types::STRING {
+            return calls.arguments("\"");
+        }
+        let text = match value.text.strip_suffix('\n') {
+            Some(text) if self.framed => text,
+            _ => &value.text,
+        };
+        calls.arguments(&convert(text, value.types));
+    }
+
+    /// The call is over.
+    pub(super) fn close(&mut self, calls: &mut Calls) {
+        calls.arguments("}");
+        calls.end();
+    }
+}
+
+/// `text` as JSON of one of `types`; as a string, if it is of none.
+fn convert(text: &str, types: Types) -> String {
+    let word = text.trim();
+    if types.null && (word.eq_ignore_ascii_case("null") || word == "None") {
+        return "null".to_owned();
+    }
+    if types.boolean && (word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("false")) {
+        return word.to_ascii_lowercase();
+    }
+    let json = serde_json::from_str::<serde_json::Value>(word).ok().map(|_| word.to_owned());
+    let fits = |json: &String| match json.chars().next() {
+        Some('{' | '[') => types.composite,
+        Some('-' | '0'..='9') => types.number,
+        Some('"') => types.string && types.composite,
+        Some('n') => types.null,
+        _ => false,
+    };
+    let json = json.or_else(|| python_to_json(word)).filter(fits);
+    json.unwrap_or_else(|| quote_json(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_take_the_type_that_the_schema_allows() {
+        let none = Types::default();
+        let number = Types { number: true, ..none };
+        let boolean = Types { boolean: true, ..none };
+        let composite = Types { composite: true, ..none };
+        let nullable = Types { null: true, ..Types::STRING };
+        let table = [
+            ("3", number, "3"),
+            (" 3.50 ", number, "3.50"),
+            ("+3", number, "3"),
+            ("many", number, "\"many\""),
+            ("True", boolean, "true"),
+            ("FALSE", boolean, "false"),
+            ("1", boolean, "\"1\""),
+            ("null", nullable, "null"),
+            ("nulls", nullable, "\"nulls\""),
+            ("3", nullable, "\"3\""),
+            ("{\"a\": [1,\n2]}", composite, "{\"a\": [1,\n2]}"),
+            ("{'a': None}", composite, "{\"a\": null}"),
+            ("{broken", composite, "\"{broken\""),
+            ("3", composite, "\"3\""),
+            ("3", Types::ANY, "3"),
+            ("[1]", Types::ANY, "[1]"),
+            ("null", Types::ANY, "null"),
+            ("true", Types::ANY, "true"),
+            ("Dallas", Types::ANY, "\"Dallas\""),
+            ("\"quoted\"", Types::ANY, "\"quoted\""),
+            ("say \"hi\"", Types::ANY, "\"say \\\"hi\\\"\""),
+            ("", Types::ANY, "\"\""),
+            (" two \n", Types::ANY, "\" two \\n\""),
+        ];
+        for (text, types, json) in table {
+            assert_eq!(convert(text, types), json, "{text}");
+        }
+    }
+}
