@@ -123,6 +123,13 @@ mod off {
             None
         }
 
+        /// How often an actor lets others go first before it handles a message.
+        #[inline]
+        #[must_use]
+        pub const fn yields(&self) -> u32 {
+            0
+        }
+
         /// Tells the observer, if there is one.
         #[inline]
         pub const fn observe(&self, _what: &Observed<'_>) {}
@@ -143,7 +150,7 @@ mod on {
         fmt,
         sync::{
             Arc, OnceLock,
-            atomic::{AtomicBool, Ordering},
+            atomic::{AtomicBool, AtomicU64, Ordering},
         },
         time::Duration,
     };
@@ -169,6 +176,9 @@ mod on {
     pub struct Chaos {
         is_on: AtomicBool,
         state: Mutex<State>,
+        /// How likely an actor lets others go first, in percent, and how often it was asked.
+        yield_percent: AtomicU64,
+        yield_draws: AtomicU64,
         observer: OnceLock<Arc<dyn Observer>>,
         /// Where late messages wait; they may be sent from threads that know no runtime.
         runtime: Option<tokio::runtime::Handle>,
@@ -178,7 +188,14 @@ mod on {
         fn default() -> Self {
             let runtime = tokio::runtime::Handle::try_current().ok();
             let observer = OnceLock::new();
-            Self { is_on: AtomicBool::new(false), state: Mutex::default(), observer, runtime }
+            Self {
+                is_on: AtomicBool::new(false),
+                state: Mutex::default(),
+                yield_percent: AtomicU64::new(0),
+                yield_draws: AtomicU64::new(0),
+                observer,
+                runtime,
+            }
         }
     }
 
@@ -226,6 +243,25 @@ mod on {
         pub fn arm(&self, role: Role, index: usize, how: How) {
             self.state.lock().armed.push((role, index, how));
             self.is_on.store(true, Ordering::Release);
+        }
+
+        /// From now on, actors let others go first before a message, with this probability: what is
+        /// concurrent happens in another order.
+        pub fn set_yields(&self, seed: u64, percent: u64) {
+            self.yield_draws.store(seed, Ordering::Relaxed);
+            self.yield_percent.store(percent, Ordering::Relaxed);
+        }
+
+        /// How often an actor lets others go first before it handles a message.
+        pub fn yields(&self) -> u32 {
+            let percent = self.yield_percent.load(Ordering::Relaxed);
+            if percent == 0 {
+                return 0;
+            }
+            let mut draw =
+                State { rng: self.yield_draws.fetch_add(1, Ordering::Relaxed), ..State::default() };
+            let drawn = draw.next();
+            if drawn % 100 < percent { 1 + (drawn >> 32) as u32 % 3 } else { 0 }
         }
 
         /// No more faults.

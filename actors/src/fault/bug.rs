@@ -41,11 +41,21 @@ pub enum Bug {
     StopWithinToken,
     /// An end that was delivered leaves its entry in the ledger.
     NeverForget,
+    /// Blocks are believed in whose memory was left behind with a thread that hangs.
+    KeepLostContent,
+    /// What was reserved for a request is not given back at its end.
+    LeakQuota,
+    /// Requests begin although their deadline has passed.
+    IgnoreDeadline,
+    /// A canary that was served does not close the breaker.
+    DeafToCanary,
+    /// A step that ran out of memory is tried again as it was.
+    SameStepAgain,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 24] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -65,6 +75,11 @@ impl Bug {
         Self::NoPosition,
         Self::StopWithinToken,
         Self::NeverForget,
+        Self::KeepLostContent,
+        Self::LeakQuota,
+        Self::IgnoreDeadline,
+        Self::DeafToCanary,
+        Self::SameStepAgain,
     ];
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Delivery, How};
 use crate::{
     logic::{
+        admission::Tenant,
         allocation::AllocationPlan,
         ids::{Epoch, RequestId},
         kv_cache::KvCacheManager,
@@ -56,6 +57,8 @@ pub enum Observed<'a> {
     Accepted {
         /// Which.
         request: RequestId,
+        /// Whose.
+        tenant: Option<Tenant>,
     },
     /// The ledger decided on a commit.
     Commit {

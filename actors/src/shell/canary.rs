@@ -8,6 +8,7 @@ use std::{
 
 use super::{context::Context, door::Door};
 use crate::{
+    fault::{Bug, planted},
     logic::{breaker::BreakerState, request::FinishReason},
     message::input_processor::{Prompt, RawRequest},
 };
@@ -29,7 +30,7 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
             let is_served = tokio::time::timeout(limit, is_served(&door)).await.unwrap_or(false);
             let now = context.now();
             let mut breaker = context.breaker.lock();
-            if is_served {
+            if is_served && !planted(Bug::DeafToCanary) {
                 tracing::info!("the engine serves again");
                 breaker.canary_succeeded(now);
             } else {

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    fault::{Chaos, EdgeFaults, How},
-    logic::ids::{Epoch, RequestId},
+    fault::{Chaos, EdgeFaults, How, Observed},
+    logic::{
+        admission::Admission,
+        ids::{Epoch, RequestId},
+    },
     message::Edge,
     shell::{Role, System},
 };
@@ -55,7 +58,10 @@ impl ChaosControl<'_> {
         let (actor, _) = slot.occupant().ok_or(none)?;
         let epoch = context.ledger.lock().epoch();
         match how {
-            How::Kill => actor.kill(),
+            How::Kill => {
+                context.chaos.observe(&Observed::Struck { role, index, how });
+                actor.kill();
+            }
             How::Panic | How::Hang => {
                 context.chaos.arm(role, index, how);
                 slot.ping();
@@ -71,6 +77,12 @@ impl ChaosControl<'_> {
         let ledger = self.system.context().ledger.lock();
         let length = |id| (id, ledger.get(id).map_or(0, |entry| entry.output().len()));
         ledger.requests().map(length).collect()
+    }
+
+    /// What is reserved for open requests.
+    #[must_use]
+    pub fn admission(&self) -> Admission {
+        self.system.context().ledger.lock().admission().clone()
     }
 
     /// From now on, messages on `edge` meet these faults.

@@ -80,7 +80,7 @@ impl LedgerActor {
         }
         let accepted = self.context.ledger.lock().accept(requests, tenant, self.context.now());
         for request in accepted.iter().flatten() {
-            self.context.chaos.observe(&Observed::Accepted { request: request.id });
+            self.context.chaos.observe(&Observed::Accepted { request: request.id, tenant });
         }
         let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
     }

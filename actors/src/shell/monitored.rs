@@ -18,6 +18,13 @@ pub(super) struct Monitored<A> {
 }
 
 impl<A> Monitored<A> {
+    /// In simulations, what is concurrent does not always happen in the same order.
+    async fn let_others_go_first(&self) {
+        for _ in 0..self.context.chaos.yields() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn strike<M: Letter>(&self, myself: &ActorRef<M>) {
         match self.context.chaos.on_handle(self.role, self.index) {
             None => {}
@@ -47,7 +54,7 @@ where
         myself: ActorRef<A::Msg>,
         (): (),
     ) -> Result<A::State, ActorProcessingErr> {
-        self.pulse.end(self.context.now());
+        self.pulse.beat(self.context.now());
         self.actor.pre_start(myself, ()).await
     }
 
@@ -66,12 +73,13 @@ where
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
         self.pulse.begin(&message, self.context.now());
+        self.let_others_go_first().await;
         self.strike(&myself).await;
         if !message.is_ping() {
             self.actor.handle(myself.clone(), message, state).await?;
             self.strike(&myself).await;
         }
-        self.pulse.end(self.context.now());
+        self.pulse.end();
         Ok(())
     }
 
@@ -81,6 +89,12 @@ where
         event: SupervisionEvent,
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
-        self.actor.handle_supervisor_evt(myself, event, state).await
+        // Supervisors may hang over an event as well as over a message.
+        self.pulse.begin_event(self.context.now());
+        self.strike(&myself).await;
+        self.actor.handle_supervisor_evt(myself.clone(), event, state).await?;
+        self.strike(&myself).await;
+        self.pulse.end();
+        Ok(())
     }
 }

@@ -31,14 +31,24 @@ impl Pulse {
     /// It begins with a message.
     pub fn begin(&self, message: &impl Letter, now: Micros) {
         self.handled.fetch_add(u64::from(is_counted(message)), Ordering::Relaxed);
+        self.begin_event(now);
+    }
+
+    /// It begins with something that was not sent to it: word of a child.
+    pub fn begin_event(&self, now: Micros) {
         self.busy_since.store(now.max(1), Ordering::Relaxed);
+        self.beat(now);
+    }
+
+    /// It is there.
+    pub fn beat(&self, now: Micros) {
         self.last_beat.store(now, Ordering::Relaxed);
     }
 
-    /// It is done with it.
-    pub fn end(&self, now: Micros) {
+    /// It is done with it. That is no beat of its own: a look at the clock costs as much as all
+    /// else here.
+    pub fn end(&self) {
         self.busy_since.store(0, Ordering::Relaxed);
-        self.last_beat.store(now, Ordering::Relaxed);
     }
 
     /// Messages sent and not begun with.

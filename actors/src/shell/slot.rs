@@ -55,8 +55,7 @@ pub struct ActorStats {
     pub restarts: u64,
     /// Messages sent to it and not handled yet.
     pub mailbox_depth: u64,
-    /// Microseconds since it last began or ended handling a message, the watchdog's pings among
-    /// them.
+    /// Microseconds since it last began with a message, the watchdog's pings among them.
     pub heartbeat_age: Micros,
 }
 

@@ -75,14 +75,16 @@ impl WorkerActor {
         Self { context }
     }
 
-    /// `max(2 s, 10 × predicted)`.
+    /// `max(2 s, 10 × predicted)`, but beyond what the first step may take only twice the
+    /// prediction: it goes by tokens, and after steps of one token it is far too long for many.
     fn deadline(&self, tokens: usize) -> Duration {
         let config = &self.context.config;
         match self.context.vault.token_micros() {
             None => config.first_step_deadline,
             Some(micros) => {
                 let predicted = Duration::from_secs_f64(micros * tokens as f64 / 1e6);
-                config.min_step_deadline.max(predicted * 10)
+                let most = config.first_step_deadline.max(predicted * 2);
+                config.min_step_deadline.max(most.min(predicted * 10))
             }
         }
     }

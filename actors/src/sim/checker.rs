@@ -8,6 +8,7 @@ use super::{faults::FaultPlan, record::Record};
 use crate::{
     fault::{Delivery, Observed, Observer},
     logic::{
+        admission::Tenant,
         block_pool::NULL_BLOCK,
         ids::{BlockId, Epoch, Micros, RequestId, Step},
         kv_cache::KvCacheManager,
@@ -16,14 +17,26 @@ use crate::{
         scheduler_output::SchedulerOutput,
     },
     message::Edge,
+    shell::SystemConfig,
 };
+
+/// The longest time without a token, or without its delivery, once nothing goes wrong any more: what
+/// it takes to notice a hang, to start over, and to compute what was lost.
+const LONGEST_STALL: Duration = Duration::from_secs(3);
+/// A step is granted ten times its prediction, which late results of earlier steps spoil.
+const LONGEST_GRANT: Duration = Duration::from_secs(20);
+
+/// What takes longer hangs.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
 
 /// A ledger's copy, kept by plainer rules, and the last word of the KV cache manager.
 #[derive(Debug)]
 pub struct Checker {
     record: Arc<Record>,
     plan: FaultPlan,
+    config: SystemConfig,
     is_calm: bool,
+    stall_limit: Micros,
     state: Mutex<State>,
 }
 
@@ -42,13 +55,25 @@ struct State {
     num_deaths: u64,
     /// A step is on its way to the device or back.
     is_computing: bool,
+    /// The worker has its results, and the scheduler does not.
+    is_computed: bool,
     /// Since when the scheduler has had a reason to plan a step.
     due_since: Option<Micros>,
+    /// Requests that have not ended.
+    num_live: usize,
+    /// When one of them last got something, or came.
+    moved_at: Micros,
+    /// The operator holds back requests.
+    is_paused: bool,
+    longest_stall: Micros,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Shadow {
     num_tokens: usize,
+    tenant: Option<Tenant>,
+    /// Since when there is something that its client has not got.
+    news_since: Option<Micros>,
     has_ended: bool,
     is_forgotten: bool,
 }
@@ -68,14 +93,103 @@ pub struct Remains {
     pub num_epochs: u64,
     /// Actors that died.
     pub num_deaths: u64,
+    /// Microseconds at most without a token while nothing went wrong.
+    pub longest_stall: Micros,
 }
 
 impl Checker {
     /// A checker of a run with the faults of `plan` that reports to `record`. `is_calm`: nothing
     /// goes wrong, in the plan or elsewhere.
     #[must_use]
-    pub fn new(record: Arc<Record>, plan: FaultPlan, is_calm: bool) -> Arc<Self> {
-        Arc::new(Self { record, plan, is_calm, state: Mutex::default() })
+    pub fn new(
+        record: Arc<Record>,
+        plan: FaultPlan,
+        config: SystemConfig,
+        is_calm: bool,
+    ) -> Arc<Self> {
+        let mut limit = LONGEST_STALL;
+        if plan.hangs_supervisors() {
+            limit += 2 * config.hang_timeout + config.input_timeout;
+        }
+        if !plan.hangs.is_empty() && plan.hides_results() {
+            limit += LONGEST_GRANT;
+        }
+        let (stall_limit, state) = (limit.as_micros() as u64, Mutex::default());
+        Arc::new(Self { record, plan, config, is_calm, stall_limit, state })
+    }
+
+    /// The operator holds back requests, or does no longer.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.record.trouble();
+        self.state.lock().is_paused = is_paused;
+    }
+
+    /// A client that reads whatever there is has `num_tokens`, or the end.
+    pub fn delivered(&self, request: RequestId, num_tokens: usize, is_end: bool) {
+        let mut state = self.state.lock();
+        let State { requests, longest_stall, .. } = &mut *state;
+        let Some(shadow) = requests.get_mut(&request) else { return };
+        let Some(since) = shadow.news_since else { return };
+        let now = self.record.now();
+        let has_all = is_end || (num_tokens >= shadow.num_tokens && !shadow.has_ended);
+        shadow.news_since = (!has_all).then_some(now);
+        let stall = now.saturating_sub(since.max(self.record.troubled_until()));
+        *longest_stall = (*longest_stall).max(stall);
+        if stall > self.stall_limit {
+            self.record.violate(|| format!("request {request} got its news {stall} µs late"));
+        }
+    }
+
+    /// A request got something, came, or ended: it did not take too long.
+    fn moved(&self, state: &mut State) {
+        let now = self.record.now();
+        if state.num_live > 0 && !state.is_paused {
+            let since = state.moved_at.max(self.record.troubled_until());
+            let stall = now.saturating_sub(since);
+            state.longest_stall = state.longest_stall.max(stall);
+            if stall > self.stall_limit {
+                self.record.violate(|| format!("no request got anything for {stall} µs"));
+            }
+        }
+        state.moved_at = now;
+    }
+
+    fn check_acceptance(&self, request: RequestId, tenant: Option<Tenant>) {
+        let mut state = self.state.lock();
+        if state.num_live == 0 {
+            state.moved_at = self.record.now();
+        }
+        state.num_live += 1;
+        if state.requests.insert(request, Shadow { tenant, ..Shadow::default() }).is_some() {
+            self.record.violate(|| format!("request {request} is accepted twice"));
+        }
+        let is_of_tenant = |shadow: &&Shadow| shadow.tenant == tenant && !shadow.has_ended;
+        if let (Some(tenant), Some(most)) = (tenant, self.config.admission.quota.max_open_requests)
+        {
+            let count = state.requests.values().filter(is_of_tenant).count();
+            if count > most {
+                self.record.violate(|| format!("{tenant:?} has {count} open requests of {most}"));
+            }
+        }
+    }
+
+    /// Whose deadline has passed before it began does not begin.
+    fn check_deadlines(&self, output: &SchedulerOutput) {
+        // The scheduler looks at its clock before it asks for blocks.
+        let slack = match self.is_calm {
+            true => Duration::ZERO,
+            false => 2 * (self.config.hang_timeout + self.config.call_timeout),
+        };
+        for new in output.scheduled_new.iter().filter(|new| new.output_token_ids.is_empty()) {
+            // Time begins with the first event, which is later than the system's.
+            let deadline = new.request.deadline.map(|deadline| deadline + slack.as_micros() as u64);
+            if let Some(deadline) = deadline.filter(|&deadline| deadline < self.record.now()) {
+                let request = new.request.id;
+                self.record.violate(|| {
+                    format!("request {request} begins after its deadline at {deadline} µs")
+                });
+            }
+        }
     }
 
     /// What is left.
@@ -90,23 +204,27 @@ impl Checker {
             num_held_blocks: state.num_held,
             num_epochs: state.num_epochs,
             num_deaths: state.num_deaths,
+            longest_stall: state.longest_stall,
         }
     }
 
     /// Where nothing goes wrong, nobody waits for a timer: a reason to plan a step leads to a step
     /// before any time passes.
-    fn check_wakeup(&self, what: &Observed<'_>, now: Micros) {
+    fn check_wakeup(&self, what: &Observed<'_>) {
         if !self.is_calm {
             return;
         }
+        let now = self.record.now();
         let mut state = self.state.lock();
         if let Some(since) = state.due_since.filter(|&since| since < now) {
             self.record.violate(|| format!("no step was planned though one was due at {since} µs"));
             state.due_since = None;
         }
         match what {
-            Observed::Message { edge: Edge::WorkerToScheduler, .. } => {
-                state.is_computing = false;
+            Observed::Message { edge: Edge::DeviceToWorker, .. } => state.is_computed = true,
+            // Other messages of the worker give no reason.
+            Observed::Message { edge: Edge::WorkerToScheduler, .. } if state.is_computed => {
+                (state.is_computing, state.is_computed) = (false, false);
                 state.due_since = Some(now);
             }
             Observed::Accepted { .. } if !state.is_computing => state.due_since = Some(now),
@@ -120,7 +238,9 @@ impl Checker {
 
     fn check_commit(&self, epoch: Epoch, commit: &Commit, verdict: &CommitVerdict) {
         let CommitVerdict::Accepted(_) = verdict else { return };
-        let mut state = self.state.lock();
+        let mut locked = self.state.lock();
+        let state = &mut *locked;
+        self.moved(state);
         // The first epoch began before anybody looked.
         let current = if state.num_epochs == 0 { epoch } else { state.epoch };
         let request = commit.request;
@@ -142,13 +262,21 @@ impl Checker {
         }
         shadow.num_tokens = commit.position + commit.tokens.len();
         shadow.has_ended = commit.finish.is_some();
+        shadow.news_since.get_or_insert(state.moved_at);
+        state.num_live -= usize::from(commit.finish.is_some());
     }
 
     fn check_end(&self, request: RequestId) {
-        let mut state = self.state.lock();
+        let mut locked = self.state.lock();
+        let state = &mut *locked;
+        self.moved(state);
         match state.requests.get_mut(&request) {
             // A stop string may end what had ended by its length, before its end is delivered.
-            Some(shadow) if !shadow.is_forgotten => shadow.has_ended = true,
+            Some(shadow) if !shadow.is_forgotten => {
+                let was_live = !std::mem::replace(&mut shadow.has_ended, true);
+                shadow.news_since.get_or_insert(state.moved_at);
+                state.num_live -= usize::from(was_live);
+            }
             _ => self.record.violate(|| format!("request {request} ends though it is not there")),
         }
     }
@@ -158,7 +286,9 @@ impl Checker {
         match state.requests.get_mut(&request) {
             // Word of a stop string may have been lost: that the end was delivered says the same.
             Some(shadow) if !shadow.is_forgotten => {
-                (shadow.has_ended, shadow.is_forgotten) = (true, true);
+                let was_live = !std::mem::replace(&mut shadow.has_ended, true);
+                shadow.is_forgotten = true;
+                state.num_live -= usize::from(was_live);
             }
             _ => self.record.violate(|| format!("request {request} is forgotten again")),
         }
@@ -220,14 +350,22 @@ impl Observer for Checker {
     fn step_delay(&self) -> Duration {
         let mut state = self.state.lock();
         state.num_executions += 1;
-        self.plan.step_time(state.num_executions)
+        let time = self.plan.step_time(state.num_executions);
+        if time > LONGEST_STEP {
+            self.record.trouble();
+        }
+        time
     }
 
     fn observe(&self, what: &Observed<'_>) {
         let record = &self.record;
-        self.check_wakeup(what, record.now());
+        self.check_wakeup(what);
         match *what {
-            Observed::Message { edge, delivery: Delivery { copies, delay } } => {
+            Observed::Message { edge, delivery } => {
+                let Delivery { copies, delay } = delivery;
+                if delivery != Delivery::PLAIN {
+                    record.trouble_until(delay.unwrap_or_default());
+                }
                 let delay = delay.map_or(0, |delay| delay.as_micros() as u64);
                 let numbers = [u64::from(copies), delay];
                 match (edge, numbers) {
@@ -236,6 +374,7 @@ impl Observer for Checker {
                 }
             }
             Observed::Struck { role, index, how } => {
+                record.trouble();
                 record.note(how.as_str(), &[role as u64, index as u64]);
                 record.explain(|| format!("{} {index}: {}", role.as_str(), how.as_str()));
             }
@@ -258,11 +397,9 @@ impl Observer for Checker {
                 }
                 state.epoch = epoch;
             }
-            Observed::Accepted { request } => {
+            Observed::Accepted { request, tenant } => {
                 record.note("accepted", &[request.0]);
-                if self.state.lock().requests.insert(request, Shadow::default()).is_some() {
-                    record.violate(|| format!("request {request} is accepted twice"));
-                }
+                self.check_acceptance(request, tenant);
             }
             Observed::Commit { epoch, commit, verdict } => {
                 let is_taken = matches!(verdict, CommitVerdict::Accepted(_));
@@ -289,6 +426,7 @@ impl Observer for Checker {
                 record.note("step", &[output.epoch.0, output.step.0, tokens]);
                 record.explain(|| format!("{:?}", brief(output)));
                 self.check_step(output.step);
+                self.check_deadlines(output);
             }
         }
     }

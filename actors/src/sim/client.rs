@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
+    checker::Checker,
     oracle::Answer,
     record::Record,
     workload::{ClientPlan, Manner, Workload},
@@ -12,7 +13,6 @@ use super::{
 use crate::{
     error::RequestError,
     logic::{
-        ledger::QUARANTINED,
         outputs::{SampledToken, TokenLogprobs},
         request::FinishReason,
         seed::choice_seed,
@@ -23,6 +23,9 @@ use crate::{
 /// A stream that shows nothing for so long never will.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Who is not let in for so long never will be.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(300);
+
 /// What one run's clients share.
 pub struct House {
     /// The engine.
@@ -31,10 +34,10 @@ pub struct House {
     pub workload: Workload,
     /// Where it is written down.
     pub record: Arc<Record>,
+    /// What is told of deliveries.
+    pub checker: Arc<Checker>,
     /// Whether something may have gone wrong on the way in.
     pub has_faults: bool,
-    /// Whether somebody may be convicted of the device's faults.
-    pub convicts_innocents: bool,
 }
 
 /// What a client read of one choice.
@@ -56,17 +59,33 @@ enum Leave {
     Stayed,
     /// It went away.
     Left,
-    /// Its request was found guilty of the device's faults.
-    Convicted,
+    /// Its deadline had passed before it began.
+    Late,
 }
+
+/// How a request ends whose deadline has passed.
+const DEADLINE_EXCEEDED: &str = "deadline_exceeded";
 
 /// Comes, asks, reads, goes.
 pub async fn visit(house: Arc<House>, index: usize) {
     let plan = &house.workload.clients[index];
     sleep(plan.arrival).await;
-    let submission = match house.system.submit(plan.raw.clone()).await {
-        Ok(submission) => submission,
-        Err(error) => return check_refusal(&house, index, &error),
+    let come = Instant::now();
+    let mut asked = come;
+    let submission = loop {
+        match house.system.submit(plan.raw.clone()).await {
+            Ok(submission) => break submission,
+            Err(error @ RequestError::Recovering { retry_after }) => {
+                check_refusal(&house, index, &error);
+                if come.elapsed() > LONGEST_REFUSAL {
+                    house.record.violate(|| format!("client {index} is never let in: {error}"));
+                    return;
+                }
+                sleep(retry_after).await;
+                asked = Instant::now();
+            }
+            Err(error) => return check_refusal(&house, index, &error),
+        }
     };
     house.record.note("submitted", &[index as u64]);
     if let Some(reason) = why_refused(&house.workload, plan) {
@@ -88,7 +107,9 @@ pub async fn visit(house: Arc<House>, index: usize) {
     for (choice, stream) in submission.choices.into_iter().enumerate() {
         let seed = if count == 1 { seed } else { choice_seed(seed, choice as u64) };
         let house = Arc::clone(&house);
-        readers.push(tokio::spawn(async move { read(&house, index, choice, seed, stream).await }));
+        readers.push(tokio::spawn(async move {
+            read(&house, index, choice, seed, asked, stream).await;
+        }));
     }
     for reader in readers {
         // A reader that panicked has told the record.
@@ -96,7 +117,14 @@ pub async fn visit(house: Arc<House>, index: usize) {
     }
 }
 
-async fn read(house: &House, index: usize, choice: usize, seed: u64, mut stream: ChoiceStream) {
+async fn read(
+    house: &House,
+    index: usize,
+    choice: usize,
+    seed: u64,
+    asked: Instant,
+    mut stream: ChoiceStream,
+) {
     let plan = &house.workload.clients[index];
     let manner = plan.manners.get(choice).copied().unwrap_or(Manner::Patient);
     let mut got = Got::default();
@@ -111,10 +139,11 @@ async fn read(house: &House, index: usize, choice: usize, seed: u64, mut stream:
     let numbers = [request.0, got.tokens.len() as u64, got.text.len() as u64];
     house.record.note("read", &numbers);
     let answer = house.workload.answer(plan, seed);
-    let is_convicted = got.finish == Some(FinishReason::Error(QUARANTINED.to_owned()));
-    let leave = match is_convicted && house.convicts_innocents {
-        true => Leave::Convicted,
-        false if has_left => Leave::Left,
+    let is_late = got.finish == Some(FinishReason::Error(DEADLINE_EXCEEDED.to_owned()));
+    let may_be_late = plan.raw.timeout.is_some_and(|limit| asked.elapsed() >= limit);
+    let leave = match has_left {
+        _ if is_late && may_be_late && got.tokens.is_empty() => Leave::Late,
+        true => Leave::Left,
         false => Leave::Stayed,
     };
     if let Err(what) = check(&got, &answer, leave, plan.prompt.len()) {
@@ -152,6 +181,9 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
         got.finish = got.finish.take().or(delta.finish);
         if let Manner::Slow(pause) = manner {
             sleep(pause).await;
+        } else {
+            let (request, count) = (stream.request(), got.tokens.len());
+            house.checker.delivered(request, count, got.finish.is_some());
         }
     }
 }
@@ -160,7 +192,7 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
 fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<(), String> {
     // What might become a stop string is held back, but comes when it is too late for that.
     let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
-    let is_cut_short = is_aborted || leave == Leave::Convicted;
+    let is_cut_short = is_aborted || leave == Leave::Late;
     let text = if is_cut_short { &answer.whole_text } else { &answer.text };
     let is_start = answer.tokens.starts_with(&got.tokens)
         && text.starts_with(&got.text)
@@ -224,9 +256,10 @@ fn check_refusal(house: &House, index: usize, error: &RequestError) {
     house.record.explain(|| format!("client {index} is refused: {error}"));
     let is_right = match error {
         RequestError::QueueFull { .. } => house.workload.config.admission.max_num_requests < 1_000,
+        RequestError::QuotaExceeded { .. } => plan.raw.tenant.is_some(),
         RequestError::Quarantined { .. } => {
             let poison = house.workload.poison.as_ref();
-            house.convicts_innocents || poison.is_some_and(|poison| poison.is_in(&plan.prompt))
+            poison.is_some_and(|poison| poison.is_in(&plan.prompt))
         }
         RequestError::Unavailable(_) | RequestError::Recovering { .. } => house.has_faults,
         _ => why_refused(&house.workload, plan).is_some(),

@@ -29,6 +29,8 @@ pub enum DeviceFault {
     Panic,
     /// The driver reports an error, half of the step's KV written.
     Error,
+    /// There is not enough memory for the step, half of its KV written.
+    OutOfMemory,
     /// One row is no number: that of this index, modulo the rows.
     Garbage(usize),
 }
@@ -38,6 +40,12 @@ pub enum DeviceFault {
 pub struct DevicePlan {
     /// Faults by number of execution, from 1.
     pub faults: BTreeMap<u64, DeviceFault>,
+    /// Executors that cannot be made, by number of the attempt, from 1.
+    pub refusals: Vec<u64>,
+    /// From this execution on, a step may compute so many tokens; at least 1.
+    pub memory: Option<(u64, usize)>,
+    /// A thread that hangs keeps the memory, and an empty one takes its place.
+    pub is_memory_held: bool,
     /// What it cannot compute.
     pub poison: Option<Poison>,
     /// Tokens at most in one step.
@@ -62,6 +70,7 @@ struct State {
     generation: u64,
     newest_epoch: Epoch,
     num_executions: u64,
+    num_attempts: u64,
     last: (Epoch, Step),
 }
 
@@ -72,7 +81,8 @@ impl Device {
         let memory = Memory::new(info.num_blocks, info.block_size);
         let last = (Epoch::default(), Step::default());
         let newest_epoch = Epoch::default();
-        let state = State { memory, generation: 0, newest_epoch, num_executions: 0, last };
+        let (generation, num_executions, num_attempts) = (0, 0, 0);
+        let state = State { memory, generation, newest_epoch, num_executions, num_attempts, last };
         let state = Mutex::new(state);
         Arc::new(Self { info, plan, record, state })
     }
@@ -93,14 +103,24 @@ impl ExecutorFactory for Factory {
     }
 
     fn reclaim(&self) -> Result<KvContent, ExecuteError> {
-        self.0.state.lock().generation += 1;
-        Ok(KvContent::Kept)
+        let mut state = self.0.state.lock();
+        state.generation += 1;
+        if !self.0.plan.is_memory_held {
+            return Ok(KvContent::Kept);
+        }
+        state.memory = Memory::new(self.0.info.num_blocks, self.0.info.block_size);
+        Ok(KvContent::Lost)
     }
 
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let mut state = self.0.state.lock();
         if state.newest_epoch > epoch && !planted(Bug::KeepStaleStep) {
             return Err(ExecuteError::Device(format!("{epoch:?} is past")));
+        }
+        state.num_attempts += 1;
+        if self.0.plan.refusals.contains(&state.num_attempts) {
+            self.0.record.trouble();
+            return Err(ExecuteError::Device("planned: there is no executor".to_owned()));
         }
         state.newest_epoch = epoch;
         let (device, generation) = (Arc::clone(&self.0), state.generation);
@@ -163,10 +183,13 @@ impl ModelExecutor for Executor {
         self.check_order(step, &mut state);
         self.check_budgets(step);
         let spans = self.receive(step)?;
-        let fault = device.plan.faults.get(&execution).copied();
-        let is_poisoned = |span: &Span| self.is_poisoned(*span, Effect::Panic);
-        let fault = if spans.iter().any(is_poisoned) { Some(DeviceFault::Panic) } else { fault };
-        if let Some(fault @ (DeviceFault::Panic | DeviceFault::Error)) = fault {
+        let fault = self.fault(step, &spans, execution);
+        if fault.is_some() {
+            device.record.trouble();
+        }
+        if let Some(fault @ (DeviceFault::Panic | DeviceFault::Error | DeviceFault::OutOfMemory)) =
+            fault
+        {
             self.tear(&spans, &mut state.memory);
             drop(state);
             return fail(fault);
@@ -183,15 +206,33 @@ impl ModelExecutor for Executor {
 
 /// A planned panic unwinds silently; see [`super::record`].
 fn fail(fault: DeviceFault) -> Result<StepOutput, ExecuteError> {
-    if fault == DeviceFault::Panic {
-        std::panic::resume_unwind(Box::new("planned: the device thread panics".to_owned()));
+    match fault {
+        DeviceFault::Panic => {
+            std::panic::resume_unwind(Box::new("planned: the device thread panics".to_owned()));
+        }
+        DeviceFault::OutOfMemory => Err(ExecuteError::OutOfMemory("planned".to_owned())),
+        _ => Err(ExecuteError::Device("planned: the driver gave up".to_owned())),
     }
-    Err(ExecuteError::Device("planned: the driver gave up".to_owned()))
 }
 
 impl Executor {
     fn violate(&self, what: impl FnOnce() -> String) {
         self.device.record.violate(what);
+    }
+
+    /// What goes wrong with a step.
+    fn fault(&self, step: &SchedulerOutput, spans: &[Span], execution: u64) -> Option<DeviceFault> {
+        let plan = &self.device.plan;
+        let is_too_large = plan.memory.is_some_and(|(from, most)| {
+            execution >= from && step.total_num_scheduled_tokens > most
+        });
+        if is_too_large {
+            Some(DeviceFault::OutOfMemory)
+        } else if spans.iter().any(|span| self.is_poisoned(*span, Effect::Panic)) {
+            Some(DeviceFault::Panic)
+        } else {
+            plan.faults.get(&execution).copied()
+        }
     }
 
     /// Whoever may write to the memory does so in the order of epochs and steps.

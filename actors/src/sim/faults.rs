@@ -20,6 +20,9 @@ pub const ROLES: [Role; 7] = [
     Role::OutputStreamer,
 ];
 
+/// Supervisors that may be struck; the root's end is the engine's.
+pub const SUPERVISORS: [Role; 3] = [Role::Core, Role::Egress, Role::Ingress];
+
 /// A strike at a set time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strike {
@@ -50,8 +53,16 @@ pub struct FaultPlan {
     pub device: BTreeMap<u64, DeviceFault>,
     /// Steps that never come back, by number of execution.
     pub hangs: Vec<u64>,
+    /// Executors that cannot be made, by number of the attempt.
+    pub refusals: Vec<u64>,
+    /// From this execution on, a step may compute so many tokens.
+    pub memory: Option<(u64, usize)>,
+    /// A thread that hangs keeps the memory.
+    pub is_memory_held: bool,
     /// Seeds how long steps take.
     pub step_seed: u64,
+    /// How often actors let others go first, in percent. No fault.
+    pub yield_percent: u64,
 }
 
 impl FaultPlan {
@@ -61,6 +72,7 @@ impl FaultPlan {
         let rng = Rng::new(seed ^ 0xfa17);
         let mut plan = Self { seed: rng.fork(1).next_u64(), ..Self::default() };
         plan.step_seed = rng.fork(2).next_u64();
+        plan.yield_percent = yield_percent(&rng);
         let kind = rng.fork(3).below(100);
         let mut draw = rng.fork(4);
         plan.budget = match draw.below(10) {
@@ -80,14 +92,16 @@ impl FaultPlan {
             }
         }
         plan.add_device_faults(&mut rng.fork(5), has_poison);
+        plan.add_supervisors(&mut rng.fork(6));
         plan
     }
 
     /// No faults at all, with the same durations of steps.
     #[must_use]
     pub fn without_faults(seed: u64) -> Self {
-        let step_seed = Rng::new(seed ^ 0xfa17).fork(2).next_u64();
-        Self { step_seed, ..Self::default() }
+        let rng = Rng::new(seed ^ 0xfa17);
+        let (step_seed, yield_percent) = (rng.fork(2).next_u64(), yield_percent(&rng));
+        Self { step_seed, yield_percent, ..Self::default() }
     }
 
     fn add_device_faults(&mut self, rng: &mut Rng, has_poison: bool) {
@@ -101,7 +115,27 @@ impl FaultPlan {
                 let row = rng.below(8) as usize;
                 self.device.insert(1 + rng.below(30), DeviceFault::Garbage(row));
             }
-            3 => self.hangs.push(1 + rng.below(30)),
+            3 | 4 => {
+                self.hangs.push(1 + rng.below(30));
+                self.is_memory_held = rng.percent(50);
+            }
+            5 => self.memory = Some((1 + rng.below(20), rng.pick(&[1, 2, 5]))),
+            6 => {
+                let first = 1 + rng.below(3);
+                self.refusals = (first..=first + rng.below(3)).collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// One run in seven strikes supervisors.
+    fn add_supervisors(&mut self, rng: &mut Rng) {
+        match rng.below(14) {
+            0 => self.strikes.push((rng.pick(&SUPERVISORS), strikes(rng))),
+            1 => {
+                let strike = strike(rng);
+                self.armed.push(Strike { role: rng.pick(&SUPERVISORS), index: 0, ..strike });
+            }
             _ => {}
         }
     }
@@ -116,6 +150,15 @@ impl FaultPlan {
         })
     }
 
+    /// Whether supervisors may hang, which takes longer to notice than with others.
+    #[must_use]
+    pub fn hangs_supervisors(&self) -> bool {
+        let strikes = self.strikes.iter();
+        let by_chance = strikes.filter(|(_, strikes)| strikes.hang > 0.0).map(|(role, _)| *role);
+        let armed = self.armed.iter().filter(|strike| strike.how == How::Hang);
+        by_chance.chain(armed.map(|strike| strike.role)).any(|role| SUPERVISORS.contains(&role))
+    }
+
     /// Whether nothing goes wrong.
     #[must_use]
     pub fn is_calm(&self) -> bool {
@@ -124,6 +167,8 @@ impl FaultPlan {
             && self.armed.is_empty()
             && self.device.is_empty()
             && self.hangs.is_empty()
+            && self.refusals.is_empty()
+            && self.memory.is_none()
     }
 
     /// How long an execution takes: a few milliseconds, or for ever.
@@ -142,11 +187,16 @@ impl FaultPlan {
 
     /// Lets loose what happens by chance.
     pub fn begin(&self, chaos: &Chaos) {
+        chaos.set_yields(self.seed, self.yield_percent);
         chaos.reseed(self.seed);
         chaos.set_budget(self.budget);
         self.edges.iter().for_each(|&(edge, faults)| chaos.set_edge(edge, faults));
         self.strikes.iter().for_each(|&(role, strikes)| chaos.set_strikes(role, strikes));
     }
+}
+
+fn yield_percent(rng: &Rng) -> u64 {
+    rng.fork(7).pick(&[0, 0, 5, 40])
 }
 
 fn probability(rng: &mut Rng) -> f64 {
@@ -164,7 +214,7 @@ fn edge_faults(rng: &mut Rng) -> EdgeFaults {
     }
     if which == 2 || which >= 3 {
         faults.late = probability(rng);
-        faults.delay = Duration::from_millis(rng.pick(&[1, 3, 20, 400, 7_000]));
+        faults.delay = Duration::from_millis(rng.pick(&[1, 3, 20, 200, 1_750]));
     }
     faults
 }

@@ -1,7 +1,12 @@
 //! What happened in one run: a digest of all events, the first thing that was wrong, and, if
 //! somebody wants to read it, the events themselves.
 
-use std::{cell::RefCell, panic, sync::Arc, sync::Once};
+use std::{
+    cell::RefCell,
+    panic,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -20,6 +25,7 @@ struct Inner {
     num_events: u64,
     digest: u64,
     violation: Option<String>,
+    troubled_until: u64,
     /// There iff events are to be read.
     log: Option<Vec<String>>,
 }
@@ -29,7 +35,14 @@ impl Record {
     #[must_use]
     pub fn new(verbose: bool) -> Arc<Self> {
         let log = verbose.then(Vec::new);
-        let inner = Inner { started: None, num_events: 0, digest: 0, violation: None, log };
+        let inner = Inner {
+            started: None,
+            num_events: 0,
+            digest: 0,
+            violation: None,
+            troubled_until: 0,
+            log,
+        };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
@@ -51,9 +64,10 @@ impl Record {
     /// A line for the reader, which the digest does not cover.
     pub fn explain(&self, line: impl FnOnce() -> String) {
         let mut inner = self.inner.lock();
-        let at = inner.micros();
-        if let Some(log) = &mut inner.log {
-            log.push(format!("{:>6} {:>10.3} ms  {}", "", at as f64 / 1e3, line()));
+        if inner.log.is_some() {
+            let at = inner.micros();
+            let line = format!("{:>6} {:>10.3} ms  {}", "", at as f64 / 1e3, line());
+            inner.log.get_or_insert_default().push(line);
         }
     }
 
@@ -68,6 +82,24 @@ impl Record {
             }
             inner.violation = Some(what);
         }
+    }
+
+    /// Something goes wrong now, on purpose.
+    pub fn trouble(&self) {
+        self.trouble_until(Duration::ZERO);
+    }
+
+    /// Something goes wrong, on purpose, for so long.
+    pub fn trouble_until(&self, time: Duration) {
+        let mut inner = self.inner.lock();
+        let end = inner.micros() + time.as_micros() as u64;
+        inner.troubled_until = inner.troubled_until.max(end);
+    }
+
+    /// Until when something went wrong on purpose.
+    #[must_use]
+    pub fn troubled_until(&self) -> u64 {
+        self.inner.lock().troubled_until
     }
 
     /// Simulated time since the first event, in microseconds.
@@ -106,7 +138,8 @@ impl Inner {
     fn digest(&mut self, what: &'static str, numbers: &[u64]) -> u64 {
         let at = self.micros();
         self.num_events += 1;
-        let words = what.bytes().map(u64::from).chain(numbers.iter().copied());
+        let name = what.as_bytes().chunks(8).map(word);
+        let words = name.chain(numbers.iter().copied());
         self.digest = words.fold(mix(self.digest ^ at), |digest, word| mix(digest ^ word));
         at
     }
@@ -117,6 +150,10 @@ impl Inner {
         let started = *self.started.get_or_insert(now);
         (now - started).as_micros() as u64
     }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
 thread_local! {

@@ -19,11 +19,8 @@ use super::{
 };
 use crate::{
     fault::{Bug, bug::plant},
-    logic::restart::Intensity,
-    shell::{
-        System, SystemConfig,
-        config::{DeviceMode, Supervision},
-    },
+    logic::{admission::Tenant, scheduler::PauseState},
+    shell::{Health, System, SystemConfig, config::DeviceMode},
 };
 
 /// All clients are served by then, in simulated time.
@@ -63,6 +60,8 @@ pub struct Outcome {
     pub num_deaths: u64,
     /// Requests accepted.
     pub num_requests: u64,
+    /// The longest time without a token while nothing went wrong.
+    pub longest_stall: Duration,
     /// How long it took the engine, by its clock.
     pub simulated: Duration,
     /// Events to read, if they were kept.
@@ -82,6 +81,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         num_faults: 0,
         num_deaths: 0,
         num_requests: 0,
+        longest_stall: Duration::ZERO,
         simulated: Duration::ZERO,
         log: Vec::new(),
     };
@@ -112,6 +112,9 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     record.explain(|| format!("{plan:#?}"));
     let device_plan = DevicePlan {
         faults: plan.device.clone(),
+        refusals: plan.refusals.clone(),
+        memory: plan.memory,
+        is_memory_held: plan.is_memory_held,
         poison: workload.poison.clone(),
         max_num_batched_tokens: workload.config.scheduler.max_num_batched_tokens,
         max_num_seqs: workload.config.scheduler.max_num_seqs,
@@ -119,8 +122,8 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     let device = Device::new(workload.info.clone(), device_plan, Arc::clone(record));
     let panics = workload.poison.as_ref().is_some_and(|poison| poison.effect == Effect::Panic);
     let has_faults = panics || !plan.is_calm();
-    let checker = Checker::new(Arc::clone(record), plan.clone(), !has_faults);
     let config = config(&workload);
+    let checker = Checker::new(Arc::clone(record), plan.clone(), config.clone(), !has_faults);
     record.explain(|| format!("{config:#?}"));
     let factory = Arc::new(Factory(Arc::clone(&device)));
     let door_seed = workload.door_seed;
@@ -130,8 +133,8 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     };
     system.chaos().source().set_observer(checker.clone());
     plan.begin(system.chaos().source());
-    let (record, convicts_innocents) = (Arc::clone(record), false);
-    let house = House { system, workload, record, has_faults, convicts_innocents };
+    let (record, of_house) = (Arc::clone(record), Arc::clone(&checker));
+    let house = House { system, workload, record, checker: of_house, has_faults };
     let house = Arc::new(house);
     if timeout(LONGEST_LIFE, serve(&house, &plan)).await.is_err() {
         house.record.violate(|| "clients are still waiting".to_owned());
@@ -144,6 +147,7 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     outcome.num_steps = device.num_executions();
     outcome.num_deaths = remains.num_deaths;
     outcome.num_requests = remains.num_accepted as u64;
+    outcome.longest_stall = Duration::from_micros(remains.longest_stall);
     outcome.simulated = started.elapsed();
     end(house, device).await;
 }
@@ -153,9 +157,13 @@ fn config(workload: &Workload) -> SystemConfig {
     SystemConfig {
         // The checker knows what a step takes.
         device: DeviceMode::Task { step_time: Duration::ZERO },
-        first_step_deadline: Duration::from_secs(5),
-        // How often actors may die is a matter of taste; that they come back is what is tested.
-        supervision: Supervision::uniform(Intensity::new(1_000, 1)),
+        // A quarter of what they are by default: fewer ticks until they run out.
+        first_step_deadline: Duration::from_millis(1_250),
+        min_step_deadline: Duration::from_millis(500),
+        call_timeout: Duration::from_millis(500),
+        egress_timeout: Duration::from_millis(500),
+        hang_timeout: Duration::from_millis(1_250),
+        input_timeout: Duration::from_millis(2_500),
         ..workload.config.clone()
     }
 }
@@ -188,9 +196,13 @@ async fn serve(house: &Arc<House>, plan: &FaultPlan) {
 async fn obey(house: &House, order: Order) {
     house.record.explain(|| format!("{order:?}"));
     match order {
-        Order::Pause(pause) => house.system.set_pause(pause),
+        Order::Pause(pause) => {
+            house.checker.set_paused(pause != PauseState::Unpaused);
+            house.system.set_pause(pause);
+        }
         // Either may find the scheduler dead; and blocks in use cannot be forgotten.
         Order::ResetPrefixCache(reset_running) => {
+            house.record.trouble();
             let _ = house.system.reset_prefix_cache(reset_running).await;
         }
         Order::Status => {
@@ -206,7 +218,8 @@ async fn close(house: &House, checker: &Checker) {
     };
     let mut waited = Duration::ZERO;
     while waited < LONGEST_DRAIN {
-        if house.system.open_requests() == 0 && is_clear(checker.remains()) {
+        let is_ready = house.system.health() == Health::Ready;
+        if is_ready && house.system.open_requests() == 0 && is_clear(checker.remains()) {
             break;
         }
         let pause = Duration::from_millis(20).max(waited / 4);
@@ -230,6 +243,19 @@ fn check_remains(house: &House, remains: Remains) {
     }
     if remains.num_held_blocks > 0 {
         record.violate(|| format!("{} KV blocks are leaked", remains.num_held_blocks));
+    }
+    let health = house.system.health();
+    if health != Health::Ready {
+        record.violate(|| format!("nothing goes wrong any more, but it is {health:?}"));
+    }
+    let admission = house.system.chaos().admission();
+    let (open, queued) = (admission.num_open(), admission.num_queued());
+    let tokens = admission.num_queued_tokens();
+    let of_tenants: usize = [0, 1].map(|tenant| admission.num_open_of(Tenant(tenant))).iter().sum();
+    if (open, queued, tokens, of_tenants) != (0, 0, 0, 0) {
+        record.violate(|| {
+            format!("{open} open, {queued} waiting, {tokens} tokens, {of_tenants} of tenants stay reserved")
+        });
     }
 }
 

@@ -10,15 +10,17 @@ use super::{
 };
 use crate::{
     logic::{
+        admission::{Quota, Tenant},
         ids::TokenId,
         ledger::QUARANTINED,
         request::FinishReason,
+        restart::Intensity,
         sampling_params::SamplingParams,
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
     },
     message::input_processor::{Prompt, RawRequest},
     ports::{ModelInfo, TextCodec},
-    shell::SystemConfig,
+    shell::{SystemConfig, config::Supervision},
 };
 
 /// One run's work.
@@ -131,7 +133,9 @@ impl Workload {
             num_blocks: config.num_blocks as usize,
             eos_token_ids: EOS_TOKENS.to_vec(),
         };
-        let config = system_config(&mut rng.fork(4), config);
+        let mut config = system_config(&mut rng.fork(4), config);
+        set_quota(&mut rng.fork(7), &mut config, &mut clients);
+        set_fragility(&mut rng.fork(8), &mut config);
         let orders = orders(&mut rng.fork(5));
         Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
     }
@@ -244,6 +248,9 @@ fn client(rng: &mut Rng, config: &SchedulerConfig) -> ClientPlan {
     let manners = (0..raw.params.n).map(|_| manner(rng)).collect();
     let mut client = ClientPlan { arrival, raw, prompt, manners };
     add_stops(rng, config, &mut client);
+    if rng.percent(8) {
+        client.raw.timeout = Some(Duration::from_millis(rng.within(1, 300) as u64));
+    }
     client
 }
 
@@ -295,6 +302,32 @@ fn add_stops(rng: &mut Rng, config: &SchedulerConfig, client: &mut ClientPlan) {
     if rng.percent(30) {
         let index = rng.below(answer.tokens.len() as u64) as usize;
         client.raw.params.stop_token_ids.extend(answer.tokens.get(index).map(|t| t.token_id));
+    }
+}
+
+/// One run in twelve has tenants.
+fn set_quota(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan]) {
+    if !rng.percent(8) {
+        return;
+    }
+    config.admission.quota = Quota {
+        max_open_requests: rng.pick(&[None, Some(1), Some(2)]),
+        tokens_per_minute: rng.pick(&[None, Some(60), Some(400)]),
+    };
+    for client in clients {
+        client.raw.tenant = rng.percent(80).then(|| Tenant(rng.below(2) as u32));
+    }
+}
+
+/// How often actors may die is a matter of taste: that they come back is what is tested. In one run
+/// of sixteen they soon die too often, which costs their supervisor, but never the root.
+fn set_fragility(rng: &mut Rng, config: &mut SystemConfig) {
+    let often = Intensity::new(1_000, 1);
+    config.supervision = Supervision::uniform(often);
+    if rng.percent(6) {
+        let seldom = Intensity::new(rng.below(3) as usize, 10);
+        config.supervision =
+            Supervision { ledger: often, subtree: often, ..Supervision::uniform(seldom) };
     }
 }
 

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::Ledger;
-use crate::logic::{
-    ids::{Micros, RequestId},
-    quarantine::Fingerprint,
-    request::FinishReason,
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        ids::{Micros, RequestId},
+        quarantine::Fingerprint,
+        request::FinishReason,
+    },
 };
 
 /// Ends a request that made the model fail again and again.
@@ -48,7 +51,7 @@ impl Ledger {
     /// A step with these requests needed more memory than there is: the next one is half as large.
     /// False when it cannot be smaller.
     pub fn out_of_memory(&mut self) -> bool {
-        self.step_budget.out_of_memory()
+        planted(Bug::SameStepAgain) || self.step_budget.out_of_memory()
     }
 
     /// A step was computed.
