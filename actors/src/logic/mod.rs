@@ -22,5 +22,6 @@ pub mod scheduler_output;
 pub mod seed;
 pub mod sequence;
 pub mod step_budget;
+pub mod step_time;
 pub mod stop;
 pub mod text_stream;

@@ -25,6 +25,7 @@ use crate::{
         kv_cache::DirectoryUpdate,
         ledger::{Ledger, LedgerConfig},
         scheduler::PauseState,
+        step_time::StepTime,
     },
     ports::{ExecuteError, ExecutorFactory, KvContent, TextCodec},
 };
@@ -68,8 +69,8 @@ pub struct Vault {
     /// Makes executors over the weights and the arena.
     pub executors: Arc<dyn ExecutorFactory>,
     blocks: Mutex<BlockDirectory>,
-    /// Smoothed time that a scheduled token takes, in microseconds, as bits; 0: not measured yet.
-    token_micros: AtomicU64,
+    /// What is known of the device's speed.
+    pub step_time: Mutex<StepTime>,
 }
 
 #[derive(Default)]
@@ -79,14 +80,11 @@ struct BlockDirectory {
     sealed: BTreeMap<BlockId, BlockHash>,
 }
 
-/// How much a new measurement weighs in the prediction of the next step.
-const EWMA_WEIGHT: f64 = 0.2;
-
 impl Vault {
     /// A vault whose KV cache is empty.
     #[must_use]
     pub fn new(executors: Arc<dyn ExecutorFactory>) -> Self {
-        Self { executors, blocks: Mutex::default(), token_micros: AtomicU64::new(0) }
+        Self { executors, blocks: Mutex::default(), step_time: Mutex::default() }
     }
 
     /// Keeps the block directory true. Whoever is not the KV cache manager of the current epoch
@@ -134,23 +132,6 @@ impl Vault {
             directory.epoch = directory.epoch.next();
         }
         Ok(())
-    }
-
-    /// Learns from a step how long tokens take.
-    pub fn learn(&self, tokens: usize, took: Micros) {
-        let measured = took as f64 / tokens.max(1) as f64;
-        let smoothed =
-            self.token_micros().map_or(measured, |old| old + EWMA_WEIGHT * (measured - old));
-        self.token_micros.store(smoothed.to_bits(), Ordering::Relaxed);
-    }
-
-    /// Smoothed time that a scheduled token takes, in microseconds, once measured.
-    #[must_use]
-    pub fn token_micros(&self) -> Option<f64> {
-        match self.token_micros.load(Ordering::Relaxed) {
-            0 => None,
-            bits => Some(f64::from_bits(bits)),
-        }
     }
 }
 

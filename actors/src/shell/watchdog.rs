@@ -74,7 +74,7 @@ impl Watchdog {
             Role::InputProcessor => context.config.input_timeout,
             // A supervisor waits for children to stop.
             Role::Root | Role::Core | Role::Egress | Role::Ingress => {
-                2 * context.config.hang_timeout + context.config.input_timeout
+                3 * context.config.hang_timeout
             }
             _ => context.config.hang_timeout,
         };

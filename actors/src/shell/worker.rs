@@ -76,13 +76,13 @@ impl WorkerActor {
     }
 
     /// `max(2 s, 10 × predicted)`, but beyond what the first step may take only twice the
-    /// prediction: it goes by tokens, and after steps of one token it is far too long for many.
+    /// prediction: after steps of one token it is far too long for one of many.
     fn deadline(&self, tokens: usize) -> Duration {
         let config = &self.context.config;
-        match self.context.vault.token_micros() {
+        match self.context.vault.step_time.lock().predict(tokens) {
             None => config.first_step_deadline,
             Some(micros) => {
-                let predicted = Duration::from_secs_f64(micros * tokens as f64 / 1e6);
+                let predicted = Duration::from_micros(micros);
                 let most = config.first_step_deadline.max(predicted * 2);
                 config.min_step_deadline.max(most.min(predicted * 10))
             }
@@ -181,7 +181,8 @@ impl WorkerActor {
     fn on_step_done(&self, output: StepOutput, state: &mut State) {
         if let Some(running) = state.running.take_if(|r| r.is(output.epoch, output.step)) {
             let took = self.context.now().saturating_sub(running.since);
-            self.context.vault.learn(running.step.total_num_scheduled_tokens, took);
+            let tokens = running.step.total_num_scheduled_tokens;
+            self.context.vault.step_time.lock().learn(tokens, took);
             state.failures = 0;
             self.context.progress.done();
         }

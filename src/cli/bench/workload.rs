@@ -68,6 +68,7 @@ impl Workload {
 
     /// Tokens that a request takes to compute when nothing is computed twice: the last one is
     /// drawn and not computed.
+    #[cfg_attr(not(feature = "chaos"), allow(dead_code, reason = "only strikes make it differ"))]
     pub(super) fn cost(&self, number: usize) -> u64 {
         self.sizes.prompt_tokens.max(1) as u64 + u64::from(self.output_tokens(number)) - 1
     }
