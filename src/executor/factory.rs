@@ -65,8 +65,8 @@ impl ExecutorFactory for RunnerFactory {
         &self.info
     }
 
-    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
-        let content = self.kv_arena.reclaim()?;
+    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
+        let content = self.kv_arena.reclaim(epoch)?;
         self.leave_occupied_threads()?;
         Ok(content)
     }

@@ -64,17 +64,18 @@ impl KvArena {
         Ok(lease)
     }
 
-    /// Voids all leases given so far, whatever it returns. Does not wait: a cache that is in use
-    /// right now is left to its user, and freed when that lets go; new leases are on another.
+    /// Voids the leases of this epoch and of those before, given or not, whatever it returns. Does
+    /// not wait: a cache that is in use right now is left to its user, and freed when that lets go;
+    /// new leases are on another.
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when there is no memory for another: the cache is to be
     /// reclaimed again before it is leased.
-    pub(super) fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+    pub(super) fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
         let mut current = self.current.lock();
-        let number = current.good.load(Ordering::Acquire) + 1;
         // Before the lock is tried: who takes it after us sees this, who took it before us is seen.
-        current.good.store(number, Ordering::Release);
+        let before = current.good.fetch_max(epoch.next().0, Ordering::AcqRel);
+        let number = before.max(epoch.next().0);
         if current.kv_cache.try_lock().is_some() {
             return Ok(KvContent::Kept);
         }
@@ -145,12 +146,21 @@ mod tests {
         let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         drop(old.lock().unwrap());
-        assert_eq!(arena.reclaim(), Ok(KvContent::Kept));
+        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Kept));
         assert!(arena.lease(Epoch(1)).is_err(), "a zombie gets no new one");
         let new = arena.lease(Epoch(2)).unwrap();
         assert!(is_superseded(&old));
         assert!(new.lock().is_ok());
         assert!(Arc::ptr_eq(&old.arena, &new.arena), "it is the same cache");
+    }
+
+    #[test]
+    fn an_abandoned_thread_that_had_no_lease_yet_gets_none() {
+        let arena = KvArena::new(allocate).unwrap();
+        drop(arena.lease(Epoch(4)).unwrap());
+        assert_eq!(arena.reclaim(Epoch(6)), Ok(KvContent::Kept));
+        assert!(arena.lease(Epoch(6)).is_err());
+        assert!(arena.lease(Epoch(7)).is_ok());
     }
 
     #[test]
@@ -168,12 +178,12 @@ mod tests {
         let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         let (freed, in_use) = (Arc::downgrade(&old.arena), old.lock().unwrap());
-        assert_eq!(arena.reclaim(), Ok(KvContent::Lost));
+        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Lost));
         let new = arena.lease(Epoch(2)).unwrap();
         drop(new.lock().unwrap());
         drop(in_use);
         assert!(is_superseded(&old));
-        assert_eq!(arena.reclaim(), Ok(KvContent::Kept), "the new one is at rest");
+        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Kept), "the new one is at rest");
         assert!(is_superseded(&new));
         drop(old);
         assert!(freed.upgrade().is_none());
@@ -189,11 +199,11 @@ mod tests {
         let arena = KvArena::new(once).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         let in_use = old.lock().unwrap();
-        let refused = arena.reclaim().unwrap_err();
+        let refused = arena.reclaim(Epoch(1)).unwrap_err();
         assert!(matches!(refused, ExecuteError::OutOfMemory(_)), "{refused}");
         drop(in_use);
         assert!(is_superseded(&old));
-        assert_eq!(arena.reclaim(), Ok(KvContent::Kept), "it came back");
+        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Kept), "it came back");
         assert!(arena.lease(Epoch(3)).unwrap().lock().is_ok());
     }
 }

@@ -98,6 +98,11 @@ impl House {
         self.factory.create(Epoch(epoch)).unwrap()
     }
 
+    /// From all runners so far.
+    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+        self.factory.reclaim(Epoch(self.epochs.load(Ordering::Relaxed) - 1))
+    }
+
     /// What a runner does before its next forward pass, with the KV cache in its hands.
     fn before_forward(&self, prank: impl FnOnce() + Send + 'static) {
         *self.prank.lock() = Some(Box::new(prank));
@@ -155,7 +160,7 @@ fn a_runner_from_before_a_reclaim_is_refused_and_the_content_kept() {
     let house = House::on_threads(1);
     let mut old = house.runner();
     let whole = next(&mut *old, &step(&prompt(1), 0));
-    assert_eq!(house.factory.reclaim(), Ok(KvContent::Kept));
+    assert_eq!(house.reclaim(), Ok(KvContent::Kept));
     let mut new = house.runner();
     assert!(is_superseded(old.execute(&step(&prompt(2), 0))));
     assert_eq!(next(&mut *new, &step(&prompt(1), 19)), whole, "19 tokens were in the cache");
@@ -177,7 +182,7 @@ fn what_a_hung_runner_writes_late_is_seen_by_nobody() {
             (late, hung.execute(&step(&prompt(2), 0)).map(drop))
         });
         has_begun.recv().unwrap();
-        assert_eq!(house.factory.reclaim(), Ok(KvContent::Lost));
+        assert_eq!(house.reclaim(), Ok(KvContent::Lost));
         // The hung runner has the only thread: this one computes on others.
         let mut new = house.runner();
         let whole = next(&mut *new, &step(&prompt(1), 0));
@@ -203,7 +208,7 @@ fn a_lost_cache_is_empty() {
     std::thread::scope(|scope| {
         scope.spawn(move || old.execute(&step(&prompt(2), 0)).map(drop));
         has_begun.recv().unwrap();
-        assert_eq!(house.factory.reclaim(), Ok(KvContent::Lost));
+        assert_eq!(house.reclaim(), Ok(KvContent::Lost));
         let mut new = house.runner();
         assert_ne!(next(&mut *new, &step(&prompt(1), 19)), whole);
         assert_eq!(next(&mut *new, &step(&prompt(1), 0)), whole);
@@ -224,7 +229,7 @@ fn a_panic_in_a_step_leaves_cache_and_threads_to_the_next_runner() {
         let panicked =
             catch_unwind(AssertUnwindSafe(|| unlucky.execute(&step(&prompt(2), 0)).map(drop)));
         assert!(panicked.is_err(), "the worker's thread is to see it, {threads}");
-        assert_eq!(house.factory.reclaim(), Ok(KvContent::Kept), "the lock is free");
+        assert_eq!(house.reclaim(), Ok(KvContent::Kept), "the lock is free");
         assert!(is_superseded(unlucky.execute(&step(&prompt(2), 0)).map(drop)));
         let mut new = house.runner();
         assert_eq!(next(&mut *new, &step(&prompt(1), 0)), whole, "{threads}");

@@ -33,13 +33,14 @@ pub trait ExecutorFactory: Send + Sync + 'static {
     /// What is loaded.
     fn info(&self) -> &ModelInfo;
 
-    /// Takes the KV cache away from every executor made so far: what they still do with it fails.
-    /// Called before a device thread is replaced, from any thread; must not block.
+    /// Takes the KV cache away from the executors of this epoch and of those before, also from
+    /// such as an abandoned thread has yet to make: what they do with it fails. Called before a
+    /// device thread that hangs is replaced, from any thread; must not block.
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when the cache is held by a thread that was abandoned and
     /// there is no memory for another.
-    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+    fn reclaim(&self, _epoch: Epoch) -> Result<KvContent, ExecuteError> {
         Ok(KvContent::Kept)
     }
 

@@ -120,8 +120,8 @@ impl Vault {
     ///
     /// # Errors
     /// What [`ExecutorFactory::reclaim`] says.
-    pub fn reclaim(&self) -> Result<(), ExecuteError> {
-        if self.executors.reclaim()? == KvContent::Lost {
+    pub fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
+        if self.executors.reclaim(epoch)? == KvContent::Lost {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
             let mut directory = self.blocks.lock();
             if planted(Bug::KeepLostContent) {

@@ -204,15 +204,15 @@ impl WorkerActor {
         if state.failures > MAX_FAILURES {
             return Err(ActorError::Device(format!("{failure:?}, {MAX_FAILURES} times in a row")));
         }
+        // Whatever else of this epoch is on its way here was planned for the old thread.
+        let epoch = state.inbox.epoch().max(self.context.ledger.lock().epoch());
+        state.inbox.close(epoch);
         if failure == StepFailure::Deadline {
-            let reclaimed = self.context.vault.reclaim();
+            let reclaimed = self.context.vault.reclaim(epoch);
             reclaimed.map_err(|error| ActorError::Device(error.to_string()))?;
         }
         state.num_threads += 1;
         state.thread = self.spawn_thread(myself, state.num_threads)?;
-        // Whatever else of this epoch is on its way here was planned for the old thread.
-        let epoch = state.inbox.epoch().max(self.context.ledger.lock().epoch());
-        state.inbox.close(epoch);
         state.running = None;
         let failed = LedgerMessage::StepFailed { epoch, requests, failure };
         self.context.directory.ledger.cast(failed);

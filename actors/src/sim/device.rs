@@ -102,8 +102,9 @@ impl ExecutorFactory for Factory {
         &self.0.info
     }
 
-    fn reclaim(&self) -> Result<KvContent, ExecuteError> {
+    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
         let mut state = self.0.state.lock();
+        state.newest_epoch = state.newest_epoch.max(epoch.next());
         state.generation += 1;
         if !self.0.plan.is_memory_held {
             return Ok(KvContent::Kept);
