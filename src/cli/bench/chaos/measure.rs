@@ -95,7 +95,7 @@ mod tests {
     fn a_gap_belongs_to_the_strike_before_its_end() {
         let streams = [stream(1, &[10, 20, 50, 60]), stream(2, &[15, 18, 90])];
         assert_eq!(largest_gaps(&streams, &[ms(30), ms(70)]), [ms(30), ms(72)]);
-        assert_eq!(step_time(&streams), ms(30));
+        assert_eq!(step_time(&streams), ms(10));
     }
 
     #[test]
