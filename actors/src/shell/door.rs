@@ -93,6 +93,9 @@ impl Door {
         }
         let admits = self.context.breaker.lock().admits(self.context.now());
         admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
+        // Before the prompt is looked at: a refusal must cost next to nothing.
+        let (count, now) = (raw.params.n as usize, self.context.now());
+        self.context.ledger.lock().check_room(count, raw.tenant, now)?;
         self.admit(raw).await
     }
 

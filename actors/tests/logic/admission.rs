@@ -157,6 +157,25 @@ fn a_full_engine_says_when_there_will_be_room() {
 }
 
 #[test]
+fn a_check_says_what_admission_would_and_reserves_nothing() {
+    let mut admission = Admission::new(AdmissionLimits {
+        max_num_requests: 1,
+        max_num_queued_reqs: None,
+        max_num_queued_tokens: None,
+        quota: Quota { max_open_requests: Some(1), tokens_per_minute: None },
+    });
+    for _ in 0..2 {
+        assert_eq!(admission.check(0, Some(Tenant(0)), 1), Ok(()));
+    }
+    let cost = AdmissionCost { prompt_tokens: 1, max_tokens: 1 };
+    admission.admit(0, Some(Tenant(0)), &[(RequestId(0), cost)]).unwrap();
+    let quota = admission.check(0, Some(Tenant(0)), 1);
+    assert!(matches!(quota, Err(RequestError::QuotaExceeded { .. })), "{quota:?}");
+    let room = admission.check(0, None, 1);
+    assert!(matches!(room, Err(RequestError::QueueFull { .. })), "{room:?}");
+}
+
+#[test]
 fn a_refusal_names_the_limit() {
     let mut admission = of_quota(Quota { max_open_requests: Some(0), tokens_per_minute: None });
     let retry_after = Duration::from_secs(1);

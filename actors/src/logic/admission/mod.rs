@@ -138,6 +138,23 @@ impl Admission {
         Ok(())
     }
 
+    /// Whether `num_new` requests would be admitted, whatever they cost: asked before any work is
+    /// spent on them. Nothing is reserved.
+    ///
+    /// # Errors
+    /// As [`Admission::admit`].
+    pub fn check(
+        &mut self,
+        now: Micros,
+        tenant: Option<Tenant>,
+        num_new: usize,
+    ) -> Result<(), RequestError> {
+        if let Some(tenant) = tenant {
+            self.check_quota(now, tenant, num_new, 0)?;
+        }
+        self.check_room(now, num_new)
+    }
+
     /// A request left the queue. Only the first time counts.
     pub fn scheduled(&mut self, request: RequestId) {
         if let Some(open) = self.open.get_mut(&request)

@@ -143,6 +143,19 @@ impl Ledger {
         Ok(requests)
     }
 
+    /// Whether so many requests would be accepted now, whatever they are.
+    ///
+    /// # Errors
+    /// As [`Ledger::accept`].
+    pub fn check_room(
+        &mut self,
+        num_requests: usize,
+        tenant: Option<Tenant>,
+        now: Micros,
+    ) -> Result<(), RequestError> {
+        self.admission.check(now, tenant, num_requests)
+    }
+
     /// Makes new tokens permanent, if they come from the current core and follow what is there.
     pub fn commit(&mut self, epoch: Epoch, commit: &Commit, now: Micros) -> CommitVerdict {
         if epoch != self.epoch && !planted(Bug::NoEpochFence) {
