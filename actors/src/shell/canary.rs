@@ -26,7 +26,7 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
         tokio::time::sleep(PERIOD).await;
         let is_due = context.breaker.lock().canary_due(context.now());
         if let Some(door) = door.upgrade().filter(|_| is_due) {
-            let limit = context.config.call_timeout;
+            let limit = patience(&context);
             let is_served = tokio::time::timeout(limit, is_served(&door)).await.unwrap_or(false);
             let now = context.now();
             let mut breaker = context.breaker.lock();
@@ -38,6 +38,12 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
             }
         }
     }
+}
+
+/// How long a canary may take: on a slow device a step alone is longer than a call.
+fn patience(context: &Context) -> Duration {
+    let step = context.vault.step_time.lock().predict(1).map(Duration::from_micros);
+    step.map_or(context.config.call_timeout, |step| context.config.call_timeout.max(10 * step))
 }
 
 /// One token after one token.
