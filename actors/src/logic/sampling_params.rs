@@ -1,8 +1,13 @@
 //! What a client may ask of the sampler: vLLM's `SamplingParams`, its defaults and its ranges.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{ids::TokenId, stop::RepetitionDetection};
+use super::{
+    ids::TokenId, stop::RepetitionDetection, structured_output::StructuredOutput,
+    thinking::Thinking,
+};
 use crate::error::RequestError;
 
 /// Below this temperature a request is greedy.
@@ -61,6 +66,10 @@ pub struct SamplingParams {
     pub repetition_detection: Option<RepetitionDetection>,
     /// Send every this many tokens.
     pub stream_interval: u32,
+    /// What the output has to look like, after its thoughts.
+    pub structured_output: Option<Arc<StructuredOutput>>,
+    /// How thoughts are told apart, where the model has them.
+    pub thinking: Option<Arc<Thinking>>,
 }
 
 impl Default for SamplingParams {
@@ -90,6 +99,8 @@ impl Default for SamplingParams {
             allowed_token_ids: None,
             repetition_detection: None,
             stream_interval: 1,
+            structured_output: None,
+            thinking: None,
         }
     }
 }

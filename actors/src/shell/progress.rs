@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use tokio::sync::Notify;
+
 use crate::logic::ids::Micros;
 
 /// Never.
@@ -11,24 +13,35 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Progress {
     has_begun: AtomicBool,
+    begun: Notify,
     due: AtomicU64,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { has_begun: AtomicBool::new(false), due: AtomicU64::new(NEVER) }
+        Self { has_begun: AtomicBool::new(false), begun: Notify::new(), due: AtomicU64::new(NEVER) }
     }
 }
 
 impl Progress {
     /// The scheduler knows the first epoch.
     pub fn begin(&self) {
-        self.has_begun.store(true, Ordering::Relaxed);
+        self.has_begun.store(true, Ordering::Release);
+        self.begun.notify_waiters();
+    }
+
+    /// Completes once requests can be served.
+    pub async fn begun(&self) {
+        let mut begun = std::pin::pin!(self.begun.notified());
+        begun.as_mut().enable();
+        if !self.has_begun() {
+            begun.await;
+        }
     }
 
     /// Whether requests can be served at all.
     pub fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
+        self.has_begun.load(Ordering::Acquire)
     }
 
     /// A step should be done by `due`. One that is done again is not granted more time.

@@ -1,0 +1,37 @@
+//! What an output has to look like: vLLM's `StructuredOutputsParams`.
+
+use serde::{Deserialize, Serialize};
+
+/// A format, and how strictly JSON is written. Equal values compile to equal grammars.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StructuredOutput {
+    /// The format.
+    pub format: OutputFormat,
+    /// No white space between the tokens of JSON; otherwise little, and never without end.
+    pub disable_any_whitespace: bool,
+    /// Objects have no properties but those of the schema, also where it says nothing of others.
+    pub disable_additional_properties: bool,
+}
+
+/// One way to say what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum OutputFormat {
+    /// A value that this JSON schema allows, as its JSON text.
+    JsonSchema(String),
+    /// Any JSON object.
+    JsonObject,
+    /// A text that this regular expression matches from end to end.
+    Regex(String),
+    /// One of these.
+    Choice(Vec<String>),
+    /// A text of this grammar, in Lark's form or in GBNF.
+    Grammar(String),
+    /// Free text with structured parts between tags, as its JSON text.
+    StructuralTag(String),
+}
+
+impl From<OutputFormat> for StructuredOutput {
+    fn from(format: OutputFormat) -> Self {
+        Self { format, disable_any_whitespace: false, disable_additional_properties: false }
+    }
+}
