@@ -1,14 +1,19 @@
 //! Requests that were convicted of making the model fail, remembered by what they asked: a client
 //! that sends the same again is refused for a while.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    ids::Micros, request::EngineRequest, sampling_params::SamplingParams, stop::RepetitionDetection,
+    ids::Micros,
+    request::EngineRequest,
+    sampling_params::SamplingParams,
+    stop::RepetitionDetection,
+    structured_output::{OutputFormat, StructuredOutput},
+    thinking::Thinking,
 };
 use crate::error::RequestError;
 
@@ -163,6 +168,8 @@ impl Bytes {
             allowed_token_ids,
             repetition_detection,
             stream_interval,
+            structured_output,
+            thinking,
         } = params;
         let floats =
             [presence_penalty, frequency_penalty, repetition_penalty, temperature, top_p, min_p];
@@ -191,6 +198,29 @@ impl Bytes {
             bytes.number(repetition.min_pattern_size as u64);
             bytes.number(repetition.min_count as u64);
         });
+        self.optional(structured_output.as_deref(), Self::structured_output);
+        self.optional(thinking.as_deref(), |bytes, thinking: &Thinking| {
+            bytes.tokens(&thinking.begin);
+            bytes.tokens(&thinking.end);
+            bytes.optional(thinking.budget, |bytes, budget| bytes.number(budget.into()));
+        });
+    }
+
+    fn structured_output(&mut self, output: &StructuredOutput) {
+        let StructuredOutput { format, disable_any_whitespace, disable_additional_properties } =
+            output;
+        self.number((*disable_any_whitespace).into());
+        self.number((*disable_additional_properties).into());
+        let (kind, texts) = match format {
+            OutputFormat::JsonSchema(schema) => (0, slice::from_ref(schema)),
+            OutputFormat::JsonObject => (1, [].as_slice()),
+            OutputFormat::Regex(regex) => (2, slice::from_ref(regex)),
+            OutputFormat::Choice(choices) => (3, choices.as_slice()),
+            OutputFormat::Grammar(grammar) => (4, slice::from_ref(grammar)),
+            OutputFormat::StructuralTag(tag) => (5, slice::from_ref(tag)),
+        };
+        self.number(kind);
+        self.sequence(texts.iter(), |bytes, text| bytes.text(text));
     }
 }
 
@@ -225,7 +255,7 @@ mod tests {
     /// Changes with the encoding: fingerprints on disk would be void.
     #[test]
     fn the_encoding_is_stable() {
-        let golden = "bd89c90ab900aab3af56e1eac7b7b0e99232fcca43d3e7ba8048f5e720bfe9ed";
+        let golden = "eeafcc09de76235f0b22d99cace0d9a045fd8c0458ca59bf8b238eef7acf8e67";
         assert_eq!(changed(|_| ()).to_string(), golden);
     }
 

@@ -81,6 +81,7 @@ impl System {
         let door = Arc::new(Door::new(Arc::clone(&context), seed));
         drop(tokio::spawn(canary::watch(Arc::clone(&context), Arc::downgrade(&door))));
         tokio::select! {
+            biased;
             () = context.progress.begun() => {}
             _ = &mut root_task => {
                 let reason = "the supervisors gave up before the first epoch".to_owned();
