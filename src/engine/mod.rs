@@ -82,6 +82,7 @@ impl Engine {
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, config.seed).await?;
+        system.ready().await?;
         Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names }) })
     }
 

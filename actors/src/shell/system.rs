@@ -59,8 +59,8 @@ pub struct Status {
 }
 
 impl System {
-    /// Starts the actors over a loaded model, and completes when they can serve. Must be called
-    /// within a tokio runtime.
+    /// Starts the actors over a loaded model. Must be called within a tokio runtime. They serve a
+    /// moment later: see [`System::ready`].
     ///
     /// # Errors
     /// [`ActorError`] when the scheduler's settings are invalid or an actor could not be started.
@@ -73,22 +73,28 @@ impl System {
         let invalid = |error: SchedulerConfigError| ActorError::Invariant(error.to_string());
         config.scheduler.validate().map_err(invalid)?;
         let context = Arc::new(Context::new(config, executors, codec));
-        let (root, mut root_task) = tree::spawn(&context)
+        let (root, root_task) = tree::spawn(&context)
             .await
             .map_err(|error| ActorError::Invariant(format!("the tree did not start: {error}")))?;
         watchdog::spawn(&context)
             .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
         let door = Arc::new(Door::new(Arc::clone(&context), seed));
         drop(tokio::spawn(canary::watch(Arc::clone(&context), Arc::downgrade(&door))));
-        tokio::select! {
-            biased;
-            () = context.progress.begun() => {}
-            _ = &mut root_task => {
+        Ok(Self { context, root, root_task, door })
+    }
+
+    /// Waits until the system can serve for the first time.
+    ///
+    /// # Errors
+    /// [`ActorError`] when the supervisors gave up before.
+    pub async fn ready(&self) -> Result<(), ActorError> {
+        while tokio::time::timeout(RETRY_PAUSE, self.context.progress.begun()).await.is_err() {
+            if self.root_task.is_finished() {
                 let reason = "the supervisors gave up before the first epoch".to_owned();
                 return Err(ActorError::Invariant(reason));
             }
         }
-        Ok(Self { context, root, root_task, door })
+        Ok(())
     }
 
     /// Accepts a request, whatever actor dies meanwhile.
