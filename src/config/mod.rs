@@ -19,7 +19,9 @@ mod validate;
 
 use serde::{Deserialize, Serialize};
 
-pub use choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, SchedulingPolicy};
+pub use choice::{
+    Device, Dtype, GenerationConfigSource, KvCacheDtype, ParserChoice, SchedulingPolicy,
+};
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};
 pub use key::Key;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::quantity;
+use super::{ParserChoice, quantity};
+use crate::parsers::Registry;
 
 /// What `playhouse serve` is told about its socket and its clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,6 +49,19 @@ pub struct ServerSettings {
     /// Let requests bring a chat template of their own.
     #[serde(deserialize_with = "quantity::switch")]
     pub trust_request_chat_template: bool,
+    /// What finds tool calls in the answers of a model that may call.
+    pub tool_call_parser: ParserChoice,
+    /// What tells thoughts from the rest of an answer.
+    pub reasoning_parser: ParserChoice,
+    /// Let the model call tools as it likes (`tool_choice: "auto"`), given a parser for its calls.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_auto_tool_choice: bool,
+    /// Do not show tools to a model that is not to call them (`tool_choice: "none"`).
+    #[serde(deserialize_with = "quantity::switch")]
+    pub exclude_tools_when_tool_choice_none: bool,
+    /// The parsers that these names stand for. A program that embeds the server adds its own.
+    #[serde(skip)]
+    pub parsers: Registry,
     /// Origins of web pages that may call this server from a browser; `*` for all of them.
     #[serde(deserialize_with = "quantity::texts")]
     pub allowed_origins: Vec<String>,
@@ -69,6 +83,11 @@ impl Default for ServerSettings {
             enable_prompt_tokens_details: false,
             enable_force_include_usage: false,
             trust_request_chat_template: false,
+            tool_call_parser: ParserChoice::default(),
+            reasoning_parser: ParserChoice::default(),
+            enable_auto_tool_choice: true,
+            exclude_tools_when_tool_choice_none: false,
+            parsers: Registry::default(),
             allowed_origins: Vec::new(),
         }
     }

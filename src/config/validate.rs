@@ -1,6 +1,7 @@
 //! Which values go together.
 
-use super::{EngineConfig, ServerSettings, error::InvalidSetting};
+use super::{EngineConfig, ParserChoice, ServerSettings, error::InvalidSetting};
+use crate::parsers::UnknownParser;
 
 /// Longest that anything may be told to wait, seconds: a day.
 const SECONDS_MAX: f64 = 86_400.0;
@@ -116,13 +117,31 @@ impl ServerSettings {
     /// The first such setting, with what would be accepted.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         require_seconds("write_timeout", self.write_timeout_secs as f64)?;
-        require_seconds("request_timeout", self.request_timeout_secs.unwrap_or(1.0))
+        require_seconds("request_timeout", self.request_timeout_secs.unwrap_or(1.0))?;
+        require_parser("tool_call_parser", &self.tool_call_parser, |name| {
+            self.parsers.tool_parser(name).map(drop)
+        })?;
+        require_parser("reasoning_parser", &self.reasoning_parser, |name| {
+            self.parsers.reasoning_parser(name).map(drop)
+        })
     }
 }
 
 fn require_seconds(name: &'static str, value: f64) -> Result<(), InvalidSetting> {
     let is_some_time = value > 0.0 && value <= SECONDS_MAX;
     require(is_some_time, name, value, || format!("a number of seconds in (0, {SECONDS_MAX}]"))
+}
+
+fn require_parser(
+    name: &'static str,
+    choice: &ParserChoice,
+    find: impl Fn(&str) -> Result<(), UnknownParser>,
+) -> Result<(), InvalidSetting> {
+    let ParserChoice::Named(parser) = choice else { return Ok(()) };
+    find(parser).map_err(|unknown| {
+        let accepted = format!("auto, none or one of {}", unknown.known.join(", "));
+        InvalidSetting { name, value: parser.clone(), accepted }
+    })
 }
 
 fn require(
@@ -177,6 +196,21 @@ mod tests {
         assert_eq!(refused(|_| ()), None);
         assert_eq!(refused(|s| s.write_timeout_secs = 0), Some("write_timeout"));
         assert_eq!(refused(|s| s.request_timeout_secs = Some(1e9)), Some("request_timeout"));
+    }
+
+    #[test]
+    fn parsers_are_known_by_name() {
+        let named = |name: &str| ParserChoice::Named(name.to_owned());
+        let mut server =
+            ServerSettings { tool_call_parser: named("hermes"), ..ServerSettings::default() };
+        assert_eq!(server.validate(), Ok(()));
+        server.reasoning_parser = named("hermes");
+        let error = server.validate().unwrap_err();
+        assert_eq!((error.name, error.value.as_str()), ("reasoning_parser", "hermes"));
+        assert!(error.accepted.starts_with("auto, none or one of deepseek_r1, "), "{error}");
+        let parser = server.parsers.reasoning_parser("qwen3").unwrap();
+        server.parsers.register_reasoning_parser("hermes", move |start| parser(start));
+        assert_eq!(server.validate(), Ok(()));
     }
 
     #[test]

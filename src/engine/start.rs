@@ -57,6 +57,8 @@ pub struct LoadedModel {
     pub default_sampling: DefaultSampling,
     /// Tokenizer and chat template.
     pub codec: Arc<dyn TextCodec>,
+    /// The sources of the chat templates: the default one first.
+    pub chat_templates: Vec<String>,
 }
 
 impl std::fmt::Debug for LoadedModel {
@@ -107,6 +109,7 @@ pub(super) fn load(
         dtype: model.dtype(),
         kv_cache_bytes,
         default_sampling: DefaultSampling::from(&generation),
+        chat_templates: codec.chat_templates(),
         codec: Arc::new(codec),
     };
     progress(StartProgress::KvCache { bytes: kv_cache_bytes });

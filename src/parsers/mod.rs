@@ -35,6 +35,7 @@
 //! 3. Give it a table of whole outputs and of broken ones in `tests/`, which cuts each everywhere.
 
 mod event;
+mod guess;
 mod harmony;
 mod message;
 mod reasoning;
@@ -46,12 +47,13 @@ mod tools;
 mod tests;
 
 pub use event::{MessageEvent, ReasoningEvent, ToolEvent};
+pub use guess::{guess_reasoning_parser, guess_tool_parser};
 pub use message::{Message, MessageParser, ParsedCall};
-pub use reasoning::{ReasoningParser, ReasoningStart};
+pub use reasoning::{ReasoningMarkers, ReasoningParser, ReasoningStart};
 pub use registry::{
     ParserKind, ReasoningParserFactory, Registry, ToolParserFactory, UnknownParser,
 };
 pub use tools::{
     CallIdFormat, ConstraintError, ForcedCall, NamedCallParser, ToolParser, Tools,
-    constraint_schema,
+    constraint_schema, required_call_parser,
 };

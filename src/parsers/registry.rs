@@ -1,6 +1,9 @@
 //! Parsers by name.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use indexmap::IndexMap;
 
@@ -130,7 +133,25 @@ impl Registry {
 
 impl Default for Registry {
     fn default() -> Self {
-        Self::empty().with_tool_parsers().with_reasoning_parsers()
+        static OURS: LazyLock<Registry> =
+            LazyLock::new(|| Registry::empty().with_tool_parsers().with_reasoning_parsers());
+        OURS.clone()
+    }
+}
+
+/// Registries are equal that give the same parsers by the same names.
+impl PartialEq for Registry {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(name, factory): (&String, &ToolParserFactory)| {
+            other.tools.get(name).is_some_and(|theirs| Arc::ptr_eq(factory, theirs))
+        };
+        let same_reasoning = |(name, factory): (&String, &ReasoningParserFactory)| {
+            other.reasoning.get(name).is_some_and(|theirs| Arc::ptr_eq(factory, theirs))
+        };
+        self.tools.len() == other.tools.len()
+            && self.reasoning.len() == other.reasoning.len()
+            && self.tools.iter().all(same)
+            && self.reasoning.iter().all(same_reasoning)
     }
 }
 

@@ -32,6 +32,7 @@ mod stream;
 mod test_codec;
 mod token_names;
 mod tokenize;
+mod turn;
 mod usage;
 
 use std::{io, time::Duration};
@@ -52,7 +53,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use self::{error::ApiError, stalled_io::ImpatientListener, state::AppState};
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
-use crate::{config::InvalidSetting, engine::Engine};
+use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
 
 /// How long clients of an engine that died may take to hear of it.
 const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
@@ -74,6 +75,9 @@ pub enum ServerError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
+    /// A parser is not known by its name.
+    #[error(transparent)]
+    Parser(#[from] UnknownParser),
     /// Accepting connections failed.
     #[error("the server failed: {0}")]
     Io(#[from] io::Error),
@@ -124,7 +128,7 @@ pub async fn serve_on(
     config.validate()?;
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
     let write_limit = Duration::from_secs(config.write_timeout_secs);
-    let app = router(AppState::new(engine.clone(), config, metrics))?;
+    let app = router(AppState::new(engine.clone(), config, metrics)?)?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     // Tokens are small packets; they must not wait to be joined.
     let listener = listener.tap_io(|stream| {

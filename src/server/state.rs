@@ -7,8 +7,8 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{ServerConfig, auth::ApiKeys, error::ApiError};
-use crate::engine::Engine;
+use super::{ServerConfig, auth::ApiKeys, error::ApiError, turn::TurnParsers};
+use crate::{engine::Engine, parsers::UnknownParser};
 
 /// Cheap to clone: one for every request.
 #[derive(Clone)]
@@ -17,14 +17,22 @@ pub(super) struct AppState {
     pub(super) config: Arc<ServerConfig>,
     pub(super) keys: Arc<ApiKeys>,
     pub(super) metrics: PrometheusHandle,
+    /// What reads the model's answers.
+    pub(super) parsers: Arc<TurnParsers>,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
 
 impl AppState {
-    pub(super) fn new(engine: Engine, config: ServerConfig, metrics: PrometheusHandle) -> Self {
+    pub(super) fn new(
+        engine: Engine,
+        config: ServerConfig,
+        metrics: PrometheusHandle,
+    ) -> Result<Self, UnknownParser> {
         let keys = Arc::new(ApiKeys::new(&config.api_keys));
-        Self { engine, config: Arc::new(config), keys, metrics, created: unix_seconds() }
+        let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
+        let config = Arc::new(config);
+        Ok(Self { engine, config, keys, metrics, parsers, created: unix_seconds() })
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

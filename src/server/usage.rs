@@ -11,6 +11,7 @@ pub(super) struct Usage {
     total_tokens: usize,
     completion_tokens: usize,
     prompt_tokens_details: Option<PromptTokensDetails>,
+    completion_tokens_details: Option<CompletionTokensDetails>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -18,11 +19,22 @@ struct PromptTokensDetails {
     cached_tokens: usize,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct CompletionTokensDetails {
+    reasoning_tokens: usize,
+}
+
 impl Usage {
     /// Counts alone.
     pub(super) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
         let total_tokens = prompt_tokens + completion_tokens;
-        Self { prompt_tokens, total_tokens, completion_tokens, prompt_tokens_details: None }
+        Self {
+            prompt_tokens,
+            total_tokens,
+            completion_tokens,
+            prompt_tokens_details: None,
+            completion_tokens_details: None,
+        }
     }
 
     /// With the prompt tokens that came from the prefix cache.
@@ -30,6 +42,14 @@ impl Usage {
     pub(super) fn with_cached(self, cached_tokens: Option<usize>) -> Self {
         let details = cached_tokens.map(|cached_tokens| PromptTokensDetails { cached_tokens });
         Self { prompt_tokens_details: details, ..self }
+    }
+
+    /// With the completion tokens that are thoughts, where these are told apart.
+    #[must_use]
+    pub(super) fn with_reasoning(self, reasoning_tokens: Option<usize>) -> Self {
+        let details =
+            reasoning_tokens.map(|tokens| CompletionTokensDetails { reasoning_tokens: tokens });
+        Self { completion_tokens_details: details, ..self }
     }
 }
 

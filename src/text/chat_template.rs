@@ -63,6 +63,13 @@ impl ChatTemplates {
         self.templates.get(DEFAULT).map_or(ContentFormat::String, |found| found.content_format)
     }
 
+    /// The sources of all templates: the default one first, then the others by name.
+    pub(super) fn sources(&self) -> Vec<String> {
+        let default = self.templates.get(DEFAULT).into_iter();
+        let others = self.templates.iter().filter(|(name, _)| *name != DEFAULT);
+        default.chain(others.map(|(_, found)| found)).map(|found| found.source.clone()).collect()
+    }
+
     /// Templates with `source` as the only one.
     pub(super) fn replaced_by(&self, source: String) -> Self {
         let chat_templates = [(DEFAULT.to_owned(), source)].into_iter().collect();

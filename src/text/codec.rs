@@ -59,6 +59,12 @@ impl HfTextCodec {
         self
     }
 
+    /// The sources of the chat templates: the default one first, then the others by name.
+    #[must_use]
+    pub fn chat_templates(&self) -> Vec<String> {
+        self.chat_templates.sources()
+    }
+
     /// Holds the tokenizer against the model it is to serve, whose embedding has
     /// `model_vocab_size` rows. More rows than tokens are usual, fewer are not.
     ///

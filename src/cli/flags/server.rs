@@ -51,6 +51,18 @@ pub(crate) struct ServerFlags {
     /// Let requests bring a chat template of their own [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) trust_request_chat_template: Option<String>,
+    /// Parser of tool calls, by name; auto: as the chat template suggests [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tool_call_parser: Option<String>,
+    /// Parser of thoughts, by name; auto: as the chat template suggests [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reasoning_parser: Option<String>,
+    /// Let the model call tools as it likes [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_auto_tool_choice: Option<String>,
+    /// Do not show tools to a model that is not to call them [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) exclude_tools_when_tool_choice_none: Option<String>,
 }
 
 /// The engine's own seed, for commands whose `--seed` does not mean a request's.

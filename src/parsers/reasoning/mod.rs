@@ -9,7 +9,7 @@ mod parser;
 mod qwen3;
 mod tagged;
 
-pub use parser::{ReasoningParser, ReasoningStart};
+pub use parser::{ReasoningMarkers, ReasoningParser, ReasoningStart};
 
 pub(super) use deepseek_r1::deepseek_r1;
 pub(super) use glm45::glm45;

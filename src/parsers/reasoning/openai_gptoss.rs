@@ -7,8 +7,11 @@ use super::{
         event::ReasoningEvent,
         harmony::{END, HarmonyScanner, MESSAGE, Piece},
     },
-    parser::ReasoningParser,
+    parser::{ReasoningMarkers, ReasoningParser},
 };
+
+const THOUGHTS: &str = "<|channel|>analysis<|message|>";
+const ANSWER: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 
 struct HarmonyReasoning {
     scanner: HarmonyScanner,
@@ -74,6 +77,10 @@ impl ReasoningParser for HarmonyReasoning {
 
     fn needs_special_tokens(&self) -> bool {
         true
+    }
+
+    fn markers(&self) -> Option<ReasoningMarkers> {
+        Some(ReasoningMarkers { begin: THOUGHTS.to_owned(), end: ANSWER.to_owned() })
     }
 }
 

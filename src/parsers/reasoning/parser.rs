@@ -21,6 +21,21 @@ pub trait ReasoningParser: Send {
     fn needs_special_tokens(&self) -> bool {
         false
     }
+
+    /// The texts that usually begin and end thoughts, for who looks at tokens instead of text: who
+    /// counts thoughts, bounds them, or constrains only what follows them. None: nobody can.
+    fn markers(&self) -> Option<ReasoningMarkers> {
+        None
+    }
+}
+
+/// What begins and ends thoughts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasoningMarkers {
+    /// Begins them, in the prompt or in the text.
+    pub begin: String,
+    /// Ends them; the answer follows at once.
+    pub end: String,
 }
 
 /// What tells whether a text begins with thoughts.

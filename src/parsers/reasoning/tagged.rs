@@ -2,7 +2,7 @@
 
 use super::{
     super::{event::ReasoningEvent, scan::MarkerFinder},
-    parser::{ReasoningParser, ReasoningStart},
+    parser::{ReasoningMarkers, ReasoningParser, ReasoningStart},
 };
 
 /// How a format marks thoughts.
@@ -181,5 +181,11 @@ impl ReasoningParser for TaggedReasoning {
 
     fn needs_special_tokens(&self) -> bool {
         self.format.special_tokens
+    }
+
+    fn markers(&self) -> Option<ReasoningMarkers> {
+        let TaggedFormat { markers, num_starts, .. } = self.format;
+        let (begin, end) = (markers.first()?, markers.get(*num_starts)?);
+        Some(ReasoningMarkers { begin: (*begin).to_owned(), end: (*end).to_owned() })
     }
 }

@@ -18,6 +18,11 @@ const FORMAT: JsonFormat = JsonFormat {
     tail: Tail::None,
 };
 
+/// What reads a required call, whatever the model: its text is constrained to this form.
+pub fn required_call_parser() -> impl ToolParser {
+    json()
+}
+
 pub(in super::super) fn json() -> impl ToolParser {
     BlockParser::new(JsonBlock::<false>::new(&FORMAT))
 }

@@ -25,6 +25,7 @@ mod tagged_values;
 
 pub use constraint::{ConstraintError, ForcedCall, constraint_schema};
 pub use forced::NamedCallParser;
+pub use json::required_call_parser;
 pub use parser::{CallIdFormat, ToolParser};
 pub use schema::Tools;
 

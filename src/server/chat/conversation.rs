@@ -4,8 +4,12 @@ use playhouse_actors::ports::ChatPrompt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{messages::check_messages, tools::check_tools};
-use crate::server::{error::ApiError, state::AppState};
+use super::messages::check_messages;
+use crate::server::{
+    error::ApiError,
+    state::AppState,
+    turn::{ToolChoice, check_tools},
+};
 
 const REASONING_EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
@@ -52,15 +56,21 @@ impl ConversationFields {
                 "Cannot set both `continue_final_message` and `add_generation_prompt` to True.";
             return Err(ApiError::invalid("continue_final_message", message));
         }
+        check_tools(self.tools.as_deref())?;
         Ok(ChatPrompt {
             messages: check_messages(messages, model)?,
-            tools: check_tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
+            tools: self.tools.clone(),
             documents: self.documents.clone(),
             add_generation_prompt,
             continue_final_message,
             chat_template: self.template(state)?,
             chat_template_kwargs: self.kwargs(state)?,
         })
+    }
+
+    /// Whether tools are to be called.
+    pub(in crate::server) fn tool_choice(&self) -> Result<ToolChoice, ApiError> {
+        ToolChoice::read(self.tool_choice.as_ref(), self.tools.as_deref())
     }
 
     fn template(&self, state: &AppState) -> Result<Option<String>, ApiError> {
@@ -81,6 +91,10 @@ impl ConversationFields {
                 return Err(ApiError::validation("body.reasoning_effort", wanted));
             }
             kwargs.entry("reasoning_effort").or_insert_with(|| Value::from(effort.as_str()));
+            if effort == "none" {
+                // Templates that know a switch rather than a measure.
+                kwargs.entry("enable_thinking").or_insert(Value::Bool(false));
+            }
         }
         Ok(kwargs)
     }

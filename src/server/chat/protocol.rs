@@ -1,9 +1,6 @@
 //! The request, and what it means.
 
-use playhouse_actors::{
-    message::input_processor::{Prompt, RawRequest},
-    ports::ChatPrompt,
-};
+use playhouse_actors::{message::input_processor::RawRequest, ports::ChatPrompt};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,6 +14,7 @@ use crate::server::{
     sampling::{SamplingFields, logprobs, output_tokens},
     state::AppState,
     token_names::TokenNames,
+    turn::{TurnRequest, TurnStyle},
     usage::{StreamOptions, UsageReports},
 };
 
@@ -37,6 +35,9 @@ struct ChatFields {
     logprobs: Option<bool>,
     top_logprobs: Option<Int>,
     echo: Option<bool>,
+    parallel_tool_calls: Option<bool>,
+    include_reasoning: Option<bool>,
+    thinking_token_budget: Option<Int>,
     stream_options: Option<StreamOptions>,
 }
 
@@ -55,6 +56,8 @@ pub(super) struct Style {
     pub(super) role: String,
     /// The message that the answer goes on with, where it is to be repeated.
     pub(super) echoed: String,
+    /// How to read what the model writes.
+    pub(super) turn: TurnStyle,
     /// `logprobs`, with this many likely tokens for each.
     pub(super) num_logprobs: Option<usize>,
     /// `prompt_logprobs`.
@@ -102,23 +105,35 @@ impl ChatRequest {
         let chat = self.conversation.prompt(state, &model)?;
         let as_ids = self.sampling.return_tokens_as_token_ids;
         let role = speaker(&chat);
+        let (num_logprobs, prompt_logprobs) = (params.logprobs, params.prompt_logprobs);
+        let echoed = match self.fields.echo {
+            Some(true) => last_words(&chat, &role),
+            Some(false) | None => String::new(),
+        };
+        let turn = TurnRequest {
+            chat,
+            tool_choice: self.conversation.tool_choice()?,
+            parallel_tool_calls: self.fields.parallel_tool_calls.unwrap_or(true),
+            format: None,
+            thinking_token_budget: self.fields.thinking_token_budget()?,
+            include_reasoning: self.fields.include_reasoning.unwrap_or(true),
+            params,
+            max_tokens: self.fields.output_tokens()?.or(defaults.max_tokens),
+        };
+        let (RawRequest { prompt, params, max_tokens, .. }, turn) = turn.plan(state)?;
         let style = Style {
-            echoed: match self.fields.echo {
-                Some(true) => last_words(&chat, &role),
-                Some(false) | None => String::new(),
-            },
+            echoed,
             role,
-            num_logprobs: params.logprobs.map(|count| count as usize),
-            prompt_logprobs: params.prompt_logprobs.is_some(),
+            turn,
+            num_logprobs: num_logprobs.map(|count| count as usize),
+            prompt_logprobs: prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             names: TokenNames::new(
                 state.engine.codec().clone(),
                 as_ids.unwrap_or(state.config.return_tokens_as_token_ids),
             ),
         };
-        let max_tokens = self.fields.output_tokens()?.or(defaults.max_tokens);
-        let request =
-            self.sampling.raw_request(Prompt::Chat(Box::new(chat)), params, max_tokens)?;
+        let request = self.sampling.raw_request(prompt, params, max_tokens)?;
         let add_special_tokens = self.conversation.adds_special_tokens();
         Ok(Plan { model, request: RawRequest { add_special_tokens, ..request }, style, usage })
     }
@@ -128,6 +143,14 @@ impl ChatFields {
     fn output_tokens(&self) -> Result<Option<u32>, ApiError> {
         let newer = output_tokens("max_completion_tokens", self.max_completion_tokens)?;
         Ok(newer.or(output_tokens("max_tokens", self.max_tokens)?))
+    }
+
+    /// Most tokens of thought; -1 is no bound.
+    fn thinking_token_budget(&self) -> Result<Option<u32>, ApiError> {
+        let budget = self.thinking_token_budget.filter(|&budget| budget != Int(-1));
+        budget
+            .map(|budget| budget.cast("thinking_token_budget", "-1 (no bound), or at least 0"))
+            .transpose()
     }
 
     fn logprobs(&self) -> Result<Option<u32>, ApiError> {

@@ -9,6 +9,7 @@ use crate::server::{
     choices::{Choices, FinishedChoice},
     logprobs::{ChatLogprobs, prompt_logprobs},
     state::SYSTEM_FINGERPRINT,
+    turn::{ToolCall, Turn},
     usage::Usage,
 };
 
@@ -40,12 +41,35 @@ struct Choice {
 #[derive(Debug, Serialize)]
 struct Message {
     role: String,
-    content: String,
+    content: Option<String>,
     refusal: Option<String>,
     annotations: Option<Value>,
     audio: Option<Value>,
     function_call: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<MessageToolCall>,
     reasoning: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct MessageToolCall {
+    id: String,
+    r#type: &'static str,
+    function: Function,
+}
+
+#[derive(Debug, Serialize)]
+struct Function {
+    name: String,
+    /// JSON, as text.
+    arguments: String,
+}
+
+impl From<ToolCall> for MessageToolCall {
+    fn from(call: ToolCall) -> Self {
+        let function = Function { name: call.name, arguments: call.arguments };
+        Self { id: call.id, r#type: "function", function }
+    }
 }
 
 impl ChatCompletion {
@@ -58,42 +82,56 @@ impl ChatCompletion {
         usage: Usage,
     ) -> Self {
         let prompt = choices.prompt_of(0);
+        let turns: Vec<Turn> = finished
+            .iter()
+            .enumerate()
+            .map(|(i, done)| Turn::read(style.turn.reader(&head.id, i, prompt), done))
+            .collect();
+        let reasoning_tokens = turns.iter().map(|turn| turn.num_reasoning_tokens).sum();
         let rows = finished.first().map(|first| first.prompt_logprobs.as_slice());
         let rows = rows.filter(|_| style.prompt_logprobs);
         Self {
             head,
             prompt_logprobs: rows.map(|rows| prompt_logprobs(&style.names, prompt, rows)),
             prompt_token_ids: style.token_ids.then(|| prompt.to_vec()),
-            choices: finished
-                .into_iter()
+            choices: std::iter::zip(&finished, turns)
                 .enumerate()
-                .map(|(i, done)| style.choice(i, done))
+                .map(|(i, (done, turn))| style.choice(i, done, turn))
                 .collect(),
             service_tier: None,
             system_fingerprint: SYSTEM_FINGERPRINT,
-            usage,
+            usage: usage.with_reasoning(reasoning_tokens),
             kv_transfer_params: None,
         }
     }
 }
 
 impl Style {
-    fn choice(&self, index: usize, done: FinishedChoice) -> Choice {
+    fn choice(&self, index: usize, done: &FinishedChoice, turn: Turn) -> Choice {
         Choice {
             index,
             logprobs: self.logprobs_writer().map(|mut writer| writer.write(&done.tokens)),
-            finish_reason: done.finish.as_str(),
+            finish_reason: turn.finish_reason,
             stop_reason: StoppedBy::from(&done.finish),
             token_ids: self.token_ids.then(|| done.tokens.iter().map(|t| t.token_id).collect()),
             message: Message {
                 role: self.role.clone(),
-                content: self.echoed.clone() + &done.text,
+                content: self.content(turn.content),
                 refusal: None,
                 annotations: None,
                 audio: None,
                 function_call: None,
-                reasoning: None,
+                tool_calls: turn.tool_calls.into_iter().map(MessageToolCall::from).collect(),
+                reasoning: turn.reasoning,
             },
+        }
+    }
+
+    /// What the message says, with what it goes on with.
+    fn content(&self, content: Option<String>) -> Option<String> {
+        match content {
+            None if self.echoed.is_empty() => None,
+            content => Some(self.echoed.clone() + &content.unwrap_or_default()),
         }
     }
 }

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use playhouse_actors::shell::OutputDelta;
 use serde::Serialize;
 
-use super::protocol::Style;
+use super::{delta::Delta, protocol::Style};
 use crate::server::{
     answer::{Head, StoppedBy},
     choices::{ChoiceDelta, Choices},
@@ -14,6 +14,7 @@ use crate::server::{
     sse,
     state::SYSTEM_FINGERPRINT,
     stream::ChunkFormat,
+    turn::TurnReader,
     usage::{Usage, UsageReports},
 };
 
@@ -21,7 +22,7 @@ use crate::server::{
 struct Chunk<'a> {
     #[serde(flatten)]
     head: &'a Head,
-    choices: &'a [ChunkChoice<'a>],
+    choices: &'a [ChunkChoice],
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,22 +32,15 @@ struct Chunk<'a> {
 }
 
 #[derive(Serialize)]
-struct ChunkChoice<'a> {
+struct ChunkChoice {
     index: usize,
-    delta: Delta<'a>,
+    delta: Delta,
     logprobs: Option<ChatLogprobs>,
     finish_reason: Option<&'static str>,
     /// Only beside a finish reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Option<StoppedBy>>,
     token_ids: Option<Vec<u32>>,
-}
-
-#[derive(Serialize)]
-struct Delta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'a str>,
-    content: &'a str,
 }
 
 /// Writes the chunks of a chat completion.
@@ -60,23 +54,27 @@ pub(super) struct ChatChunks {
 struct ChoiceState {
     begun: bool,
     num_tokens: usize,
+    turn: TurnReader,
     logprobs: Option<ChatLogprobsWriter>,
 }
 
 impl ChatChunks {
     pub(super) fn new(head: Head, style: Style, reports: UsageReports, choices: &Choices) -> Self {
-        let state =
-            |_| ChoiceState { begun: false, num_tokens: 0, logprobs: style.logprobs_writer() };
+        let state = |index| ChoiceState {
+            begun: false,
+            num_tokens: 0,
+            turn: style.turn.reader(&head.id, index, choices.prompt_of(index)),
+            logprobs: style.logprobs_writer(),
+        };
         let choices = (0..choices.len()).map(state).collect();
         Self { head, style, reports, choices }
     }
 
     /// The first chunk of a choice says who speaks, and what an answer goes on with.
     fn opening(&self, index: usize, prompt: &[u32]) -> Bytes {
-        let delta = Delta { role: Some(&self.style.role), content: &self.style.echoed };
         let choice = ChunkChoice {
             index,
-            delta,
+            delta: Delta::opening(&self.style.role, &self.style.echoed),
             logprobs: None,
             finish_reason: None,
             stop_reason: None,
@@ -85,23 +83,36 @@ impl ChatChunks {
         self.chunk(choice, prompt, self.style.token_ids.then_some(prompt))
     }
 
-    fn news(&mut self, index: usize, delta: &OutputDelta, prompt: &[u32]) -> Bytes {
+    /// The chunk for what is new; none while the reader waits for more.
+    fn news(&mut self, index: usize, delta: &OutputDelta, prompt: &[u32]) -> Option<Bytes> {
         let state = &mut self.choices[index];
         state.num_tokens += delta.tokens.len();
+        let mut parts = Delta::of(state.turn.push(delta));
+        let tells_tokens = self.style.token_ids || state.logprobs.is_some();
+        let is_silent = parts.is_empty() && delta.finish.is_none() && !tells_tokens;
+        if is_silent && !self.style.turn.is_plain() {
+            return None;
+        }
+        if parts.is_empty() {
+            parts.content = Some(String::new());
+        }
+        let finish_reason = delta.finish.as_ref().map(|finish| state.turn.finish_reason(finish));
         let token_ids = || delta.tokens.iter().map(|token| token.token_id).collect();
         let choice = ChunkChoice {
             index,
-            delta: Delta { role: None, content: &delta.text },
+            delta: parts,
             logprobs: state.logprobs.as_mut().map(|writer| writer.write(&delta.tokens)),
-            finish_reason: delta.finish.as_ref().map(|finish| finish.as_str()),
+            finish_reason,
             stop_reason: delta.finish.as_ref().map(StoppedBy::from),
             token_ids: self.style.token_ids.then(token_ids),
         };
-        self.chunk(choice, prompt, None)
+        Some(self.chunk(choice, prompt, None))
     }
 
-    fn chunk(&self, choice: ChunkChoice<'_>, prompt: &[u32], shown: Option<&[u32]>) -> Bytes {
-        let usage = Usage::new(prompt.len(), self.choices[choice.index].num_tokens);
+    fn chunk(&self, choice: ChunkChoice, prompt: &[u32], shown: Option<&[u32]>) -> Bytes {
+        let state = &self.choices[choice.index];
+        let usage = Usage::new(prompt.len(), state.num_tokens)
+            .with_reasoning(state.turn.num_reasoning_tokens());
         let ends = choice.finish_reason.is_some();
         sse::event(&Chunk {
             head: &self.head,
@@ -123,14 +134,15 @@ impl ChunkFormat for ChatChunks {
         if !std::mem::replace(&mut self.choices[index].begun, true) {
             events.push_back(self.opening(index, prompt));
         }
-        events.push_back(self.news(index, &delta, prompt));
+        events.extend(self.news(index, &delta, prompt));
     }
 
     fn usage(&self, usage: Usage) -> Bytes {
+        let reasoning = self.choices.iter().map(|choice| choice.turn.num_reasoning_tokens()).sum();
         sse::event(&Chunk {
             head: &self.head,
             choices: &[],
-            usage: Some(usage),
+            usage: Some(usage.with_reasoning(reasoning)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             prompt_token_ids: None,
         })

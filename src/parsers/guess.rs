@@ -1,0 +1,87 @@
+//! Which parsers a model needs, as far as its chat template tells: a template that shows calls or
+//! thoughts of earlier turns writes their markers.
+
+/// Markers and the parser that reads them; the first that a template holds decides.
+const TOOLS: &[(&str, &str)] = &[
+    ("<function=", "qwen3_coder"),
+    ("<arg_key>", "glm45"),
+    ("<|tool_calls_section_begin|>", "kimi_k2"),
+    ("<|channel|>", "openai"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("functools[", "phi4_mini_json"),
+    ("<|tool_call|>", "granite"),
+    ("<tool_call>", "hermes"),
+    ("<|python_start|>", "pythonic"),
+    ("<|python_tag|>", "llama3_json"),
+    ("{\"name\": function name, \"parameters\":", "llama3_json"),
+];
+
+/// `qwen3` reads what stands between these tags wherever thoughts may begin: in the prompt, or at
+/// the beginning of the answer. Without them, all is the answer, as it is for a model that shares
+/// its template with one that thinks.
+const REASONING: &[(&str, &str)] = &[
+    ("<|channel|>analysis", "openai_gptoss"),
+    ("[THINK]", "mistral"),
+    ("<arg_key>", "glm45"),
+    ("<think>", "qwen3"),
+    ("</think>", "qwen3"),
+    ("Here is my thought process:", "granite"),
+];
+
+const DEEPSEEK_CALL: &str = "<｜tool▁call▁begin｜>";
+const DEEPSEEK_V3_FENCE: &str = "```json";
+
+/// The name of the tool parser for models with this chat template, if it tells.
+pub fn guess_tool_parser(template: &str) -> Option<&'static str> {
+    if template.contains(DEEPSEEK_CALL) {
+        let is_fenced = template.contains(DEEPSEEK_V3_FENCE);
+        return Some(if is_fenced { "deepseek_v3" } else { "deepseek_v31" });
+    }
+    first(TOOLS, template)
+}
+
+/// The name of the reasoning parser for models with this chat template, if it tells.
+pub fn guess_reasoning_parser(template: &str) -> Option<&'static str> {
+    first(REASONING, template)
+}
+
+fn first(parsers: &'static [(&'static str, &'static str)], template: &str) -> Option<&'static str> {
+    parsers.iter().find(|(marker, _)| template.contains(marker)).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Registry, *};
+
+    #[test]
+    fn templates_give_their_models_away() {
+        // What published templates write for a call of the assistant, and for its thoughts.
+        let families = [
+            ("{{- '\\n<tool_call>\\n{\"name\": \"' }}", Some("hermes"), None),
+            (
+                "'<think>\\n' + reasoning_content + '\\n</think>' {{- '<tool_call>\\n' }}",
+                Some("hermes"),
+                Some("qwen3"),
+            ),
+            ("<tool_call>\\n<function=' + tool_call.name", Some("qwen3_coder"), None),
+            ("<think></think><tool_call>' + name <arg_key>", Some("glm45"), Some("glm45")),
+            ("<｜tool▁call▁begin｜>' + type + '<｜tool▁sep｜>' ```json", Some("deepseek_v3"), None),
+            ("<｜tool▁call▁begin｜>'+ name + '<｜tool▁sep｜>'", Some("deepseek_v31"), None),
+            ("\"[TOOL_CALLS]\" [THINK]", Some("mistral"), Some("mistral")),
+            ("<|start|>assistant<|channel|>analysis", Some("openai"), Some("openai_gptoss")),
+            ("<|python_tag|>\" + tool_call.name", Some("llama3_json"), None),
+            ("{{ message.content }}", None, None),
+        ];
+        let registry = Registry::default();
+        for (template, tools, reasoning) in families {
+            assert_eq!(guess_tool_parser(template), tools, "{template}");
+            assert_eq!(guess_reasoning_parser(template), reasoning, "{template}");
+        }
+        for (_, name) in TOOLS {
+            assert!(registry.tool_parser(name).is_ok(), "{name}");
+        }
+        for (_, name) in REASONING {
+            assert!(registry.reasoning_parser(name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The parsers that a server reads its model's answers with.
+
+use std::sync::Arc;
+
+use playhouse_actors::{logic::thinking::Thinking, ports::TextCodec};
+
+use crate::{
+    config::{ParserChoice, ServerSettings},
+    engine::LoadedModel,
+    parsers::{
+        ReasoningParserFactory, ReasoningStart, ToolParserFactory, UnknownParser,
+        guess_reasoning_parser, guess_tool_parser,
+    },
+};
+
+/// What the operator chose, or what the model's chat templates suggest.
+#[derive(Clone, Default)]
+pub(in crate::server) struct TurnParsers {
+    /// For calls that the model makes as it likes; none where that is turned off.
+    pub(super) tools: Option<ToolParserFactory>,
+    pub(super) reasoning: Option<Reasoning>,
+}
+
+/// How thoughts are told apart.
+#[derive(Clone)]
+pub(super) struct Reasoning {
+    pub(super) factory: ReasoningParserFactory,
+    /// The parser's markers as tokens, where it has markers; no budget.
+    pub(super) markers: Option<Arc<Thinking>>,
+}
+
+impl TurnParsers {
+    /// The parsers for `model`.
+    ///
+    /// # Errors
+    /// When a parser is not known by its name.
+    pub(in crate::server) fn new(
+        settings: &ServerSettings,
+        model: &LoadedModel,
+    ) -> Result<Self, UnknownParser> {
+        let registry = &settings.parsers;
+        let templates = &model.chat_templates;
+        let tools = choose(&settings.tool_call_parser, templates, guess_tool_parser, |name| {
+            registry.tool_parser(name)
+        })?;
+        let tools = tools.filter(|_| settings.enable_auto_tool_choice);
+        let reasoning =
+            choose(&settings.reasoning_parser, templates, guess_reasoning_parser, |name| {
+                registry.reasoning_parser(name)
+            })?;
+        tracing::info!(
+            tool_call_parser = tools.as_ref().map_or("none", |(name, _)| name),
+            reasoning_parser = reasoning.as_ref().map_or("none", |(name, _)| name),
+            "reading answers"
+        );
+        Ok(Self {
+            tools: tools.map(|(_, factory)| factory),
+            reasoning: reasoning.map(|(_, factory)| Reasoning::new(factory, &*model.codec)),
+        })
+    }
+}
+
+/// The parser that is chosen, with its name. One that is only guessed may be unknown.
+fn choose<F>(
+    choice: &ParserChoice,
+    templates: &[String],
+    guess: fn(&str) -> Option<&'static str>,
+    find: impl Fn(&str) -> Result<F, UnknownParser>,
+) -> Result<Option<(String, F)>, UnknownParser> {
+    match choice {
+        ParserChoice::None => Ok(None),
+        ParserChoice::Named(name) => Ok(Some((name.clone(), find(name)?))),
+        ParserChoice::Auto => {
+            let guessed = templates.iter().find_map(|template| guess(template));
+            Ok(guessed.and_then(|name| Some((name.to_owned(), find(name).ok()?))))
+        }
+    }
+}
+
+impl Reasoning {
+    pub(super) fn new(factory: ReasoningParserFactory, codec: &dyn TextCodec) -> Self {
+        let markers = factory(&ReasoningStart::default()).markers();
+        let markers = markers.and_then(|markers| {
+            let begin = codec.encode(&markers.begin, false).ok()?;
+            let end = codec.encode(&markers.end, false).ok()?;
+            let is_usable = !begin.is_empty() && !end.is_empty();
+            is_usable.then(|| Arc::new(Thinking { begin, end, budget: None }))
+        });
+        Self { factory, markers }
+    }
+}

@@ -1,0 +1,123 @@
+//! Reads one choice's output as it comes.
+
+use playhouse_actors::{logic::request::FinishReason, shell::OutputDelta};
+
+use super::{call_id::CallIds, reasoning_tokens::ReasoningTokens};
+use crate::parsers::{MessageEvent, MessageParser, ToolEvent};
+
+/// A part of the assistant's turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) enum TurnEvent {
+    /// More of what the model thinks.
+    Reasoning(String),
+    /// More of what it says.
+    Content(String),
+    /// A call begins; what belongs to it comes before any other call.
+    ToolCallStart {
+        /// Counts the calls of the turn, from 0.
+        index: usize,
+        /// The call's own id.
+        id: String,
+        /// The function. The model may have made it up.
+        name: String,
+    },
+    /// More of the arguments' JSON text.
+    ToolCallArguments {
+        /// Which call.
+        index: usize,
+        /// The next piece; never empty.
+        delta: String,
+    },
+    /// The call is over. One that had to be made and was cut off ends as well, with half its
+    /// arguments: the finish reason tells.
+    ToolCallEnd {
+        /// Which call.
+        index: usize,
+    },
+    /// A call that the model made as it liked turned out to be malformed, or was cut off. Who has
+    /// shown it already just stops.
+    ToolCallBroken {
+        /// Which call.
+        index: usize,
+        /// All that the model wrote for it: content, where the call was not shown yet.
+        text: String,
+    },
+}
+
+/// Tells the parts of one choice's output. A [`TurnStyle`](super::TurnStyle) makes it.
+pub(in crate::server) struct TurnReader {
+    pub(super) parser: MessageParser,
+    pub(super) ids: CallIds,
+    pub(super) forced: Forced,
+    pub(super) include_reasoning: bool,
+    pub(super) reasoning_tokens: Option<ReasoningTokens>,
+    pub(super) has_reasoned: bool,
+    /// Calls that are whole.
+    pub(super) num_calls: usize,
+}
+
+/// Whether the request left the model a choice to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forced {
+    No,
+    Required,
+    Named,
+}
+
+impl TurnReader {
+    /// What is new. The delta with a finish reason is the last one.
+    pub(in crate::server) fn push(&mut self, delta: &OutputDelta) -> Vec<TurnEvent> {
+        let mut parts = self.parser.push(&delta.text);
+        if delta.finish.is_some() {
+            parts.extend(self.parser.finish());
+        }
+        self.has_reasoned |= parts.iter().any(|part| matches!(part, MessageEvent::Reasoning(_)));
+        if let Some(counter) = &mut self.reasoning_tokens {
+            delta.tokens.iter().for_each(|token| counter.push(token.token_id));
+            if matches!(parts.last(), Some(MessageEvent::Answer(_))) {
+                counter.end();
+            }
+        }
+        parts.into_iter().filter_map(|part| self.event(part)).collect()
+    }
+
+    /// The API's word for why the turn ended. A model that stopped to have its calls made says so;
+    /// where the request named the function, there is nothing to tell, as in OpenAI's API.
+    pub(in crate::server) fn finish_reason(&self, finish: &FinishReason) -> &'static str {
+        match finish {
+            FinishReason::Stop(_) if self.num_calls > 0 && self.forced != Forced::Named => {
+                "tool_calls"
+            }
+            _ => finish.as_str(),
+        }
+    }
+
+    /// Tokens of thought so far. None if thoughts are not told apart.
+    pub(in crate::server) fn num_reasoning_tokens(&self) -> Option<usize> {
+        let counter = self.reasoning_tokens.as_ref()?;
+        Some(if self.has_reasoned { counter.count() } else { 0 })
+    }
+
+    fn event(&mut self, part: MessageEvent) -> Option<TurnEvent> {
+        Some(match part {
+            MessageEvent::Reasoning(_) if !self.include_reasoning => return None,
+            MessageEvent::Reasoning(text) => TurnEvent::Reasoning(text),
+            MessageEvent::Answer(ToolEvent::Content(text)) => TurnEvent::Content(text),
+            MessageEvent::Answer(ToolEvent::CallStart { index, name, id }) => {
+                let id = id.unwrap_or_else(|| self.ids.id(index));
+                TurnEvent::ToolCallStart { index, id, name }
+            }
+            MessageEvent::Answer(ToolEvent::CallArguments { index, delta }) => {
+                TurnEvent::ToolCallArguments { index, delta }
+            }
+            MessageEvent::Answer(ToolEvent::CallEnd { index }) => {
+                self.num_calls += 1;
+                TurnEvent::ToolCallEnd { index }
+            }
+            MessageEvent::Answer(ToolEvent::CallBroken { index, text }) => match self.forced {
+                Forced::No => TurnEvent::ToolCallBroken { index, text },
+                Forced::Required | Forced::Named => TurnEvent::ToolCallEnd { index },
+            },
+        })
+    }
+}

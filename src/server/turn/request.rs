@@ -1,0 +1,221 @@
+//! From what a client asks of a turn to what the engine is asked, and how its answer is read.
+
+use std::sync::Arc;
+
+use playhouse_actors::{
+    logic::{
+        sampling_params::SamplingParams,
+        structured_output::{OutputFormat, StructuredOutput},
+        thinking::Thinking,
+    },
+    message::input_processor::{Prompt, RawRequest},
+    ports::{ChatPrompt, TextCodec},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    call_id::CallIds,
+    parsers::{Reasoning, TurnParsers},
+    reader::{Forced, TurnReader},
+    reasoning_tokens::ReasoningTokens,
+    tool_choice::ToolChoice,
+};
+use crate::{
+    parsers::{
+        ConstraintError, ForcedCall, MessageParser, NamedCallParser, ReasoningStart, ToolParser,
+        ToolParserFactory, Tools, constraint_schema, required_call_parser,
+    },
+    server::{error::ApiError, state::AppState},
+};
+
+/// How many tokens of a prompt's end tell whether it opens thoughts.
+const PROMPT_TAIL: usize = 64;
+
+/// What a client wants of the next turn. `params` are the client's own: what the turn needs of them
+/// beyond that is seen to here.
+pub(in crate::server) struct TurnRequest {
+    /// The conversation, with the tools on offer in the form of chat completions.
+    pub(in crate::server) chat: ChatPrompt,
+    /// Whether to call them.
+    pub(in crate::server) tool_choice: ToolChoice,
+    /// Whether one turn may hold several calls.
+    pub(in crate::server) parallel_tool_calls: bool,
+    /// What the answer has to look like. A call that must be made has a form of its own.
+    pub(in crate::server) format: Option<StructuredOutput>,
+    /// Most tokens of thought.
+    pub(in crate::server) thinking_token_budget: Option<u32>,
+    /// Whether the client wants to see thoughts.
+    pub(in crate::server) include_reasoning: bool,
+    /// How to sample.
+    pub(in crate::server) params: SamplingParams,
+    /// Output tokens at most; none: as many as the context leaves.
+    pub(in crate::server) max_tokens: Option<u32>,
+}
+
+/// How to read the answers to one request.
+#[derive(Clone)]
+pub(in crate::server) struct TurnStyle {
+    calls: Calls,
+    tools: Tools,
+    max_calls: Option<usize>,
+    reasoning: Option<Reasoning>,
+    thinking: Option<bool>,
+    include_reasoning: bool,
+    codec: Arc<dyn TextCodec>,
+}
+
+/// How calls are found.
+#[derive(Clone)]
+enum Calls {
+    None,
+    Auto(ToolParserFactory),
+    Required,
+    Named(String),
+}
+
+impl TurnRequest {
+    /// The request for the engine, all but its tenant and the like, and how to read its answers.
+    ///
+    /// # Errors
+    /// When tools are to be called and the server has no parser for that, when a call cannot be
+    /// forced, or thoughts cannot be bounded.
+    pub(in crate::server) fn plan(
+        mut self,
+        state: &AppState,
+    ) -> Result<(RawRequest, TurnStyle), ApiError> {
+        if state.config.exclude_tools_when_tool_choice_none && self.tool_choice == ToolChoice::None
+        {
+            self.chat.tools = None;
+        }
+        self.plan_with(&state.parsers, state.engine.codec().clone())
+    }
+
+    pub(super) fn plan_with(
+        self,
+        parsers: &TurnParsers,
+        codec: Arc<dyn TextCodec>,
+    ) -> Result<(RawRequest, TurnStyle), ApiError> {
+        let tools = Tools::from_request(self.chat.tools.as_deref().unwrap_or_default());
+        let (calls, forced) = match self.tool_choice {
+            ToolChoice::None => (Calls::None, None),
+            ToolChoice::Auto => (Calls::Auto(auto(parsers)?), None),
+            ToolChoice::Required => (Calls::Required, Some(ForcedCall::Required)),
+            ToolChoice::Named(name) => (Calls::Named(name.clone()), Some(ForcedCall::Named(name))),
+        };
+        let schema = forced.map(|call| constraint_schema(&tools, &call, self.parallel_tool_calls));
+        let format = match schema.transpose()? {
+            Some(schema) => Some(OutputFormat::JsonSchema(schema.to_string()).into()),
+            None => self.format,
+        };
+        let style = TurnStyle {
+            calls,
+            tools,
+            max_calls: (!self.parallel_tool_calls).then_some(1),
+            reasoning: parsers.reasoning.clone(),
+            thinking: thinking_switch(&self.chat.chat_template_kwargs),
+            include_reasoning: self.include_reasoning,
+            codec,
+        };
+        let shows_special = style.parser(None).needs_special_tokens();
+        let params = SamplingParams {
+            structured_output: format.map(Arc::new),
+            thinking: style.thinking(self.thinking_token_budget)?,
+            skip_special_tokens: self.params.skip_special_tokens && !shows_special,
+            ..self.params
+        };
+        let max_tokens = self.max_tokens;
+        let prompt = Prompt::Chat(Box::new(self.chat));
+        Ok((RawRequest { params, max_tokens, ..RawRequest::new(prompt) }, style))
+    }
+}
+
+/// The parser of calls that the model makes as it likes.
+fn auto(parsers: &TurnParsers) -> Result<ToolParserFactory, ApiError> {
+    parsers.tools.clone().ok_or_else(|| {
+        let message = "\"auto\" tool choice requires --enable-auto-tool-choice and \
+                       --tool-call-parser to be set";
+        ApiError::invalid("tool_choice", message)
+    })
+}
+
+impl From<ConstraintError> for ApiError {
+    fn from(error: ConstraintError) -> Self {
+        let param = match error {
+            ConstraintError::UnknownTool { .. } => "tool_choice",
+            ConstraintError::NoTools | ConstraintError::Definition { .. } => "tools",
+        };
+        Self::invalid(param, error.to_string())
+    }
+}
+
+/// Whether the request turns thinking on or off, under one of the names that templates know.
+fn thinking_switch(kwargs: &Map<String, Value>) -> Option<bool> {
+    ["enable_thinking", "thinking"].iter().find_map(|name| kwargs.get(*name)?.as_bool())
+}
+
+impl TurnStyle {
+    /// A reader for one choice of the answer `response_id`, which goes on after `prompt`.
+    pub(in crate::server) fn reader(
+        &self,
+        response_id: &str,
+        choice: usize,
+        prompt: &[u32],
+    ) -> TurnReader {
+        let tail = &prompt[prompt.len().saturating_sub(PROMPT_TAIL)..];
+        let tail = self.reasoning.as_ref().and_then(|_| self.codec.decode(tail, false).ok());
+        let parser = self.parser(tail.as_deref());
+        let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.clone());
+        let starts = parser.starts_in_reasoning();
+        TurnReader {
+            ids: CallIds::new(response_id, prompt, choice, parser.call_id_format()),
+            forced: match self.calls {
+                Calls::None | Calls::Auto(_) => Forced::No,
+                Calls::Required => Forced::Required,
+                Calls::Named(_) => Forced::Named,
+            },
+            include_reasoning: self.include_reasoning,
+            reasoning_tokens: markers.map(|markers| ReasoningTokens::new(markers, starts)),
+            has_reasoned: false,
+            num_calls: 0,
+            parser,
+        }
+    }
+
+    /// Whether all that is written is content, so that the text needs no reading.
+    pub(in crate::server) fn is_plain(&self) -> bool {
+        self.reasoning.is_none() && matches!(self.calls, Calls::None)
+    }
+
+    fn parser(&self, prompt: Option<&str>) -> MessageParser {
+        let start = ReasoningStart { prompt, thinking: self.thinking };
+        let reasoning = self.reasoning.as_ref().map(|reasoning| (reasoning.factory)(&start));
+        let tools: Option<Box<dyn ToolParser>> = match &self.calls {
+            Calls::None => None,
+            Calls::Auto(factory) => Some(factory(&self.tools)),
+            Calls::Required => Some(Box::new(required_call_parser())),
+            Calls::Named(name) => Some(Box::new(NamedCallParser::new(name.as_str()))),
+        };
+        let parser = MessageParser::new(reasoning, tools);
+        match self.max_calls {
+            Some(max_calls) => parser.with_max_calls(max_calls),
+            None => parser,
+        }
+    }
+
+    /// How the engine tells thoughts apart.
+    fn thinking(&self, budget: Option<u32>) -> Result<Option<Arc<Thinking>>, ApiError> {
+        let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.as_ref());
+        match (markers, budget) {
+            (Some(markers), None) => Ok(Some(markers.clone())),
+            (Some(markers), budget) => {
+                Ok(Some(Arc::new(Thinking { budget, ..Thinking::clone(markers) })))
+            }
+            (None, None) => Ok(None),
+            (None, Some(_)) => {
+                let message = "thinking_token_budget needs a model whose thoughts are marked: set \
+                               --reasoning-parser";
+                Err(ApiError::invalid("thinking_token_budget", message))
+            }
+        }
+    }
+}

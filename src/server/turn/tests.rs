@@ -1,0 +1,336 @@
+//! Outputs of every format through the reader, whole and cut everywhere.
+
+use std::sync::Arc;
+
+use playhouse_actors::{
+    logic::{
+        outputs::SampledToken,
+        request::FinishReason,
+        sampling_params::SamplingParams,
+        structured_output::{OutputFormat, StructuredOutput},
+    },
+    message::input_processor::{Prompt, RawRequest},
+    ports::ChatPrompt,
+    shell::OutputDelta,
+};
+use serde_json::{Value, json};
+
+use super::{
+    parsers::{Reasoning, TurnParsers},
+    *,
+};
+use crate::{
+    parsers::Registry,
+    server::{choices::FinishedChoice, error::ApiError, test_codec::ByteCodec},
+};
+
+fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
+    let registry = Registry::default();
+    let reasoning = registry.reasoning_parser(reasoning).ok();
+    TurnParsers {
+        tools: registry.tool_parser(tools).ok(),
+        reasoning: reasoning.map(|factory| Reasoning::new(factory, &ByteCodec)),
+    }
+}
+
+fn request(tool_choice: ToolChoice) -> TurnRequest {
+    let tool = |name: &str, properties: Value| {
+        let parameters = json!({"type": "object", "properties": properties});
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    };
+    let tools = vec![tool("weather", json!({"city": {"type": "string"}})), tool("now", json!({}))];
+    TurnRequest {
+        chat: ChatPrompt { tools: Some(tools), ..ChatPrompt::default() },
+        tool_choice,
+        parallel_tool_calls: true,
+        format: None,
+        thinking_token_budget: None,
+        include_reasoning: true,
+        params: SamplingParams::default(),
+        max_tokens: None,
+    }
+}
+
+fn plan(parsers: &TurnParsers, request: TurnRequest) -> Result<(RawRequest, TurnStyle), ApiError> {
+    request.plan_with(parsers, Arc::new(ByteCodec))
+}
+
+fn style(parsers: &TurnParsers, request: TurnRequest) -> TurnStyle {
+    plan(parsers, request).map(|(_, style)| style).unwrap()
+}
+
+/// An output of which every byte is a token.
+fn output(text: &str, finish: Option<FinishReason>) -> OutputDelta {
+    let token = |byte: u8| SampledToken { token_id: byte.into(), logprobs: None };
+    let tokens = text.bytes().map(token).collect();
+    OutputDelta { text: text.to_owned(), tokens, finish, ..OutputDelta::default() }
+}
+
+fn whole(style: &TurnStyle, prompt: &str, text: &str, finish: FinishReason) -> Turn {
+    let prompt: Vec<u32> = prompt.bytes().map(u32::from).collect();
+    let done = FinishedChoice {
+        text: text.to_owned(),
+        tokens: output(text, None).tokens,
+        prompt_logprobs: Vec::new(),
+        finish,
+    };
+    Turn::read(style.reader("id", 0, &prompt), &done)
+}
+
+/// What the pieces of `text` come to, cut at each of `cuts`.
+fn streamed(style: &TurnStyle, prompt: &str, text: &str, cuts: &[usize]) -> Turn {
+    let prompt: Vec<u32> = prompt.bytes().map(u32::from).collect();
+    let mut reader = style.reader("id", 0, &prompt);
+    let (mut events, mut start) = (Vec::new(), 0);
+    for &cut in cuts {
+        events.extend(reader.push(&output(&text[start..cut], None)));
+        start = cut;
+    }
+    let finish = FinishReason::Stop(None);
+    events.extend(reader.push(&output(&text[start..], Some(finish.clone()))));
+    Turn::of(events, reader.finish_reason(&finish), reader.num_reasoning_tokens())
+}
+
+fn call(turn: &Turn) -> Option<(&str, Value)> {
+    let call = turn.tool_calls.first()?;
+    Some((&call.name, serde_json::from_str(&call.arguments).unwrap()))
+}
+
+/// A call of `weather` for Ulm in each format, and the name of its parser.
+const CALLS: &[(&str, &str)] = &[
+    (
+        "hermes",
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>",
+    ),
+    ("llama3_json", "<|python_tag|>{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}"),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{\"city\": \"Ulm\"}"),
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>",
+    ),
+    (
+        "qwen3_xml",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>",
+    ),
+    ("pythonic", "[weather(city=\"Ulm\")]"),
+    (
+        "deepseek_v3",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \
+         \"Ulm\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        "deepseek_v31",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \
+         \"Ulm\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    ("granite", "<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}]"),
+    ("phi4_mini_json", "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}]"),
+    (
+        "openai",
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Ulm\"}",
+    ),
+    (
+        "glm45",
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</tool_call>",
+    ),
+    (
+        "kimi_k2",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0\
+         <|tool_call_argument_begin|>{\"city\": \"Ulm\"}<|tool_call_end|>\
+         <|tool_calls_section_end|>",
+    ),
+    ("json", "[{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}]"),
+];
+
+/// A thought `hm` before the answer `yes` in each format, and the name of its parser.
+const THOUGHTS: &[(&str, &str)] = &[
+    ("deepseek_r1", "<think>hm</think>yes"),
+    ("qwen3", "<think>hm</think>yes"),
+    ("mistral", "[THINK]hm[/THINK]yes"),
+    ("granite", "Here is my thought process:hmHere is my response:yes"),
+    (
+        "openai_gptoss",
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes",
+    ),
+    ("glm45", "<think>hm</think>yes"),
+];
+
+#[test]
+fn every_tool_parser_is_here() {
+    let registry = Registry::default();
+    let names: Vec<&str> = CALLS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(registry.tool_parser_names().collect::<Vec<_>>(), names);
+    let names: Vec<&str> = THOUGHTS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(registry.reasoning_parser_names().collect::<Vec<_>>(), names);
+}
+
+#[test]
+fn calls_of_every_format_come_through_however_they_are_cut() {
+    for (name, text) in CALLS {
+        let style = style(&parsers(name, "none"), request(ToolChoice::Auto));
+        let turn = whole(&style, "", text, FinishReason::Stop(None));
+        assert_eq!(call(&turn), Some(("weather", json!({"city": "Ulm"}))), "{name}");
+        assert_eq!((turn.content.as_deref(), turn.tool_calls.len()), (None, 1), "{name}");
+        assert_eq!(turn.finish_reason, "tool_calls", "{name}");
+        let places: Vec<usize> = (1..text.len()).filter(|&at| text.is_char_boundary(at)).collect();
+        for &place in &places {
+            assert_eq!(streamed(&style, "", text, &[place]), turn, "{name} cut at {place}");
+        }
+        assert_eq!(streamed(&style, "", text, &places), turn, "{name} cut everywhere");
+    }
+}
+
+#[test]
+fn thoughts_of_every_format_come_through_however_they_are_cut() {
+    for (name, text) in THOUGHTS {
+        let style = style(&parsers("none", name), request(ToolChoice::None));
+        let turn = whole(&style, "", text, FinishReason::Stop(None));
+        let parts = (turn.reasoning.as_deref(), turn.content.as_deref());
+        assert_eq!(parts, (Some("hm"), Some("yes")), "{name}");
+        assert_eq!(turn.num_reasoning_tokens, Some(2), "{name}");
+        for place in 1..text.len() {
+            let cut = streamed(&style, "", text, &[place]);
+            assert_eq!(cut, turn, "{name} cut at {place}");
+        }
+        let places: Vec<usize> = (1..text.len()).collect();
+        assert_eq!(streamed(&style, "", text, &places), turn, "{name} cut everywhere");
+    }
+}
+
+#[test]
+fn thoughts_may_begin_in_the_prompt() {
+    let style = style(&parsers("hermes", "qwen3"), request(ToolChoice::Auto));
+    let text = "hm</think>yes";
+    let turn = whole(&style, "<assistant><think>\n", text, FinishReason::Stop(None));
+    assert_eq!((turn.reasoning.as_deref(), turn.content.as_deref()), (Some("hm"), Some("yes")));
+    assert_eq!(turn.num_reasoning_tokens, Some(2));
+    let told_not_to = "<assistant><think>\n\n</think>\n\n";
+    let turn = whole(&style, told_not_to, "yes", FinishReason::Stop(None));
+    assert_eq!((turn.reasoning.as_deref(), turn.content.as_deref()), (None, Some("yes")));
+    assert_eq!(turn.num_reasoning_tokens, Some(0));
+}
+
+#[test]
+fn thoughts_that_nobody_wants_to_see_still_cost() {
+    let unseen = TurnRequest { include_reasoning: false, ..request(ToolChoice::None) };
+    let style = style(&parsers("none", "qwen3"), unseen);
+    let turn = whole(&style, "", "<think>hm</think>yes", FinishReason::Stop(None));
+    assert_eq!((turn.reasoning, turn.content.as_deref()), (None, Some("yes")));
+    assert_eq!(turn.num_reasoning_tokens, Some(2));
+}
+
+#[test]
+fn without_a_choice_to_call_a_call_is_content() {
+    let (name, text) = CALLS[0];
+    let style = style(&parsers(name, "none"), request(ToolChoice::None));
+    let turn = whole(&style, "", text, FinishReason::Stop(None));
+    assert_eq!((turn.content.as_deref(), turn.finish_reason), (Some(text), "stop"));
+    assert!(turn.tool_calls.is_empty() && style.is_plain());
+}
+
+#[test]
+fn a_required_call_is_constrained_to_a_list_of_calls() {
+    let (raw, style) = plan(&parsers("hermes", "none"), request(ToolChoice::Required)).unwrap();
+    let Some(StructuredOutput { format: OutputFormat::JsonSchema(schema), .. }) =
+        raw.params.structured_output.as_deref()
+    else {
+        panic!("{:?}", raw.params.structured_output)
+    };
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    assert_eq!((&schema["type"], &schema["minItems"]), (&json!("array"), &json!(1)));
+    let text = r#"[{"name": "now", "parameters": {}}, {"name": "weather", "parameters": {"city": "Ulm"}}]"#;
+    let turn = whole(&style, "", text, FinishReason::Stop(None));
+    let names: Vec<&str> = turn.tool_calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!((names, turn.finish_reason), (vec!["now", "weather"], "tool_calls"));
+    assert_ne!(turn.tool_calls[0].id, turn.tool_calls[1].id);
+
+    let alone = TurnRequest { parallel_tool_calls: false, ..request(ToolChoice::Required) };
+    let style = self::style(&parsers("hermes", "none"), alone);
+    assert_eq!(whole(&style, "", text, FinishReason::Stop(None)).tool_calls.len(), 1);
+}
+
+#[test]
+fn a_named_call_is_its_arguments_even_if_they_are_cut_off() {
+    let named = ToolChoice::Named("weather".to_owned());
+    let (raw, style) = plan(&TurnParsers::default(), request(named.clone())).unwrap();
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let format = OutputFormat::JsonSchema(schema.to_string());
+    assert_eq!(raw.params.structured_output.as_deref(), Some(&format.into()));
+    let text = r#"{"city": "Ulm"}"#;
+    let turn = whole(&style, "", text, FinishReason::Stop(None));
+    assert_eq!(call(&turn), Some(("weather", json!({"city": "Ulm"}))));
+    assert_eq!((turn.content, turn.finish_reason), (None, "stop"));
+    for cut in 1..text.len() {
+        let part = whole(&style, "", &text[..cut], FinishReason::Length);
+        let arguments = part.tool_calls.first().map(|call| call.arguments.as_str());
+        assert_eq!((arguments, part.finish_reason), (Some(&text[..cut]), "length"));
+        assert_eq!(part.content, None);
+    }
+
+    let thoughtful = self::style(&parsers("none", "qwen3"), request(named));
+    let turn =
+        whole(&thoughtful, "<think>", &format!("hm</think>{text}"), FinishReason::Stop(None));
+    assert_eq!(turn.reasoning.as_deref(), Some("hm"));
+    assert_eq!(call(&turn), Some(("weather", json!({"city": "Ulm"}))));
+}
+
+#[test]
+fn a_call_that_breaks_is_content_unless_it_was_shown() {
+    let style = style(&parsers("hermes", "none"), request(ToolChoice::Auto));
+    let text = "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": nope}}</tool_call>";
+    let turn = whole(&style, "", text, FinishReason::Stop(None));
+    assert_eq!((turn.content.as_deref(), turn.finish_reason), (Some(text), "stop"));
+    assert!(turn.tool_calls.is_empty());
+    let mut reader = style.reader("id", 0, &[]);
+    let shown = reader.push(&output(&text[..50], None));
+    assert!(matches!(shown[0], TurnEvent::ToolCallStart { index: 0, .. }), "{shown:?}");
+    let rest = reader.push(&output(&text[50..], Some(FinishReason::Stop(None))));
+    assert!(rest.iter().any(|event| matches!(event, TurnEvent::ToolCallBroken { .. })));
+}
+
+#[test]
+fn ids_are_what_the_format_wants_and_the_same_again() {
+    let mistral = style(&parsers("mistral", "none"), request(ToolChoice::Auto));
+    let text = r#"[TOOL_CALLS][{"name": "now", "arguments": {}}]"#;
+    let id = |style: &TurnStyle, text: &str| {
+        whole(style, "", text, FinishReason::Stop(None)).tool_calls.remove(0).id
+    };
+    assert_eq!(id(&mistral, text).len(), 9);
+    assert_eq!(id(&mistral, text), id(&mistral, text));
+    let (name, text) = CALLS[0];
+    let hermes = style(&parsers(name, "none"), request(ToolChoice::Auto));
+    assert!(id(&hermes, text).starts_with("chatcmpl-tool-"));
+    let (name, text) = CALLS[12];
+    let kimi = style(&parsers(name, "none"), request(ToolChoice::Auto));
+    assert_eq!(id(&kimi, text), "functions.weather:0", "the model's own");
+}
+
+#[test]
+fn a_parser_whose_markers_are_special_tokens_sees_them() {
+    let skips = |tools: &str, reasoning: &str, choice: ToolChoice| {
+        let (raw, _) = plan(&parsers(tools, reasoning), request(choice)).unwrap();
+        raw.params.skip_special_tokens
+    };
+    assert!(!skips("openai", "none", ToolChoice::Auto));
+    assert!(skips("openai", "none", ToolChoice::Required));
+    assert!(!skips("openai", "openai_gptoss", ToolChoice::Required));
+    assert!(skips("openai", "qwen3", ToolChoice::None));
+}
+
+#[test]
+fn what_the_server_cannot_do_is_refused() {
+    let none = TurnParsers::default();
+    let param = |parsers: &TurnParsers, request: TurnRequest| {
+        plan(parsers, request).err().and_then(|error| error.param)
+    };
+    let auto = request(ToolChoice::Auto);
+    assert_eq!(param(&none, auto).as_deref(), Some("tool_choice"));
+    let bounded = || TurnRequest { thinking_token_budget: Some(3), ..request(ToolChoice::None) };
+    assert_eq!(param(&none, bounded()).as_deref(), Some("thinking_token_budget"));
+    let (raw, _) = plan(&parsers("none", "qwen3"), bounded()).unwrap();
+    let thinking = raw.params.thinking.unwrap();
+    let bytes = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
+    assert_eq!((&thinking.begin, &thinking.end), (&bytes("<think>"), &bytes("</think>")));
+    assert_eq!(thinking.budget, Some(3));
+    assert!(matches!(raw.prompt, Prompt::Chat(_)));
+}

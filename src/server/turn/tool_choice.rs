@@ -1,0 +1,147 @@
+//! Which tools are on offer, and whether one must be called.
+
+use serde_json::Value;
+
+use crate::server::error::ApiError;
+
+/// Whether the model calls tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::server) enum ToolChoice {
+    /// It does not: whatever it writes is content.
+    #[default]
+    None,
+    /// As it likes.
+    Auto,
+    /// At least one.
+    Required,
+    /// This one, and once.
+    Named(String),
+}
+
+impl ToolChoice {
+    /// What `tool_choice` of a chat completion says: nothing means auto where there are tools.
+    ///
+    /// # Errors
+    /// When it names a tool that is not on offer, asks for a call without tools, or means nothing.
+    pub(in crate::server) fn read(
+        choice: Option<&Value>,
+        tools: Option<&[Value]>,
+    ) -> Result<Self, ApiError> {
+        let refuse = |message: &str| Err(ApiError::invalid("tool_choice", message));
+        let choice = match (choice, tools) {
+            (None | Some(Value::Null), None) => return Ok(Self::None),
+            (None | Some(Value::Null), Some(_)) => return Ok(Self::Auto),
+            (Some(choice), _) if choice == "none" => return Ok(Self::None),
+            (Some(choice), _) => choice,
+        };
+        let Some(tools) = tools else {
+            return refuse("When using `tool_choice`, `tools` must be set.");
+        };
+        match choice {
+            Value::String(word) if word == "auto" => Ok(Self::Auto),
+            Value::String(word) if word == "required" => Ok(Self::Required),
+            Value::Object(_) => match choice["function"]["name"].as_str() {
+                Some(name) if tools.iter().any(|tool| tool["function"]["name"] == name) => {
+                    Ok(Self::Named(name.to_owned()))
+                }
+                _ => refuse(
+                    "The tool specified in `tool_choice` does not match any of the specified \
+                     `tools`",
+                ),
+            },
+            _ => refuse("tool_choice must be 'none', 'auto', 'required' or a named function"),
+        }
+    }
+}
+
+/// Refuses `tools` of a chat completion that no template could show.
+///
+/// # Errors
+/// When there are none, or one is no function with a name.
+pub(in crate::server) fn check_tools(tools: Option<&[Value]>) -> Result<(), ApiError> {
+    if tools.is_some_and(<[Value]>::is_empty) {
+        return Err(ApiError::invalid("tools", "`tools` must hold at least one tool"));
+    }
+    let mut places = tools.unwrap_or_default().iter().enumerate();
+    places.try_for_each(|(index, tool)| check_tool(&format!("body.tools.{index}"), tool))
+}
+
+fn check_tool(place: &str, tool: &Value) -> Result<(), ApiError> {
+    let refuse =
+        |key: &str, message: &str| Err(ApiError::validation(&format!("{place}{key}"), message));
+    let Value::Object(tool) = tool else {
+        return refuse("", "Input should be a valid dictionary");
+    };
+    if tool.get("type").is_some_and(|kind| kind != "function") {
+        return refuse(".type", "Input should be 'function'");
+    }
+    let Some(Value::Object(function)) = tool.get("function") else {
+        return refuse(".function", "Input should be a valid dictionary");
+    };
+    match function.get("parameters") {
+        None | Some(Value::Null | Value::Object(_)) => {}
+        Some(_) => return refuse(".function.parameters", "Input should be a valid dictionary"),
+    }
+    match function.get("name") {
+        Some(Value::String(_)) => Ok(()),
+        Some(_) => refuse(".function.name", "Input should be a valid string"),
+        None => refuse(".function.name", "Field required"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tools() -> Value {
+        json!([{"type": "function", "function": {"name": "now"}}])
+    }
+
+    #[test]
+    fn tools_are_functions_with_a_name() {
+        let refused = |tools: Value| check_tools(tools.as_array().map(Vec::as_slice)).err();
+        assert_eq!(refused(tools()), None);
+        assert_eq!(refused(Value::Null), None);
+        let wrong = [
+            (json!([]), "tools"),
+            (json!([1]), "body.tools.0"),
+            (json!([{"type": "function"}]), "body.tools.0.function"),
+            (json!([{"type": "function", "function": {}}]), "body.tools.0.function.name"),
+            (json!([{"function": {"name": 1}}]), "body.tools.0.function.name"),
+            (json!([{"type": "x", "function": {"name": "a"}}]), "body.tools.0.type"),
+            (
+                json!([{"function": {"name": "a", "parameters": []}}]),
+                "body.tools.0.function.parameters",
+            ),
+        ];
+        for (tools, place) in wrong {
+            let param = refused(tools.clone()).and_then(|error| error.param);
+            assert_eq!(param.as_deref(), Some(place), "{tools}");
+        }
+    }
+
+    #[test]
+    fn a_choice_needs_tools_and_must_be_possible() {
+        let read = |tools: Value, choice: Value| {
+            let tools = tools.as_array().map(Vec::as_slice);
+            ToolChoice::read(Some(&choice), tools).map_err(|error| error.param.unwrap())
+        };
+        let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+        assert_eq!(read(tools(), Value::Null), Ok(ToolChoice::Auto));
+        assert_eq!(read(tools(), json!("auto")), Ok(ToolChoice::Auto));
+        assert_eq!(read(tools(), json!("none")), Ok(ToolChoice::None));
+        assert_eq!(read(tools(), json!("required")), Ok(ToolChoice::Required));
+        assert_eq!(read(tools(), named("now")), Ok(ToolChoice::Named("now".to_owned())));
+        for wrong in [named("later"), json!({}), json!("maybe"), json!(1)] {
+            assert_eq!(read(tools(), wrong), Err("tool_choice".to_owned()));
+        }
+        for choice in [Value::Null, json!("none")] {
+            assert_eq!(read(Value::Null, choice), Ok(ToolChoice::None));
+        }
+        for choice in [json!("auto"), json!("required"), named("now")] {
+            assert_eq!(read(Value::Null, choice), Err("tool_choice".to_owned()));
+        }
+    }
+}
