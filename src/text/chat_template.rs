@@ -19,6 +19,7 @@ use super::tokenizer_files::TokenizerFiles;
 pub use content_format::ContentFormat;
 use continuation::Continuation;
 use environment::Raised;
+use messages::Accepts;
 
 /// The name of the template that is used when nothing asks for another.
 const DEFAULT: &str = "default";
@@ -121,7 +122,7 @@ impl ChatTemplates {
         content_format: ContentFormat,
         chat: &ChatPrompt,
     ) -> Result<String, TextError> {
-        let mut messages = messages::prepare(&chat.messages, content_format)?;
+        let mut messages = messages::prepare(&chat.messages, Accepts::of(source, content_format))?;
         let continuation = if chat.continue_final_message {
             if chat.add_generation_prompt {
                 return Err(TextError::ContinueFinalMessage(

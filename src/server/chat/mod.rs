@@ -7,6 +7,8 @@ mod messages;
 mod protocol;
 mod response;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub(super) use conversation::ConversationFields;
 pub(super) use handler::create;

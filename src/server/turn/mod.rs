@@ -14,7 +14,7 @@ mod request;
 mod tool_choice;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use answer::{ToolCall, Turn};
 pub(super) use parsers::TurnParsers;

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::{logic::thinking::Thinking, ports::TextCodec};
+use playhouse_actors::{
+    logic::thinking::Thinking,
+    ports::{ChatPrompt, TextCodec},
+};
+use serde_json::json;
 
 use crate::{
     config::{ParserChoice, ServerSettings},
@@ -27,6 +31,42 @@ pub(super) struct Reasoning {
     pub(super) factory: ReasoningParserFactory,
     /// The parser's markers as tokens, where it has markers; no budget.
     pub(super) markers: Option<Arc<Thinking>>,
+    /// Whether answers have thoughts that what is structured about them follows: so the operator
+    /// says who names the parser, and so do prompts that open thoughts. A guess is no reason to let
+    /// everything through until thoughts end that may never begin.
+    pub(super) precedes_structure: bool,
+}
+
+impl Reasoning {
+    pub(super) fn new(
+        factory: ReasoningParserFactory,
+        codec: &dyn TextCodec,
+        is_guessed: bool,
+    ) -> Self {
+        let markers = factory(&ReasoningStart::default()).markers();
+        let markers = markers.and_then(|markers| {
+            let begin = codec.encode(&markers.begin, false).ok()?;
+            let end = codec.encode(&markers.end, false).ok()?;
+            let is_usable = !begin.is_empty() && !end.is_empty();
+            is_usable.then(|| Arc::new(Thinking { begin, end, budget: None }))
+        });
+        let precedes_structure = !is_guessed || prompts_open_thoughts(&factory, codec);
+        Self { factory, markers, precedes_structure }
+    }
+}
+
+/// Whether the prompt of a conversation ends with the beginning of thoughts.
+fn prompts_open_thoughts(factory: &ReasoningParserFactory, codec: &dyn TextCodec) -> bool {
+    let chat = ChatPrompt {
+        messages: vec![json!({"role": "user", "content": "Hi"})],
+        add_generation_prompt: true,
+        ..ChatPrompt::default()
+    };
+    let prompt = codec.render_chat(&chat).ok();
+    prompt.is_some_and(|prompt| {
+        let start = ReasoningStart { prompt: Some(&prompt), thinking: None };
+        factory(&start).starts_in_reasoning()
+    })
 }
 
 impl TurnParsers {
@@ -55,7 +95,10 @@ impl TurnParsers {
         );
         Ok(Self {
             tools: tools.map(|(_, factory)| factory),
-            reasoning: reasoning.map(|(_, factory)| Reasoning::new(factory, &*model.codec)),
+            reasoning: reasoning.map(|(_, factory)| {
+                let is_guessed = settings.reasoning_parser == ParserChoice::Auto;
+                Reasoning::new(factory, &*model.codec, is_guessed)
+            }),
         })
     }
 }
@@ -74,18 +117,5 @@ fn choose<F>(
             let guessed = templates.iter().find_map(|template| guess(template));
             Ok(guessed.and_then(|name| Some((name.to_owned(), find(name).ok()?))))
         }
-    }
-}
-
-impl Reasoning {
-    pub(super) fn new(factory: ReasoningParserFactory, codec: &dyn TextCodec) -> Self {
-        let markers = factory(&ReasoningStart::default()).markers();
-        let markers = markers.and_then(|markers| {
-            let begin = codec.encode(&markers.begin, false).ok()?;
-            let end = codec.encode(&markers.end, false).ok()?;
-            let is_usable = !begin.is_empty() && !end.is_empty();
-            is_usable.then(|| Arc::new(Thinking { begin, end, budget: None }))
-        });
-        Self { factory, markers }
     }
 }

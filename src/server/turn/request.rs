@@ -118,8 +118,8 @@ impl TurnRequest {
         };
         let shows_special = style.parser(None).needs_special_tokens();
         let params = SamplingParams {
+            thinking: style.thinking(self.thinking_token_budget, format.is_some())?,
             structured_output: format.map(Arc::new),
-            thinking: style.thinking(self.thinking_token_budget)?,
             skip_special_tokens: self.params.skip_special_tokens && !shows_special,
             ..self.params
         };
@@ -203,9 +203,15 @@ impl TurnStyle {
     }
 
     /// How the engine tells thoughts apart.
-    fn thinking(&self, budget: Option<u32>) -> Result<Option<Arc<Thinking>>, ApiError> {
+    fn thinking(
+        &self,
+        budget: Option<u32>,
+        is_structured: bool,
+    ) -> Result<Option<Arc<Thinking>>, ApiError> {
         let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.as_ref());
+        let has_thoughts = |reasoning: &Reasoning| reasoning.precedes_structure || !is_structured;
         match (markers, budget) {
+            (Some(_), _) if !self.reasoning.as_ref().is_some_and(has_thoughts) => Ok(None),
             (Some(markers), None) => Ok(Some(markers.clone())),
             (Some(markers), budget) => {
                 Ok(Some(Arc::new(Thinking { budget, ..Thinking::clone(markers) })))

@@ -29,7 +29,7 @@ fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
     let reasoning = registry.reasoning_parser(reasoning).ok();
     TurnParsers {
         tools: registry.tool_parser(tools).ok(),
-        reasoning: reasoning.map(|factory| Reasoning::new(factory, &ByteCodec)),
+        reasoning: reasoning.map(|factory| Reasoning::new(factory, &ByteCodec, false)),
     }
 }
 
@@ -53,6 +53,15 @@ fn request(tool_choice: ToolChoice) -> TurnRequest {
 
 fn plan(parsers: &TurnParsers, request: TurnRequest) -> Result<(RawRequest, TurnStyle), ApiError> {
     request.plan_with(parsers, Arc::new(ByteCodec))
+}
+
+/// How answers are read by the parsers of these names, with tools `weather` and `now` on offer.
+pub(in crate::server) fn test_style(
+    tools: &str,
+    reasoning: &str,
+    tool_choice: ToolChoice,
+) -> TurnStyle {
+    style(&parsers(tools, reasoning), request(tool_choice))
 }
 
 fn style(parsers: &TurnParsers, request: TurnRequest) -> TurnStyle {
@@ -282,9 +291,10 @@ fn a_call_that_breaks_is_content_unless_it_was_shown() {
     assert_eq!((turn.content.as_deref(), turn.finish_reason), (Some(text), "stop"));
     assert!(turn.tool_calls.is_empty());
     let mut reader = style.reader("id", 0, &[]);
-    let shown = reader.push(&output(&text[..50], None));
+    let (shown, rest) = text.split_at(text.find("nope").unwrap());
+    let shown = reader.push(&output(shown, None));
     assert!(matches!(shown[0], TurnEvent::ToolCallStart { index: 0, .. }), "{shown:?}");
-    let rest = reader.push(&output(&text[50..], Some(FinishReason::Stop(None))));
+    let rest = reader.push(&output(rest, Some(FinishReason::Stop(None))));
     assert!(rest.iter().any(|event| matches!(event, TurnEvent::ToolCallBroken { .. })));
 }
 
@@ -333,4 +343,17 @@ fn what_the_server_cannot_do_is_refused() {
     assert_eq!((&thinking.begin, &thinking.end), (&bytes("<think>"), &bytes("</think>")));
     assert_eq!(thinking.budget, Some(3));
     assert!(matches!(raw.prompt, Prompt::Chat(_)));
+}
+
+#[test]
+fn structure_follows_thoughts_where_there_are_some() {
+    let thinking = |is_guessed: bool, choice: ToolChoice| {
+        let factory = Registry::default().reasoning_parser("qwen3").unwrap();
+        let reasoning = Some(Reasoning::new(factory, &ByteCodec, is_guessed));
+        let (raw, _) = plan(&TurnParsers { tools: None, reasoning }, request(choice)).unwrap();
+        raw.params.thinking
+    };
+    assert!(thinking(false, ToolChoice::Required).is_some(), "the operator knows");
+    assert!(thinking(true, ToolChoice::Required).is_none(), "they may never end");
+    assert!(thinking(true, ToolChoice::None).is_some());
 }

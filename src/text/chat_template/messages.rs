@@ -8,12 +8,28 @@ use super::ContentFormat;
 /// The names that reasoning goes by in messages; the first is the one that templates read.
 pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
+/// The role of who writes the instructions, as newer clients call it.
+const DEVELOPER: &str = "developer";
+
+/// What a template takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Accepts {
+    /// The form of content.
+    pub(super) content: ContentFormat,
+    /// Whether it knows developers; otherwise they are the system.
+    pub(super) developers: bool,
+}
+
+impl Accepts {
+    /// What the template with this source takes.
+    pub(super) fn of(source: &str, content: ContentFormat) -> Self {
+        Self { content, developers: source.contains(DEVELOPER) }
+    }
+}
+
 /// Content in the template's format, tool-call arguments as objects, reasoning under every name
 /// it has, and no fields without a value: what vLLM and transformers do before they render.
-pub(super) fn prepare(
-    messages: &[Value],
-    content_format: ContentFormat,
-) -> Result<Vec<Value>, TextError> {
+pub(super) fn prepare(messages: &[Value], accepts: Accepts) -> Result<Vec<Value>, TextError> {
     if messages.is_empty() {
         return Err(TextError::InvalidMessage {
             index: 0,
@@ -24,14 +40,14 @@ pub(super) fn prepare(
         .iter()
         .enumerate()
         .map(|(index, message)| {
-            prepare_one(message, content_format)
+            prepare_one(message, accepts)
                 .map(Value::Object)
                 .map_err(|reason| TextError::InvalidMessage { index, reason })
         })
         .collect()
 }
 
-fn prepare_one(message: &Value, format: ContentFormat) -> Result<Map<String, Value>, String> {
+fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, String> {
     let Some(message) = message.as_object() else {
         return Err("not an object with `role` and `content`".to_owned());
     };
@@ -39,7 +55,10 @@ fn prepare_one(message: &Value, format: ContentFormat) -> Result<Map<String, Val
     for (key, value) in message {
         match key.as_str() {
             "content" => {
-                prepared.insert(key.clone(), content(value, format)?);
+                prepared.insert(key.clone(), content(value, accepts.content)?);
+            }
+            "role" if value == DEVELOPER && !accepts.developers => {
+                prepared.insert(key.clone(), Value::from("system"));
             }
             "tool_calls" => {
                 let calls = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -55,7 +74,7 @@ fn prepare_one(message: &Value, format: ContentFormat) -> Result<Map<String, Val
         }
     }
     if !message.contains_key("content") {
-        prepared.insert("content".to_owned(), content(&Value::Null, format)?);
+        prepared.insert("content".to_owned(), content(&Value::Null, accepts.content)?);
     }
     let reasoning = REASONING_FIELDS.iter().find_map(|&field| prepared.get(field)).cloned();
     if let Some(reasoning) = reasoning {

@@ -163,3 +163,17 @@ fn the_date_is_today_s() {
     let wrong = templates([]).render(&with_template("{{ strftime_now('%Q%') }}"));
     assert!(matches!(wrong, Err(TextError::Template(_))));
 }
+
+#[test]
+fn developers_are_the_system_of_templates_that_do_not_know_them() {
+    let roles = "{% for m in messages %}{{ m.role }} {% endfor %}";
+    let knowing =
+        "{% for m in messages %}{% if m.role == 'developer' %}dev {% endif %}{% endfor %}";
+    let rendered = |template: &str| {
+        let mut chat = with_template(template);
+        chat.messages.insert(0, json!({"role": "developer", "content": "be brief"}));
+        templates(TEMPLATES).render(&chat).unwrap()
+    };
+    assert_eq!(rendered(roles), "system user ");
+    assert_eq!(rendered(knowing), "dev ");
+}
