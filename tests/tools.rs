@@ -1,0 +1,218 @@
+//! Tools and thoughts over HTTP, on random weights: what they write is forced, or read by parsers of
+//! the test's own.
+
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
+mod serving;
+
+use playhouse::{
+    EngineConfig,
+    config::ParserChoice,
+    parsers::{ReasoningEvent, ReasoningParser, ToolEvent, ToolParser},
+    server::ServerConfig,
+};
+use reqwest::{Client, Response, StatusCode};
+use serde_json::{Value, json};
+use serving::Served;
+
+async fn serve(server: ServerConfig) -> Served {
+    let engine = EngineConfig {
+        served_model_name: vec!["demo".to_owned()],
+        max_model_len: Some(1024),
+        kv_cache_memory_bytes: Some(64 << 20),
+        ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
+    };
+    Served::start(engine, server).await
+}
+
+/// A conversation with two tools on offer, and `fields` over it.
+fn chat(fields: Value) -> Value {
+    let tool = |name: &str, properties: Value| {
+        let required: Vec<&String> = properties.as_object().unwrap().keys().collect();
+        let parameters = json!({
+            "type": "object",
+            "required": required,
+            "properties": properties,
+            "additionalProperties": false,
+        });
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    };
+    let unit = json!({"enum": ["c", "f"]});
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "What now?"}],
+        "tools": [tool("weather", json!({"unit": unit})), tool("now", json!({}))],
+        "max_tokens": 16,
+        "temperature": 0,
+    });
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+async fn post(served: &Served, body: &Value) -> Response {
+    let url = format!("{}/v1/chat/completions", served.url);
+    Client::new().post(url).json(body).send().await.unwrap()
+}
+
+async fn answer(served: &Served, body: &Value) -> Value {
+    let response = post(served, body).await;
+    let status = response.status();
+    let answer: Value = response.json().await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer
+}
+
+/// The message and the finish reason that a stream adds up to.
+async fn streamed(served: &Served, body: &Value) -> (Value, Value) {
+    let mut body = body.clone();
+    body["stream"] = json!(true);
+    let text = post(served, &body).await.text().await.unwrap();
+    let mut message = json!({"content": null, "reasoning": null, "tool_calls": []});
+    let mut finish = Value::Null;
+    let append = |to: &mut Value, text: &Value| {
+        if let Some(text) = text.as_str() {
+            *to = json!(to.as_str().unwrap_or_default().to_owned() + text);
+        }
+    };
+    for event in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        let Ok(chunk) = serde_json::from_str::<Value>(event) else { continue };
+        let choice = &chunk["choices"][0];
+        for field in ["content", "reasoning"] {
+            append(&mut message[field], &choice["delta"][field]);
+        }
+        for piece in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            let calls = message["tool_calls"].as_array_mut().unwrap();
+            if piece["id"].is_string() {
+                assert_eq!(piece["index"], calls.len());
+                calls.push(piece.clone());
+            } else {
+                let arguments = &mut calls.last_mut().unwrap()["function"]["arguments"];
+                append(arguments, &piece["function"]["arguments"]);
+            }
+        }
+        if choice["finish_reason"].is_string() {
+            assert!(finish.is_null(), "two finish reasons: {text}");
+            finish = choice["finish_reason"].clone();
+        }
+    }
+    assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
+    (message, finish)
+}
+
+/// Takes all that comes for one call, whose arguments it is as a string.
+#[derive(Default)]
+struct Echo {
+    is_open: bool,
+}
+
+impl ToolParser for Echo {
+    fn push(&mut self, text: &str) -> Vec<ToolEvent> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let json = serde_json::to_string(text).unwrap();
+        let mut delta = json[1..json.len() - 1].to_owned();
+        let mut events = Vec::new();
+        if !std::mem::replace(&mut self.is_open, true) {
+            events.push(ToolEvent::CallStart { index: 0, name: "echo".to_owned(), id: None });
+            delta.insert(0, '"');
+        }
+        events.push(ToolEvent::CallArguments { index: 0, delta });
+        events
+    }
+
+    fn finish(&mut self) -> Vec<ToolEvent> {
+        let delta = "\"".to_owned();
+        vec![ToolEvent::CallArguments { index: 0, delta }, ToolEvent::CallEnd { index: 0 }]
+    }
+}
+
+/// The first character is a thought.
+#[derive(Default)]
+struct Blink {
+    is_over: bool,
+}
+
+impl ReasoningParser for Blink {
+    fn push(&mut self, text: &str) -> Vec<ReasoningEvent> {
+        let mut chars = text.chars();
+        let mut events = Vec::new();
+        if !self.is_over && let Some(first) = chars.next() {
+            self.is_over = true;
+            events.push(ReasoningEvent::Reasoning(first.to_string()));
+        }
+        if !chars.as_str().is_empty() {
+            events.push(ReasoningEvent::Content(chars.as_str().to_owned()));
+        }
+        events
+    }
+
+    fn finish(&mut self) -> Vec<ReasoningEvent> {
+        Vec::new()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parsers_of_a_librarys_user_read_answers() {
+    let mut server = ServerConfig {
+        tool_call_parser: ParserChoice::Named("echo".to_owned()),
+        reasoning_parser: ParserChoice::Named("blink".to_owned()),
+        ..ServerConfig::default()
+    };
+    server.parsers.register_tool_parser("echo", |_| Box::new(Echo::default()));
+    server.parsers.register_reasoning_parser("blink", |_| Box::new(Blink::default()));
+    let served = serve(server).await;
+
+    let plain = answer(&served, &chat(json!({"tool_choice": "none"}))).await;
+    let plain = &plain["choices"][0]["message"];
+    let (thought, said) = (&plain["reasoning"], &plain["content"]);
+    assert_eq!(thought.as_str().unwrap().chars().count(), 1);
+
+    let body = chat(json!({}));
+    let whole = answer(&served, &body).await;
+    let choice = &whole["choices"][0];
+    let message = &choice["message"];
+    assert_eq!((&message["reasoning"], &message["content"]), (thought, &Value::Null));
+    let call = &message["tool_calls"][0];
+    assert_eq!((&call["type"], &call["function"]["name"]), (&json!("function"), &json!("echo")));
+    let arguments = call["function"]["arguments"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), *said);
+    // The model did not stop by itself.
+    assert_eq!(choice["finish_reason"], "length");
+
+    let (message, finish) = streamed(&served, &body).await;
+    assert_eq!((&message["reasoning"], &finish), (thought, &json!("length")));
+    assert_eq!(message["tool_calls"][0]["function"]["arguments"], arguments);
+
+    let unseen = answer(&served, &chat(json!({"include_reasoning": false}))).await;
+    assert_eq!(unseen["choices"][0]["message"]["reasoning"], Value::Null);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_done_is_refused_by_its_field() {
+    let served = serve(ServerConfig {
+        tool_call_parser: ParserChoice::None,
+        reasoning_parser: ParserChoice::None,
+        ..ServerConfig::default()
+    })
+    .await;
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let refused = [
+        (json!({}), "tool_choice"),
+        (json!({"tool_choice": "auto"}), "tool_choice"),
+        (json!({"tool_choice": named("later")}), "tool_choice"),
+        (json!({"tool_choice": "maybe"}), "tool_choice"),
+        (json!({"tools": null, "tool_choice": "required"}), "tool_choice"),
+        (json!({"tools": []}), "tools"),
+        (json!({"tool_choice": "none", "thinking_token_budget": 3}), "thinking_token_budget"),
+        (json!({"tool_choice": "none", "thinking_token_budget": -2}), "thinking_token_budget"),
+    ];
+    for (fields, param) in refused {
+        let response = post(&served, &chat(fields.clone())).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{fields}");
+        let error: Value = response.json().await.unwrap();
+        assert_eq!(error["error"]["param"], param, "{fields}: {error}");
+    }
+    served.stop().await;
+}
