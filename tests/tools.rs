@@ -137,7 +137,9 @@ impl ReasoningParser for Blink {
     fn push(&mut self, text: &str) -> Vec<ReasoningEvent> {
         let mut chars = text.chars();
         let mut events = Vec::new();
-        if !self.is_over && let Some(first) = chars.next() {
+        if !self.is_over
+            && let Some(first) = chars.next()
+        {
             self.is_over = true;
             events.push(ReasoningEvent::Reasoning(first.to_string()));
         }

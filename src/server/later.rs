@@ -22,6 +22,7 @@ pub(super) struct LaterFields {
     guided_choice: IsSet,
     guided_grammar: IsSet,
     logprob_token_ids: IsSet,
+    thinking_token_budget: IsSet,
     watermarking: IsSet,
     kv_transfer_params: IsSet,
     ec_transfer_params: IsSet,
@@ -36,6 +37,11 @@ pub(super) struct LaterFields {
 impl LaterFields {
     /// An error that names the first field that cannot be honoured.
     pub(super) fn refuse(&self) -> Result<(), ApiError> {
+        self.refuse_but(&[])
+    }
+
+    /// The same for a route that honours the fields `known`.
+    pub(super) fn refuse_but(&self, known: &[&str]) -> Result<(), ApiError> {
         self.refuse_response_format()?;
         self.refuse_structured_outputs()?;
         let fields = [
@@ -50,6 +56,7 @@ impl LaterFields {
             ("guided_choice", self.guided_choice),
             ("guided_grammar", self.guided_grammar),
             ("logprob_token_ids", self.logprob_token_ids),
+            ("thinking_token_budget", self.thinking_token_budget),
             ("watermarking", self.watermarking),
             ("kv_transfer_params", self.kv_transfer_params),
             ("ec_transfer_params", self.ec_transfer_params),
@@ -60,7 +67,7 @@ impl LaterFields {
             ("return_token_offsets", self.return_token_offsets),
             ("return_prompt_text", self.return_prompt_text),
         ];
-        match fields.iter().find(|(_, given)| given.0) {
+        match fields.iter().find(|(name, given)| given.0 && !known.contains(name)) {
             Some((field, _)) => Err(ApiError::unsupported(field)),
             None => Ok(()),
         }
@@ -127,6 +134,10 @@ mod tests {
             assert_eq!(param(Value::Object(body)).as_deref(), Some(field));
         }
         assert_eq!(param(json!({"use_beam_search": false, "suffix": null, "other": 1})), None);
+        let body = json!({"thinking_token_budget": 3}).to_string();
+        let fields: LaterFields = parse_object(&body).unwrap();
+        assert!(fields.refuse().is_err());
+        assert!(fields.refuse_but(&["thinking_token_budget"]).is_ok());
     }
 
     #[test]

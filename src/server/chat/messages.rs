@@ -57,6 +57,7 @@ fn check_message(
         }
         None => return Err(ApiError::validation(&format!("{place}.role"), "Field required")),
     }
+    check_calls(place, message.get("tool_calls"))?;
     let mut checked = message.clone();
     match message.get("content") {
         None | Some(Value::Null | Value::String(_)) => {}
@@ -73,6 +74,33 @@ fn check_message(
         }
     }
     Ok(Value::Object(checked))
+}
+
+/// The calls of an earlier turn: what templates show of them has to be there.
+fn check_calls(place: &str, calls: Option<&Value>) -> Result<(), ApiError> {
+    let refuse = |place: &str, message: &str| Err(ApiError::validation(place, message));
+    let place = format!("{place}.tool_calls");
+    let calls = match calls {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Array(calls)) => calls,
+        Some(_) => return refuse(&place, "Input should be a valid list"),
+    };
+    for (index, call) in calls.iter().enumerate() {
+        let place = format!("{place}.{index}.function");
+        let Some(Value::Object(function)) = call.get("function") else {
+            return refuse(&place, "Input should be a valid dictionary");
+        };
+        if !function.get("name").is_some_and(Value::is_string) {
+            return refuse(&format!("{place}.name"), "Input should be a valid string");
+        }
+        match function.get("arguments") {
+            None | Some(Value::Null | Value::String(_) | Value::Object(_)) => {}
+            Some(_) => {
+                return refuse(&format!("{place}.arguments"), "Input should be a valid string");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A text part as `{"type": "text", "text": …}`.
@@ -107,11 +135,15 @@ mod tests {
         checked.map(Value::Array).map_err(|error| error.param)
     }
 
+    fn call(arguments: Value) -> Value {
+        json!({"id": "1", "function": {"name": "now", "arguments": arguments}})
+    }
+
     #[test]
     fn text_comes_through() {
         let messages = json!([
             {"role": "system", "content": "be brief"},
-            {"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]},
+            {"role": "assistant", "content": null, "tool_calls": [call(json!({}))]},
             {"role": "assistant"},
         ]);
         assert_eq!(check(messages.clone()), Ok(messages));
@@ -124,6 +156,7 @@ mod tests {
     #[test]
     fn everything_else_is_refused_by_place() {
         let part = |part: Value| json!([{"role": "user", "content": [part]}]);
+        let calls = |calls: Value| json!([{"role": "assistant", "tool_calls": calls}]);
         let wrong = [
             (json!([]), "messages"),
             (json!(["hi"]), "body.messages.0"),
@@ -134,6 +167,13 @@ mod tests {
             (part(json!({"type": "smell"})), "body.messages.0.content.0.type"),
             (part(json!({"type": "text"})), "body.messages.0.content.0.text"),
             (part(json!(7)), "body.messages.0.content.0.type"),
+            (calls(json!({})), "body.messages.0.tool_calls"),
+            (calls(json!(["now"])), "body.messages.0.tool_calls.0.function"),
+            (
+                calls(json!([{"function": {"arguments": "{}"}}])),
+                "body.messages.0.tool_calls.0.function.name",
+            ),
+            (calls(json!([call(json!(1))])), "body.messages.0.tool_calls.0.function.arguments"),
         ];
         for (messages, place) in wrong {
             assert_eq!(check(messages.clone()), Err(Some(place.to_owned())), "{messages}");

@@ -91,7 +91,7 @@ impl ChatRequest {
     /// Checks everything that is about this API alone; the engine checks the rest.
     pub(super) fn plan(&self, state: &AppState) -> Result<Plan, ApiError> {
         let model = state.model_name(self.fields.model.as_deref())?;
-        self.later.refuse()?;
+        self.later.refuse_but(&["thinking_token_budget"])?;
         let is_stream = self.sampling.stream.unwrap_or(false);
         let usage =
             UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;

@@ -103,9 +103,9 @@ impl TurnRequest {
             ToolChoice::Named(name) => (Calls::Named(name.clone()), Some(ForcedCall::Named(name))),
         };
         let schema = forced.map(|call| constraint_schema(&tools, &call, self.parallel_tool_calls));
-        let format = match schema.transpose()? {
-            Some(schema) => Some(OutputFormat::JsonSchema(schema.to_string()).into()),
-            None => self.format,
+        let structured_output = match schema.transpose()? {
+            Some(schema) => Some(Arc::new(OutputFormat::JsonSchema(schema.to_string()).into())),
+            None => self.format.map(Arc::new).or(self.params.structured_output),
         };
         let style = TurnStyle {
             calls,
@@ -118,8 +118,8 @@ impl TurnRequest {
         };
         let shows_special = style.parser(None).needs_special_tokens();
         let params = SamplingParams {
-            thinking: style.thinking(self.thinking_token_budget, format.is_some())?,
-            structured_output: format.map(Arc::new),
+            thinking: style.thinking(self.thinking_token_budget, structured_output.is_some())?,
+            structured_output,
             skip_special_tokens: self.params.skip_special_tokens && !shows_special,
             ..self.params
         };
