@@ -11,8 +11,8 @@ use super::{
 use crate::{
     logic::{
         admission::{Quota, Tenant},
+        failure::Failure,
         ids::TokenId,
-        ledger::QUARANTINED,
         request::FinishReason,
         restart::Intensity,
         sampling_params::SamplingParams,
@@ -65,8 +65,8 @@ impl Poison {
     #[must_use]
     pub fn finish(&self) -> FinishReason {
         FinishReason::Error(match self.effect {
-            Effect::Garbage => "numerical_garbage".to_owned(),
-            Effect::Panic => QUARANTINED.to_owned(),
+            Effect::Garbage => Failure::NumericalGarbage,
+            Effect::Panic => Failure::Quarantined,
         })
     }
 

@@ -12,6 +12,7 @@ use crate::{
     error::ActorError,
     fault::{Bug, planted},
     logic::{
+        failure::Failure,
         ids::{Micros, RequestId, Step},
         outputs::Commit,
         request::FinishReason,
@@ -179,7 +180,7 @@ impl Scheduler {
                     position: 0,
                     tokens: Vec::new(),
                     prompt_logprobs: None,
-                    finish: Some(FinishReason::Error("deadline_exceeded".into())),
+                    finish: Some(FinishReason::Error(Failure::DeadlineExceeded)),
                 });
             }
         }
