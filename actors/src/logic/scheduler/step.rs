@@ -173,7 +173,11 @@ impl Scheduler {
             let Some(slot) = self.requests.find(id) else { continue };
             let state = &self.requests[slot];
             let has_begun = !state.output_token_ids.is_empty();
-            if matches!(state.status, Status::Waiting(_)) && !has_begun {
+            let waits = matches!(
+                state.status,
+                Status::Waiting(_) | Status::WaitingForStructuredOutputGrammar(_)
+            );
+            if waits && !has_begun {
                 self.end(slot, false);
                 ended.push(Commit {
                     request: id,
