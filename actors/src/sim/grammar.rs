@@ -19,8 +19,9 @@ use crate::{
 /// How long compiling a grammar may take: longer than any takes that does not hang.
 pub const GRAMMAR_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What compiling a hanging grammar takes.
-const HANG: Duration = Duration::from_secs(3_600);
+/// What compiling a hanging grammar takes: far too long, but not for ever. Otherwise an actor that
+/// dies again and again over it would at last find no thread for anybody, as it should.
+const HANG: Duration = Duration::from_secs(1);
 /// What the compiler says of a bad grammar, and when it panics.
 const INVALID: &str = "planned: this is no grammar";
 const PANIC: &str = "planned: the compiler panics";
@@ -34,7 +35,7 @@ pub enum Nature {
     Bad,
     /// The compiler panics over it.
     Panics,
-    /// The compiler does not come back.
+    /// The compiler does not come back in time.
     Hangs,
 }
 
