@@ -85,9 +85,19 @@ impl Choices {
     }
 
     /// Completes with the first news of any choice, which [`Choices::next`] still gives, or with
-    /// the failure that comes instead.
+    /// the failure that comes instead. That a choice was accepted is no news.
     async fn begun(&mut self) -> Result<(), ApiError> {
-        self.first = self.next().await.transpose()?;
+        while let Some(news) = self.next().await.transpose()? {
+            let delta = &news.delta;
+            let is_empty = delta.tokens.is_empty()
+                && delta.text.is_empty()
+                && delta.prompt_logprobs.is_empty()
+                && delta.finish.is_none();
+            if !is_empty {
+                self.first = Some(news);
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -245,7 +255,8 @@ mod tests {
     async fn a_bad_grammar_is_the_clients_fault() {
         let failure = Failure::InvalidGrammar("no such schema".to_owned());
         let end = OutputDelta { finish: Some(FinishReason::Error(failure)), ..Default::default() };
-        let error = choices(vec![vec![end]]).begun().await.unwrap_err();
+        let accepted = OutputDelta::default();
+        let error = choices(vec![vec![accepted, end]]).begun().await.unwrap_err();
         assert_eq!((error.status.as_u16(), error.kind), (400, "BadRequestError"));
         assert_eq!(error.message, "no such schema");
     }
