@@ -85,7 +85,8 @@ async fn a_bad_grammar_fails_its_request_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_the_compiler_fails_its_request_alone() {
-    let (system, _) = spawn_with(64, impatient).await;
+    // Telling of the panic may take longer than an impatient system waits.
+    let (system, _) = spawn_with(64, |config| config.tick = Duration::from_millis(10)).await;
     let failed = failure(&system, constrained(1, TOKENS, "panic").1).await;
     assert_eq!(failed, Failure::GrammarCompiler("planted".to_owned()));
     is_served(&system, 2, "[0-9]+").await;
