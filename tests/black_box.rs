@@ -31,9 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long an answer about health may take.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
-const ROLES: [&str; 10] = [
+const ROLES: [&str; 11] = [
     "scheduler",
     "kv_cache",
+    "structured_output",
     "worker",
     "detokenizer",
     "streamer",

@@ -89,7 +89,7 @@ mod off {
     use std::time::Duration;
 
     use super::{CallFate, Delivery, How, Observed};
-    use crate::{message::Edge, shell::Role};
+    use crate::{logic::structured_output::StructuredOutput, message::Edge, shell::Role};
 
     /// The source of all faults: here, of none.
     #[derive(Debug, Default)]
@@ -134,6 +134,13 @@ mod off {
         #[inline]
         pub const fn observe(&self, _what: &Observed<'_>) {}
 
+        /// What compiling a grammar takes in simulated time.
+        #[inline]
+        #[must_use]
+        pub const fn compile_delay(&self, _format: &StructuredOutput) -> Duration {
+            Duration::ZERO
+        }
+
         /// What a step takes beyond what it takes.
         #[inline]
         #[must_use]
@@ -158,7 +165,7 @@ mod on {
     use parking_lot::Mutex;
 
     use super::{CallFate, Delivery, EdgeFaults, How, Observed, Observer};
-    use crate::{message::Edge, shell::Role};
+    use crate::{logic::structured_output::StructuredOutput, message::Edge, shell::Role};
 
     /// How likely an actor is struck, each time before it handles a message and each time after.
     #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -289,6 +296,12 @@ mod on {
         /// What a step takes beyond what it takes, where the device runs in simulated time.
         pub fn step_delay(&self) -> Duration {
             self.observer.get().map_or(Duration::ZERO, |observer| observer.step_delay())
+        }
+
+        /// What compiling a grammar takes, where threads run in simulated time.
+        pub fn compile_delay(&self, format: &StructuredOutput) -> Duration {
+            let observer = self.observer.get();
+            observer.map_or(Duration::ZERO, |observer| observer.compile_delay(format))
         }
 
         /// Faults so far.

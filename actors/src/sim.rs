@@ -14,6 +14,7 @@ pub mod checker;
 pub mod client;
 pub mod device;
 pub mod faults;
+pub mod grammar;
 pub mod memory;
 pub mod model;
 pub mod oracle;

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{collect, expected_text, request, spawn_with};
+use common::{collect, constrained, expected_text, request, spawn_with};
 use playhouse_actors::{
     fault::{EdgeFaults, How},
     logic::restart::Intensity,
@@ -35,7 +35,11 @@ async fn streams_survive(strike: impl Fn(&System, u32), strikes: u32, pause: Dur
     let (system, _) = spawn_with(64, impatient).await;
     let mut streams = tokio::task::JoinSet::new();
     for salt in 0..REQUESTS {
-        let (prompt, raw) = request(salt, 40, TOKENS);
+        // Half of them wait for a grammar, after each recovery again.
+        let (prompt, raw) = match salt % 2 {
+            0 => request(salt, 40, TOKENS),
+            _ => constrained(salt, TOKENS, "[0-9]+"),
+        };
         let mut submission = system.submit(raw).await.unwrap();
         let stream = submission.choices.remove(0);
         streams.spawn(async move { (prompt, collect(stream).await) });
@@ -75,6 +79,7 @@ roles! {
     the_ledger_dies: Ledger,
     an_input_processor_dies: InputProcessor,
     the_kv_cache_manager_dies: KvCacheManager,
+    structured_output_dies: StructuredOutput,
     the_scheduler_dies: Scheduler,
     the_worker_dies: Worker,
     a_detokenizer_dies: Detokenizer,

@@ -80,7 +80,7 @@ async fn a_request_that_makes_steps_fail_fails_alone_and_is_refused_next_time() 
         end = delta.finish;
     }
     let end = format!("{end:?}");
-    assert!(end.contains("request_quarantined"), "{end}");
+    assert!(end.contains("Quarantined"), "{end}");
     let again = system.submit(poison).await;
     assert!(matches!(again, Err(RequestError::Quarantined { .. })), "{again:?}");
     assert_eq!(system.directory().worker.restarts(), 0);
@@ -144,7 +144,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(system.open_requests(), 0, "nothing is kept for it");
     let last = idle.next().await.unwrap();
-    assert!(format!("{:?}", last.finish).contains("reader_stalled"));
+    assert!(format!("{:?}", last.finish).contains("ReaderStalled"));
     assert!(idle.next().await.is_none());
     system.shutdown().await;
 }

@@ -8,7 +8,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use common::{expected_text, request, spawn_with};
 use playhouse_actors::{
-    logic::request::FinishReason,
+    logic::{failure::Failure, request::FinishReason},
     message::input_processor::{Prompt, RawRequest},
     shell::{ChoiceStream, SystemConfig},
 };
@@ -71,7 +71,7 @@ async fn the_poisoned_fail_and_nobody_else() {
         tasks.spawn(async move { (is_poisoned, prompt, read(stream).await) });
     }
     let ended = timeout(PATIENCE, tasks.join_all()).await.unwrap();
-    let quarantined = FinishReason::Error("request_quarantined".to_owned());
+    let quarantined = FinishReason::Error(Failure::Quarantined);
     let mut convicts = 0;
     for (is_poisoned, prompt, (text, end)) in ended {
         if is_poisoned {

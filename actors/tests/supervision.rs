@@ -6,7 +6,7 @@ mod common;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use common::{FakeCodec, FakeFactory};
+use common::{FakeCodec, FakeFactory, FakeGrammars};
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
@@ -81,7 +81,8 @@ struct House {
 
 fn context() -> Arc<Context> {
     let config = SystemConfig::new(SchedulerConfig::default());
-    Arc::new(Context::new(config, Arc::new(FakeFactory::small()), Arc::new(FakeCodec::default())))
+    let (factory, codec) = (Arc::new(FakeFactory::small()), Arc::new(FakeCodec::default()));
+    Arc::new(Context::new(config, factory, codec, Arc::new(FakeGrammars::default())))
 }
 
 impl House {

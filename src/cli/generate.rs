@@ -100,8 +100,8 @@ async fn write_text(submissions: Vec<(String, Submission)>) -> Result<(), CliErr
         }
         while let Some(delta) = choice.next().await {
             output::show(&delta.text)?;
-            if let Some(FinishReason::Error(reason)) = delta.finish {
-                return Err(CliError::Ended(reason));
+            if let Some(FinishReason::Error(failure)) = delta.finish {
+                return Err(CliError::Ended(failure.to_string()));
             }
         }
         output::show("\n")?;
@@ -144,7 +144,9 @@ async fn collect(mut choice: ChoiceStream) -> Result<Output, CliError> {
         text.push_str(&delta.text);
         token_ids.extend(delta.tokens.iter().map(|token| token.token_id));
         match delta.finish {
-            Some(FinishReason::Error(reason)) => return Err(CliError::Ended(reason)),
+            Some(FinishReason::Error(failure)) => {
+                return Err(CliError::Ended(failure.to_string()));
+            }
             Some(finish) => return Ok(Output { text, token_ids, finish }),
             None => {}
         }

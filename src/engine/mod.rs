@@ -3,6 +3,7 @@
 
 mod default_sampling;
 mod error;
+mod grammars;
 mod start;
 
 use std::{sync::Arc, time::Duration};
@@ -24,6 +25,7 @@ pub use default_sampling::DefaultSampling;
 pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
 
+use self::grammars::NoGrammars;
 use crate::config::EngineConfig;
 
 /// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
@@ -81,7 +83,8 @@ impl Engine {
         let mut settings = start::system_config(&config, &loaded, &served_model_names);
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
-        let system = System::spawn(settings, executors, codec, config.seed).await?;
+        let grammars = Arc::new(NoGrammars);
+        let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
         system.ready().await?;
         Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names }) })
     }

@@ -40,6 +40,8 @@ pub(super) struct Choices {
     ended: Vec<bool>,
     cached_tokens: Vec<Option<usize>>,
     num_output_tokens: usize,
+    /// News that came before they were asked for.
+    first: Option<ChoiceDelta>,
     deadline: Deadline,
 }
 
@@ -55,13 +57,17 @@ pub(super) struct FinishedChoice {
 
 impl Choices {
     /// Submits one request for each prompt; all of them are accepted, or none, and all of them end
-    /// by the caller's deadline.
+    /// by the caller's deadline. Those whose output is constrained have begun when this completes:
+    /// whether they can is not known before their grammar is compiled, and must be before the
+    /// status of a streamed answer is sent.
     pub(super) async fn submit(
         engine: &Engine,
         caller: Caller,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
         let Caller { tenant, timeout, deadline } = caller;
+        let is_constrained =
+            requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions = Vec::with_capacity(requests.len());
         for request in requests {
             let request = RawRequest { tenant, timeout, ..request };
@@ -71,7 +77,28 @@ impl Choices {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
         let choices = Self::new(submissions.into_iter().map(outputs).collect());
-        Ok(Self { deadline, ..choices })
+        let mut choices = Self { deadline, ..choices };
+        if is_constrained {
+            choices.begun().await?;
+        }
+        Ok(choices)
+    }
+
+    /// Completes with the first news of any choice, which [`Choices::next`] still gives, or with
+    /// the failure that comes instead. That a choice was accepted is no news.
+    async fn begun(&mut self) -> Result<(), ApiError> {
+        while let Some(news) = self.next().await.transpose()? {
+            let delta = &news.delta;
+            let is_empty = delta.tokens.is_empty()
+                && delta.text.is_empty()
+                && delta.prompt_logprobs.is_empty()
+                && delta.finish.is_none();
+            if !is_empty {
+                self.first = Some(news);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The choices of each prompt; every prompt has as many.
@@ -92,6 +119,7 @@ impl Choices {
             prompts: tokens,
             streams,
             num_output_tokens: 0,
+            first: None,
             deadline: Deadline::default(),
         }
     }
@@ -99,6 +127,9 @@ impl Choices {
     /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends
     /// them all: the error is the request's.
     pub(super) async fn next(&mut self) -> Option<Result<ChoiceDelta, ApiError>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
         let news = match self.deadline.meet(self.streams.next()).await {
             Ok(news) => news,
             Err(late) => return Some(Err(late)),
@@ -113,8 +144,8 @@ impl Choices {
         self.cached_tokens[prompt] = self.cached_tokens[prompt].or(news.delta.num_cached_tokens);
         if let Some(finish) = &news.delta.finish {
             self.ended[news.index] = true;
-            if let FinishReason::Error(message) = finish {
-                return Some(Err(ApiError::internal(message)));
+            if let FinishReason::Error(failure) = finish {
+                return Some(Err(failure.into()));
             }
         }
         Some(Ok(news))
@@ -184,6 +215,8 @@ fn deltas(choice: ChoiceStream) -> Deltas {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_actors::logic::failure::Failure;
+
     use super::*;
 
     fn delta(text: &str, finish: Option<FinishReason>) -> OutputDelta {
@@ -210,10 +243,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_has_begun_is_still_told_from_its_beginning() {
+        let mut choices =
+            choices(vec![vec![delta("a", None), delta("b", Some(FinishReason::Length))]]);
+        choices.begun().await.unwrap();
+        assert_eq!(choices.finish().await.unwrap()[0].text, "ab");
+        assert_eq!(choices.usage(false), Usage::new(2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_bad_grammar_is_the_clients_fault() {
+        let failure = Failure::InvalidGrammar("no such schema".to_owned());
+        let end = OutputDelta { finish: Some(FinishReason::Error(failure)), ..Default::default() };
+        let accepted = OutputDelta::default();
+        let error = choices(vec![vec![accepted, end]]).begun().await.unwrap_err();
+        assert_eq!((error.status.as_u16(), error.kind), (400, "BadRequestError"));
+        assert_eq!(error.message, "no such schema");
+    }
+
+    #[tokio::test]
     async fn a_failure_or_a_broken_output_is_an_error() {
-        let failure = FinishReason::Error("no numbers".to_owned());
+        let failure = FinishReason::Error(Failure::NumericalGarbage);
         let mut failed = choices(vec![vec![delta("a", Some(failure))]]);
-        assert_eq!(failed.finish().await.unwrap_err().message, "no numbers");
+        assert_eq!(failed.finish().await.unwrap_err().message, "numerical_garbage");
         let mut broken = choices(vec![vec![delta("a", None)]]);
         assert_eq!(broken.finish().await.unwrap_err().status, 500);
     }

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
 };
-use playhouse_actors::error::RequestError;
+use playhouse_actors::{error::RequestError, logic::failure::Failure};
 use serde::Serialize;
 
 /// When to try again, if nothing better is known.
@@ -166,6 +166,22 @@ impl From<RequestError> for ApiError {
             RequestError::DeadlineExceeded => {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, "DeadlineExceededError", message)
             }
+        }
+    }
+}
+
+/// How a request that was accepted failed.
+impl From<&Failure> for ApiError {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::InvalidGrammar(message) => Self::bad_request(message),
+            Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
+            Failure::ReaderStalled => RequestError::ReaderStalled.into(),
+            Failure::GrammarCompiler(_)
+            | Failure::Quarantined
+            | Failure::NumericalGarbage
+            | Failure::Unservable
+            | Failure::Text(_) => Self::internal(failure.to_string()),
         }
     }
 }

@@ -82,7 +82,10 @@ impl<F: ChunkFormat> EventStream<F> {
 #[cfg(test)]
 mod tests {
     use futures_util::StreamExt;
-    use playhouse_actors::{logic::request::FinishReason, shell::OutputDelta};
+    use playhouse_actors::{
+        logic::{failure::Failure, request::FinishReason},
+        shell::OutputDelta,
+    };
 
     use super::*;
 
@@ -123,11 +126,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_is_an_event_before_done() {
-        let events = sent(FinishReason::Error("no numbers".to_owned()), true).await;
+        let events = sent(FinishReason::Error(Failure::NumericalGarbage), true).await;
         let [first, error, done] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((first.as_str(), done.as_str()), (r#""a""#, "[DONE]"));
         let error: serde_json::Value = serde_json::from_str(error).unwrap();
-        assert_eq!(error["error"]["message"], "no numbers");
+        assert_eq!(error["error"]["message"], "numerical_garbage");
         assert_eq!(error["error"]["code"], 500);
     }
 }

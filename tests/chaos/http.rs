@@ -41,6 +41,7 @@ async fn every_role_is_struck_by_its_name() {
     let strikes = [
         ("scheduler", "panic"),
         ("kv_cache", "kill"),
+        ("structured_output", "kill"),
         ("worker", "hang"),
         ("detokenizer", "panic"),
         ("streamer", "kill"),

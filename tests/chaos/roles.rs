@@ -36,6 +36,7 @@ roles! {
     the_ledger_dies: Ledger,
     an_input_processor_dies: InputProcessor,
     the_kv_cache_manager_dies: KvCacheManager,
+    structured_output_dies: StructuredOutput,
     the_scheduler_dies: Scheduler,
     the_worker_dies: Worker,
     a_detokenizer_dies: Detokenizer,

@@ -51,11 +51,17 @@ pub enum Bug {
     DeafToCanary,
     /// A step that ran out of memory is tried again as it was.
     SameStepAgain,
+    /// A constrained request does not wait for its grammar.
+    SkipGrammar,
+    /// Who waits for a grammar asks once.
+    AskForGrammarOnce,
+    /// A grammar that takes too long to compile keeps its thread.
+    KeepHungCompiler,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 27] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -80,6 +86,9 @@ impl Bug {
         Self::IgnoreDeadline,
         Self::DeafToCanary,
         Self::SameStepAgain,
+        Self::SkipGrammar,
+        Self::AskForGrammarOnce,
+        Self::KeepHungCompiler,
     ];
 }
 

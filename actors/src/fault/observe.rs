@@ -13,6 +13,7 @@ use crate::{
         outputs::Commit,
         request::FinishReason,
         scheduler_output::SchedulerOutput,
+        structured_output::StructuredOutput,
     },
     message::Edge,
     shell::Role,
@@ -101,6 +102,11 @@ pub enum Observed<'a> {
 pub trait Observer: Send + Sync {
     /// Called where it happens: locks of the system may be held.
     fn observe(&self, what: &Observed<'_>);
+
+    /// What compiling a grammar takes, where threads run in simulated time.
+    fn compile_delay(&self, _format: &StructuredOutput) -> Duration {
+        Duration::ZERO
+    }
 
     /// What the next step takes beyond what it takes, where the device runs in simulated time.
     fn step_delay(&self) -> Duration {

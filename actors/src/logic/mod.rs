@@ -6,6 +6,8 @@ pub mod block_hash;
 pub mod block_pool;
 pub mod breaker;
 pub mod encoder_cache;
+pub mod failure;
+pub mod grammar_jobs;
 pub mod ids;
 pub mod input;
 pub mod kv_cache;

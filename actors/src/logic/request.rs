@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    failure::Failure,
     ids::{Micros, RequestId, TokenId},
     sampling_params::SamplingParams,
 };
@@ -74,8 +75,8 @@ pub enum FinishReason {
     Abort,
     /// It kept repeating a pattern.
     Repetition,
-    /// It failed alone; the text says why.
-    Error(String),
+    /// It failed alone.
+    Error(Failure),
 }
 
 /// What stopped a request, where it was not the end-of-sequence token.

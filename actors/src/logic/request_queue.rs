@@ -66,19 +66,27 @@ impl<T: Copy> RequestQueue<T> {
 
     /// A new request. Returns its place.
     pub fn push_back(&mut self, request: &EngineRequest, value: T) -> QueueKey {
+        let key = self.reserve_back(request);
+        self.reinsert(key, request.arrival, value);
+        key
+    }
+
+    /// The place that [`RequestQueue::push_back`] would give, for a request that cannot be served
+    /// yet: once it can, [`RequestQueue::reinsert`] puts it there. Others are served meanwhile.
+    pub fn reserve_back(&mut self, request: &EngineRequest) -> QueueKey {
         self.back += 1;
-        let turn = self.back;
-        self.push(request, turn, value)
+        self.key(request, self.back)
     }
 
     /// A request that was served before: under FCFS it goes ahead of all others.
     pub fn push_front(&mut self, request: &EngineRequest, value: T) -> QueueKey {
         self.front -= 1;
-        let turn = self.front;
-        self.push(request, turn, value)
+        let key = self.key(request, self.front);
+        self.reinsert(key, request.arrival, value);
+        key
     }
 
-    /// Puts back what `pop` took, where it was.
+    /// Puts a request at a place that it had, or that was kept for it.
     pub fn reinsert(&mut self, key: QueueKey, arrival: Micros, value: T) {
         if self.policy == SchedulingPolicy::Priority {
             self.by_age.insert((arrival, key.id), key);
@@ -145,16 +153,14 @@ impl<T: Copy> RequestQueue<T> {
         now.saturating_sub(arrival) >= self.age_bound
     }
 
-    fn push(&mut self, request: &EngineRequest, turn: i128, value: T) -> QueueKey {
+    fn key(&self, request: &EngineRequest, turn: i128) -> QueueKey {
         let id = request.id;
-        let key = match self.policy {
+        match self.policy {
             SchedulingPolicy::Fcfs => QueueKey { priority: 0, turn, id },
             SchedulingPolicy::Priority => {
                 QueueKey { priority: request.priority.into(), turn: request.arrival.into(), id }
             }
-        };
-        self.reinsert(key, request.arrival, value);
-        key
+        }
     }
 }
 
@@ -251,6 +257,19 @@ mod tests {
         let (old, young) = (request(0, 9, 0), request(1, -9, 50));
         assert!(queue.rank(&young, 99) < queue.rank(&old, 99));
         assert!(queue.rank(&old, 100) < queue.rank(&young, 100));
+    }
+
+    #[test]
+    fn a_place_that_was_kept_is_ahead_of_those_that_came_later() {
+        for policy in [SchedulingPolicy::Fcfs, SchedulingPolicy::Priority] {
+            let mut queue = RequestQueue::new(policy, Micros::MAX);
+            queue.push_back(&request(0, 0, 0), 0);
+            let kept = queue.reserve_back(&request(1, 0, 1));
+            queue.push_back(&request(2, 0, 2), 2);
+            assert_eq!(queue.in_order(2), [0, 2]);
+            queue.reinsert(kept, 1, 1);
+            assert_eq!(queue.in_order(2), [0, 1, 2]);
+        }
     }
 
     #[test]

@@ -44,11 +44,13 @@ pub struct SamplingParams {
     pub bad_words: Vec<Vec<TokenId>>,
     /// Whether the stop string stays in the text.
     pub include_stop_str_in_output: bool,
-    /// Go on past the end-of-sequence token.
+    /// Go on past the end-of-sequence token. Dropped where the output is constrained, which ends with
+    /// its structure.
     pub ignore_eos: bool,
     /// At least 1. The input processor fills in what the context leaves when the client gave none.
     pub max_tokens: u32,
-    /// No stop before this many output tokens.
+    /// No stop before this many output tokens. It does not force a constrained output past its end:
+    /// where its grammar allows nothing but an end, the output ends.
     pub min_tokens: u32,
     /// Log-probabilities of the sampled and this many top tokens; `None`: none at all.
     pub logprobs: Option<u32>,
@@ -138,8 +140,10 @@ impl SamplingParams {
     }
 
     /// Brings the parameters into the form the sampler works with: tiny temperatures are raised,
-    /// greedy requests lose the filters that cannot change them, biases are clamped.
+    /// greedy requests lose the filters that cannot change them, biases are clamped, constrained
+    /// outputs end where their structure does.
     pub fn normalize(&mut self) {
+        self.ignore_eos &= self.structured_output.is_none();
         if self.is_greedy() {
             self.temperature = 0.0;
             self.top_p = 1.0;
@@ -160,6 +164,7 @@ impl SamplingParams {
     pub fn validate(&self, limits: &SamplingLimits) -> Result<(), RequestError> {
         self.validate_ranges()?;
         self.validate_counts(limits)?;
+        self.structured_output.as_ref().map_or(Ok(()), |output| output.validate())?;
         self.validate_tokens(limits)
     }
 
@@ -238,6 +243,7 @@ impl SamplingParams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logic::structured_output::OutputFormat;
 
     const LIMITS: SamplingLimits = SamplingLimits { vocab_size: 100, max_logprobs: 20 };
 
@@ -278,6 +284,31 @@ mod tests {
             p.n = 2;
         };
         assert!(check(greedy_pair).is_err());
+    }
+
+    #[test]
+    fn a_constrained_output_ends_with_its_structure() {
+        let constrained = Some(Arc::new(OutputFormat::JsonObject.into()));
+        let mut params = SamplingParams {
+            ignore_eos: true,
+            structured_output: constrained,
+            ..Default::default()
+        };
+        params.normalize();
+        assert!(!params.ignore_eos);
+        let mut free = SamplingParams { ignore_eos: true, ..Default::default() };
+        free.normalize();
+        assert!(free.ignore_eos);
+    }
+
+    #[test]
+    fn formats_that_allow_nothing_are_refused() {
+        let with = |format: OutputFormat| {
+            check(|p| p.structured_output = Some(Arc::new(format.clone().into())))
+        };
+        assert!(with(OutputFormat::Choice(vec![])).is_err());
+        assert!(with(OutputFormat::Grammar(" \n".to_owned())).is_err());
+        assert_eq!(with(OutputFormat::Choice(vec!["a".to_owned()])), Ok(()));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::RequestError;
+
 /// A format, and how strictly JSON is written. Equal values compile to equal grammars.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StructuredOutput {
@@ -28,6 +30,24 @@ pub enum OutputFormat {
     Grammar(String),
     /// Free text with structured parts between tags, as its JSON text.
     StructuralTag(String),
+}
+
+impl StructuredOutput {
+    /// Refuses what is seen at a glance to allow nothing. The rest shows when it is compiled.
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] names the field and what is accepted.
+    pub fn validate(&self) -> Result<(), RequestError> {
+        match &self.format {
+            OutputFormat::Choice(choices) if choices.is_empty() => {
+                Err(RequestError::invalid("structured_outputs.choice", "[]", "at least one choice"))
+            }
+            OutputFormat::Grammar(text) if text.trim().is_empty() => {
+                Err(RequestError::invalid("structured_outputs.grammar", "\"\"", "a grammar"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl From<OutputFormat> for StructuredOutput {

@@ -36,11 +36,17 @@ pub enum Edge {
     SupervisorToLedger,
     /// An actor's own timer, and the watchdog's pings.
     Timer,
+    /// Grammars to compile.
+    SchedulerToStructuredOutput,
+    /// What became of grammars.
+    StructuredOutputToScheduler,
+    /// Word that a thread is done with a grammar.
+    CompilerToStructuredOutput,
 }
 
 impl Edge {
     /// All edges.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::DoorToInput,
         Self::DoorToLedger,
         Self::DoorToScheduler,
@@ -57,6 +63,9 @@ impl Edge {
         Self::StreamerToLedger,
         Self::SupervisorToLedger,
         Self::Timer,
+        Self::SchedulerToStructuredOutput,
+        Self::StructuredOutputToScheduler,
+        Self::CompilerToStructuredOutput,
     ];
 
     /// The name on the chaos surface: `sender->receiver`.
@@ -79,6 +88,9 @@ impl Edge {
             Self::StreamerToLedger => "streamer->ledger",
             Self::SupervisorToLedger => "supervisor->ledger",
             Self::Timer => "timer",
+            Self::SchedulerToStructuredOutput => "scheduler->structured_output",
+            Self::StructuredOutputToScheduler => "structured_output->scheduler",
+            Self::CompilerToStructuredOutput => "compiler->structured_output",
         }
     }
 }

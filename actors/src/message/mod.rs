@@ -8,6 +8,7 @@ pub mod kv_cache_manager;
 pub mod ledger;
 pub mod output_streamer;
 pub mod scheduler;
+pub mod structured_output;
 pub mod supervisor;
 pub mod worker;
 
@@ -17,6 +18,7 @@ pub use input_processor::InputProcessorMessage;
 pub use kv_cache_manager::KvCacheManagerMessage;
 pub use ledger::{LedgerMessage, StepFailure, StepReport};
 pub use output_streamer::OutputStreamerMessage;
-pub use scheduler::{SchedulerMessage, SchedulerOrder};
+pub use scheduler::{CompiledGrammar, SchedulerMessage, SchedulerOrder};
+pub use structured_output::StructuredOutputMessage;
 pub use supervisor::SupervisorMessage;
 pub use worker::{StepOutcome, WorkerMessage};

@@ -6,12 +6,14 @@ use ractor::RpcReplyPort;
 
 use super::edge::{Edge, Letter};
 use crate::logic::{
+    failure::Failure,
     ids::{Epoch, RequestId, Step},
     ledger::Restriction,
     outputs::StepOutput,
     request::EngineRequest,
     scheduler::{RecoveredRequest, SchedulerStats},
     sequence::Stamp,
+    structured_output::StructuredOutput,
 };
 
 /// Received by the scheduler.
@@ -39,6 +41,8 @@ pub enum SchedulerMessage {
         /// The step.
         step: Step,
     },
+    /// From the structured output actor: what became of grammars.
+    GrammarsCompiled(Vec<CompiledGrammar>),
     /// From the operator: the pause state in the context has changed.
     PauseChanged,
     /// From the operator: forget all cached prefixes. Answers whether that was possible.
@@ -56,6 +60,9 @@ pub enum SchedulerMessage {
     Ping,
 }
 
+/// A format, and why it cannot be had if it cannot.
+pub type CompiledGrammar = (Arc<StructuredOutput>, Result<(), Failure>);
+
 /// What the ledger wants scheduled.
 #[derive(Debug, Clone)]
 pub enum SchedulerOrder {
@@ -72,6 +79,7 @@ impl Letter for SchedulerMessage {
         match self {
             Self::Order(..) | Self::Given(_) | Self::Recover { .. } => Edge::LedgerToScheduler,
             Self::StepDone(_) | Self::StepMissing { .. } => Edge::WorkerToScheduler,
+            Self::GrammarsCompiled(_) => Edge::StructuredOutputToScheduler,
             Self::PauseChanged | Self::ResetPrefixCache { .. } | Self::Stats(_) => {
                 Edge::DoorToScheduler
             }
@@ -98,6 +106,7 @@ impl Letter for SchedulerMessage {
             },
             Self::StepDone(output) => Self::StepDone(output.clone()),
             &Self::StepMissing { epoch, step } => Self::StepMissing { epoch, step },
+            Self::GrammarsCompiled(compiled) => Self::GrammarsCompiled(compiled.clone()),
             Self::PauseChanged => Self::PauseChanged,
             Self::Tick => Self::Tick,
             Self::Ping => Self::Ping,

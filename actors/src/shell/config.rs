@@ -29,6 +29,10 @@ pub struct SystemConfig {
     pub call_timeout: Duration,
     /// How long tokenizing and templating one request may take.
     pub input_timeout: Duration,
+    /// Threads that compile grammars. None is started before the first grammar is wanted.
+    pub num_grammar_threads: usize,
+    /// How long compiling one grammar may take.
+    pub grammar_timeout: Duration,
     /// A step may always take this long, and ten times its prediction.
     pub min_step_deadline: Duration,
     /// What the first step may take, when nothing is known about the device.
@@ -67,6 +71,8 @@ pub struct Supervision {
     pub ledger: Intensity,
     /// The KV cache manager.
     pub kv_cache_manager: Intensity,
+    /// The structured output actor.
+    pub structured_output: Intensity,
     /// The scheduler.
     pub scheduler: Intensity,
     /// The worker.
@@ -84,6 +90,7 @@ impl Default for Supervision {
         Self {
             ledger: Intensity::new(1, 60),
             kv_cache_manager: Intensity::new(5, 30),
+            structured_output: Intensity::new(5, 30),
             scheduler: Intensity::new(5, 30),
             worker: Intensity::new(3, 60),
             egress: Intensity::new(20, 10),
@@ -100,6 +107,7 @@ impl Supervision {
         Self {
             ledger: intensity,
             kv_cache_manager: intensity,
+            structured_output: intensity,
             scheduler: intensity,
             worker: intensity,
             egress: intensity,
@@ -114,6 +122,7 @@ impl Supervision {
         Self {
             ledger: self.ledger.tolerating(times),
             kv_cache_manager: self.kv_cache_manager.tolerating(times),
+            structured_output: self.structured_output.tolerating(times),
             scheduler: self.scheduler.tolerating(times),
             worker: self.worker.tolerating(times),
             egress: self.egress.tolerating(times),
@@ -142,6 +151,8 @@ impl SystemConfig {
             max_logprobs: 20,
             call_timeout: Duration::from_secs(2),
             input_timeout: Duration::from_secs(10),
+            num_grammar_threads: 2,
+            grammar_timeout: Duration::from_secs(10),
             min_step_deadline: Duration::from_secs(2),
             first_step_deadline: Duration::from_secs(300),
             egress_timeout: Duration::from_secs(2),

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    config::SystemConfig, directory::Directory, metrics::SystemMetrics, progress::Progress,
-    sink::SinkTable,
+    config::SystemConfig, directory::Directory, grammar_threads::Grammars, metrics::SystemMetrics,
+    progress::Progress, sink::SinkTable,
 };
 use crate::{
     fault::{Bug, Chaos, planted},
@@ -27,7 +27,7 @@ use crate::{
         scheduler::PauseState,
         step_time::StepTime,
     },
-    ports::{ExecuteError, ExecutorFactory, KvContent, TextCodec},
+    ports::{ExecuteError, ExecutorFactory, GrammarCompiler, KvContent, TextCodec},
 };
 
 /// A canary whose fate nobody tells has failed by then: ten minutes. Who sends it waits less.
@@ -45,6 +45,8 @@ pub struct Context {
     pub vault: Vault,
     /// The text side.
     pub codec: Arc<dyn TextCodec>,
+    /// The grammars, and the threads that compile them.
+    pub grammars: Arc<Grammars>,
     /// Where clients wait.
     pub sinks: SinkTable,
     /// What is counted.
@@ -144,6 +146,7 @@ impl Context {
         config: SystemConfig,
         executors: Arc<dyn ExecutorFactory>,
         codec: Arc<dyn TextCodec>,
+        grammars: Arc<dyn GrammarCompiler>,
     ) -> Self {
         let chaos = Arc::new(Chaos::default());
         let (inputs, shards) =
@@ -157,6 +160,7 @@ impl Context {
             })),
             vault: Vault::new(executors),
             codec,
+            grammars: Arc::new(Grammars::new(grammars)),
             sinks: SinkTable::default(),
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
             last_step: AtomicU64::new(0),

@@ -8,6 +8,7 @@ use super::context::Context;
 use crate::{
     fault::{Bug, planted},
     logic::{
+        failure::Failure,
         ids::RequestId,
         ledger::{BatchId, EgressBatch, EgressEntry},
         request::{EngineRequest, FinishReason},
@@ -134,7 +135,7 @@ impl DetokenizerActor {
 
 /// A request whose tokens have no text ends alone.
 fn failed(request: RequestId, position: usize, error: &TextError) -> TextEntry {
-    let reason = FinishReason::Error(error.to_string());
+    let reason = FinishReason::Error(Failure::Text(error.to_string()));
     TextEntry {
         request,
         position,

@@ -11,7 +11,8 @@ use crate::{
     fault::Chaos,
     message::{
         DetokenizerMessage, InputProcessorMessage, KvCacheManagerMessage, LedgerMessage, Letter,
-        OutputStreamerMessage, SchedulerMessage, SupervisorMessage, WorkerMessage,
+        OutputStreamerMessage, SchedulerMessage, StructuredOutputMessage, SupervisorMessage,
+        WorkerMessage,
     },
 };
 
@@ -24,6 +25,8 @@ pub struct Directory {
     pub input_processors: Vec<Slot<InputProcessorMessage>>,
     /// The KV cache manager.
     pub kv_cache_manager: Slot<KvCacheManagerMessage>,
+    /// The structured output actor.
+    pub structured_output: Slot<StructuredOutputMessage>,
     /// The scheduler.
     pub scheduler: Slot<SchedulerMessage>,
     /// The worker.
@@ -34,7 +37,7 @@ pub struct Directory {
     pub output_streamers: Vec<Slot<OutputStreamerMessage>>,
     /// The root supervisor.
     pub root: Slot<SupervisorMessage>,
-    /// The supervisor of KV cache manager, scheduler and worker.
+    /// The supervisor of KV cache manager, structured output, scheduler and worker.
     pub core: Slot<SupervisorMessage>,
     /// The supervisor of detokenizers and streamers.
     pub egress: Slot<SupervisorMessage>,
@@ -56,6 +59,7 @@ impl Directory {
             ledger: slot(Role::Ledger, chaos),
             input_processors: slots(num_input_processors, Role::InputProcessor, chaos),
             kv_cache_manager: slot(Role::KvCacheManager, chaos),
+            structured_output: slot(Role::StructuredOutput, chaos),
             scheduler: slot(Role::Scheduler, chaos),
             worker: slot(Role::Worker, chaos),
             detokenizers: slots(num_egress_shards, Role::Detokenizer, chaos),
@@ -76,6 +80,7 @@ impl Directory {
         let core = [
             any(&self.ledger),
             any(&self.kv_cache_manager),
+            any(&self.structured_output),
             any(&self.scheduler),
             any(&self.worker),
         ];
@@ -99,7 +104,9 @@ impl Directory {
         match role {
             Role::Root => None,
             Role::Ledger | Role::Core | Role::Egress | Role::Ingress => Some(&self.root),
-            Role::KvCacheManager | Role::Scheduler | Role::Worker => Some(&self.core),
+            Role::KvCacheManager | Role::StructuredOutput | Role::Scheduler | Role::Worker => {
+                Some(&self.core)
+            }
             Role::Detokenizer | Role::OutputStreamer => Some(&self.egress),
             Role::InputProcessor => Some(&self.ingress),
         }
@@ -109,6 +116,7 @@ impl Directory {
     #[must_use]
     pub fn core_incarnations(&self) -> u64 {
         self.kv_cache_manager.incarnations()
+            + self.structured_output.incarnations()
             + self.scheduler.incarnations()
             + self.worker.incarnations()
     }

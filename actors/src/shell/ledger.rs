@@ -11,8 +11,9 @@ use crate::{
     fault::Observed,
     logic::{
         admission::Tenant,
+        failure::Failure,
         ids::{Epoch, Micros, RequestId},
-        ledger::{BatchId, CommitVerdict, QUARANTINED, Restriction},
+        ledger::{BatchId, CommitVerdict, Restriction},
         outputs::Commit,
         request::{EngineRequest, FinishReason},
         sequence::{Arrival, Inbox, Outbox, Stamp},
@@ -207,7 +208,7 @@ impl LedgerActor {
                     "a request fails every step it is in"
                 );
                 if let Some(entry) = ledger.get(request) {
-                    let reason = FinishReason::Error(QUARANTINED.to_owned());
+                    let reason = FinishReason::Error(Failure::Quarantined);
                     let position = entry.output().len();
                     let ended = Observed::Ended { request, position, reason: &reason };
                     self.context.chaos.observe(&ended);

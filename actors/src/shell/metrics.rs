@@ -9,7 +9,7 @@ use crate::logic::{
     ledger::{CommitTiming, Entry},
     outputs::Commit,
     request::FinishReason,
-    scheduler::{SchedulerStats, StepStats},
+    scheduler::{SchedulerStats, StepStats, WaitingReason},
 };
 
 /// The metrics of one actor system.
@@ -87,10 +87,16 @@ impl SystemMetrics {
     /// A step was planned.
     pub fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
         self.running.set(now.num_running as f64);
-        self.waiting.set(now.num_waiting as f64);
+        self.waiting.set((now.num_waiting + now.num_skipped_waiting) as f64);
         for (class, gauge) in &self.waiting_by_reason {
-            let waits = *class == now.waiting_reason.class();
-            gauge.set(if waits { now.num_waiting as f64 } else { 0.0 });
+            let mut waiting = 0;
+            if *class == now.waiting_reason.class() {
+                waiting += now.num_waiting;
+            }
+            if *class == WaitingReason::StructuredOutputGrammar.class() {
+                waiting += now.num_skipped_waiting;
+            }
+            gauge.set(waiting as f64);
         }
         self.kv_cache_usage.set(now.kv_cache_usage);
         self.prefix_queries.increment(step.prefix_cache_queries as u64);

@@ -9,6 +9,8 @@ pub enum Role {
     InputProcessor,
     /// Knows the blocks.
     KvCacheManager,
+    /// Compiles grammars.
+    StructuredOutput,
     /// Knows the policy.
     Scheduler,
     /// Owns the device thread.
@@ -19,7 +21,7 @@ pub enum Role {
     OutputStreamer,
     /// Supervises the input processors.
     Ingress,
-    /// Supervises KV cache manager, scheduler and worker.
+    /// Supervises KV cache manager, structured output, scheduler and worker.
     Core,
     /// Supervises detokenizers and streamers.
     Egress,
@@ -35,6 +37,7 @@ impl Role {
             Self::Ledger => "ledger",
             Self::InputProcessor => "input",
             Self::KvCacheManager => "kv_cache",
+            Self::StructuredOutput => "structured_output",
             Self::Scheduler => "scheduler",
             Self::Worker => "worker",
             Self::Detokenizer => "detokenizer",
@@ -47,10 +50,11 @@ impl Role {
     }
 
     /// All roles, leaves first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Ledger,
         Self::InputProcessor,
         Self::KvCacheManager,
+        Self::StructuredOutput,
         Self::Scheduler,
         Self::Worker,
         Self::Detokenizer,

@@ -15,10 +15,11 @@ use crate::{
         outputs::StepOutput,
         scheduler::{RecoveredRequest, Scheduled, Scheduler},
         sequence::{Arrival, Inbox, Outbox, Stamp},
+        structured_output::StructuredOutput,
     },
     message::{
-        KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepReport,
-        WorkerMessage,
+        CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
+        StepReport, StructuredOutputMessage, WorkerMessage,
     },
 };
 
@@ -147,6 +148,25 @@ impl SchedulerActor {
         self.context.progress.begin();
     }
 
+    fn on_grammars(&self, compiled: Vec<CompiledGrammar>, state: &mut State) {
+        let scheduler = &mut state.scheduler;
+        let commits: Vec<_> = compiled
+            .into_iter()
+            .flat_map(|(format, compiled)| scheduler.grammar_compiled(&format, compiled))
+            .collect();
+        if !commits.is_empty() {
+            self.report(StepReport { commits, ..StepReport::default() }, state);
+        }
+    }
+
+    /// Asks for grammars, if there are any to ask for.
+    fn ask_for(&self, grammars: Vec<Arc<StructuredOutput>>) {
+        if !grammars.is_empty() {
+            let compile = StructuredOutputMessage::Compile(grammars);
+            self.context.directory.structured_output.cast(compile);
+        }
+    }
+
     /// What got lost cannot be known, so all begins again from the ledger.
     fn lost(&self, epoch: Epoch, what: &'static str, state: &mut State) {
         state.is_ready = false;
@@ -229,6 +249,7 @@ impl Actor for SchedulerActor {
                     self.lost(epoch, "a step or its results", state);
                 }
             }
+            SchedulerMessage::GrammarsCompiled(compiled) => self.on_grammars(compiled, state),
             SchedulerMessage::PauseChanged => {
                 state.scheduler.set_pause(*self.context.pause.lock());
             }
@@ -243,6 +264,9 @@ impl Actor for SchedulerActor {
                 // Word of a change may have been lost.
                 state.scheduler.set_pause(*self.context.pause.lock());
                 self.compare_notes(state);
+                if !planted(Bug::AskForGrammarOnce) {
+                    self.ask_for(state.scheduler.awaited_grammars());
+                }
                 // So may word of a loss; the late message may have come, but was not waited for.
                 let epoch = state.orders.epoch();
                 if !state.is_ready && epoch != Epoch::default() {
@@ -251,6 +275,7 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::Ping => {}
         }
+        self.ask_for(state.scheduler.take_wanted_grammars());
         self.advance(state).await?;
         Ok(())
     }

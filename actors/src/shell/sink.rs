@@ -13,15 +13,13 @@ use tokio::sync::Notify;
 use crate::{
     fault::{Bug, planted},
     logic::{
+        failure::Failure,
         ids::{Micros, RequestId},
         outputs::{SampledToken, TokenLogprobs},
         request::FinishReason,
         text_stream::TextEntry,
     },
 };
-
-/// Why a client that does not read gets no more.
-pub const READER_STALLED: &str = "reader_stalled";
 
 /// What became of one choice since its client last looked.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -111,7 +109,7 @@ impl Sink {
         let is_stalled =
             state.news_since.is_some_and(|since| now.saturating_sub(since) >= patience);
         if is_stalled {
-            let finish = Some(FinishReason::Error(READER_STALLED.to_owned()));
+            let finish = Some(FinishReason::Error(Failure::ReaderStalled));
             state.pending = OutputDelta { finish, ..OutputDelta::default() };
             state.finished = true;
         }

@@ -21,7 +21,7 @@ use crate::{
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
     message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
-    ports::{ExecutorFactory, TextCodec},
+    ports::{ExecutorFactory, GrammarCompiler, TextCodec},
 };
 
 /// A running actor system. Dropping it does not stop it: see [`System::shutdown`].
@@ -68,11 +68,12 @@ impl System {
         config: SystemConfig,
         executors: Arc<dyn ExecutorFactory>,
         codec: Arc<dyn TextCodec>,
+        grammars: Arc<dyn GrammarCompiler>,
         seed: u64,
     ) -> Result<Self, ActorError> {
         let invalid = |error: SchedulerConfigError| ActorError::Invariant(error.to_string());
         config.scheduler.validate().map_err(invalid)?;
-        let context = Arc::new(Context::new(config, executors, codec));
+        let context = Arc::new(Context::new(config, executors, codec, grammars));
         let (root, root_task) = tree::spawn(&context)
             .await
             .map_err(|error| ActorError::Invariant(format!("the tree did not start: {error}")))?;
@@ -155,6 +156,7 @@ impl System {
         let is_core_alive = [
             context.directory.ledger.is_alive(),
             context.directory.kv_cache_manager.is_alive(),
+            context.directory.structured_output.is_alive(),
             context.directory.scheduler.is_alive(),
             context.directory.worker.is_alive(),
         ];

@@ -3,7 +3,7 @@
 //! ```text
 //! root (one for one)
 //! ├── ledger
-//! ├── core (rest for one): KV cache manager, scheduler, worker
+//! ├── core (rest for one): KV cache manager, structured output, scheduler, worker
 //! ├── egress (one for one): detokenizers and output streamers, a pair a shard
 //! └── ingress (one for one): input processors
 //! ```
@@ -24,6 +24,7 @@ use super::{
     output_streamer::OutputStreamerActor,
     pulse::Pulse,
     scheduler::SchedulerActor,
+    structured_output::StructuredOutputActor,
     supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
     worker::WorkerActor,
 };
@@ -69,6 +70,10 @@ fn core(context: &Arc<Context>) -> SupervisorSpec {
         child(context, Role::KvCacheManager, 0, supervision.kv_cache_manager, |context| {
             let actor = KvCacheManagerActor::new(Arc::clone(context));
             (actor, |c: &Context| &c.directory.kv_cache_manager)
+        }),
+        child(context, Role::StructuredOutput, 0, supervision.structured_output, |context| {
+            let actor = StructuredOutputActor::new(Arc::clone(context));
+            (actor, |c: &Context| &c.directory.structured_output)
         }),
         child(context, Role::Scheduler, 0, supervision.scheduler, |context| {
             let actor = SchedulerActor::new(Arc::clone(context));

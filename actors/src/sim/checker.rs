@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{faults::FaultPlan, record::Record};
+use super::{faults::FaultPlan, grammar, record::Record};
 use crate::{
     fault::{Delivery, Observed, Observer},
     logic::{
@@ -15,6 +15,7 @@ use crate::{
         ledger::CommitVerdict,
         outputs::Commit,
         scheduler_output::SchedulerOutput,
+        structured_output::StructuredOutput,
     },
     message::Edge,
     shell::SystemConfig,
@@ -216,7 +217,9 @@ impl Checker {
         }
         let now = self.record.now();
         let mut state = self.state.lock();
-        if let Some(since) = state.due_since.filter(|&since| since < now) {
+        // When all have ended meanwhile, there is nothing to plan.
+        let is_wanted = state.num_live > 0;
+        if let Some(since) = state.due_since.filter(|&since| since < now && is_wanted) {
             self.record.violate(|| format!("no step was planned though one was due at {since} µs"));
             state.due_since = None;
         }
@@ -227,7 +230,12 @@ impl Checker {
                 (state.is_computing, state.is_computed) = (false, false);
                 state.due_since = Some(now);
             }
-            Observed::Accepted { .. } if !state.is_computing => state.due_since = Some(now),
+            Observed::Accepted { .. }
+            | Observed::Message { edge: Edge::StructuredOutputToScheduler, .. }
+                if !state.is_computing =>
+            {
+                state.due_since = Some(now);
+            }
             Observed::Step { output } => {
                 state.is_computing |= !output.is_empty();
                 state.due_since = None;
@@ -347,6 +355,10 @@ impl Checker {
 }
 
 impl Observer for Checker {
+    fn compile_delay(&self, format: &StructuredOutput) -> Duration {
+        grammar::delay(format)
+    }
+
     fn step_delay(&self) -> Duration {
         let mut state = self.state.lock();
         state.num_executions += 1;

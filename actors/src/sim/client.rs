@@ -13,6 +13,7 @@ use super::{
 use crate::{
     error::RequestError,
     logic::{
+        failure::Failure,
         outputs::{SampledToken, TokenLogprobs},
         request::FinishReason,
         seed::choice_seed,
@@ -62,9 +63,6 @@ enum Leave {
     /// Its deadline had passed before it began.
     Late,
 }
-
-/// How a request ends whose deadline has passed.
-const DEADLINE_EXCEEDED: &str = "deadline_exceeded";
 
 /// Comes, asks, reads, goes.
 pub async fn visit(house: Arc<House>, index: usize) {
@@ -139,7 +137,7 @@ async fn read(
     let numbers = [request.0, got.tokens.len() as u64, got.text.len() as u64];
     house.record.note("read", &numbers);
     let answer = house.workload.answer(plan, seed);
-    let is_late = got.finish == Some(FinishReason::Error(DEADLINE_EXCEEDED.to_owned()));
+    let is_late = got.finish == Some(FinishReason::Error(Failure::DeadlineExceeded));
     let may_be_late = plan.raw.timeout.is_some_and(|limit| asked.elapsed() >= limit);
     let leave = match has_left {
         _ if is_late && may_be_late && got.tokens.is_empty() => Leave::Late,

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 
 use super::{
+    grammar::Compiler,
     memory::Memory,
     model::{Digest, Sampler, empty_digest, extend, logprobs},
     record::Record,
@@ -59,6 +60,7 @@ pub struct DevicePlan {
 pub struct Device {
     info: ModelInfo,
     plan: DevicePlan,
+    grammars: Arc<Compiler>,
     record: Arc<Record>,
     state: Mutex<State>,
 }
@@ -75,16 +77,21 @@ struct State {
 }
 
 impl Device {
-    /// A device that follows `plan`.
+    /// A device that follows `plan`, and finds in `grammars` what constrains its requests.
     #[must_use]
-    pub fn new(info: ModelInfo, plan: DevicePlan, record: Arc<Record>) -> Arc<Self> {
+    pub fn new(
+        info: ModelInfo,
+        plan: DevicePlan,
+        grammars: Arc<Compiler>,
+        record: Arc<Record>,
+    ) -> Arc<Self> {
         let memory = Memory::new(info.num_blocks, info.block_size);
         let last = (Epoch::default(), Step::default());
         let newest_epoch = Epoch::default();
         let (generation, num_executions, num_attempts) = (0, 0, 0);
         let state = State { memory, generation, newest_epoch, num_executions, num_attempts, last };
         let state = Mutex::new(state);
-        Arc::new(Self { info, plan, record, state })
+        Arc::new(Self { info, plan, grammars, record, state })
     }
 
     /// Steps executed so far.
@@ -270,6 +277,10 @@ impl Executor {
         let mut spans = Vec::with_capacity(step.scheduled_new.len() + step.scheduled_cached.len());
         for new in &step.scheduled_new {
             let (request, start) = (new.request.id, new.num_computed_tokens);
+            let format = new.request.params.structured_output.as_deref();
+            if format.is_some_and(|format| !self.device.grammars.has(format)) {
+                self.violate(|| format!("request {request} runs without its grammar"));
+            }
             let mut row = Row::new(Arc::clone(&new.request));
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
@@ -364,7 +375,9 @@ impl Executor {
         let params = &row.request.params;
         let sampler = Sampler { params, seed };
         let digest = row.digests[span.end];
-        let draw = || sampler.sample(digest, span.end, span.end - num_prompt_tokens);
+        let num_outputs = span.end.saturating_sub(num_prompt_tokens);
+        let last = row.tokens[..span.end].last().copied().filter(|_| num_outputs > 0);
+        let draw = || sampler.sample(digest, span.end, num_outputs, last);
         let sampled = if is_complete { vec![draw()] } else { Vec::new() };
         let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
             let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);

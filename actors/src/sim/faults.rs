@@ -9,7 +9,7 @@ use crate::{
     shell::Role,
 };
 
-/// Roles that may be struck.
+/// Roles that may be struck in any run; that of grammars is where outputs are constrained.
 pub const ROLES: [Role; 7] = [
     Role::Ledger,
     Role::InputProcessor,
@@ -18,6 +18,19 @@ pub const ROLES: [Role; 7] = [
     Role::Worker,
     Role::Detokenizer,
     Role::OutputStreamer,
+];
+
+/// Edges on which something may go wrong in any run. Those of grammars are drawn for by themselves,
+/// so that runs without constrained outputs stay the runs that they were.
+fn edges() -> Vec<Edge> {
+    Edge::ALL.into_iter().filter(|edge| !GRAMMAR_EDGES.contains(edge)).collect()
+}
+
+/// Edges on which something goes wrong only where outputs are constrained.
+const GRAMMAR_EDGES: [Edge; 3] = [
+    Edge::SchedulerToStructuredOutput,
+    Edge::StructuredOutputToScheduler,
+    Edge::CompilerToStructuredOutput,
 ];
 
 /// Supervisors that may be struck; the root's end is the engine's.
@@ -66,9 +79,10 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// The faults of `seed`. `has_poison`: a prompt gives garbage already.
+    /// The faults of `seed`. `has_poison`: a prompt gives garbage already. `is_constrained`: some
+    /// outputs are.
     #[must_use]
-    pub fn new(seed: u64, has_poison: bool) -> Self {
+    pub fn new(seed: u64, has_poison: bool, is_constrained: bool) -> Self {
         let rng = Rng::new(seed ^ 0xfa17);
         let mut plan = Self { seed: rng.fork(1).next_u64(), ..Self::default() };
         plan.step_seed = rng.fork(2).next_u64();
@@ -81,7 +95,7 @@ impl FaultPlan {
         } as u64;
         match kind {
             0..15 => return plan,
-            15..40 => plan.edges.push((draw.pick(&Edge::ALL), edge_faults(&mut draw))),
+            15..40 => plan.edges.push((draw.pick(&edges()), edge_faults(&mut draw))),
             40..55 => plan.edges = all_edges(&mut draw),
             55..72 => plan.strikes.push((draw.pick(&ROLES), strikes(&mut draw))),
             72..82 => plan.strikes = ROLES.map(|role| (role, strikes(&mut draw))).to_vec(),
@@ -93,6 +107,9 @@ impl FaultPlan {
         }
         plan.add_device_faults(&mut rng.fork(5), has_poison);
         plan.add_supervisors(&mut rng.fork(6));
+        if is_constrained {
+            plan.add_grammar_faults(&mut rng.fork(8));
+        }
         plan
     }
 
@@ -136,6 +153,20 @@ impl FaultPlan {
                 let strike = strike(rng);
                 self.armed.push(Strike { role: rng.pick(&SUPERVISORS), index: 0, ..strike });
             }
+            _ => {}
+        }
+    }
+
+    fn add_grammar_faults(&mut self, rng: &mut Rng) {
+        let role = Role::StructuredOutput;
+        match rng.below(6) {
+            0 | 1 => {
+                let edges = GRAMMAR_EDGES.iter();
+                self.edges.extend(edges.map(|&edge| (edge, edge_faults(rng))));
+            }
+            2 => self.edges.push((rng.pick(&GRAMMAR_EDGES), edge_faults(rng))),
+            3 => self.strikes.push((role, strikes(rng))),
+            4 => self.armed.push(Strike { role, index: 0, ..strike(rng) }),
             _ => {}
         }
     }
@@ -219,7 +250,7 @@ fn edge_faults(rng: &mut Rng) -> EdgeFaults {
 }
 
 fn all_edges(rng: &mut Rng) -> Vec<(Edge, EdgeFaults)> {
-    Edge::ALL.map(|edge| (edge, edge_faults(rng))).to_vec()
+    edges().into_iter().map(|edge| (edge, edge_faults(rng))).collect()
 }
 
 fn strikes(rng: &mut Rng) -> Strikes {

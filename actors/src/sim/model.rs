@@ -2,6 +2,7 @@
 //! repeated or changed changes everything after it.
 
 use super::{
+    grammar,
     rng::mix,
     vocabulary::{EOS_TOKENS, VOCAB_SIZE},
 };
@@ -37,16 +38,23 @@ pub struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// The token at `position` after a history of `digest`, as output number `num_outputs` + 1.
+    /// The token at `position` after a history of `digest`, as output number `num_outputs` + 1
+    /// after `last`.
     #[must_use]
-    pub fn sample(&self, digest: Digest, position: usize, num_outputs: usize) -> SampledToken {
+    pub fn sample(
+        &self,
+        digest: Digest,
+        position: usize,
+        num_outputs: usize,
+        last: Option<TokenId>,
+    ) -> SampledToken {
         let key = match self.params.is_greedy() {
             true => 0,
             false => mix(self.seed ^ mix(position as u64)),
         };
         let mut drawn = mix(digest ^ key);
         let mut token_id = (drawn % u64::from(VOCAB_SIZE)) as TokenId;
-        while self.is_masked(token_id, num_outputs) {
+        while self.is_masked(token_id, num_outputs, last) {
             drawn = mix(drawn);
             token_id = (drawn % u64::from(VOCAB_SIZE)) as TokenId;
         }
@@ -54,8 +62,16 @@ impl Sampler<'_> {
         SampledToken { token_id, logprobs }
     }
 
-    /// Before `min_tokens`, nothing may stop the output.
-    fn is_masked(&self, token: TokenId, num_outputs: usize) -> bool {
+    /// Before `min_tokens`, nothing may stop the output but the end of its structure.
+    fn is_masked(&self, token: TokenId, num_outputs: usize, last: Option<TokenId>) -> bool {
+        if let Some(format) = &self.params.structured_output {
+            if !grammar::allows(format, token, num_outputs, last) {
+                return true;
+            }
+            if EOS_TOKENS.contains(&token) {
+                return false;
+            }
+        }
         let stops = (EOS_TOKENS.contains(&token) && !self.params.ignore_eos)
             || self.params.stop_token_ids.contains(&token);
         stops && num_outputs < self.params.min_tokens as usize

@@ -2,11 +2,13 @@
 //! it: no actors, no steps, no increments.
 
 use super::{
+    grammar,
     model::{Sampler, empty_digest, extend, logprobs},
     vocabulary::{EOS_TOKENS, bytes_of},
     workload::Poison,
 };
 use crate::logic::{
+    failure::Failure,
     ids::TokenId,
     outputs::{SampledToken, TokenLogprobs},
     request::{FinishReason, StopReason},
@@ -51,11 +53,16 @@ pub struct Answer {
 #[must_use]
 pub fn answer(question: &Question<'_>) -> Answer {
     let params = question.params;
+    let format = params.structured_output.as_deref();
+    if let Some(failure) = format.and_then(grammar::failure) {
+        return failed(failure);
+    }
+    let ignore_eos = params.ignore_eos && format.is_none();
     let mut stop_token_ids = params.stop_token_ids.clone();
-    if !params.ignore_eos {
+    if !ignore_eos {
         stop_token_ids.push(EOS_TOKENS[1]);
     }
-    let params = SamplingParams { stop_token_ids, ..params.clone() };
+    let params = SamplingParams { stop_token_ids, ignore_eos, ..params.clone() };
     let sampler = Sampler { params: &params, seed: question.seed };
 
     let mut digest = empty_digest(question.cache_salt);
@@ -78,7 +85,8 @@ pub fn answer(question: &Question<'_>) -> Answer {
             return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
         }
         let position = question.prompt.len() + tokens.len();
-        let token = sampler.sample(digest, position, tokens.len());
+        let last = tokens.last().map(|token| token.token_id);
+        let token = sampler.sample(digest, position, tokens.len(), last);
         let token_id = token.token_id;
         digest = extend(digest, token_id);
         tokens.push(token);
@@ -103,6 +111,17 @@ pub fn answer(question: &Question<'_>) -> Answer {
         if let Some(finish) = finish {
             return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
         }
+    }
+}
+
+/// Nothing but a failure.
+fn failed(failure: Failure) -> Answer {
+    Answer {
+        text: String::new(),
+        whole_text: String::new(),
+        tokens: Vec::new(),
+        prompt_logprobs: Vec::new(),
+        finish: FinishReason::Error(failure),
     }
 }
 

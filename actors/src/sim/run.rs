@@ -13,6 +13,7 @@ use super::{
     client::{House, visit},
     device::{Device, DevicePlan, Factory},
     faults::FaultPlan,
+    grammar::{Compiler, GRAMMAR_TIMEOUT},
     record::{Record, with_panics_recorded},
     vocabulary::Vocabulary,
     workload::{Effect, Order, Workload},
@@ -105,7 +106,7 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     let workload = Workload::new(seed);
     let plan = match options.without_faults {
         true => FaultPlan::without_faults(seed),
-        false => FaultPlan::new(seed, workload.poison.is_some()),
+        false => FaultPlan::new(seed, workload.poison.is_some(), workload.is_constrained()),
     };
     record.explain(|| format!("clients {:#?}", workload.clients));
     record.explain(|| format!("orders {:?}, poison {:?}", workload.orders, workload.poison));
@@ -119,7 +120,9 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
         max_num_batched_tokens: workload.config.scheduler.max_num_batched_tokens,
         max_num_seqs: workload.config.scheduler.max_num_seqs,
     };
-    let device = Device::new(workload.info.clone(), device_plan, Arc::clone(record));
+    let grammars = Arc::new(Compiler::default());
+    let (of_device, of_record) = (Arc::clone(&grammars), Arc::clone(record));
+    let device = Device::new(workload.info.clone(), device_plan, of_device, of_record);
     let panics = workload.poison.as_ref().is_some_and(|poison| poison.effect == Effect::Panic);
     let has_faults = panics || !plan.is_calm();
     let config = config(&workload);
@@ -127,7 +130,8 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     record.explain(|| format!("{config:#?}"));
     let factory = Arc::new(Factory(Arc::clone(&device)));
     let door_seed = workload.door_seed;
-    let system = match System::spawn(config, factory, Arc::new(Vocabulary), door_seed).await {
+    let codec = Arc::new(Vocabulary);
+    let system = match System::spawn(config, factory, codec, grammars, door_seed).await {
         Ok(system) => system,
         Err(error) => return record.violate(|| format!("no system: {error}")),
     };
@@ -162,6 +166,7 @@ fn config(workload: &Workload) -> SystemConfig {
         min_step_deadline: Duration::from_millis(500),
         call_timeout: Duration::from_millis(500),
         egress_timeout: Duration::from_millis(500),
+        grammar_timeout: GRAMMAR_TIMEOUT,
         hang_timeout: Duration::from_millis(1_250),
         input_timeout: Duration::from_millis(2_500),
         ..workload.config.clone()

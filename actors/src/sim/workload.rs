@@ -1,9 +1,10 @@
 //! What one run is about: an engine's settings, the clients and what they ask, an operator's
 //! orders. All of it a function of the seed.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
+    grammar::Nature,
     oracle::{self, Question},
     rng::Rng,
     vocabulary::{EOS_TOKENS, VOCAB_SIZE, Vocabulary},
@@ -11,8 +12,8 @@ use super::{
 use crate::{
     logic::{
         admission::{Quota, Tenant},
+        failure::Failure,
         ids::TokenId,
-        ledger::QUARANTINED,
         request::FinishReason,
         restart::Intensity,
         sampling_params::SamplingParams,
@@ -65,8 +66,8 @@ impl Poison {
     #[must_use]
     pub fn finish(&self) -> FinishReason {
         FinishReason::Error(match self.effect {
-            Effect::Garbage => "numerical_garbage".to_owned(),
-            Effect::Panic => QUARANTINED.to_owned(),
+            Effect::Garbage => Failure::NumericalGarbage,
+            Effect::Panic => Failure::Quarantined,
         })
     }
 
@@ -136,8 +137,15 @@ impl Workload {
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);
         set_fragility(&mut rng.fork(8), &mut config);
+        set_formats(&mut rng.fork(9), &mut config, &mut clients);
         let orders = orders(&mut rng.fork(5));
         Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
+    }
+
+    /// Whether some of its requests have constrained outputs.
+    #[must_use]
+    pub fn is_constrained(&self) -> bool {
+        self.clients.iter().any(|client| client.raw.params.structured_output.is_some())
     }
 
     /// What the stream of one choice is without faults.
@@ -316,6 +324,30 @@ fn set_quota(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan
     };
     for client in clients {
         client.raw.tenant = rng.percent(80).then(|| Tenant(rng.below(2) as u32));
+    }
+}
+
+/// One run in four has constrained outputs, some of which cannot be had.
+fn set_formats(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan]) {
+    if !rng.percent(25) {
+        return;
+    }
+    config.num_grammar_threads = rng.within(1, 2);
+    for client in clients {
+        if rng.percent(30) {
+            continue;
+        }
+        let nature = match rng.below(16) {
+            0 | 1 => Nature::Bad,
+            2 => Nature::Panics,
+            3 => Nature::Hangs,
+            _ => Nature::Good,
+        };
+        let params = &mut client.raw.params;
+        params.structured_output = Some(Arc::new(nature.format(rng.below(4))));
+        params.stop.clear();
+        params.stop_token_ids.clear();
+        add_stops(rng, &config.scheduler, client);
     }
 }
 

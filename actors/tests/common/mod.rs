@@ -20,11 +20,12 @@ use playhouse_actors::{
         sampling_params::SamplingParams,
         scheduler::SchedulerConfig,
         scheduler_output::SchedulerOutput,
+        structured_output::{OutputFormat, StructuredOutput},
     },
     message::input_processor::{Prompt, RawRequest},
     ports::{
-        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, IncrementalDecoder,
-        ModelExecutor, ModelInfo, TextCodec, TextError,
+        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, GrammarCompiler, GrammarError,
+        IncrementalDecoder, ModelExecutor, ModelInfo, TextCodec, TextError,
     },
     shell::{ChoiceStream, System, SystemConfig},
 };
@@ -68,6 +69,10 @@ pub(crate) struct Faults {
     pub(crate) poison: AtomicU64,
     /// Block whoever decodes, once, for four seconds.
     pub(crate) block_decoder: AtomicBool,
+    /// Grammars compiled so far.
+    pub(crate) compilations: AtomicU64,
+    /// Compilers wait while this is set.
+    pub(crate) block_compiler: AtomicBool,
     /// Steps executed so far.
     pub(crate) steps: AtomicU64,
     /// Executors made so far.
@@ -228,6 +233,38 @@ impl IncrementalDecoder for Speller {
     }
 }
 
+/// Compiles what its text tells it to.
+#[derive(Debug, Default)]
+pub(crate) struct FakeGrammars(Arc<Faults>);
+
+impl GrammarCompiler for FakeGrammars {
+    fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {
+        self.0.compilations.fetch_add(1, Ordering::Relaxed);
+        while self.0.block_compiler.load(Ordering::Relaxed) {
+            #[allow(clippy::disallowed_methods, reason = "this is the fault")]
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match &output.format {
+            OutputFormat::Regex(text) if text == "invalid" => {
+                Err(GrammarError::Invalid("no regular expression".to_owned()))
+            }
+            OutputFormat::Regex(text) if text == "panic" => panic!("planted"),
+            OutputFormat::Regex(text) if text == "hang" => {
+                block();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A request whose output has to follow this.
+pub(crate) fn constrained(salt: u32, count: u32, text: &str) -> (Vec<TokenId>, RawRequest) {
+    let (prompt, mut raw) = request(salt, 40, count);
+    raw.params.structured_output = Some(Arc::new(OutputFormat::Regex(text.to_owned()).into()));
+    (prompt, raw)
+}
+
 /// A system over the fake model.
 pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     spawn_with(num_blocks, |_| {}).await
@@ -258,7 +295,8 @@ pub(crate) async fn spawn_with(
     let codec = Arc::new(FakeCodec(Arc::clone(&faults)));
     let mut config = SystemConfig::new(scheduler);
     change(&mut config);
-    let system = System::spawn(config, Arc::new(factory), codec, 0).await.unwrap();
+    let grammars = Arc::new(FakeGrammars(Arc::clone(&faults)));
+    let system = System::spawn(config, Arc::new(factory), codec, grammars, 0).await.unwrap();
     (system, faults)
 }
 

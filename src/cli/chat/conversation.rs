@@ -75,8 +75,8 @@ impl Conversation {
                 let Some(delta) = delta else { break };
                 text.push_str(&delta.text);
                 output::show(&delta.text)?;
-                if let Some(FinishReason::Error(reason)) = delta.finish {
-                    return Err(CliError::Ended(reason));
+                if let Some(FinishReason::Error(failure)) = delta.finish {
+                    return Err(CliError::Ended(failure.to_string()));
                 }
             }
         }

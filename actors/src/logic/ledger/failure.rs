@@ -6,14 +6,12 @@ use super::Ledger;
 use crate::{
     fault::{Bug, planted},
     logic::{
+        failure::Failure,
         ids::{Micros, RequestId},
         quarantine::Fingerprint,
         request::FinishReason,
     },
 };
-
-/// Ends a request that made the model fail again and again.
-pub const QUARANTINED: &str = "request_quarantined";
 
 /// What the scheduler is held to while steps fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +41,7 @@ impl Ledger {
             if let Some(entry) = self.entries.get(&request) {
                 self.quarantine.convict(Fingerprint::of(entry.request()), now);
             }
-            self.finish(request, FinishReason::Error(QUARANTINED.to_owned()), now);
+            self.finish(request, FinishReason::Error(Failure::Quarantined), now);
         }
         convicted
     }

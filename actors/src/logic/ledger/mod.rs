@@ -13,7 +13,7 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 pub use egress::{BatchId, EgressBatch, EgressEntry};
 pub use entry::{CommitTiming, Entry};
-pub use failure::{QUARANTINED, Restriction};
+pub use failure::Restriction;
 
 use self::egress::Shard;
 use super::{

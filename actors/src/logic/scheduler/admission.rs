@@ -12,6 +12,7 @@ use crate::{
     fault::{Bug, planted},
     logic::{
         allocation::{AllocateOp, AllocationOp},
+        failure::Failure,
         request::FinishReason,
         request_queue::QueueKey,
     },
@@ -108,7 +109,7 @@ impl Scheduler {
         let (config, state) = (&self.config, &self.requests[slot]);
         if state.num_tokens().div_ceil(config.block_size) > config.num_usable_blocks() {
             return Some(match state.output_token_ids.is_empty() {
-                true => FinishReason::Error("unservable".into()),
+                true => FinishReason::Error(Failure::Unservable),
                 false => FinishReason::Length,
             });
         }
@@ -117,7 +118,7 @@ impl Scheduler {
             let is_whole = config.disable_chunked_mm_input;
             item.num_embeds > most_embeds || is_whole && item.length > config.max_num_batched_tokens
         });
-        is_too_large.then(|| FinishReason::Error("unservable".into()))
+        is_too_large.then(|| FinishReason::Error(Failure::Unservable))
     }
 
     /// Asks for prefix hits, of which the last token is never one: its logits are wanted.

@@ -50,7 +50,10 @@ impl Scheduler {
             let state = &self.requests[slot];
             match state.status {
                 Status::Waiting(key) => Some((key, state.request.arrival)),
-                Status::Running | Status::Admitting(_) | Status::Finished => None,
+                Status::WaitingForStructuredOutputGrammar(_)
+                | Status::Running
+                | Status::Admitting(_)
+                | Status::Finished => None,
             }
         });
         self.waiting.peek_among(places, planning.now)
@@ -62,7 +65,7 @@ impl Scheduler {
     pub(super) fn make_way(&mut self, planning: &mut Planning) -> bool {
         let Some(cohort) = &planning.cohort else { return false };
         let is_stuck = planning.rows.is_empty() && self.pause == PauseState::Unpaused;
-        if !is_stuck || !self.has_live(cohort) {
+        if !is_stuck || !self.can_use_room(cohort) {
             return false;
         }
         let place = self.victim_place(planning);
@@ -82,6 +85,14 @@ impl Scheduler {
 
     fn has_live(&self, cohort: &BTreeSet<RequestId>) -> bool {
         cohort.iter().any(|&id| self.requests.find(id).is_some())
+    }
+
+    /// Whether a member waits for more than its grammar.
+    fn can_use_room(&self, cohort: &BTreeSet<RequestId>) -> bool {
+        let mut live = cohort.iter().filter_map(|&id| self.requests.find(id));
+        live.any(|slot| {
+            !matches!(self.requests[slot].status, Status::WaitingForStructuredOutputGrammar(_))
+        })
     }
 }
 

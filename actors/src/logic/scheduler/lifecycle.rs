@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     PauseState, Scheduler, WaitingReason,
+    grammars::Grammars,
     request_state::{RequestState, Status},
     request_table::{RequestTable, Slot},
 };
@@ -88,6 +89,7 @@ impl Scheduler {
         self.running.clear();
         self.running_is_dirty = false;
         self.waiting = RequestQueue::new(self.config.policy, self.config.priority_age_bound);
+        self.grammars = Grammars::default();
         self.waiting_reason = WaitingReason::default();
         self.deadlines.clear();
         self.encoder_cache = EncoderCacheManager::new(self.config.encoder_cache_size);
@@ -119,10 +121,17 @@ impl Scheduler {
         if let Some(deadline) = request.deadline.filter(|_| output_token_ids.is_empty()) {
             self.deadlines.insert((deadline, request.id));
         }
-        let (waiting, max_model_len) = (&mut self.waiting, self.config.max_model_len);
+        let max_model_len = self.config.max_model_len;
+        let (waiting, grammars) = (&mut self.waiting, &mut self.grammars);
         self.requests.insert(request.id, |slot| {
-            let key = waiting.push_back(&request, slot);
-            let status = Status::Waiting(key);
+            let format = request.params.structured_output.as_ref();
+            let status = match format.filter(|_| !planted(Bug::SkipGrammar)) {
+                None => Status::Waiting(waiting.push_back(&request, slot)),
+                Some(format) => {
+                    grammars.wait(format, request.id);
+                    Status::WaitingForStructuredOutputGrammar(waiting.reserve_back(&request))
+                }
+            };
             let mut state = RequestState::new(request, output_token_ids, status, max_model_len);
             state.num_prompt_logprobs = num_prompt_logprobs;
             state
@@ -154,6 +163,12 @@ impl Scheduler {
         match before {
             Status::Waiting(key) => {
                 self.waiting.remove(key, self.requests[slot].request.arrival);
+                self.requests.release(slot);
+            }
+            Status::WaitingForStructuredOutputGrammar(_) => {
+                if let Some(format) = &self.requests[slot].request.params.structured_output {
+                    self.grammars.leave(format, id);
+                }
                 self.requests.release(slot);
             }
             Status::Running | Status::Finished | Status::Admitting(_) => {
@@ -190,7 +205,9 @@ impl Scheduler {
                 requests.release(slot);
                 false
             }
-            Status::Waiting(_) | Status::Admitting(_) => false,
+            Status::Waiting(_)
+            | Status::WaitingForStructuredOutputGrammar(_)
+            | Status::Admitting(_) => false,
         });
     }
 }

@@ -11,6 +11,7 @@ mod admission;
 mod cohort;
 mod config;
 pub mod driver;
+mod grammars;
 mod growth;
 mod lifecycle;
 mod media;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{
     cohort::Cohort,
+    grammars::Grammars,
     planning::Planning,
     request_state::Status,
     request_table::{RequestTable, Slot},
@@ -93,6 +95,7 @@ pub struct Scheduler {
     running: Vec<Slot>,
     running_is_dirty: bool,
     waiting: RequestQueue<Slot>,
+    grammars: Grammars,
     waiting_reason: WaitingReason,
     /// Of requests that have not begun.
     deadlines: BTreeSet<(Micros, RequestId)>,
@@ -131,6 +134,7 @@ impl Scheduler {
             running: Vec::new(),
             running_is_dirty: false,
             waiting: RequestQueue::new(config.policy, config.priority_age_bound),
+            grammars: Grammars::default(),
             waiting_reason: WaitingReason::default(),
             deadlines: BTreeSet::new(),
             encoder_cache: EncoderCacheManager::new(config.encoder_cache_size),
@@ -199,7 +203,8 @@ impl Scheduler {
     }
 
     /// The waiting requests in the order of service, with the reason why they wait: what keeps
-    /// the first of those who may be admitted keeps those behind it.
+    /// the first of those who may be admitted keeps those behind it. Those come last that wait
+    /// aside for their grammar.
     #[must_use]
     pub fn waiting_reasons(&self) -> Vec<(RequestId, WaitingReason)> {
         let cohort = self.active_cohort();
@@ -211,7 +216,9 @@ impl Scheduler {
                 false => (id, self.waiting_reason),
             }
         };
-        slots.map(with_reason).collect()
+        let aside = self.grammars.requests();
+        let aside = aside.map(|id| (id, WaitingReason::StructuredOutputGrammar));
+        slots.map(with_reason).chain(aside).collect()
     }
 
     /// Where it stands.
@@ -221,6 +228,7 @@ impl Scheduler {
             step: self.step,
             num_running: self.running().count(),
             num_waiting: self.waiting.len(),
+            num_skipped_waiting: self.grammars.requests().count(),
             waiting_reason: self.waiting_reason,
             kv_cache_usage: self.kv_cache_usage,
             num_preemptions: self.num_preemptions,

@@ -20,6 +20,8 @@ use crate::{
 pub(super) enum Status {
     /// In the queue; also after it was preempted, with the tokens it had.
     Waiting(QueueKey),
+    /// Aside, until its grammar is compiled; its place in the queue is kept.
+    WaitingForStructuredOutputGrammar(QueueKey),
     /// In the running list; holds blocks.
     Running,
     /// Popped from the queue by the plan in progress, which may not fit.

@@ -27,6 +27,8 @@ pub enum WaitingReason {
     PrefillInterval,
     /// A step failed, and others run alone to find out which of them makes it fail.
     Suspects,
+    /// The grammar that its output has to follow is being compiled.
+    StructuredOutputGrammar,
 }
 
 impl WaitingReason {
@@ -34,7 +36,10 @@ impl WaitingReason {
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
-            Self::Paused | Self::PrefillInterval | Self::Suspects => "deferred",
+            Self::Paused
+            | Self::PrefillInterval
+            | Self::Suspects
+            | Self::StructuredOutputGrammar => "deferred",
             _ => "capacity",
         }
     }
@@ -47,8 +52,10 @@ pub struct SchedulerStats {
     pub step: Step,
     /// Requests running.
     pub num_running: usize,
-    /// Requests waiting.
+    /// Requests waiting for their turn.
     pub num_waiting: usize,
+    /// Requests waiting aside until their grammar is compiled: others pass them.
+    pub num_skipped_waiting: usize,
     /// Why those wait.
     pub waiting_reason: WaitingReason,
     /// Share of the KV cache in use when the last plan was executed, in `[0, 1]`.

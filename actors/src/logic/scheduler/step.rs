@@ -12,6 +12,7 @@ use crate::{
     error::ActorError,
     fault::{Bug, planted},
     logic::{
+        failure::Failure,
         ids::{Micros, RequestId, Step},
         outputs::Commit,
         request::FinishReason,
@@ -172,14 +173,18 @@ impl Scheduler {
             let Some(slot) = self.requests.find(id) else { continue };
             let state = &self.requests[slot];
             let has_begun = !state.output_token_ids.is_empty();
-            if matches!(state.status, Status::Waiting(_)) && !has_begun {
+            let waits = matches!(
+                state.status,
+                Status::Waiting(_) | Status::WaitingForStructuredOutputGrammar(_)
+            );
+            if waits && !has_begun {
                 self.end(slot, false);
                 ended.push(Commit {
                     request: id,
                     position: 0,
                     tokens: Vec::new(),
                     prompt_logprobs: None,
-                    finish: Some(FinishReason::Error("deadline_exceeded".into())),
+                    finish: Some(FinishReason::Error(Failure::DeadlineExceeded)),
                 });
             }
         }

@@ -4,14 +4,12 @@ use super::{Scheduler, request_state::Status, request_table::Slot, stop_check::f
 use crate::{
     fault::{Bug, planted},
     logic::{
+        failure::Failure,
         ids::{Micros, RequestId},
         outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
         request::FinishReason,
     },
 };
-
-/// Ends a request whose logits were no numbers, twice.
-const NUMERICAL_GARBAGE: &str = "numerical_garbage";
 
 impl Scheduler {
     /// Takes the results of the step in flight; gives what is now certain. Results of another
@@ -108,7 +106,7 @@ impl Scheduler {
         }
         let (request, position) = (state.request.id, state.output_token_ids.len());
         self.end(slot, true);
-        let finish = Some(FinishReason::Error(NUMERICAL_GARBAGE.into()));
+        let finish = Some(FinishReason::Error(Failure::NumericalGarbage));
         Some(Commit { request, position, tokens: Vec::new(), prompt_logprobs: None, finish })
     }
 }

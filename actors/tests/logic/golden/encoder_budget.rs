@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
+    failure::Failure,
     ids::RequestId,
     request::{EngineRequest, FinishReason, MultimodalFeature},
     scheduler::{SchedulerConfig, SchedulingPolicy},
@@ -65,7 +66,7 @@ fn an_image_that_can_never_be_encoded_ends_its_request_alone() {
     house.add(with_image(0, 2000, 0, 1500));
     house.add(request(1, own_prompt(1, 10)));
     assert_eq!(house.step(), tokens([(1, 10)]));
-    assert_eq!(house.last.ended[0].finish, Some(FinishReason::Error("unservable".into())));
+    assert_eq!(house.last.ended[0].finish, Some(FinishReason::Error(Failure::Unservable)));
 }
 
 /// Two running requests reach an image that they share in the same step; the one that was to

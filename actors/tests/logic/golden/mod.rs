@@ -9,4 +9,5 @@ mod priority;
 mod reset_prefix_cache;
 mod scheduler;
 mod stop;
+mod structured_output;
 mod token_budget;

@@ -1,6 +1,7 @@
 //! Preemption by recompute, admission of whole prompts, the watermark.
 
 use playhouse_actors::logic::{
+    failure::Failure,
     ids::RequestId,
     request::FinishReason,
     scheduler::{SchedulerConfig, WaitingReason},
@@ -111,7 +112,7 @@ fn a_row_that_is_no_number_is_computed_again_without_the_cache() {
     assert_eq!(house.hits(0), 0);
     assert_eq!(house.last.output.preempted, [RequestId(0)]);
     let commits = house.scheduler.update_from_output(garbage(&house), 0);
-    let expected = FinishReason::Error("numerical_garbage".into());
+    let expected = FinishReason::Error(Failure::NumericalGarbage);
     assert_eq!(commits[0].finish, Some(expected));
     house.add(request(1, 0..48));
     assert_eq!(house.plan(), tokens([(1, 48)]), "nobody hits what it left");

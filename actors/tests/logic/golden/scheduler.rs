@@ -151,7 +151,7 @@ fn an_expired_request_ends_before_its_prefill() {
     let [ended] = &house.last.ended[..] else { panic!("one request expired") };
     assert_eq!(ended.request, RequestId(1));
     let finish = ended.finish.as_ref().unwrap();
-    assert_eq!(format!("{finish:?}"), r#"Error("deadline_exceeded")"#);
+    assert_eq!(format!("{finish:?}"), "Error(DeadlineExceeded)");
     assert_eq!(house.waiting(), [2]);
     // Once it has begun, a request is served to its end.
     house.compute(0);

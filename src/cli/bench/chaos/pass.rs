@@ -24,9 +24,10 @@ use crate::{
 };
 
 /// Who is struck unless it is said.
-const ROLES: [Role; 8] = [
+const ROLES: [Role; 9] = [
     Role::Scheduler,
     Role::KvCacheManager,
+    Role::StructuredOutput,
     Role::Worker,
     Role::Ledger,
     Role::Detokenizer,

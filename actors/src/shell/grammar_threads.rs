@@ -1,0 +1,216 @@
+//! The OS threads that compile grammars. A panic costs a job, a job that hangs its thread: it is
+//! left behind and another one takes its place, as long as there are not too many.
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use flume::{Receiver, Sender};
+use parking_lot::Mutex;
+
+use super::{config::DeviceMode, context::Context, device_thread::panic_message};
+use crate::{
+    logic::{failure::Failure, grammar_jobs::JobId, structured_output::StructuredOutput},
+    message::StructuredOutputMessage,
+    ports::{GrammarCompiler, GrammarError},
+};
+
+/// Threads that may hang at a time beside those that work. With more of them, those that work are
+/// not replaced when they hang as well, until one comes back.
+const MAX_ABANDONED: usize = 8;
+
+/// What outlives every incarnation of the structured output actor.
+pub struct Grammars {
+    compiler: Arc<dyn GrammarCompiler>,
+    /// Threads that have not ended, those that were left behind among them.
+    num_threads: AtomicUsize,
+}
+
+impl Grammars {
+    /// No threads yet.
+    #[must_use]
+    pub fn new(compiler: Arc<dyn GrammarCompiler>) -> Self {
+        Self { compiler, num_threads: AtomicUsize::new(0) }
+    }
+
+    /// Threads that have not ended.
+    #[must_use]
+    pub fn num_threads(&self) -> usize {
+        self.num_threads.load(Ordering::Relaxed)
+    }
+}
+
+/// A job, and where its outcome is laid down.
+struct Job {
+    format: Arc<StructuredOutput>,
+    fate: Arc<Mutex<Fate>>,
+}
+
+/// What became of a job. Whoever looks first decides whether it was done or was left.
+enum Fate {
+    Running,
+    Done(Result<(), Failure>),
+    /// Nobody waits for it: the thread ends when it comes back.
+    Abandoned,
+}
+
+/// The actor's end of its threads. Dropping it ends them after their current jobs.
+pub(super) struct GrammarThreads {
+    context: Arc<Context>,
+    jobs: Sender<Job>,
+    inbox: Receiver<Job>,
+    /// Threads that take jobs.
+    count: usize,
+    running: BTreeMap<JobId, Arc<Mutex<Fate>>>,
+}
+
+impl GrammarThreads {
+    /// None yet.
+    pub(super) fn new(context: Arc<Context>) -> Self {
+        let (jobs, inbox) = flume::bounded(context.config.num_grammar_threads.max(1));
+        Self { context, jobs, inbox, count: 0, running: BTreeMap::new() }
+    }
+
+    /// Whether no thread takes jobs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether a thread is free, or a new one could be started.
+    pub(super) fn has_room(&mut self) -> bool {
+        if self.running.len() < self.count {
+            return true;
+        }
+        let most = self.context.config.num_grammar_threads.max(1);
+        let may_start =
+            self.count < most && self.context.grammars.num_threads() < most + MAX_ABANDONED;
+        if !may_start {
+            return false;
+        }
+        match Thread::spawn(&self.context, self.inbox.clone()) {
+            Ok(()) => {
+                self.count += 1;
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the system gives no thread for grammars");
+                false
+            }
+        }
+    }
+
+    /// Gives a job to a thread. There must be [room](Self::has_room), so it is taken at once.
+    pub(super) fn compile(&mut self, job: JobId, format: Arc<StructuredOutput>) {
+        let fate = Arc::new(Mutex::new(Fate::Running));
+        self.running.insert(job, Arc::clone(&fate));
+        if self.jobs.try_send(Job { format, fate }).is_err() {
+            tracing::error!("there was no room for a grammar");
+        }
+    }
+
+    /// The jobs that are done, and their outcomes.
+    pub(super) fn take_done(&mut self) -> Vec<(JobId, Result<(), Failure>)> {
+        let mut done = Vec::new();
+        self.running.retain(|&job, fate| match &*fate.lock() {
+            Fate::Done(outcome) => {
+                done.push((job, outcome.clone()));
+                false
+            }
+            Fate::Running | Fate::Abandoned => true,
+        });
+        done
+    }
+
+    /// Leaves a job behind with its thread, unless it is done by now.
+    pub(super) fn abandon(&mut self, job: JobId) -> Option<Result<(), Failure>> {
+        let fate = self.running.remove(&job)?;
+        let mut fate = fate.lock();
+        match &*fate {
+            Fate::Done(outcome) => Some(outcome.clone()),
+            Fate::Running | Fate::Abandoned => {
+                *fate = Fate::Abandoned;
+                self.count -= 1;
+                None
+            }
+        }
+    }
+}
+
+/// A thread's side.
+struct Thread {
+    grammars: Arc<Grammars>,
+    /// A thread that hangs must not keep the model.
+    context: Weak<Context>,
+    inbox: Receiver<Job>,
+}
+
+impl Thread {
+    fn spawn(context: &Arc<Context>, inbox: Receiver<Job>) -> std::io::Result<()> {
+        let grammars = Arc::clone(&context.grammars);
+        grammars.num_threads.fetch_add(1, Ordering::Relaxed);
+        let thread = Self { grammars, context: Arc::downgrade(context), inbox };
+        match context.config.device {
+            DeviceMode::Thread => {
+                let builder = std::thread::Builder::new().name("playhouse-grammar".to_owned());
+                // Where it fails, the thread is dropped, and counted no more.
+                drop(builder.spawn(move || thread.run())?);
+            }
+            DeviceMode::Task { .. } => drop(tokio::spawn(thread.run_in_simulated_time())),
+        }
+        Ok(())
+    }
+
+    fn run(self) {
+        while let Ok(job) = self.inbox.recv() {
+            if !self.compile(&job) {
+                return;
+            }
+        }
+    }
+
+    async fn run_in_simulated_time(self) {
+        while let Ok(job) = self.inbox.recv_async().await {
+            let delay = self.context.upgrade().map(|c| c.chaos.compile_delay(&job.format));
+            tokio::time::sleep(delay.unwrap_or_default()).await;
+            if !self.compile(&job) {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether the thread goes on.
+    fn compile(&self, job: &Job) -> bool {
+        let compiler = &self.grammars.compiler;
+        let compiled = catch_unwind(AssertUnwindSafe(|| compiler.compile(&job.format)));
+        let outcome = match compiled {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(GrammarError::Invalid(why) | GrammarError::TooLarge(why))) => {
+                Err(Failure::InvalidGrammar(why))
+            }
+            Err(panic) => Err(Failure::GrammarCompiler(panic_message(&*panic))),
+        };
+        {
+            let mut fate = job.fate.lock();
+            if matches!(*fate, Fate::Abandoned) {
+                return false;
+            }
+            *fate = Fate::Done(outcome);
+        }
+        let context = self.context.upgrade();
+        if let Some(context) = &context {
+            context.directory.structured_output.cast(StructuredOutputMessage::JobEnded);
+        }
+        context.is_some()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.grammars.num_threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,100 @@
+//! The structured output actor's shell: has grammars compiled on threads of its own, so that neither
+//! the scheduler nor anybody who waits for another grammar waits for one that takes long.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::{context::Context, grammar_threads::GrammarThreads};
+use crate::{
+    logic::{
+        failure::Failure,
+        grammar_jobs::{GrammarJobs, takes_too_long},
+    },
+    message::{CompiledGrammar, SchedulerMessage, StructuredOutputMessage},
+};
+
+/// The structured output actor.
+#[derive(Debug)]
+pub struct StructuredOutputActor {
+    context: Arc<Context>,
+}
+
+/// What is asked for. A successor is asked for it again.
+pub struct State {
+    jobs: GrammarJobs,
+    threads: GrammarThreads,
+}
+
+impl StructuredOutputActor {
+    /// An actor with the context's compiler.
+    pub fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+
+    /// Takes what is done, leaves what takes too long, begins what waits, and tells the scheduler.
+    fn advance(&self, state: &mut State) {
+        let (now, mut compiled) = (self.context.now(), Vec::new());
+        for (job, outcome) in state.threads.take_done() {
+            compiled.extend(state.jobs.end(job).map(|format| (format, outcome)));
+        }
+        for job in state.jobs.overdue(now) {
+            let limit = self.context.config.grammar_timeout;
+            let outcome = state.threads.abandon(job).unwrap_or_else(|| {
+                tracing::warn!(?limit, "a grammar takes too long to compile: its thread is left");
+                Err(takes_too_long(limit))
+            });
+            compiled.extend(state.jobs.end(job).map(|format| (format, outcome)));
+        }
+        while state.threads.has_room()
+            && let Some((job, format)) = state.jobs.start(now)
+        {
+            state.threads.compile(job, format);
+        }
+        if state.threads.is_empty() {
+            let hopeless = Failure::GrammarCompiler("no thread is left for it".to_owned());
+            let given_up = state.jobs.give_up(now).into_iter();
+            compiled.extend(given_up.map(|format| (format, Err(hopeless.clone()))));
+        }
+        self.tell(compiled);
+    }
+
+    fn tell(&self, compiled: Vec<CompiledGrammar>) {
+        if !compiled.is_empty() {
+            let compiled = SchedulerMessage::GrammarsCompiled(compiled);
+            self.context.directory.scheduler.cast(compiled);
+        }
+    }
+}
+
+impl Actor for StructuredOutputActor {
+    type Msg = StructuredOutputMessage;
+    type State = State;
+    type Arguments = ();
+
+    async fn pre_start(
+        &self,
+        _myself: ActorRef<StructuredOutputMessage>,
+        (): (),
+    ) -> Result<State, ActorProcessingErr> {
+        let limit = self.context.config.grammar_timeout.as_micros() as u64;
+        let threads = GrammarThreads::new(Arc::clone(&self.context));
+        Ok(State { jobs: GrammarJobs::new(limit), threads })
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<StructuredOutputMessage>,
+        message: StructuredOutputMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        if let StructuredOutputMessage::Compile(formats) = message {
+            let now = self.context.now();
+            for format in formats {
+                state.jobs.ask(format, now);
+            }
+        }
+        self.advance(state);
+        Ok(())
+    }
+}
