@@ -1,5 +1,7 @@
 //! The request, and what it means.
 
+use std::sync::Arc;
+
 use playhouse_actors::{
     message::input_processor::{Prompt, RawRequest},
     ports::ChatPrompt,
@@ -16,6 +18,7 @@ use crate::server::{
     logprobs::ChatLogprobsWriter,
     sampling::{SamplingFields, logprobs, output_tokens},
     state::AppState,
+    structured_outputs::StructuredOutputFields,
     token_names::TokenNames,
     usage::{StreamOptions, UsageReports},
 };
@@ -25,6 +28,7 @@ pub(in crate::server) struct ChatRequest {
     fields: ChatFields,
     conversation: ConversationFields,
     pub(super) sampling: SamplingFields,
+    structured: StructuredOutputFields,
     later: LaterFields,
 }
 
@@ -79,6 +83,7 @@ impl JsonRequest for ChatRequest {
             fields,
             conversation: parse_object(text)?,
             sampling: parse_object(text)?,
+            structured: parse_object(text)?,
             later: parse_object(text)?,
         })
     }
@@ -98,6 +103,7 @@ impl ChatRequest {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
+        params.structured_output = self.structured.output()?.map(Arc::new);
         params.logprobs = self.fields.logprobs()?;
         let chat = self.conversation.prompt(state, &model)?;
         let as_ids = self.sampling.return_tokens_as_token_ids;
