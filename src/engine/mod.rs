@@ -3,7 +3,6 @@
 
 mod default_sampling;
 mod error;
-mod grammars;
 mod start;
 
 use std::{sync::Arc, time::Duration};
@@ -25,7 +24,7 @@ pub use default_sampling::DefaultSampling;
 pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
 
-use self::grammars::NoGrammars;
+use self::start::Loaded;
 use crate::config::EngineConfig;
 
 /// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
@@ -79,11 +78,10 @@ impl Engine {
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
-        let (loaded, executors) = started?;
+        let Loaded { model: loaded, executors, grammars } = started?;
         let mut settings = start::system_config(&config, &loaded, &served_model_names);
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
-        let grammars = Arc::new(NoGrammars);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
         system.ready().await?;
         Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names }) })
