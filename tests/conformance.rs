@@ -12,8 +12,8 @@ use playhouse::{EngineConfig, config::Dtype, server::ServerConfig};
 use serde_json::Value;
 use serving::Served;
 
-/// Cases that need what the engine does not do: other APIs, constrained output, forced tool calls,
-/// beam search. Judged by the request alone.
+/// Cases that need what the engine does not do: other APIs, constrained output, forced tool calls.
+/// Judged by the request alone.
 fn is_beyond(case: &Value) -> bool {
     let body = &case["body"];
     let path = case["path"].as_str().unwrap();
@@ -24,7 +24,6 @@ fn is_beyond(case: &Value) -> bool {
         || body["structured_outputs"].is_object()
         || matches!(format, "json_object" | "json_schema")
         || forced
-        || body["use_beam_search"] == true
 }
 
 /// Where the recordings are.

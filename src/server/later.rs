@@ -11,7 +11,6 @@ use super::{error::ApiError, fields::IsSet};
 pub(super) struct LaterFields {
     response_format: Option<Map<String, Value>>,
     structured_outputs: Option<Map<String, Value>>,
-    use_beam_search: IsSet,
     suffix: IsSet,
     prompt_embeds: IsSet,
     audio: IsSet,
@@ -21,7 +20,6 @@ pub(super) struct LaterFields {
     guided_regex: IsSet,
     guided_choice: IsSet,
     guided_grammar: IsSet,
-    logprob_token_ids: IsSet,
     thinking_token_budget: IsSet,
     watermarking: IsSet,
     kv_transfer_params: IsSet,
@@ -37,11 +35,12 @@ pub(super) struct LaterFields {
 impl LaterFields {
     /// An error that names the first field that cannot be honoured.
     pub(super) fn refuse(&self) -> Result<(), ApiError> {
+        if self.suffix.0 {
+            return Err(ApiError::invalid("suffix", "suffix is not currently supported"));
+        }
         self.refuse_response_format()?;
         self.refuse_structured_outputs()?;
         let fields = [
-            ("use_beam_search", self.use_beam_search),
-            ("suffix", self.suffix),
             ("prompt_embeds", self.prompt_embeds),
             ("audio", self.audio),
             ("functions", self.functions),
@@ -50,7 +49,6 @@ impl LaterFields {
             ("guided_regex", self.guided_regex),
             ("guided_choice", self.guided_choice),
             ("guided_grammar", self.guided_grammar),
-            ("logprob_token_ids", self.logprob_token_ids),
             ("thinking_token_budget", self.thinking_token_budget),
             ("watermarking", self.watermarking),
             ("kv_transfer_params", self.kv_transfer_params),
@@ -123,12 +121,12 @@ mod tests {
 
     #[test]
     fn what_is_set_is_refused_by_name() {
-        for field in ["use_beam_search", "suffix", "prompt_embeds", "guided_json", "vllm_xargs"] {
+        for field in ["audio", "suffix", "prompt_embeds", "guided_json", "vllm_xargs"] {
             let mut body = Map::new();
             body.insert(field.to_owned(), json!("x"));
             assert_eq!(param(Value::Object(body)).as_deref(), Some(field));
         }
-        assert_eq!(param(json!({"use_beam_search": false, "suffix": null, "other": 1})), None);
+        assert_eq!(param(json!({"audio": false, "suffix": null, "other": 1})), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{ServerConfig, auth::ApiKeys, error::ApiError};
+use super::{ServerConfig, auth::ApiKeys, error::ApiError, open_requests::OpenRequests};
 use crate::engine::Engine;
 
 /// Cheap to clone: one for every request.
@@ -17,6 +17,7 @@ pub(super) struct AppState {
     pub(super) config: Arc<ServerConfig>,
     pub(super) keys: Arc<ApiKeys>,
     pub(super) metrics: PrometheusHandle,
+    pub(super) open: OpenRequests,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -24,7 +25,8 @@ pub(super) struct AppState {
 impl AppState {
     pub(super) fn new(engine: Engine, config: ServerConfig, metrics: PrometheusHandle) -> Self {
         let keys = Arc::new(ApiKeys::new(&config.api_keys));
-        Self { engine, config: Arc::new(config), keys, metrics, created: unix_seconds() }
+        let (config, open) = (Arc::new(config), OpenRequests::default());
+        Self { engine, config, keys, metrics, open, created: unix_seconds() }
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

@@ -46,6 +46,8 @@ pub(super) struct Plan {
     pub(super) request: RawRequest,
     pub(super) style: Style,
     pub(super) usage: UsageReports,
+    /// The length penalty of the beam search that is asked for.
+    pub(super) beam_search: Option<f32>,
 }
 
 /// How to write a message.
@@ -92,6 +94,7 @@ impl ChatRequest {
         let is_stream = self.sampling.stream.unwrap_or(false);
         let usage =
             UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let beam_search = self.sampling.beam_search()?;
         let defaults = state.engine.default_sampling();
         let mut params = self.sampling.params(defaults)?;
         if is_stream && params.prompt_logprobs.is_some() {
@@ -108,7 +111,11 @@ impl ChatRequest {
                 Some(false) | None => String::new(),
             },
             role,
-            num_logprobs: params.logprobs.map(|count| count as usize),
+            num_logprobs: params.logprobs.map(|k| match params.logprob_token_ids.len() {
+                0 => k as usize,
+                // The token itself stands among them.
+                named => 1 + k as usize + named,
+            }),
             prompt_logprobs: params.prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             names: TokenNames::new(
@@ -120,7 +127,8 @@ impl ChatRequest {
         let request =
             self.sampling.raw_request(Prompt::Chat(Box::new(chat)), params, max_tokens)?;
         let add_special_tokens = self.conversation.adds_special_tokens();
-        Ok(Plan { model, request: RawRequest { add_special_tokens, ..request }, style, usage })
+        let request = RawRequest { add_special_tokens, ..request };
+        Ok(Plan { model, request, style, usage, beam_search })
     }
 }
 
