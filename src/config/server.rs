@@ -45,9 +45,19 @@ pub struct ServerSettings {
     /// Send usage with every chunk of every stream, asked for or not.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_force_include_usage: bool,
+    /// Tell in answers that are not streamed how long they took (`metrics`).
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_per_request_metrics: bool,
     /// Let requests bring a chat template of their own.
     #[serde(deserialize_with = "quantity::switch")]
     pub trust_request_chat_template: bool,
+    /// Serve the operator's routes (`/pause`, `/sleep`, `/abort_requests`, `/server_info`, …): to
+    /// those who bring an API key, or, without keys, to this machine alone.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_admin_routes: bool,
+    /// Serve `/tokenizer_info`: the tokenizer's configuration, its chat template included.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_tokenizer_info_endpoint: bool,
     /// Origins of web pages that may call this server from a browser; `*` for all of them.
     #[serde(deserialize_with = "quantity::texts")]
     pub allowed_origins: Vec<String>,
@@ -68,7 +78,10 @@ impl Default for ServerSettings {
             return_tokens_as_token_ids: false,
             enable_prompt_tokens_details: false,
             enable_force_include_usage: false,
+            enable_per_request_metrics: false,
             trust_request_chat_template: false,
+            enable_admin_routes: true,
+            enable_tokenizer_info_endpoint: false,
             allowed_origins: Vec::new(),
         }
     }

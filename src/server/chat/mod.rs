@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`: the next message of a conversation.
 
+mod batch;
 mod conversation;
 mod handler;
 mod messages;
@@ -8,5 +9,7 @@ mod response;
 mod stream;
 mod tools;
 
+pub(super) use batch::create_batch;
 pub(super) use conversation::ConversationFields;
 pub(super) use handler::create;
+pub(super) use protocol::ChatRequest;
