@@ -12,14 +12,11 @@ use playhouse::{EngineConfig, config::Dtype, server::ServerConfig};
 use serde_json::Value;
 use serving::Served;
 
-/// Cases that need what the engine does not do: other APIs, forced tool calls, beam search. Judged
-/// by the request alone.
+/// Cases that need what the engine does not do: other APIs. Judged by the request alone.
 fn is_beyond(case: &Value) -> bool {
-    let body = &case["body"];
     let path = case["path"].as_str().unwrap();
     let other_api = ["/v1/messages", "/v1/responses"].iter().any(|api| path.starts_with(api));
-    let forced = body["tool_choice"].is_object() || body["tool_choice"] == "required";
-    other_api || forced || body["use_beam_search"] == true
+    other_api
 }
 
 /// Where the recordings are.

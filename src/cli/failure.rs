@@ -72,6 +72,14 @@ pub(crate) enum CliError {
         /// How many.
         requests: usize,
     },
+    /// Requests of a batch were refused or failed.
+    #[error("{failed} of {total} requests did not succeed; their lines in the output say why")]
+    Batch {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        total: usize,
+    },
     /// SIGINT.
     #[error("interrupted")]
     Interrupted,

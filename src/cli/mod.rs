@@ -14,6 +14,7 @@ mod generate;
 mod interrupt;
 mod logging;
 mod output;
+mod run_batch;
 mod serve;
 mod tokenize;
 
@@ -33,6 +34,7 @@ Examples:
   playhouse serve models/qwen3 --port 8100         Serve a Hugging Face model folder
   playhouse generate \"Once upon a time\"            Continue a text
   playhouse chat -q \"Who are you?\"                 Ask once
+  playhouse run-batch -i in.jsonl -o out.jsonl     Answer a file of requests
   playhouse bench chaos                            Kill actors, and see what clients notice
   playhouse config --max-num-seqs 64               See what the settings come to
 
@@ -58,6 +60,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Generate(Box<generate::GenerateArgs>),
     Chat(Box<chat::ChatArgs>),
+    RunBatch(Box<run_batch::RunBatchArgs>),
     Bench(Box<bench::BenchArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
@@ -86,6 +89,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Serve(args) => args.entries(),
         Command::Generate(args) => args.engine.entries(),
         Command::Chat(args) => args.engine.entries(),
+        Command::RunBatch(args) => args.engine.entries(),
         Command::Bench(args) => args.entries(),
         Command::Config(args) => args.entries(),
         Command::Tokenize(args) => args.entries(),
@@ -93,6 +97,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
     };
     let defaults = match &cli.command {
         Command::Bench(_) => bench::defaults(),
+        Command::RunBatch(_) => run_batch::defaults(),
         _ => Vec::new(),
     };
     let resolved = resolve(defaults, cli.config, flags, &cli.log)?;
@@ -101,6 +106,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Serve(_) => serve::run(resolved.config),
         Command::Generate(args) => generate::run(*args, resolved.config.engine),
         Command::Chat(args) => chat::run(*args, resolved.config.engine),
+        Command::RunBatch(args) => run_batch::run(*args, resolved.config),
         Command::Bench(args) => bench::run(*args, resolved.config.engine),
         Command::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
         Command::CollectEnv(args) => collect_env::run(&args),

@@ -46,6 +46,9 @@ pub struct ServerSettings {
     /// Send usage with every chunk of every stream, asked for or not.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_force_include_usage: bool,
+    /// Tell in answers that are not streamed how long they took (`metrics`).
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_per_request_metrics: bool,
     /// Let requests bring a chat template of their own.
     #[serde(deserialize_with = "quantity::switch")]
     pub trust_request_chat_template: bool,
@@ -62,6 +65,13 @@ pub struct ServerSettings {
     /// The parsers that these names stand for. A program that embeds the server adds its own.
     #[serde(skip)]
     pub parsers: Registry,
+    /// Serve the operator's routes (`/pause`, `/sleep`, `/abort_requests`, `/server_info`, …): to
+    /// those who bring an API key, or, without keys, to this machine alone.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_admin_routes: bool,
+    /// Serve `/tokenizer_info`: the tokenizer's configuration, its chat template included.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_tokenizer_info_endpoint: bool,
     /// Origins of web pages that may call this server from a browser; `*` for all of them.
     #[serde(deserialize_with = "quantity::texts")]
     pub allowed_origins: Vec<String>,
@@ -82,12 +92,15 @@ impl Default for ServerSettings {
             return_tokens_as_token_ids: false,
             enable_prompt_tokens_details: false,
             enable_force_include_usage: false,
+            enable_per_request_metrics: false,
             trust_request_chat_template: false,
             tool_call_parser: ParserChoice::default(),
             reasoning_parser: ParserChoice::default(),
             enable_auto_tool_choice: true,
             exclude_tools_when_tool_choice_none: false,
             parsers: Registry::default(),
+            enable_admin_routes: true,
+            enable_tokenizer_info_endpoint: false,
             allowed_origins: Vec::new(),
         }
     }

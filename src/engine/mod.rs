@@ -1,8 +1,10 @@
 //! The engine: a loaded model behind a running actor system. This is what an embedding program, the
 //! server and the command line use.
 
+mod beam_search;
 mod default_sampling;
 mod error;
+mod pause;
 mod start;
 
 use std::{sync::Arc, time::Duration};
@@ -11,15 +13,13 @@ use std::{sync::Arc, time::Duration};
 use playhouse_actors::shell::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
-    logic::{
-        ids::{Epoch, RequestId},
-        scheduler::PauseState,
-    },
+    logic::ids::Epoch,
     message::input_processor::RawRequest,
     ports::{ModelInfo, TextCodec},
     shell::{Health, Status, Submission, System, SystemConfig, directory::ActorStats},
 };
 
+pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
 pub use default_sampling::DefaultSampling;
 pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
@@ -38,6 +38,7 @@ struct Inner {
     system: System,
     loaded: LoadedModel,
     served_model_names: Vec<String>,
+    config: EngineConfig,
 }
 
 impl Engine {
@@ -84,7 +85,7 @@ impl Engine {
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
         system.ready().await?;
-        Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names }) })
+        Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names, config }) })
     }
 
     /// What the engine knows of its model.
@@ -103,6 +104,12 @@ impl Engine {
     #[must_use]
     pub fn served_model_names(&self) -> &[String] {
         &self.inner.served_model_names
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.inner.config
     }
 
     /// The model's folder as it was given.
@@ -129,11 +136,6 @@ impl Engine {
     /// [`RequestError`] says what is wrong with it, or that the engine is full or draining.
     pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
         self.inner.system.submit(request).await
-    }
-
-    /// Stops working on requests; their streams end with finish reason `abort`.
-    pub fn abort(&self, requests: Vec<RequestId>) {
-        self.inner.system.abort(requests);
     }
 
     /// Whether the engine can serve.
@@ -173,23 +175,6 @@ impl Engine {
     #[must_use]
     pub fn chaos(&self) -> ChaosControl<'_> {
         self.inner.system.chaos()
-    }
-
-    /// Forgets all cached prefixes. `false` when running requests hold blocks, unless those are to
-    /// be preempted.
-    ///
-    /// # Errors
-    /// [`RequestError::Unavailable`] while the core is being replaced.
-    pub async fn reset_prefix_cache(
-        &self,
-        reset_running_requests: bool,
-    ) -> Result<bool, RequestError> {
-        self.inner.system.reset_prefix_cache(reset_running_requests).await
-    }
-
-    /// Holds back new requests, or all.
-    pub fn set_pause(&self, pause: PauseState) {
-        self.inner.system.set_pause(pause);
     }
 
     /// Takes no new requests from now on.

@@ -73,6 +73,15 @@ impl ExecutorFactory for RunnerFactory {
         Ok(content)
     }
 
+    fn release_kv_cache(&self) -> Result<(), ExecuteError> {
+        self.kv_arena.release();
+        Ok(())
+    }
+
+    fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
+        self.kv_arena.restore()
+    }
+
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();

@@ -11,7 +11,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use playhouse_actors::{
     logic::ids::Epoch,
     ports::{ExecuteError, KvContent},
@@ -24,14 +24,16 @@ type Allocate = dyn Fn() -> Result<KvCache, KernelError> + Send + Sync;
 /// The cache that leases are given on. It is another one once a reclaimed one did not come back.
 pub(super) struct KvArena {
     current: Mutex<Arc<Arena>>,
-    allocate: Box<Allocate>,
+    allocate: Arc<Allocate>,
 }
 
 /// One cache in memory; freed with the last lease on it.
 struct Arena {
     /// The first epoch whose leases may use it.
     good: AtomicU64,
-    kv_cache: Mutex<KvCache>,
+    /// `None` while its memory is given back: who needs it next allocates it.
+    kv_cache: Mutex<Option<KvCache>>,
+    allocate: Arc<Allocate>,
 }
 
 /// The right to use a KV cache, until it is reclaimed.
@@ -48,8 +50,10 @@ impl KvArena {
     pub(super) fn new(
         allocate: impl Fn() -> Result<KvCache, KernelError> + Send + Sync + 'static,
     ) -> Result<Self, KernelError> {
-        let first = Arena { good: AtomicU64::new(0), kv_cache: Mutex::new(allocate()?) };
-        Ok(Self { current: Mutex::new(Arc::new(first)), allocate: Box::new(allocate) })
+        let allocate: Arc<Allocate> = Arc::new(allocate);
+        let kv_cache = Mutex::new(Some(allocate()?));
+        let first = Arena { good: AtomicU64::new(0), kv_cache, allocate: Arc::clone(&allocate) };
+        Ok(Self { current: Mutex::new(Arc::new(first)), allocate })
     }
 
     /// A lease that is good until one for a later epoch is given, or [`KvArena::reclaim`] is called.
@@ -79,9 +83,40 @@ impl KvArena {
         if current.kv_cache.try_lock().is_some() {
             return Ok(KvContent::Kept);
         }
-        let kv_cache = Mutex::new((self.allocate)().map_err(refused)?);
-        *current = Arc::new(Arena { good: AtomicU64::new(number), kv_cache });
+        let kv_cache = Mutex::new(Some((self.allocate)().map_err(refused)?));
+        let (good, allocate) = (AtomicU64::new(number), Arc::clone(&self.allocate));
+        *current = Arc::new(Arena { good, kv_cache, allocate });
         Ok(KvContent::Lost)
+    }
+
+    /// Frees the cache, with its content, until it is used or restored. Leases stay good. Waits
+    /// for who uses it right now.
+    pub(super) fn release(&self) {
+        let current = Arc::clone(&self.current.lock());
+        *current.kv_cache.lock() = None;
+    }
+
+    /// Allocates what was freed.
+    ///
+    /// # Errors
+    /// [`ExecuteError::OutOfMemory`] when there is no memory for it.
+    pub(super) fn restore(&self) -> Result<(), ExecuteError> {
+        let current = Arc::clone(&self.current.lock());
+        current.filled(current.kv_cache.lock()).map(drop)
+    }
+}
+
+impl Arena {
+    /// The cache in the slot, allocated if it was freed.
+    fn filled<'a>(
+        &self,
+        mut slot: MutexGuard<'a, Option<KvCache>>,
+    ) -> Result<MappedMutexGuard<'a, KvCache>, ExecuteError> {
+        let kv_cache = match slot.take() {
+            Some(kv_cache) => kv_cache,
+            None => (self.allocate)().map_err(refused)?,
+        };
+        Ok(MutexGuard::map(slot, |slot| slot.insert(kv_cache)))
     }
 }
 
@@ -89,11 +124,12 @@ impl KvLease {
     /// The cache, to be used until the guard is dropped.
     ///
     /// # Errors
-    /// As [`KvLease::check`].
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, KvCache>, ExecuteError> {
-        let kv_cache = self.arena.kv_cache.lock();
+    /// As [`KvLease::check`]; [`ExecuteError::OutOfMemory`] when it was freed and cannot be
+    /// allocated again.
+    pub(super) fn lock(&self) -> Result<MappedMutexGuard<'_, KvCache>, ExecuteError> {
+        let slot = self.arena.kv_cache.lock();
         self.check()?;
-        Ok(kv_cache)
+        self.arena.filled(slot)
     }
 
     /// Whether the lease is still good; without the lock, the answer may be out of date at once.
@@ -161,6 +197,20 @@ mod tests {
         assert_eq!(arena.reclaim(Epoch(6)), Ok(KvContent::Kept));
         assert!(arena.lease(Epoch(6)).is_err());
         assert!(arena.lease(Epoch(7)).is_ok());
+    }
+
+    #[test]
+    fn what_was_freed_is_there_again_when_it_is_used() {
+        let arena = KvArena::new(allocate).unwrap();
+        let lease = arena.lease(Epoch(1)).unwrap();
+        let is_allocated = || arena.current.lock().kv_cache.lock().is_some();
+        arena.release();
+        assert!(!is_allocated());
+        assert!(lease.lock().is_ok());
+        assert!(is_allocated());
+        arena.release();
+        assert_eq!(arena.restore(), Ok(()));
+        assert!(is_allocated());
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Sampler {
 
 /// Log-probabilities of a prompt token and the `k` likeliest; `logits` is `[vocab]`.
 pub(super) fn prompt_logprobs(logits: &[f32], token: u32, k: u32) -> TokenLogprobs {
-    logprobs(logprob_row(logits, token, k))
+    logprobs(logprob_row(logits, token, k, &[]))
 }
 
 /// What `min_tokens` keeps from being drawn too early.
@@ -73,6 +73,7 @@ fn sampling_row<'a>(sequence: &'a Sequence, stop_token_ids: &'a [u32]) -> Sampli
         seed: request.seed,
         position: sequence.token_ids.len() as u64,
         num_logprobs: params.logprobs,
+        logprob_token_ids: &params.logprob_token_ids,
     }
 }
 

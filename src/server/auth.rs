@@ -1,5 +1,5 @@
-//! Bearer tokens. `/v1` and the routes that change the engine are guarded once there is a key;
-//! health, metrics and the tokenizer stay open, as in vLLM.
+//! Bearer tokens. `/v1` and what else generates are guarded once there is a key, the operator's
+//! routes guard themselves; health, metrics and the tokenizer stay open, as in vLLM.
 
 use axum::{
     Json,
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::state::AppState;
 use playhouse_actors::logic::admission::Tenant;
 
-const GUARDED: [&str; 6] = ["/v1", "/v2", "/inference", "/cohere", "/reset_prefix_cache", "/chaos"];
+const GUARDED: [&str; 6] = ["/v1", "/v2", "/inference", "/cohere", "/invocations", "/chaos"];
 
 /// Digests of the keys that open the server. Comparing digests takes the same time whatever the
 /// key, its length included.
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn only_what_matters_is_guarded() {
         assert!(is_guarded(&Method::GET, "/v1/models"));
-        assert!(is_guarded(&Method::POST, "/reset_prefix_cache"));
+        assert!(is_guarded(&Method::POST, "/invocations"));
         assert!(!is_guarded(&Method::OPTIONS, "/v1/models"));
         for open in ["/health", "/metrics", "/tokenize"] {
             assert!(!is_guarded(&Method::GET, open), "{open}");

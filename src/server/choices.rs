@@ -1,13 +1,15 @@
 //! The outputs of all choices of one HTTP request, as one stream.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use futures_util::{
     StreamExt,
-    stream::{BoxStream, SelectAll, unfold},
+    future::{ready, try_join_all},
+    stream::{BoxStream, SelectAll, once, unfold},
 };
 use playhouse_actors::{
     logic::{
+        ids::RequestId,
         outputs::{Logprob, SampledToken},
         request::FinishReason,
     },
@@ -18,9 +20,11 @@ use playhouse_actors::{
 use super::{
     caller::{Caller, Deadline},
     error::ApiError,
+    open_requests::{OpenRequests, Registration},
+    request_metrics::{RequestMetrics, Stopwatch},
     usage::Usage,
 };
-use crate::engine::Engine;
+use crate::engine::{BeamSearchOutput, BeamSearchParams, Engine};
 
 /// The output of one choice as it grows.
 pub(super) type Deltas = BoxStream<'static, OutputDelta>;
@@ -35,14 +39,19 @@ pub(super) struct ChoiceDelta {
 /// Every choice of every prompt of a request. Dropping it aborts what has not ended.
 pub(super) struct Choices {
     prompts: Vec<Arc<[u32]>>,
-    per_prompt: usize,
+    /// Which prompt each choice continues.
+    prompt_indices: Vec<usize>,
     streams: SelectAll<BoxStream<'static, ChoiceDelta>>,
     ended: Vec<bool>,
     cached_tokens: Vec<Option<usize>>,
     num_output_tokens: usize,
     /// News that came before they were asked for.
     first: Option<ChoiceDelta>,
+    stopwatch: Stopwatch,
     deadline: Deadline,
+    /// Those of the engine that are aborted for this one.
+    requests: Vec<RequestId>,
+    _registration: Option<Registration>,
 }
 
 /// One choice, complete.
@@ -65,6 +74,7 @@ impl Choices {
         caller: Caller,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
+        let started = Instant::now();
         let Caller { tenant, timeout, deadline } = caller;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
@@ -73,11 +83,13 @@ impl Choices {
             let request = RawRequest { tenant, timeout, ..request };
             submissions.push(deadline.meet(engine.submit(request)).await??);
         }
+        let ids = submissions.iter().flat_map(|submission| &submission.choices);
+        let requests = ids.map(ChoiceStream::request).collect();
         let outputs = |Submission { prompt_token_ids, choices }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
-        let choices = Self::new(submissions.into_iter().map(outputs).collect());
-        let mut choices = Self { deadline, ..choices };
+        let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
+        let mut choices = Self { deadline, requests, ..choices };
         if is_constrained {
             choices.begun().await?;
         }
@@ -101,27 +113,71 @@ impl Choices {
         Ok(())
     }
 
-    /// The choices of each prompt; every prompt has as many.
+    /// Searches for the `n` best choices of each prompt. They are there when the search is over;
+    /// log-probabilities and the limit on tokens are those that the requests ask for.
+    pub(super) async fn beam_search(
+        engine: &Engine,
+        caller: Caller,
+        requests: Vec<RawRequest>,
+        length_penalty: f32,
+    ) -> Result<Self, ApiError> {
+        let started = Instant::now();
+        let Caller { tenant, timeout, deadline } = caller;
+        let searches = requests.into_iter().map(|request| {
+            let params = BeamSearchParams {
+                max_tokens: request.max_tokens,
+                ignore_eos: request.params.ignore_eos,
+                length_penalty,
+                include_stop_str_in_output: request.params.include_stop_str_in_output,
+                skip_special_tokens: request.params.skip_special_tokens,
+                logprobs: request.params.logprobs,
+                prompt_logprobs: request.params.prompt_logprobs,
+                ..BeamSearchParams::new(request.params.n)
+            };
+            engine.beam_search(RawRequest { tenant, timeout, ..request }, params)
+        });
+        let found = deadline.meet(try_join_all(searches)).await??;
+        let choices = Self::since(started, found.into_iter().map(beams).collect());
+        Ok(Self { deadline, ..choices })
+    }
+
+    /// The choices of each prompt.
+    #[cfg(test)]
     pub(super) fn new(prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
+        Self::since(Instant::now(), prompts)
+    }
+
+    /// The same for a request that arrived at `started`.
+    fn since(started: Instant, prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
         let mut tokens = Vec::with_capacity(prompts.len());
+        let mut prompt_indices = Vec::new();
         let mut streams = SelectAll::new();
-        for (prompt, choices) in prompts {
+        for (prompt_index, (prompt, choices)) in prompts.into_iter().enumerate() {
             tokens.push(prompt);
             for choice in choices {
                 let index = streams.len();
+                prompt_indices.push(prompt_index);
                 streams.push(choice.map(move |delta| ChoiceDelta { index, delta }).boxed());
             }
         }
         Self {
-            per_prompt: streams.len() / tokens.len().max(1),
+            prompt_indices,
             ended: vec![false; streams.len()],
             cached_tokens: vec![None; tokens.len()],
             prompts: tokens,
+            stopwatch: Stopwatch::new(started, streams.len()),
             streams,
             num_output_tokens: 0,
             first: None,
             deadline: Deadline::default(),
+            requests: Vec::new(),
+            _registration: None,
         }
+    }
+
+    /// Lets them be aborted by the id of their answer.
+    pub(super) fn known_as(&mut self, id: &str, open: &OpenRequests) {
+        self._registration = Some(open.enter(id, std::mem::take(&mut self.requests)));
     }
 
     /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends
@@ -140,6 +196,7 @@ impl Choices {
             return (!complete).then(|| Err(ApiError::internal("the output broke off")));
         };
         self.num_output_tokens += news.delta.tokens.len();
+        self.stopwatch.note(news.index, &news.delta, Instant::now());
         let prompt = self.prompt_index(news.index);
         self.cached_tokens[prompt] = self.cached_tokens[prompt].or(news.delta.num_cached_tokens);
         if let Some(finish) = &news.delta.finish {
@@ -175,12 +232,12 @@ impl Choices {
 
     /// How many choices there are.
     pub(super) fn len(&self) -> usize {
-        self.prompts.len() * self.per_prompt
+        self.prompt_indices.len()
     }
 
     /// Which prompt a choice continues.
     pub(super) fn prompt_index(&self, choice: usize) -> usize {
-        choice / self.per_prompt
+        self.prompt_indices[choice]
     }
 
     /// The tokens of the prompt that a choice continues.
@@ -199,10 +256,34 @@ impl Choices {
         Usage::new(self.num_prompt_tokens(), self.num_output_tokens).with_cached(cached)
     }
 
+    /// How long it took so far.
+    pub(super) fn metrics(&self) -> RequestMetrics {
+        self.stopwatch.metrics()
+    }
+
     /// Tokens that all choices have so far.
     pub(super) fn num_output_tokens(&self) -> usize {
         self.num_output_tokens
     }
+}
+
+/// A search's outcome as streams, each of which brings its beam at once.
+fn beams(found: BeamSearchOutput) -> (Arc<[u32]>, Vec<Deltas>) {
+    let BeamSearchOutput { prompt_token_ids, prompt_logprobs, beams, .. } = found;
+    let (num_cached_tokens, queue_time) = (found.num_cached_tokens, found.queue_time);
+    let whole = beams.into_iter().map(|beam| {
+        let delta = OutputDelta {
+            text: beam.text,
+            tokens: beam.tokens,
+            prompt_logprobs: prompt_logprobs.clone(),
+            num_cached_tokens,
+            queue_time,
+            finish: Some(beam.finish),
+        };
+        once(ready(delta)).boxed()
+    });
+    let whole = whole.collect();
+    (prompt_token_ids, whole)
 }
 
 fn deltas(choice: ChoiceStream) -> Deltas {

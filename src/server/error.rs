@@ -91,6 +91,21 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message).with_param("model")
     }
 
+    /// The route wants a key, and none of ours is given.
+    pub(super) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "AuthenticationError", "Unauthorized")
+    }
+
+    /// Not for this caller.
+    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "PermissionDeniedError", message)
+    }
+
+    /// The API has it, this server does not.
+    pub(super) fn not_implemented(param: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplementedError", message).with_param(param)
+    }
+
     /// No route has that path.
     pub(super) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", "Not Found")

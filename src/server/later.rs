@@ -8,7 +8,6 @@ use super::{error::ApiError, fields::IsSet};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LaterFields {
-    use_beam_search: IsSet,
     suffix: IsSet,
     prompt_embeds: IsSet,
     audio: IsSet,
@@ -18,7 +17,6 @@ pub(super) struct LaterFields {
     guided_regex: IsSet,
     guided_choice: IsSet,
     guided_grammar: IsSet,
-    logprob_token_ids: IsSet,
     thinking_token_budget: IsSet,
     watermarking: IsSet,
     kv_transfer_params: IsSet,
@@ -39,9 +37,10 @@ impl LaterFields {
 
     /// The same for a route that honours the fields `known`.
     pub(super) fn refuse_but(&self, known: &[&str]) -> Result<(), ApiError> {
+        if self.suffix.0 {
+            return Err(ApiError::invalid("suffix", "suffix is not currently supported"));
+        }
         let fields = [
-            ("use_beam_search", self.use_beam_search),
-            ("suffix", self.suffix),
             ("prompt_embeds", self.prompt_embeds),
             ("audio", self.audio),
             ("functions", self.functions),
@@ -50,7 +49,6 @@ impl LaterFields {
             ("guided_regex", self.guided_regex),
             ("guided_choice", self.guided_choice),
             ("guided_grammar", self.guided_grammar),
-            ("logprob_token_ids", self.logprob_token_ids),
             ("thinking_token_budget", self.thinking_token_budget),
             ("watermarking", self.watermarking),
             ("kv_transfer_params", self.kv_transfer_params),
@@ -83,12 +81,12 @@ mod tests {
 
     #[test]
     fn what_is_set_is_refused_by_name() {
-        for field in ["use_beam_search", "suffix", "prompt_embeds", "guided_json", "vllm_xargs"] {
+        for field in ["audio", "suffix", "prompt_embeds", "guided_json", "vllm_xargs"] {
             let mut body = Map::new();
             body.insert(field.to_owned(), json!("x"));
             assert_eq!(param(Value::Object(body)).as_deref(), Some(field));
         }
-        assert_eq!(param(json!({"use_beam_search": false, "suffix": null, "other": 1})), None);
+        assert_eq!(param(json!({"audio": false, "suffix": null, "other": 1})), None);
         let body = json!({"thinking_token_budget": 3}).to_string();
         let fields: LaterFields = parse_object(&body).unwrap();
         assert!(fields.refuse().is_err());

@@ -17,12 +17,16 @@ mod error;
 mod extract;
 mod fields;
 mod health;
+mod in_process;
+mod invocations;
 mod later;
 mod logprobs;
 mod metrics;
 mod models;
+mod open_requests;
 mod request_id;
 mod request_log;
+mod request_metrics;
 mod sampling;
 mod sse;
 mod stalled_io;
@@ -33,6 +37,7 @@ mod structured_outputs;
 mod test_codec;
 mod token_names;
 mod tokenize;
+mod tokenizer_info;
 mod turn;
 mod usage;
 
@@ -51,6 +56,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
+pub use self::in_process::{InProcess, InProcessAnswer};
 use self::{error::ApiError, stalled_io::ImpatientListener, state::AppState};
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
@@ -165,6 +171,8 @@ fn router(state: AppState) -> Result<Router, ServerError> {
     let router = Router::new()
         .route("/v1/completions", post(completions::create))
         .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/chat/completions/batch", post(chat::create_batch))
+        .route("/invocations", post(invocations::invoke))
         .route("/v1/models", get(models::list))
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))
@@ -175,7 +183,11 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/metrics", get(metrics::render))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
-        .route("/reset_prefix_cache", post(admin::reset_prefix_cache));
+        .merge(admin::routes(&state));
+    let router = match state.config.enable_tokenizer_info_endpoint {
+        true => router.route("/tokenizer_info", get(tokenizer_info::tokenizer_info)),
+        false => router,
+    };
     #[cfg(feature = "chaos")]
     let router = router.merge(chaos::routes());
     let router = router

@@ -42,7 +42,10 @@ pub(super) struct SamplingFields {
     allowed_token_ids: Option<Vec<Token>>,
     bad_words: Option<Vec<String>>,
     prompt_logprobs: Option<Int>,
+    logprob_token_ids: Option<Vec<Token>>,
     repetition_detection: Option<RepetitionFields>,
+    use_beam_search: Option<bool>,
+    length_penalty: Option<Float>,
     stream_interval: Option<Int>,
     truncate_prompt_tokens: Option<Int>,
     truncation_side: Option<Side>,
@@ -99,6 +102,7 @@ impl SamplingFields {
             ignore_eos: self.ignore_eos.unwrap_or(false),
             min_tokens: count("min_tokens", self.min_tokens)?.unwrap_or(0),
             prompt_logprobs: logprobs("prompt_logprobs", self.prompt_logprobs)?,
+            logprob_token_ids: ids(self.logprob_token_ids.as_deref()).unwrap_or_default(),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
             spaces_between_special_tokens: self.spaces_between_special_tokens.unwrap_or(true),
             logit_bias: self.biases()?,
@@ -137,6 +141,40 @@ impl SamplingFields {
             cache_salt: self.salt()?,
             ..RawRequest::new(prompt)
         })
+    }
+
+    /// The length penalty of the beam search that is asked for, if one is.
+    ///
+    /// # Errors
+    /// 400 for what a search would have to ignore: it goes by the model's own log-probabilities.
+    pub(super) fn beam_search(&self) -> Result<Option<f32>, ApiError> {
+        if self.use_beam_search != Some(true) {
+            return Ok(None);
+        }
+        if self.stream == Some(true) {
+            let message = "Streaming is not currently supported with beam search";
+            return Err(ApiError::invalid("stream", message));
+        }
+        let changes =
+            |value: Option<Float>, neutral| value.is_some_and(|Float(value)| value != neutral);
+        let ignored = [
+            ("presence_penalty", changes(self.presence_penalty, 0.0)),
+            ("frequency_penalty", changes(self.frequency_penalty, 0.0)),
+            ("repetition_penalty", changes(self.repetition_penalty, 1.0)),
+            ("stop", self.stop.as_ref().is_some_and(|Strings(stop)| !stop.is_empty())),
+            ("stop_token_ids", self.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty())),
+            ("min_tokens", self.min_tokens.is_some_and(|tokens| tokens != Int(0))),
+            ("logit_bias", self.logit_bias.as_ref().is_some_and(|biases| !biases.is_empty())),
+            ("allowed_token_ids", self.allowed_token_ids.is_some()),
+            ("bad_words", self.bad_words.as_ref().is_some_and(|words| !words.is_empty())),
+            ("repetition_detection", self.repetition_detection.is_some()),
+            ("logprob_token_ids", self.logprob_token_ids.is_some()),
+        ];
+        if let Some((field, _)) = ignored.iter().find(|(_, given)| *given) {
+            let message = format!("`{field}` is not supported with beam search");
+            return Err(ApiError::invalid(field, message));
+        }
+        Ok(Some(self.length_penalty.map_or(1.0, |Float(penalty)| penalty)))
     }
 
     /// Whether the model may see less than the whole prompt.
@@ -264,6 +302,28 @@ mod tests {
         assert_eq!(params.logit_bias, [(5, -1.5)]);
         assert_eq!(params.allowed_token_ids, Some(vec![]));
         assert_eq!((params.prompt_logprobs, params.ignore_eos), (Some(2), true));
+    }
+
+    #[test]
+    fn a_beam_search_refuses_what_it_would_ignore() {
+        let search = |mut body: Value| {
+            body["use_beam_search"] = true.into();
+            fields(body).beam_search().map_err(|error| error.param.unwrap())
+        };
+        assert_eq!(fields(json!({"length_penalty": 2})).beam_search(), Ok(None));
+        assert_eq!(search(json!({"n": 2, "temperature": 0.5, "stop": []})), Ok(Some(1.0)));
+        assert_eq!(search(json!({"length_penalty": 0, "repetition_penalty": 1})), Ok(Some(0.0)));
+        let ignored = [
+            json!({"stream": true}),
+            json!({"stop": "a"}),
+            json!({"min_tokens": 1}),
+            json!({"presence_penalty": 0.5}),
+            json!({"allowed_token_ids": [5]}),
+        ];
+        for body in ignored {
+            let field = body.as_object().unwrap().keys().next().unwrap().clone();
+            assert_eq!(search(body), Err(field));
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{ServerConfig, auth::ApiKeys, error::ApiError, turn::TurnParsers};
+use super::{
+    ServerConfig, auth::ApiKeys, error::ApiError, open_requests::OpenRequests, turn::TurnParsers,
+};
 use crate::{engine::Engine, parsers::UnknownParser};
 
 /// Cheap to clone: one for every request.
@@ -19,6 +21,7 @@ pub(super) struct AppState {
     pub(super) metrics: PrometheusHandle,
     /// What reads the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
+    pub(super) open: OpenRequests,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -31,8 +34,8 @@ impl AppState {
     ) -> Result<Self, UnknownParser> {
         let keys = Arc::new(ApiKeys::new(&config.api_keys));
         let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
-        let config = Arc::new(config);
-        Ok(Self { engine, config, keys, metrics, parsers, created: unix_seconds() })
+        let (config, open) = (Arc::new(config), OpenRequests::default());
+        Ok(Self { engine, config, keys, metrics, parsers, open, created: unix_seconds() })
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

@@ -6,6 +6,7 @@ mod chat;
 mod config;
 mod generate;
 mod process;
+mod run_batch;
 mod serve;
 mod tokenize;
 

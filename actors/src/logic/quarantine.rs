@@ -161,6 +161,7 @@ impl Bytes {
             max_tokens,
             min_tokens,
             logprobs,
+            logprob_token_ids,
             prompt_logprobs,
             skip_special_tokens,
             spaces_between_special_tokens,
@@ -187,6 +188,7 @@ impl Bytes {
         self.tokens(stop_token_ids);
         self.sequence(bad_words.iter(), |bytes, word| bytes.tokens(word));
         self.optional(*logprobs, |bytes, count| bytes.number(count.into()));
+        self.tokens(logprob_token_ids);
         self.optional(*prompt_logprobs, |bytes, count| bytes.number(count.into()));
         self.sequence(logit_bias.iter(), |bytes, &(token, bias)| {
             bytes.number(token.into());
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn whatever_the_model_sees_makes_a_difference() {
-        let changes: [fn(&mut EngineRequest); 10] = [
+        let changes: [fn(&mut EngineRequest); 11] = [
             |_| (),
             |request| request.prompt_token_ids = Arc::from([1, 2]),
             |request| request.prompt_token_ids = Arc::from([1, 2, 4]),
@@ -284,6 +286,7 @@ mod tests {
             |request| request.params.stop = vec!["ab".into()],
             |request| request.params.stop = vec!["a".into(), "b".into()],
             |request| request.params.logprobs = Some(0),
+            |request| request.params.logprob_token_ids = vec![0],
             |request| request.params.prompt_logprobs = Some(0),
         ];
         let mut all: Vec<Fingerprint> = changes.map(changed).to_vec();

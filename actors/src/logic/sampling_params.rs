@@ -14,6 +14,8 @@ use crate::error::RequestError;
 pub const GREEDY_TEMPERATURE: f32 = 1e-5;
 /// Positive temperatures below this are raised to it: the softmax would overflow.
 pub const MIN_TEMPERATURE: f32 = 1e-2;
+/// Most tokens that a request may name for log-probabilities.
+pub const MAX_LOGPROB_TOKEN_IDS: usize = 128;
 
 /// How one request samples and when it stops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,8 @@ pub struct SamplingParams {
     pub min_tokens: u32,
     /// Log-probabilities of the sampled and this many top tokens; `None`: none at all.
     pub logprobs: Option<u32>,
+    /// Further tokens to tell the log-probability of at each position; needs `logprobs`.
+    pub logprob_token_ids: Vec<TokenId>,
     /// The same for each prompt token; implies not reading the prefix cache.
     pub prompt_logprobs: Option<u32>,
     /// Leave special tokens out of the text.
@@ -94,6 +98,7 @@ impl Default for SamplingParams {
             max_tokens: 16,
             min_tokens: 0,
             logprobs: None,
+            logprob_token_ids: Vec::new(),
             prompt_logprobs: None,
             skip_special_tokens: true,
             spaces_between_special_tokens: true,
@@ -210,6 +215,15 @@ impl SamplingParams {
                 return Err(RequestError::invalid(name, count, most));
             }
         }
+        let named = self.logprob_token_ids.len();
+        if named > MAX_LOGPROB_TOKEN_IDS {
+            let most = format!("at most {MAX_LOGPROB_TOKEN_IDS} token ids");
+            return Err(RequestError::invalid("logprob_token_ids", named, most));
+        }
+        if named > 0 && self.logprobs.is_none() {
+            let accepted = "empty where no logprobs are asked for";
+            return Err(RequestError::invalid("logprob_token_ids", named, accepted));
+        }
         if let Some(repetition) = &self.repetition_detection {
             if repetition.min_count < 2 {
                 let count = repetition.min_count;
@@ -235,6 +249,7 @@ impl SamplingParams {
         let biased = self.logit_bias.iter().map(|&(token, _)| token);
         limits.known("logit_bias", biased)?;
         limits.known("allowed_token_ids", self.allowed_token_ids.iter().flatten().copied())?;
+        limits.known("logprob_token_ids", self.logprob_token_ids.iter().copied())?;
         limits.known("stop_token_ids", self.stop_token_ids.iter().copied())?;
         limits.known("bad_words", self.bad_words.iter().flatten().copied())
     }
@@ -275,6 +290,11 @@ mod tests {
         assert!(check(|p| p.min_tokens = 17).is_err());
         assert!(check(|p| p.logprobs = Some(21)).is_err());
         assert!(check(|p| p.prompt_logprobs = Some(20)).is_ok());
+        assert!(check(|p| p.logprob_token_ids = vec![1]).is_err());
+        let named = |ids: Vec<u32>| check(|p| (p.logprobs, p.logprob_token_ids) = (Some(0), ids));
+        assert!(named(vec![1; 128]).is_ok());
+        assert!(named(vec![1; 129]).is_err());
+        assert!(named(vec![100]).is_err());
         assert!(check(|p| p.stop = vec![String::new()]).is_err());
         assert!(check(|p| p.allowed_token_ids = Some(vec![])).is_err());
         assert!(check(|p| p.allowed_token_ids = Some(vec![100])).is_err());

@@ -3,7 +3,7 @@
 //! those tokens alone, so a replay releases the same.
 
 use super::{
-    ids::RequestId,
+    ids::{Micros, RequestId},
     ledger::BatchId,
     outputs::{SampledToken, TokenLogprobs},
     request::{EngineRequest, FinishReason, StopReason},
@@ -34,6 +34,8 @@ pub struct TextEntry {
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
     pub num_cached_tokens: Option<usize>,
+    /// Microseconds from its arrival until it was first scheduled, once known.
+    pub queue_time: Option<Micros>,
     /// The end of the output.
     pub end: Option<TextEnd>,
 }

@@ -44,6 +44,24 @@ pub trait ExecutorFactory: Send + Sync + 'static {
         Ok(KvContent::Kept)
     }
 
+    /// Gives the KV cache's memory back to the system until a step or
+    /// [`ExecutorFactory::restore_kv_cache`] needs it again. Its content is lost: called while no
+    /// block holds anything. May block for as long as a step takes.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Device`] by executors that cannot, as is the default.
+    fn release_kv_cache(&self) -> Result<(), ExecuteError> {
+        Err(ExecuteError::Device("these executors keep their KV cache".to_owned()))
+    }
+
+    /// Takes the memory that was given back.
+    ///
+    /// # Errors
+    /// [`ExecuteError::OutOfMemory`] when it is not there any more.
+    fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
+        Ok(())
+    }
+
     /// A fresh executor, for the steps of one epoch. Called on the device thread. Those made for
     /// earlier epochs lose the KV cache, as a thread whose worker died may still have a step to
     /// compute: it would write to blocks that are others' by now.

@@ -55,6 +55,8 @@ pub struct Context {
     pub last_step: AtomicU64,
     /// What the operator holds back: a new scheduler does too.
     pub pause: Mutex<PauseState>,
+    /// The memory of the KV cache was given back.
+    pub is_asleep: AtomicBool,
     /// Faults on purpose.
     pub chaos: Arc<Chaos>,
     /// Whether the engine gets anywhere.
@@ -165,6 +167,7 @@ impl Context {
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
             last_step: AtomicU64::new(0),
             pause: Mutex::default(),
+            is_asleep: AtomicBool::new(false),
             chaos,
             progress: Progress::default(),
             breaker: Mutex::new(Breaker::new(CANARY_LIMIT)),

@@ -76,6 +76,7 @@ impl Output {
             prompt_logprobs_start: entry.prompt_logprobs_start,
             prompt_logprobs: entry.prompt_logprobs,
             num_cached_tokens: entry.num_cached_tokens,
+            queue_time: entry.queue_time,
             end: None,
         };
         let count = entry.tokens.len();
@@ -143,6 +144,7 @@ fn failed(request: RequestId, position: usize, error: &TextError) -> TextEntry {
         prompt_logprobs_start: 0,
         prompt_logprobs: Vec::new(),
         num_cached_tokens: None,
+        queue_time: None,
         end: Some(TextEnd { text: String::new(), reason }),
     }
 }

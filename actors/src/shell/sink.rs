@@ -32,6 +32,8 @@ pub struct OutputDelta {
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
     pub num_cached_tokens: Option<usize>,
+    /// Microseconds from its arrival until it was first scheduled, once known.
+    pub queue_time: Option<Micros>,
     /// There with the last delta.
     pub finish: Option<FinishReason>,
 }
@@ -81,6 +83,7 @@ impl Sink {
         }
         state.pending.num_cached_tokens =
             state.pending.num_cached_tokens.or(entry.num_cached_tokens);
+        state.pending.queue_time = state.pending.queue_time.or(entry.queue_time);
         let known_rows = state.num_prompt_rows.saturating_sub(entry.prompt_logprobs_start);
         for row in entry.prompt_logprobs.into_iter().skip(known_rows) {
             state.num_prompt_rows += 1;
@@ -246,6 +249,7 @@ mod tests {
             prompt_logprobs_start: 0,
             prompt_logprobs: Vec::new(),
             num_cached_tokens: None,
+            queue_time: None,
             end: end.map(|text| TextEnd { text: text.to_owned(), reason: FinishReason::Length }),
         }
     }

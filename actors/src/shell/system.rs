@@ -106,6 +106,15 @@ impl System {
         self.door.submit(raw).await
     }
 
+    /// Accepts a further part of what was accepted before: a drain, or a breaker that has opened
+    /// since, does not refuse it.
+    ///
+    /// # Errors
+    /// [`RequestError`] says what is wrong with it, or that the engine is full.
+    pub async fn submit_part(&self, raw: RawRequest) -> Result<Submission, RequestError> {
+        self.door.admit(raw).await
+    }
+
     /// Stops working on requests; their streams end with finish reason `abort`.
     pub fn abort(&self, requests: Vec<RequestId>) {
         self.context.directory.ledger.cast(LedgerMessage::Abort(requests));
@@ -143,7 +152,6 @@ impl System {
         super::chaos::ChaosControl { system: self }
     }
 
-    #[cfg(feature = "chaos")]
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }

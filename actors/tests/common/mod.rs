@@ -77,6 +77,8 @@ pub(crate) struct Faults {
     pub(crate) steps: AtomicU64,
     /// Executors made so far.
     pub(crate) executors: AtomicU64,
+    /// How often the KV cache's memory was given back.
+    pub(crate) releases: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,11 @@ impl FakeFactory {
 impl ExecutorFactory for FakeFactory {
     fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    fn release_kv_cache(&self) -> Result<(), ExecuteError> {
+        self.faults.releases.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn create(&self, _: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {

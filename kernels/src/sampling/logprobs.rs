@@ -7,26 +7,34 @@ use crate::simd::{Isa, Kernel, LANES, Simd, exp, sum_of};
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogprobRow {
     /// (token id, log-probability, rank): first the token asked about, ranked by the number of
-    /// tokens at least as likely; then the likeliest in order, ranked from 1.
+    /// tokens at least as likely; then the likeliest in order, ranked from 1; then those asked for
+    /// by name that are not among them, ranked as the first.
     pub entries: Vec<(u32, f32, u32)>,
 }
 
-/// The log-softmax of `logits` `[vocab]` at `token` and at the `k` likeliest tokens.
+/// The log-softmax of `logits` `[vocab]` at `token`, at the `k` likeliest tokens, and at those
+/// `named`; named ones outside the row are left out.
 ///
 /// # Panics
 /// If `token` is outside the row.
 #[must_use]
-pub fn logprob_row(logits: &[f32], token: u32, k: u32) -> LogprobRow {
+pub fn logprob_row(logits: &[f32], token: u32, k: u32, named: &[u32]) -> LogprobRow {
     let normaliser = log_sum_exp(logits);
     let logit = logits[token as usize];
-    let rank = logits.iter().filter(|l| **l >= logit).count() as u32;
+    let rank = |logit: f32| logits.iter().filter(|l| **l >= logit).count() as u32;
     let logprob = |logit: f32| (f64::from(logit) - normaliser) as f32;
     let mut likeliest = Vec::new();
     largest(logits.iter().copied().zip(0..), k as usize, &mut likeliest);
     likeliest.sort_unstable_by(by_rank);
-    let mut entries = Vec::with_capacity(likeliest.len() + 1);
-    entries.push((token, logprob(logit), rank));
+    let mut entries = Vec::with_capacity(1 + likeliest.len() + named.len());
+    entries.push((token, logprob(logit), rank(logit)));
     entries.extend(likeliest.iter().zip(1..).map(|((l, id), rank)| (*id, logprob(*l), rank)));
+    for &id in named {
+        let is_there = entries.iter().any(|(there, ..)| *there == id);
+        if let Some(&logit) = logits.get(id as usize).filter(|_| !is_there) {
+            entries.push((id, logprob(logit), rank(logit)));
+        }
+    }
     LogprobRow { entries }
 }
 
@@ -70,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_token_comes_first_then_the_likeliest() {
-        let row = logprob_row(&[1.0, 2.0, 3.0, 4.0], 1, 2);
+        let row = logprob_row(&[1.0, 2.0, 3.0, 4.0], 1, 2, &[]);
         // log_softmax([1, 2, 3, 4]) as torch prints it.
         let expected = [(1, -2.440_19, 3), (3, -0.440_19, 1), (2, -1.440_19, 2)];
         assert_eq!(row.entries.len(), 3);
@@ -82,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_tied_token_ranks_behind_all_it_is_tied_with() {
-        let row = logprob_row(&[0.0, 0.0, 0.0, -1.0], 0, 2);
+        let row = logprob_row(&[0.0, 0.0, 0.0, -1.0], 0, 2, &[]);
         assert_eq!(
             row.entries.iter().map(|e| (e.0, e.2)).collect::<Vec<_>>(),
             [(0, 3), (0, 1), (1, 2)]
@@ -91,6 +99,14 @@ mod tests {
 
     #[test]
     fn more_than_the_vocabulary_gives_all_of_it() {
-        assert_eq!(logprob_row(&[0.0, 1.0], 0, 9).entries.len(), 3);
+        assert_eq!(logprob_row(&[0.0, 1.0], 0, 9, &[]).entries.len(), 3);
+    }
+
+    #[test]
+    fn named_tokens_come_last_each_once() {
+        let row = logprob_row(&[1.0, 2.0, 3.0, 4.0], 1, 1, &[0, 3, 9, 1, 0]);
+        let told: Vec<_> = row.entries.iter().map(|e| (e.0, e.2)).collect();
+        assert_eq!(told, [(1, 3), (3, 1), (0, 4)]);
+        assert!((row.entries[2].1 - -3.440_19).abs() < 1e-5);
     }
 }

@@ -55,7 +55,8 @@ pub fn sample(
         let kept = truncate::apply(logits, row, best, scratch);
         draw::gumbel_argmax(logits, kept, best, row)
     };
-    let logprobs = row.num_logprobs.map(|k| logprob_row(&scratch.raw, token_id, k));
+    let logprobs = row.num_logprobs;
+    let logprobs = logprobs.map(|k| logprob_row(&scratch.raw, token_id, k, row.logprob_token_ids));
     Ok(Sampled { token_id, logprobs })
 }
 

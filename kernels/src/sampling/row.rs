@@ -46,6 +46,8 @@ pub struct SamplingRow<'a> {
     pub position: u64,
     /// `Some(k)`: log-probabilities of the sampled token and of the `k` likeliest.
     pub num_logprobs: Option<u32>,
+    /// And of these, where log-probabilities are asked for at all.
+    pub logprob_token_ids: &'a [u32],
 }
 
 impl SamplingRow<'_> {
@@ -78,6 +80,7 @@ impl Default for SamplingRow<'_> {
             seed: 0,
             position: 0,
             num_logprobs: None,
+            logprob_token_ids: &[],
         }
     }
 }

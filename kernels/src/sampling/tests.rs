@@ -74,7 +74,7 @@ fn logprobs_are_those_of_the_unmodified_row() {
     let raw = [1.0, 2.0, 0.0, 4.0];
     let sampled = sample(&mut raw.to_vec(), &row, &mut SamplingScratch::default()).unwrap();
     assert_eq!(sampled.token_id, 2);
-    assert_eq!(sampled.logprobs, Some(logprob_row(&raw, 2, 1)));
+    assert_eq!(sampled.logprobs, Some(logprob_row(&raw, 2, 1, &[])));
 }
 
 #[test]

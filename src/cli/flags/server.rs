@@ -48,6 +48,9 @@ pub(crate) struct ServerFlags {
     /// Name tokens as token_id:N in log-probabilities [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) return_tokens_as_token_ids: Option<String>,
+    /// Tell in answers that are not streamed how long they took [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_per_request_metrics: Option<String>,
     /// Let requests bring a chat template of their own [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) trust_request_chat_template: Option<String>,
@@ -63,6 +66,12 @@ pub(crate) struct ServerFlags {
     /// Do not show tools to a model that is not to call them [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) exclude_tools_when_tool_choice_none: Option<String>,
+    /// Serve /pause, /sleep, /abort_requests and such to key holders and this machine [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_admin_routes: Option<String>,
+    /// Serve /tokenizer_info [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) enable_tokenizer_info_endpoint: Option<String>,
 }
 
 /// The engine's own seed, for commands whose `--seed` does not mean a request's.

@@ -24,11 +24,15 @@ pub(in crate::server) async fn create(
     headers: HeaderMap,
     JsonBody(request): JsonBody<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let Plan { model, request: raw, style, usage } = request.plan(&state)?;
+    let Plan { model, request: raw, style, usage, beam_search } = request.plan(&state)?;
     let id = response_id("chatcmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/chat/completions", caller.tenant);
-    let submitted = Choices::submit(&state.engine, caller, vec![raw]).await;
+    let submitted = match beam_search {
+        None => Choices::submit(&state.engine, caller, vec![raw]).await,
+        Some(penalty) => Choices::beam_search(&state.engine, caller, vec![raw], penalty).await,
+    };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
+    choices.known_as(&id, &state.open);
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {
         let head = Head::new(id, "chat.completion.chunk", model);

@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`: the next message of a conversation.
 
+mod batch;
 mod conversation;
 mod delta;
 mod handler;
@@ -10,5 +11,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(super) use batch::create_batch;
 pub(super) use conversation::ConversationFields;
 pub(super) use handler::create;
+pub(super) use protocol::ChatRequest;

@@ -49,6 +49,8 @@ pub(super) struct Plan {
     pub(super) request: RawRequest,
     pub(super) style: Style,
     pub(super) usage: UsageReports,
+    /// The length penalty of the beam search that is asked for.
+    pub(super) beam_search: Option<f32>,
 }
 
 /// How to write a message.
@@ -98,6 +100,7 @@ impl ChatRequest {
         let is_stream = self.sampling.stream.unwrap_or(false);
         let usage =
             UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let beam_search = self.sampling.beam_search()?;
         let defaults = state.engine.default_sampling();
         let mut params = self.sampling.params(defaults)?;
         if is_stream && params.prompt_logprobs.is_some() {
@@ -108,7 +111,12 @@ impl ChatRequest {
         let chat = self.conversation.prompt(state, &model)?;
         let as_ids = self.sampling.return_tokens_as_token_ids;
         let role = speaker(&chat);
-        let (num_logprobs, prompt_logprobs) = (params.logprobs, params.prompt_logprobs);
+        let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
+            0 => k as usize,
+            // The token itself stands among them.
+            named => 1 + k as usize + named,
+        });
+        let prompt_logprobs = params.prompt_logprobs;
         let echoed = match self.fields.echo {
             Some(true) => last_words(&chat, &role),
             Some(false) | None => String::new(),
@@ -128,7 +136,7 @@ impl ChatRequest {
             echoed,
             role,
             turn,
-            num_logprobs: num_logprobs.map(|count| count as usize),
+            num_logprobs,
             prompt_logprobs: prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             names: TokenNames::new(
@@ -138,7 +146,8 @@ impl ChatRequest {
         };
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
         let add_special_tokens = self.conversation.adds_special_tokens();
-        Ok(Plan { model, request: RawRequest { add_special_tokens, ..request }, style, usage })
+        let request = RawRequest { add_special_tokens, ..request };
+        Ok(Plan { model, request, style, usage, beam_search })
     }
 }
 

@@ -24,12 +24,16 @@ pub(in crate::server) async fn create(
     headers: HeaderMap,
     JsonBody(request): JsonBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let Plan { model, requests, style, usage } = request.plan(&state)?;
+    let Plan { model, requests, style, usage, beam_search } = request.plan(&state)?;
     let id = response_id("cmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/completions", caller.tenant);
     let head = Head::new(id, "text_completion", model);
-    let submitted = Choices::submit(&state.engine, caller, requests).await;
+    let submitted = match beam_search {
+        None => Choices::submit(&state.engine, caller, requests).await,
+        Some(penalty) => Choices::beam_search(&state.engine, caller, requests, penalty).await,
+    };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
+    choices.known_as(&head.id, &state.open);
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {
         let chunks = CompletionChunks::new(head, style, usage, &choices);

@@ -6,3 +6,4 @@ mod response;
 mod stream;
 
 pub(super) use handler::create;
+pub(super) use protocol::CompletionRequest;

@@ -20,6 +20,9 @@ use crate::server::{
     usage::{StreamOptions, UsageReports},
 };
 
+/// Most prompts in one request, as in vLLM.
+const MAX_PROMPTS: usize = 1024;
+
 /// The body of `POST /v1/completions`.
 pub(in crate::server) struct CompletionRequest {
     fields: CompletionFields,
@@ -68,6 +71,8 @@ pub(super) struct Plan {
     pub(super) requests: Vec<RawRequest>,
     pub(super) style: Style,
     pub(super) usage: UsageReports,
+    /// The length penalty of the beam search that is asked for.
+    pub(super) beam_search: Option<f32>,
 }
 
 /// How to write a choice.
@@ -85,6 +90,8 @@ pub(super) struct Style {
     pub(super) prompt_logprobs: bool,
     /// `token_ids` and `prompt_token_ids`.
     pub(super) token_ids: bool,
+    /// `metrics`.
+    pub(super) metrics: bool,
     pub(super) names: TokenNames,
 }
 
@@ -108,6 +115,7 @@ impl CompletionRequest {
         let is_stream = self.sampling.stream.unwrap_or(false);
         let usage =
             UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let beam_search = self.sampling.beam_search()?;
         let echo = self.fields.echo.unwrap_or(false);
         let mut params = self.sampling.params(state.engine.default_sampling())?;
         if is_stream && params.prompt_logprobs.is_some() {
@@ -130,9 +138,10 @@ impl CompletionRequest {
             echo,
             prompt_texts: echo.then(|| self.whole_texts()).flatten(),
             prompt_only,
-            num_logprobs: params.logprobs.map(|count| count as usize),
+            num_logprobs: params.logprobs.map(|k| k as usize + params.logprob_token_ids.len()),
             prompt_logprobs: params.prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            metrics: state.config.enable_per_request_metrics,
             names: TokenNames::new(
                 state.engine.codec().clone(),
                 as_ids.unwrap_or(state.config.return_tokens_as_token_ids),
@@ -143,7 +152,8 @@ impl CompletionRequest {
             let add_special_tokens = self.fields.add_special_tokens.unwrap_or(true);
             Ok(RawRequest { add_special_tokens, ..request })
         });
-        Ok(Plan { model, requests: requests.collect::<Result<_, ApiError>>()?, style, usage })
+        let requests = requests.collect::<Result<_, ApiError>>()?;
+        Ok(Plan { model, requests, style, usage, beam_search })
     }
 
     fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
@@ -156,6 +166,10 @@ impl CompletionRequest {
             Some(Prompts::Texts(texts)) => texts.iter().cloned().map(Prompt::Text).collect(),
             Some(Prompts::Tokens(lists)) => lists.iter().cloned().map(Prompt::Tokens).collect(),
         };
+        if prompts.len() > MAX_PROMPTS {
+            let message = format!("prompt must be at most {MAX_PROMPTS}, got {}", prompts.len());
+            return Err(ApiError::invalid("prompt", message));
+        }
         if prompts.is_empty() {
             return Err(ApiError::invalid("prompt", "You must pass at least one prompt"));
         }

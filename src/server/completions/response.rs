@@ -9,6 +9,7 @@ use crate::server::{
     answer::{Head, StoppedBy},
     choices::{Choices, FinishedChoice},
     logprobs::{CompletionLogprobs, CompletionLogprobsWriter, prompt_logprobs},
+    request_metrics::RequestMetrics,
     state::SYSTEM_FINGERPRINT,
     usage::Usage,
 };
@@ -23,6 +24,7 @@ pub(super) struct Completion {
     system_fingerprint: &'static str,
     usage: Usage,
     kv_transfer_params: Option<Value>,
+    metrics: Option<RequestMetrics>,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,6 +56,7 @@ impl Completion {
             system_fingerprint: SYSTEM_FINGERPRINT,
             usage,
             kv_transfer_params: None,
+            metrics: style.metrics.then(|| choices.metrics()),
         }
     }
 }

@@ -51,6 +51,8 @@ pub struct EgressEntry {
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
     pub num_cached_tokens: Option<usize>,
+    /// Microseconds from its arrival until it was first scheduled, once known.
+    pub queue_time: Option<Micros>,
     /// Why no more tokens follow.
     pub end: Option<FinishReason>,
 }

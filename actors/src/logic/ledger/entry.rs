@@ -7,7 +7,7 @@ use crate::logic::{
     ids::Micros,
     outputs::{Commit, PromptLogprobs, SampledToken, TokenLogprobs},
     request::{EngineRequest, FinishReason},
-    scheduler::RecoveredRequest,
+    scheduler::{FirstScheduled, RecoveredRequest},
 };
 
 /// One request: what was asked, what was committed, and how far the text side has been told.
@@ -18,6 +18,7 @@ pub struct Entry {
     /// Row `i` belongs to prompt position `i + 1`.
     prompt_logprobs: Vec<TokenLogprobs>,
     num_cached_tokens: Option<usize>,
+    queue_time: Option<Micros>,
     end: Option<FinishReason>,
     first_token: Option<Micros>,
     last_token: Option<Micros>,
@@ -51,6 +52,7 @@ impl Entry {
             output: Vec::new(),
             prompt_logprobs: Vec::new(),
             num_cached_tokens: None,
+            queue_time: None,
             end: None,
             first_token: None,
             last_token: None,
@@ -106,8 +108,9 @@ impl Entry {
     }
 
     /// The first time counts: a replay may hit more.
-    pub(super) fn note_cached_tokens(&mut self, num_cached_tokens: usize) {
-        self.num_cached_tokens.get_or_insert(num_cached_tokens);
+    pub(super) fn note_scheduled(&mut self, first: &FirstScheduled) {
+        self.num_cached_tokens.get_or_insert(first.num_cached_tokens);
+        self.queue_time.get_or_insert(first.queue_time);
     }
 
     /// A prefill that is computed again repeats rows: only those that are new count.
@@ -158,6 +161,7 @@ impl Entry {
             prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),
             num_cached_tokens: self.num_cached_tokens,
+            queue_time: self.queue_time,
             end: self.end.clone().filter(|_| !self.told.end),
         };
         self.told = Told {

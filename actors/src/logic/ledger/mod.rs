@@ -182,7 +182,7 @@ impl Ledger {
     /// Notes what is known since a request left the queue for the first time.
     pub fn note_scheduled(&mut self, first: &FirstScheduled) {
         if let Some(entry) = self.entries.get_mut(&first.request) {
-            entry.note_cached_tokens(first.num_cached_tokens);
+            entry.note_scheduled(first);
         }
         self.admission.scheduled(first.request);
     }

@@ -1,13 +1,11 @@
-//! Routes that change the engine.
+//! `POST /reset_prefix_cache`.
 
-use axum::{
-    Json,
-    extract::{Query, State},
-};
+use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{error::ApiError, state::AppState};
+use super::params::Params;
+use crate::server::{error::ApiError, state::AppState};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -16,10 +14,10 @@ pub(super) struct ResetQuery {
     reset_running_requests: bool,
 }
 
-/// `POST /reset_prefix_cache`: false if blocks are in use and may not be taken.
+/// `success` is false if blocks are in use and may not be taken.
 pub(super) async fn reset_prefix_cache(
     State(state): State<AppState>,
-    Query(query): Query<ResetQuery>,
+    Params(query): Params<ResetQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let success = state.engine.reset_prefix_cache(query.reset_running_requests).await?;
     Ok(Json(json!({ "success": success })))

@@ -1,0 +1,132 @@
+//! Holding the engine back: pause, and sleep. What is held back survives every actor's death, as
+//! the context keeps it.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    door::{RETRY_PAUSE, unavailable},
+    system::System,
+};
+use crate::{
+    error::{ActorError, RequestError},
+    logic::scheduler::PauseState,
+};
+
+/// How long aborted requests may take to leave the running set.
+const ABORT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What becomes of the requests that run when the engine is paused. New ones wait in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PauseMode {
+    /// They are aborted, and with them those that wait.
+    #[default]
+    Abort,
+    /// They run to their end.
+    Wait,
+    /// They stand still, and go on where they were.
+    Keep,
+}
+
+impl System {
+    /// Holds all requests back until [`System::resume`]. Completes when nothing runs any more; a
+    /// caller that stops waiting leaves the engine paused.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] when aborted requests do not leave: the engine is paused then.
+    pub async fn pause(&self, mode: PauseMode) -> Result<(), RequestError> {
+        let limit = match mode {
+            PauseMode::Keep => {
+                self.set_pause(PauseState::PausedAll);
+                return Ok(());
+            }
+            PauseMode::Wait => None,
+            PauseMode::Abort => Some(ABORT_LIMIT),
+        };
+        self.set_pause(PauseState::PausedNew);
+        if mode == PauseMode::Abort {
+            self.abort_all();
+        }
+        let started = Instant::now();
+        // While the scheduler is being replaced there is no answer, but there will be.
+        while !self.status().await.is_ok_and(|status| status.scheduler.num_running == 0) {
+            if limit.is_some_and(|limit| started.elapsed() >= limit) {
+                let cause = "aborted requests still run".to_owned();
+                return Err(RequestError::Unavailable(cause));
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Ends a pause, and a sleep.
+    pub fn resume(&self) {
+        self.context().is_asleep.store(false, Ordering::Release);
+        self.set_pause(PauseState::Unpaused);
+    }
+
+    /// What is held back.
+    #[must_use]
+    pub fn pause_state(&self) -> PauseState {
+        *self.context().pause.lock()
+    }
+
+    /// Aborts every request that is open, and tells how many.
+    pub fn abort_all(&self) -> usize {
+        let open: Vec<_> = self.context().ledger.lock().requests().collect();
+        let count = open.len();
+        self.abort(open);
+        count
+    }
+
+    /// Pauses, and gives the memory of the KV cache back to the operating system. Requests that
+    /// are kept are computed again when they go on.
+    ///
+    /// # Errors
+    /// As [`System::pause`]; [`RequestError::Unavailable`] also when the executors cannot give
+    /// memory back. The engine is paused then.
+    pub async fn sleep(&self, mode: PauseMode) -> Result<(), RequestError> {
+        self.pause(mode).await?;
+        self.set_pause(PauseState::PausedAll);
+        // No step is being computed when this is answered, and no block holds anything.
+        if !self.reset_prefix_cache(true).await? {
+            let cause = "blocks of the KV cache are still in use".to_owned();
+            return Err(RequestError::Unavailable(cause));
+        }
+        let executors = Arc::clone(&self.context().vault.executors);
+        blocking(move || executors.release_kv_cache()).await?;
+        self.context().is_asleep.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the memory again, and goes on.
+    ///
+    /// # Errors
+    /// [`RequestError::Unavailable`] when there is not enough of it: the engine sleeps on.
+    pub async fn wake_up(&self) -> Result<(), RequestError> {
+        let executors = Arc::clone(&self.context().vault.executors);
+        blocking(move || executors.restore_kv_cache()).await?;
+        self.resume();
+        Ok(())
+    }
+
+    /// Whether the memory of the KV cache was given back.
+    #[must_use]
+    pub fn is_sleeping(&self) -> bool {
+        self.context().is_asleep.load(Ordering::Acquire)
+    }
+}
+
+/// Taking and giving back gigabytes takes a while.
+async fn blocking<E: std::fmt::Display + Send + 'static>(
+    work: impl FnOnce() -> Result<(), E> + Send + 'static,
+) -> Result<(), RequestError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| ActorError::Device(error.to_string()));
+    done.and_then(|done| done.map_err(|error| ActorError::Device(error.to_string())))
+        .map_err(unavailable)
+}

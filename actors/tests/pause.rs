@@ -1,0 +1,99 @@
+//! An engine that is held back, and goes on.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use common::{collect, expected_text, request, spawn};
+use playhouse_actors::{
+    logic::scheduler::PauseState,
+    shell::{ChoiceStream, PauseMode, System},
+};
+use tokio::time::timeout;
+
+/// Long enough that it does not end by itself within the test.
+const LONG: u32 = 450;
+
+async fn begin(system: &System, salt: u32, count: u32) -> (Vec<u32>, String, ChoiceStream) {
+    let (prompt, raw) = request(salt, 20, count);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let text = stream.next().await.unwrap().text;
+    (prompt, text, stream)
+}
+
+async fn num_running(system: &System) -> usize {
+    system.status().await.unwrap().scheduler.num_running
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abort_ends_what_is_open_and_what_comes_later_waits() {
+    let (system, _) = spawn(64).await;
+    let (_, _, open) = begin(&system, 1, LONG).await;
+    system.pause(PauseMode::Abort).await.unwrap();
+    assert_eq!(collect(open).await.1, "abort");
+    assert_eq!(num_running(&system).await, 0);
+
+    let (prompt, raw) = request(2, 20, 5);
+    let mut later = system.submit(raw).await.unwrap().choices.remove(0);
+    // It may be told that it was heard, and no more.
+    while let Ok(Some(delta)) = timeout(Duration::from_millis(100), later.next()).await {
+        assert!(delta.tokens.is_empty() && delta.finish.is_none(), "it waits: {delta:?}");
+    }
+    system.resume();
+    assert_eq!(collect(later).await.0, expected_text(&prompt, 5));
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_lets_what_runs_end() {
+    let (system, _) = spawn(64).await;
+    let (prompt, begun, open) = begin(&system, 1, 60).await;
+    system.pause(PauseMode::Wait).await.unwrap();
+    assert_eq!(system.pause_state(), PauseState::PausedNew);
+    let (rest, finish) = collect(open).await;
+    assert_eq!((begun + &rest, finish.as_str()), (expected_text(&prompt, 60), "length"));
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
+    let (system, _) = spawn(64).await;
+    let (prompt, begun, mut open) = begin(&system, 1, LONG).await;
+    system.pause(PauseMode::Keep).await.unwrap();
+    let mut text = begun;
+    // What was under way still arrives.
+    while let Ok(Some(delta)) = timeout(Duration::from_millis(100), open.next()).await {
+        text.push_str(&delta.text);
+        assert!(delta.finish.is_none());
+    }
+    let steps = system.status().await.unwrap().scheduler.step;
+    system.directory().scheduler.get().unwrap().kill();
+    let quiet = timeout(Duration::from_millis(200), open.next()).await;
+    assert!(quiet.is_err(), "the new scheduler is paused, too: {quiet:?} after {steps:?}");
+    system.resume();
+    let (rest, finish) = collect(open).await;
+    assert_eq!((text + &rest, finish.as_str()), (expected_text(&prompt, LONG as usize), "length"));
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeper_gives_its_memory_back_and_loses_no_stream() {
+    let (system, faults) = spawn(64).await;
+    let (prompt, begun, open) = begin(&system, 1, LONG).await;
+    system.sleep(PauseMode::Keep).await.unwrap();
+    assert!(system.is_sleeping());
+    assert_eq!(faults.releases.load(Ordering::Relaxed), 1);
+    assert_eq!(num_running(&system).await, 0, "nobody holds a block");
+    system.wake_up().await.unwrap();
+    assert!(!system.is_sleeping());
+    let (rest, _) = collect(open).await;
+    assert_eq!(begun + &rest, expected_text(&prompt, LONG as usize));
+
+    system.sleep(PauseMode::Abort).await.unwrap();
+    system.resume();
+    assert!(!system.is_sleeping(), "who resumes also wakes");
+    let (prompt, begun, open) = begin(&system, 3, 9).await;
+    assert_eq!(begun + &collect(open).await.0, expected_text(&prompt, 9));
+    system.shutdown().await;
+}

@@ -1,0 +1,175 @@
+//! The lines of the output: those of earlier runs, and those to come.
+
+use std::{
+    collections::BTreeSet,
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader, Write},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Tally, request::Key};
+use crate::cli::CliError;
+
+/// One line, in the form of OpenAI's batch API.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    pub(super) id: String,
+    pub(super) custom_id: Option<String>,
+    /// There iff the request was sent.
+    pub(super) response: Option<AnswerResponse>,
+    /// There iff it did not succeed.
+    pub(super) error: Option<AnswerError>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AnswerResponse {
+    pub(super) status_code: u16,
+    pub(super) request_id: String,
+    pub(super) body: Value,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AnswerError {
+    pub(super) code: String,
+    pub(super) message: String,
+    /// Where the line stood, from 1.
+    pub(super) line: u64,
+}
+
+impl Answer {
+    pub(super) fn is_success(&self) -> bool {
+        self.error.is_none()
+    }
+}
+
+/// What an earlier run wrote, as far as it matters.
+#[derive(Deserialize)]
+struct Written {
+    custom_id: Option<String>,
+    error: Option<WrittenError>,
+}
+
+#[derive(Deserialize)]
+struct WrittenError {
+    line: Option<u64>,
+}
+
+/// An output that can be written to.
+pub(super) struct Answers {
+    output: Box<dyn Write + Send>,
+    done: BTreeSet<Key>,
+    tally: Tally,
+}
+
+impl Answers {
+    /// `-` is standard output. A file is appended to; a last line that was not written to its end
+    /// goes.
+    ///
+    /// # Errors
+    /// [`CliError::Io`] names the file; [`CliError::Usage`] if it holds anything else.
+    pub(super) fn open(path: &Path) -> Result<Self, CliError> {
+        let (done, tally) = (BTreeSet::new(), Tally::default());
+        if path == Path::new("-") {
+            return Ok(Self { output: Box::new(io::stdout()), done, tally });
+        }
+        let failed = |error| CliError::io(format!("cannot write {}", path.display()))(error);
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let file = file.map_err(failed)?;
+        let (mut done, mut tally, mut whole) = (done, tally, 0);
+        let mut reader = BufReader::new(&file);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            let written: Written = serde_json::from_slice(&line).map_err(|_| {
+                let name = path.display();
+                CliError::Usage(format!("{name} holds a line that is no answer of run-batch"))
+            })?;
+            tally.count(written.error.is_some());
+            done.extend(written.key());
+            whole += line.len() as u64;
+            line.clear();
+        }
+        drop(reader);
+        file.set_len(whole).map_err(failed)?;
+        Ok(Self { output: Box::<File>::new(file), done, tally })
+    }
+
+    /// What was answered before.
+    pub(super) fn done(&self) -> &BTreeSet<Key> {
+        &self.done
+    }
+
+    /// What came of it.
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// One write a line: what is there is whole, whenever the run ends.
+    pub(super) fn write(&mut self, answer: &Answer) -> Result<(), CliError> {
+        let failed = || CliError::io("cannot write an answer");
+        let mut line = serde_json::to_vec(answer).map_err(io::Error::from).map_err(failed())?;
+        line.push(b'\n');
+        self.output.write_all(&line).and_then(|()| self.output.flush()).map_err(failed())
+    }
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, failed: bool) {
+        match failed {
+            true => self.failed += 1,
+            false => self.answered += 1,
+        }
+    }
+}
+
+impl Written {
+    fn key(self) -> Option<Key> {
+        let line = self.error.and_then(|error| error.line);
+        self.custom_id.map(Key::CustomId).or(line.map(Key::Line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(custom_id: &str) -> Answer {
+        let (id, custom_id) = ("batch_req_1".to_owned(), Some(custom_id.to_owned()));
+        let response =
+            AnswerResponse { status_code: 200, request_id: String::new(), body: Value::Null };
+        Answer { id, custom_id, response: Some(response), error: None }
+    }
+
+    #[test]
+    fn a_rerun_finds_what_is_there_and_drops_half_a_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut answers = Answers::open(file.path()).unwrap();
+        answers.write(&answer("a")).unwrap();
+        let error = AnswerError { code: "x".into(), message: "y".into(), line: 3 };
+        let (id, response) = (String::new(), None);
+        answers.write(&Answer { id, custom_id: None, response, error: Some(error) }).unwrap();
+        let whole = std::fs::read(file.path()).unwrap();
+        std::fs::write(file.path(), [whole.as_slice(), b"{\"id\": \"half"].concat()).unwrap();
+
+        let mut again = Answers::open(file.path()).unwrap();
+        assert_eq!(std::fs::read(file.path()).unwrap(), whole);
+        let keys = [Key::CustomId("a".to_owned()), Key::Line(3)];
+        assert_eq!(again.done(), &BTreeSet::from(keys));
+        assert_eq!(again.tally(), Tally { answered: 1, failed: 1 });
+        again.write(&answer("b")).unwrap();
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap().lines().count(), 3);
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_left_alone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "dear diary\n").unwrap();
+        assert!(matches!(Answers::open(file.path()), Err(CliError::Usage(_))));
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "dear diary\n");
+    }
+}

@@ -1,0 +1,114 @@
+//! The lines of the input, read on a thread of their own: standard input may keep one waiting.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+};
+
+use futures_util::{Stream, stream::unfold};
+use tokio::sync::mpsc;
+
+use super::request::Line;
+use crate::cli::CliError;
+
+/// Lines that are read ahead.
+const AHEAD: usize = 64;
+
+/// An input that could be opened.
+pub(super) struct Requests {
+    input: Box<dyn BufRead + Send>,
+    total: Option<u64>,
+    limit: usize,
+}
+
+impl Requests {
+    /// `-` is standard input. Lines longer than `limit` bytes are no requests.
+    ///
+    /// # Errors
+    /// [`CliError::Io`] names the file.
+    pub(super) fn open(path: &Path, limit: usize) -> Result<Self, CliError> {
+        if path == Path::new("-") {
+            let input = Box::new(BufReader::new(io::stdin()));
+            return Ok(Self { input, total: None, limit });
+        }
+        let open = || File::open(path).map(BufReader::new);
+        let failed = |error| CliError::io(format!("cannot read {}", path.display()))(error);
+        let total = count(&mut open().map_err(failed)?).map_err(failed)?;
+        let input = Box::new(open().map_err(failed)?);
+        Ok(Self { input, total: Some(total), limit })
+    }
+
+    /// How many requests there are, where that can be known.
+    pub(super) fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The requests in order; empty lines are none.
+    pub(super) fn stream(self) -> impl Stream<Item = Result<Line, CliError>> {
+        let Self { mut input, limit, .. } = self;
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        std::thread::spawn(move || {
+            let mut number = 0;
+            loop {
+                number += 1;
+                let line = match read_line(&mut input, limit) {
+                    Ok(None) => return,
+                    Ok(Some(text)) if is_empty(&text) => continue,
+                    Ok(Some(text)) => Ok(Line::parse(number, &text, limit)),
+                    Err(error) => Err(CliError::io("cannot read the requests")(error)),
+                };
+                let is_last = line.is_err();
+                // Nobody listens any more: the run was interrupted.
+                if sender.blocking_send(line).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        unfold(receiver, async |mut lines| Some((lines.recv().await?, lines)))
+    }
+}
+
+fn is_empty(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
+fn count(input: &mut impl BufRead) -> io::Result<u64> {
+    let mut total = 0;
+    while let Some(line) = read_line(input, 1)? {
+        total += u64::from(!is_empty(&line));
+    }
+    Ok(total)
+}
+
+/// The next line; of one that is too long, one byte more than `limit`.
+fn read_line(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let most = limit as u64 + 1;
+    if input.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.last() != Some(&b'\n') && line.len() as u64 == most {
+        input.skip_until(b'\n')?;
+    }
+    Ok(Some(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_cut_and_the_next_one_is_whole() {
+        let mut input: &[u8] = b"abcdefghij\nab\n\nabcd\nlast";
+        let mut next = || read_line(&mut input, 4).unwrap().map(|l| String::from_utf8(l).unwrap());
+        let lines: Vec<_> = std::iter::from_fn(&mut next).collect();
+        assert_eq!(lines, ["abcde", "ab\n", "\n", "abcd\n", "last"]);
+    }
+
+    #[test]
+    fn empty_lines_are_not_counted() {
+        assert_eq!(count(&mut &b"{}\n\n  \n{\"a\": 1}\n{}"[..]).unwrap(), 3);
+        assert_eq!(count(&mut &b""[..]).unwrap(), 0);
+    }
+}

@@ -1,0 +1,78 @@
+//! From a line to its answer.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{
+    answers::{Answer, AnswerError, AnswerResponse},
+    request::{Line, Request},
+};
+use crate::server::{InProcess, InProcessAnswer};
+
+/// How often a request is tried again that the engine has no room for at present.
+const RETRIES: usize = 60;
+const SERVICE_UNAVAILABLE: u16 = 503;
+
+/// Sends requests.
+pub(super) struct Worker {
+    routes: InProcess,
+    /// Names of requests so far: answers are found by them.
+    seen: Mutex<BTreeSet<String>>,
+}
+
+impl Worker {
+    pub(super) fn new(routes: InProcess) -> Self {
+        Self { routes, seen: Mutex::default() }
+    }
+
+    /// The answer to a line, whatever is wrong with it.
+    pub(super) async fn answer(&self, line: Line) -> Answer {
+        let Line { number, custom_id, request } = line;
+        let is_new = custom_id.as_ref().is_none_or(|id| self.seen.lock().insert(id.clone()));
+        let answered = match request {
+            Ok(_) if !is_new => Err("custom_id was used by a line before".to_owned()),
+            Ok(request) => Ok(self.send(request).await),
+            Err(error) => Err(error),
+        };
+        let (response, error) = match answered {
+            Ok(answer) => response(number, answer),
+            Err(message) => {
+                let code = "invalid_request".to_owned();
+                (None, Some(AnswerError { code, message, line: number }))
+            }
+        };
+        let id = format!("batch_req_{}", Uuid::new_v4().simple());
+        Answer { id, custom_id, response, error }
+    }
+
+    async fn send(&self, request: Request) -> InProcessAnswer {
+        let mut retries = 0;
+        loop {
+            let answer = self.routes.post(request.url, request.body.clone()).await;
+            if answer.status != SERVICE_UNAVAILABLE || retries == RETRIES {
+                return answer;
+            }
+            retries += 1;
+            tokio::time::sleep(answer.retry_after.unwrap_or(Duration::from_secs(1))).await;
+        }
+    }
+}
+
+fn response(line: u64, answer: InProcessAnswer) -> (Option<AnswerResponse>, Option<AnswerError>) {
+    let InProcessAnswer { status, body, .. } = answer;
+    let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+    let body: Value = serde_json::from_slice(&body).unwrap_or_else(|_| text());
+    let error = (status >= 400).then(|| {
+        let told = |key: &str| body["error"][key].as_str().map(str::to_owned);
+        let message = told("message").unwrap_or_else(|| format!("status {status}"));
+        AnswerError { code: told("type").unwrap_or_default(), message, line }
+    });
+    let request_id = match body["id"].as_str() {
+        Some(id) => id.to_owned(),
+        None => format!("req_{}", Uuid::new_v4().simple()),
+    };
+    (Some(AnswerResponse { status_code: status, request_id, body }), error)
+}

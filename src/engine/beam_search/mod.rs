@@ -1,0 +1,262 @@
+//! Beam search, as a loop in front of the engine: each step submits one request of one token for
+//! each beam, which the prefix cache makes cheap, and goes on from the likeliest.
+
+mod search;
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use playhouse_actors::{
+    error::RequestError,
+    logic::{
+        ids::{Micros, TokenId},
+        outputs::{SampledToken, TokenLogprobs},
+        request::FinishReason,
+        sampling_params::SamplingParams,
+    },
+    message::input_processor::{Prompt, RawRequest},
+    shell::Submission,
+};
+
+use self::search::{BeamSearch, Hypothesis, SearchParams};
+use super::Engine;
+
+/// How to search. The log-probabilities are the model's own: temperature, penalties and filters
+/// play no part.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BeamSearchParams {
+    /// Beams that live at a time, and that come out; at least 1, and at most half of the engine's
+    /// `max_logprobs`.
+    pub beam_width: u32,
+    /// Tokens at most; `None`: as many as the context leaves.
+    pub max_tokens: Option<u32>,
+    /// Go on past the end-of-sequence token.
+    pub ignore_eos: bool,
+    /// A beam's score is the sum of its log-probabilities over its length, prompt included, to the
+    /// power of this: above 0, longer ones are preferred.
+    pub length_penalty: f32,
+    /// Keep the end-of-sequence token among the tokens.
+    pub include_stop_str_in_output: bool,
+    /// Leave special tokens out of the text.
+    pub skip_special_tokens: bool,
+    /// Likely tokens to tell beside each token; `None`: no log-probabilities.
+    pub logprobs: Option<u32>,
+    /// The same for the prompt's tokens.
+    pub prompt_logprobs: Option<u32>,
+}
+
+impl BeamSearchParams {
+    /// vLLM's defaults.
+    #[must_use]
+    pub fn new(beam_width: u32) -> Self {
+        Self {
+            beam_width,
+            max_tokens: Some(16),
+            ignore_eos: false,
+            length_penalty: 1.0,
+            include_stop_str_in_output: false,
+            skip_special_tokens: true,
+            logprobs: None,
+            prompt_logprobs: None,
+        }
+    }
+
+    fn validate(&self, max_logprobs: usize) -> Result<(), RequestError> {
+        let most = max_logprobs / 2;
+        if !(1..=most).contains(&(self.beam_width as usize)) {
+            let accepted = format!("in 1..={most} with beam search (half of max_logprobs)");
+            return Err(RequestError::invalid("n", self.beam_width, accepted));
+        }
+        if !self.length_penalty.is_finite() {
+            return Err(RequestError::invalid("length_penalty", self.length_penalty, "finite"));
+        }
+        if self.max_tokens == Some(0) {
+            return Err(RequestError::invalid("max_tokens", 0, "at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BeamSearchOutput {
+    /// The prompt as the model sees it.
+    pub prompt_token_ids: Arc<[TokenId]>,
+    /// Row `i` belongs to prompt position `i + 1`; empty unless asked for.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
+    /// Prompt tokens that the first step found in the prefix cache.
+    pub num_cached_tokens: Option<usize>,
+    /// Microseconds until that step was scheduled.
+    pub queue_time: Option<Micros>,
+    /// Best first. A single one, without text, where the engine ended the search.
+    pub beams: Vec<Beam>,
+}
+
+/// One way to go on from the prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beam {
+    /// Without the token that ended it.
+    pub text: String,
+    /// Its tokens.
+    pub tokens: Vec<SampledToken>,
+    /// Natural logarithm of its probability.
+    pub cum_logprob: f64,
+    /// What the beams are sorted by.
+    pub score: f64,
+    /// `Stop` with the end-of-sequence token, or `Length`; `Abort` or `Error` when the engine ended
+    /// the search.
+    pub finish: FinishReason,
+}
+
+impl Engine {
+    /// Searches for the likeliest ways to go on from the prompt of `request`, whose sampling
+    /// parameters and `max_tokens` are not used. Dropping the future aborts the search.
+    ///
+    /// # Errors
+    /// [`RequestError`] says what is wrong with the request, or that the engine is full or
+    /// draining; a search that has begun is not refused for draining.
+    pub async fn beam_search(
+        &self,
+        request: RawRequest,
+        params: BeamSearchParams,
+    ) -> Result<BeamSearchOutput, RequestError> {
+        params.validate(self.config().max_logprobs)?;
+        let request = step_request(request, &params);
+        let submission = self.submit(request.clone()).await?;
+        let prompt_token_ids = Arc::clone(&submission.prompt_token_ids);
+        let max_tokens = self.room(prompt_token_ids.len(), params.max_tokens)?;
+        let mut search = BeamSearch::new(
+            prompt_token_ids.len(),
+            SearchParams {
+                beam_width: params.beam_width as usize,
+                max_tokens,
+                length_penalty: f64::from(params.length_penalty),
+                eos_token_ids: match params.ignore_eos {
+                    true => Vec::new(),
+                    false => self.model_info().eos_token_ids.clone(),
+                },
+                include_stop_token: params.include_stop_str_in_output,
+                num_logprobs: params.logprobs.map(|count| count as usize),
+            },
+        );
+        let first = next_tokens(submission).await;
+        let mut step = vec![(first.likeliest, first.finish)];
+        let output = |beams| BeamSearchOutput {
+            prompt_token_ids: Arc::clone(&prompt_token_ids),
+            prompt_logprobs: first.prompt_logprobs,
+            num_cached_tokens: first.num_cached_tokens,
+            queue_time: first.queue_time,
+            beams,
+        };
+        loop {
+            if let Some(ended) = step.iter().find_map(|(_, finish)| unwanted(finish)) {
+                return Ok(output(vec![ended]));
+            }
+            let rows: Vec<_> = step.into_iter().map(|(row, _)| row).collect();
+            search.extend(&rows);
+            if search.is_done() {
+                break;
+            }
+            let live = search.live().iter();
+            step = try_join_all(live.map(async |beam| {
+                let tokens = [&prompt_token_ids, beam.token_ids.as_slice()].concat();
+                let step = further_step(&request, tokens);
+                let next = next_tokens(self.inner.system.submit_part(step).await?).await;
+                Ok::<_, RequestError>((next.likeliest, next.finish))
+            }))
+            .await?;
+        }
+        let found = search.finish().into_iter();
+        Ok(output(found.map(|found| self.beam(found, params.skip_special_tokens)).collect()))
+    }
+
+    /// The tokens that the output may have.
+    fn room(&self, prompt_tokens: usize, wanted: Option<u32>) -> Result<usize, RequestError> {
+        let max_model_len = self.model_info().max_model_len;
+        let room = max_model_len.saturating_sub(prompt_tokens);
+        match wanted.map(|tokens| tokens as usize) {
+            Some(max_tokens) if max_tokens > room => {
+                Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens })
+            }
+            wanted => Ok(wanted.unwrap_or(room)),
+        }
+    }
+
+    fn beam(&self, (score, found): (f64, Hypothesis), skip_special_tokens: bool) -> Beam {
+        let text = self.codec().decode(found.text_token_ids(), skip_special_tokens);
+        Beam {
+            // As everywhere: a decoder that fails has no text to show.
+            text: text.unwrap_or_default(),
+            tokens: found.tokens(),
+            cum_logprob: found.cum_logprob,
+            score,
+            finish: found.finish_reason(),
+        }
+    }
+}
+
+/// The first step: one token, with as many likely ones as the search needs.
+fn step_request(request: RawRequest, params: &BeamSearchParams) -> RawRequest {
+    let candidates = BeamSearch::num_candidates(params.beam_width as usize) as u32;
+    let params = SamplingParams {
+        temperature: 0.0,
+        // What ends a beam is the search's to say.
+        ignore_eos: true,
+        logprobs: Some(candidates.max(params.logprobs.unwrap_or(0))),
+        prompt_logprobs: params.prompt_logprobs,
+        ..SamplingParams::default()
+    };
+    RawRequest { params, max_tokens: Some(1), bad_words: Vec::new(), ..request }
+}
+
+/// The same for a beam of `tokens`, prompt included.
+fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
+    let params = SamplingParams { prompt_logprobs: None, ..first.params.clone() };
+    RawRequest {
+        params,
+        max_tokens: Some(1),
+        truncate_prompt_tokens: None,
+        priority: first.priority,
+        cache_salt: first.cache_salt.clone(),
+        tenant: first.tenant,
+        timeout: first.timeout,
+        ..RawRequest::new(Prompt::Tokens(tokens))
+    }
+}
+
+/// What one step says of one beam.
+#[derive(Default)]
+struct NextTokens {
+    likeliest: TokenLogprobs,
+    finish: Option<FinishReason>,
+    prompt_logprobs: Vec<TokenLogprobs>,
+    num_cached_tokens: Option<usize>,
+    queue_time: Option<Micros>,
+}
+
+async fn next_tokens(submission: Submission) -> NextTokens {
+    let mut next = NextTokens::default();
+    for mut choice in submission.choices {
+        while let Some(delta) = choice.next().await {
+            next.prompt_logprobs.extend(delta.prompt_logprobs);
+            next.num_cached_tokens = next.num_cached_tokens.or(delta.num_cached_tokens);
+            next.queue_time = next.queue_time.or(delta.queue_time);
+            for token in delta.tokens {
+                // The first entry is the token that was drawn, which the others hold as well.
+                next.likeliest = token.logprobs.into_iter().flatten().skip(1).collect();
+            }
+            next.finish = next.finish.or(delta.finish);
+        }
+    }
+    next
+}
+
+/// What becomes of the search when a step did not end by its length.
+fn unwanted(finish: &Option<FinishReason>) -> Option<Beam> {
+    let finish = match finish {
+        Some(FinishReason::Length) => return None,
+        Some(finish) => finish.clone(),
+        None => FinishReason::Error("the output broke off".to_owned()),
+    };
+    Some(Beam { text: String::new(), tokens: Vec::new(), cum_logprob: 0.0, score: 0.0, finish })
+}

@@ -1,0 +1,42 @@
+//! `POST /abort_requests`: ends requests by their ids, or all of them.
+
+use axum::{Json, extract::State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::server::{
+    error::ApiError,
+    extract::{JsonBody, JsonRequest, parse_object},
+    state::AppState,
+};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::server) struct AbortRequest {
+    /// Ids of answers, or the client's own names (`X-Request-Id`) of them; none: all that are open.
+    request_ids: Option<Vec<String>>,
+}
+
+impl JsonRequest for AbortRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        parse_object(text)
+    }
+}
+
+/// Their streams end with finish reason `abort`. `aborted` counts choices, not ids: an id that is
+/// not known, or has ended, counts for nothing.
+pub(in crate::server) async fn abort_requests(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<AbortRequest>,
+) -> Json<Value> {
+    let aborted = match request.request_ids.filter(|ids| !ids.is_empty()) {
+        None => state.engine.abort_all(),
+        Some(ids) => {
+            let requests = state.open.find(&ids);
+            let count = requests.len();
+            state.engine.abort(requests);
+            count
+        }
+    };
+    Json(json!({"status": "aborted", "aborted": aborted}))
+}

@@ -1,0 +1,64 @@
+//! `POST /pause?mode=abort|wait|keep`, `POST /resume` and `GET /is_paused`.
+
+use axum::{Json, extract::State};
+use playhouse_actors::{logic::scheduler::PauseState, shell::PauseMode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::params::Params;
+use crate::server::{error::ApiError, state::AppState};
+
+/// vLLM's words for a [`PauseMode`].
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mode {
+    #[default]
+    Abort,
+    Wait,
+    Keep,
+}
+
+impl From<Mode> for PauseMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Abort => Self::Abort,
+            Mode::Wait => Self::Wait,
+            Mode::Keep => Self::Keep,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct PauseQuery {
+    mode: Mode,
+    /// Forget cached prefixes, too; not where requests are kept.
+    clear_cache: bool,
+}
+
+impl Default for PauseQuery {
+    fn default() -> Self {
+        Self { mode: Mode::default(), clear_cache: true }
+    }
+}
+
+/// Answers once nothing runs any more.
+pub(super) async fn pause(
+    State(state): State<AppState>,
+    Params(query): Params<PauseQuery>,
+) -> Result<Json<Value>, ApiError> {
+    state.engine.pause(query.mode.into()).await?;
+    if query.clear_cache && !matches!(query.mode, Mode::Keep) {
+        state.engine.reset_prefix_cache(false).await?;
+    }
+    Ok(Json(json!({"status": "paused"})))
+}
+
+pub(super) async fn resume(State(state): State<AppState>) -> Json<Value> {
+    state.engine.resume();
+    Json(json!({"status": "resumed"}))
+}
+
+pub(super) async fn is_paused(State(state): State<AppState>) -> Json<Value> {
+    Json(json!({"is_paused": state.engine.pause_state() != PauseState::Unpaused}))
+}

@@ -1,0 +1,67 @@
+//! `GET /server_info`: what this server is, how it is set, and how it does.
+
+use axum::{Json, extract::State};
+use serde_json::{Value, json};
+
+use crate::server::{ServerConfig, state::AppState};
+
+/// Without keys and without what clients sent.
+pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
+    let engine = &state.engine;
+    let (loaded, info) = (engine.loaded(), engine.model_info());
+    let status = engine.status().await.ok().map(|status| {
+        json!({
+            "open_requests": status.open_requests,
+            "restarts": status.restarts,
+            "scheduler": status.scheduler,
+        })
+    });
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "health": format!("{:?}", engine.health()).to_lowercase(),
+        "is_paused": engine.pause_state() != Default::default(),
+        "is_sleeping": engine.is_sleeping(),
+        "epoch": engine.epoch().0,
+        "model": {
+            "root": loaded.root,
+            "served_model_names": engine.served_model_names(),
+            "architecture": loaded.architecture,
+            "dtype": format!("{:?}", loaded.dtype).to_lowercase(),
+            "vocab_size": info.vocab_size,
+            "max_model_len": info.max_model_len,
+            "eos_token_ids": info.eos_token_ids,
+            "block_size": info.block_size,
+            "num_blocks": info.num_blocks,
+            "kv_cache_bytes": loaded.kv_cache_bytes,
+        },
+        "engine_config": engine.config(),
+        "server_config": without_secrets(&state.config),
+        "status": status,
+        "system": {
+            "os": std::env::consts::OS,
+            "arch": std::env::consts::ARCH,
+            "threads": std::thread::available_parallelism().map_or(1, |count| count.get()),
+        },
+    }))
+}
+
+/// The settings, with the number of keys in place of the keys.
+fn without_secrets(config: &ServerConfig) -> Value {
+    let mut shown = serde_json::to_value(config).unwrap_or_default();
+    shown["api_key"] = format!("{} hidden", config.api_keys.len()).into();
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_not_shown() {
+        let api_keys = vec!["hunter2".to_owned()];
+        let shown = without_secrets(&ServerConfig { api_keys, ..ServerConfig::default() });
+        assert!(!shown.to_string().contains("hunter2"));
+        assert_eq!(shown["api_key"], "1 hidden");
+        assert_eq!(shown["port"], 8000);
+    }
+}

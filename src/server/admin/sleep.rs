@@ -1,0 +1,69 @@
+//! `POST /sleep?level=1&mode=abort|wait|keep`, `POST /wake_up` and `GET /is_sleeping`.
+
+use axum::{
+    Json,
+    extract::{RawQuery, State},
+    http::StatusCode,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{params::Params, pause::Mode};
+use crate::server::{error::ApiError, state::AppState};
+
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct SleepQuery {
+    /// 0: pause. 1: give the KV cache's memory back as well.
+    level: u8,
+    mode: Mode,
+}
+
+impl Default for SleepQuery {
+    fn default() -> Self {
+        Self { level: 1, mode: Mode::default() }
+    }
+}
+
+/// Answers once the memory is given back.
+pub(super) async fn sleep(
+    State(state): State<AppState>,
+    Params(query): Params<SleepQuery>,
+) -> Result<StatusCode, ApiError> {
+    match query.level {
+        0 => state.engine.pause(query.mode.into()).await?,
+        1 => state.engine.sleep(query.mode.into()).await?,
+        2 => {
+            let message = "sleep level 2 is not supported by this server: it cannot drop the \
+                           weights and load them again; level 1 gives the KV cache's memory back";
+            return Err(ApiError::not_implemented("level", message));
+        }
+        level => {
+            let message = format!("level must be 0, 1 or 2, got {level}");
+            return Err(ApiError::invalid("level", message));
+        }
+    }
+    Ok(StatusCode::OK)
+}
+
+/// Wakes what `tags` name, `weights` or `kv_cache`; everything without any. The weights never
+/// sleep.
+pub(super) async fn wake_up(
+    State(state): State<AppState>,
+    RawQuery(query): RawQuery,
+) -> Result<StatusCode, ApiError> {
+    let query = query.unwrap_or_default();
+    let tags: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("tags=")).collect();
+    if let Some(tag) = tags.iter().find(|tag| !["weights", "kv_cache"].contains(tag)) {
+        let message = format!("tags must be weights or kv_cache, got {tag}");
+        return Err(ApiError::invalid("tags", message));
+    }
+    if tags.is_empty() || tags.contains(&"kv_cache") {
+        state.engine.wake_up().await?;
+    }
+    Ok(StatusCode::OK)
+}
+
+pub(super) async fn is_sleeping(State(state): State<AppState>) -> Json<Value> {
+    Json(json!({"is_sleeping": state.engine.is_sleeping()}))
+}

@@ -1,0 +1,167 @@
+//! `POST /v1/chat/completions/batch`: several conversations in one request, a choice for each.
+
+use axum::{
+    Json,
+    body::to_bytes,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures_util::future::try_join_all;
+use serde_json::{Map, Value, json};
+
+use super::{handler::create, protocol::ChatRequest};
+use crate::server::{
+    caller::Caller,
+    error::ApiError,
+    extract::{JsonBody, JsonRequest, parse_object},
+    state::AppState,
+};
+
+/// Most conversations in one request.
+const MAX_CONVERSATIONS: usize = 1024;
+
+/// A chat request whose `messages` are conversations: one request for each.
+pub(in crate::server) struct BatchRequest(Vec<ChatRequest>);
+
+impl JsonRequest for BatchRequest {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        let mut fields: Map<String, Value> = parse_object(text)?;
+        refuse(&fields)?;
+        let conversations = match fields.remove("messages") {
+            Some(Value::Array(conversations)) => conversations,
+            _ => return Err(ApiError::validation("body.messages", "a list of conversations")),
+        };
+        if !(1..=MAX_CONVERSATIONS).contains(&conversations.len()) {
+            let count = conversations.len();
+            let message = format!("messages must be 1 to {MAX_CONVERSATIONS} lists, got {count}");
+            return Err(ApiError::invalid("messages", message));
+        }
+        let request = |(index, messages): (usize, Value)| {
+            if !messages.is_array() {
+                let place = format!("body.messages.{index}");
+                return Err(ApiError::validation(&place, "a list of messages"));
+            }
+            fields.insert("messages".to_owned(), messages);
+            ChatRequest::from_json(&Value::Object(fields.clone()).to_string())
+        };
+        conversations.into_iter().enumerate().map(request).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// What vLLM's batches do not have.
+fn refuse(fields: &Map<String, Value>) -> Result<(), ApiError> {
+    let is_set = |name: &str| fields.get(name).is_some_and(|value| *value == true);
+    let refused = [
+        ("stream", is_set("stream")),
+        ("use_beam_search", is_set("use_beam_search")),
+        ("tools", fields.get("tools").is_some_and(|tools| !tools.is_null())),
+        ("n", fields.get("n").is_some_and(|n| !n.is_null() && *n != 1)),
+    ];
+    match refused.iter().find(|(_, given)| *given) {
+        Some((name, _)) => {
+            Err(ApiError::invalid(name, format!("`{name}` is not supported in a batch")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// All of them run at once; one that fails is the batch's failure, and ends the others.
+pub(in crate::server) async fn create_batch(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    JsonBody(BatchRequest(requests)): JsonBody<BatchRequest>,
+) -> Result<Response, ApiError> {
+    let answers = requests.into_iter().map(async |request| {
+        let response =
+            create(State(state.clone()), caller, headers.clone(), JsonBody(request)).await?;
+        let body = to_bytes(response.into_body(), usize::MAX).await;
+        let body = body.map_err(|error| ApiError::internal(error.to_string()))?;
+        serde_json::from_slice::<Value>(&body)
+            .map_err(|error| ApiError::internal(error.to_string()))
+    });
+    Ok(Json(merged(try_join_all(answers).await?)).into_response())
+}
+
+/// One answer: the first one's head, a choice for each conversation, the sum of what they cost.
+fn merged(answers: Vec<Value>) -> Value {
+    let (mut choices, mut usage) = (Vec::new(), Value::Null);
+    let mut head = answers.first().cloned().unwrap_or_default();
+    for (index, mut answer) in answers.into_iter().enumerate() {
+        add(&mut usage, answer["usage"].take());
+        let mut choice = answer["choices"][0].take();
+        choice["index"] = index.into();
+        // In an answer to one conversation they stand beside the choices.
+        for own in ["prompt_logprobs", "prompt_token_ids"] {
+            choice[own] = answer[own].take();
+        }
+        choices.push(choice);
+    }
+    for own in ["prompt_logprobs", "prompt_token_ids"] {
+        head[own] = Value::Null;
+    }
+    head["usage"] = usage;
+    head["choices"] = json!(choices);
+    head
+}
+
+/// Adds numbers to numbers, key by key.
+fn add(sum: &mut Value, more: Value) {
+    match (sum, more) {
+        (Value::Object(sum), Value::Object(more)) => {
+            for (key, value) in more {
+                add(sum.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (sum @ Value::Number(_), Value::Number(more)) => {
+            *sum = (sum.as_u64().unwrap_or(0) + more.as_u64().unwrap_or(0)).into();
+        }
+        (sum @ Value::Null, more) => *sum = more,
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn param(body: Value) -> Option<String> {
+        BatchRequest::from_json(&body.to_string()).err().map(|error| error.param.unwrap())
+    }
+
+    #[test]
+    fn messages_are_conversations() {
+        let message = json!({"role": "user", "content": "hi"});
+        assert_eq!(param(json!({"messages": [[message], [message]], "n": 1})), None);
+        assert_eq!(param(json!({})).as_deref(), Some("body.messages"));
+        assert_eq!(param(json!({"messages": [message]})).as_deref(), Some("body.messages.0"));
+        assert_eq!(param(json!({"messages": []})).as_deref(), Some("messages"));
+    }
+
+    #[test]
+    fn what_a_batch_cannot_do_is_refused_by_name() {
+        for field in [json!({"stream": true}), json!({"n": 2}), json!({"tools": []})] {
+            let name = field.as_object().unwrap().keys().next().unwrap().clone();
+            assert_eq!(param(field), Some(name));
+        }
+    }
+
+    #[test]
+    fn answers_are_merged_by_choice_and_usage_added_up() {
+        let answer = |text: &str, tokens: u64| {
+            json!({
+                "id": "chatcmpl-1",
+                "choices": [{"index": 0, "message": {"content": text}}],
+                "usage": {"total_tokens": tokens, "prompt_tokens_details": null},
+                "prompt_token_ids": [tokens],
+            })
+        };
+        let merged = merged(vec![answer("a", 3), answer("b", 4)]);
+        assert_eq!(merged["usage"], json!({"total_tokens": 7, "prompt_tokens_details": null}));
+        assert_eq!(merged["choices"][1]["index"], 1);
+        assert_eq!(merged["choices"][1]["message"]["content"], "b");
+        assert_eq!(merged["choices"][1]["prompt_token_ids"], json!([4]));
+        assert_eq!(merged["id"], "chatcmpl-1");
+    }
+}

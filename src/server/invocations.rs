@@ -1,0 +1,62 @@
+//! `POST /invocations`: one route for all, as hosts like SageMaker want it. The body's shape tells
+//! which is meant.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{
+    caller::Caller,
+    chat::{self, ChatRequest},
+    completions::{self, CompletionRequest},
+    error::ApiError,
+    extract::{JsonBody, JsonRequest, parse_object},
+    state::AppState,
+};
+
+/// A request of one of the routes.
+pub(super) enum Invocation {
+    Chat(Box<ChatRequest>),
+    Completion(Box<CompletionRequest>),
+}
+
+/// What routes tell apart by.
+#[derive(Deserialize)]
+struct Shape {
+    messages: Option<IgnoredAny>,
+    prompt: Option<IgnoredAny>,
+}
+
+impl JsonRequest for Invocation {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        match parse_object(text)? {
+            Shape { messages: Some(_), .. } => {
+                ChatRequest::from_json(text).map(|request| Self::Chat(Box::new(request)))
+            }
+            Shape { prompt: Some(_), .. } => {
+                let request = CompletionRequest::from_json(text);
+                request.map(|request| Self::Completion(Box::new(request)))
+            }
+            Shape { .. } => {
+                let message = "Cannot find suitable handler for request: give `messages` for \
+                               /v1/chat/completions, or `prompt` for /v1/completions";
+                Err(ApiError::bad_request(message))
+            }
+        }
+    }
+}
+
+pub(super) async fn invoke(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<Invocation>,
+) -> Result<Response, ApiError> {
+    match request {
+        Invocation::Chat(request) => {
+            chat::create(State(state), caller, headers, JsonBody(*request)).await
+        }
+        Invocation::Completion(request) => {
+            completions::create(State(state), caller, headers, JsonBody(*request)).await
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The operator's routes.
+
+use std::time::Duration;
+
+use playhouse::server::ServerConfig;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{ask, get, post, send, serve, serving::Served};
+
+/// A completion that takes longer than the test, by this name.
+fn long(served: &Served, name: &str) -> tokio::task::JoinHandle<Value> {
+    let body = json!({"prompt": "x", "max_tokens": 500, "ignore_eos": true, "temperature": 0});
+    let request = Client::new().post(format!("{}/v1/completions", served.url));
+    let request = request.header("X-Request-Id", name).json(&body);
+    tokio::spawn(async move { request.send().await.unwrap().json().await.unwrap() })
+}
+
+async fn until_running(served: &Served, count: usize) {
+    let running = async {
+        while served.engine.status().await.unwrap().scheduler.num_running < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), running).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_aborted_by_their_names_or_all_at_once() {
+    let served = serve(ServerConfig::default()).await;
+    let (a, b, c) = (long(&served, "a"), long(&served, "b"), long(&served, "c"));
+    until_running(&served, 3).await;
+    let aborted = ask(&served, "/abort_requests", json!({"request_ids": ["cmpl-b", "z"]})).await;
+    assert_eq!(aborted, json!({"status": "aborted", "aborted": 1}));
+    let b = b.await.unwrap();
+    assert_eq!((&b["id"], &b["choices"][0]["finish_reason"]), (&json!("cmpl-b"), &json!("abort")));
+    assert!(!a.is_finished() && !c.is_finished());
+    assert_eq!(ask(&served, "/abort_requests", json!({})).await["aborted"], 2);
+    for left in [a, c] {
+        assert_eq!(left.await.unwrap()["choices"][0]["finish_reason"], "abort");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_engine_says_so_and_goes_on_where_it_was() {
+    let served = serve(ServerConfig::default()).await;
+    let undisturbed = long(&served, "first").await.unwrap();
+    let frozen = long(&served, "second");
+    until_running(&served, 1).await;
+    assert_eq!(ask(&served, "/pause?mode=keep", json!({})).await, json!({"status": "paused"}));
+    assert_eq!(get(&served, "/is_paused").await.1, json!({"is_paused": true}));
+    assert_eq!(ask(&served, "/resume", json!({})).await, json!({"status": "resumed"}));
+    assert_eq!(get(&served, "/is_paused").await.1, json!({"is_paused": false}));
+    let frozen = frozen.await.unwrap();
+    assert_eq!(frozen["choices"], undisturbed["choices"]);
+
+    let ended = long(&served, "third");
+    until_running(&served, 1).await;
+    assert_eq!(post(&served, "/pause", json!({})).await.0, 200);
+    assert_eq!(ended.await.unwrap()["choices"][0]["finish_reason"], "abort");
+    let (status, error) = post(&served, "/pause?mode=never", json!({})).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("query")));
+    ask(&served, "/resume", json!({})).await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleeper_wakes_up_as_it_was() {
+    let served = serve(ServerConfig::default()).await;
+    let undisturbed = long(&served, "first").await.unwrap();
+    let kept = long(&served, "second");
+    until_running(&served, 1).await;
+    assert_eq!(post(&served, "/sleep?level=1&mode=keep", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
+    assert_eq!(post(&served, "/wake_up?tags=weights", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
+    assert_eq!(post(&served, "/wake_up", json!({})).await.0, 200);
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": false}));
+    assert_eq!(kept.await.unwrap()["choices"], undisturbed["choices"]);
+
+    let (status, error) = post(&served, "/sleep?level=2", json!({})).await;
+    assert_eq!((status, &error["error"]["param"]), (501, &json!("level")));
+    assert_eq!(post(&served, "/sleep?level=3", json!({})).await.0, 400);
+    assert_eq!(post(&served, "/wake_up?tags=bed", json!({})).await.0, 400);
+    assert_eq!(get(&served, "/is_paused").await.1["is_paused"], false, "nothing was done");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_tells_about_itself_but_no_secrets() {
+    let api_keys = vec!["hunter2".to_owned()];
+    let config =
+        ServerConfig { api_keys, enable_tokenizer_info_endpoint: true, ..ServerConfig::default() };
+    let served = serve(config).await;
+    for (method, path) in [
+        (Method::GET, "/server_info"),
+        (Method::POST, "/pause"),
+        (Method::POST, "/abort_requests"),
+        (Method::POST, "/reset_prefix_cache"),
+        (Method::POST, "/invocations"),
+    ] {
+        assert_eq!(send(&served, method, path, json!({})).await.0, 401, "{path}");
+    }
+    let request = Client::new().get(format!("{}/server_info", served.url)).bearer_auth("hunter2");
+    let info: Value = request.send().await.unwrap().json().await.unwrap();
+    assert_eq!(info["model"]["max_model_len"], 512);
+    assert_eq!(info["engine_config"]["kv_cache_memory_bytes"], 64 << 20);
+    assert_eq!(info["status"]["open_requests"], 0);
+    assert!(!info.to_string().contains("hunter2"));
+    let (status, tokenizer) = get(&served, "/tokenizer_info").await;
+    assert_eq!((status, tokenizer["chat_template"].is_string()), (200, true));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_turned_off_is_not_there() {
+    let config = ServerConfig { enable_admin_routes: false, ..ServerConfig::default() };
+    let served = serve(config).await;
+    assert_eq!(get(&served, "/server_info").await.0, 404);
+    assert_eq!(post(&served, "/pause", json!({})).await.0, 404);
+    assert_eq!(get(&served, "/tokenizer_info").await.0, 404);
+    served.stop().await;
+}
