@@ -51,11 +51,19 @@ pub enum Bug {
     DeafToCanary,
     /// A step that ran out of memory is tried again as it was.
     SameStepAgain,
+    /// A tail counts though the step in which its request was to catch up never ended.
+    TrustOpenTail,
+    /// A request gets the tail of another.
+    SwapTails,
+    /// The block directory keeps the tail of a request that let go of its blocks.
+    ForgetFreedTail,
+    /// A tail waits for its request though its block is handed out for something else.
+    KeepHandedOutTail,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -80,6 +88,10 @@ impl Bug {
         Self::IgnoreDeadline,
         Self::DeafToCanary,
         Self::SameStepAgain,
+        Self::TrustOpenTail,
+        Self::SwapTails,
+        Self::ForgetFreedTail,
+        Self::KeepHandedOutTail,
     ];
 }
 
