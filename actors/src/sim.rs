@@ -10,6 +10,7 @@
 //! and [`run()`] looks for leaks at the end. [`crate::fault::Bug`] lists mistakes that it must
 //! find. `playhouse-sim --seed N --trace` shows a run.
 
+mod blocks;
 pub mod checker;
 pub mod client;
 pub mod device;

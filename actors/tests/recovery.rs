@@ -5,10 +5,10 @@ mod common;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use common::{collect, expected_text, request, spawn};
+use common::{collect, expected_text, request, spawn, spawn_with};
 use playhouse_actors::{
     message::Letter,
-    shell::{System, directory::Slot},
+    shell::{System, config::DeviceMode, directory::Slot},
 };
 
 const REQUESTS: u32 = 6;
@@ -70,6 +70,45 @@ async fn streams_survive_the_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_survive_the_ledger() {
     streams_survive(|system| kill(&system.directory().ledger), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_core_costs_a_token_a_request() {
+    let step_time = Duration::from_millis(2);
+    let (system, faults) =
+        spawn_with(128, |config| config.device = DeviceMode::Task { step_time }).await;
+    let mut streams = Vec::new();
+    for salt in 0..REQUESTS {
+        let (prompt, raw) = request(salt, 40, TOKENS);
+        let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+        let mut text = String::new();
+        while text.is_empty() {
+            text = stream.next().await.unwrap().text;
+        }
+        streams.push((prompt, stream, text));
+    }
+    let strikes: [fn(&System); 3] = [
+        |system| kill(&system.directory().scheduler),
+        |system| kill(&system.directory().kv_cache_manager),
+        |system| kill(&system.directory().worker),
+    ];
+    for (count, strike) in (1..).zip(strikes) {
+        strike(&system);
+        let (_, first, text) = &mut streams[0];
+        while faults.resumed.load(Ordering::Relaxed) < count * u64::from(REQUESTS) {
+            let delta = first.next().await;
+            let delta = delta.unwrap_or_else(|| panic!("strike {count} hit nobody"));
+            text.push_str(&delta.text);
+        }
+    }
+    for (prompt, stream, text) in streams {
+        let text = text + &collect(stream).await.0;
+        assert_eq!(text, expected_text(&prompt, TOKENS as usize));
+    }
+    let count = faults.resumed.load(Ordering::Relaxed);
+    let tokens = faults.resumed_tokens.load(Ordering::Relaxed);
+    assert!(tokens <= count + u64::from(REQUESTS), "{tokens} tokens for {count} requests");
+    system.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

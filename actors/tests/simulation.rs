@@ -21,6 +21,7 @@ fn no_seed_fails() {
     let failures: Vec<_> = total.failures.iter().map(|(seed, _)| explain(*seed, options)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
     assert!(total.num_faults > total.num_seeds, "there were faults: {total:?}");
+    assert!(total.num_adopted > total.num_seeds / 20, "tails were adopted: {total:?}");
     println!("{:.0} seeds a second", total.rate());
 }
 

@@ -119,14 +119,15 @@ fn execute(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<bool> 
     }
     writeln!(
         out,
-        "{} seeds, {} failed; {} requests, {} steps, {} faults, {} deaths; longest stall {:?}; \
-         {:.1} s, {:.0} seeds a second on {threads} threads",
+        "{} seeds, {} failed; {} requests, {} steps, {} faults, {} deaths, {} tails adopted; \
+         longest stall {:?}; {:.1} s, {:.0} seeds a second on {threads} threads",
         total.num_seeds,
         total.failures.len(),
         total.num_requests,
         total.num_steps,
         total.num_faults,
         total.num_deaths,
+        total.num_adopted,
         total.longest_stall,
         total.took.as_secs_f64(),
         total.rate(),

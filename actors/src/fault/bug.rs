@@ -57,11 +57,19 @@ pub enum Bug {
     AskForGrammarOnce,
     /// A grammar that takes too long to compile keeps its thread.
     KeepHungCompiler,
+    /// A tail counts though the step in which its request was to catch up never ended.
+    TrustOpenTail,
+    /// A request gets the tail of another.
+    SwapTails,
+    /// The block directory keeps the tail of a request that let go of its blocks.
+    ForgetFreedTail,
+    /// A tail waits for its request though its block is handed out for something else.
+    KeepHandedOutTail,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 31] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
@@ -89,6 +97,10 @@ impl Bug {
         Self::SkipGrammar,
         Self::AskForGrammarOnce,
         Self::KeepHungCompiler,
+        Self::TrustOpenTail,
+        Self::SwapTails,
+        Self::ForgetFreedTail,
+        Self::KeepHandedOutTail,
     ];
 }
 

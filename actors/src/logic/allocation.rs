@@ -41,8 +41,10 @@ pub enum AllocationOp {
         request: RequestId,
         /// Hashes of the full blocks of the request's tokens.
         block_hashes: Arc<Vec<BlockHash>>,
-        /// Not more tokens than these.
+        /// Not more tokens than these: all that it has but the last.
         max_tokens: usize,
+        /// Whether the tail that the last epoch may have left it counts.
+        with_tail: bool,
     },
     /// Make room for a request's tokens.
     Allocate(AllocateOp),
@@ -65,6 +67,8 @@ pub struct AllocateOp {
     pub spare_blocks: usize,
     /// Blocks that this step fills, following those registered or hit before.
     pub full_blocks: Vec<FullBlock>,
+    /// Whether this step computes all tokens that the request has.
+    pub catches_up: bool,
 }
 
 /// A block that has all its tokens once the step is computed.
@@ -107,7 +111,8 @@ pub struct Allocation {
 pub enum AllocationResult {
     /// To `Free`: done, also if the request held nothing.
     Freed,
-    /// To `Lookup`: this many tokens can be hit, a multiple of the block size.
+    /// To `Lookup`: this many tokens can be hit; a multiple of the block size unless a tail is
+    /// among them.
     Hit {
         /// Tokens.
         num_tokens: usize,

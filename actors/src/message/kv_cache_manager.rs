@@ -9,7 +9,7 @@ use crate::logic::allocation::{Allocation, AllocationPlan};
 #[derive(Debug)]
 pub enum KvCacheManagerMessage {
     /// From the scheduler: allocate, look up and free, in this order. The first plan of an epoch
-    /// forgets all but sealed blocks. `None` answers a plan of a past epoch.
+    /// forgets all but sealed blocks and tails. `None` answers a plan of a past epoch.
     Execute(AllocationPlan, RpcReplyPort<Option<Allocation>>),
     /// From the watchdog.
     Ping,

@@ -1,12 +1,9 @@
 //! What all shells of one actor system share: addresses, the ledger's store, the vault, the sinks.
 //! It is owned by the root, so no actor's death touches it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -17,12 +14,11 @@ use super::{
     progress::Progress, sink::SinkTable,
 };
 use crate::{
-    fault::{Bug, Chaos, planted},
+    fault::Chaos,
     logic::{
-        block_hash::BlockHash,
         breaker::Breaker,
-        ids::{BlockId, Epoch, Micros},
-        kv_cache::DirectoryUpdate,
+        ids::{Epoch, Micros, RequestId},
+        kv_cache::{BlockDirectory, DirectoryUpdate},
         ledger::{Ledger, LedgerConfig},
         scheduler::PauseState,
         step_time::StepTime,
@@ -71,20 +67,13 @@ pub struct Context {
 }
 
 /// What outlives every worker and KV cache manager: the executors' factory, which holds weights and
-/// KV arena, and the directory of blocks whose content is complete.
+/// KV arena, and the directory of what the blocks hold.
 pub struct Vault {
     /// Makes executors over the weights and the arena.
     pub executors: Arc<dyn ExecutorFactory>,
     blocks: Mutex<BlockDirectory>,
     /// What is known of the device's speed.
     pub step_time: Mutex<StepTime>,
-}
-
-#[derive(Default)]
-struct BlockDirectory {
-    /// Only the KV cache manager of this epoch may write.
-    epoch: Epoch,
-    sealed: BTreeMap<BlockId, BlockHash>,
 }
 
 impl Vault {
@@ -97,29 +86,19 @@ impl Vault {
     /// Keeps the block directory true. Whoever is not the KV cache manager of the current epoch
     /// changes nothing.
     pub fn update_blocks(&self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
-        let mut directory = self.blocks.lock();
-        if directory.epoch != epoch {
-            return;
-        }
-        let blocks = &mut directory.sealed;
-        for update in updates {
-            match update {
-                DirectoryUpdate::Sealed { block, hash } => {
-                    blocks.insert(block, hash);
-                }
-                DirectoryUpdate::Evicted { block } => {
-                    blocks.remove(&block);
-                }
-            }
-        }
+        self.blocks.lock().update(epoch, updates);
     }
 
-    /// The blocks whose content is complete, for the KV cache manager of a new epoch: from now on
-    /// it alone writes.
-    pub fn begin_epoch(&self, epoch: Epoch) -> Vec<(BlockId, BlockHash)> {
+    /// What the KV cache manager of a new epoch begins with: from now on it alone writes. See
+    /// [`BlockDirectory::begin_epoch`].
+    pub fn begin_epoch(
+        &self,
+        epoch: Epoch,
+        num_tokens: impl Fn(RequestId) -> Option<usize>,
+    ) -> BlockDirectory {
         let mut directory = self.blocks.lock();
-        directory.epoch = directory.epoch.max(epoch);
-        directory.sealed.iter().map(|(&block, &hash)| (block, hash)).collect()
+        directory.begin_epoch(epoch, num_tokens);
+        directory.clone()
     }
 
     /// Takes the KV cache away from a device thread that will not come back, and forgets what was
@@ -130,13 +109,7 @@ impl Vault {
     pub fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
         if self.executors.reclaim(epoch)? == KvContent::Lost {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
-            let mut directory = self.blocks.lock();
-            if planted(Bug::KeepLostContent) {
-                return Ok(());
-            }
-            directory.sealed.clear();
-            // Nor may the manager of this epoch tell of what it thinks was there.
-            directory.epoch = directory.epoch.next();
+            self.blocks.lock().lose_content();
         }
         Ok(())
     }

@@ -37,13 +37,16 @@ impl KvCacheManagerActor {
     }
 
     /// The manager for a plan; `None` if the plan is from the past. A new epoch's is derived from
-    /// the block directory: what was sealed is a hit, the rest is free.
+    /// the block directory: what was sealed is a hit, tails wait for their requests, the rest is
+    /// free.
     fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
         if epoch > state.epoch {
             let config = self.context.config.scheduler.kv_cache();
-            let sealed = self.context.vault.begin_epoch(epoch);
-            let mut manager = KvCacheManager::from_directory(config, &sealed);
-            manager.begin_epoch(epoch);
+            let ledger = self.context.ledger.lock();
+            let directory = self.context.vault.begin_epoch(epoch, |id| ledger.num_live_tokens(id));
+            drop(ledger);
+            let (sealed, tails) = (directory.sealed(), directory.tails());
+            let manager = KvCacheManager::from_directory(config, epoch, sealed, tails);
             *state = State { epoch, manager: Some(manager) };
         }
         state.manager.as_mut().filter(|_| epoch == state.epoch)

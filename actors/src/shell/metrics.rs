@@ -39,6 +39,8 @@ pub struct SystemMetrics {
     pub stale_messages: Counter,
     /// Committed tokens that a new core was given to take up.
     pub replayed_tokens: Counter,
+    recomputed_tokens: Counter,
+    adopted_tail_tokens: Counter,
 }
 
 impl SystemMetrics {
@@ -80,6 +82,8 @@ impl SystemMetrics {
             request_n: histogram!("playhouse:request_params_n", l.iter()),
             stale_messages: counter!("playhouse:stale_messages_total", l.iter()),
             replayed_tokens: counter!("playhouse:replayed_tokens_total", l.iter()),
+            recomputed_tokens: counter!("playhouse:recomputed_tokens_total", l.iter()),
+            adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),
             labels,
         }
     }
@@ -102,6 +106,8 @@ impl SystemMetrics {
         self.prefix_queries.increment(step.prefix_cache_queries as u64);
         self.prefix_hits.increment(step.prefix_cache_hits as u64);
         self.preemptions.increment(step.num_preempted as u64);
+        self.recomputed_tokens.increment(step.recomputed_tokens as u64);
+        self.adopted_tail_tokens.increment(step.adopted_tail_tokens as u64);
         if step.num_scheduled_tokens > 0 {
             self.iteration_tokens.record(step.num_scheduled_tokens as f64);
         }

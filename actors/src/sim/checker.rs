@@ -4,13 +4,17 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{faults::FaultPlan, grammar, record::Record};
+use super::{
+    blocks::{check_blocks, check_tails},
+    faults::FaultPlan,
+    grammar,
+    record::Record,
+};
 use crate::{
     fault::{Delivery, Observed, Observer},
     logic::{
         admission::Tenant,
-        block_pool::NULL_BLOCK,
-        ids::{BlockId, Epoch, Micros, RequestId, Step},
+        ids::{Epoch, Micros, RequestId, Step},
         kv_cache::KvCacheManager,
         ledger::CommitVerdict,
         outputs::Commit,
@@ -50,6 +54,10 @@ struct State {
     last_step: Step,
     /// Of the KV cache manager when last seen: blocks that tables hold.
     num_held: usize,
+    /// Tails, likewise, of tables and kept.
+    num_tails: usize,
+    /// Requests of a new epoch that went on in their tail.
+    num_adopted: u64,
     /// Reused from check to check.
     references: Vec<u32>,
     num_epochs: u64,
@@ -90,6 +98,10 @@ pub struct Remains {
     pub num_remembered: usize,
     /// Blocks that tables held when the KV cache manager was last seen.
     pub num_held_blocks: usize,
+    /// Tails that it knew then.
+    pub num_tails: usize,
+    /// Tails that served a new epoch.
+    pub num_adopted: u64,
     /// Epochs begun.
     pub num_epochs: u64,
     /// Actors that died.
@@ -203,6 +215,8 @@ impl Checker {
             num_open: count(|shadow| !shadow.has_ended),
             num_remembered: count(|shadow| !shadow.is_forgotten),
             num_held_blocks: state.num_held,
+            num_tails: state.num_tails,
+            num_adopted: state.num_adopted,
             num_epochs: state.num_epochs,
             num_deaths: state.num_deaths,
             longest_stall: state.longest_stall,
@@ -302,50 +316,18 @@ impl Checker {
         }
     }
 
-    /// A block is the null block, or free, or held by as many tables as it counts.
-    fn check_blocks(&self, manager: &KvCacheManager) {
+    /// See [`check_blocks`].
+    fn check_kv_cache(&self, manager: &KvCacheManager) {
         let mut state = self.state.lock();
-        let pool = manager.pool();
-        let num_blocks = pool.num_usable() + 1;
-        let references = &mut state.references;
-        references.clear();
-        references.resize(num_blocks, 0);
-        for (request, table) in manager.tables() {
-            for &block in table {
-                match references.get_mut(block as usize).filter(|_| block != NULL_BLOCK) {
-                    Some(count) => *count += 1,
-                    None => self
-                        .record
-                        .violate(|| format!("the table of request {request} holds block {block}")),
-                }
-            }
-        }
-        let mut num_held = 0;
-        for (block, &count) in references.iter().enumerate().skip(1) {
-            let counted = pool.ref_cnt(block as BlockId);
-            num_held += usize::from(counted > 0);
-            if counted != count {
-                self.record.violate(|| {
-                    format!("block {block} counts {counted} references, tables hold {count}")
-                });
-            }
-        }
-        for block in pool.free_block_ids() {
-            let references = &mut references[block as usize];
-            if *references != 0 {
-                self.record.violate(|| format!("block {block} is free and in use, or free twice"));
-            }
-            *references = u32::MAX;
-        }
-        if num_held + pool.num_free() != pool.num_usable() {
-            let (free, all) = (pool.num_free(), pool.num_usable());
-            self.record.violate(|| format!("{num_held} blocks held, {free} free, of {all}"));
-        }
-        state.num_held = num_held;
+        state.num_held = check_blocks(manager, &mut state.references, &self.record);
+        state.num_tails = check_tails(manager, &self.record);
     }
 
-    fn check_step(&self, step: Step) {
+    fn check_step(&self, output: &SchedulerOutput) {
+        let (step, block_size) = (output.step, self.config.scheduler.block_size);
         let mut state = self.state.lock();
+        let computed = output.scheduled_new.iter().map(|new| new.num_computed_tokens);
+        state.num_adopted += computed.filter(|count| count % block_size != 0).count() as u64;
         if step <= state.last_step {
             let last = state.last_step.0;
             self.record.violate(|| format!("step {} is planned after step {last}", step.0));
@@ -431,13 +413,13 @@ impl Observer for Checker {
             }
             Observed::KvCache { plan, manager } => {
                 record.note("kv_cache", &[plan.epoch.0, plan.step.0, plan.ops.len() as u64]);
-                self.check_blocks(manager);
+                self.check_kv_cache(manager);
             }
             Observed::Step { output } => {
                 let tokens = output.total_num_scheduled_tokens as u64;
                 record.note("step", &[output.epoch.0, output.step.0, tokens]);
                 record.explain(|| format!("{:?}", brief(output)));
-                self.check_step(output.step);
+                self.check_step(output);
                 self.check_deadlines(output);
             }
         }

@@ -61,6 +61,8 @@ pub struct Outcome {
     pub num_deaths: u64,
     /// Requests accepted.
     pub num_requests: u64,
+    /// Requests of a new epoch that went on in the block that they had been filling.
+    pub num_adopted: u64,
     /// The longest time without a token while nothing went wrong.
     pub longest_stall: Duration,
     /// How long it took the engine, by its clock.
@@ -82,6 +84,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         num_faults: 0,
         num_deaths: 0,
         num_requests: 0,
+        num_adopted: 0,
         longest_stall: Duration::ZERO,
         simulated: Duration::ZERO,
         log: Vec::new(),
@@ -151,6 +154,7 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     outcome.num_steps = device.num_executions();
     outcome.num_deaths = remains.num_deaths;
     outcome.num_requests = remains.num_accepted as u64;
+    outcome.num_adopted = remains.num_adopted;
     outcome.longest_stall = Duration::from_micros(remains.longest_stall);
     outcome.simulated = started.elapsed();
     end(house, device).await;
@@ -219,7 +223,8 @@ async fn obey(house: &House, order: Order) {
 /// Nobody asks anything any more: the engine clears what is left.
 async fn close(house: &House, checker: &Checker) {
     let is_clear = |remains: Remains| {
-        remains.num_open == 0 && remains.num_remembered == 0 && remains.num_held_blocks == 0
+        let num_left = remains.num_held_blocks + remains.num_tails;
+        remains.num_open == 0 && remains.num_remembered == 0 && num_left == 0
     };
     let mut waited = Duration::ZERO;
     while waited < LONGEST_DRAIN {
@@ -248,6 +253,9 @@ fn check_remains(house: &House, remains: Remains) {
     }
     if remains.num_held_blocks > 0 {
         record.violate(|| format!("{} KV blocks are leaked", remains.num_held_blocks));
+    }
+    if remains.num_tails > 0 {
+        record.violate(|| format!("{} tails are left", remains.num_tails));
     }
     let health = house.system.health();
     if health != Health::Ready {

@@ -27,6 +27,8 @@ pub struct Sweep {
     pub num_deaths: u64,
     /// Requests accepted.
     pub num_requests: u64,
+    /// Requests of a new epoch that went on in the block that they had been filling.
+    pub num_adopted: u64,
     /// The longest time without a token while nothing went wrong.
     pub longest_stall: Duration,
     /// Real time.
@@ -42,6 +44,7 @@ impl Sweep {
         self.num_faults += outcome.num_faults;
         self.num_deaths += outcome.num_deaths;
         self.num_requests += outcome.num_requests;
+        self.num_adopted += outcome.num_adopted;
         self.longest_stall = self.longest_stall.max(outcome.longest_stall);
         self.failures.extend(outcome.violation.map(|violation| (outcome.seed, violation)));
     }

@@ -79,6 +79,10 @@ pub(crate) struct Faults {
     pub(crate) executors: AtomicU64,
     /// How often the KV cache's memory was given back.
     pub(crate) releases: AtomicU64,
+    /// Requests that came with output to executors so far.
+    pub(crate) resumed: AtomicU64,
+    /// Tokens computed for those at once.
+    pub(crate) resumed_tokens: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -155,6 +159,11 @@ impl ModelExecutor for FakeExecutor {
             let mut history = data.request.prompt_token_ids.to_vec();
             self.check_poison(&history);
             history.extend(&data.output_token_ids);
+            if !data.output_token_ids.is_empty() {
+                let tokens = data.num_scheduled_tokens as u64;
+                self.faults.resumed.fetch_add(1, Ordering::Relaxed);
+                self.faults.resumed_tokens.fetch_add(tokens, Ordering::Relaxed);
+            }
             let end = data.num_computed_tokens + data.num_scheduled_tokens;
             outputs.push(output(data.request.id, &history, end));
             self.histories.insert(data.request.id, history);

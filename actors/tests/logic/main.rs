@@ -9,3 +9,4 @@ mod golden;
 mod house;
 mod properties;
 mod protocol;
+mod tails;

@@ -45,12 +45,14 @@ fn allocate(
         num_tokens_to_fit: num_tokens,
         spare_blocks: 0,
         full_blocks: contents.iter().map(full_block).collect(),
+        catches_up: false,
     })
 }
 
 fn look_up(request: RequestId, contents: &[u8]) -> AllocationOp {
     let block_hashes = Arc::new(contents.iter().map(|&content| hash(content)).collect());
-    AllocationOp::Lookup { request, block_hashes, max_tokens: 4 * contents.len() }
+    let max_tokens = 4 * contents.len();
+    AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail: false }
 }
 
 fn allocated(block_ids: &[BlockId]) -> AllocationResult {
@@ -76,7 +78,7 @@ fn a_block_is_sealed_when_its_step_is_computed_and_told_before_it_is_reused() {
 #[test]
 fn a_successor_offers_what_was_sealed_and_nothing_else() {
     let directory = [(4, hash(1)), (2, hash(2)), (0, hash(3)), (9, hash(4)), (4, hash(5))];
-    let mut manager = KvCacheManager::from_directory(CONFIG, &directory);
+    let mut manager = KvCacheManager::from_directory(CONFIG, Epoch(3), directory, []);
     let free: Vec<BlockId> = manager.pool().free_block_ids().collect();
     assert_eq!(free, [1, 3, 5, 4, 2], "the null block, unknown and repeated ones are left out");
     let ops = vec![look_up(ALICE, &[1, 2, 3]), allocate(ALICE, 12, 8, &[])];
@@ -117,7 +119,7 @@ fn a_plan_is_executed_up_to_the_first_refusal() {
 #[test]
 fn contradictions_are_noticed() {
     let refused = |ops| {
-        let mut manager = KvCacheManager::from_directory(CONFIG, &[(1, hash(1))]);
+        let mut manager = KvCacheManager::from_directory(CONFIG, Epoch(3), [(1, hash(1))], []);
         matches!(manager.execute(&plan(1, None, ops)), Err(PlanError::Invalid { .. }))
     };
     assert!(refused(vec![allocate(ALICE, 8, 4, &[])]), "nothing was looked up");

@@ -142,6 +142,12 @@ impl BlockPool {
         }
     }
 
+    /// `block`, which nobody holds, is handed out after all others that are free now.
+    pub fn reuse_last(&mut self, block: BlockId) {
+        self.free.remove(block);
+        self.free.push_back(block);
+    }
+
     /// From now on `blocks`, full and consecutive in one table, can be hit. `parent` is the hash of
     /// the block before them.
     pub fn cache_full_blocks(

@@ -1,14 +1,19 @@
 //! The KV cache manager: block tables of requests, prefix hits, and what survives a crash. It
 //! knows blocks, never policy: a plan says what to do, and the manager says whether it fits.
 
+mod directory;
 mod seals;
+mod tails;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::seals::DirectoryUpdate;
-use self::seals::Seals;
+pub use self::{
+    directory::{BlockDirectory, DirectoryUpdate},
+    tails::Tail,
+};
+use self::{seals::Seals, tails::Tails};
 use super::{
     allocation::{
         AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult, PlanError,
@@ -36,6 +41,18 @@ struct Table {
     blocks: Vec<BlockId>,
     /// So many blocks from the first on were hit or registered.
     num_registered: usize,
+    /// There once the request has caught up; the directory knows it.
+    tail: Option<Tail>,
+}
+
+/// What a `Lookup` found.
+#[derive(Debug, Clone, Default)]
+struct Found {
+    /// In the order of the table; the tail's block last.
+    blocks: Vec<BlockId>,
+    /// Partial: one that is full is a hit like others.
+    tail: Option<Tail>,
+    num_tokens: usize,
 }
 
 /// Owns all block tables of one engine.
@@ -46,8 +63,9 @@ pub struct KvCacheManager {
     pool: BlockPool,
     tables: BTreeMap<RequestId, Table>,
     seals: Seals,
+    tails: Tails,
     /// What the last `Lookup` found; used by the `Allocate` right after it.
-    looked_up: Option<(RequestId, Vec<BlockId>)>,
+    looked_up: Option<(RequestId, Found)>,
 }
 
 impl KvCacheManager {
@@ -59,41 +77,64 @@ impl KvCacheManager {
             pool: BlockPool::new(config.num_blocks, config.block_size, config.enable_events),
             tables: BTreeMap::new(),
             seals: Seals::new(config.num_blocks),
+            tails: Tails::default(),
             looked_up: None,
             config,
         }
     }
 
-    /// A cache whose sealed blocks survived: free, and hits for whoever shares their content, the
-    /// last of `directory` being reused last. Entries that name no usable block are left out.
+    /// A cache of `epoch` whose sealed blocks and tails survived: free, and hits for whoever shares
+    /// their content, or for the tail's request; the last of `sealed` being reused last, and tails
+    /// after them. Entries that name no usable block are left out.
     #[must_use]
-    pub fn from_directory(config: KvCacheConfig, directory: &[(BlockId, BlockHash)]) -> Self {
-        let mut manager = Self::new(config);
-        for &(block, hash) in directory {
-            let is_usable = block != NULL_BLOCK && block < config.num_blocks;
-            if is_usable && manager.pool.hash_of(block).is_none() {
+    pub fn from_directory(
+        config: KvCacheConfig,
+        epoch: Epoch,
+        sealed: impl IntoIterator<Item = (BlockId, BlockHash)>,
+        tails: impl IntoIterator<Item = (RequestId, Tail)>,
+    ) -> Self {
+        let mut manager = Self { epoch, ..Self::new(config) };
+        for (block, hash) in sealed {
+            if manager.is_usable(block) && manager.pool.hash_of(block).is_none() {
                 manager.pool.cache_block(block, hash);
-                // Taking it and giving it back moves it to the end of the free queue.
-                manager.pool.touch(&[block]);
-                manager.pool.free_blocks(&[block]);
+                manager.pool.reuse_last(block);
                 manager.seals.restore(block);
+            }
+        }
+        for (request, tail) in tails {
+            // What was sealed since needs no keeping: everybody can hit it.
+            let is_open =
+                manager.is_usable(tail.block) && manager.pool.hash_of(tail.block).is_none();
+            if is_open && manager.tails.keep(request, tail) {
+                manager.pool.reuse_last(tail.block);
+            } else {
+                manager.tails.gone(request);
             }
         }
         manager
     }
 
     /// The core was replaced: requests hold nothing any more, and what the step in flight may have
-    /// left half written cannot be hit.
-    pub fn begin_epoch(&mut self, epoch: Epoch) {
+    /// left half written cannot be hit. Tails are kept by [`Self::from_directory`] alone, which is
+    /// told whose requests live on.
+    fn begin_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.looked_up = None;
         for block in self.seals.abandon_pending() {
             self.pool.evict(block);
         }
         self.note_evictions();
-        for table in std::mem::take(&mut self.tables).into_values() {
+        self.tails.clear();
+        for (request, table) in std::mem::take(&mut self.tables) {
             self.pool.free_blocks(&table.blocks);
+            if table.tail.is_some() {
+                self.tails.gone(request);
+            }
         }
+    }
+
+    fn is_usable(&self, block: BlockId) -> bool {
+        block != NULL_BLOCK && block < self.config.num_blocks
     }
 
     /// Executes a plan up to the first refusal. A plan of a newer epoch begins that epoch.
@@ -142,6 +183,16 @@ impl KvCacheManager {
         self.tables.iter().map(|(&request, table)| (request, table.blocks.as_slice()))
     }
 
+    /// The tails at the ends of tables, in order of requests.
+    pub fn held_tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
+        self.tables.iter().filter_map(|(&request, table)| Some((request, table.tail?)))
+    }
+
+    /// The tails of the last epoch that wait for their requests, in order of requests.
+    pub fn kept_tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
+        self.tails.iter()
+    }
+
     /// The blocks.
     #[must_use]
     pub fn pool(&self) -> &BlockPool {
@@ -150,7 +201,9 @@ impl KvCacheManager {
 
     /// What the block directory must be told before the answer to the last plan is sent.
     pub fn drain_directory_updates(&mut self) -> Vec<DirectoryUpdate> {
-        self.seals.take_updates()
+        let mut updates = self.seals.take_updates();
+        self.tails.append_updates(&mut updates);
+        updates
     }
 
     /// KV events since the last call, in order.
@@ -166,30 +219,68 @@ impl KvCacheManager {
                 self.free(*request, *discard, step);
                 Ok(AllocationResult::Freed)
             }
-            AllocationOp::Lookup { request, block_hashes, max_tokens } => {
-                let most = max_tokens / self.config.block_size;
-                let hashes = block_hashes.iter().take(most);
-                let hits: Vec<BlockId> =
-                    hashes.map_while(|hash| self.pool.get_cached_block(hash)).collect();
-                let num_tokens = hits.len() * self.config.block_size;
-                self.looked_up = Some((*request, hits));
+            AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail } => {
+                let tail = self.tails.kept(*request).filter(|_| *with_tail);
+                let found = self.look_up(*request, block_hashes, *max_tokens, tail);
+                let num_tokens = found.num_tokens;
+                self.looked_up = Some((*request, found));
                 Ok(AllocationResult::Hit { num_tokens })
             }
             AllocationOp::Allocate(op) => {
                 let found = looked_up.filter(|(request, _)| *request == op.request);
-                let mut hits = found.map(|(_, hits)| hits).unwrap_or_default();
-                hits.truncate(op.num_hit_tokens / self.config.block_size);
-                self.validate(op, &hits)?;
-                Ok(self.allocate(op, &hits, step))
+                let found = found.filter(|_| op.num_hit_tokens > 0);
+                let found = found.map(|(_, found)| found).unwrap_or_default();
+                self.validate(op, &found)?;
+                Ok(self.allocate(op, &found, step))
             }
             AllocationOp::ResetPrefixCache => {
-                Ok(AllocationResult::Reset(self.pool.reset_prefix_cache()))
+                let is_done = self.pool.reset_prefix_cache();
+                if is_done {
+                    self.tails.clear();
+                }
+                Ok(AllocationResult::Reset(is_done))
             }
         }
     }
 
+    /// The blocks of the first `max_tokens` tokens that are there, and the request's tail if it
+    /// continues them. A lookup asks for all tokens but the last, so all of them were computed if
+    /// the request had caught up.
+    fn look_up(
+        &mut self,
+        request: RequestId,
+        hashes: &[BlockHash],
+        max_tokens: usize,
+        tail: Option<Tail>,
+    ) -> Found {
+        let block_size = self.config.block_size;
+        let full = hashes.iter().take(max_tokens / block_size);
+        let mut blocks: Vec<BlockId> =
+            full.map_while(|hash| self.pool.get_cached_block(hash)).collect();
+        let num_hits = blocks.len();
+        let num_tokens = num_hits * block_size;
+        let Some(tail) = tail else { return Found { blocks, tail: None, num_tokens } };
+        let Some(of_tail) = tail.num_tokens(num_hits, max_tokens, block_size) else {
+            return Found { blocks, tail: None, num_tokens };
+        };
+        blocks.push(tail.block);
+        let num_tokens = num_tokens + of_tail;
+        let Some(&hash) = hashes.get(num_hits).filter(|_| of_tail == block_size) else {
+            return Found { blocks, tail: Some(tail), num_tokens };
+        };
+        // It became full, and the crash came before it was sealed.
+        self.tails.drop_kept(request);
+        self.pool.cache_block(tail.block, hash);
+        self.seals.seal(tail.block, hash);
+        Found { blocks, tail: None, num_tokens }
+    }
+
     fn free(&mut self, request: RequestId, discard: bool, step: Step) {
+        self.tails.drop_kept(request);
         let Some(table) = self.tables.remove(&request) else { return };
+        if table.tail.is_some() {
+            self.tails.gone(request);
+        }
         for &block in &table.blocks {
             // What the step now being planned was to fill for this request will not be computed.
             if discard || self.seals.is_filled_by(block, step) {
@@ -204,13 +295,13 @@ impl KvCacheManager {
         }
     }
 
-    fn validate(&self, op: &AllocateOp, hits: &[BlockId]) -> Result<(), PlanError> {
+    fn validate(&self, op: &AllocateOp, found: &Found) -> Result<(), PlanError> {
         let block_size = self.config.block_size;
         let table = self.tables.get(&op.request);
-        let registered = table.map_or(hits.len(), |table| table.num_registered);
-        let what = if hits.len() * block_size != op.num_hit_tokens {
+        let registered = table.map_or(found.num_full(), |table| table.num_registered);
+        let what = if found.num_tokens != op.num_hit_tokens {
             "its hits do not follow from the operation before"
-        } else if table.is_some() && !hits.is_empty() {
+        } else if table.is_some() && !found.blocks.is_empty() {
             "hits for a request that holds blocks"
         } else if (registered + op.full_blocks.len()) * block_size > op.num_tokens {
             "more full blocks than tokens"
@@ -220,7 +311,8 @@ impl KvCacheManager {
         Err(PlanError::Invalid { request: op.request, what })
     }
 
-    fn allocate(&mut self, op: &AllocateOp, hits: &[BlockId], step: Step) -> AllocationResult {
+    fn allocate(&mut self, op: &AllocateOp, found: &Found, step: Step) -> AllocationResult {
+        let hits = &found.blocks;
         let held = self.tables.get(&op.request).map_or(hits.len(), |table| table.blocks.len());
         let new_blocks =
             |tokens: usize| tokens.div_ceil(self.config.block_size).saturating_sub(held);
@@ -232,24 +324,53 @@ impl KvCacheManager {
         if num_to_fit + num_free_hits > 0 && num_wanted > self.pool.num_free() {
             return AllocationResult::Refused;
         }
+        match found.tail {
+            Some(_) => self.tails.adopt(op.request),
+            None => self.tails.drop_kept(op.request),
+        }
         let table = self.tables.entry(op.request).or_default();
         let before = table.blocks.len();
         self.pool.touch(hits);
         table.blocks.extend_from_slice(hits);
-        table.num_registered += hits.len();
+        table.num_registered += found.num_full();
+        table.tail = table.tail.or(found.tail);
         self.pool.get_new_blocks(num_new, &mut table.blocks);
+        let appended = &table.blocks[before..];
+        appended[hits.len()..].iter().for_each(|&block| self.tails.handed_out(block));
         // Before the new ones are registered: one of them may just have lost an older content.
         for block in self.pool.drain_evicted() {
             self.seals.evicted(block);
         }
+        let block_ids = appended.to_vec();
         register(&mut self.pool, &mut self.seals, table, op, step);
-        AllocationResult::Allocated { block_ids: table.blocks[before..].to_vec() }
+        if let Some(tail) = table.new_tail(op) {
+            table.tail = Some(tail);
+            self.tails.moved(op.request, tail);
+        }
+        AllocationResult::Allocated { block_ids }
     }
 
     fn note_evictions(&mut self) {
         for block in self.pool.drain_evicted() {
             self.seals.evicted(block);
         }
+    }
+}
+
+impl Found {
+    fn num_full(&self) -> usize {
+        self.blocks.len() - usize::from(self.tail.is_some())
+    }
+}
+
+impl Table {
+    /// The tail after `op`, if that is news.
+    fn new_tail(&self, op: &AllocateOp) -> Option<Tail> {
+        let begins = op.catches_up.then_some(op.num_tokens);
+        let caught_up_at = self.tail.map(|tail| tail.caught_up_at).or(begins)?;
+        let index = self.blocks.len().checked_sub(1)?;
+        let tail = Tail { block: self.blocks[index], index, caught_up_at };
+        (self.tail != Some(tail)).then_some(tail)
     }
 }
 

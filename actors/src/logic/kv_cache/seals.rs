@@ -5,8 +5,7 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
+use super::directory::DirectoryUpdate;
 use crate::{
     fault::{Bug, planted},
     logic::{
@@ -14,24 +13,6 @@ use crate::{
         ids::{BlockId, Step},
     },
 };
-
-/// A change of the block directory, which outlives the manager. Updates must reach the directory,
-/// in order, before the answer to the plan that caused them is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DirectoryUpdate {
-    /// The block holds this content.
-    Sealed {
-        /// The block.
-        block: BlockId,
-        /// Names its content.
-        hash: BlockHash,
-    },
-    /// The block is about to hold something else.
-    Evicted {
-        /// The block.
-        block: BlockId,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
@@ -62,6 +43,12 @@ impl Seals {
         self.contents[block as usize] = Content::Sealed;
     }
 
+    /// `block` holds what its hash says.
+    pub(super) fn seal(&mut self, block: BlockId, hash: BlockHash) {
+        self.contents[block as usize] = Content::Sealed;
+        self.updates.push(DirectoryUpdate::Sealed { block, hash });
+    }
+
     pub(super) fn fill(&mut self, block: BlockId, step: Step) {
         self.contents[block as usize] = Content::Filled(step);
         self.pending.push_back((step, block));
@@ -75,8 +62,7 @@ impl Seals {
     pub(super) fn complete(&mut self, step: Step, hash_of: impl Fn(BlockId) -> Option<BlockHash>) {
         while let Some((filled_by, block)) = self.pending.pop_front_if(|entry| entry.0 <= step) {
             if let Some(hash) = hash_of(block).filter(|_| self.is_filled_by(block, filled_by)) {
-                self.contents[block as usize] = Content::Sealed;
-                self.updates.push(DirectoryUpdate::Sealed { block, hash });
+                self.seal(block, hash);
             }
         }
     }

@@ -116,6 +116,13 @@ impl Ledger {
         self.entries.get(&request)
     }
 
+    /// Tokens of prompt and output of a request that has not ended.
+    #[must_use]
+    pub fn num_live_tokens(&self, request: RequestId) -> Option<usize> {
+        let entry = self.get(request).filter(|entry| entry.end().is_none())?;
+        Some(entry.request().num_prompt_tokens() + entry.output().len())
+    }
+
     /// Accepts all of `requests` or none: the choices of one prompt belong together. Those that are
     /// here already are accepted again without effect. Returns the new ones.
     ///

@@ -36,11 +36,13 @@ impl Scheduler {
         };
         if let Some(reason) = self.why_never(slot) {
             self.end_uncomputed(planning, slot, reason);
+            // Nothing may come between a lookup and its allocation.
+            self.ask_frees(planning, ops);
             return Flow::Continue;
         }
         let num_hit_tokens = match planning.looked_up {
             Some((found, num_tokens)) if found == slot => num_tokens,
-            _ => match self.lookup_op(slot) {
+            _ => match self.lookup_op(planning, slot) {
                 None => 0,
                 Some(op) => {
                     planning.ask(ops, op, Pending::Lookup { slot });
@@ -121,16 +123,19 @@ impl Scheduler {
         is_too_large.then(|| FinishReason::Error(Failure::Unservable))
     }
 
-    /// Asks for prefix hits, of which the last token is never one: its logits are wanted.
-    fn lookup_op(&mut self, slot: Slot) -> Option<AllocationOp> {
+    /// Asks for prefix hits, of which the last token is never one: its logits are wanted. Suspects
+    /// do without what a failed step may have been about to write to.
+    fn lookup_op(&mut self, planning: &Planning, slot: Slot) -> Option<AllocationOp> {
         let block_size = self.config.block_size;
         let state = &mut self.requests[slot];
         let max_tokens = state.num_tokens() - usize::from(!planted(Bug::HitLastToken));
         let may_hit = self.config.enable_prefix_caching && state.reads_prefix_cache();
-        (may_hit && max_tokens >= block_size).then(|| AllocationOp::Lookup {
+        let with_tail = state.has_tail && planning.cohort.is_none();
+        (may_hit && (with_tail || max_tokens >= block_size)).then(|| AllocationOp::Lookup {
             request: state.request.id,
             block_hashes: state.block_hashes(max_tokens, block_size, &self.none_hash).clone(),
             max_tokens,
+            with_tail,
         })
     }
 
@@ -173,7 +178,7 @@ impl Scheduler {
         let others_run = self.running.len() + planning.num_admitting > 0;
         let num_tokens = num_hit_tokens + row.num_tokens;
         let Some(op) = self.allocate_op(slot, num_tokens, num_hit_tokens) else { return };
-        let num_registered = self.num_registered_after(&self.requests[slot], &op);
+        let growth = self.growth(&self.requests[slot], &op);
         let num_tokens_to_fit = match self.config.reserve_full_isl {
             true => self.requests[slot].num_tokens(),
             false => num_tokens,
@@ -185,7 +190,7 @@ impl Scheduler {
         state.status = Status::Admitting(key);
         planning.looked_up = None;
         planning.num_admitting += 1;
-        let pending = Pending::Admit { row: planning.rows.len(), num_registered };
+        let pending = Pending::Admit { row: planning.rows.len(), growth };
         planning.push_row(row);
         planning.ask(ops, AllocationOp::Allocate(op), pending);
     }
@@ -201,6 +206,8 @@ impl Scheduler {
         state.status = Status::Running;
         state.num_computed_tokens = num_hit_tokens;
         state.max_computed_tokens = state.max_computed_tokens.max(num_hit_tokens);
+        // All hits but a tail are whole blocks.
+        planning.stats.adopted_tail_tokens += num_hit_tokens % self.config.block_size;
         if std::mem::replace(&mut state.was_scheduled, true) {
             return;
         }

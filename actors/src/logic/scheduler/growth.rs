@@ -41,8 +41,8 @@ impl Scheduler {
                 self.allocate_media(planning, index);
                 continue;
             };
-            let num_registered = self.num_registered_after(&self.requests[slot], &op);
-            let pending = Pending::Grow { row: index, cursor: planning.cursor - 1, num_registered };
+            let growth = self.growth(&self.requests[slot], &op);
+            let pending = Pending::Grow { row: index, cursor: planning.cursor - 1, growth };
             planning.ask(ops, AllocationOp::Allocate(op), pending);
             if has_media {
                 return Flow::Ask;

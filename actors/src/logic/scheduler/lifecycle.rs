@@ -99,6 +99,7 @@ impl Scheduler {
         self.planning = None;
         self.in_flight = None;
         self.completed_step = None;
+        self.unsealed_step = None;
         self.last_admission = None;
         live.sort_by_key(|recovered| {
             let request = &recovered.request;
@@ -162,7 +163,11 @@ impl Scheduler {
         self.requests.hide(id);
         match before {
             Status::Waiting(key) => {
-                self.waiting.remove(key, self.requests[slot].request.arrival);
+                let state = &self.requests[slot];
+                self.waiting.remove(key, state.request.arrival);
+                if state.has_tail {
+                    self.frees.push((id, discard));
+                }
                 self.requests.release(slot);
             }
             Status::WaitingForStructuredOutputGrammar(_) => {

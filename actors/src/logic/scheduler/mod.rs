@@ -109,6 +109,8 @@ pub struct Scheduler {
     planning: Option<Planning>,
     in_flight: Option<InFlight>,
     completed_step: Option<Step>,
+    /// The last step that filled blocks, if the KV cache manager has not heard that it is computed.
+    unsealed_step: Option<Step>,
     last_admission: Option<Step>,
     /// Asked for and not done; whether running requests are preempted for it.
     reset_requested: Option<bool>,
@@ -144,6 +146,7 @@ impl Scheduler {
             planning: None,
             in_flight: None,
             completed_step: None,
+            unsealed_step: None,
             last_admission: None,
             reset_requested: None,
             kv_cache_usage: 0.0,

@@ -13,7 +13,7 @@ use crate::{
     error::ActorError,
     logic::{
         allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
-        ids::{BlockId, Micros, RequestId},
+        ids::{BlockId, Micros, RequestId, Step},
         outputs::Commit,
     },
 };
@@ -64,12 +64,20 @@ pub(super) enum Pending {
     Grow {
         row: usize,
         cursor: usize,
-        num_registered: usize,
+        growth: Growth,
     },
     Admit {
         row: usize,
-        num_registered: usize,
+        growth: Growth,
     },
+}
+
+/// What an allocation changes about a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Growth {
+    num_registered: usize,
+    has_tail: bool,
+    fills: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -154,8 +162,11 @@ impl Scheduler {
                 break;
             }
         }
-        // The manager must hear of a new epoch, or it would hold what the old one held.
-        let is_wanted = !ops.is_empty() || self.is_new_epoch;
+        // The manager must hear of a new epoch, or it would hold what the old one held; and that
+        // blocks are full, as they survive only then.
+        let is_full = |step: &mut Step| self.completed_step.is_some_and(|done| *step <= done);
+        let seals = self.unsealed_step.take_if(is_full).is_some();
+        let is_wanted = !ops.is_empty() || self.is_new_epoch || seals;
         self.is_new_epoch = false;
         is_wanted.then_some(AllocationPlan {
             epoch: self.epoch,
@@ -211,14 +222,11 @@ impl Scheduler {
             (Pending::Lookup { slot }, AllocationResult::Hit { num_tokens }) => {
                 planning.looked_up = Some((slot, num_tokens));
             }
-            (
-                Pending::Grow { row, num_registered, .. },
-                AllocationResult::Allocated { block_ids },
-            ) => {
-                self.confirm(planning, row, num_registered, block_ids);
+            (Pending::Grow { row, growth, .. }, AllocationResult::Allocated { block_ids }) => {
+                self.confirm(planning, row, growth, block_ids);
             }
-            (Pending::Admit { row, num_registered }, AllocationResult::Allocated { block_ids }) => {
-                self.confirm(planning, row, num_registered, block_ids);
+            (Pending::Admit { row, growth }, AllocationResult::Allocated { block_ids }) => {
+                self.confirm(planning, row, growth, block_ids);
                 self.admit(planning, row);
             }
             (Pending::Grow { row, cursor, .. }, AllocationResult::Refused) => {
@@ -237,12 +245,14 @@ impl Scheduler {
         &mut self,
         planning: &mut Planning,
         row: usize,
-        num_registered: usize,
+        growth: Growth,
         block_ids: Vec<BlockId>,
     ) {
         let state = &mut self.requests[planning.rows[row].slot];
         state.num_blocks += block_ids.len();
-        state.num_registered_blocks = num_registered;
+        state.num_registered_blocks = growth.num_registered;
+        state.has_tail = growth.has_tail;
+        self.unsealed_step = self.unsealed_step.max(growth.fills.then_some(self.step));
         planning.rows[row].block_ids = block_ids;
         self.allocate_media(planning, row);
     }
@@ -261,7 +271,7 @@ impl Scheduler {
     }
 
     /// The blocks that a request needs and fills when `num_tokens` of its tokens are computed;
-    /// `None` if its table has room and no block becomes full.
+    /// `None` if its table has room, no block becomes full, and its tail is no news.
     pub(super) fn allocate_op(
         &mut self,
         slot: Slot,
@@ -273,7 +283,10 @@ impl Scheduler {
         let first = state.num_registered_blocks + num_hit_tokens / block_size;
         let has_room = num_tokens <= state.num_blocks * block_size;
         let fills = self.config.enable_prefix_caching && num_tokens >= (first + 1) * block_size;
-        if has_room && !fills {
+        let catches_up = self.config.enable_prefix_caching
+            && state.reads_prefix_cache()
+            && num_tokens == state.num_tokens();
+        if has_room && !fills && (!catches_up || state.has_tail) {
             return None;
         }
         let full_blocks = if fills {
@@ -290,13 +303,19 @@ impl Scheduler {
             num_tokens_to_fit: num_tokens,
             spare_blocks: 0,
             full_blocks,
+            catches_up,
         })
     }
 
-    /// Blocks registered once `op` is executed.
-    pub(super) fn num_registered_after(&self, state: &RequestState, op: &AllocateOp) -> usize {
+    /// What is true of a request once `op` is executed.
+    pub(super) fn growth(&self, state: &RequestState, op: &AllocateOp) -> Growth {
         let num_hit_blocks = op.num_hit_tokens / self.config.block_size;
-        state.num_registered_blocks + num_hit_blocks + op.full_blocks.len()
+        Growth {
+            num_registered: state.num_registered_blocks + num_hit_blocks + op.full_blocks.len(),
+            // What the last epoch left is adopted with the first blocks, or dropped.
+            has_tail: op.catches_up || state.has_tail && state.num_blocks > 0,
+            fills: !op.full_blocks.is_empty(),
+        }
     }
 }
 

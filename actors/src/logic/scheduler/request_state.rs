@@ -46,6 +46,8 @@ pub(super) struct RequestState {
     pub(super) num_blocks: usize,
     /// So many of them can be hit by others.
     pub(super) num_registered_blocks: usize,
+    /// The KV cache manager keeps a tail for it, or may keep one that the last epoch left.
+    pub(super) has_tail: bool,
     /// Prompt positions whose log-probabilities were committed; position 0 has none.
     pub(super) num_prompt_logprobs: usize,
     /// The step in flight that computes it.
@@ -67,14 +69,22 @@ impl RequestState {
         status: Status,
         max_model_len: usize,
     ) -> Self {
+        let num_outputs = output_token_ids.len();
+        let has_begun = num_outputs > 0;
+        // Whoever has an output had all tokens before it computed.
+        let max_computed_tokens = match has_begun {
+            true => request.num_prompt_tokens() + num_outputs - 1,
+            false => 0,
+        };
         Self {
             stop: stop_conditions(&request, max_model_len),
-            was_scheduled: !output_token_ids.is_empty(),
+            was_scheduled: has_begun,
+            has_tail: has_begun,
             request,
             status,
             output_token_ids,
             num_computed_tokens: 0,
-            max_computed_tokens: 0,
+            max_computed_tokens,
             num_told_outputs: 0,
             num_blocks: 0,
             num_registered_blocks: 0,
@@ -106,6 +116,7 @@ impl RequestState {
         self.num_computed_tokens = 0;
         self.num_told_outputs = 0;
         self.num_blocks = 0;
+        self.has_tail = false;
         if !planted(Bug::KeepRegistered) {
             self.num_registered_blocks = 0;
         }

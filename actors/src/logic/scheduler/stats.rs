@@ -76,8 +76,10 @@ pub struct StepStats {
     pub prompt_tokens_computed: usize,
     /// Prompt tokens of requests admitted for the first time that the prefix cache held.
     pub prompt_tokens_cached: usize,
-    /// Tokens to compute again after a preemption or a retry.
+    /// Tokens to compute again after a preemption, a retry or a new epoch.
     pub recomputed_tokens: usize,
+    /// Tokens of tails that the last epoch left: they need not be computed again.
+    pub adopted_tail_tokens: usize,
     /// Tokens looked up for requests admitted for the first time.
     pub prefix_cache_queries: usize,
     /// Those of them that were there.

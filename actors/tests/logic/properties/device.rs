@@ -93,18 +93,19 @@ impl Device {
         }
     }
 
-    /// The tokens that a block was computed from must have these digests.
+    /// Whether a block was computed from these tokens, those of the blocks before it included; the
+    /// last block may be partial.
     pub(crate) fn holds(
         &self,
         block: BlockId,
         request: &EngineRequest,
         tokens: &[TokenId],
     ) -> bool {
-        let start = tokens.len() - BLOCK_SIZE;
+        let start = (tokens.len() - 1) / BLOCK_SIZE * BLOCK_SIZE;
         let expected =
             |offset: usize| Slot::Computed(digest(salt_of(request), &tokens[..=start + offset]));
         let slots = &self.memory[block as usize];
-        (0..BLOCK_SIZE).all(|offset| slots[offset] == expected(offset))
+        (0..tokens.len() - start).all(|offset| slots[offset] == expected(offset))
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (RequestId, &[BlockId])> {

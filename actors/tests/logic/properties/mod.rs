@@ -5,4 +5,5 @@ mod block_pool;
 mod device;
 mod engine;
 mod poison;
+mod tails;
 mod world;

@@ -7,12 +7,12 @@ use std::{
 };
 
 use playhouse_actors::logic::{
-    block_hash::{BlockHash, extra_keys, hash_block, none_hash},
+    block_hash::{extra_keys, hash_block, none_hash},
     ids::{BlockId, Epoch, Micros, RequestId, TokenId},
-    kv_cache::{DirectoryUpdate, KvCacheManager},
+    kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager, Tail},
     outputs::Commit,
     request::{EngineRequest, FinishReason},
-    scheduler::{PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig},
+    scheduler::{PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig, StepStats},
 };
 
 use super::device::{BLOCK_SIZE, Device, expected_output};
@@ -41,11 +41,13 @@ pub(crate) struct World {
     kv_cache: KvCacheManager,
     device: Device,
     ledger: BTreeMap<RequestId, Entry>,
-    directory: BTreeMap<BlockId, BlockHash>,
+    directory: BlockDirectory,
     epoch: Epoch,
     /// What the scheduler was told, and is told again when it is replaced.
     cohort: Option<BTreeSet<RequestId>>,
     pub(crate) now: Micros,
+    /// Of the last step that was planned.
+    pub(crate) stats: StepStats,
 }
 
 impl World {
@@ -56,10 +58,11 @@ impl World {
             kv_cache: KvCacheManager::new(config.kv_cache()),
             device: Device::new(config.num_blocks),
             ledger: BTreeMap::new(),
-            directory: BTreeMap::new(),
+            directory: BlockDirectory::default(),
             epoch: Epoch::default(),
             cohort: None,
             now: 0,
+            stats: StepStats::default(),
             config,
         }
     }
@@ -150,8 +153,14 @@ impl World {
         assert_eq!(self.scheduler.step(), last_step, "steps are never reset");
         self.check_directory();
         if !keep_kv_cache {
-            let directory: Vec<_> = self.directory.iter().map(|(&b, &h)| (b, h)).collect();
-            self.kv_cache = KvCacheManager::from_directory(self.config.kv_cache(), &directory);
+            let ledger = &self.ledger;
+            self.directory.begin_epoch(self.epoch, |id| {
+                let entry = ledger.get(&id).filter(|entry| entry.finish.is_none())?;
+                Some(entry.request.num_prompt_tokens() + entry.output.len())
+            });
+            let (sealed, tails) = (self.directory.sealed(), self.directory.tails());
+            let config = self.config.kv_cache();
+            self.kv_cache = KvCacheManager::from_directory(config, self.epoch, sealed, tails);
         }
     }
 
@@ -167,6 +176,7 @@ impl World {
         }
         assert!(self.ledger.values().all(|entry| entry.finish.is_some()));
         assert_eq!(self.kv_cache.tables().count(), 0);
+        assert_eq!(self.kv_cache.kept_tails().count(), 0);
         assert_eq!(self.kv_cache.pool().num_free(), self.kv_cache.pool().num_usable());
         self.check_directory();
     }
@@ -180,20 +190,16 @@ impl World {
             assert!(self.scheduler.next_plan().is_none(), "one plan at a time");
             num_left = num_left.checked_sub(1)?;
             let allocation = self.kv_cache.execute(&plan).unwrap();
-            for update in self.kv_cache.drain_directory_updates() {
-                match update {
-                    DirectoryUpdate::Sealed { block, hash } => {
-                        assert_eq!(self.directory.insert(block, hash), None);
-                    }
-                    DirectoryUpdate::Evicted { block } => {
-                        assert!(self.directory.remove(&block).is_some());
-                    }
-                }
-            }
+            let updates = self.kv_cache.drain_directory_updates();
+            self.check_updates(&updates);
+            self.directory.begin_epoch(plan.epoch, |_| Some(usize::MAX));
+            self.directory.update(plan.epoch, updates);
             self.check_pool();
+            self.check_tails();
             self.scheduler.apply(allocation).unwrap();
         }
         let scheduled = self.scheduler.finish_step().unwrap();
+        self.stats = scheduled.stats.clone();
         self.check_budgets(&scheduled);
         self.check_cohort(&scheduled, &cohort);
         self.commit(scheduled.ended.clone());
@@ -239,6 +245,41 @@ impl World {
         for block in 1..self.config.num_blocks {
             assert_eq!(pool.ref_cnt(block), refs.get(&block).copied().unwrap_or_default());
         }
+    }
+
+    /// Nothing is told twice.
+    fn check_updates(&self, updates: &[DirectoryUpdate]) {
+        let mut sealed: BTreeMap<_, _> = self.directory.sealed().collect();
+        for update in updates {
+            match *update {
+                DirectoryUpdate::Sealed { block, hash } => {
+                    assert_eq!(sealed.insert(block, hash), None);
+                }
+                DirectoryUpdate::Evicted { block } => assert!(sealed.remove(&block).is_some()),
+                DirectoryUpdate::TailAt { .. } | DirectoryUpdate::TailGone { .. } => {}
+            }
+        }
+    }
+
+    /// A tail is the end of its request's table, or its block is free and nobody can hit it. The
+    /// directory knows all of them.
+    fn check_tails(&self) {
+        let pool = self.kv_cache.pool();
+        let held: BTreeMap<RequestId, Tail> = self.kv_cache.held_tails().collect();
+        for (&request, tail) in &held {
+            let table = self.kv_cache.block_ids(request).unwrap();
+            assert_eq!((table.len(), table.last()), (tail.index + 1, Some(&tail.block)));
+            assert!(pool.ref_cnt(tail.block) == 1 || pool.hash_of(tail.block).is_some());
+        }
+        let kept: BTreeMap<RequestId, Tail> = self.kv_cache.kept_tails().collect();
+        let blocks: BTreeSet<BlockId> = kept.values().map(|tail| tail.block).collect();
+        assert_eq!(blocks.len(), kept.len(), "a block is kept for two");
+        for (&request, tail) in &kept {
+            assert_eq!((pool.ref_cnt(tail.block), pool.hash_of(tail.block)), (0, None));
+            assert_eq!(self.kv_cache.block_ids(request), None);
+        }
+        let all: BTreeMap<RequestId, Tail> = held.into_iter().chain(kept).collect();
+        assert_eq!(all, self.directory.tails().collect());
     }
 
     fn check_budgets(&self, scheduled: &Scheduled) {
@@ -290,9 +331,21 @@ impl World {
                 contents.insert(parent, (request, tokens[..end].to_vec()));
             }
         }
-        for (&block, hash) in &self.directory {
-            let (request, tokens) = &contents[hash];
+        for (block, hash) in self.directory.sealed() {
+            let (request, tokens) = &contents[&hash];
             assert!(self.device.holds(block, request, tokens), "block {block} is not sealed");
+        }
+        for (id, tail) in self.directory.tails() {
+            let Entry { request, output, finish, .. } = &self.ledger[&id];
+            let mut tokens = request.prompt_token_ids.to_vec();
+            tokens.extend(output);
+            let num_computed = tokens.len() - 1;
+            let in_tail = num_computed.checked_sub(tail.index * BLOCK_SIZE);
+            let counts = finish.is_none()
+                && num_computed >= tail.caught_up_at
+                && in_tail.is_some_and(|count| (1..=BLOCK_SIZE).contains(&count));
+            let holds = || self.device.holds(tail.block, request, &tokens[..num_computed]);
+            assert!(!counts || holds(), "the tail of {id:?} is not what it should be");
         }
     }
 }

@@ -1,0 +1,80 @@
+//! Every block has one owner, or is free.
+
+use std::collections::BTreeSet;
+
+use super::record::Record;
+use crate::logic::{block_pool::NULL_BLOCK, ids::BlockId, kv_cache::KvCacheManager};
+
+/// A block is the null block, or free, or held by as many tables as it counts. Returns how many are
+/// held. `references` is reused from check to check.
+pub(super) fn check_blocks(
+    manager: &KvCacheManager,
+    references: &mut Vec<u32>,
+    record: &Record,
+) -> usize {
+    let pool = manager.pool();
+    let num_blocks = pool.num_usable() + 1;
+    references.clear();
+    references.resize(num_blocks, 0);
+    for (request, table) in manager.tables() {
+        for &block in table {
+            match references.get_mut(block as usize).filter(|_| block != NULL_BLOCK) {
+                Some(count) => *count += 1,
+                None => {
+                    record
+                        .violate(|| format!("the table of request {request} holds block {block}"));
+                }
+            }
+        }
+    }
+    let mut num_held = 0;
+    for (block, &count) in references.iter().enumerate().skip(1) {
+        let counted = pool.ref_cnt(block as BlockId);
+        num_held += usize::from(counted > 0);
+        if counted != count {
+            record.violate(|| {
+                format!("block {block} counts {counted} references, tables hold {count}")
+            });
+        }
+    }
+    for block in pool.free_block_ids() {
+        let references = &mut references[block as usize];
+        if *references != 0 {
+            record.violate(|| format!("block {block} is free and in use, or free twice"));
+        }
+        *references = u32::MAX;
+    }
+    if num_held + pool.num_free() != pool.num_usable() {
+        let (free, all) = (pool.num_free(), pool.num_usable());
+        record.violate(|| format!("{num_held} blocks held, {free} free, of {all}"));
+    }
+    num_held
+}
+
+/// A tail is the end of its request's table, and no other's, or it is kept, on a free block that
+/// nobody can hit. Returns how many there are.
+pub(super) fn check_tails(manager: &KvCacheManager, record: &Record) -> usize {
+    let (pool, mut num_tails) = (manager.pool(), 0);
+    for (request, tail) in manager.held_tails() {
+        num_tails += 1;
+        let table = manager.block_ids(request).unwrap_or_default();
+        let is_last = (table.len(), table.last()) == (tail.index + 1, Some(&tail.block));
+        // One that is full can be hit.
+        let is_own = pool.ref_cnt(tail.block) == 1 || pool.hash_of(tail.block).is_some();
+        if !is_last || !is_own {
+            record.violate(|| format!("{tail:?} is not the end of request {request}'s table"));
+        }
+    }
+    let mut blocks = BTreeSet::new();
+    for (request, tail) in manager.kept_tails() {
+        num_tails += 1;
+        let is_free = pool.ref_cnt(tail.block) == 0 && pool.hash_of(tail.block).is_none();
+        let waits = manager.block_ids(request).is_none();
+        if !is_free || !waits || !blocks.insert(tail.block) {
+            record.violate(|| {
+                format!("{tail:?} is kept for request {request}, but not for it alone")
+            });
+        }
+    }
+    num_tails
+}

@@ -1,0 +1,192 @@
+//! Tails, as the KV cache manager keeps them.
+
+use std::sync::Arc;
+
+use playhouse_actors::logic::{
+    allocation::{
+        AllocateOp, AllocationOp, AllocationPlan, AllocationResult, FullBlock, PlanError,
+    },
+    block_hash::BlockHash,
+    ids::{Epoch, RequestId, Step},
+    kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, Tail},
+};
+
+const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4, enable_events: false };
+const ALICE: RequestId = RequestId(1);
+const BOB: RequestId = RequestId(2);
+const EPOCH: Epoch = Epoch(3);
+/// Alice's: one full block before it, caught up at six tokens.
+const TAIL: Tail = Tail { block: 2, index: 1, caught_up_at: 6 };
+
+fn hash(content: u8) -> BlockHash {
+    BlockHash([content; 32])
+}
+
+/// Block 4 is full, block 2 is Alice's tail.
+fn successor() -> KvCacheManager {
+    KvCacheManager::from_directory(CONFIG, EPOCH, [(4, hash(1))], [(ALICE, TAIL)])
+}
+
+fn execute(
+    manager: &mut KvCacheManager,
+    ops: Vec<AllocationOp>,
+) -> Result<Vec<AllocationResult>, PlanError> {
+    let (step, round, completed_step) = (Step(9), 0, Some(Step(8)));
+    let plan = AllocationPlan { epoch: EPOCH, step, round, completed_step, ops };
+    Ok(manager.execute(&plan)?.results)
+}
+
+/// For all tokens but the last of `num_tokens`.
+fn look_up(request: RequestId, num_tokens: usize) -> AllocationOp {
+    let max_tokens = num_tokens - 1;
+    let block_hashes = Arc::new((1..=max_tokens as u8 / 4).map(hash).collect());
+    AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail: true }
+}
+
+fn allocate(request: RequestId, num_tokens: usize, num_hit_tokens: usize) -> AllocationOp {
+    let first = num_hit_tokens / 4;
+    let full_block = |content| FullBlock { hash: hash(content as u8 + 1), content: None };
+    AllocationOp::Allocate(AllocateOp {
+        request,
+        num_tokens,
+        num_hit_tokens,
+        num_tokens_to_fit: num_tokens,
+        spare_blocks: 0,
+        full_blocks: (first..num_tokens / 4).map(full_block).collect(),
+        catches_up: true,
+    })
+}
+
+/// What a lookup finds.
+fn hit(manager: &mut KvCacheManager, request: RequestId, num_tokens: usize) -> usize {
+    match execute(manager, vec![look_up(request, num_tokens)]).unwrap()[..] {
+        [AllocationResult::Hit { num_tokens }] => num_tokens,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn kept(manager: &KvCacheManager) -> Vec<RequestId> {
+    manager.kept_tails().map(|(request, _)| request).collect()
+}
+
+#[test]
+fn the_directory_hears_of_a_tail_when_its_block_changes_and_of_nothing_else() {
+    let mut manager = KvCacheManager::new(CONFIG);
+    let tails = |manager: &mut KvCacheManager| {
+        let mut updates = manager.drain_directory_updates();
+        updates.retain(|update| !matches!(update, DirectoryUpdate::Sealed { .. }));
+        updates
+    };
+    let at = |block, index| {
+        let tail = Tail { block, index, caught_up_at: 6 };
+        DirectoryUpdate::TailAt { request: ALICE, tail }
+    };
+    execute(&mut manager, vec![allocate(ALICE, 6, 0)]).unwrap();
+    assert_eq!(tails(&mut manager), [at(2, 1)]);
+    let fill = AllocateOp { full_blocks: vec![], catches_up: true, ..op(allocate(ALICE, 8, 0)) };
+    execute(&mut manager, vec![AllocationOp::Allocate(fill)]).unwrap();
+    assert_eq!(tails(&mut manager), [], "it is the same block");
+    let grow = AllocateOp { full_blocks: vec![], ..op(allocate(ALICE, 9, 0)) };
+    execute(&mut manager, vec![AllocationOp::Allocate(grow)]).unwrap();
+    assert_eq!(tails(&mut manager), [at(3, 2)]);
+    execute(&mut manager, vec![AllocationOp::Free { request: ALICE, discard: false }]).unwrap();
+    assert_eq!(tails(&mut manager), [DirectoryUpdate::TailGone { request: ALICE }]);
+}
+
+fn op(op: AllocationOp) -> AllocateOp {
+    match op {
+        AllocationOp::Allocate(op) => op,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tail_is_adopted_where_it_was_left() {
+    let mut manager = successor();
+    let free: Vec<_> = manager.pool().free_block_ids().collect();
+    assert_eq!(free, [1, 3, 5, 4, 2], "it is reused last");
+    let results = execute(&mut manager, vec![look_up(ALICE, 8), allocate(ALICE, 8, 7)]).unwrap();
+    assert_eq!(results[0], AllocationResult::Hit { num_tokens: 7 });
+    assert_eq!(results[1], AllocationResult::Allocated { block_ids: vec![4, 2] });
+    assert_eq!((manager.pool().ref_cnt(2), manager.pool().num_free()), (1, 3));
+    assert_eq!(kept(&manager), []);
+    assert_eq!(manager.held_tails().collect::<Vec<_>>(), [(ALICE, TAIL)]);
+    assert_eq!(manager.drain_directory_updates(), [], "the directory knows it");
+}
+
+#[test]
+fn only_its_own_request_gets_a_tail_and_only_where_it_lies() {
+    assert_eq!(hit(&mut successor(), BOB, 8), 4);
+    assert_eq!(hit(&mut successor(), ALICE, 7), 6);
+    assert_eq!(hit(&mut successor(), ALICE, 5), 4);
+    assert_eq!(hit(&mut successor(), ALICE, 10), 4, "more than a block beyond");
+    let AllocationOp::Lookup { request, block_hashes, max_tokens, .. } = look_up(ALICE, 8) else {
+        panic!("it is one");
+    };
+    let without = AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail: false };
+    let found = execute(&mut successor(), vec![without]).unwrap();
+    assert_eq!(found, [AllocationResult::Hit { num_tokens: 4 }]);
+}
+
+#[test]
+fn a_tail_whose_beginning_is_lost_is_worth_nothing() {
+    let mut manager = KvCacheManager::from_directory(CONFIG, EPOCH, [], [(ALICE, TAIL)]);
+    assert_eq!(hit(&mut manager, ALICE, 8), 0);
+    execute(&mut manager, vec![allocate(ALICE, 8, 0)]).unwrap();
+    assert_eq!(kept(&manager), [], "its request has begun without it");
+}
+
+#[test]
+fn a_tail_that_became_full_is_a_block_like_others() {
+    let mut manager = successor();
+    assert_eq!(hit(&mut manager, ALICE, 9), 8);
+    assert_eq!((kept(&manager), manager.pool().hash_of(2)), (vec![], Some(hash(2))));
+    let sealed = DirectoryUpdate::Sealed { block: 2, hash: hash(2) };
+    let gone = DirectoryUpdate::TailGone { request: ALICE };
+    assert_eq!(manager.drain_directory_updates(), [sealed, gone]);
+    assert_eq!(hit(&mut manager, BOB, 10), 8);
+    execute(&mut manager, vec![look_up(ALICE, 9), allocate(ALICE, 9, 8)]).unwrap();
+    assert_eq!(manager.block_ids(ALICE), Some(&[4, 2, 1][..]));
+}
+
+#[test]
+fn a_tail_goes_with_its_block_and_with_its_request() {
+    let gone = [DirectoryUpdate::TailGone { request: ALICE }];
+    let mut manager = successor();
+    execute(&mut manager, vec![allocate(BOB, 12, 0)]).unwrap();
+    assert_eq!(kept(&manager), [ALICE], "there were other blocks");
+    let all = AllocateOp { full_blocks: vec![], ..op(allocate(BOB, 20, 0)) };
+    execute(&mut manager, vec![AllocationOp::Allocate(all)]).unwrap();
+    assert_eq!(kept(&manager), []);
+    assert!(manager.drain_directory_updates().contains(&gone[0]));
+
+    let mut manager = successor();
+    execute(&mut manager, vec![AllocationOp::Free { request: ALICE, discard: false }]).unwrap();
+    assert_eq!((kept(&manager), manager.drain_directory_updates()), (vec![], gone.to_vec()));
+
+    let mut manager = successor();
+    execute(&mut manager, vec![AllocationOp::ResetPrefixCache]).unwrap();
+    assert_eq!((kept(&manager), hit(&mut manager, ALICE, 8)), (vec![], 0));
+}
+
+#[test]
+fn a_block_is_kept_for_one_request_or_for_everybody() {
+    let tails = [(ALICE, TAIL), (BOB, TAIL), (RequestId(3), Tail { block: 4, ..TAIL })];
+    let unusable =
+        [(RequestId(4), Tail { block: 0, ..TAIL }), (RequestId(5), Tail { block: 6, ..TAIL })];
+    let tails = tails.into_iter().chain(unusable);
+    let mut manager = KvCacheManager::from_directory(CONFIG, EPOCH, [(4, hash(1))], tails);
+    assert_eq!(kept(&manager), [ALICE]);
+    let gone = |id| DirectoryUpdate::TailGone { request: RequestId(id) };
+    assert_eq!(manager.drain_directory_updates(), [2, 3, 4, 5].map(gone));
+}
+
+#[test]
+fn an_allocation_takes_all_that_was_found_or_nothing() {
+    let taken = |num_hit_tokens| {
+        let ops = vec![look_up(ALICE, 8), allocate(ALICE, 8, num_hit_tokens)];
+        execute(&mut successor(), ops).is_ok()
+    };
+    assert!(taken(7) && taken(0));
+    assert!(!taken(4) && !taken(8));
+}
