@@ -94,11 +94,11 @@ pub fn allows(
     last: Option<TokenId>,
 ) -> bool {
     let digest = digest(output);
-    if num_outputs as u64 >= 1 + digest % 12 {
+    if num_outputs as u64 > digest % 12 {
         return token == EOS_TOKENS[0];
     }
     let place = mix(digest ^ mix(num_outputs as u64) ^ u64::from(last.unwrap_or_default()));
-    !EOS_TOKENS.contains(&token) && (place % 3 + u64::from(token)) % 3 == 0
+    !EOS_TOKENS.contains(&token) && (place % 3 + u64::from(token)).is_multiple_of(3)
 }
 
 fn digest(output: &StructuredOutput) -> u64 {

@@ -120,7 +120,7 @@ impl Scheduler {
             let is_whole = config.disable_chunked_mm_input;
             item.num_embeds > most_embeds || is_whole && item.length > config.max_num_batched_tokens
         });
-        is_too_large.then(|| FinishReason::Error(Failure::Unservable))
+        is_too_large.then_some(FinishReason::Error(Failure::Unservable))
     }
 
     /// Asks for prefix hits, of which the last token is never one: its logits are wanted. Suspects
