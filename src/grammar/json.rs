@@ -59,6 +59,7 @@ pub(super) fn prepared(schema: Value, output: &StructuredOutput) -> Result<Value
     let mut inlined_bytes = 0;
     for_each_schema(&mut schema, &mut |subschema| {
         inline_one_of(subschema, &root, &mut inlined_bytes);
+        leave_out_leap_seconds(subschema);
         if output.disable_additional_properties {
             close(subschema);
         }
@@ -79,6 +80,18 @@ fn close(schema: &mut Map<String, Value>) {
         && (names_some("properties") || names_some("patternProperties"))
     {
         schema.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+}
+
+/// The library would have a 60th second in every minute, which few readers take.
+fn leave_out_leap_seconds(schema: &mut Map<String, Value>) {
+    let format = schema.get("format").and_then(Value::as_str);
+    if !matches!(format, Some("time" | "date-time")) {
+        return;
+    }
+    let all_of = schema.entry("allOf").or_insert_with(|| json!([]));
+    if let Value::Array(all_of) = all_of {
+        all_of.push(json!({"pattern": "^[^:]*:[^:]*:[0-5]"}));
     }
 }
 

@@ -13,6 +13,10 @@ except ImportError as error:
     sys.exit(3)
 
 
+# The package's check of times is that of draft 3, which knew no offsets.
+FORMATS = FormatChecker(format for format in FormatChecker.checkers if format != "time")
+
+
 def refuse_constant(name):
     raise ValueError(f"{name} is no JSON")
 
@@ -25,7 +29,7 @@ with open(sys.argv[1], encoding="utf-8") as pairs:
         try:
             value = json.loads(text, parse_constant=refuse_constant)
             validator = validator_for(schema, default=Draft202012Validator)
-            validator(schema, format_checker=FormatChecker()).validate(value)
+            validator(schema, format_checker=FORMATS).validate(value)
             num_valid += 1
         except Exception as error:
             invalid.append(f"{json.dumps(schema)}: {text!r}: {error}")

@@ -109,6 +109,15 @@ fn alternatives_that_exclude_each_other_may_be_references() {
 }
 
 #[test]
+fn a_minute_has_sixty_seconds() {
+    let time = json!({"type": "string", "format": "time"});
+    check(schema(time), &["\"23:59:59Z\"", "\"01:02:03.5+04:05\""], &["\"23:59:60Z\""]);
+    let date_time = json!({"type": "string", "format": "date-time", "minLength": 3});
+    let good = ["\"2024-02-29T23:59:59Z\"", "\"2000-01-01t00:00:00-01:30\""];
+    check(schema(date_time), &good, &["\"2024-02-29T23:59:60Z\"", "\"2024-02-29\""]);
+}
+
+#[test]
 fn structures_come_after_their_triggers() {
     let tag = json!({
         "structures": [
