@@ -87,6 +87,7 @@ fn required(tools: &Tools, parallel_tool_calls: bool) -> Result<Value, Constrain
                 "parameters": parameters,
             },
             "required": ["name", "parameters"],
+            "additionalProperties": false,
         }));
     }
     if calls.is_empty() {
@@ -173,6 +174,7 @@ mod tests {
                         "parameters": unit(),
                     },
                     "required": ["name", "parameters"],
+                    "additionalProperties": false,
                 },
                 {
                     "properties": {
@@ -180,6 +182,7 @@ mod tests {
                         "parameters": {"type": "object", "properties": {}},
                     },
                     "required": ["name", "parameters"],
+                    "additionalProperties": false,
                 },
             ]},
         });
