@@ -256,7 +256,8 @@ fn unwanted(finish: &Option<FinishReason>) -> Option<Beam> {
     let finish = match finish {
         Some(FinishReason::Length) => return None,
         Some(finish) => finish.clone(),
-        None => FinishReason::Error("the output broke off".to_owned()),
+        // The engine went away.
+        None => FinishReason::Abort,
     };
     Some(Beam { text: String::new(), tokens: Vec::new(), cum_logprob: 0.0, score: 0.0, finish })
 }

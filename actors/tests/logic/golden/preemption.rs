@@ -128,7 +128,10 @@ fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
     output.outputs[0].sampled.clear();
     output.outputs[0].grammar_error = Some("too ambiguous".to_owned());
     let commits = house.scheduler.update_from_output(output, 0);
-    assert_eq!(commits[0].finish, Some(FinishReason::Error("too ambiguous".into())));
+    assert_eq!(
+        commits[0].finish,
+        Some(FinishReason::Error(Failure::InvalidGrammar("too ambiguous".into())))
+    );
     assert!(commits[0].tokens.is_empty());
     assert_eq!((commits[1].finish.clone(), commits[1].tokens.len()), (None, 1));
     assert_eq!(house.plan(), tokens([(1, 1)]), "the other goes on");
