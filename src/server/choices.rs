@@ -122,6 +122,11 @@ impl Choices {
         length_penalty: f32,
     ) -> Result<Self, ApiError> {
         let started = Instant::now();
+        if requests.iter().any(|request| request.params.structured_output.is_some()) {
+            let message = "structured outputs and forced tool calls are not supported with beam \
+                           search";
+            return Err(ApiError::invalid("use_beam_search", message));
+        }
         let Caller { tenant, timeout, deadline } = caller;
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {

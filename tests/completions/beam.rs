@@ -100,6 +100,11 @@ async fn what_a_search_cannot_do_is_refused_by_name() {
         assert_eq!(status, 400, "{field}");
         assert_eq!(error["error"]["param"], field, "{error}");
     }
+    let body = json!({
+        "prompt": PROMPT, "use_beam_search": true, "structured_outputs": {"regex": "a*"},
+    });
+    let (status, error) = post(&served, "/v1/completions", body).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("use_beam_search")), "{error}");
     served.stop().await;
 }
 
