@@ -4,11 +4,13 @@
 // A benchmark that cannot run should say so and stop.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use playhouse::{
     Engine, EngineConfig,
     actors::{
-        logic::sampling_params::SamplingParams,
+        logic::{sampling_params::SamplingParams, structured_output::OutputFormat},
         message::input_processor::{Prompt, RawRequest},
     },
 };
@@ -17,7 +19,9 @@ use tokio::runtime::Runtime;
 const PROMPT_TOKENS: u32 = 32;
 const OUTPUT_TOKENS: u32 = 32;
 
-async fn generate(engine: &Engine, requests: u32) {
+/// `requests` at a time of so many tokens, in a format or free.
+async fn generate(engine: &Engine, requests: u32, tokens: u32, format: Option<OutputFormat>) {
+    let structured_output = format.map(|format| Arc::new(format.into()));
     let mut streams = Vec::new();
     for request in 0..requests {
         let prompt = (0..PROMPT_TOKENS).map(|i| 300 + (i * 7 + request * 13) % 1_000).collect();
@@ -25,9 +29,10 @@ async fn generate(engine: &Engine, requests: u32) {
             params: SamplingParams {
                 temperature: 0.0,
                 ignore_eos: true,
+                structured_output: structured_output.clone(),
                 ..SamplingParams::default()
             },
-            max_tokens: Some(OUTPUT_TOKENS),
+            max_tokens: Some(tokens),
             ..RawRequest::new(Prompt::Tokens(prompt))
         };
         streams.extend(engine.submit(raw).await.unwrap().choices);
@@ -35,6 +40,18 @@ async fn generate(engine: &Engine, requests: u32) {
     for mut stream in streams {
         while stream.next().await.is_some() {}
     }
+}
+
+/// A schema as clients have them; each title makes it another one.
+fn order(title: &str) -> OutputFormat {
+    let schema = r#"{"title": "TITLE", "type": "object", "properties": {
+        "id": {"type": "integer"}, "state": {"enum": ["open", "paid", "sent"]},
+        "items": {"type": "array", "minItems": 20, "items": {"type": "object", "properties": {
+            "name": {"type": "string"}, "count": {"type": "integer", "minimum": 1},
+            "price": {"anyOf": [{"type": "number"}, {"type": "null"}]}},
+            "required": ["name", "count", "price"], "additionalProperties": false}}},
+        "required": ["id", "state", "items"], "additionalProperties": false}"#;
+    OutputFormat::JsonSchema(schema.replace("TITLE", title))
 }
 
 fn bench(criterion: &mut Criterion) {
@@ -45,7 +62,27 @@ fn bench(criterion: &mut Criterion) {
     for requests in [1, 8, 32] {
         group.throughput(Throughput::Elements(u64::from(requests * OUTPUT_TOKENS)));
         group.bench_function(BenchmarkId::new("requests", requests), |bencher| {
-            bencher.iter(|| runtime.block_on(generate(&engine, requests)));
+            bencher.iter(|| runtime.block_on(generate(&engine, requests, OUTPUT_TOKENS, None)));
+        });
+    }
+    // Less the same number without a format, by tokens: what a mask costs a step and request.
+    for requests in [1, 8, 32] {
+        group.throughput(Throughput::Elements(u64::from(requests * OUTPUT_TOKENS)));
+        group.bench_function(BenchmarkId::new("structured", requests), |bencher| {
+            let generate = || generate(&engine, requests, OUTPUT_TOKENS, Some(order("")));
+            bencher.iter(|| runtime.block_on(generate()));
+        });
+    }
+    // One token, of a schema that was compiled before, and of one that was not.
+    let mut num_titles = 0;
+    for is_new in [false, true] {
+        let name = if is_new { "new" } else { "known" };
+        group.bench_function(BenchmarkId::new("first_token_of_a_schema", name), |bencher| {
+            bencher.iter(|| {
+                num_titles += u32::from(is_new);
+                let format = order(&num_titles.to_string());
+                runtime.block_on(generate(&engine, 1, 1, Some(format)));
+            });
         });
     }
     group.bench_function("start", |bencher| {

@@ -1,15 +1,19 @@
-//! Two engines in one process, without HTTP: each streams a completion of its own.
+//! Two engines in one process, without HTTP: each streams a completion of its own, the second one
+//! as JSON.
 //!
 //! ```sh
 //! cargo run --release --example embedded [MODEL_FOLDER]
 //! ```
 #![allow(clippy::print_stdout, reason = "the output is the example's result")]
 
-use std::{error::Error, path::PathBuf};
+use std::{error::Error, path::PathBuf, sync::Arc};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::message::input_processor::{Prompt, RawRequest},
+    actors::{
+        logic::structured_output::OutputFormat,
+        message::input_processor::{Prompt, RawRequest},
+    },
 };
 
 #[tokio::main]
@@ -24,9 +28,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let first = Engine::spawn(config.clone(), |_| ()).await?;
     let second = Engine::spawn(config, |_| ()).await?;
 
+    let numbers = r#"{"type": "array", "items": {"enum": [1, 2, 3]}, "maxItems": 8}"#;
+    let numbers = OutputFormat::JsonSchema(numbers.to_owned());
     let (here, there) = tokio::join!(
-        complete(&first, "Once upon a time", 0.0),
-        complete(&second, "In a galaxy far away", 0.8),
+        complete(&first, "Once upon a time", 0.0, None),
+        complete(&second, "Some numbers:", 0.8, Some(numbers)),
     );
     println!("first:  {}", here?);
     println!("second: {}", there?);
@@ -37,15 +43,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The text that `engine` writes after `prompt`, collected from its stream.
+/// The text that `engine` writes after `prompt` in this format, collected from its stream.
 async fn complete(
     engine: &Engine,
     prompt: &str,
     temperature: f32,
+    format: Option<OutputFormat>,
 ) -> Result<String, Box<dyn Error>> {
     let mut request = RawRequest::new(Prompt::Text(prompt.to_owned()));
     request.params.temperature = temperature;
     request.params.seed = Some(42);
+    request.params.structured_output = format.map(|format| Arc::new(format.into()));
     request.max_tokens = Some(32);
     let mut submission = engine.submit(request).await?;
     let mut text = String::new();

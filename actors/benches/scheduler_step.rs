@@ -39,6 +39,7 @@ fn answer(step: &SchedulerOutput) -> StepOutput {
         sampled: vec![SampledToken { token_id: 7, logprobs: None }],
         prompt_logprobs: None,
         is_nan: false,
+        grammar_error: None,
     });
     StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
 }

@@ -24,6 +24,7 @@ pub use default_sampling::DefaultSampling;
 pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
 
+use self::start::Loaded;
 use crate::config::EngineConfig;
 
 /// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
@@ -77,7 +78,7 @@ impl Engine {
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
-        let (loaded, executors) = started?;
+        let Loaded { model: loaded, executors, grammars: _grammars } = started?;
         let mut settings = start::system_config(&config, &loaded, &served_model_names);
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);

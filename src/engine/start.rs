@@ -19,6 +19,7 @@ use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
     executor::RunnerFactory,
+    grammar::GrammarStore,
     model::{CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
     text::HfTextCodec,
 };
@@ -71,11 +72,19 @@ impl std::fmt::Debug for LoadedModel {
     }
 }
 
+/// Everything that the actors need.
+pub(super) struct Loaded {
+    pub(super) model: LoadedModel,
+    pub(super) executors: Arc<RunnerFactory>,
+    /// What the executors constrain outputs by, where it is to be compiled before.
+    pub(super) grammars: Arc<GrammarStore>,
+}
+
 /// Loads everything that the actors need. Blocks for as long as that takes.
 pub(super) fn load(
     config: &EngineConfig,
     mut progress: impl FnMut(StartProgress),
-) -> Result<(LoadedModel, Arc<RunnerFactory>), StartError> {
+) -> Result<Loaded, StartError> {
     if !config.model.is_dir() {
         return Err(StartError::NoModel(config.model.clone()));
     }
@@ -114,11 +123,14 @@ pub(super) fn load(
     };
     progress(StartProgress::KvCache { bytes: kv_cache_bytes });
     let dtype = model.dtype();
-    let mut executors = RunnerFactory::new(model, info, dtype, &device)?;
+    let codec = Arc::clone(&loaded.codec);
+    let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
+    let grammars = Arc::new(grammars);
+    let mut executors = RunnerFactory::new(model, info, dtype, &device, Arc::clone(&grammars))?;
     if let Some(count) = config.threads {
         executors = executors.on_threads(count)?;
     }
-    Ok((loaded, Arc::new(executors)))
+    Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
 }
 
 fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {

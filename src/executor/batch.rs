@@ -13,13 +13,16 @@ use playhouse_actors::{
 };
 use playhouse_kernels::AttentionMetadata;
 
+use super::constraint::{Allowed, Constraint, Done, Job};
+
 /// One request as the runner knows it.
-#[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) request: Arc<EngineRequest>,
     /// Prompt, then output.
     pub(super) token_ids: Vec<TokenId>,
     block_ids: Vec<BlockId>,
+    /// `None`: there is none, or it is away while its mask is computed.
+    constraint: Option<Constraint>,
 }
 
 impl Sequence {
@@ -48,7 +51,7 @@ pub(super) struct RaggedBatch {
 }
 
 /// The requests that the scheduler runs.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct PersistentBatch {
     sequences: BTreeMap<RequestId, Sequence>,
 }
@@ -85,12 +88,33 @@ impl PersistentBatch {
         self.sequences.get(&request).ok_or_else(|| unknown(request))
     }
 
+    /// The constraints of the requests that get a token in this step, to be computed elsewhere.
+    pub(super) fn lend_constraints(&mut self, chunks: &[Chunk]) -> Vec<Job> {
+        let jobs = chunks.iter().filter_map(|chunk| {
+            let sequence = self.sequences.get_mut(&chunk.request)?;
+            let constraint =
+                sequence.constraint.take_if(|_| chunk.end == sequence.token_ids.len())?;
+            let new_tokens = sequence.output_token_ids()[constraint.num_output()..].to_vec();
+            Some(Job { request: chunk.request, constraint, new_tokens })
+        });
+        jobs.collect()
+    }
+
+    /// Takes a constraint back and gives what it says.
+    pub(super) fn take_back(&mut self, done: Done) -> (RequestId, Allowed) {
+        if let Some(sequence) = self.sequences.get_mut(&done.request) {
+            sequence.constraint = Some(done.constraint);
+        }
+        (done.request, done.allowed)
+    }
+
     fn begin(&mut self, data: &NewRequestData) -> Chunk {
         let request = data.request.id;
         let mut token_ids = data.request.prompt_token_ids.to_vec();
         token_ids.extend_from_slice(&data.output_token_ids);
         let (start, block_ids) = (data.num_computed_tokens, data.block_ids.clone());
-        let sequence = Sequence { request: Arc::clone(&data.request), token_ids, block_ids };
+        let (owner, constraint) = (Arc::clone(&data.request), Constraint::new(&data.request));
+        let sequence = Sequence { request: owner, token_ids, block_ids, constraint };
         self.sequences.insert(request, sequence);
         Chunk { request, start, end: start + data.num_scheduled_tokens }
     }

@@ -12,7 +12,7 @@ use playhouse_kernels::{KernelError, KvCache, WeightDtype};
 use rayon::ThreadPoolBuildError;
 
 use super::{kv_arena::KvArena, runner::ModelRunner, threads::ComputeThreads};
-use crate::model::CausalLm;
+use crate::{grammar::GrammarStore, model::CausalLm};
 
 /// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
 /// loaded again, and the KV cache keeps its content.
@@ -20,11 +20,12 @@ pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<dyn CausalLm>,
     kv_arena: KvArena,
+    grammars: Arc<GrammarStore>,
     threads: Mutex<ComputeThreads>,
 }
 
 impl RunnerFactory {
-    /// Allocates the KV cache for a loaded model.
+    /// Allocates the KV cache for a loaded model, whose outputs `grammars` may constrain.
     ///
     /// # Errors
     /// [`KernelError`] when it cannot be allocated.
@@ -33,11 +34,12 @@ impl RunnerFactory {
         info: ModelInfo,
         kv_cache_dtype: WeightDtype,
         device: &Device,
+        grammars: Arc<GrammarStore>,
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
         let device = device.clone();
         let kv_arena = KvArena::new(move || KvCache::new(shape, kv_cache_dtype, &device))?;
-        Ok(Self { info, model, kv_arena, threads: Mutex::default() })
+        Ok(Self { info, model, kv_arena, grammars, threads: Mutex::default() })
     }
 
     /// Computes on `count` threads of its own from now on.
@@ -74,7 +76,8 @@ impl ExecutorFactory for RunnerFactory {
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
-        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, self.info.block_size)))
+        let (grammars, block_size) = (Arc::clone(&self.grammars), self.info.block_size);
+        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, grammars, block_size)))
     }
 }
 

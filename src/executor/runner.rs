@@ -1,10 +1,11 @@
 //! The model runner: one step after another on one device.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, thread};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
+        ids::RequestId,
         outputs::{PromptLogprobs, RequestOutput, StepOutput},
         scheduler_output::SchedulerOutput,
     },
@@ -14,11 +15,15 @@ use playhouse_kernels::KvCache;
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
+    constraint::{Allowed, Masks},
     kv_arena::KvLease,
     sampler::{Sampler, prompt_logprobs},
     threads::ComputeThreads,
 };
-use crate::model::{CausalLm, ForwardBatch};
+use crate::{
+    grammar::GrammarStore,
+    model::{CausalLm, ForwardBatch},
+};
 
 /// Rows of logits made at a time, so that log-probabilities of a long prompt need no
 /// `[prompt, vocab]` buffer.
@@ -29,6 +34,7 @@ pub(super) struct ModelRunner {
     model: Arc<dyn CausalLm>,
     kv_lease: KvLease,
     threads: ComputeThreads,
+    grammars: Arc<GrammarStore>,
     block_size: usize,
     batch: PersistentBatch,
     sampler: Sampler,
@@ -56,10 +62,27 @@ impl ModelRunner {
         model: Arc<dyn CausalLm>,
         kv_lease: KvLease,
         threads: ComputeThreads,
+        grammars: Arc<GrammarStore>,
         block_size: usize,
     ) -> Self {
         let (batch, sampler) = (PersistentBatch::default(), Sampler::default());
-        Self { model, kv_lease, threads, block_size, batch, sampler }
+        Self { model, kv_lease, threads, grammars, block_size, batch, sampler }
+    }
+
+    /// Hidden states, and meanwhile which tokens may come next for those that are not free.
+    fn compute(
+        &mut self,
+        batch: &RaggedBatch,
+    ) -> Result<(Tensor<2>, BTreeMap<RequestId, Allowed>), ExecuteError> {
+        let jobs = self.batch.lend_constraints(&batch.chunks);
+        let vocab_size = self.model.config().vocab_size;
+        let (hidden, done) = thread::scope(|scope| {
+            let masks = Masks::start(scope, jobs, &self.grammars, vocab_size);
+            let hidden = self.forward(batch);
+            (hidden, Vec::from_iter(masks.join()))
+        });
+        let allowed = done.into_iter().map(|done| self.batch.take_back(done)).collect();
+        Ok((hidden?, allowed))
     }
 
     /// Hidden states of the batch's tokens, `[num_tokens, hidden]`.
@@ -97,6 +120,7 @@ impl ModelRunner {
         &mut self,
         logits: &mut [f32],
         row: LogitRow,
+        allowed: &BTreeMap<RequestId, Allowed>,
         output: &mut RequestOutput,
     ) -> Result<(), ExecuteError> {
         let sequence = self.batch.get(output.request)?;
@@ -108,13 +132,24 @@ impl ModelRunner {
                 let empty = || PromptLogprobs { start, rows: Vec::new() };
                 output.prompt_logprobs.get_or_insert_with(empty).rows.push(computed);
             }
-            Target::NextToken => match self.sampler.sample(logits, sequence) {
-                Ok(token) => output.sampled.push(token),
-                Err(error) => {
-                    tracing::warn!(request = output.request.0, %error, "no token could be drawn");
-                    output.is_nan = true;
+            Target::NextToken => {
+                let mask = match allowed.get(&output.request) {
+                    None => None,
+                    Some(Ok(mask)) => mask.as_ref(),
+                    Some(Err(error)) => {
+                        output.grammar_error = Some(error.to_string());
+                        return Ok(());
+                    }
+                };
+                match self.sampler.sample(logits, sequence, mask) {
+                    Ok(token) => output.sampled.push(token),
+                    Err(error) => {
+                        let request = output.request.0;
+                        tracing::warn!(request, %error, "no token could be drawn");
+                        output.is_nan = true;
+                    }
                 }
-            },
+            }
         }
         Ok(())
     }
@@ -133,10 +168,11 @@ impl ModelExecutor for ModelRunner {
             sampled: Vec::new(),
             prompt_logprobs: None,
             is_nan: false,
+            grammar_error: None,
         };
         let mut outputs: Vec<_> = batch.chunks.iter().map(empty).collect();
         if !batch.chunks.is_empty() {
-            let hidden = self.forward(&batch)?;
+            let (hidden, allowed) = self.compute(&batch)?;
             let rows = self.logit_rows(&batch)?;
             for rows in rows.chunks(LOGIT_ROWS) {
                 let indices: Vec<u32> = rows.iter().map(|row| row.row).collect();
@@ -148,7 +184,7 @@ impl ModelExecutor for ModelRunner {
                     ExecuteError::Device(format!("logits could not be read: {error:?}"))
                 })?;
                 for (row, logits) in rows.iter().zip(logits.chunks_mut(vocab)) {
-                    self.read_row(logits, *row, &mut outputs[row.chunk])?;
+                    self.read_row(logits, *row, &allowed, &mut outputs[row.chunk])?;
                 }
             }
         }

@@ -9,6 +9,7 @@ use playhouse_kernels::sampling::{
 };
 
 use super::batch::Sequence;
+use crate::grammar::TokenMask;
 
 /// Draws tokens. Holds buffers only: every draw is a function of its row and its request.
 #[derive(Debug, Default)]
@@ -17,7 +18,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// The token that follows `sequence`; `logits` is `[vocab]` and is overwritten.
+    /// The token that follows `sequence`, one of `mask` if there is one; `logits` is `[vocab]` and
+    /// is overwritten.
     ///
     /// # Errors
     /// [`SampleError`] when the row holds what is no number, or leaves no token.
@@ -25,9 +27,11 @@ impl Sampler {
         &mut self,
         logits: &mut [f32],
         sequence: &Sequence,
+        mask: Option<&TokenMask>,
     ) -> Result<SampledToken, SampleError> {
         let stop_token_ids = stop_token_ids(&sequence.request);
-        let row = sampling_row(sequence, &stop_token_ids);
+        let token_bitmask = mask.map(TokenMask::words);
+        let row = SamplingRow { token_bitmask, ..sampling_row(sequence, &stop_token_ids) };
         let sampled = sampling::sample(logits, &row, &mut self.scratch)?;
         Ok(SampledToken { token_id: sampled.token_id, logprobs: sampled.logprobs.map(logprobs) })
     }
@@ -65,6 +69,7 @@ fn sampling_row<'a>(sequence: &'a Sequence, stop_token_ids: &'a [u32]) -> Sampli
         bad_words: &params.bad_words,
         min_tokens: params.min_tokens,
         stop_token_ids,
+        token_bitmask: None,
         seed: request.seed,
         position: sequence.token_ids.len() as u64,
         num_logprobs: params.logprobs,

@@ -25,7 +25,10 @@ use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 use rayon::prelude::*;
 
 use super::RunnerFactory;
-use crate::model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model};
+use crate::{
+    grammar::tests::store,
+    model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
+};
 
 const BLOCK_SIZE: usize = 16;
 /// What every request's tokens lie in, so that a write of one is seen by another.
@@ -88,7 +91,7 @@ impl House {
         };
         let (dtype, prank) = (model.dtype(), Arc::default());
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
-        let factory = RunnerFactory::new(model, info, dtype, &device).unwrap();
+        let factory = RunnerFactory::new(model, info, dtype, &device, Arc::new(store())).unwrap();
         Self { factory: factory.on_threads(count).unwrap(), prank, epochs: AtomicU64::new(1) }
     }
 

@@ -2,15 +2,12 @@
 //! that ignores it would be wrong.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 use super::{error::ApiError, fields::IsSet};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct LaterFields {
-    response_format: Option<Map<String, Value>>,
-    structured_outputs: Option<Map<String, Value>>,
     use_beam_search: IsSet,
     suffix: IsSet,
     prompt_embeds: IsSet,
@@ -42,8 +39,6 @@ impl LaterFields {
 
     /// The same for a route that honours the fields `known`.
     pub(super) fn refuse_but(&self, known: &[&str]) -> Result<(), ApiError> {
-        self.refuse_response_format()?;
-        self.refuse_structured_outputs()?;
         let fields = [
             ("use_beam_search", self.use_beam_search),
             ("suffix", self.suffix),
@@ -72,51 +67,11 @@ impl LaterFields {
             None => Ok(()),
         }
     }
-
-    fn refuse_response_format(&self) -> Result<(), ApiError> {
-        let Some(format) = &self.response_format else { return Ok(()) };
-        let kind = match format.get("type") {
-            Some(Value::String(kind)) => kind.as_str(),
-            Some(_) | None => "",
-        };
-        let refuse = |message: String| Err(ApiError::invalid("response_format", message));
-        match kind {
-            "text" => Ok(()),
-            "json_schema" if format.get("json_schema").is_none_or(Value::is_null) => refuse(
-                "When response_format type is 'json_schema', the 'json_schema' field must be \
-                 provided."
-                    .to_owned(),
-            ),
-            "json_object" | "json_schema" | "structural_tag" => {
-                refuse(format!("response_format type '{kind}' is not supported by this server"))
-            }
-            _ => Err(ApiError::validation(
-                "body.response_format.type",
-                "Input should be 'text', 'json_object', 'json_schema' or 'structural_tag'",
-            )),
-        }
-    }
-
-    fn refuse_structured_outputs(&self) -> Result<(), ApiError> {
-        const CONSTRAINTS: [&str; 6] =
-            ["json", "regex", "choice", "grammar", "json_object", "structural_tag"];
-        let Some(outputs) = &self.structured_outputs else { return Ok(()) };
-        let given = |name: &&&str| outputs.get(**name).is_some_and(|value| !value.is_null());
-        match CONSTRAINTS.iter().filter(given).count() {
-            0 => Ok(()),
-            1 => Err(ApiError::unsupported("structured_outputs")),
-            _ => {
-                let message = "You can only use one kind of constraints for structured outputs \
-                               ('json', 'regex' or 'choice').";
-                Err(ApiError::invalid("structured_outputs", message))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, Value, json};
 
     use super::*;
     use crate::server::extract::parse_object;
@@ -138,26 +93,5 @@ mod tests {
         let fields: LaterFields = parse_object(&body).unwrap();
         assert!(fields.refuse().is_err());
         assert!(fields.refuse_but(&["thinking_token_budget"]).is_ok());
-    }
-
-    #[test]
-    fn a_response_format_of_text_is_no_constraint() {
-        let format = |format: Value| param(json!({ "response_format": format }));
-        assert_eq!(format(json!({"type": "text"})), None);
-        assert_eq!(format(Value::Null), None);
-        assert_eq!(format(json!({"type": "json_object"})).as_deref(), Some("response_format"));
-        assert_eq!(format(json!({"type": "json_schema"})).as_deref(), Some("response_format"));
-        let unknown = Some("body.response_format.type");
-        assert_eq!(format(json!({"type": "xml"})).as_deref(), unknown);
-        assert_eq!(format(json!({})).as_deref(), unknown);
-    }
-
-    #[test]
-    fn structured_outputs_without_a_constraint_are_none() {
-        let outputs = |outputs: Value| param(json!({ "structured_outputs": outputs }));
-        assert_eq!(outputs(json!({})), None);
-        assert_eq!(outputs(json!({"regex": "a"})).as_deref(), Some("structured_outputs"));
-        let both = json!({"regex": "a", "choice": ["a"]});
-        assert_eq!(outputs(both).as_deref(), Some("structured_outputs"));
     }
 }

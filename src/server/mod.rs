@@ -28,6 +28,7 @@ mod sse;
 mod stalled_io;
 mod state;
 mod stream;
+mod structured_outputs;
 #[cfg(test)]
 mod test_codec;
 mod token_names;

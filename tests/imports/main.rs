@@ -65,6 +65,7 @@ fn planted_violations_are_found() {
         ("src/server/new.rs", "use crate::{engine::Engine, model::CausalLm};"),
         ("src/parsers/new.rs", "use playhouse_actors::ports::TextCodec;"),
         ("src/engine/new.rs", "use crate::server::ServerConfig;"),
+        ("src/executor/new.rs", "let mask: toktrie::SimpleVob = walk();"),
         ("src/engine/new.rs", "let t: tokenizers::Tokenizer = load();"),
         ("actors/src/shell/new.rs", "let bytes = bincode::serialize(&x);"),
         ("src/model/new.rs", "let x = unsafe { *p };"),

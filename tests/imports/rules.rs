@@ -88,6 +88,28 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "an executor runs where its worker puts it",
     },
     Rule {
+        folder: "src/grammar",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "ractor",
+            "tokio",
+            "async",
+            "await",
+            "playhouse_kernels",
+            "crate::engine",
+            "crate::executor",
+            "crate::text",
+        ],
+        reason: "grammars know tokens as the port tells them",
+    },
+    Rule {
+        folder: "src",
+        except: &["src/grammar"],
+        forbidden: &["llguidance", "toktrie"],
+        reason: "only grammars know how they are walked",
+    },
+    Rule {
         folder: "src/text",
         except: &[],
         forbidden: &["burn", "ractor", "tokio", "crate::model", "crate::engine"],

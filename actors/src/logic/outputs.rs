@@ -50,6 +50,8 @@ pub struct RequestOutput {
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// Its row of logits was no number.
     pub is_nan: bool,
+    /// Its grammar cannot go on, for this reason: it ends, and the text is its client's to see.
+    pub grammar_error: Option<String>,
 }
 
 /// What the worker answers to a `SchedulerOutput`.

@@ -372,6 +372,12 @@ impl Executor {
             let rows: Vec<_> = positions.map(of).collect();
             (!rows.is_empty()).then_some(PromptLogprobs { start: span.start + 1, rows })
         });
-        RequestOutput { request: span.request, sampled, prompt_logprobs, is_nan }
+        RequestOutput {
+            request: span.request,
+            sampled,
+            prompt_logprobs,
+            is_nan,
+            grammar_error: None,
+        }
     }
 }

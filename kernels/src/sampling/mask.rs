@@ -39,6 +39,34 @@ fn keep_only(logits: &mut [f32], allowed: &[u32]) {
     }
 }
 
+/// Masks all tokens but those of `bitmask`. If none of these is left, they come back as they stand
+/// in `raw`, the unmodified row: a grammar that has ended must be able to say so.
+pub(super) fn keep_set(logits: &mut [f32], bitmask: &[u32], raw: &[f32]) {
+    if !keep_bits(logits, bitmask) {
+        logits.copy_from_slice(raw);
+        keep_bits(logits, bitmask);
+    }
+}
+
+/// Whether any token is left.
+fn keep_bits(logits: &mut [f32], bitmask: &[u32]) -> bool {
+    let mut is_any_left = false;
+    let words = bitmask.iter().copied().chain(std::iter::repeat(0));
+    for (logits, word) in logits.chunks_mut(32).zip(words) {
+        if word == 0 {
+            logits.fill(MASKED);
+            continue;
+        }
+        for (bit, logit) in logits.iter_mut().enumerate() {
+            if word >> bit & 1 == 0 {
+                *logit = MASKED;
+            }
+            is_any_left |= *logit != MASKED;
+        }
+    }
+    is_any_left
+}
+
 /// The token that would complete `word` after `output`, if its beginning stands there.
 fn completed_by(word: &[u32], output: &[u32]) -> Option<u32> {
     let (last, beginning) = word.split_last()?;
@@ -78,6 +106,29 @@ mod tests {
         };
         assert_eq!(masked(&row(&[1]), 8), [3, 7]);
         assert!(masked(&row(&[1, 1]), 8).is_empty());
+    }
+
+    #[test]
+    fn a_bitmask_leaves_its_tokens() {
+        let mut logits = vec![1.0; 70];
+        let raw = logits.clone();
+        keep_set(&mut logits, &[1 << 31, 1 << 1], &raw);
+        let left: Vec<_> = (0..70).filter(|i| logits[*i] == 1.0).collect();
+        assert_eq!(left, [31, 33]);
+    }
+
+    #[test]
+    fn a_bitmask_wins_where_nothing_else_is_left() {
+        let row = SamplingRow { allowed_token_ids: Some(&[3, 4]), ..SamplingRow::default() };
+        let raw = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let mut logits = raw;
+        apply(&mut logits, &row);
+        keep_set(&mut logits, &[0b00011], &raw);
+        assert_eq!(logits, [1.0, 2.0, MASKED, MASKED, MASKED]);
+        let mut logits = raw;
+        apply(&mut logits, &row);
+        keep_set(&mut logits, &[0b01001], &raw);
+        assert_eq!(logits, [MASKED, MASKED, MASKED, 4.0, MASKED]);
     }
 
     #[test]

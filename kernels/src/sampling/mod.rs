@@ -3,8 +3,9 @@
 //! 1. log-probabilities of the unmodified row, where asked for;
 //! 2. masks: `allowed_token_ids`, `bad_words`, `min_tokens`; then `logit_bias`;
 //! 3. penalties over the tokens so far: repetition, frequency, presence;
-//! 4. below [`GREEDY_TEMPERATURE`] the largest logit, the lowest id where it is tied; else
-//! 5. temperature, `min_p`, `top_k` (ties kept), `top_p`, and a Gumbel-max draw.
+//! 4. the bitmask of a grammar; where it leaves none of the tokens that are left, it alone counts;
+//! 5. below [`GREEDY_TEMPERATURE`] the largest logit, the lowest id where it is tied; else
+//! 6. temperature, `min_p`, `top_k` (ties kept), `top_p`, and a Gumbel-max draw.
 //!
 //! The draw has no state: its noise is a function of (seed, absolute position, token id), so a
 //! token is the same whatever was sampled before, elsewhere in the batch, or in a run that died.
@@ -36,11 +37,14 @@ pub fn sample(
 ) -> Result<Sampled, SampleError> {
     check_finite(logits)?;
     scratch.raw.clear();
-    if row.num_logprobs.is_some() {
+    if row.num_logprobs.is_some() || row.token_bitmask.is_some() {
         scratch.raw.extend_from_slice(logits);
     }
     mask::apply(logits, row);
     penalties::apply(logits, row, scratch);
+    if let Some(bitmask) = row.token_bitmask {
+        mask::keep_set(logits, bitmask, &scratch.raw);
+    }
     let best = draw::argmax(logits).ok_or(SampleError::NoCandidate)?;
     let token_id = if row.is_greedy() {
         best

@@ -37,6 +37,9 @@ pub struct SamplingRow<'a> {
     pub min_tokens: u32,
     /// End-of-sequence and stop tokens.
     pub stop_token_ids: &'a [u32],
+    /// Where set, no other token may come whatever else is asked for: bit `t % 32` of word `t / 32`
+    /// is set for those that may. Words that are missing are 0.
+    pub token_bitmask: Option<&'a [u32]>,
     /// The request's seed.
     pub seed: u64,
     /// Absolute position of the token to be drawn: prompt length plus output length.
@@ -71,6 +74,7 @@ impl Default for SamplingRow<'_> {
             bad_words: &[],
             min_tokens: 0,
             stop_token_ids: &[],
+            token_bitmask: None,
             seed: 0,
             position: 0,
             num_logprobs: None,

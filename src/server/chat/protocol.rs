@@ -13,6 +13,7 @@ use crate::server::{
     logprobs::ChatLogprobsWriter,
     sampling::{SamplingFields, logprobs, output_tokens},
     state::AppState,
+    structured_outputs::StructuredOutputFields,
     token_names::TokenNames,
     turn::{TurnRequest, TurnStyle},
     usage::{StreamOptions, UsageReports},
@@ -23,6 +24,7 @@ pub(in crate::server) struct ChatRequest {
     fields: ChatFields,
     conversation: ConversationFields,
     pub(super) sampling: SamplingFields,
+    structured: StructuredOutputFields,
     later: LaterFields,
 }
 
@@ -82,6 +84,7 @@ impl JsonRequest for ChatRequest {
             fields,
             conversation: parse_object(text)?,
             sampling: parse_object(text)?,
+            structured: parse_object(text)?,
             later: parse_object(text)?,
         })
     }
@@ -114,7 +117,7 @@ impl ChatRequest {
             chat,
             tool_choice: self.conversation.tool_choice()?,
             parallel_tool_calls: self.fields.parallel_tool_calls.unwrap_or(true),
-            format: None,
+            format: self.structured.output()?,
             thinking_token_budget: self.fields.thinking_token_budget()?,
             include_reasoning: self.fields.include_reasoning.unwrap_or(true),
             params,

@@ -1,6 +1,6 @@
 //! The request, and what it means.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 use serde::{
@@ -15,6 +15,7 @@ use crate::server::{
     later::LaterFields,
     sampling::{SamplingFields, logprobs, output_tokens},
     state::AppState,
+    structured_outputs::StructuredOutputFields,
     token_names::TokenNames,
     usage::{StreamOptions, UsageReports},
 };
@@ -23,6 +24,7 @@ use crate::server::{
 pub(in crate::server) struct CompletionRequest {
     fields: CompletionFields,
     pub(super) sampling: SamplingFields,
+    structured: StructuredOutputFields,
     later: LaterFields,
 }
 
@@ -89,7 +91,12 @@ pub(super) struct Style {
 impl JsonRequest for CompletionRequest {
     fn from_json(text: &str) -> Result<Self, ApiError> {
         let fields = parse_object(text)?;
-        Ok(Self { fields, sampling: parse_object(text)?, later: parse_object(text)? })
+        Ok(Self {
+            fields,
+            sampling: parse_object(text)?,
+            structured: parse_object(text)?,
+            later: parse_object(text)?,
+        })
     }
 }
 
@@ -107,6 +114,7 @@ impl CompletionRequest {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
+        params.structured_output = self.structured.output()?.map(Arc::new);
         params.logprobs = logprobs("logprobs", self.fields.logprobs)?;
         if echo {
             params.prompt_logprobs = params.prompt_logprobs.or(params.logprobs);

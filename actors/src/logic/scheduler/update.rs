@@ -60,6 +60,10 @@ impl Scheduler {
     fn update_row(&mut self, slot: Slot, row: RequestOutput) -> Option<Commit> {
         let state = &self.requests[slot];
         let is_complete = state.num_remaining() == 0;
+        if let Some(error) = row.grammar_error {
+            // It would fail again. What it left in the cache is good.
+            return Some(self.end_with(slot, false, FinishReason::Error(error)));
+        }
         if row.is_nan || is_complete && row.sampled.is_empty() {
             return self.retry(slot);
         }
@@ -106,10 +110,17 @@ impl Scheduler {
             self.requeue(slot, true);
             return None;
         }
+        Some(self.end_with(slot, true, FinishReason::Error(NUMERICAL_GARBAGE.into())))
+    }
+
+    /// Ends a request that runs, with no further token.
+    fn end_with(&mut self, slot: Slot, discard: bool, finish: FinishReason) -> Commit {
+        let state = &mut self.requests[slot];
+        state.scheduled_step = None;
         let (request, position) = (state.request.id, state.output_token_ids.len());
-        self.end(slot, true);
-        let finish = Some(FinishReason::Error(NUMERICAL_GARBAGE.into()));
-        Some(Commit { request, position, tokens: Vec::new(), prompt_logprobs: None, finish })
+        self.end(slot, discard);
+        let (tokens, finish) = (Vec::new(), Some(finish));
+        Commit { request, position, tokens, prompt_logprobs: None, finish }
     }
 }
 

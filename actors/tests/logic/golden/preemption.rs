@@ -118,6 +118,22 @@ fn a_row_that_is_no_number_is_computed_again_without_the_cache() {
 }
 
 #[test]
+fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
+    let mut house = small(10, true);
+    house.add(request(0, 0..16));
+    house.add(request(1, 100..116));
+    house.plan();
+    let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
+    output.outputs[0].sampled.clear();
+    output.outputs[0].grammar_error = Some("too ambiguous".to_owned());
+    let commits = house.scheduler.update_from_output(output, 0);
+    assert_eq!(commits[0].finish, Some(FinishReason::Error("too ambiguous".into())));
+    assert!(commits[0].tokens.is_empty());
+    assert_eq!((commits[1].finish.clone(), commits[1].tokens.len()), (None, 1));
+    assert_eq!(house.plan(), tokens([(1, 1)]), "the other goes on");
+}
+
+#[test]
 fn a_retry_that_succeeds_is_forgotten() {
     let mut house = small(10, true);
     house.add(request(0, 0..48));

@@ -183,7 +183,8 @@ impl Device {
         let rows = positions.map(|_| Vec::new()).collect::<Vec<_>>();
         let is_asked = row.wants_prompt_logprobs && !rows.is_empty();
         let prompt_logprobs = is_asked.then_some(PromptLogprobs { start: start + 1, rows });
-        RequestOutput { request, sampled: Vec::from_iter(sampled), prompt_logprobs, is_nan }
+        let sampled = Vec::from_iter(sampled);
+        RequestOutput { request, sampled, prompt_logprobs, is_nan, grammar_error: None }
     }
 }
 

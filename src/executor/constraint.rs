@@ -1,0 +1,162 @@
+//! What the next token of a request may be: of its grammar, once its thoughts are over.
+
+use std::{
+    panic::resume_unwind,
+    sync::Arc,
+    thread::{self, Scope, ScopedJoinHandle},
+};
+
+use playhouse_actors::{
+    logic::{
+        ids::{RequestId, TokenId},
+        request::EngineRequest,
+        thinking::Thoughts,
+    },
+    ports::GrammarError,
+};
+
+use crate::grammar::{GrammarStore, Matcher, TokenMask};
+
+/// Most threads that compute masks at a time.
+const MAX_THREADS: usize = 8;
+
+/// The state of one request; a function of its prompt and output, so that one made anew goes on
+/// where one that was lost has been.
+pub(super) struct Constraint {
+    request: Arc<EngineRequest>,
+    thoughts: Option<Thoughts>,
+    /// The output's tokens so far.
+    num_output: usize,
+    /// Those that are answer, where they have to match a grammar.
+    answer: Vec<TokenId>,
+    /// Where the first so many tokens of the answer are in the grammar.
+    matcher: Option<(Matcher, usize)>,
+}
+
+/// The tokens that may come next; `None`: all.
+pub(super) type Allowed = Result<Option<TokenMask>, GrammarError>;
+
+/// A request's constraint while it is on another thread.
+pub(super) struct Job {
+    pub(super) request: RequestId,
+    pub(super) constraint: Constraint,
+    /// Output tokens that it has not seen.
+    pub(super) new_tokens: Vec<TokenId>,
+}
+
+/// A constraint that comes back with what it says.
+pub(super) struct Done {
+    pub(super) request: RequestId,
+    pub(super) constraint: Constraint,
+    pub(super) allowed: Allowed,
+}
+
+impl Constraint {
+    /// `None`: every token may always come.
+    pub(super) fn new(request: &Arc<EngineRequest>) -> Option<Self> {
+        let params = &request.params;
+        if params.structured_output.is_none() && params.thinking.is_none() {
+            return None;
+        }
+        let thinking = params.thinking.clone();
+        Some(Self {
+            thoughts: thinking.map(|thinking| Thoughts::new(thinking, &request.prompt_token_ids)),
+            num_output: 0,
+            answer: Vec::new(),
+            matcher: None,
+            request: Arc::clone(request),
+        })
+    }
+
+    /// How many output tokens it has seen.
+    pub(super) fn num_output(&self) -> usize {
+        self.num_output
+    }
+
+    fn see(&mut self, tokens: &[TokenId]) {
+        let is_structured = self.request.params.structured_output.is_some();
+        for &token in tokens {
+            if is_structured && self.is_answer() {
+                self.answer.push(token);
+            }
+            self.num_output += 1;
+            if let Some(thoughts) = &mut self.thoughts {
+                thoughts.push(token);
+            }
+        }
+    }
+
+    /// Whether the next token belongs to the answer.
+    fn is_answer(&self) -> bool {
+        self.thoughts.as_ref().is_none_or(|thoughts| thoughts.answer_start().is_some())
+    }
+
+    fn allowed(&mut self, grammars: &GrammarStore, vocab_size: usize) -> Allowed {
+        if let Some(token) = self.thoughts.as_ref().and_then(Thoughts::forced_token) {
+            return Ok(Some(TokenMask::only(token, vocab_size)));
+        }
+        let Some(output) = self.request.params.structured_output.clone() else { return Ok(None) };
+        if !self.is_answer() {
+            return Ok(None);
+        }
+        let first = self.mask(|| grammars.matcher(&output));
+        // What matchers share may have been used up, or broken, by another request's.
+        let mask = first.or_else(|_| {
+            self.matcher = None;
+            self.mask(|| grammars.fresh_matcher(&output))
+        });
+        mask.map(Some)
+    }
+
+    fn mask(
+        &mut self,
+        make: impl FnOnce() -> Result<Matcher, GrammarError>,
+    ) -> Result<TokenMask, GrammarError> {
+        let (matcher, num_consumed) = match &mut self.matcher {
+            Some(matcher) => matcher,
+            none => none.insert((make()?, 0)),
+        };
+        matcher.consume(&self.answer[*num_consumed..])?;
+        *num_consumed = self.answer.len();
+        matcher.mask()
+    }
+}
+
+impl Job {
+    pub(super) fn run(self, grammars: &GrammarStore, vocab_size: usize) -> Done {
+        let Self { request, mut constraint, new_tokens } = self;
+        constraint.see(&new_tokens);
+        let allowed = constraint.allowed(grammars, vocab_size);
+        Done { request, constraint, allowed }
+    }
+}
+
+/// Masks that are being computed while the model runs.
+pub(super) struct Masks<'scope>(Vec<ScopedJoinHandle<'scope, Vec<Done>>>);
+
+impl<'scope> Masks<'scope> {
+    /// Begins to compute them on threads of their own: those of the model are busy.
+    pub(super) fn start<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        jobs: Vec<Job>,
+        grammars: &'env GrammarStore,
+        vocab_size: usize,
+    ) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let per_thread = jobs.len().div_ceil(cores.min(MAX_THREADS)).max(1);
+        let mut jobs = jobs.into_iter();
+        let mut threads = Vec::new();
+        while jobs.len() > 0 {
+            let part: Vec<Job> = jobs.by_ref().take(per_thread).collect();
+            let run = move |job: Job| job.run(grammars, vocab_size);
+            threads.push(scope.spawn(move || part.into_iter().map(run).collect()));
+        }
+        Self(threads)
+    }
+
+    /// Waits for them. A panic goes on here: the step that has it is a step that failed.
+    pub(super) fn join(self) -> impl Iterator<Item = Done> {
+        let threads = self.0.into_iter();
+        threads.flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}

@@ -1,0 +1,152 @@
+//! Constraints, fed token by token and all at once.
+
+use std::sync::Arc;
+
+use playhouse_actors::logic::{
+    ids::RequestId, request::EngineRequest, sampling_params::SamplingParams,
+    structured_output::OutputFormat, thinking::Thinking,
+};
+
+use super::constraint::{Allowed, Constraint, Job, Masks};
+use crate::grammar::{
+    GrammarStore,
+    tests::{EOS, VOCAB_SIZE, store},
+};
+
+const BEGIN: u32 = b'<' as u32;
+const END: u32 = b'>' as u32;
+
+fn request(
+    prompt: &[u32],
+    format: Option<OutputFormat>,
+    budget: Option<u32>,
+) -> Arc<EngineRequest> {
+    let thinking = Thinking { begin: vec![BEGIN], end: vec![END, END], budget };
+    let params = SamplingParams {
+        structured_output: format.map(|format| Arc::new(format.into())),
+        thinking: (!prompt.is_empty()).then(|| Arc::new(thinking)),
+        ..SamplingParams::default()
+    };
+    Arc::new(EngineRequest {
+        id: RequestId(1),
+        prompt_token_ids: prompt.into(),
+        params,
+        seed: 0,
+        eos_token_ids: [EOS].into(),
+        arrival: 0,
+        priority: 0,
+        cache_salt: None,
+        deadline: None,
+        mm_features: [].into(),
+    })
+}
+
+fn abc() -> Option<OutputFormat> {
+    Some(OutputFormat::Regex("abc+".to_owned()))
+}
+
+/// Which of the tokens that a test is about may come; `None`: all.
+fn named(allowed: Allowed) -> Option<Vec<u32>> {
+    let mask = allowed.unwrap()?;
+    Some((0..VOCAB_SIZE).filter(|&token| mask.allows(token)).collect())
+}
+
+/// What may come after each of `output`'s tokens, by one constraint that lives on.
+fn step_by_step(
+    grammars: &GrammarStore,
+    request: &Arc<EngineRequest>,
+    output: &[u32],
+) -> Vec<Option<Vec<u32>>> {
+    let mut constraint = Constraint::new(request).unwrap();
+    let mut seen = Vec::new();
+    for step in 0..=output.len() {
+        assert_eq!(constraint.num_output(), step.saturating_sub(1));
+        let new_tokens = output[constraint.num_output()..step].to_vec();
+        let jobs = vec![Job { request: RequestId(1), constraint, new_tokens }];
+        let done = std::thread::scope(|scope| {
+            Masks::start(scope, jobs, grammars, VOCAB_SIZE as usize).join().next().unwrap()
+        });
+        constraint = done.constraint;
+        seen.push(named(done.allowed));
+    }
+    seen
+}
+
+/// The same, each time by one that is new: after a preemption, or a crash.
+fn replayed(
+    grammars: &GrammarStore,
+    request: &Arc<EngineRequest>,
+    output: &[u32],
+) -> Vec<Option<Vec<u32>>> {
+    let allowed = |end: usize| {
+        let constraint = Constraint::new(request).unwrap();
+        let new_tokens = output[..end].to_vec();
+        let job = Job { request: RequestId(1), constraint, new_tokens };
+        named(job.run(grammars, VOCAB_SIZE as usize).allowed)
+    };
+    (0..=output.len()).map(allowed).collect()
+}
+
+fn check(request: &Arc<EngineRequest>, output: &[u32], expected: &[Option<&[u32]>]) {
+    let grammars = store();
+    let expected: Vec<_> = expected.iter().map(|tokens| tokens.map(<[u32]>::to_vec)).collect();
+    assert_eq!(step_by_step(&grammars, request, output), expected);
+    assert_eq!(replayed(&grammars, request, output), expected);
+}
+
+const A: u32 = b'a' as u32;
+const B: u32 = b'b' as u32;
+const C: u32 = b'c' as u32;
+const END_ALONE: [u32; 1] = [EOS];
+
+#[test]
+fn an_output_is_held_to_its_grammar_from_the_first_token() {
+    let may_end: &[u32] = &[C, EOS, EOS + 1];
+    let expected = [Some(&[A][..]), Some(&[B]), Some(&[C]), Some(may_end), Some(&END_ALONE)];
+    check(&request(&[], abc(), None), &[A, B, C, EOS], &expected);
+}
+
+#[test]
+fn thoughts_are_free_and_the_answer_is_not() {
+    let output = [A, END, END, A, B];
+    let expected = [None, None, None, Some(&[A][..]), Some(&[B]), Some(&[C])];
+    check(&request(&[BEGIN], abc(), None), &output, &expected);
+    // Closed by the prompt.
+    check(&request(&[BEGIN, END, END], abc(), None), &[A], &[Some(&[A]), Some(&[B])]);
+}
+
+#[test]
+fn the_end_of_thoughts_is_forced_also_without_a_grammar() {
+    let output = [A, END, END, A];
+    let forced = Some(&[END][..]);
+    check(&request(&[BEGIN], None, Some(1)), &output, &[None, forced, forced, None, None]);
+    let then = [None, forced, forced, Some(&[A][..]), Some(&[B])];
+    check(&request(&[BEGIN], abc(), Some(1)), &output, &then);
+}
+
+#[test]
+fn who_asks_for_nothing_has_no_constraint() {
+    assert!(Constraint::new(&request(&[], None, None)).is_none());
+}
+
+#[test]
+fn a_constraint_that_fails_says_why_and_leaves_others_alone() {
+    let grammars = store();
+    let broken = request(&[], Some(OutputFormat::Regex("[a-".to_owned())), None);
+    let strayed = request(&[], abc(), None);
+    let job = |request: &Arc<EngineRequest>, id: u64, new_tokens: &[u32]| Job {
+        request: RequestId(id),
+        constraint: Constraint::new(request).unwrap(),
+        new_tokens: new_tokens.to_vec(),
+    };
+    // The second has an output that its grammar does not allow.
+    let jobs = vec![job(&broken, 1, &[]), job(&strayed, 2, &[B]), job(&strayed, 3, &[A])];
+    let done: Vec<_> = std::thread::scope(|scope| {
+        Masks::start(scope, jobs, &grammars, VOCAB_SIZE as usize).join().collect()
+    });
+    assert_eq!(done.iter().map(|done| done.request.0).collect::<Vec<_>>(), [1, 2, 3]);
+    let [first, second, third] = done.try_into().ok().unwrap();
+    assert!(first.allowed.unwrap_err().to_string().contains("[a-"));
+    assert!(second.allowed.unwrap_err().to_string().contains("cannot go on"));
+    assert_eq!(named(third.allowed), Some(vec![B]));
+}

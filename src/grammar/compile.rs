@@ -1,0 +1,107 @@
+//! What each format means, in the terms of llguidance.
+
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use playhouse_actors::{
+    logic::structured_output::{OutputFormat, StructuredOutput},
+    ports::GrammarError,
+};
+use serde_json::json;
+
+use super::{gbnf, json, lark, structural_tag, vocabulary::Vocabulary};
+
+/// Most bytes of a schema, a grammar, or all choices.
+const MAX_BYTES: usize = 1 << 20;
+/// Most bytes of a regular expression.
+const MAX_REGEX_BYTES: usize = 64 << 10;
+/// Most choices.
+const MAX_CHOICES: usize = 10_000;
+
+/// The grammar of a format, not compiled yet.
+///
+/// # Errors
+/// [`GrammarError`] names what is wrong.
+pub(super) fn grammar(
+    output: &StructuredOutput,
+    vocabulary: &Vocabulary,
+) -> Result<TopLevelGrammar, GrammarError> {
+    match &output.format {
+        OutputFormat::JsonSchema(schema) => {
+            limited("the JSON schema", schema, MAX_BYTES)?;
+            let schema = json::parse("the JSON schema", schema)?;
+            Ok(TopLevelGrammar::from_json_schema(json::prepared(schema, output)?))
+        }
+        OutputFormat::JsonObject => {
+            let schema = json::prepared(json!({"type": "object"}), output)?;
+            Ok(TopLevelGrammar::from_json_schema(schema))
+        }
+        OutputFormat::Regex(pattern) => {
+            limited("the regex", pattern, MAX_REGEX_BYTES)?;
+            Ok(from_lark(format!("start: {}", lark::regex(unanchored(pattern)))))
+        }
+        OutputFormat::Choice(choices) => choice(choices),
+        OutputFormat::Grammar(text) => {
+            limited("the grammar", text, MAX_BYTES)?;
+            if text.trim().is_empty() {
+                return Err(GrammarError::Invalid("the grammar is empty".to_owned()));
+            }
+            match gbnf::is_gbnf(text) {
+                true => Ok(from_lark(gbnf::to_lark(text)?)),
+                false => Ok(from_lark(text.clone())),
+            }
+        }
+        OutputFormat::StructuralTag(text) => {
+            limited("the structural tag", text, MAX_BYTES)?;
+            structural_tag::grammar(text, output, vocabulary)
+        }
+    }
+}
+
+/// What llguidance says of a grammar that it does not take, as an error for the client.
+pub(super) fn refusal(message: &str) -> GrammarError {
+    let message = message.replace("\n<non-verbose/>", "");
+    let is_size = ["too big", "too large", "limit", "exceeded"];
+    match is_size.iter().any(|word| message.contains(word)) {
+        true => GrammarError::TooLarge(message),
+        false => GrammarError::Invalid(message),
+    }
+}
+
+fn choice(choices: &[String]) -> Result<TopLevelGrammar, GrammarError> {
+    if choices.is_empty() {
+        return Err(GrammarError::Invalid("choice must hold at least one string".to_owned()));
+    }
+    let bytes: usize = choices.iter().map(String::len).sum();
+    if choices.len() > MAX_CHOICES || bytes > MAX_BYTES {
+        return Err(GrammarError::TooLarge(format!(
+            "{} choices of {bytes} bytes; at most {MAX_CHOICES} of {MAX_BYTES} bytes together are \
+             allowed",
+            choices.len()
+        )));
+    }
+    let literals: Vec<String> = choices.iter().map(|choice| lark::quoted(choice)).collect();
+    // One terminal, as a choice that another one begins with would else hide it.
+    Ok(from_lark(format!("start: CHOICE\nCHOICE: {}", literals.join(" | "))))
+}
+
+pub(super) fn from_lark(text: String) -> TopLevelGrammar {
+    TopLevelGrammar::from_grammar(GrammarWithLexer::from_lark(text))
+}
+
+/// The whole output must match anyway, and the library takes no anchors.
+pub(super) fn unanchored(pattern: &str) -> &str {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let before = pattern.strip_suffix('$');
+    // An escaped dollar is a character.
+    let is_anchor =
+        |before: &&str| before.chars().rev().take_while(|&c| c == '\\').count() % 2 == 0;
+    before.filter(is_anchor).unwrap_or(pattern)
+}
+
+fn limited(what: &str, text: &str, max_bytes: usize) -> Result<(), GrammarError> {
+    match text.len() {
+        bytes if bytes > max_bytes => Err(GrammarError::TooLarge(format!(
+            "{what} has {bytes} bytes; at most {max_bytes} are allowed"
+        ))),
+        _ => Ok(()),
+    }
+}

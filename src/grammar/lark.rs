@@ -1,0 +1,44 @@
+//! Pieces of llguidance's grammar language, a kind of Lark.
+
+use super::vocabulary::Vocabulary;
+
+/// `text` as a string literal.
+pub(super) fn quoted(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 2);
+    literal.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => literal.extend(['\\', c]),
+            '\0'..='\x1f' | '\x7f' => literal.push_str(&format!("\\u{:04x}", c as u32)),
+            c => literal.push(c),
+        }
+    }
+    literal.push('"');
+    literal
+}
+
+/// `text` as a sequence of literals and special tokens: a special token is no text, whatever its
+/// spelling. Never empty: nothing is the literal `""`.
+pub(super) fn spelled(mut text: &str, vocabulary: &Vocabulary) -> String {
+    let mut parts = Vec::new();
+    while let Some((start, len, token)) = vocabulary.find_special(text) {
+        if start > 0 {
+            parts.push(quoted(&text[..start]));
+        }
+        parts.push(format!("<[{token}]>"));
+        text = &text[start + len..];
+    }
+    if !text.is_empty() || parts.is_empty() {
+        parts.push(quoted(text));
+    }
+    parts.join(" ")
+}
+
+/// A regular expression as a literal.
+pub(super) fn regex(pattern: &str) -> String {
+    // An empty one would begin a comment.
+    match pattern {
+        "" => "\"\"".to_owned(),
+        pattern => format!("/{}/", llguidance::regex_to_lark(pattern, "")),
+    }
+}

@@ -1,0 +1,92 @@
+//! One output on its way through a grammar.
+
+use llguidance::{TokenParser, api::StopReason};
+use playhouse_actors::{logic::ids::TokenId, ports::GrammarError};
+use toktrie::SimpleVob;
+
+/// Where an output is in its grammar: a function of the format and the tokens so far.
+pub(crate) struct Matcher {
+    inner: llguidance::Matcher,
+    /// The mask of the token that ends an output.
+    end: SimpleVob,
+}
+
+/// The tokens that may come next, a bit a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TokenMask(SimpleVob);
+
+impl Matcher {
+    /// At the beginning of an output.
+    pub(super) fn new(parser: TokenParser) -> Self {
+        let tokens = parser.token_env.tok_trie();
+        let end = tokens.singleton_token_set(tokens.eos_token());
+        Self { inner: llguidance::Matcher::new(Ok(parser)), end }
+    }
+
+    /// Goes on by these tokens. Those after the end of the output change nothing: a request that
+    /// ignores the end-of-sequence token has some.
+    ///
+    /// # Errors
+    /// [`GrammarError::Invalid`] when the grammar does not allow one of them, or is too ambiguous to
+    /// go on. The matcher is of no more use then.
+    pub(crate) fn consume(&mut self, tokens: &[TokenId]) -> Result<(), GrammarError> {
+        for &token in tokens {
+            if self.has_ended()? {
+                return Ok(());
+            }
+            self.inner.consume_token(token).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The tokens that may come next: at least one. Where only the end can follow it is the first of
+    /// the tokens that end an output.
+    ///
+    /// # Errors
+    /// [`GrammarError::Invalid`] when it takes more than the limits allow. The matcher is of no more
+    /// use then.
+    pub(crate) fn mask(&mut self) -> Result<TokenMask, GrammarError> {
+        if self.has_ended()? {
+            return Ok(TokenMask(self.end.clone()));
+        }
+        let mask = self.inner.compute_mask().map_err(failed)?;
+        // It may be found only now that nothing can follow, or that the limits do not suffice.
+        match (self.has_ended()?, mask.is_zero()) {
+            (true, _) => Ok(TokenMask(self.end.clone())),
+            (false, true) => Err(failed("no token can follow")),
+            (false, false) => Ok(TokenMask(mask)),
+        }
+    }
+
+    fn has_ended(&self) -> Result<bool, GrammarError> {
+        match self.inner.stop_reason() {
+            StopReason::NotStopped => Ok(false),
+            reason if reason.is_ok() => Ok(true),
+            reason => Err(failed(reason)),
+        }
+    }
+}
+
+impl TokenMask {
+    /// The mask of one token alone among `vocab_size`.
+    pub(crate) fn only(token: TokenId, vocab_size: usize) -> Self {
+        let mut mask = SimpleVob::alloc(vocab_size);
+        mask.allow_token(token);
+        Self(mask)
+    }
+
+    /// Token `t` may come iff bit `t % 32` of word `t / 32` is set; words beyond the last are 0.
+    pub(crate) fn words(&self) -> &[u32] {
+        self.0.as_slice()
+    }
+
+    /// Whether a token may come.
+    #[cfg(test)]
+    pub(crate) fn allows(&self, token: TokenId) -> bool {
+        (token as usize) < self.0.len() && self.0.is_allowed(token)
+    }
+}
+
+fn failed(why: impl std::fmt::Display) -> GrammarError {
+    GrammarError::Invalid(format!("the grammar cannot go on: {why}"))
+}

@@ -1,0 +1,160 @@
+//! Compiled grammars, kept for the requests that use them.
+
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+};
+
+use indexmap::IndexMap;
+use llguidance::{
+    Logger, ParserFactory, TokenParser,
+    api::{GrammarInit, ParserLimits, TopLevelGrammar},
+    toktrie::InferenceCapabilities,
+};
+use parking_lot::Mutex;
+use playhouse_actors::{
+    logic::{ids::TokenId, structured_output::StructuredOutput},
+    ports::{GrammarCompiler, GrammarError, TextCodec},
+};
+
+use super::{compile, matcher::Matcher, vocabulary::Vocabulary};
+
+/// Most grammars that are kept.
+const MAX_GRAMMARS: usize = 256;
+/// What they may take together, their lexers' states included.
+const MAX_BYTES: usize = 512 << 20;
+/// A lexer's states take up to 2 kB each, and are shared by all outputs of a grammar.
+const MAX_LEXER_STATES: usize = 50_000;
+/// Rules may refer to one another in long chains, which the compiler follows by recursion.
+const STACK_BYTES: usize = 256 << 20;
+
+/// Compiles grammars for one model, and keeps those used last.
+pub(crate) struct GrammarStore {
+    codec: Arc<dyn TextCodec>,
+    vocab_size: u32,
+    eos_token_ids: Vec<TokenId>,
+    /// Made for the first grammar: most servers see none, and it takes a large vocabulary's walk.
+    compiler: OnceLock<Result<Compiler, GrammarError>>,
+    /// Used last comes last.
+    compiled: Mutex<IndexMap<StructuredOutput, TokenParser>>,
+}
+
+struct Compiler {
+    vocabulary: Vocabulary,
+    factory: ParserFactory,
+}
+
+impl GrammarStore {
+    /// Nothing is compiled yet. `vocab_size` is the model's number of logits, `eos_token_ids` what
+    /// ends its outputs.
+    pub(crate) fn new(
+        codec: Arc<dyn TextCodec>,
+        vocab_size: u32,
+        eos_token_ids: Vec<TokenId>,
+    ) -> Self {
+        let (compiler, compiled) = (OnceLock::new(), Mutex::default());
+        Self { codec, vocab_size, eos_token_ids, compiler, compiled }
+    }
+
+    /// A matcher at the beginning of an output, from what was compiled before, or else compiled now.
+    ///
+    /// # Errors
+    /// As [`GrammarCompiler::compile`].
+    pub(crate) fn matcher(&self, output: &StructuredOutput) -> Result<Matcher, GrammarError> {
+        let mut compiled = self.compiled.lock();
+        let found = compiled.shift_remove_entry(output);
+        if let Some((output, parser)) = found {
+            let matcher = Matcher::new(parser.clone());
+            compiled.insert(output, parser);
+            return Ok(matcher);
+        }
+        drop(compiled);
+        self.fresh_matcher(output)
+    }
+
+    /// A matcher from a grammar that is compiled anew. The states of a lexer are shared by all
+    /// matchers made from it: one that failed may have been failed by the others.
+    ///
+    /// # Errors
+    /// As [`GrammarCompiler::compile`].
+    pub(crate) fn fresh_matcher(&self, output: &StructuredOutput) -> Result<Matcher, GrammarError> {
+        let parser = self.compile_anew(output)?;
+        let matcher = Matcher::new(parser.clone());
+        let mut compiled = self.compiled.lock();
+        compiled.shift_remove(output);
+        compiled.insert(output.clone(), parser);
+        evict(&mut compiled);
+        Ok(matcher)
+    }
+
+    fn compile_anew(&self, output: &StructuredOutput) -> Result<TokenParser, GrammarError> {
+        let compile = || {
+            let made = self.compiler.get_or_init(|| self.compiler());
+            let Compiler { vocabulary, factory } = made.as_ref().map_err(Clone::clone)?;
+            compiled(factory, compile::grammar(output, vocabulary)?)
+        };
+        thread::scope(|scope| {
+            let name = "playhouse-grammar".to_owned();
+            let deep = thread::Builder::new().name(name).stack_size(STACK_BYTES);
+            let thread = deep.spawn_scoped(scope, compile).map_err(|error| {
+                GrammarError::TooLarge(format!("no thread to compile on: {error}"))
+            })?;
+            thread.join().unwrap_or_else(|_| {
+                Err(GrammarError::Invalid("the grammar cannot be compiled".to_owned()))
+            })
+        })
+    }
+
+    fn compiler(&self) -> Result<Compiler, GrammarError> {
+        let vocabulary = Vocabulary::new(&*self.codec, self.vocab_size, &self.eos_token_ids)?;
+        let mut factory = ParserFactory::new_simple(&vocabulary.tokens)
+            .map_err(|error| GrammarError::Invalid(error.to_string()))?;
+        factory.quiet();
+        *factory.limits_mut() = ParserLimits {
+            max_lexer_states: MAX_LEXER_STATES,
+            // An output's text is nobody's business but its client's.
+            verbose_errors: false,
+            ..ParserLimits::default()
+        };
+        Ok(Compiler { vocabulary, factory })
+    }
+
+    #[cfg(test)]
+    pub(super) fn num_compiled(&self) -> usize {
+        self.compiled.lock().len()
+    }
+}
+
+impl GrammarCompiler for GrammarStore {
+    fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {
+        self.matcher(output).map(drop)
+    }
+}
+
+impl std::fmt::Debug for GrammarStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrammarStore").finish_non_exhaustive()
+    }
+}
+
+fn compiled(
+    factory: &ParserFactory,
+    grammar: TopLevelGrammar,
+) -> Result<TokenParser, GrammarError> {
+    let init = GrammarInit::Serialized(grammar);
+    let (capabilities, limits) = (InferenceCapabilities::default(), factory.limits().clone());
+    let parser = factory
+        .create_parser_from_init_ext(init, Logger::new(0, 0), capabilities, limits)
+        .map_err(|error| compile::refusal(&error.to_string()))?;
+    Ok(parser)
+}
+
+/// Leaves out what was not used for longest.
+fn evict(compiled: &mut IndexMap<StructuredOutput, TokenParser>) {
+    let bytes = |parser: &TokenParser| parser.parser.lexer_stats().num_bytes;
+    let mut total: usize = compiled.values().map(bytes).sum();
+    while compiled.len() > MAX_GRAMMARS || (total > MAX_BYTES && compiled.len() > 1) {
+        let Some((_, parser)) = compiled.shift_remove_index(0) else { return };
+        total -= bytes(&parser);
+    }
+}

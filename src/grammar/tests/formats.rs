@@ -1,0 +1,175 @@
+//! What each format allows.
+
+use playhouse_actors::logic::structured_output::{
+    OutputFormat::{Choice, Grammar, JsonObject, Regex, StructuralTag},
+    StructuredOutput,
+};
+use serde_json::json;
+
+use super::*;
+
+fn compact(format: OutputFormat) -> StructuredOutput {
+    StructuredOutput { disable_any_whitespace: true, ..format.into() }
+}
+
+#[test]
+fn a_choice_is_one_of_its_strings() {
+    let choices = ["yes", "yes, but", "a\"b\\c\n\u{7f}", "é", ""].map(str::to_owned);
+    let bad = ["y", "yes,", "no", "yesyes", " yes"];
+    check(Choice(choices.to_vec()), &["yes", "yes, but", "a\"b\\c\n\u{7f}", "é", ""], &bad);
+}
+
+#[test]
+fn a_regex_matches_from_end_to_end() {
+    check(Regex("[a-c]{3}-[0-9]{2}".to_owned()), &["abc-12", "ccc-00"], &["abc-1", "xabc-12"]);
+    check(Regex("(yes|no)!".to_owned()), &["yes!", "no!"], &["yes", "maybe!"]);
+    check(Regex("^a/b+$".to_owned()), &["a/b", "a/bbb"], &["a/", "^a/b$"]);
+    check(Regex(r"a\$".to_owned()), &["a$"], &["a", r"a\"]);
+    check(Regex(String::new()), &[""], &["a"]);
+    check(Regex(r"\d+\.\d+".to_owned()), &["1.5"], &["1", "1."]);
+}
+
+#[test]
+fn gbnf_is_read_as_it_stands() {
+    let yes_or_no = "root ::= \"yes\" | \"no\"";
+    check(Grammar(yes_or_no.to_owned()), &["yes", "no"], &["", "y", "yesno"]);
+    // Recursion, comments, alternatives on lines of their own, parts that could be cut wrongly.
+    let sums = r#"
+        # sums of numbers
+        root ::= term (("+" | "-") term)*
+        term ::= number
+          | "(" root ")"
+        number ::= [0-9] [0-9]{0,2} ("." digits)?
+        digits ::= [0-9]+ [0-9]
+    "#;
+    let good = ["1", "123", "1.23", "(1+2)-3", "((1))"];
+    check(Grammar(sums.to_owned()), &good, &["", "1+", "1234", "1.2", "(1", "+1", "1 + 1"]);
+    let escapes = r#"root ::= "\n\t\"\\\x41\u00e9" [^\]a-c-] . ( "" | "z" )"#;
+    check(
+        Grammar(escapes.to_owned()),
+        &["\n\t\"\\Aéxy", "\n\t\"\\Aéd\nz"],
+        &["\n\t\"\\Aéay", "\n\t\"\\Aé-y", "\n\t\"\\Aé]y", "\n\t\"\\Aéx"],
+    );
+    let nullable = r#"
+        root ::= "{" ws (pair ("," ws pair)*)? ws "}"
+        pair ::= word ":" ws (root | word) ws
+        word ::= [a-z]+
+        ws ::= [ ]*
+    "#;
+    let good = ["{}", "{  }", "{a:b}", "{ a: {b:c , d:e } }"];
+    check(Grammar(nullable.to_owned()), &good, &["{a}", "{a:}", "{a:b,}", "{ "]);
+    check(Grammar("root ::= \"a\"{2} \"b\"{,2} \"c\"{1,}".to_owned()), &["aac", "aabbcc"], &["ac"]);
+}
+
+#[test]
+fn lark_is_llguidances() {
+    let lark = "start: WORD (\",\" WORD)*\nWORD: /[a-z]+/\n%ignore / /";
+    check(Grammar(lark.to_owned()), &["a", "a,bc", "a , b"], &["", "a,", "A"]);
+}
+
+#[test]
+fn json_objects_have_bounded_white_space() {
+    let good = ["{}", "{ }", r#"{"a": [1, {"b": null}]}"#, "{\n  \"a\": true\n}"];
+    let unbounded = ["[]", "1", "{  }", "{\n\n}", r#"{"a":  1}"#, " {}", "{\"a\":\t1}"];
+    check(JsonObject, &good, &unbounded);
+    check(compact(JsonObject), &["{}", r#"{"a":[1,2]}"#], &["{ }", r#"{"a": 1}"#]);
+}
+
+#[test]
+fn a_schema_is_held_to() {
+    let person = json!({
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 3}, "age": {"type": "integer"}},
+        "required": ["name"],
+    });
+    let good = [r#"{"name":"é"}"#, r#"{"name": "bob", "age": 7}"#, r#"{"name":"a","x":[]}"#];
+    let bad = [r#"{"age":7}"#, r#"{"name":"abcd"}"#, r#"{"name":"a","age":"7"}"#, "{}"];
+    check(schema(person.clone()), &good, &bad);
+    let closed = StructuredOutput { disable_additional_properties: true, ..schema(person).into() };
+    check(closed, &good[..2], &[good[2]]);
+    // What the client says of white space does not count.
+    let guided = json!({"type": "array", "x-guidance": {"whitespace_pattern": "z+"}});
+    check(schema(guided), &["[]", "[ ]"], &["[z]", "[  ]"]);
+    check(schema(json!(true)), &["1", "[]", "\"a\""], &["", "x"]);
+}
+
+#[test]
+fn alternatives_that_exclude_each_other_may_be_references() {
+    let animals = json!({
+        "$defs": {
+            "cat": {"type": "object", "properties": {"kind": {"const": "cat"}},
+                    "required": ["kind"], "additionalProperties": false},
+            "dog": {"type": "object", "properties": {"kind": {"const": "dog"}},
+                    "required": ["kind"], "additionalProperties": false},
+        },
+        "oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}],
+        "discriminator": {"propertyName": "kind"},
+    });
+    check(schema(animals), &[r#"{"kind":"cat"}"#, r#"{"kind":"dog"}"#], &[r#"{"kind":"cow"}"#]);
+}
+
+#[test]
+fn structures_come_after_their_triggers() {
+    let tag = json!({
+        "structures": [
+            {"begin": "<fn=a>", "schema": {"type": "integer"}, "end": "</fn>"},
+            {"begin": "<fn=b>", "schema": {"type": "boolean"}, "end": "</fn>"},
+        ],
+        "triggers": ["<fn="],
+    });
+    let good = ["", "free text", "x<fn=a>12</fn>y", "<fn=a>1</fn><fn=b>true</fn>", "<fn"];
+    let bad = ["<fn=", "<fn=c>", "<fn=a>true</fn>", "<fn=a>1", "text <fn=b>1</fn>"];
+    check(StructuralTag(tag.to_string()), &good, &bad);
+}
+
+#[test]
+fn formats_nest() {
+    let tag = |begin: &str, content: serde_json::Value| json!({"type": "tag", "begin": begin, "content": content, "end": "</t>"});
+    let integer = json!({"type": "json_schema", "json_schema": {"type": "integer"}});
+    let text = json!({"type": "any_text"});
+    let format = |format: serde_json::Value| {
+        StructuralTag(json!({"type": "structural_tag", "format": format}).to_string())
+    };
+    let sequence = json!({"type": "sequence", "elements": [
+        {"type": "const_string", "value": "a\"b"},
+        {"type": "or", "elements": [tag("<i>", integer.clone()), tag("<t>", text.clone())]},
+        {"type": "regex", "pattern": "[xy]"},
+        {"type": "grammar", "grammar": "root ::= \"!\"+"},
+    ]});
+    let good = ["a\"b<i>5</t>x!", "a\"b<t>any < text</t>y!!"];
+    check(format(sequence), &good, &["a\"b<i>a</t>x!", "a\"b<t>z</t>", "<i>5</t>x!"]);
+    let list = |at_least_one: bool, stop_after_first: bool| {
+        format(json!({"type": "tags_with_separator", "tags": [tag("<i>", integer.clone())],
+                      "separator": ";", "at_least_one": at_least_one,
+                      "stop_after_first": stop_after_first}))
+    };
+    check(list(false, false), &["", "<i>1</t>", "<i>1</t>;<i>2</t>"], &[";", "<i>1</t>;"]);
+    check(list(true, true), &["<i>1</t>"], &["", "<i>1</t>;<i>2</t>"]);
+    let triggered = |at_least_one: bool, stop_after_first: bool| {
+        format(
+            json!({"type": "triggered_tags", "triggers": ["<"], "tags": [tag("<i>", text.clone())],
+                      "at_least_one": at_least_one, "stop_after_first": stop_after_first}),
+        )
+    };
+    check(triggered(false, false), &["", "a", "a<i>b</t>c<i></t>"], &["<", "<i>a"]);
+    check(triggered(true, false), &["a<i>b</t>c", "<i></t><i></t>"], &["", "a"]);
+    check(triggered(true, true), &["a<i>b</t>"], &["", "a<i>b</t>c"]);
+    check(triggered(false, true), &["", "a", "a<i>b</t>"], &["a<i>b</t>c"]);
+}
+
+#[test]
+fn a_special_token_is_no_text() {
+    let tag = json!({
+        "structures": [{"begin": "<tool>{", "schema": {"type": "null"}, "end": "}<tool>"}],
+        "triggers": ["<tool>"],
+    });
+    let (store, output) = (store(), StructuralTag(tag.to_string()).into());
+    let bytes = |text: &str| Vec::from_iter(text.bytes().map(u32::from));
+    let whole = [bytes("a<t"), vec![TOOL], bytes("{null}"), vec![TOOL], bytes("b")].concat();
+    assert!(accepts_tokens(&mut store.matcher(&output).unwrap(), &whole));
+    assert!(!accepts_tokens(&mut store.matcher(&output).unwrap(), &[TOOL]));
+    let any = store.matcher(&Regex("(?s:.*)".to_owned()).into()).unwrap().mask().unwrap();
+    let allowed = (0..VOCAB_SIZE).filter(|&token| any.allows(token));
+    let special: Vec<u32> = allowed.filter(|&token| (256..259).contains(&token)).collect();
+    assert_eq!(special, [EOS, END_OF_TURN], "the end alone is no text");
+}

@@ -1,0 +1,117 @@
+//! What is refused, and what does not stop.
+
+use playhouse_actors::logic::structured_output::OutputFormat::{
+    Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag,
+};
+use serde_json::json;
+
+use super::*;
+
+fn invalid(output: OutputFormat, names: &str) {
+    let error = refusal(output.clone());
+    assert!(matches!(error, GrammarError::Invalid(_)), "{output:?}: {error:?}");
+    assert!(error.to_string().contains(names), "{output:?}: {error} does not name {names:?}");
+}
+
+fn too_large(output: OutputFormat, names: &str) {
+    let error = refusal(output);
+    assert!(matches!(error, GrammarError::TooLarge(_)), "{error:?}");
+    assert!(error.to_string().contains(names), "{error} does not name {names:?}");
+}
+
+#[test]
+fn an_error_names_the_problem() {
+    invalid(JsonSchema("{not json".to_owned()), "valid JSON");
+    invalid(schema(json!(["a"])), "must be an object");
+    invalid(schema(json!(false)), "allows no value");
+    invalid(schema(json!({"type": "strung"})), "strung");
+    invalid(schema(json!({"not": {"type": "null"}})), "not");
+    invalid(schema(json!({"type": "array", "uniqueItems": true})), "uniqueItems");
+    invalid(schema(json!({"oneOf": [{"type": "string"}, {"minLength": 2}]})), "oneOf");
+    invalid(schema(json!({"type": "integer", "minimum": 3, "maximum": 2})), "minimum");
+    invalid(schema(json!({"$ref": "#/$defs/missing"})), "missing");
+    invalid(schema(json!({"$ref": "https://example.com/schema"})), "example.com");
+    invalid(schema(json!({"type": "string", "pattern": "[a-"})), "[a-");
+    invalid(Regex("[a-".to_owned()), "[a-");
+    invalid(Regex("(?=a)b".to_owned()), "(?=a)b");
+    invalid(Choice(Vec::new()), "at least one");
+    invalid(Grammar(" \n".to_owned()), "empty");
+    invalid(Grammar("root ::= nothing".to_owned()), "`nothing`");
+    invalid(Grammar("other ::= \"a\"".to_owned()), "`root`");
+    invalid(Grammar("root ::= \"a\"\nroot ::= \"b\"".to_owned()), "two rules `root`");
+    invalid(Grammar("root ::= (\"a\"".to_owned()), "line 1");
+    invalid(Grammar("root ::= \"a\"\n\nb ::= [z-a]".to_owned()), "line 3");
+    invalid(Grammar("start: WORD".to_owned()), "WORD");
+    invalid(Grammar("word: /a/".to_owned()), "start");
+    let tag = |tag: serde_json::Value| StructuralTag(tag.to_string());
+    invalid(tag(json!({"triggers": []})), "structures");
+    invalid(tag(json!({"structures": [], "triggers": ["<"]})), "at least one");
+    let structure = json!({"begin": "<a>", "schema": {}, "end": "</a>"});
+    invalid(tag(json!({"structures": [structure], "triggers": ["["]})), "<a>");
+    invalid(tag(json!({"format": {"type": "qwen_xml_parameter"}})), "qwen_xml_parameter");
+    let text = json!({"type": "any_text"});
+    let twice = json!({"format": {"type": "sequence", "elements": [text, text]}});
+    invalid(tag(twice), "any_text");
+}
+
+#[test]
+fn what_is_too_large_is_refused_at_once() {
+    let nested = |depth: usize| JsonSchema("{\"items\":".repeat(depth) + "{}" + &"}".repeat(depth));
+    too_large(nested(64), "65 levels");
+    assert!(store().matcher(&nested(63).into()).is_ok());
+    too_large(Regex("a".repeat(70_000)), "70000 bytes");
+    too_large(Grammar("x".repeat(2_000_000)), "2000000 bytes");
+    too_large(Choice(vec!["a".to_owned(); 20_000]), "20000 choices");
+}
+
+#[test]
+fn without_an_end_of_sequence_there_is_no_structure() {
+    let store = GrammarStore::new(Arc::new(Bytes), VOCAB_SIZE, vec![]);
+    let error = store.matcher(&JsonObject.into()).err().unwrap();
+    assert!(error.to_string().contains("end-of-sequence"), "{error}");
+}
+
+/// They would overflow a thread's usual stack.
+#[test]
+fn long_chains_of_rules_compile() {
+    let links = |line: &dyn Fn(usize) -> String| Vec::from_iter((0..20_000).map(line)).join("\n");
+    let gbnf = links(&|i| format!("a{i} ::= \"x\" a{} | \"y\" root", i + 1));
+    let gbnf = format!("root ::= a0\n{gbnf}\na20000 ::= \"z\"");
+    let lark = links(&|i| format!("a{i}: \"x\" a{}", i + 1));
+    let lark = format!("start: a0\n{lark}\na20000: \"z\"");
+    for grammar in [gbnf, lark] {
+        let mut matcher = store().matcher(&Grammar(grammar).into()).unwrap();
+        assert!(matcher.mask().unwrap().allows(u32::from(b'x')));
+    }
+}
+
+#[test]
+fn the_store_keeps_what_was_used_last() {
+    let store = store();
+    let choice = |i: usize| StructuredOutput::from(Choice(vec![i.to_string()]));
+    for i in 0..300 {
+        store.matcher(&choice(i)).unwrap();
+        store.matcher(&choice(0)).unwrap();
+    }
+    assert_eq!(store.num_compiled(), 256);
+    assert!(accepts(&mut store.matcher(&choice(7)).unwrap(), "7"), "compiled once more");
+}
+
+#[test]
+fn what_comes_after_the_end_changes_nothing() {
+    let mut matcher = store().matcher(&Choice(vec!["a".to_owned()]).into()).unwrap();
+    matcher.consume(&[u32::from(b'a'), EOS, EOS, 5]).unwrap();
+    let mask = matcher.mask().unwrap();
+    let allowed: Vec<u32> = (0..VOCAB_SIZE).filter(|&token| mask.allows(token)).collect();
+    assert_eq!(allowed, [EOS]);
+}
+
+#[test]
+fn a_token_that_may_not_come_fails_its_matcher_alone() {
+    let store = store();
+    let output = Regex("a+".to_owned()).into();
+    let mut failing = store.matcher(&output).unwrap();
+    assert!(failing.consume(&[u32::from(b'b')]).is_err());
+    assert!(failing.mask().is_err());
+    assert!(accepts(&mut store.matcher(&output).unwrap(), "aa"));
+}

@@ -1,0 +1,98 @@
+//! Generations at temperature 1 for every schema of the table, judged by Python's `jsonschema`.
+//!
+//! `PLAYHOUSE_SCHEMA_GENERATIONS` says how many, 150 if it is not set; the table is gone through
+//! over and over, with other seeds.
+
+use std::{io::Write, process::Command};
+
+use playhouse::{
+    Engine,
+    actors::{
+        logic::{request::FinishReason, structured_output::OutputFormat},
+        message::input_processor::{Prompt, RawRequest},
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{config, run, schemas::SCHEMAS};
+
+/// What the script exits with where the package is not installed.
+const NO_JSONSCHEMA: i32 = 3;
+/// Requests in flight.
+const IN_FLIGHT: usize = 32;
+/// Enough for all but a few, at the bias below.
+const MAX_TOKENS: u32 = 600;
+
+fn num_generations() -> usize {
+    std::env::var("PLAYHOUSE_SCHEMA_GENERATIONS").map_or(150, |count| count.parse().unwrap())
+}
+
+/// The tokens that close what is open. Random weights would take hundreds of tokens to write one
+/// of them by chance, so they get a bias; everything else is up to the weights.
+fn closing(engine: &Engine) -> Vec<(u32, f32)> {
+    let codec = engine.codec();
+    let ends = engine.model_info().eos_token_ids.iter().copied();
+    let vocab = 0..codec.vocab_size() as u32;
+    let is_closing = |token: &u32| {
+        let text = codec.token_text(*token);
+        !text.is_empty() && text.chars().all(|c| "\"]}".contains(c))
+    };
+    vocab.filter(is_closing).chain(ends).map(|token| (token, 6.0)).collect()
+}
+
+fn request(index: usize, bias: &[(u32, f32)]) -> RawRequest {
+    let mut request = RawRequest::new(Prompt::Text(format!("Number {index}:")));
+    let schema = OutputFormat::JsonSchema(SCHEMAS[index % SCHEMAS.len()].to_owned());
+    request.params.structured_output = Some(std::sync::Arc::new(schema.into()));
+    request.params.temperature = 1.0;
+    request.params.seed = Some(index as u64);
+    request.params.logit_bias = bias.to_vec();
+    request.max_tokens = Some(MAX_TOKENS);
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_generated_is_valid() {
+    let engine = Engine::spawn(config(), |_| ()).await.unwrap();
+    let (count, bias) = (num_generations(), closing(&engine));
+    let mut outputs = Vec::new();
+    for first in (0..count).step_by(IN_FLIGHT) {
+        let requests = (first..count.min(first + IN_FLIGHT)).map(|index| request(index, &bias));
+        outputs.extend(run(&engine, requests.collect()).await);
+    }
+    engine.shutdown().await;
+
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let (mut num_ended, mut num_cut) = (0, 0);
+    for (index, output) in outputs.iter().enumerate() {
+        let schema: Value = serde_json::from_str(SCHEMAS[index % SCHEMAS.len()]).unwrap();
+        match output.finish {
+            Some(FinishReason::Stop(_)) => num_ended += 1,
+            // A string, a number or a list that the weights made longer than the limit.
+            Some(FinishReason::Length) => {
+                num_cut += 1;
+                continue;
+            }
+            ref other => panic!("{schema}: ended with {other:?}"),
+        }
+        writeln!(file, "{}", json!({"schema": schema, "text": output.text})).unwrap();
+    }
+    println!("{num_ended} of {count} generations ended, {num_cut} were cut by max_tokens");
+    assert!(num_cut * 20 <= count, "{num_cut} of {count} did not end");
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/structured/validate.py");
+    let python = std::env::var("PLAYHOUSE_TEST_PYTHON").unwrap_or("python3".to_owned());
+    let validated = Command::new(&python).arg(script).arg(file.path()).output();
+    let Ok(validated) = validated else {
+        println!("skipped: {python} does not run");
+        return;
+    };
+    let said = String::from_utf8_lossy(&validated.stdout).into_owned()
+        + &String::from_utf8_lossy(&validated.stderr);
+    match validated.status.code() {
+        Some(0) => assert!(said.contains(&format!("{num_ended} valid")), "{said}"),
+        Some(NO_JSONSCHEMA) => println!("skipped: {said}"),
+        code => panic!("the script ended with {code:?}:\n{said}"),
+    }
+    println!("{said}");
+}
