@@ -1,10 +1,11 @@
-"""Streams a chat and a completion with OpenAI's own client, and holds them against whole answers.
+"""Streams a chat and a completion, and has tools called, with OpenAI's own client.
 
     openai_client.py BASE_URL
 
 Exits 3 where the client is not installed.
 """
 
+import json
 import sys
 
 try:
@@ -43,6 +44,34 @@ assert text and text == whole.choices[0].text, (text, whole)
 assert tokens == whole.choices[0].logprobs.tokens, tokens
 assert counted.total_tokens == whole.usage.total_tokens, counted
 
+parameters = {"type": "object", "properties": {"utc": {"type": "boolean"}}, "required": ["utc"]}
+now = {"name": "now", "parameters": parameters | {"additionalProperties": False}}
+asked = chat | {"tools": [{"type": "function", "function": now}], "max_tokens": 64}
+named = {"type": "function", "function": {"name": "now"}}
+called = client.chat.completions.create(**asked, tool_choice=named).choices[0]
+call = called.message.tool_calls[0]
+assert called.message.content is None and called.finish_reason == "stop", called
+assert call.function.name == "now" and set(json.loads(call.function.arguments)) == {"utc"}, call
+forced = {"tool_choice": "required", "parallel_tool_calls": False}
+with client.chat.completions.stream(**asked, **forced) as stream:
+    called = stream.get_final_completion().choices[0]
+assert called.finish_reason == "tool_calls", called
+streamed = called.message.tool_calls[0]
+assert streamed.function.name == "now", streamed
+assert isinstance(json.loads(streamed.function.arguments)["utc"], bool), streamed
+history = asked["messages"] + [
+    {"role": "assistant", "content": None, "tool_calls": [streamed.model_dump()]},
+    {"role": "tool", "tool_call_id": streamed.id, "content": "noon"},
+]
+went_on = client.chat.completions.create(**asked | {"messages": history}, tool_choice="none")
+assert went_on.choices[0].message.content and not went_on.choices[0].message.tool_calls, went_on
+try:
+    client.chat.completions.create(**asked, tool_choice={"type": "function", "function": {"name": "later"}})
+except openai.BadRequestError as error:
+    assert error.param == "tool_choice", error
+else:
+    raise AssertionError("a tool that is not on offer was taken")
+
 try:
     client.chat.completions.create(**chat | {"top_p": 2})
 except openai.BadRequestError as error:
@@ -55,4 +84,4 @@ except openai.NotFoundError as error:
     assert error.param == "model", error
 else:
     raise AssertionError("an unknown model was taken")
-print("streamed a chat and a completion with openai", openai.__version__)
+print("streamed a chat and a completion and called a tool with openai", openai.__version__)

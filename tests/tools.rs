@@ -218,3 +218,119 @@ async fn what_cannot_be_done_is_refused_by_its_field() {
     }
     served.stop().await;
 }
+
+/// The calls of a message: names and arguments.
+fn calls(message: &Value) -> Vec<(String, Value)> {
+    let calls = message["tool_calls"].as_array().unwrap();
+    let call = |call: &Value| {
+        let function = &call["function"];
+        let arguments = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+        (function["name"].as_str().unwrap().to_owned(), arguments)
+    };
+    calls.iter().map(call).collect()
+}
+
+fn is_on_offer((name, arguments): &(String, Value)) -> bool {
+    match name.as_str() {
+        "now" => *arguments == json!({}),
+        "weather" => [json!({"unit": "c"}), json!({"unit": "f"})].contains(arguments),
+        _ => false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_must_be_made_is_made() {
+    let served = serve(ServerConfig::default()).await;
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    for seed in 0..8 {
+        for (choice, finish) in [(json!("required"), "tool_calls"), (named.clone(), "stop")] {
+            let body = chat(json!({
+                "tool_choice": choice,
+                "parallel_tool_calls": false,
+                "temperature": 1,
+                "seed": seed,
+                "max_tokens": 200,
+            }));
+            let whole = answer(&served, &body).await;
+            let message = &whole["choices"][0]["message"];
+            let made = calls(message);
+            assert!(made.len() == 1 && made.iter().all(is_on_offer), "{message}");
+            assert!(choice == "required" || made[0].0 == "weather");
+            assert_eq!(message["content"], Value::Null);
+            assert_eq!(whole["choices"][0]["finish_reason"], finish);
+            let (streamed, streamed_finish) = streamed(&served, &body).await;
+            assert_eq!((calls(&streamed), streamed_finish), (made, json!(finish)));
+        }
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_the_model_makes_as_it_likes_is_found() {
+    let served = serve(ServerConfig::default()).await;
+    let said =
+        "Well:<tool_call>{\"name\": \"weather\", \"arguments\": {\"unit\": \"c\"}}</tool_call>";
+    let body = chat(json!({"structured_outputs": {"choice": [said]}, "max_tokens": 200}));
+    let whole = answer(&served, &body).await;
+    let choice = &whole["choices"][0];
+    let made = vec![("weather".to_owned(), json!({"unit": "c"}))];
+    assert_eq!(calls(&choice["message"]), made);
+    assert_eq!(
+        (&choice["message"]["content"], &choice["finish_reason"]),
+        (&json!("Well:"), &json!("tool_calls"))
+    );
+    let (message, finish) = streamed(&served, &body).await;
+    assert_eq!((calls(&message), finish), (made, json!("tool_calls")));
+    assert_eq!(message["content"], "Well:");
+
+    let cut_off = chat(json!({"structured_outputs": {"choice": [said]}, "max_tokens": 20}));
+    let cut_off = answer(&served, &cut_off).await["choices"][0].clone();
+    assert_eq!(cut_off["finish_reason"], "length");
+    assert!(said.starts_with(cut_off["message"]["content"].as_str().unwrap()), "{cut_off}");
+    served.stop().await;
+}
+
+/// The model of the recordings, whose tokenizer knows the markers of thoughts.
+fn thinking_model() -> Option<std::path::PathBuf> {
+    let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let places = [root.join("../shared/conformance/model"), root.join("shared/conformance/model")];
+    places.into_iter().find(|place| place.join("config.json").is_file())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thoughts_come_first_and_are_bounded() {
+    let Some(model) = thinking_model() else {
+        println!("skipped: no ../shared/conformance beside the repository");
+        return;
+    };
+    let engine = EngineConfig {
+        max_model_len: Some(2048),
+        kv_cache_memory_bytes: Some(64 << 20),
+        ..EngineConfig::new(model)
+    };
+    let server = ServerConfig {
+        reasoning_parser: ParserChoice::Named("qwen3".to_owned()),
+        trust_request_chat_template: true,
+        ..ServerConfig::default()
+    };
+    let served = Served::start(engine, server).await;
+    let body = json!({
+        "messages": [{"role": "user", "content": "Is it?"}],
+        "chat_template": "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<think>",
+        "structured_outputs": {"choice": ["yes"]},
+        "thinking_token_budget": 6,
+        "temperature": 0,
+        "max_tokens": 64,
+    });
+    let whole = answer(&served, &body).await;
+    let message = &whole["choices"][0]["message"];
+    assert_eq!(message["content"], "yes", "{whole}");
+    assert!(!message["reasoning"].as_str().unwrap().is_empty());
+    assert_eq!(whole["usage"]["completion_tokens_details"], json!({"reasoning_tokens": 6}));
+    let (streamed, _) = streamed(&served, &body).await;
+    assert_eq!(
+        (&streamed["content"], &streamed["reasoning"]),
+        (&json!("yes"), &message["reasoning"])
+    );
+    served.stop().await;
+}

@@ -105,7 +105,7 @@ impl TurnRequest {
         let schema = forced.map(|call| constraint_schema(&tools, &call, self.parallel_tool_calls));
         let structured_output = match schema.transpose()? {
             Some(schema) => Some(Arc::new(OutputFormat::JsonSchema(schema.to_string()).into())),
-            None => self.format.map(Arc::new).or(self.params.structured_output),
+            None => self.format.map(Arc::new),
         };
         let style = TurnStyle {
             calls,
