@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{
     error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
+    extract::{JsonBody, JsonRequest},
     state::AppState,
 };
 
@@ -62,14 +62,18 @@ struct EdgesRequest {
 }
 
 impl JsonRequest for KillRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 
 impl JsonRequest for EdgesRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 

@@ -61,11 +61,10 @@ impl Choices {
         caller: Caller,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
-        let Caller { tenant, timeout, deadline } = caller;
+        let deadline = caller.deadline;
         let mut submissions = Vec::with_capacity(requests.len());
         for request in requests {
-            let request = RawRequest { tenant, timeout, ..request };
-            submissions.push(deadline.meet(engine.submit(request)).await??);
+            submissions.push(deadline.meet(engine.submit(caller.own(request))).await??);
         }
         let outputs = |Submission { prompt_token_ids, choices }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())

@@ -10,11 +10,10 @@ use serde::Deserialize;
 use super::{
     error::ApiError,
     fields::{Float, Int, Strings, Token},
+    limits::{at_most, choices},
 };
-use crate::engine::DefaultSampling;
+use crate::{config::LimitSettings, engine::DefaultSampling};
 
-/// Most choices for one prompt, as in vLLM.
-const MAX_N: u32 = 16_384;
 /// Longest cache salt, characters.
 const MAX_CACHE_SALT: usize = 128;
 
@@ -144,13 +143,21 @@ impl SamplingFields {
         self.truncate_prompt_tokens.is_some()
     }
 
+    /// Refuses more choices, stop strings or bad words than one request may have.
+    pub(super) fn check_limits(
+        &self,
+        limits: &LimitSettings,
+        prompts: usize,
+    ) -> Result<(), ApiError> {
+        choices(self.num_choices()? as usize, prompts, limits.max_n_sequences)?;
+        let stop = self.stop.as_ref().map_or(0, |Strings(stop)| stop.len());
+        at_most("stop", stop, limits.max_stop_strings)?;
+        let bad_words = self.bad_words.as_ref().map_or(0, Vec::len);
+        at_most("bad_words", bad_words, limits.max_num_bad_words)
+    }
+
     fn num_choices(&self) -> Result<u32, ApiError> {
-        let wanted = format!("in 1..={MAX_N}");
-        let n: u32 = self.n.unwrap_or(Int(1)).cast("n", &wanted)?;
-        if n > MAX_N {
-            return Err(ApiError::invalid("n", format!("n must be {wanted}, got {n}")));
-        }
-        Ok(n)
+        self.n.unwrap_or(Int(1)).cast("n", "at least 1")
     }
 
     fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
@@ -267,9 +274,24 @@ mod tests {
     }
 
     #[test]
+    fn more_than_a_request_may_hold_is_refused_by_name() {
+        let refused = |body: Value, prompts| {
+            let checked = fields(body).check_limits(&LimitSettings::default(), prompts);
+            checked.err().map(|error| error.param.unwrap())
+        };
+        assert_eq!(refused(json!({"n": 16_384}), 1), None);
+        assert_eq!(refused(json!({"n": 16_385}), 1).as_deref(), Some("n"));
+        assert_eq!(refused(json!({"n": 16}), 1024 + 1).as_deref(), Some("n"));
+        assert_eq!(refused(json!({"stop": ["a", "b", "c", "d"]}), 1), None);
+        assert_eq!(refused(json!({"stop": ["a", "b", "c", "d", "e"]}), 1).as_deref(), Some("stop"));
+        let words = vec!["a"; 129];
+        assert_eq!(refused(json!({"bad_words": words}), 1).as_deref(), Some("bad_words"));
+    }
+
+    #[test]
     fn what_the_types_cannot_hold_is_refused_by_name() {
         let wrong = [
-            json!({"n": 20_000}),
+            json!({"n": -1}),
             json!({"top_k": -5}),
             json!({"min_tokens": -1}),
             json!({"prompt_logprobs": -2}),

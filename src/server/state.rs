@@ -7,7 +7,11 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::{ServerConfig, auth::ApiKeys, error::ApiError};
+use super::{
+    ServerConfig,
+    auth::{ApiKeys, KeyFileError},
+    error::ApiError,
+};
 use crate::engine::Engine;
 
 /// Cheap to clone: one for every request.
@@ -22,9 +26,15 @@ pub(super) struct AppState {
 }
 
 impl AppState {
-    pub(super) fn new(engine: Engine, config: ServerConfig, metrics: PrometheusHandle) -> Self {
-        let keys = Arc::new(ApiKeys::new(&config.api_keys));
-        Self { engine, config: Arc::new(config), keys, metrics, created: unix_seconds() }
+    /// # Errors
+    /// If the file of keys cannot be read.
+    pub(super) fn new(
+        engine: Engine,
+        config: ServerConfig,
+        metrics: PrometheusHandle,
+    ) -> Result<Self, KeyFileError> {
+        let keys = Arc::new(ApiKeys::new(&config)?);
+        Ok(Self { engine, config: Arc::new(config), keys, metrics, created: unix_seconds() })
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     chat::ConversationFields,
     error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
+    extract::{JsonBody, JsonRequest},
     fields::Token,
     state::AppState,
 };
+use crate::config::LimitSettings;
 
 /// Text, or a conversation for the chat template.
 pub(super) struct TokenizeRequest {
@@ -47,19 +48,25 @@ pub(super) struct Detokenized {
 }
 
 impl JsonRequest for TokenizeRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        let fields: TokenizeFields = parse_object(text)?;
-        let conversation: ConversationFields = parse_object(text)?;
+    type Parts = (TokenizeFields, ConversationFields);
+
+    fn from_parts((fields, conversation): Self::Parts) -> Result<Self, ApiError> {
         if fields.prompt.is_none() && !conversation.is_given() {
             return Err(ApiError::validation("body.prompt", "Field required, or `messages`"));
         }
         Ok(Self { fields, conversation })
     }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.conversation.check_limits(limits)
+    }
 }
 
 impl JsonRequest for DetokenizeRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 

@@ -8,16 +8,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::conversation::ConversationFields;
-use crate::server::{
-    error::ApiError,
-    extract::{JsonRequest, parse_object},
-    fields::Int,
-    later::LaterFields,
-    logprobs::ChatLogprobsWriter,
-    sampling::{SamplingFields, logprobs, output_tokens},
-    state::AppState,
-    token_names::TokenNames,
-    usage::{StreamOptions, UsageReports},
+use crate::{
+    config::LimitSettings,
+    server::{
+        error::ApiError,
+        extract::JsonRequest,
+        fields::Int,
+        later::LaterFields,
+        logprobs::ChatLogprobsWriter,
+        sampling::{SamplingFields, logprobs, output_tokens},
+        state::AppState,
+        token_names::TokenNames,
+        usage::{StreamOptions, UsageReports},
+    },
 };
 
 /// The body of `POST /v1/chat/completions`.
@@ -73,14 +76,16 @@ impl Style {
 }
 
 impl JsonRequest for ChatRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        let fields = parse_object(text)?;
-        Ok(Self {
-            fields,
-            conversation: parse_object(text)?,
-            sampling: parse_object(text)?,
-            later: parse_object(text)?,
-        })
+    type Parts = (ChatFields, ConversationFields, SamplingFields, LaterFields);
+
+    fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
+        let (fields, conversation, sampling, later) = parts;
+        Ok(Self { fields, conversation, sampling, later })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.conversation.check_limits(limits)?;
+        self.sampling.check_limits(limits, 1)
     }
 }
 
@@ -170,6 +175,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::server::extract::parse_object;
 
     fn fields(body: Value) -> ChatFields {
         parse_object(&body.to_string()).unwrap()

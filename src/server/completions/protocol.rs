@@ -8,15 +8,19 @@ use serde::{
     de::{Error, SeqAccess, Visitor},
 };
 
-use crate::server::{
-    error::ApiError,
-    extract::{JsonRequest, parse_object},
-    fields::{Int, Token},
-    later::LaterFields,
-    sampling::{SamplingFields, logprobs, output_tokens},
-    state::AppState,
-    token_names::TokenNames,
-    usage::{StreamOptions, UsageReports},
+use crate::{
+    config::LimitSettings,
+    server::{
+        error::ApiError,
+        extract::JsonRequest,
+        fields::{Int, Token},
+        later::LaterFields,
+        limits::at_most,
+        sampling::{SamplingFields, logprobs, output_tokens},
+        state::AppState,
+        token_names::TokenNames,
+        usage::{StreamOptions, UsageReports},
+    },
 };
 
 /// The body of `POST /v1/completions`.
@@ -60,6 +64,15 @@ enum Prompts {
     Tokens(Vec<Vec<u32>>),
 }
 
+impl Prompts {
+    fn len(&self) -> usize {
+        match self {
+            Self::Texts(texts) => texts.len(),
+            Self::Tokens(lists) => lists.len(),
+        }
+    }
+}
+
 /// What to ask of the engine, and how to write its answer.
 pub(super) struct Plan {
     pub(super) model: String,
@@ -87,9 +100,16 @@ pub(super) struct Style {
 }
 
 impl JsonRequest for CompletionRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        let fields = parse_object(text)?;
-        Ok(Self { fields, sampling: parse_object(text)?, later: parse_object(text)? })
+    type Parts = (CompletionFields, SamplingFields, LaterFields);
+
+    fn from_parts((fields, sampling, later): Self::Parts) -> Result<Self, ApiError> {
+        Ok(Self { fields, sampling, later })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        let prompts = self.fields.prompt.as_ref().map_or(0, Prompts::len);
+        at_most("prompt", prompts, limits.max_completion_prompts)?;
+        self.sampling.check_limits(limits, prompts)
     }
 }
 
@@ -229,6 +249,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::server::extract::parse_object;
 
     fn read(prompt: Value) -> Result<Option<Prompts>, ApiError> {
         let body = json!({ "prompt": prompt }).to_string();
