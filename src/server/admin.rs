@@ -1,13 +1,10 @@
 //! Routes that change the engine.
 
-use axum::{
-    Json,
-    extract::{Query, State},
-};
+use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{error::ApiError, state::AppState};
+use super::{error::ApiError, extract::QueryOf, state::AppState};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -19,7 +16,7 @@ pub(super) struct ResetQuery {
 /// `POST /reset_prefix_cache`: false if blocks are in use and may not be taken.
 pub(super) async fn reset_prefix_cache(
     State(state): State<AppState>,
-    Query(query): Query<ResetQuery>,
+    QueryOf(query): QueryOf<ResetQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let success = state.engine.reset_prefix_cache(query.reset_running_requests).await?;
     Ok(Json(json!({ "success": success })))

@@ -4,17 +4,23 @@ use std::time::Duration;
 
 use axum::{
     body::Body,
-    extract::{FromRequest, MatchedPath, Request},
+    extract::{FromRequest, FromRequestParts, MatchedPath, Query, Request},
     http::{
         HeaderMap,
         header::{CONTENT_LENGTH, CONTENT_TYPE},
+        request,
     },
 };
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
-use super::{error::ApiError, parts::Parts, state::AppState, unknown_fields};
+use super::{
+    error::ApiError,
+    parts::{FromParts, Parts},
+    state::AppState,
+    unknown_fields,
+};
 use crate::config::LimitSettings;
 
 /// Bodies above this are parsed on a blocking thread, bytes.
@@ -25,15 +31,27 @@ const DISCARD_MAX: usize = 256 << 20;
 
 /// A request that can be read from a JSON object.
 pub(super) trait JsonRequest: Sized + Send + 'static {
-    /// The structs that its fields are spread over.
-    type Parts: Parts;
+    /// Reads it from the text of a whole body.
+    fn from_json(text: &str) -> Result<Self, ApiError>;
 
-    /// Puts them together.
-    fn from_parts(parts: Self::Parts) -> Result<Self, ApiError>;
+    /// The names of the fields it was read from; others were ignored.
+    fn fields(&self) -> Vec<&'static str>;
 
     /// Refuses what holds more than it may.
-    fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
-        Ok(())
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError>;
+}
+
+impl<T: FromParts> JsonRequest for T {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        Self::from_parts(T::Parts::parse(text)?)
+    }
+
+    fn fields(&self) -> Vec<&'static str> {
+        T::Parts::fields()
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        FromParts::check_limits(self, limits)
     }
 }
 
@@ -63,6 +81,22 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
     }
 }
 
+/// Extracts what stands after the `?`.
+pub(super) struct QueryOf<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        _: &AppState,
+    ) -> Result<Self, ApiError> {
+        let query = Query::try_from_uri(&parts.uri);
+        let query = query.map_err(|error| ApiError::validation("query", error.body_text()))?;
+        Ok(Self(query.0))
+    }
+}
+
 fn decode<T: JsonRequest>(
     bytes: &[u8],
     route: &str,
@@ -77,8 +111,8 @@ fn decode<T: JsonRequest>(
         let message = format_args!("the JSON is nested deeper than {depth_max} levels");
         return Err(ApiError::validation("body", message));
     }
-    let request = T::from_parts(T::Parts::parse(text)?)?;
-    unknown_fields::count(route, text, &T::Parts::fields());
+    let request = T::from_json(text)?;
+    unknown_fields::count(route, text, &request.fields());
     request.check_limits(limits)?;
     Ok(request)
 }

@@ -3,10 +3,11 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::{error::ApiError, fields::IsSet};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(super) struct LaterFields {
     response_format: Option<Map<String, Value>>,

@@ -25,6 +25,7 @@ mod listen;
 mod logprobs;
 mod metrics;
 mod models;
+mod openapi;
 mod parts;
 mod reload;
 mod request_id;
@@ -183,6 +184,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/metrics", get(metrics::render))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
+        .route("/openapi.json", get(openapi::serve))
         .route("/reset_prefix_cache", post(admin::reset_prefix_cache));
     #[cfg(feature = "chaos")]
     let router = router.merge(chaos::routes());

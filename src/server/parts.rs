@@ -6,13 +6,35 @@ use serde::{
     de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error},
     forward_to_deserialize_any,
 };
+use utoipa::{
+    ToSchema,
+    openapi::{Object, RefOr, Schema},
+};
 
 use super::{error::ApiError, extract::parse_object};
+use crate::config::LimitSettings;
 
 /// A struct that takes a part of a body's fields. No `#[serde(flatten)]`: its fields would be
 /// unknown.
-pub(super) trait Part: DeserializeOwned + Send + 'static {}
-impl<T: DeserializeOwned + Send + 'static> Part for T {}
+pub(super) trait Part: DeserializeOwned + ToSchema + Send + 'static {}
+impl<T: DeserializeOwned + ToSchema + Send + 'static> Part for T {}
+
+/// Schemas by their names.
+pub(super) type Schemas = Vec<(String, RefOr<Schema>)>;
+
+/// A request that is put together from parts.
+pub(super) trait FromParts: Sized + Send + 'static {
+    /// The structs that its fields are spread over.
+    type Parts: Parts;
+
+    /// Puts them together.
+    fn from_parts(parts: Self::Parts) -> Result<Self, ApiError>;
+
+    /// Refuses what holds more than it may.
+    fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
 
 /// The structs that a body is read as: a tuple of [`Part`]s.
 pub(super) trait Parts: Sized + Send + 'static {
@@ -21,6 +43,9 @@ pub(super) trait Parts: Sized + Send + 'static {
 
     /// The names of all fields.
     fn fields() -> Vec<&'static str>;
+
+    /// An object with all fields, and in `schemas` what it refers to.
+    fn schema(schemas: &mut Schemas) -> Object;
 }
 
 macro_rules! parts {
@@ -33,6 +58,12 @@ macro_rules! parts {
             fn fields() -> Vec<&'static str> {
                 [$(fields_of::<$part>()),+].concat()
             }
+
+            fn schema(schemas: &mut Schemas) -> Object {
+                let mut whole = Object::new();
+                $(add::<$part>(&mut whole, schemas);)+
+                whole
+            }
         }
     };
 }
@@ -42,6 +73,15 @@ parts!(A, B, C);
 parts!(A, B, C, D);
 parts!(A, B, C, D, E);
 parts!(A, B, C, D, E, F);
+
+/// Adds the fields of `T` to `whole`.
+fn add<T: ToSchema>(whole: &mut Object, schemas: &mut Schemas) {
+    T::schemas(schemas);
+    if let RefOr::T(Schema::Object(part)) = T::schema() {
+        whole.properties.extend(part.properties);
+        whole.required.extend(part.required);
+    }
+}
 
 /// The names of the fields that a struct's derived `Deserialize` asks for.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
@@ -83,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[derive(Debug, Default, PartialEq, Deserialize, ToSchema)]
     #[serde(default)]
     struct Size {
         width: u8,
@@ -91,7 +131,7 @@ mod tests {
         height: u8,
     }
 
-    #[derive(Debug, PartialEq, Deserialize)]
+    #[derive(Debug, PartialEq, Deserialize, ToSchema)]
     struct Name {
         name: Option<String>,
     }
@@ -110,5 +150,8 @@ mod tests {
         let mut fields = <(Size, Name)>::fields();
         fields.sort_unstable();
         assert_eq!(fields, ["high", "name", "tall", "width"]);
+        let schema = <(Size, Name)>::schema(&mut Schemas::new());
+        let told: Vec<&str> = schema.properties.keys().map(String::as_str).collect();
+        assert_eq!(told, ["width", "tall", "name"]);
     }
 }

@@ -5,7 +5,8 @@ use playhouse_actors::{
     logic::{input::TruncationSide, sampling_params::SamplingParams, stop::RepetitionDetection},
     message::input_processor::{Prompt, RawRequest},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     error::ApiError,
@@ -18,7 +19,7 @@ use crate::{config::LimitSettings, engine::DefaultSampling};
 const MAX_CACHE_SALT: usize = 128;
 
 /// Absent and `null` mean the same everywhere.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(super) struct SamplingFields {
     pub(super) n: Option<Int>,
@@ -37,6 +38,7 @@ pub(super) struct SamplingFields {
     min_tokens: Option<Int>,
     skip_special_tokens: Option<bool>,
     spaces_between_special_tokens: Option<bool>,
+    #[schema(value_type = Option<HashMap<String, Float>>)]
     logit_bias: Option<IndexMap<String, Float>>,
     allowed_token_ids: Option<Vec<Token>>,
     bad_words: Option<Vec<String>>,
@@ -53,14 +55,14 @@ pub(super) struct SamplingFields {
     pub(super) request_id: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 struct RepetitionFields {
     max_pattern_size: Int,
     min_pattern_size: Option<Int>,
     min_count: Int,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Side {
     Left,

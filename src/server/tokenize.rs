@@ -3,12 +3,10 @@
 use axum::{Json, extract::State};
 use playhouse_actors::ports::TextError;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
-    chat::ConversationFields,
-    error::ApiError,
-    extract::{JsonBody, JsonRequest},
-    fields::Token,
+    chat::ConversationFields, error::ApiError, extract::JsonBody, fields::Token, parts::FromParts,
     state::AppState,
 };
 use crate::config::LimitSettings;
@@ -19,16 +17,16 @@ pub(super) struct TokenizeRequest {
     conversation: ConversationFields,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
-struct TokenizeFields {
+pub(super) struct TokenizeFields {
     model: Option<String>,
     prompt: Option<String>,
     add_special_tokens: Option<bool>,
     return_token_strs: Option<bool>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Tokenized {
     count: usize,
     max_model_len: usize,
@@ -36,18 +34,18 @@ pub(super) struct Tokenized {
     token_strs: Option<Vec<String>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct DetokenizeRequest {
     model: Option<String>,
     tokens: Vec<Token>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Detokenized {
     prompt: String,
 }
 
-impl JsonRequest for TokenizeRequest {
+impl FromParts for TokenizeRequest {
     type Parts = (TokenizeFields, ConversationFields);
 
     fn from_parts((fields, conversation): Self::Parts) -> Result<Self, ApiError> {
@@ -62,7 +60,7 @@ impl JsonRequest for TokenizeRequest {
     }
 }
 
-impl JsonRequest for DetokenizeRequest {
+impl FromParts for DetokenizeRequest {
     type Parts = (Self,);
 
     fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {

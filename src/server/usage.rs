@@ -1,11 +1,12 @@
 //! Token counts, and when a stream tells them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{ServerConfig, error::ApiError};
 
 /// What a request cost, tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Usage {
     prompt_tokens: usize,
     total_tokens: usize,
@@ -13,7 +14,7 @@ pub(super) struct Usage {
     prompt_tokens_details: Option<PromptTokensDetails>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 struct PromptTokensDetails {
     cached_tokens: usize,
 }
@@ -34,7 +35,7 @@ impl Usage {
 }
 
 /// `stream_options` as the client sent it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(super) struct StreamOptions {
     include_usage: Option<bool>,

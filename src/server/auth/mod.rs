@@ -30,8 +30,13 @@ const OPEN: [&str; 10] = [
     "/openapi.json",
 ];
 
+/// Whether `path` needs no key.
+pub(super) fn is_open(path: &str) -> bool {
+    OPEN.contains(&path)
+}
+
 fn is_guarded(method: &Method, path: &str) -> bool {
-    method != Method::OPTIONS && !OPEN.contains(&path)
+    method != Method::OPTIONS && !is_open(path)
 }
 
 /// Middleware: 401 where a key is needed and none of ours is given. Who brings one is known to the

@@ -3,17 +3,16 @@
 use playhouse_actors::ports::ChatPrompt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::{messages::check_messages, tools::check_tools};
-use crate::{
-    config::LimitSettings,
-    server::{error::ApiError, limits::at_most, state::AppState},
-};
+use crate::config::LimitSettings;
+use crate::server::{error::ApiError, limits::at_most, state::AppState};
 
 const REASONING_EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// A conversation and how to render it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ConversationFields {
     messages: Option<Vec<Value>>,

@@ -10,3 +10,5 @@ mod tools;
 
 pub(super) use conversation::ConversationFields;
 pub(super) use handler::create;
+pub(super) use protocol::ChatRequest;
+pub(super) use response::ChatCompletion;

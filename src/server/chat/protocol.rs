@@ -6,21 +6,20 @@ use playhouse_actors::{
 };
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::conversation::ConversationFields;
-use crate::{
-    config::LimitSettings,
-    server::{
-        error::ApiError,
-        extract::JsonRequest,
-        fields::Int,
-        later::LaterFields,
-        logprobs::ChatLogprobsWriter,
-        sampling::{SamplingFields, logprobs, output_tokens},
-        state::AppState,
-        token_names::TokenNames,
-        usage::{StreamOptions, UsageReports},
-    },
+use crate::config::LimitSettings;
+use crate::server::{
+    error::ApiError,
+    fields::Int,
+    later::LaterFields,
+    logprobs::ChatLogprobsWriter,
+    parts::FromParts,
+    sampling::{SamplingFields, logprobs, output_tokens},
+    state::AppState,
+    token_names::TokenNames,
+    usage::{StreamOptions, UsageReports},
 };
 
 /// The body of `POST /v1/chat/completions`.
@@ -31,9 +30,9 @@ pub(in crate::server) struct ChatRequest {
     later: LaterFields,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
-struct ChatFields {
+pub(in crate::server) struct ChatFields {
     model: Option<String>,
     max_tokens: Option<Int>,
     max_completion_tokens: Option<Int>,
@@ -75,7 +74,7 @@ impl Style {
     }
 }
 
-impl JsonRequest for ChatRequest {
+impl FromParts for ChatRequest {
     type Parts = (ChatFields, ConversationFields, SamplingFields, LaterFields);
 
     fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::protocol::Style;
 use crate::server::{
@@ -13,8 +14,8 @@ use crate::server::{
 };
 
 /// The body of an answer that is not streamed.
-#[derive(Debug, Serialize)]
-pub(super) struct ChatCompletion {
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::server) struct ChatCompletion {
     #[serde(flatten)]
     head: Head,
     choices: Vec<Choice>,
@@ -26,7 +27,8 @@ pub(super) struct ChatCompletion {
     kv_transfer_params: Option<Value>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChatChoice)]
 struct Choice {
     index: usize,
     message: Message,
@@ -37,7 +39,8 @@ struct Choice {
 }
 
 /// Most of it is there for clients that look for the key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChatMessage)]
 struct Message {
     role: String,
     content: String,

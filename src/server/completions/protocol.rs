@@ -4,23 +4,22 @@ use std::fmt;
 
 use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Visitor},
 };
+use utoipa::ToSchema;
 
-use crate::{
-    config::LimitSettings,
-    server::{
-        error::ApiError,
-        extract::JsonRequest,
-        fields::{Int, Token},
-        later::LaterFields,
-        limits::at_most,
-        sampling::{SamplingFields, logprobs, output_tokens},
-        state::AppState,
-        token_names::TokenNames,
-        usage::{StreamOptions, UsageReports},
-    },
+use crate::config::LimitSettings;
+use crate::server::{
+    error::ApiError,
+    fields::{Int, Token},
+    later::LaterFields,
+    limits::at_most,
+    parts::FromParts,
+    sampling::{SamplingFields, logprobs, output_tokens},
+    state::AppState,
+    token_names::TokenNames,
+    usage::{StreamOptions, UsageReports},
 };
 
 /// The body of `POST /v1/completions`.
@@ -30,9 +29,9 @@ pub(in crate::server) struct CompletionRequest {
     later: LaterFields,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(default)]
-struct CompletionFields {
+pub(in crate::server) struct CompletionFields {
     model: Option<String>,
     prompt: Option<Prompts>,
     max_tokens: Option<Int>,
@@ -58,8 +57,9 @@ impl Default for CompletionFields {
 }
 
 /// `prompt`: a string, strings, token ids, or lists of token ids.
-#[derive(Debug, PartialEq)]
-enum Prompts {
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(in crate::server) enum Prompts {
     Texts(Vec<String>),
     Tokens(Vec<Vec<u32>>),
 }
@@ -99,7 +99,7 @@ pub(super) struct Style {
     pub(super) names: TokenNames,
 }
 
-impl JsonRequest for CompletionRequest {
+impl FromParts for CompletionRequest {
     type Parts = (CompletionFields, SamplingFields, LaterFields);
 
     fn from_parts((fields, sampling, later): Self::Parts) -> Result<Self, ApiError> {

@@ -4,6 +4,8 @@
 mod activity;
 mod connection;
 mod impatient;
+#[cfg(test)]
+mod tests;
 mod tls;
 #[cfg(unix)]
 mod uds;
