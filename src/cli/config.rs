@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     CliError,
-    flags::{EngineFlags, SeedFlag, ServerFlags, entries},
+    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, entries},
     output::{self, Format},
 };
 use crate::config::{Key, Origin, layer::Entry, resolve::Resolved};
@@ -32,6 +32,8 @@ pub(crate) struct ConfigArgs {
     seed: SeedFlag,
     #[command(flatten)]
     server: ServerFlags,
+    #[command(flatten)]
+    limits: LimitFlags,
 }
 
 impl ConfigArgs {
@@ -40,6 +42,7 @@ impl ConfigArgs {
         let mut all = self.engine.entries();
         all.extend(entries("engine", &self.seed));
         all.extend(entries("server", &self.server));
+        all.extend(entries("limits", &self.limits));
         all
     }
 }

@@ -169,3 +169,55 @@ impl<'de> Deserialize<'de> for ParserChoice {
         })
     }
 }
+
+/// Whether clients must show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CertReqs {
+    /// None is asked for.
+    #[default]
+    None,
+    /// One is asked for, and must be good where it is given.
+    Optional,
+    /// Nobody is let in without a good one.
+    Required,
+}
+
+impl<'de> Deserialize<'de> for CertReqs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected none, optional or required (or 0, 1 or 2)")]
+        enum Written {
+            Word(String),
+            /// The numbers of Python's `ssl` module, which vLLM takes.
+            Number(u8),
+        }
+        match Written::deserialize(from)? {
+            Written::Word(word) if word == "none" || word == "0" => Ok(Self::None),
+            Written::Word(word) if word == "optional" || word == "1" => Ok(Self::Optional),
+            Written::Word(word) if word == "required" || word == "2" => Ok(Self::Required),
+            Written::Number(0) => Ok(Self::None),
+            Written::Number(1) => Ok(Self::Optional),
+            Written::Number(2) => Ok(Self::Required),
+            _ => Err(de::Error::custom("expected none, optional or required (or 0, 1 or 2)")),
+        }
+    }
+}
+
+/// The permissions of a file, written in octal: `"660"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMode(pub u32);
+
+impl Serialize for FileMode {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{:o}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for FileMode {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let mode = u32::from_str_radix(text.trim(), 8).ok().filter(|mode| *mode <= 0o777);
+        mode.map(Self).ok_or_else(|| de::Error::custom("expected octal digits, such as \"660\""))
+    }
+}

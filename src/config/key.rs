@@ -8,7 +8,7 @@ use super::Config;
 /// A setting's place in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The table: `engine`, `server` or `log`.
+    /// The table: `engine`, `server`, `limits` or `log`.
     pub section: String,
     /// The key within it.
     pub name: String,

@@ -10,6 +10,7 @@ mod error;
 mod key;
 mod kv_memory;
 pub mod layer;
+mod limits;
 mod log;
 mod origin;
 pub(crate) mod quantity;
@@ -20,12 +21,14 @@ mod validate;
 use serde::{Deserialize, Serialize};
 
 pub use choice::{
-    Device, Dtype, GenerationConfigSource, KvCacheDtype, ParserChoice, SchedulingPolicy,
+    CertReqs, Device, Dtype, FileMode, GenerationConfigSource, KvCacheDtype, ParserChoice,
+    SchedulingPolicy,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};
 pub use key::Key;
 pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_bytes};
+pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use origin::Origin;
 pub use server::ServerSettings;
@@ -38,8 +41,18 @@ pub struct Config {
     pub engine: EngineConfig,
     /// The HTTP server.
     pub server: ServerSettings,
+    /// What one request may hold.
+    pub limits: LimitSettings,
     /// The log.
     pub log: LogSettings,
+}
+
+impl Config {
+    /// The server's settings, with what a request may hold among them.
+    #[must_use]
+    pub fn server_with_limits(&self) -> ServerSettings {
+        ServerSettings { limits: self.limits.clone(), ..self.server.clone() }
+    }
 }
 
 #[cfg(test)]
@@ -81,6 +94,7 @@ mod tests {
         let lines: Vec<_> = SHIPPED.lines().map(uncomment).collect();
         let config: Config = toml::from_str(&lines.join("\n")).unwrap();
         config.engine.validate().unwrap();
+        config.server.validate().unwrap();
         assert_eq!(config.engine.max_model_len, Some(4096));
     }
 }

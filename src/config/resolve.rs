@@ -37,9 +37,10 @@ impl Resolved {
         }
         let config = merged.try_into::<Config>().map_err(ConfigError::Merged)?;
         let resolved = Self { config, origins };
-        let Config { engine, server, .. } = &resolved.config;
+        let Config { engine, server, limits, .. } = &resolved.config;
         engine.validate().map_err(|invalid| resolved.refused("engine", invalid))?;
         server.validate().map_err(|invalid| resolved.refused("server", invalid))?;
+        limits.validate().map_err(|invalid| resolved.refused("limits", invalid))?;
         Ok(resolved)
     }
 

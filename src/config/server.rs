@@ -1,8 +1,14 @@
 //! The settings of the HTTP server.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
-use super::{ParserChoice, quantity};
+use super::{
+    choice::{CertReqs, FileMode, ParserChoice},
+    limits::LimitSettings,
+    quantity,
+};
 use crate::parsers::Registry;
 
 /// What `playhouse serve` is told about its socket and its clients.
@@ -14,9 +20,48 @@ pub struct ServerSettings {
     /// Port to listen on; 0 takes any that is free.
     #[serde(deserialize_with = "quantity::port")]
     pub port: u16,
+    /// Path of a Unix socket to listen on, in place of host and port.
+    pub uds: Option<PathBuf>,
+    /// Who may connect to it.
+    pub uds_mode: FileMode,
+    /// File with the certificate chain to show to clients, PEM. With it, TLS is all that is spoken.
+    pub ssl_certfile: Option<PathBuf>,
+    /// File with its private key, PEM; `None`: it stands in `ssl_certfile`.
+    pub ssl_keyfile: Option<PathBuf>,
+    /// File with the authorities that clients' certificates come from, PEM.
+    pub ssl_ca_certs: Option<PathBuf>,
+    /// Whether clients must show a certificate.
+    pub ssl_cert_reqs: CertReqs,
+    /// Read the three files again when they change.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enable_ssl_refresh: bool,
+    /// Path that a proxy serves this server under, such as `/llm`. Routes answer with and without.
+    pub root_path: String,
     /// Bearer tokens that open `/v1` and the administrative routes; none: everything is open.
     #[serde(rename = "api_key", deserialize_with = "quantity::texts")]
     pub api_keys: Vec<String>,
+    /// File with further ones, one a line; it is read again when it changes.
+    pub api_key_file: Option<PathBuf>,
+    /// Let requests with different keys share the KV blocks of a common prefix. Who shares can tell
+    /// by the time to the first token what others have sent.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub share_prefix_cache_between_keys: bool,
+    /// Connections at most; further ones wait to be accepted.
+    #[serde(deserialize_with = "quantity::count")]
+    pub max_connections: usize,
+    /// Header lines of a request at most. More is answered with 431.
+    #[serde(deserialize_with = "quantity::count")]
+    pub h11_max_header_count: usize,
+    /// Bytes of a request's headers at most. More is answered with 431.
+    #[serde(deserialize_with = "quantity::bytes_usize")]
+    pub h11_max_incomplete_event_size: usize,
+    /// Longest that a client may take for its TLS handshake, and for the headers of a request,
+    /// seconds.
+    #[serde(rename = "header_timeout", deserialize_with = "quantity::count_u64")]
+    pub header_timeout_secs: u64,
+    /// How long a connection without a request is kept, seconds.
+    #[serde(rename = "timeout_keep_alive", deserialize_with = "quantity::count_u64")]
+    pub keep_alive_timeout_secs: u64,
     /// Largest request body, bytes. More is answered with 413.
     #[serde(deserialize_with = "quantity::bytes_usize")]
     pub body_limit_bytes: usize,
@@ -34,6 +79,10 @@ pub struct ServerSettings {
     /// How long streams in flight may go on once the server is told to stop, seconds.
     #[serde(rename = "shutdown_timeout", deserialize_with = "quantity::count_u64")]
     pub shutdown_timeout_secs: u64,
+    /// Seconds without an event after which a stream sends a comment, so that nobody on the way
+    /// takes it for dead; 0: never.
+    #[serde(rename = "sse_keep_alive_interval", deserialize_with = "quantity::count_u64")]
+    pub sse_keep_alive_interval_secs: u64,
     /// Answer every request with an `X-Request-Id`: the client's own, or a new one.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_request_id_headers: bool,
@@ -75,6 +124,18 @@ pub struct ServerSettings {
     /// Origins of web pages that may call this server from a browser; `*` for all of them.
     #[serde(deserialize_with = "quantity::texts")]
     pub allowed_origins: Vec<String>,
+    /// Methods that they may use; `*` for all of them.
+    #[serde(deserialize_with = "quantity::texts")]
+    pub allowed_methods: Vec<String>,
+    /// Headers that they may send; `*` for all of them.
+    #[serde(deserialize_with = "quantity::texts")]
+    pub allowed_headers: Vec<String>,
+    /// Let them send cookies and client certificates.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub allow_credentials: bool,
+    /// What one request may hold: the section `[limits]` of the file.
+    #[serde(skip)]
+    pub limits: LimitSettings,
 }
 
 impl Default for ServerSettings {
@@ -82,12 +143,28 @@ impl Default for ServerSettings {
         Self {
             host: "127.0.0.1".to_owned(),
             port: 8000,
+            uds: None,
+            uds_mode: FileMode(0o600),
+            ssl_certfile: None,
+            ssl_keyfile: None,
+            ssl_ca_certs: None,
+            ssl_cert_reqs: CertReqs::None,
+            enable_ssl_refresh: false,
+            root_path: String::new(),
             api_keys: Vec::new(),
+            api_key_file: None,
+            share_prefix_cache_between_keys: false,
+            max_connections: 16_384,
+            h11_max_header_count: 256,
+            h11_max_incomplete_event_size: 64 << 10,
+            header_timeout_secs: 10,
+            keep_alive_timeout_secs: 75,
             body_limit_bytes: 32 << 20,
             body_timeout_secs: 60,
             write_timeout_secs: 60,
             request_timeout_secs: None,
             shutdown_timeout_secs: 30,
+            sse_keep_alive_interval_secs: 15,
             enable_request_id_headers: false,
             return_tokens_as_token_ids: false,
             enable_prompt_tokens_details: false,
@@ -102,6 +179,10 @@ impl Default for ServerSettings {
             enable_admin_routes: true,
             enable_tokenizer_info_endpoint: false,
             allowed_origins: Vec::new(),
+            allowed_methods: vec!["*".to_owned()],
+            allowed_headers: vec!["*".to_owned()],
+            allow_credentials: false,
+            limits: LimitSettings::default(),
         }
     }
 }

@@ -1,6 +1,10 @@
 //! Which values go together.
 
-use super::{EngineConfig, ParserChoice, ServerSettings, error::InvalidSetting};
+use std::path::PathBuf;
+
+use super::{
+    CertReqs, EngineConfig, LimitSettings, ParserChoice, ServerSettings, error::InvalidSetting,
+};
 use crate::parsers::UnknownParser;
 
 /// Longest that anything may be told to wait, seconds: a day.
@@ -111,19 +115,86 @@ impl EngineConfig {
 }
 
 impl ServerSettings {
-    /// Refuses values that are out of range.
+    /// Refuses values that are out of range or contradict each other.
     ///
     /// # Errors
     /// The first such setting, with what would be accepted.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        require_seconds("write_timeout", self.write_timeout_secs as f64)?;
-        require_seconds("request_timeout", self.request_timeout_secs.unwrap_or(1.0))?;
+        let times = [
+            ("body_timeout", self.body_timeout_secs as f64),
+            ("write_timeout", self.write_timeout_secs as f64),
+            ("header_timeout", self.header_timeout_secs as f64),
+            ("timeout_keep_alive", self.keep_alive_timeout_secs as f64),
+            ("request_timeout", self.request_timeout_secs.unwrap_or(1.0)),
+        ];
+        times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))?;
+        let interval = self.sse_keep_alive_interval_secs;
+        require(interval as f64 <= SECONDS_MAX, "sse_keep_alive_interval", interval, || {
+            format!("at most {SECONDS_MAX} seconds, 0 for never")
+        })?;
+        let ranges = [
+            ("max_connections", self.max_connections, 1..=1 << 20),
+            ("h11_max_header_count", self.h11_max_header_count, 16..=1 << 15),
+            // Below 8 KiB there is no room to read in.
+            ("h11_max_incomplete_event_size", self.h11_max_incomplete_event_size, 8192..=16 << 20),
+        ];
+        for (name, value, range) in ranges {
+            require(range.contains(&value), name, value, || format!("in {range:?}"))?;
+        }
+        self.validate_tls()?;
+        let path = &self.root_path;
+        let is_path = path.is_empty() || (path.starts_with('/') && !path.ends_with('/'));
+        let is_plain = !path.contains(['?', '#', '{', '}', ' ', '\\']);
+        require(is_path && is_plain, "root_path", path, || {
+            "a path like \"/llm\", without a slash at its end".to_owned()
+        })?;
+        self.validate_parsers()?;
+        self.limits.validate()
+    }
+
+    fn validate_parsers(&self) -> Result<(), InvalidSetting> {
         require_parser("tool_call_parser", &self.tool_call_parser, |name| {
             self.parsers.tool_parser(name).map(drop)
         })?;
         require_parser("reasoning_parser", &self.reasoning_parser, |name| {
             self.parsers.reasoning_parser(name).map(drop)
         })
+    }
+
+    fn validate_tls(&self) -> Result<(), InvalidSetting> {
+        let shown = |path: &Option<PathBuf>| format!("{:?}", path.clone().unwrap_or_default());
+        let has_certificate = self.ssl_certfile.is_some();
+        let needs_certificate = || "absent, or ssl_certfile be given as well".to_owned();
+        let (key, authorities) = (&self.ssl_keyfile, &self.ssl_ca_certs);
+        let is_alone = |path: &Option<PathBuf>| path.is_some() && !has_certificate;
+        require(!is_alone(key), "ssl_keyfile", shown(key), needs_certificate)?;
+        require(!is_alone(authorities), "ssl_ca_certs", shown(authorities), needs_certificate)?;
+        let asks = self.ssl_cert_reqs != CertReqs::None;
+        let word = format!("{:?}", self.ssl_cert_reqs).to_lowercase();
+        require(!asks || authorities.is_some(), "ssl_cert_reqs", word, || {
+            "none, or ssl_ca_certs say whose certificates are good".to_owned()
+        })
+    }
+}
+
+impl LimitSettings {
+    /// Refuses values that are out of range.
+    ///
+    /// # Errors
+    /// The first such setting, with what would be accepted.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        let depth = self.max_json_depth;
+        // The parser's own bound is 128.
+        require((1..128).contains(&depth), "max_json_depth", depth, || "in 1..=127".to_owned())?;
+        let at_least_one = [
+            ("max_completion_prompts", self.max_completion_prompts),
+            ("max_n_sequences", self.max_n_sequences),
+            ("max_messages", self.max_messages),
+        ];
+        for (name, value) in at_least_one {
+            require(value >= 1, name, value, || "at least 1".to_owned())?;
+        }
+        Ok(())
     }
 }
 
@@ -196,6 +267,29 @@ mod tests {
         assert_eq!(refused(|_| ()), None);
         assert_eq!(refused(|s| s.write_timeout_secs = 0), Some("write_timeout"));
         assert_eq!(refused(|s| s.request_timeout_secs = Some(1e9)), Some("request_timeout"));
+        assert_eq!(refused(|s| s.keep_alive_timeout_secs = 0), Some("timeout_keep_alive"));
+        let endless = |s: &mut ServerSettings| s.sse_keep_alive_interval_secs = u64::MAX;
+        assert_eq!(refused(endless), Some("sse_keep_alive_interval"));
+    }
+
+    #[test]
+    fn what_the_door_is_told_must_go_together() {
+        let refused = |change: fn(&mut ServerSettings)| {
+            let mut server = ServerSettings::default();
+            change(&mut server);
+            server.validate().err().map(|error| error.name)
+        };
+        assert_eq!(refused(|s| s.ssl_keyfile = Some("k".into())), Some("ssl_keyfile"));
+        assert_eq!(refused(|s| s.ssl_ca_certs = Some("c".into())), Some("ssl_ca_certs"));
+        assert_eq!(refused(|s| s.ssl_cert_reqs = CertReqs::Required), Some("ssl_cert_reqs"));
+        assert_eq!(refused(|s| s.max_connections = 0), Some("max_connections"));
+        assert_eq!(refused(|s| s.h11_max_header_count = 0), Some("h11_max_header_count"));
+        for path in ["llm", "/llm/", "/", "/a?b", "/{a}"] {
+            let server = ServerSettings { root_path: path.to_owned(), ..Default::default() };
+            assert_eq!(server.validate().unwrap_err().name, "root_path", "{path}");
+        }
+        assert_eq!(refused(|s| s.root_path = "/a/b".to_owned()), None);
+        assert_eq!(refused(|s| s.limits.max_json_depth = 128), Some("max_json_depth"));
     }
 
     #[test]

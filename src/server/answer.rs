@@ -2,11 +2,12 @@
 
 use playhouse_actors::logic::request::{FinishReason, StopReason};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::state::unix_seconds;
 
 /// The first fields of every answer and chunk.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct Head {
     pub(super) id: String,
     object: &'static str,
@@ -21,7 +22,7 @@ impl Head {
 }
 
 /// What stopped a choice, where it was not the end-of-sequence token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum StoppedBy {
     Token(u32),

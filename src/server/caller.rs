@@ -6,19 +6,22 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, request::Parts},
 };
-use playhouse_actors::{error::RequestError, logic::admission::Tenant};
+use playhouse_actors::{
+    error::RequestError, logic::admission::Tenant, message::input_processor::RawRequest,
+};
 use tokio::time::{Instant, timeout_at};
 
-use super::{error::ApiError, state::AppState};
+use super::{auth::Identity, error::ApiError, state::AppState};
 
 const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
 /// What a request says about its client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
-    /// Which of the server's keys it came with: the key's place in `server.api_key`, from 0. `None`
-    /// where the server has no keys.
+    /// Whose key it came with. `None` where the server has no keys.
     pub(super) tenant: Option<Tenant>,
+    /// What keeps its prefixes apart from those of other keys.
+    cache_scope: Option<u64>,
     /// How long the client, or the server for it, is ready to wait.
     pub(super) timeout: Option<Duration>,
     pub(super) deadline: Deadline,
@@ -29,8 +32,28 @@ impl FromRequestParts<AppState> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let timeout = timeout(&parts.headers, state.config.request_timeout_secs)?;
-        let tenant = parts.extensions.get().copied();
-        Ok(Self { tenant, timeout, deadline: Deadline::after(timeout) })
+        let identity = parts.extensions.get::<Identity>();
+        Ok(Self {
+            tenant: identity.map(|identity| identity.tenant),
+            cache_scope: identity.and_then(|identity| identity.cache_scope),
+            timeout,
+            deadline: Deadline::after(timeout),
+        })
+    }
+}
+
+impl Caller {
+    /// `request` as this client's: under its quota, within its time, among its own cached prefixes.
+    /// Whatever is submitted for a client goes through here.
+    pub(super) fn own(&self, request: RawRequest) -> RawRequest {
+        let cache_salt = match self.cache_scope {
+            // A client's own salt has no slash, so nobody can write another's.
+            Some(scope) => {
+                Some(format!("{scope:016x}/{}", request.cache_salt.as_deref().unwrap_or_default()))
+            }
+            None => request.cache_salt,
+        };
+        RawRequest { tenant: self.tenant, timeout: self.timeout, cache_salt, ..request }
     }
 }
 
@@ -73,6 +96,8 @@ fn duration(seconds: f64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_actors::message::input_processor::Prompt;
+
     use super::*;
 
     fn asked(value: &str, limit: Option<f64>) -> Result<Option<f64>, Option<String>> {
@@ -97,6 +122,22 @@ mod tests {
         for value in ["", "0", "-1", "NaN", "soon", "1s"] {
             assert_eq!(asked(value, None), Err(Some("x-request-timeout".to_owned())), "{value}");
         }
+    }
+
+    #[test]
+    fn a_scope_goes_with_whatever_salt_the_client_gives() {
+        let salted = |cache_scope, salt: Option<&str>| {
+            let (tenant, timeout, deadline) = (Some(Tenant(3)), None, Deadline::default());
+            let caller = Caller { tenant, cache_scope, timeout, deadline };
+            let request = RawRequest::new(Prompt::Tokens(vec![1]));
+            let owned = caller.own(RawRequest { cache_salt: salt.map(str::to_owned), ..request });
+            assert_eq!(owned.tenant, Some(Tenant(3)));
+            owned.cache_salt
+        };
+        assert_eq!(salted(None, None), None);
+        assert_eq!(salted(None, Some("x")).as_deref(), Some("x"));
+        assert_eq!(salted(Some(10), None).as_deref(), Some("000000000000000a/"));
+        assert_eq!(salted(Some(10), Some("x")).as_deref(), Some("000000000000000a/x"));
     }
 
     #[tokio::test]

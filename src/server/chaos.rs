@@ -15,12 +15,9 @@ use playhouse_actors::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use super::{
-    error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
-    state::AppState,
-};
+use super::{error::ApiError, extract::JsonBody, parts::FromParts, state::AppState};
 
 /// Longest delay of a message, milliseconds: ten minutes, longer than anything waits.
 const DELAY_MS_MAX: f64 = 600_000.0;
@@ -35,7 +32,7 @@ pub(super) fn routes() -> Router<AppState> {
 }
 
 /// Which actor is struck, and how.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KillRequest {
     role: String,
@@ -46,7 +43,7 @@ struct KillRequest {
 }
 
 /// What befalls the messages of an edge.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EdgesRequest {
     edge: String,
@@ -61,15 +58,19 @@ struct EdgesRequest {
     delay_ms: f64,
 }
 
-impl JsonRequest for KillRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+impl FromParts for KillRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 
-impl JsonRequest for EdgesRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+impl FromParts for EdgesRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 

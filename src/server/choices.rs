@@ -75,13 +75,12 @@ impl Choices {
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
         let started = Instant::now();
-        let Caller { tenant, timeout, deadline } = caller;
+        let deadline = caller.deadline;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions = Vec::with_capacity(requests.len());
         for request in requests {
-            let request = RawRequest { tenant, timeout, ..request };
-            submissions.push(deadline.meet(engine.submit(request)).await??);
+            submissions.push(deadline.meet(engine.submit(caller.own(request))).await??);
         }
         let ids = submissions.iter().flat_map(|submission| &submission.choices);
         let requests = ids.map(ChoiceStream::request).collect();
@@ -127,7 +126,7 @@ impl Choices {
                            search";
             return Err(ApiError::invalid("use_beam_search", message));
         }
-        let Caller { tenant, timeout, deadline } = caller;
+        let deadline = caller.deadline;
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {
                 max_tokens: request.max_tokens,
@@ -139,7 +138,7 @@ impl Choices {
                 prompt_logprobs: request.params.prompt_logprobs,
                 ..BeamSearchParams::new(request.params.n)
             };
-            engine.beam_search(RawRequest { tenant, timeout, ..request }, params)
+            engine.beam_search(caller.own(request), params)
         });
         let found = deadline.meet(try_join_all(searches)).await??;
         let choices = Self::since(started, found.into_iter().map(beams).collect());

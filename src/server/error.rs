@@ -9,6 +9,7 @@ use axum::{
 };
 use playhouse_actors::{error::RequestError, logic::failure::Failure};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// When to try again, if nothing better is known.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -26,12 +27,12 @@ pub(super) struct ApiError {
 }
 
 /// The body of an error, also sent inside streams.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct ErrorBody<'a> {
     error: ErrorDetail<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ErrorDetail<'a> {
     message: &'a str,
     r#type: &'static str,

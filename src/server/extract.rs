@@ -4,17 +4,24 @@ use std::time::Duration;
 
 use axum::{
     body::Body,
-    extract::{FromRequest, Request},
+    extract::{FromRequest, FromRequestParts, MatchedPath, Query, Request},
     http::{
         HeaderMap,
         header::{CONTENT_LENGTH, CONTENT_TYPE},
+        request,
     },
 };
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
-use super::{error::ApiError, state::AppState};
+use super::{
+    error::ApiError,
+    parts::{FromParts, Parts},
+    state::AppState,
+    unknown_fields,
+};
+use crate::config::LimitSettings;
 
 /// Bodies above this are parsed on a blocking thread, bytes.
 const PARSE_INLINE_MAX: usize = 1 << 20;
@@ -22,13 +29,30 @@ const PARSE_INLINE_MAX: usize = 1 << 20;
 /// writes would reset the connection, and it would never read why.
 const DISCARD_MAX: usize = 256 << 20;
 
-/// Deepest nesting of arrays and objects.
-const DEPTH_MAX: usize = 100;
-
 /// A request that can be read from a JSON object.
 pub(super) trait JsonRequest: Sized + Send + 'static {
     /// Reads it from the text of a whole body.
     fn from_json(text: &str) -> Result<Self, ApiError>;
+
+    /// The names of the fields it was read from; others were ignored.
+    fn fields(&self) -> Vec<&'static str>;
+
+    /// Refuses what holds more than it may.
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError>;
+}
+
+impl<T: FromParts> JsonRequest for T {
+    fn from_json(text: &str) -> Result<Self, ApiError> {
+        Self::from_parts(T::Parts::parse(text)?)
+    }
+
+    fn fields(&self) -> Vec<&'static str> {
+        T::Parts::fields()
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        FromParts::check_limits(self, limits)
+    }
 }
 
 /// Extracts a [`JsonRequest`] from the body.
@@ -39,31 +63,62 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let limit = Duration::from_secs(state.config.body_timeout_secs);
+        let route = request.extensions().get::<MatchedPath>().cloned();
         let reading = read(request, state.config.body_limit_bytes);
         let bytes = tokio::time::timeout(limit, reading).await;
         let bytes = bytes.map_err(|_| ApiError::timeout(limit))??;
-        if bytes.len() <= PARSE_INLINE_MAX {
-            return decode(&bytes).map(Self);
+        let is_short = bytes.len() <= PARSE_INLINE_MAX;
+        let config = state.config.clone();
+        let decode = move || {
+            let route = route.as_ref().map_or("", MatchedPath::as_str);
+            decode(&bytes, route, &config.limits).map(Self)
+        };
+        if is_short {
+            return decode();
         }
-        let parsed = tokio::task::spawn_blocking(move || decode(&bytes)).await;
-        parsed.map_err(|error| ApiError::internal(error.to_string()))?.map(Self)
+        let parsed = tokio::task::spawn_blocking(decode).await;
+        parsed.map_err(|error| ApiError::internal(error.to_string()))?
     }
 }
 
-fn decode<T: JsonRequest>(bytes: &[u8]) -> Result<T, ApiError> {
+/// Extracts what stands after the `?`.
+pub(super) struct QueryOf<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        _: &AppState,
+    ) -> Result<Self, ApiError> {
+        let query = Query::try_from_uri(&parts.uri);
+        let query = query.map_err(|error| ApiError::validation("query", error.body_text()))?;
+        Ok(Self(query.0))
+    }
+}
+
+fn decode<T: JsonRequest>(
+    bytes: &[u8],
+    route: &str,
+    limits: &LimitSettings,
+) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let place = format!("body.{}", error.valid_up_to());
         ApiError::validation(&place, "the body is not valid UTF-8")
     })?;
-    if nests_too_deep(bytes) {
-        let message = format_args!("the JSON is nested deeper than {DEPTH_MAX} levels");
+    let depth_max = limits.max_json_depth;
+    if nests_deeper(bytes, depth_max) {
+        let message = format_args!("the JSON is nested deeper than {depth_max} levels");
         return Err(ApiError::validation("body", message));
     }
-    T::from_json(text)
+    let request = T::from_json(text)?;
+    unknown_fields::count(route, text, &request.fields());
+    request.check_limits(limits)?;
+    Ok(request)
 }
 
 /// Counts brackets outside strings; whether they pair up is the parser's to say.
-fn nests_too_deep(json: &[u8]) -> bool {
+fn nests_deeper(json: &[u8], depth_max: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {
         match byte {
@@ -74,7 +129,7 @@ fn nests_too_deep(json: &[u8]) -> bool {
             b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > DEPTH_MAX {
+        if depth > depth_max {
             return true;
         }
     }
@@ -197,14 +252,15 @@ mod tests {
 
     #[test]
     fn nesting_is_bounded_wherever_it_is() {
+        const MAX: usize = 100;
         let nested = |depth| format!(r#"{{"x": {}{}}}"#, "[".repeat(depth), "]".repeat(depth));
-        assert!(!nests_too_deep(nested(DEPTH_MAX - 1).as_bytes()));
-        assert!(nests_too_deep(nested(DEPTH_MAX).as_bytes()));
-        assert!(nests_too_deep(nested(5_000).as_bytes()));
+        assert!(!nests_deeper(nested(MAX - 1).as_bytes(), MAX));
+        assert!(nests_deeper(nested(MAX).as_bytes(), MAX));
+        assert!(nests_deeper(nested(5_000).as_bytes(), MAX));
         let text = format!(r#"{{"x": "\"{}"}}"#, "[".repeat(5_000));
-        assert!(!nests_too_deep(text.as_bytes()), "brackets within a string are text");
+        assert!(!nests_deeper(text.as_bytes(), MAX), "brackets within a string are text");
         let side_by_side = format!("[{}]", "[],".repeat(5_000));
-        assert!(!nests_too_deep(side_by_side.as_bytes()));
+        assert!(!nests_deeper(side_by_side.as_bytes(), MAX));
     }
 
     #[test]

@@ -1,32 +1,33 @@
-//! Types of single fields, as lenient as pydantic where clients rely on it.
+//! Types of single fields, as lenient as pydantic where clients rely on it. They are written only
+//! where the API's document tells a default.
 
 use std::fmt;
 
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, IgnoredAny, Unexpected, Visitor},
 };
 
 use super::error::ApiError;
 
 /// An integer; `12.0` and `"12"` count as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Int(pub(super) i64);
 
 /// A number; `"0.5"` counts as one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Float(pub(super) f32);
 
 /// Whether a field holds something: not absent, `null` or `false`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct IsSet(pub(super) bool);
 
 /// One string, or a list of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Strings(pub(super) Vec<String>);
 
 /// A token id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Token(pub(super) u32);
 
 impl Int {

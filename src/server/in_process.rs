@@ -45,7 +45,7 @@ impl InProcess {
         metrics: PrometheusHandle,
     ) -> Result<Self, ServerError> {
         config.validate()?;
-        let config = ServerConfig { api_keys: Vec::new(), ..config };
+        let config = ServerConfig { api_keys: Vec::new(), api_key_file: None, ..config };
         Ok(Self { router: super::router(AppState::new(engine, config, metrics)?)? })
     }
 

@@ -12,6 +12,7 @@ use super::{
     extract::{JsonBody, JsonRequest, parse_object},
     state::AppState,
 };
+use crate::config::LimitSettings;
 
 /// A request of one of the routes.
 pub(super) enum Invocation {
@@ -41,6 +42,20 @@ impl JsonRequest for Invocation {
                                /v1/chat/completions, or `prompt` for /v1/completions";
                 Err(ApiError::bad_request(message))
             }
+        }
+    }
+
+    fn fields(&self) -> Vec<&'static str> {
+        match self {
+            Self::Chat(request) => request.fields(),
+            Self::Completion(request) => request.fields(),
+        }
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        match self {
+            Self::Chat(request) => JsonRequest::check_limits(&**request, limits),
+            Self::Completion(request) => JsonRequest::check_limits(&**request, limits),
         }
     }
 }

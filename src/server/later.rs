@@ -2,10 +2,11 @@
 //! that ignores it would be wrong.
 
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::{error::ApiError, fields::IsSet};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(super) struct LaterFields {
     suffix: IsSet,

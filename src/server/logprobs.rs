@@ -4,6 +4,7 @@
 use playhouse_actors::logic::outputs::{Logprob, SampledToken};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::token_names::TokenNames;
 
@@ -11,7 +12,7 @@ use super::token_names::TokenNames;
 const LOGPROB_MIN: f32 = -9999.0;
 
 /// `choices[].logprobs` of a completion: four lists, an item a token.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(super) struct CompletionLogprobs {
     /// Where the token's text begins, characters from the text's start.
     text_offset: Vec<usize>,
@@ -77,19 +78,19 @@ impl CompletionLogprobsWriter {
 }
 
 /// `choices[].logprobs` of a chat completion.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(super) struct ChatLogprobs {
     content: Vec<ChatLogprob>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
 struct ChatLogprob {
     #[serde(flatten)]
     own: ChatLogprobEntry,
     top_logprobs: Vec<ChatLogprobEntry>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
 struct ChatLogprobEntry {
     token: String,
     logprob: f32,

@@ -13,23 +13,30 @@ mod chaos;
 mod chat;
 mod choices;
 mod completions;
+mod cors;
 mod error;
 mod extract;
 mod fields;
 mod health;
 mod in_process;
 mod invocations;
+mod keep_alive;
 mod later;
+mod limits;
+mod listen;
 mod logprobs;
 mod metrics;
 mod models;
 mod open_requests;
+mod openapi;
+mod parts;
+mod reload;
 mod request_id;
 mod request_log;
 mod request_metrics;
+mod root_path;
 mod sampling;
 mod sse;
-mod stalled_io;
 mod state;
 mod stream;
 mod structured_outputs;
@@ -39,25 +46,27 @@ mod token_names;
 mod tokenize;
 mod tokenizer_info;
 mod turn;
+mod unknown_fields;
 mod usage;
 
-use std::{io, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use axum::{
     Router,
-    http::{HeaderValue, Method, header},
     middleware::from_fn_with_state,
     routing::{get, post},
-    serve::ListenerExt,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use playhouse_actors::shell::Health;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower::util::MapRequest;
 
-pub use self::in_process::{InProcess, InProcessAnswer};
-use self::{error::ApiError, stalled_io::ImpatientListener, state::AppState};
+pub use self::{
+    auth::KeyFileError,
+    in_process::{InProcess, InProcessAnswer},
+    listen::{Address, Listener, TlsError},
+};
+use self::{error::ApiError, listen::Tls, state::AppState};
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
 use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
@@ -69,23 +78,26 @@ const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another --host or --port")]
+    #[error("cannot listen on {address}: {source}; choose another --host, --port or --uds")]
     Bind {
-        /// Host and port.
+        /// Host and port, or the path of a socket.
         address: String,
         /// What the system says.
         source: io::Error,
     },
-    /// An origin in `allowed_origins` is no header value.
-    #[error("allowed_origins: {0:?} is no origin; give one like \"https://example.org\", or \"*\"")]
-    Origin(String),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The file of API keys cannot be used.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
     /// A parser is not known by its name.
     #[error(transparent)]
     Parser(#[from] UnknownParser),
-    /// Accepting connections failed.
+    /// The socket failed.
     #[error("the server failed: {0}")]
     Io(#[from] io::Error),
 }
@@ -103,7 +115,8 @@ pub enum Drain {
 }
 
 /// Serves `engine` over HTTP until `shutdown` completes, and then until the streams in flight have
-/// ended or `shutdown_timeout_secs` have passed. The engine itself is left running.
+/// ended or `shutdown_timeout_secs` have passed. The engine itself is left running. With files that
+/// are read again when they change, SIGHUP has them read at once.
 ///
 /// # Errors
 /// [`ServerError`] if the address is taken or the configuration cannot be used.
@@ -113,42 +126,34 @@ pub async fn serve(
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drain, ServerError> {
-    let listener = TcpListener::bind((config.host.as_str(), config.port)).await;
-    let listener = listener.map_err(|source| {
-        let address = format!("{}:{}", config.host, config.port);
-        ServerError::Bind { address, source }
-    })?;
+    let listener = Listener::bind(&config).await?;
     serve_on(listener, engine, config, metrics, shutdown).await
 }
 
 /// [`serve`] on a listener of the caller's.
 ///
 /// # Errors
-/// [`ServerError`] if the configuration cannot be used or accepting connections fails.
+/// [`ServerError`] if the configuration cannot be used.
 pub async fn serve_on(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     engine: Engine,
     config: ServerConfig,
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drain, ServerError> {
     config.validate()?;
+    let listener = listener.into();
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
-    let write_limit = Duration::from_secs(config.write_timeout_secs);
-    let app = router(AppState::new(engine.clone(), config, metrics)?)?;
-    tracing::info!(address = %listener.local_addr()?, "listening");
-    // Tokens are small packets; they must not wait to be joined.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY cannot be set");
-        }
-    });
-    let listener = ImpatientListener::new(listener, write_limit);
+    let tls = Tls::new(&config)?;
+    let state = AppState::new(engine.clone(), config, metrics)?;
+    let app = router(state.clone())?;
+    tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let stop = CancellationToken::new();
-    let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let mut server = std::pin::pin!(server.into_future());
+    let server = listen::serve(listener, app, tls.clone(), &state.config, stop.clone());
+    let mut server = std::pin::pin!(server);
     tokio::select! {
-        ended = &mut server => return Ok(ended.map(|()| Drain::Complete)?),
+        () = &mut server => return Ok(Drain::Complete),
+        () = reload(&state, tls.as_ref()) => {}
         () = shutdown => {}
     }
     tracing::info!(open_requests = engine.open_requests(), "draining");
@@ -156,18 +161,27 @@ pub async fn serve_on(
     stop.cancel();
     // Nothing ends any more in an engine that is dead.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
-    match tokio::time::timeout(limit, server).await {
-        Ok(ended) => ended?,
-        Err(_) => match engine.open_requests() {
+    if tokio::time::timeout(limit, server).await.is_err() {
+        match engine.open_requests() {
             0 => tracing::info!("all requests have ended; idle connections are closed"),
             requests => return Ok(Drain::CutOff { requests }),
-        },
+        }
     }
     Ok(Drain::Complete)
 }
 
+/// Reads keys and certificates again when their files change; never completes.
+async fn reload(state: &AppState, tls: Option<&Tls>) {
+    let keys: Vec<PathBuf> = state.keys.path().map(PathBuf::from).into_iter().collect();
+    let tls = tls.filter(|_| state.config.enable_ssl_refresh);
+    let certificates = tls.map(Tls::paths).unwrap_or_default();
+    tokio::join!(
+        reload::on_change(keys, || state.keys.reload()),
+        reload::on_change(certificates, || tls.into_iter().for_each(Tls::reload)),
+    );
+}
+
 fn router(state: AppState) -> Result<Router, ServerError> {
-    let cors = cors(&state.config.allowed_origins)?;
     let router = Router::new()
         .route("/v1/completions", post(completions::create))
         .route("/v1/chat/completions", post(chat::create))
@@ -183,6 +197,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/metrics", get(metrics::render))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
+        .route("/openapi.json", get(openapi::serve))
         .merge(admin::routes(&state));
     let router = match state.config.enable_tokenizer_info_endpoint {
         true => router.route("/tokenizer_info", get(tokenizer_info::tokenizer_info)),
@@ -193,31 +208,16 @@ fn router(state: AppState) -> Result<Router, ServerError> {
     let router = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || ApiError::not_found())
+        .layer(from_fn_with_state(state.clone(), keep_alive::comment))
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
-        .layer(from_fn_with_state(state.clone(), request_id::echo))
-        .with_state(state);
-    Ok(match cors {
+        .layer(from_fn_with_state(state.clone(), request_id::echo));
+    let router = match cors::layer(&state.config)? {
         Some(cors) => router.layer(cors),
         None => router,
-    })
-}
-
-/// What browsers are told; nothing unless the operator names origins.
-fn cors(origins: &[String]) -> Result<Option<CorsLayer>, ServerError> {
-    if origins.is_empty() {
-        return Ok(None);
-    }
-    let allowed = if origins.iter().any(|origin| origin == "*") {
-        AllowOrigin::any()
-    } else {
-        let parse = |origin: &String| {
-            HeaderValue::from_str(origin).map_err(|_| ServerError::Origin(origin.clone()))
-        };
-        AllowOrigin::list(origins.iter().map(parse).collect::<Result<Vec<_>, _>>()?)
     };
-    let layer = CorsLayer::new()
-        .allow_origin(allowed)
-        .allow_methods([Method::GET, Method::POST])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE]);
-    Ok(Some(layer))
+    let root_path = state.config.root_path.clone();
+    // Paths must be known before a route is chosen.
+    let prefixed =
+        MapRequest::new(router.with_state(state), move |r| root_path::strip(&root_path, r));
+    Ok(Router::new().fallback_service(prefixed))
 }

@@ -2,17 +2,18 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::state::AppState;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct ModelList {
     object: &'static str,
     data: Vec<ModelCard>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ModelCard {
     id: String,
     object: &'static str,
@@ -25,7 +26,7 @@ struct ModelCard {
 }
 
 /// Old OpenAI clients look for it; it says nothing.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Permission {
     id: String,
     object: &'static str,

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use playhouse_actors::shell::OutputDelta;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// `metrics` of an answer. Times are as the server sees them, from the request's arrival to what
 /// its choices brought; of several choices, all count.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub(super) struct RequestMetrics {
     /// From arrival to the first token of any choice.
     time_to_first_token_ms: Option<f64>,

@@ -5,21 +5,21 @@ use playhouse_actors::{
     logic::{input::TruncationSide, sampling_params::SamplingParams, stop::RepetitionDetection},
     message::input_processor::{Prompt, RawRequest},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     error::ApiError,
     fields::{Float, Int, Strings, Token},
+    limits::{at_most, choices},
 };
-use crate::engine::DefaultSampling;
+use crate::{config::LimitSettings, engine::DefaultSampling};
 
-/// Most choices for one prompt, as in vLLM.
-const MAX_N: u32 = 16_384;
 /// Longest cache salt, characters.
 const MAX_CACHE_SALT: usize = 128;
 
 /// Absent and `null` mean the same everywhere.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(super) struct SamplingFields {
     pub(super) n: Option<Int>,
@@ -38,6 +38,7 @@ pub(super) struct SamplingFields {
     min_tokens: Option<Int>,
     skip_special_tokens: Option<bool>,
     spaces_between_special_tokens: Option<bool>,
+    #[schema(value_type = Option<HashMap<String, Float>>)]
     logit_bias: Option<IndexMap<String, Float>>,
     allowed_token_ids: Option<Vec<Token>>,
     bad_words: Option<Vec<String>>,
@@ -57,14 +58,14 @@ pub(super) struct SamplingFields {
     pub(super) request_id: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 struct RepetitionFields {
     max_pattern_size: Int,
     min_pattern_size: Option<Int>,
     min_count: Int,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Side {
     Left,
@@ -182,13 +183,21 @@ impl SamplingFields {
         self.truncate_prompt_tokens.is_some()
     }
 
+    /// Refuses more choices, stop strings or bad words than one request may have.
+    pub(super) fn check_limits(
+        &self,
+        limits: &LimitSettings,
+        prompts: usize,
+    ) -> Result<(), ApiError> {
+        choices(self.num_choices()? as usize, prompts, limits.max_n_sequences)?;
+        let stop = self.stop.as_ref().map_or(0, |Strings(stop)| stop.len());
+        at_most("stop", stop, limits.max_stop_strings)?;
+        let bad_words = self.bad_words.as_ref().map_or(0, Vec::len);
+        at_most("bad_words", bad_words, limits.max_num_bad_words)
+    }
+
     fn num_choices(&self) -> Result<u32, ApiError> {
-        let wanted = format!("in 1..={MAX_N}");
-        let n: u32 = self.n.unwrap_or(Int(1)).cast("n", &wanted)?;
-        if n > MAX_N {
-            return Err(ApiError::invalid("n", format!("n must be {wanted}, got {n}")));
-        }
-        Ok(n)
+        self.n.unwrap_or(Int(1)).cast("n", "at least 1")
     }
 
     fn biases(&self) -> Result<Vec<(u32, f32)>, ApiError> {
@@ -327,9 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn more_than_a_request_may_hold_is_refused_by_name() {
+        let refused = |body: Value, prompts| {
+            let checked = fields(body).check_limits(&LimitSettings::default(), prompts);
+            checked.err().map(|error| error.param.unwrap())
+        };
+        assert_eq!(refused(json!({"n": 16_384}), 1), None);
+        assert_eq!(refused(json!({"n": 16_385}), 1).as_deref(), Some("n"));
+        assert_eq!(refused(json!({"n": 16}), 1024 + 1).as_deref(), Some("n"));
+        assert_eq!(refused(json!({"stop": ["a", "b", "c", "d"]}), 1), None);
+        assert_eq!(refused(json!({"stop": ["a", "b", "c", "d", "e"]}), 1).as_deref(), Some("stop"));
+        let words = vec!["a"; 129];
+        assert_eq!(refused(json!({"bad_words": words}), 1).as_deref(), Some("bad_words"));
+    }
+
+    #[test]
     fn what_the_types_cannot_hold_is_refused_by_name() {
         let wrong = [
-            json!({"n": 20_000}),
+            json!({"n": -1}),
             json!({"top_k": -5}),
             json!({"min_tokens": -1}),
             json!({"prompt_logprobs": -2}),

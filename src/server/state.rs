@@ -8,9 +8,10 @@ use std::{
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
-    ServerConfig, auth::ApiKeys, error::ApiError, open_requests::OpenRequests, turn::TurnParsers,
+    ServerConfig, ServerError, auth::ApiKeys, error::ApiError, open_requests::OpenRequests,
+    turn::TurnParsers,
 };
-use crate::{engine::Engine, parsers::UnknownParser};
+use crate::engine::Engine;
 
 /// Cheap to clone: one for every request.
 #[derive(Clone)]
@@ -27,12 +28,14 @@ pub(super) struct AppState {
 }
 
 impl AppState {
+    /// # Errors
+    /// If the file of keys cannot be read, or a parser is not known.
     pub(super) fn new(
         engine: Engine,
         config: ServerConfig,
         metrics: PrometheusHandle,
-    ) -> Result<Self, UnknownParser> {
-        let keys = Arc::new(ApiKeys::new(&config.api_keys));
+    ) -> Result<Self, ServerError> {
+        let keys = Arc::new(ApiKeys::new(&config)?);
         let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
         let (config, open) = (Arc::new(config), OpenRequests::default());
         Ok(Self { engine, config, keys, metrics, parsers, open, created: unix_seconds() })

@@ -4,20 +4,21 @@
 //! it is; that error is the client's as well.
 
 use playhouse_actors::logic::structured_output::{OutputFormat, StructuredOutput};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::{error::ApiError, fields::IsSet};
 
 /// The fields of a request; absent and `null` mean the same.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(super) struct StructuredOutputFields {
     response_format: Option<Map<String, Value>>,
     structured_outputs: Option<ConstraintFields>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 struct ConstraintFields {
     json: Option<Value>,

@@ -3,14 +3,13 @@
 use axum::{Json, extract::State};
 use playhouse_actors::ports::TextError;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
-    chat::ConversationFields,
-    error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
-    fields::Token,
+    chat::ConversationFields, error::ApiError, extract::JsonBody, fields::Token, parts::FromParts,
     state::AppState,
 };
+use crate::config::LimitSettings;
 
 /// Text, or a conversation for the chat template.
 pub(super) struct TokenizeRequest {
@@ -18,16 +17,16 @@ pub(super) struct TokenizeRequest {
     conversation: ConversationFields,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
-struct TokenizeFields {
+pub(super) struct TokenizeFields {
     model: Option<String>,
     prompt: Option<String>,
     add_special_tokens: Option<bool>,
     return_token_strs: Option<bool>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Tokenized {
     count: usize,
     max_model_len: usize,
@@ -35,31 +34,37 @@ pub(super) struct Tokenized {
     token_strs: Option<Vec<String>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct DetokenizeRequest {
     model: Option<String>,
     tokens: Vec<Token>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Detokenized {
     prompt: String,
 }
 
-impl JsonRequest for TokenizeRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        let fields: TokenizeFields = parse_object(text)?;
-        let conversation: ConversationFields = parse_object(text)?;
+impl FromParts for TokenizeRequest {
+    type Parts = (TokenizeFields, ConversationFields);
+
+    fn from_parts((fields, conversation): Self::Parts) -> Result<Self, ApiError> {
         if fields.prompt.is_none() && !conversation.is_given() {
             return Err(ApiError::validation("body.prompt", "Field required, or `messages`"));
         }
         Ok(Self { fields, conversation })
     }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.conversation.check_limits(limits)
+    }
 }
 
-impl JsonRequest for DetokenizeRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+impl FromParts for DetokenizeRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Token counts, and when a stream tells them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{ServerConfig, error::ApiError};
 
 /// What a request cost, tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Usage {
     prompt_tokens: usize,
     total_tokens: usize,
@@ -14,12 +15,12 @@ pub(super) struct Usage {
     completion_tokens_details: Option<CompletionTokensDetails>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 struct PromptTokensDetails {
     cached_tokens: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 struct CompletionTokensDetails {
     reasoning_tokens: usize,
 }
@@ -54,7 +55,7 @@ impl Usage {
 }
 
 /// `stream_options` as the client sent it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(super) struct StreamOptions {
     include_usage: Option<bool>,

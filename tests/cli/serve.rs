@@ -45,12 +45,18 @@ impl Server {
 
     /// A completion that takes a while, as a stream.
     fn stream(&self, max_tokens: u32) -> TcpStream {
-        let body = format!(
-            r#"{{"model":"demo-model","prompt":"x","max_tokens":{max_tokens},"ignore_eos":true,"stream":true}}"#
-        );
+        self.post(
+            "/v1/completions",
+            &format!(
+                r#"{{"model":"demo-model","prompt":"x","max_tokens":{max_tokens},"ignore_eos":true,"stream":true}}"#
+            ),
+        )
+    }
+
+    fn post(&self, path: &str, body: &str) -> TcpStream {
         let length = body.len();
         self.connect(&format!(
-            "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         ))
     }
@@ -157,11 +163,70 @@ fn a_busy_server_logs_its_throughput() {
 }
 
 #[test]
+fn what_clients_say_is_not_in_the_log_nor_in_the_metrics() {
+    const MARKER: &str = "xyzzy-plugh";
+    let server = Server::start(&["--log-level", "debug", "--max-json-depth", "9"]);
+    let requests = [
+        ("/v1/completions", r#"{"prompt":"MARKER","max_tokens":4}"#, "200"),
+        (
+            "/v1/completions",
+            r#"{"prompt":"MARKER","max_tokens":4,"echo":true,"stream":true}"#,
+            "200",
+        ),
+        ("/v1/completions", r#"{"prompt":["MARKER"],"min_characters":1}"#, "200"),
+        ("/v1/completions", r#"{"prompt":{"MARKER":1}}"#, "400"),
+        ("/v1/completions", r#"{"prompt":"MARKER","temperature":"MARKER"}"#, "400"),
+        ("/v1/completions", r#"{"prompt":"MARKER","max_tokens":1000000}"#, "400"),
+        ("/v1/completions", r#"{"prompt":"MARKER","x":[[[[[[[[[["MARKER"]]]]]]]]]]}"#, "400"),
+        ("/v1/completions", r#"{"prompt":"MARKER"#, "400"),
+        (
+            "/v1/chat/completions",
+            r#"{"messages":[{"role":"user","content":"MARKER"}],"max_tokens":4}"#,
+            "200",
+        ),
+        ("/v1/chat/completions", r#"{"messages":[{"role":"MARKER","content":5}]}"#, "400"),
+        ("/v1/chat/completions", r#"{"model":"MARKER","messages":[]}"#, "404"),
+        ("/tokenize", r#"{"prompt":"MARKER"}"#, "200"),
+        ("/MARKER?MARKER", r#"{"prompt":"MARKER"}"#, "404"),
+    ];
+    for (path, body, status) in requests {
+        let mut answer = String::new();
+        let mut connection =
+            server.post(&path.replace("MARKER", MARKER), &body.replace("MARKER", MARKER));
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{body}: {answer}");
+    }
+    let metrics = server.get("/metrics");
+    assert!(!metrics.contains(MARKER), "{metrics}");
+    let counted = r#"playhouse:unknown_request_fields_total{route="/v1/completions"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    server.signal("-TERM");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("request ended"), "{log}");
+    assert!(log.contains("unknown request fields") && log.contains("DEBUG"), "{log}");
+    assert!(!log.contains(MARKER), "{log}");
+}
+
+#[test]
 fn a_taken_port_is_told_at_once() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let stderr = playhouse(&["serve", "--port", &port]).fails_with(1);
     assert!(stderr.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{stderr}");
+}
+
+#[test]
+fn a_hangup_has_the_keys_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    std::fs::write(&path, "first\n").unwrap();
+    let mut server = Server::start(&["--api-key-file", path.to_str().unwrap()]);
+    assert!(server.get("/v1/models").starts_with("HTTP/1.1 401"));
+    server.signal("-HUP");
+    assert!(server.until_logged("the API keys were read again").contains("keys=1"));
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
 }
 
 /// The binary of a test build can be struck. The ledger may die once a minute.

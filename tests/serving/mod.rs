@@ -1,11 +1,11 @@
-//! A server on a free port, within the test's process.
+//! A server on a free port, or on a Unix socket, within the test's process.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use playhouse::{
     Engine, EngineConfig,
-    server::{Drain, ServerConfig, ServerError, serve_on},
+    server::{Drain, Listener, ServerConfig, ServerError, serve_on},
 };
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tokio::{sync::oneshot, task::JoinHandle};
 
 /// A running server. Stop it: a test that ends without leaves actors behind.
 pub(crate) struct Served {
@@ -20,8 +20,10 @@ impl Served {
     /// Loads the model and listens.
     pub(crate) async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
         let engine = Engine::spawn(engine, |_| {}).await.unwrap();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = ServerConfig { port: 0, ..server };
+        let listener = Listener::bind(&server).await.unwrap();
+        let scheme = if server.ssl_certfile.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.address().unwrap());
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = engine.clone();

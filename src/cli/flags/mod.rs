@@ -7,7 +7,7 @@ mod server;
 
 pub(crate) use engine::EngineFlags;
 pub(crate) use sampling::SamplingFlags;
-pub(crate) use server::{LogFlags, SeedFlag, ServerFlags};
+pub(crate) use server::{LimitFlags, LogFlags, SeedFlag, ServerFlags};
 
 use serde::Serialize;
 use serde_json::Value as Typed;
@@ -56,6 +56,7 @@ mod tests {
             flags::<EngineFlags>(),
             flags::<SeedFlag>(),
             flags::<ServerFlags>(),
+            flags::<LimitFlags>(),
             flags::<LogFlags>(),
         ];
         let all = groups.into_iter().flatten();

@@ -74,8 +74,8 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
     let answers = Answers::open(&args.output_file)?;
     let tally = engine::run(async {
         let recorder = metrics::install(&config.engine)?;
+        let server = ServerSettings { request_timeout_secs: None, ..config.server_with_limits() };
         let engine = or_interrupt(engine::start(config.engine)).await?;
-        let server = ServerSettings { request_timeout_secs: None, ..config.server };
         let routes = InProcess::new(engine.clone(), server, recorder)?;
         let outcome = or_interrupt(answer(routes, requests, answers, args.max_concurrency)).await;
         engine.shutdown().await;

@@ -2,25 +2,40 @@
 #![allow(clippy::print_stderr, reason = "the banner is for the operator's terminal")]
 
 use playhouse_kernels::WeightDtype;
-use tokio::net::TcpListener;
 
-use crate::{engine::Engine, server::ServerConfig};
+use crate::{
+    engine::Engine,
+    server::{Address, Listener, ServerConfig},
+};
 
 /// Shows address, model and KV cache, and three requests to try.
-pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &TcpListener) {
-    let port = listener.local_addr().map_or(server.port, |address| address.port());
-    eprint!("{}", text(engine, server, port));
+pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
+    eprint!("{}", text(engine, server, listener.address().ok()));
 }
 
-fn text(engine: &Engine, server: &ServerConfig, port: u16) -> String {
+fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> String {
     let (loaded, info) = (engine.loaded(), engine.model_info());
     let name = engine.served_model_names().first().map_or("", String::as_str);
+    let scheme = if server.ssl_certfile.is_some() { "https" } else { "http" };
     // A server on all addresses is tried from this machine.
     let host = if server.host == "0.0.0.0" { "127.0.0.1" } else { server.host.as_str() };
-    let base = format!("http://{host}:{port}");
-    let key = match server.api_keys.is_empty() {
-        true => "",
-        false => " -H \"Authorization: Bearer $KEY\"",
+    let (shown, base, socket) = match address {
+        Some(Address::Unix(path)) => {
+            let flag = format!(" --unix-socket {}", path.display());
+            (Address::Unix(path).to_string(), format!("{scheme}://localhost"), flag)
+        }
+        address => {
+            let port = match address {
+                Some(Address::Tcp(address)) => address.port(),
+                _ => server.port,
+            };
+            let base = format!("{scheme}://{host}:{port}");
+            (base.clone(), base, String::new())
+        }
+    };
+    let key = match server.api_keys.is_empty() && server.api_key_file.is_none() {
+        true => socket,
+        false => format!("{socket} -H \"Authorization: Bearer $KEY\""),
     };
     let dtype = match loaded.dtype {
         WeightDtype::F32 => "float32",
@@ -31,7 +46,7 @@ fn text(engine: &Engine, server: &ServerConfig, port: u16) -> String {
     let json = "-H 'Content-Type: application/json'";
     format!(
         "\
-playhouse {version} serves {name} on {base}
+playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype} on cpu, context {context} tokens
   kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {megabytes} MB
 Try:

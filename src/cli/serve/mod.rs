@@ -6,16 +6,15 @@ mod shutdown;
 mod stats;
 
 use clap::Args;
-use tokio::net::TcpListener;
 
 use super::{
     CliError, engine,
-    flags::{EngineFlags, SeedFlag, ServerFlags, entries},
+    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, entries},
     interrupt::or_interrupt,
 };
 use crate::{
     config::{Config, Key, Origin, layer::Entry},
-    server::{self, ServerConfig, ServerError},
+    server::{self, Listener},
 };
 
 const EXAMPLES: &str = "\
@@ -43,6 +42,8 @@ pub(crate) struct ServeArgs {
     seed: SeedFlag,
     #[command(flatten)]
     server: ServerFlags,
+    #[command(flatten)]
+    limits: LimitFlags,
 }
 
 impl ServeArgs {
@@ -51,6 +52,7 @@ impl ServeArgs {
         let mut all = self.engine.entries();
         all.extend(entries("engine", &self.seed));
         all.extend(entries("server", &self.server));
+        all.extend(entries("limits", &self.limits));
         all.extend(self.folder.iter().map(|folder| Entry {
             key: Key::new("engine", "model"),
             value: folder.clone().into(),
@@ -64,14 +66,15 @@ impl ServeArgs {
 pub(crate) fn run(config: Config) -> Result<(), CliError> {
     engine::run(async {
         // A taken port is told now, not after the model is loaded.
-        let listener = bind(&config.server).await?;
+        let server = config.server_with_limits();
+        let listener = Listener::bind(&server).await?;
         let metrics = metrics::install(&config.engine)?;
         let engine = or_interrupt(engine::start(config.engine)).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_s));
         let requested = shutdown::requested(engine.clone())?;
-        banner::show(&engine, &config.server, &listener);
-        let served = server::serve_on(listener, engine.clone(), config.server, metrics, requested);
+        banner::show(&engine, &server, &listener);
+        let served = server::serve_on(listener, engine.clone(), server, metrics, requested);
         let served = served.await;
         let outcome = served.map_err(CliError::from);
         let outcome = outcome.and_then(|drain| shutdown::outcome(&engine, drain));
@@ -80,12 +83,4 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         engine.shutdown().await;
         outcome
     })
-}
-
-async fn bind(config: &ServerConfig) -> Result<TcpListener, CliError> {
-    let bound = TcpListener::bind((config.host.as_str(), config.port)).await;
-    Ok(bound.map_err(|source| {
-        let address = format!("{}:{}", config.host, config.port);
-        ServerError::Bind { address, source }
-    })?)
 }

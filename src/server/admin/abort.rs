@@ -3,23 +3,22 @@
 use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use crate::server::{
-    error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
-    state::AppState,
-};
+use crate::server::{error::ApiError, extract::JsonBody, parts::FromParts, state::AppState};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct AbortRequest {
     /// Ids of answers, or the client's own names (`X-Request-Id`) of them; none: all that are open.
     request_ids: Option<Vec<String>>,
 }
 
-impl JsonRequest for AbortRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        parse_object(text)
+impl FromParts for AbortRequest {
+    type Parts = (Self,);
+
+    fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
+        Ok(request)
     }
 }
 

@@ -4,8 +4,7 @@ use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::params::Params;
-use crate::server::{error::ApiError, state::AppState};
+use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -17,7 +16,7 @@ pub(super) struct ResetQuery {
 /// `success` is false if blocks are in use and may not be taken.
 pub(super) async fn reset_prefix_cache(
     State(state): State<AppState>,
-    Params(query): Params<ResetQuery>,
+    QueryOf(query): QueryOf<ResetQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let success = state.engine.reset_prefix_cache(query.reset_running_requests).await?;
     Ok(Json(json!({ "success": success })))

@@ -6,7 +6,6 @@
 mod abort;
 mod cache;
 mod guard;
-mod params;
 mod pause;
 mod server_info;
 mod sleep;
@@ -17,6 +16,7 @@ use axum::{
     routing::{get, post},
 };
 
+pub(super) use self::abort::AbortRequest;
 use super::state::AppState;
 
 /// All of them, guarded; none where the operator has turned them off.

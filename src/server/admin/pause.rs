@@ -5,8 +5,7 @@ use playhouse_actors::{logic::scheduler::PauseState, shell::PauseMode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::params::Params;
-use crate::server::{error::ApiError, state::AppState};
+use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
 
 /// vLLM's words for a [`PauseMode`].
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -45,7 +44,7 @@ impl Default for PauseQuery {
 /// Answers once nothing runs any more.
 pub(super) async fn pause(
     State(state): State<AppState>,
-    Params(query): Params<PauseQuery>,
+    QueryOf(query): QueryOf<PauseQuery>,
 ) -> Result<Json<Value>, ApiError> {
     state.engine.pause(query.mode.into()).await?;
     if query.clear_cache && !matches!(query.mode, Mode::Keep) {

@@ -8,8 +8,8 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{params::Params, pause::Mode};
-use crate::server::{error::ApiError, state::AppState};
+use super::pause::Mode;
+use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
 
 #[derive(Debug, Deserialize)]
 #[serde(default)]
@@ -28,7 +28,7 @@ impl Default for SleepQuery {
 /// Answers once the memory is given back.
 pub(super) async fn sleep(
     State(state): State<AppState>,
-    Params(query): Params<SleepQuery>,
+    QueryOf(query): QueryOf<SleepQuery>,
 ) -> Result<StatusCode, ApiError> {
     match query.level {
         0 => state.engine.pause(query.mode.into()).await?,

@@ -11,11 +11,15 @@ use futures_util::future::try_join_all;
 use serde_json::{Map, Value, json};
 
 use super::{handler::create, protocol::ChatRequest};
-use crate::server::{
-    caller::Caller,
-    error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
-    state::AppState,
+use crate::{
+    config::LimitSettings,
+    server::{
+        caller::Caller,
+        error::ApiError,
+        extract::{JsonBody, JsonRequest, parse_object},
+        parts::{FromParts, Parts},
+        state::AppState,
+    },
 };
 
 /// Most conversations in one request.
@@ -46,6 +50,14 @@ impl JsonRequest for BatchRequest {
             ChatRequest::from_json(&Value::Object(fields.clone()).to_string())
         };
         conversations.into_iter().enumerate().map(request).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn fields(&self) -> Vec<&'static str> {
+        <ChatRequest as FromParts>::Parts::fields()
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.0.iter().try_for_each(|request| JsonRequest::check_limits(request, limits))
     }
 }
 

@@ -3,18 +3,23 @@
 use playhouse_actors::ports::ChatPrompt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::messages::check_messages;
-use crate::server::{
-    error::ApiError,
-    state::AppState,
-    turn::{ToolChoice, check_tools},
+use crate::{
+    config::LimitSettings,
+    server::{
+        error::ApiError,
+        limits::at_most,
+        state::AppState,
+        turn::{ToolChoice, check_tools},
+    },
 };
 
 const REASONING_EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// A conversation and how to render it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ConversationFields {
     messages: Option<Vec<Value>>,
@@ -38,6 +43,13 @@ impl ConversationFields {
     /// Whether the tokenizer adds what the model expects around a text. Templates mostly do.
     pub(in crate::server) fn adds_special_tokens(&self) -> bool {
         self.add_special_tokens.unwrap_or(false)
+    }
+
+    /// Refuses more messages or tools than one request may have.
+    pub(in crate::server) fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        let count = |list: &Option<Vec<Value>>| list.as_ref().map_or(0, Vec::len);
+        at_most("messages", count(&self.messages), limits.max_messages)?;
+        at_most("tools", count(&self.tools), limits.max_tools)
     }
 
     /// The conversation, checked.

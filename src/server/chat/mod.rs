@@ -15,3 +15,4 @@ pub(super) use batch::create_batch;
 pub(super) use conversation::ConversationFields;
 pub(super) use handler::create;
 pub(super) use protocol::ChatRequest;
+pub(super) use response::ChatCompletion;

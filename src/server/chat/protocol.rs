@@ -3,14 +3,16 @@
 use playhouse_actors::{message::input_processor::RawRequest, ports::ChatPrompt};
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::conversation::ConversationFields;
+use crate::config::LimitSettings;
 use crate::server::{
     error::ApiError,
-    extract::{JsonRequest, parse_object},
     fields::Int,
     later::LaterFields,
     logprobs::ChatLogprobsWriter,
+    parts::FromParts,
     sampling::{SamplingFields, logprobs, output_tokens},
     state::AppState,
     structured_outputs::StructuredOutputFields,
@@ -28,9 +30,9 @@ pub(in crate::server) struct ChatRequest {
     later: LaterFields,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
-struct ChatFields {
+pub(in crate::server) struct ChatFields {
     model: Option<String>,
     max_tokens: Option<Int>,
     max_completion_tokens: Option<Int>,
@@ -79,16 +81,18 @@ impl Style {
     }
 }
 
-impl JsonRequest for ChatRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        let fields = parse_object(text)?;
-        Ok(Self {
-            fields,
-            conversation: parse_object(text)?,
-            sampling: parse_object(text)?,
-            structured: parse_object(text)?,
-            later: parse_object(text)?,
-        })
+impl FromParts for ChatRequest {
+    type Parts =
+        (ChatFields, ConversationFields, SamplingFields, StructuredOutputFields, LaterFields);
+
+    fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
+        let (fields, conversation, sampling, structured, later) = parts;
+        Ok(Self { fields, conversation, sampling, structured, later })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.conversation.check_limits(limits)?;
+        self.sampling.check_limits(limits, 1)
     }
 }
 
@@ -205,6 +209,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::server::extract::parse_object;
 
     fn fields(body: Value) -> ChatFields {
         parse_object(&body.to_string()).unwrap()

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::protocol::Style;
 use crate::server::{
@@ -14,8 +15,8 @@ use crate::server::{
 };
 
 /// The body of an answer that is not streamed.
-#[derive(Debug, Serialize)]
-pub(super) struct ChatCompletion {
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::server) struct ChatCompletion {
     #[serde(flatten)]
     head: Head,
     choices: Vec<Choice>,
@@ -27,7 +28,8 @@ pub(super) struct ChatCompletion {
     kv_transfer_params: Option<Value>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChatChoice)]
 struct Choice {
     index: usize,
     message: Message,
@@ -38,7 +40,8 @@ struct Choice {
 }
 
 /// Most of it is there for clients that look for the key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChatMessage)]
 struct Message {
     role: String,
     content: Option<String>,
@@ -51,14 +54,15 @@ struct Message {
     reasoning: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct MessageToolCall {
     id: String,
     r#type: &'static str,
     function: Function,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CalledFunction)]
 struct Function {
     name: String,
     /// JSON, as text.

@@ -6,4 +6,5 @@ mod response;
 mod stream;
 
 pub(super) use handler::create;
-pub(super) use protocol::CompletionRequest;
+pub(super) use protocol::{CompletionRequest, Prompts};
+pub(super) use response::Completion;

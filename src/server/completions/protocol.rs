@@ -4,15 +4,18 @@ use std::{fmt, sync::Arc};
 
 use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Visitor},
 };
+use utoipa::ToSchema;
 
+use crate::config::LimitSettings;
 use crate::server::{
     error::ApiError,
-    extract::{JsonRequest, parse_object},
     fields::{Int, Token},
     later::LaterFields,
+    limits::at_most,
+    parts::FromParts,
     sampling::{SamplingFields, logprobs, output_tokens},
     state::AppState,
     structured_outputs::StructuredOutputFields,
@@ -31,9 +34,9 @@ pub(in crate::server) struct CompletionRequest {
     later: LaterFields,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(default)]
-struct CompletionFields {
+pub(in crate::server) struct CompletionFields {
     model: Option<String>,
     prompt: Option<Prompts>,
     max_tokens: Option<Int>,
@@ -59,10 +62,20 @@ impl Default for CompletionFields {
 }
 
 /// `prompt`: a string, strings, token ids, or lists of token ids.
-#[derive(Debug, PartialEq)]
-enum Prompts {
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(in crate::server) enum Prompts {
     Texts(Vec<String>),
     Tokens(Vec<Vec<u32>>),
+}
+
+impl Prompts {
+    fn len(&self) -> usize {
+        match self {
+            Self::Texts(texts) => texts.len(),
+            Self::Tokens(lists) => lists.len(),
+        }
+    }
 }
 
 /// What to ask of the engine, and how to write its answer.
@@ -95,15 +108,18 @@ pub(super) struct Style {
     pub(super) names: TokenNames,
 }
 
-impl JsonRequest for CompletionRequest {
-    fn from_json(text: &str) -> Result<Self, ApiError> {
-        let fields = parse_object(text)?;
-        Ok(Self {
-            fields,
-            sampling: parse_object(text)?,
-            structured: parse_object(text)?,
-            later: parse_object(text)?,
-        })
+impl FromParts for CompletionRequest {
+    type Parts = (CompletionFields, SamplingFields, StructuredOutputFields, LaterFields);
+
+    fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
+        let (fields, sampling, structured, later) = parts;
+        Ok(Self { fields, sampling, structured, later })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        let prompts = self.fields.prompt.as_ref().map_or(0, Prompts::len);
+        at_most("prompt", prompts, limits.max_completion_prompts)?;
+        self.sampling.check_limits(limits, prompts)
     }
 }
 
@@ -251,6 +267,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::server::extract::parse_object;
 
     fn read(prompt: Value) -> Result<Option<Prompts>, ApiError> {
         let body = json!({ "prompt": prompt }).to_string();

@@ -3,6 +3,7 @@
 use playhouse_actors::logic::outputs::Logprob;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::protocol::Style;
 use crate::server::{
@@ -15,8 +16,8 @@ use crate::server::{
 };
 
 /// The body of an answer that is not streamed.
-#[derive(Debug, Serialize)]
-pub(super) struct Completion {
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::server) struct Completion {
     #[serde(flatten)]
     head: Head,
     choices: Vec<Choice>,
@@ -27,7 +28,8 @@ pub(super) struct Completion {
     metrics: Option<RequestMetrics>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CompletionChoice)]
 struct Choice {
     index: usize,
     text: String,

@@ -8,38 +8,10 @@ use std::{
     time::Duration,
 };
 
-use axum::serve::Listener;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
 };
-
-/// Gives out connections that do not wait for ever.
-pub(super) struct ImpatientListener<L> {
-    listener: L,
-    limit: Duration,
-}
-
-impl<L: Listener> ImpatientListener<L> {
-    /// Connections of `listener` whose writes may stand still for `limit`.
-    pub(super) fn new(listener: L, limit: Duration) -> Self {
-        Self { listener, limit }
-    }
-}
-
-impl<L: Listener> Listener for ImpatientListener<L> {
-    type Io = Impatient<L::Io>;
-    type Addr = L::Addr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (io, address) = self.listener.accept().await;
-        (Impatient { io, limit: self.limit, stalled: None }, address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
 
 /// A connection whose writes fail after `limit` without progress.
 pub(super) struct Impatient<S> {
@@ -47,6 +19,13 @@ pub(super) struct Impatient<S> {
     limit: Duration,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Impatient<S> {
+    /// `io`, whose writes may stand still for `limit`.
+    pub(super) fn new(io: S, limit: Duration) -> Self {
+        Self { io, limit, stalled: None }
+    }
 }
 
 impl<S: AsyncWrite + Unpin> Impatient<S> {
@@ -142,7 +121,7 @@ mod tests {
     }
 
     fn connection(script: &[usize]) -> Impatient<Scripted> {
-        Impatient { io: Scripted(script.iter().copied().collect()), limit: LIMIT, stalled: None }
+        Impatient::new(Scripted(script.iter().copied().collect()), LIMIT)
     }
 
     async fn write(connection: &mut Impatient<Scripted>) -> io::Result<usize> {

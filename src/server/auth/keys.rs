@@ -1,0 +1,228 @@
+//! The keys that open the server, and whose they are.
+
+use std::path::{Path, PathBuf};
+
+use axum::http::{HeaderMap, header::AUTHORIZATION};
+use parking_lot::RwLock;
+use playhouse_actors::logic::admission::Tenant;
+use sha2::{Digest, Sha256};
+
+use crate::config::ServerSettings;
+
+/// The file of keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("api_key_file {path:?}: {reason}")]
+pub struct KeyFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+type KeyDigest = [u8; 32];
+
+/// Who brought a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) struct Identity {
+    /// The same for the same key for as long as the server runs.
+    pub(in crate::server) tenant: Tenant,
+    /// What keeps this key's cached prefixes apart, where there are others; the same in every run.
+    pub(in crate::server) cache_scope: Option<u64>,
+}
+
+/// Digests of the keys. Comparing digests takes the same time whatever the key, its length included.
+#[derive(Debug)]
+pub(in crate::server) struct ApiKeys {
+    /// Those of `api_key`, which stay.
+    fixed: Vec<KeyDigest>,
+    file: Option<PathBuf>,
+    share_prefix_cache: bool,
+    /// Every key there ever was; its place is its tenant.
+    known: RwLock<Vec<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    digest: KeyDigest,
+    /// Whether it opens the server now.
+    is_valid: bool,
+}
+
+impl ApiKeys {
+    /// The keys that the settings name and those in their file.
+    pub(in crate::server) fn new(config: &ServerSettings) -> Result<Self, KeyFileError> {
+        let keys = Self {
+            fixed: config.api_keys.iter().map(|key| digest(key)).collect(),
+            file: config.api_key_file.clone(),
+            share_prefix_cache: config.share_prefix_cache_between_keys,
+            known: RwLock::default(),
+        };
+        keys.read()?;
+        Ok(keys)
+    }
+
+    /// The file they come from, if any.
+    pub(in crate::server) fn path(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether clients must bring one. A file without keys lets nobody in.
+    pub(in crate::server) fn are_needed(&self) -> bool {
+        !self.fixed.is_empty() || self.file.is_some()
+    }
+
+    /// Reads the file again. If it cannot be used, all stays as it is.
+    pub(in crate::server) fn reload(&self) {
+        match self.read() {
+            Ok(count) => tracing::info!(keys = count, "the API keys were read again"),
+            Err(error) => tracing::error!(%error, "the API keys stay as they were"),
+        }
+    }
+
+    /// How many keys there are now.
+    fn read(&self) -> Result<usize, KeyFileError> {
+        let mut valid = self.fixed.clone();
+        if let Some(path) = &self.file {
+            let refuse = |reason| KeyFileError { path: path.clone(), reason };
+            let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+            valid.extend(parse(&text).map_err(refuse)?.into_iter().map(digest));
+        }
+        let mut known = self.known.write();
+        for key in known.iter_mut() {
+            key.is_valid = valid.contains(&key.digest);
+        }
+        for digest in valid {
+            if known.iter().all(|key| key.digest != digest) {
+                known.push(Known { digest, is_valid: true });
+            }
+        }
+        Ok(known.iter().filter(|key| key.is_valid).count())
+    }
+
+    /// Whose key the headers bring.
+    pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
+        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let (scheme, token) = header.and_then(|value| value.split_once(' ')).unwrap_or_default();
+        let given = digest(token.trim());
+        let known = self.known.read();
+        // Every key is compared to its end: no early exit tells which byte was wrong.
+        let tenant = known.iter().zip(0..).fold(None, |found, (key, index)| {
+            let is_this = equal(&key.digest, &given) & key.is_valid;
+            found.or(is_this.then_some(Tenant(index)))
+        });
+        let tenant = tenant.filter(|_| scheme.eq_ignore_ascii_case("bearer"))?;
+        let is_only = known.iter().filter(|key| key.is_valid).count() == 1;
+        let cache_scope = (!is_only && !self.share_prefix_cache).then(|| scope(&given));
+        Some(Identity { tenant, cache_scope })
+    }
+}
+
+/// One key a line; `#` begins a comment.
+fn parse(text: &str) -> Result<Vec<&str>, String> {
+    let mut keys = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let mut words = line.split_whitespace();
+        match (words.next().filter(|word| !word.starts_with('#')), words.next()) {
+            (None, _) => {}
+            (Some(key), None) => keys.push(key),
+            (Some(key), Some(comment)) if comment.starts_with('#') => keys.push(key),
+            // The line itself is a secret.
+            (Some(_), Some(_)) => return Err(format!("line {number} holds more than one key")),
+        }
+    }
+    Ok(keys)
+}
+
+fn digest(key: &str) -> KeyDigest {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+/// Tells nothing about the key's own digest.
+fn scope(key: &KeyDigest) -> u64 {
+    let hashed = Sha256::new().chain_update("prefix cache").chain_update(key).finalize();
+    hashed.iter().take(8).fold(0, |scope, &byte| scope << 8 | u64::from(byte))
+}
+
+fn equal(a: &KeyDigest, b: &KeyDigest) -> bool {
+    let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
+    std::hint::black_box(difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(config: ServerSettings) -> ApiKeys {
+        ApiKeys::new(&config).unwrap()
+    }
+
+    fn two() -> ServerSettings {
+        let api_keys = vec!["first".to_owned(), "second".to_owned()];
+        ServerSettings { api_keys, ..Default::default() }
+    }
+
+    fn identity(keys: &ApiKeys, header: &str) -> Option<Identity> {
+        keys.identify(&HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())]))
+    }
+
+    fn tenant(keys: &ApiKeys, header: &str) -> Option<Tenant> {
+        identity(keys, header).map(|identity| identity.tenant)
+    }
+
+    #[test]
+    fn any_of_the_keys_opens_and_tells_whose_it_is() {
+        let keys = keys(two());
+        assert_eq!(tenant(&keys, "Bearer first"), Some(Tenant(0)));
+        assert_eq!(tenant(&keys, "bearer second"), Some(Tenant(1)));
+        for wrong in ["Bearer third", "Bearer ", "Bearer firs", "Basic first", "first"] {
+            assert_eq!(tenant(&keys, wrong), None, "{wrong}");
+        }
+        assert_eq!(keys.identify(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn several_keys_keep_their_prefixes_apart() {
+        let scopes = |config| {
+            let keys = keys(config);
+            ["Bearer first", "Bearer second"].map(|key| identity(&keys, key)?.cache_scope)
+        };
+        let [first, second] = scopes(two());
+        assert!(first.is_some() && second.is_some() && first != second);
+        assert_eq!(scopes(two()), [first, second], "in every run");
+        let shared = ServerSettings { share_prefix_cache_between_keys: true, ..two() };
+        assert_eq!(scopes(shared), [None, None]);
+        let alone = ServerSettings { api_keys: vec!["first".to_owned()], ..Default::default() };
+        assert_eq!(scopes(alone), [None, None]);
+    }
+
+    #[test]
+    fn a_file_holds_one_key_a_line() {
+        let text = "# ours\n\n first \nsecond # of the website\n";
+        assert_eq!(parse(text).unwrap(), ["first", "second"]);
+        assert_eq!(parse("a\nb c\n").unwrap_err(), "line 2 holds more than one key");
+        assert!(parse("# nobody\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn reloading_keeps_who_is_who() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("a\nb\n");
+        let keys = keys(ServerSettings { api_key_file: Some(path.clone()), ..Default::default() });
+        let whose = |key: &str| tenant(&keys, &format!("Bearer {key}"));
+        assert_eq!((whose("a"), whose("b")), (Some(Tenant(0)), Some(Tenant(1))));
+        write("c\nb\n");
+        keys.reload();
+        assert_eq!((whose("a"), whose("b"), whose("c")), (None, Some(Tenant(1)), Some(Tenant(2))));
+        write("a a a\n");
+        keys.reload();
+        assert_eq!(whose("b"), Some(Tenant(1)), "what cannot be read changes nothing");
+        write("");
+        keys.reload();
+        assert_eq!((whose("b"), keys.are_needed()), (None, true), "it never opens by itself");
+        write("a\n");
+        keys.reload();
+        assert_eq!(whose("a"), Some(Tenant(0)));
+    }
+}

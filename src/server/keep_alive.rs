@@ -1,0 +1,76 @@
+//! Comments in streams that have nothing to say: while a request waits its turn, nobody on the way
+//! shall take its connection for dead. Clients of server-sent events skip them.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::header::CONTENT_TYPE,
+    middleware::Next,
+    response::Response,
+};
+use futures_util::{Stream, StreamExt, stream::unfold};
+use tokio::time::timeout;
+
+use super::state::AppState;
+
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+
+/// Middleware: a stream sends a comment whenever it was silent for `sse_keep_alive_interval`.
+pub(super) async fn comment(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let response = next.run(request).await;
+    let interval = Duration::from_secs(state.config.sse_keep_alive_interval_secs);
+    if interval.is_zero() || !is_event_stream(&response) {
+        return response;
+    }
+    response.map(|body| Body::from_stream(with_comments(body.into_data_stream(), interval)))
+}
+
+fn is_event_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+/// Every piece of `events` is a whole number of lines, so a comment may follow each.
+fn with_comments<E>(
+    events: impl Stream<Item = Result<Bytes, E>> + Send + Unpin + 'static,
+    interval: Duration,
+) -> impl Stream<Item = Result<Bytes, E>> {
+    unfold(events, move |mut events| async move {
+        let piece = match timeout(interval, events.next()).await {
+            Ok(piece) => piece?,
+            Err(_) => Ok(COMMENT),
+        };
+        Some((piece, events))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream::once;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn silence_is_filled_and_events_stay_as_they_are() {
+        let slow = once(async {
+            sleep(Duration::from_millis(70)).await;
+            Ok::<_, Infallible>(Bytes::from_static(b"data: 1\n\n"))
+        });
+        let at_once = futures_util::stream::iter([Ok(Bytes::from_static(b"data: [DONE]\n\n"))]);
+        let events = with_comments(Box::pin(slow.chain(at_once)), Duration::from_millis(20));
+        let sent: Vec<Bytes> = events.map(Result::unwrap).collect().await;
+        let [comments @ .., event, done] = sent.as_slice() else { panic!("{sent:?}") };
+        assert!((1..=3).contains(&comments.len()), "{sent:?}");
+        assert!(comments.iter().all(|comment| comment == &COMMENT));
+        assert_eq!((&event[..], &done[..]), (&b"data: 1\n\n"[..], &b"data: [DONE]\n\n"[..]));
+    }
+}

@@ -1,0 +1,128 @@
+//! One connection, from its TLS handshake to its end.
+
+use std::{convert::Infallible, panic::AssertUnwindSafe, pin::pin, time::Duration};
+
+use axum::{Router, body::Body, extract::Request, response::IntoResponse};
+use futures_util::FutureExt;
+use hyper::{Response, body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::{
+    Connection,
+    activity::{Activity, Counted, Noticed, Patience},
+    impatient::Impatient,
+    tls::Tls,
+};
+use crate::{config::ServerSettings, server::error::ApiError};
+
+/// How long a client may take to notice that its idle connection ends.
+const LINGER: Patience =
+    Patience { headers: Duration::from_secs(1), silence: Duration::from_secs(1) };
+/// Requests at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How connections are served; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Protocol {
+    http: auto::Builder<TokioExecutor>,
+    app: Router,
+    tls: Option<Tls>,
+    patience: Patience,
+    write_limit: Duration,
+}
+
+impl Protocol {
+    pub(super) fn new(app: Router, tls: Option<Tls>, config: &ServerSettings) -> Self {
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        let header_bytes = config.h11_max_incomplete_event_size;
+        // How long headers may take is `activity`'s to say: hyper counts from the last answer.
+        http.http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_headers(config.h11_max_header_count)
+            .max_buf_size(header_bytes);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(STREAMS_MAX)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_INTERVAL);
+        let patience = Patience {
+            headers: Duration::from_secs(config.header_timeout_secs),
+            silence: Duration::from_secs(config.keep_alive_timeout_secs),
+        };
+        let write_limit = Duration::from_secs(config.write_timeout_secs);
+        Self { http, app, tls, patience, write_limit }
+    }
+
+    /// Serves `connection` until it ends; from `stop` on, until what it has asked for is answered.
+    pub(super) async fn serve(self, connection: Connection, stop: CancellationToken) {
+        let connection = Impatient::new(connection, self.write_limit);
+        let Some(tls) = &self.tls else { return self.speak_http(connection, stop).await };
+        let handshake = timeout(self.patience.headers, tls.accept(connection));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            shaken = handshake => match shaken {
+                Ok(Ok(connection)) => self.speak_http(connection, stop).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            }
+        }
+    }
+
+    async fn speak_http(
+        &self,
+        connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        stop: CancellationToken,
+    ) {
+        let activity = Activity::new();
+        let service = service_fn(|request| answer(self.app.clone(), request, activity.clone()));
+        let io = TokioIo::new(Noticed::new(connection, activity.clone()));
+        let mut http = pin!(self.http.serve_connection(io, service));
+        tokio::select! {
+            ended = http.as_mut() => return note(ended),
+            () = activity.idle(self.patience) => {}
+            () = stop.cancelled() => {}
+        }
+        http.as_mut().graceful_shutdown();
+        activity.restart();
+        tokio::select! {
+            ended = http => note(ended),
+            () = activity.idle(LINGER) => {}
+        }
+    }
+}
+
+/// The app's answer; 500 if it panics.
+async fn answer(
+    app: Router,
+    request: hyper::Request<Incoming>,
+    activity: Activity,
+) -> Result<Response<Counted<Body>>, Infallible> {
+    let open = activity.begin_request();
+    let request: Request = request.map(Body::new);
+    let answered = AssertUnwindSafe(app.oneshot(request)).catch_unwind().await;
+    let response = answered.unwrap_or_else(|_| {
+        tracing::error!("a handler panicked");
+        Ok(ApiError::internal("the request could not be handled").into_response())
+    });
+    response.map(|response| response.map(|body| Counted::new(body, open)))
+}
+
+/// Clients that vanish are no news.
+fn note(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,204 @@
+//! Puts the document together, an operation at a time.
+
+use std::any::type_name;
+
+use utoipa::{
+    ToSchema,
+    openapi::{
+        ComponentsBuilder, Content, HttpMethod, Info, Object, ObjectBuilder, OpenApi,
+        OpenApiBuilder, Paths, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Server,
+        path::{OperationBuilder, Parameter},
+        request_body::RequestBodyBuilder,
+        schema::Type,
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    },
+};
+
+use super::super::{
+    auth,
+    error::ErrorBody,
+    parts::{FromParts, Parts, Schemas},
+};
+
+const JSON: &str = "application/json";
+
+/// What is described so far.
+#[derive(Default)]
+pub(super) struct Document {
+    paths: Paths,
+    schemas: Schemas,
+    /// What requests are read from, and what is told of them.
+    #[cfg_attr(not(test), allow(dead_code, reason = "tests hold one against the other"))]
+    pub(super) requests: Vec<Fields>,
+    /// Names that stand for several schemas.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a test holds that there are none"))]
+    pub(super) clashes: Vec<String>,
+}
+
+/// The fields of one request.
+#[cfg_attr(not(test), allow(dead_code, reason = "tests hold one against the other"))]
+pub(super) struct Fields {
+    pub(super) name: String,
+    pub(super) fields: Vec<&'static str>,
+    pub(super) properties: Vec<String>,
+}
+
+impl Document {
+    /// A route that takes a `Q` and answers with an `A`.
+    pub(super) fn post<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
+        let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
+        self.post_for::<Q>(path, summary, answer.build());
+    }
+
+    /// The same; with `stream: true` the answer comes as server-sent events.
+    pub(super) fn post_or_stream<Q: FromParts, A: ToSchema>(&mut self, path: &str, summary: &str) {
+        let events = Content::new(Some(Object::with_type(Type::String)));
+        let answer = ResponseBuilder::new()
+            .description("Done, or what there is so far, event by event")
+            .content(JSON, self.answer::<A>())
+            .content("text/event-stream", events);
+        self.post_for::<Q>(path, summary, answer.build());
+    }
+
+    /// A route that takes an object of several shapes.
+    pub(super) fn post_any<A: ToSchema>(&mut self, path: &str, summary: &str) {
+        let body = RequestBodyBuilder::new()
+            .content(JSON, Content::new(Some(Object::with_type(Type::Object))))
+            .required(Some(Required::True));
+        let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
+        let operation =
+            OperationBuilder::new().request_body(Some(body.build())).response("200", answer);
+        self.add(HttpMethod::Post, path, summary, operation);
+    }
+
+    /// A route without a body that changes something.
+    pub(super) fn command<A: ToSchema>(
+        &mut self,
+        path: &str,
+        summary: &str,
+        parameters: Vec<Parameter>,
+    ) {
+        let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
+        let operation = OperationBuilder::new().parameters(Some(parameters));
+        self.add(HttpMethod::Post, path, summary, operation.response("200", answer));
+    }
+
+    /// A route that answers with an `A`.
+    pub(super) fn get<A: ToSchema>(&mut self, path: &str, summary: &str) {
+        let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
+        self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
+    }
+
+    /// A route that answers with text.
+    pub(super) fn get_text(&mut self, path: &str, summary: &str) {
+        let text = Content::new(Some(Object::with_type(Type::String)));
+        let answer = ResponseBuilder::new().description("Done").content("text/plain", text);
+        self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
+    }
+
+    /// A route that answers yes with 200 and an empty body, no with 503.
+    pub(super) fn probe(&mut self, method: HttpMethod, path: &str, summary: &str) {
+        let no = Content::new(Some(
+            ObjectBuilder::new().property("status", Object::with_type(Type::String)),
+        ));
+        let operation = OperationBuilder::new()
+            .response("200", Response::new("Yes"))
+            .response("503", ResponseBuilder::new().description("No").content(JSON, no));
+        self.add(method, path, summary, operation);
+    }
+
+    /// The whole document.
+    pub(super) fn finish(self, root_path: &str) -> OpenApi {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = ComponentsBuilder::new()
+            .schemas_from_iter(self.schemas)
+            .security_scheme("key", SecurityScheme::Http(bearer));
+        let mut info = Info::new("Playhouse", env!("CARGO_PKG_VERSION"));
+        info.description = Some(
+            "OpenAI's API with vLLM's extensions. Fields that are not listed are ignored."
+                .to_owned(),
+        );
+        let url = if root_path.is_empty() { "/" } else { root_path };
+        OpenApiBuilder::new()
+            .info(info)
+            .servers(Some([Server::new(url)]))
+            .paths(self.paths)
+            .components(Some(components.build()))
+            .build()
+    }
+
+    fn post_for<Q: FromParts>(&mut self, path: &str, summary: &str, answer: Response) {
+        let body = RequestBodyBuilder::new()
+            .content(JSON, Content::new(Some(self.request::<Q>())))
+            .required(Some(Required::True));
+        let operation =
+            OperationBuilder::new().request_body(Some(body.build())).response("200", answer);
+        self.add(HttpMethod::Post, path, summary, operation);
+    }
+
+    fn add(&mut self, method: HttpMethod, path: &str, summary: &str, operation: OperationBuilder) {
+        let error = |description: &str, schema: RefOr<Schema>| {
+            ResponseBuilder::new()
+                .description(description)
+                .content(JSON, Content::new(Some(schema)))
+        };
+        let mut operation = operation.summary(Some(summary)).response(
+            "default",
+            error("Refused, or failed", reference(self.component::<ErrorBody<'static>>())),
+        );
+        if !auth::is_open(path) {
+            let flat = ObjectBuilder::new().property("error", Object::with_type(Type::String));
+            let no_scopes: [&str; 0] = [];
+            operation = operation
+                .response("401", error("No key, or a wrong one", flat.into()))
+                .security(SecurityRequirement::new("key", no_scopes));
+        }
+        self.paths.add_path_operation(path, vec![method], operation.build());
+    }
+
+    /// The schema of a request: all fields of all of its parts.
+    fn request<Q: FromParts>(&mut self) -> RefOr<Schema> {
+        let name = name_of::<Q>();
+        let mut schemas = Schemas::new();
+        let object = Q::Parts::schema(&mut schemas);
+        let properties = object.properties.keys().cloned().collect();
+        let fields = Q::Parts::fields();
+        self.requests.push(Fields { name: name.clone(), fields, properties });
+        schemas.push((name.clone(), object.into()));
+        self.take(schemas);
+        reference(name)
+    }
+
+    fn answer<A: ToSchema>(&mut self) -> Content {
+        Content::new(Some(reference(self.component::<A>())))
+    }
+
+    fn component<T: ToSchema>(&mut self) -> String {
+        let name = T::name().into_owned();
+        let mut schemas = Schemas::new();
+        T::schemas(&mut schemas);
+        schemas.push((name.clone(), T::schema()));
+        self.take(schemas);
+        name
+    }
+
+    fn take(&mut self, schemas: Schemas) {
+        for (name, schema) in schemas {
+            match self.schemas.iter().find(|(known, _)| *known == name) {
+                None => self.schemas.push((name, schema)),
+                Some((_, known)) if *known == schema => {}
+                Some(_) => self.clashes.push(name),
+            }
+        }
+    }
+}
+
+fn reference(name: String) -> RefOr<Schema> {
+    Ref::from_schema_name(name).into()
+}
+
+/// The last word of a type's path.
+fn name_of<T>() -> String {
+    let path = type_name::<T>();
+    path.rsplit("::").next().unwrap_or(path).to_owned()
+}

@@ -1,0 +1,84 @@
+//! All routes, a line each. Whoever adds one to the router adds it here.
+
+use serde_json::Value;
+use utoipa::openapi::{
+    HttpMethod, Object, Type,
+    path::{Parameter, ParameterBuilder, ParameterIn},
+};
+
+use super::{
+    super::{
+        admin::AbortRequest,
+        chat::{ChatCompletion, ChatRequest},
+        completions::{Completion, CompletionRequest},
+        models::ModelList,
+        tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
+    },
+    document::Document,
+};
+
+pub(super) fn describe(document: &mut Document) {
+    let d = document;
+    d.post_or_stream::<CompletionRequest, Completion>(
+        "/v1/completions",
+        "Text that goes on from a prompt",
+    );
+    d.post_or_stream::<ChatRequest, ChatCompletion>(
+        "/v1/chat/completions",
+        "The next message of a conversation",
+    );
+    d.post_any::<ChatCompletion>(
+        "/v1/chat/completions/batch",
+        "The next messages of several conversations",
+    );
+    d.post_any::<Value>("/invocations", "A chat or a completion, told apart by its fields");
+    d.get::<ModelList>("/v1/models", "The names of the model");
+    d.post::<TokenizeRequest, Tokenized>("/tokenize", "The tokens of a text or a conversation");
+    d.post::<DetokenizeRequest, Detokenized>("/detokenize", "The text of tokens");
+    d.probe(HttpMethod::Get, "/health", "Whether accepted requests are worked on");
+    d.probe(HttpMethod::Get, "/ping", "The same");
+    d.probe(HttpMethod::Post, "/ping", "The same");
+    d.probe(HttpMethod::Get, "/livez", "Whether a restart would not help");
+    d.probe(HttpMethod::Get, "/readyz", "Whether new requests are taken");
+    d.get::<Value>("/version", "The version of the server");
+    d.get::<Value>("/load", "How many requests are open");
+    d.get_text("/metrics", "Metrics for Prometheus");
+    d.get::<Value>("/openapi.json", "This document");
+    d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
+    admin(d);
+}
+
+/// The operator's routes.
+fn admin(d: &mut Document) {
+    d.get::<Value>("/server_info", "The settings in force");
+    d.post::<AbortRequest, Value>("/abort_requests", "End requests");
+    let mode = || text("mode");
+    d.command::<Value>("/pause", "Hold requests back", vec![mode(), flag("clear_cache")]);
+    d.command::<Value>("/resume", "Go on", vec![]);
+    d.get::<Value>("/is_paused", "Whether requests are held back");
+    d.command::<Value>("/sleep", "Pause, and give memory back", vec![count("level"), mode()]);
+    d.command::<Value>("/wake_up", "Take it again, and go on", vec![text("tags")]);
+    d.get::<Value>("/is_sleeping", "Whether the memory is given back");
+    d.command::<Value>(
+        "/reset_prefix_cache",
+        "Forget cached prefixes",
+        vec![flag("reset_running_requests")],
+    );
+}
+
+fn flag(name: &str) -> Parameter {
+    parameter(name, Type::Boolean)
+}
+
+fn text(name: &str) -> Parameter {
+    parameter(name, Type::String)
+}
+
+fn count(name: &str) -> Parameter {
+    parameter(name, Type::Integer)
+}
+
+fn parameter(name: &str, kind: Type) -> Parameter {
+    let schema = Object::with_type(kind);
+    ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query).schema(Some(schema)).build()
+}
