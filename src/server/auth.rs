@@ -4,7 +4,7 @@
 use axum::{
     Json,
     extract::{Request, State},
-    http::{HeaderMap, Method, StatusCode, header::AUTHORIZATION},
+    http::{HeaderMap, HeaderName, Method, StatusCode, header::AUTHORIZATION},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::state::AppState;
 use playhouse_actors::logic::admission::Tenant;
 
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const GUARDED: [&str; 6] = ["/v1", "/v2", "/inference", "/cohere", "/invocations", "/chaos"];
 
 /// Digests of the keys that open the server. Comparing digests takes the same time whatever the
@@ -28,17 +29,24 @@ impl ApiKeys {
 
     /// Whose key the headers bring.
     fn tenant(&self, headers: &HeaderMap) -> Option<Tenant> {
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let (scheme, token) = header.and_then(|value| value.split_once(' ')).unwrap_or_default();
-        let given = digest(token.trim());
+        let given = digest(given_key(headers)?);
         // Every key is compared to its end: no early exit tells which byte was wrong.
         let keys = self.0.iter().zip(0..);
-        let known = keys.fold(None, |known, (key, index)| {
+        keys.fold(None, |known, (key, index)| {
             let this = equal(key, &given).then_some(Tenant(index));
             known.or(this)
-        });
-        known.filter(|_| scheme.eq_ignore_ascii_case("bearer"))
+        })
     }
+}
+
+/// The key that the headers bring: a Bearer token, or `x-api-key` as Anthropic's clients have it.
+fn given_key(headers: &HeaderMap) -> Option<&str> {
+    let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(key) = header(X_API_KEY) {
+        return Some(key.trim());
+    }
+    let (scheme, token) = header(AUTHORIZATION)?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
 fn digest(key: &str) -> [u8; 32] {
@@ -89,7 +97,12 @@ mod tests {
         for wrong in ["Bearer third", "Bearer ", "Bearer firs", "Basic first", "first"] {
             assert_eq!(tenant(wrong), None, "{wrong}");
         }
-        assert_eq!(ApiKeys::new(&["first".to_owned()]).tenant(&HeaderMap::new()), None);
+        let keys = ApiKeys::new(&["first".to_owned()]);
+        assert_eq!(keys.tenant(&HeaderMap::new()), None);
+        let with = |key: &'static str| {
+            keys.tenant(&HeaderMap::from_iter([(X_API_KEY, key.parse().unwrap())]))
+        };
+        assert_eq!((with("first"), with("second")), (Some(Tenant(0)), None));
     }
 
     #[test]
