@@ -21,6 +21,7 @@ mod in_process;
 mod invocations;
 mod later;
 mod logprobs;
+mod messages;
 mod metrics;
 mod models;
 mod open_requests;
@@ -46,7 +47,7 @@ use std::{io, time::Duration};
 use axum::{
     Router,
     http::{HeaderValue, Method, header},
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
     serve::ListenerExt,
 };
@@ -173,6 +174,8 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/chat/completions/batch", post(chat::create_batch))
         .route("/invocations", post(invocations::invoke))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))
@@ -194,6 +197,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async || ApiError::not_found())
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(from_fn(messages::in_own_shape))
         .layer(from_fn_with_state(state.clone(), request_id::echo))
         .with_state(state);
     Ok(match cors {
