@@ -210,6 +210,8 @@ impl IntoResponse for ApiError {
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        // For APIs that have another shape for errors.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -25,6 +25,7 @@ mod later;
 mod limits;
 mod listen;
 mod logprobs;
+mod messages;
 mod metrics;
 mod models;
 mod open_requests;
@@ -53,7 +54,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use axum::{
     Router,
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -187,6 +188,8 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/chat/completions/batch", post(chat::create_batch))
         .route("/invocations", post(invocations::invoke))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))
@@ -210,6 +213,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .fallback(async || ApiError::not_found())
         .layer(from_fn_with_state(state.clone(), keep_alive::comment))
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(from_fn(messages::in_own_shape))
         .layer(from_fn_with_state(state.clone(), request_id::echo));
     let router = match cors::layer(&state.config)? {
         Some(cors) => router.layer(cors),

@@ -119,7 +119,7 @@ pub(super) async fn detokenize(
 }
 
 /// A long text takes the tokenizer seconds: too long for a thread that serves others.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use axum::http::{HeaderMap, header::AUTHORIZATION};
+use axum::http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 use parking_lot::RwLock;
 use playhouse_actors::logic::admission::Tenant;
 use sha2::{Digest, Sha256};
@@ -18,6 +18,8 @@ pub struct KeyFileError {
     /// What is wrong with it.
     pub reason: String,
 }
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 type KeyDigest = [u8; 32];
 
@@ -101,20 +103,28 @@ impl ApiKeys {
 
     /// Whose key the headers bring.
     pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let (scheme, token) = header.and_then(|value| value.split_once(' ')).unwrap_or_default();
-        let given = digest(token.trim());
+        let given = digest(given_key(headers)?);
         let known = self.known.read();
         // Every key is compared to its end: no early exit tells which byte was wrong.
         let tenant = known.iter().zip(0..).fold(None, |found, (key, index)| {
             let is_this = equal(&key.digest, &given) & key.is_valid;
             found.or(is_this.then_some(Tenant(index)))
         });
-        let tenant = tenant.filter(|_| scheme.eq_ignore_ascii_case("bearer"))?;
+        let tenant = tenant?;
         let is_only = known.iter().filter(|key| key.is_valid).count() == 1;
         let cache_scope = (!is_only && !self.share_prefix_cache).then(|| scope(&given));
         Some(Identity { tenant, cache_scope })
     }
+}
+
+/// The key that the headers bring: a Bearer token, or `x-api-key` as Anthropic's clients have it.
+fn given_key(headers: &HeaderMap) -> Option<&str> {
+    let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(key) = header(X_API_KEY) {
+        return Some(key.trim());
+    }
+    let (scheme, token) = header(AUTHORIZATION)?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
 /// One key a line; `#` begins a comment.
@@ -178,6 +188,11 @@ mod tests {
             assert_eq!(tenant(&keys, wrong), None, "{wrong}");
         }
         assert_eq!(keys.identify(&HeaderMap::new()), None);
+        let with = |key: &'static str| {
+            let headers = HeaderMap::from_iter([(X_API_KEY, key.parse().unwrap())]);
+            keys.identify(&headers).map(|identity| identity.tenant)
+        };
+        assert_eq!((with("second"), with("third")), (Some(Tenant(1)), None));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::{
         admin::AbortRequest,
         chat::{ChatCompletion, ChatRequest},
         completions::{Completion, CompletionRequest},
+        messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
         models::ModelList,
         tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
     },
@@ -32,6 +33,14 @@ pub(super) fn describe(document: &mut Document) {
         "The next messages of several conversations",
     );
     d.post_any::<Value>("/invocations", "A chat or a completion, told apart by its fields");
+    d.post_or_stream::<MessagesRequest, Message>(
+        "/v1/messages",
+        "The next message of a conversation, as in Anthropic's API",
+    );
+    d.post::<CountTokensRequest, TokensCount>(
+        "/v1/messages/count_tokens",
+        "How long the prompt of such a message is",
+    );
     d.get::<ModelList>("/v1/models", "The names of the model");
     d.post::<TokenizeRequest, Tokenized>("/tokenize", "The tokens of a text or a conversation");
     d.post::<DetokenizeRequest, Detokenized>("/detokenize", "The text of tokens");

@@ -1,0 +1,71 @@
+//! `POST /v1/messages/count_tokens`: the length of a prompt, without the model.
+
+use axum::{Json, extract::State};
+use playhouse_actors::{logic::sampling_params::SamplingParams, message::input_processor::Prompt};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    prompt::PromptFields,
+    unsupported::{Hints, UnsupportedFields},
+};
+use crate::{
+    config::LimitSettings,
+    server::{
+        error::ApiError, extract::JsonBody, parts::FromParts, state::AppState, tokenize::blocking,
+    },
+};
+
+pub(in crate::server) struct CountTokensRequest {
+    prompt: PromptFields,
+    unsupported: UnsupportedFields,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::server) struct TokensCount {
+    input_tokens: usize,
+    context_management: ContextManagement,
+}
+
+/// What the prompt would be without edits, of which there are none.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CountedContextManagement)]
+struct ContextManagement {
+    original_input_tokens: usize,
+}
+
+impl FromParts for CountTokensRequest {
+    type Parts = (PromptFields, UnsupportedFields, Hints);
+
+    fn from_parts((prompt, unsupported, _): Self::Parts) -> Result<Self, ApiError> {
+        Ok(Self { prompt, unsupported })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        self.prompt.check_limits(limits)
+    }
+}
+
+/// Counts what `POST /v1/messages` would give the model for the same fields.
+pub(in crate::server) async fn count_tokens(
+    State(state): State<AppState>,
+    JsonBody(request): JsonBody<CountTokensRequest>,
+) -> Result<Json<TokensCount>, ApiError> {
+    request.prompt.model(&state)?;
+    request.unsupported.refuse()?;
+    let (request, _) = request.prompt.plan(&state, SamplingParams::default(), None)?;
+    blocking(move || {
+        let codec = state.engine.codec();
+        let tokens = match request.prompt {
+            Prompt::Chat(chat) => {
+                codec.encode(&codec.render_chat(&chat)?, request.add_special_tokens)?
+            }
+            Prompt::Text(text) => codec.encode(&text, request.add_special_tokens)?,
+            Prompt::Tokens(tokens) => tokens,
+        };
+        let input_tokens = tokens.len();
+        let context_management = ContextManagement { original_input_tokens: input_tokens };
+        Ok(Json(TokensCount { input_tokens, context_management }))
+    })
+    .await
+}

@@ -1,0 +1,246 @@
+//! The fields that make the prompt: what both routes read.
+
+use playhouse_actors::{
+    logic::{
+        sampling_params::SamplingParams,
+        structured_output::{OutputFormat, StructuredOutput},
+    },
+    message::input_processor::RawRequest,
+    ports::ChatPrompt,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{
+    conversation::Conversation,
+    thinking::{Thinking, ThinkingField},
+    tools::{ToolChoiceField, ToolField, chat_tools, tool_choice},
+};
+use crate::{
+    config::LimitSettings,
+    server::{
+        error::ApiError,
+        limits::at_most,
+        state::AppState,
+        turn::{TurnRequest, TurnStyle},
+    },
+};
+
+const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct PromptFields {
+    model: Option<String>,
+    system: Option<Value>,
+    messages: Option<Vec<Value>>,
+    tools: Option<Vec<ToolField>>,
+    tool_choice: Option<ToolChoiceField>,
+    thinking: Option<ThinkingField>,
+    output_config: Option<OutputConfig>,
+    /// The older name of `output_config.format`.
+    output_format: Option<FormatField>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default)]
+struct OutputConfig {
+    effort: Option<String>,
+    format: Option<FormatField>,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default)]
+struct FormatField {
+    r#type: Option<String>,
+    schema: Option<Map<String, Value>>,
+}
+
+impl PromptFields {
+    /// The name to answer under.
+    ///
+    /// # Errors
+    /// When there is none, or no model goes by it.
+    pub(super) fn model(&self, state: &AppState) -> Result<String, ApiError> {
+        match &self.model {
+            Some(model) if !model.is_empty() => state.model_name(Some(model)),
+            _ => Err(ApiError::validation("body.model", "Field required")),
+        }
+    }
+
+    /// Refuses more messages or tools than one request may have.
+    pub(super) fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        at_most("messages", self.messages.as_ref().map_or(0, Vec::len), limits.max_messages)?;
+        at_most("tools", self.tools.as_ref().map_or(0, Vec::len), limits.max_tools)
+    }
+
+    /// Whether the client sees the thoughts, and not only that there are some.
+    pub(super) fn shows_thinking(&self) -> Result<bool, ApiError> {
+        Ok(Thinking::read(self.thinking.as_ref())?.is_shown)
+    }
+
+    /// The request for the engine, all but its tenant and the like, and how to read its answer.
+    ///
+    /// # Errors
+    /// When a field cannot be honoured.
+    pub(super) fn plan(
+        &self,
+        state: &AppState,
+        params: SamplingParams,
+        max_tokens: Option<u32>,
+    ) -> Result<(RawRequest, TurnStyle), ApiError> {
+        let turn = TurnRequest { params, max_tokens, ..self.turn()? };
+        turn.plan(state).map_err(|error| match error.param.as_deref() {
+            Some("thinking_token_budget") => {
+                let message = "thinking.budget_tokens needs a model whose thoughts are marked: \
+                               set --reasoning-parser, or ask for type 'adaptive'";
+                ApiError::invalid("thinking.budget_tokens", message)
+            }
+            _ => error,
+        })
+    }
+
+    fn turn(&self) -> Result<TurnRequest, ApiError> {
+        let Some(messages) = &self.messages else {
+            return Err(ApiError::validation("body.messages", "Field required"));
+        };
+        let offered = self.tools.as_deref().unwrap_or_default();
+        let tool_choice = tool_choice(self.tool_choice.as_ref(), offered)?;
+        let tools = chat_tools(offered, &tool_choice)?;
+        let thinking = Thinking::read(self.thinking.as_ref())?;
+        let conversation = Conversation::read(self.system.as_ref(), messages)?;
+        let goes_on = conversation.goes_on();
+        let mut chat_template_kwargs = thinking.template_kwargs();
+        if let Some(effort) = self.effort()? {
+            chat_template_kwargs.insert("reasoning_effort".to_owned(), Value::from(effort));
+        }
+        Ok(TurnRequest {
+            chat: ChatPrompt {
+                messages: conversation.into_messages(),
+                tools,
+                add_generation_prompt: !goes_on,
+                continue_final_message: goes_on,
+                chat_template_kwargs,
+                ..ChatPrompt::default()
+            },
+            tool_choice,
+            parallel_tool_calls: self.tool_choice.as_ref().is_none_or(ToolChoiceField::is_parallel),
+            format: self.format()?,
+            thinking_token_budget: thinking.budget,
+            include_reasoning: true,
+            params: SamplingParams::default(),
+            max_tokens: None,
+        })
+    }
+
+    fn effort(&self) -> Result<Option<&str>, ApiError> {
+        let effort = self.output_config.as_ref().and_then(|config| config.effort.as_deref());
+        match effort {
+            Some(effort) if !EFFORTS.contains(&effort) => {
+                let wanted = format!("Input should be one of {EFFORTS:?}");
+                Err(ApiError::validation("body.output_config.effort", wanted))
+            }
+            effort => Ok(effort),
+        }
+    }
+
+    fn format(&self) -> Result<Option<StructuredOutput>, ApiError> {
+        let newer = self.output_config.as_ref().and_then(|config| config.format.as_ref());
+        let (place, format) = match (newer, &self.output_format) {
+            (Some(format), _) => ("body.output_config.format", format),
+            (None, Some(format)) => ("body.output_format", format),
+            (None, None) => return Ok(None),
+        };
+        match (format.r#type.as_deref(), &format.schema) {
+            (Some("json_schema"), Some(schema)) => {
+                let schema = Value::Object(schema.clone());
+                Ok(Some(OutputFormat::JsonSchema(schema.to_string()).into()))
+            }
+            (Some("json_schema"), None) => {
+                Err(ApiError::validation(&format!("{place}.schema"), "Field required"))
+            }
+            _ => {
+                let place = format!("{place}.type");
+                Err(ApiError::validation(&place, "Input should be 'json_schema'"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::server::{extract::parse_object, turn::ToolChoice};
+
+    fn turn(mut body: Value) -> Result<TurnRequest, String> {
+        if body.get("messages").is_none() {
+            body["messages"] = json!([{"role": "user", "content": "hi"}]);
+        }
+        let fields: PromptFields = parse_object(&body.to_string()).unwrap();
+        fields.turn().map_err(|error| error.param.unwrap())
+    }
+
+    #[test]
+    fn nothing_but_messages_is_needed() {
+        let turn = turn(json!({})).unwrap();
+        assert_eq!(turn.chat.messages, [json!({"role": "user", "content": "hi"})]);
+        assert!(turn.chat.add_generation_prompt && !turn.chat.continue_final_message);
+        assert_eq!((turn.chat.tools, turn.tool_choice), (None, ToolChoice::None));
+        assert!(turn.chat.chat_template_kwargs.is_empty() && turn.parallel_tool_calls);
+        assert_eq!((turn.format, turn.thinking_token_budget), (None, None));
+    }
+
+    #[test]
+    fn an_answer_that_is_begun_is_gone_on_with() {
+        let begun = json!([
+            {"role": "user", "content": "hi"}, {"role": "assistant", "content": "I"},
+        ]);
+        let turn = turn(json!({ "messages": begun })).unwrap();
+        assert!(turn.chat.continue_final_message && !turn.chat.add_generation_prompt);
+    }
+
+    #[test]
+    fn what_is_asked_for_arrives() {
+        let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}});
+        let turn = turn(json!({
+            "tools": [{"name": "now", "input_schema": {}}],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": true},
+            "thinking": {"type": "enabled", "budget_tokens": 9},
+            "output_config": {
+                "effort": "low", "format": {"type": "json_schema", "schema": schema},
+            },
+        }))
+        .unwrap();
+        assert_eq!((turn.tool_choice, turn.parallel_tool_calls), (ToolChoice::Required, false));
+        assert_eq!(turn.chat.tools.map(|tools| tools.len()), Some(1));
+        assert_eq!(turn.thinking_token_budget, Some(9));
+        assert_eq!(turn.chat.chat_template_kwargs["enable_thinking"], true);
+        assert_eq!(turn.chat.chat_template_kwargs["reasoning_effort"], "low");
+        let format = OutputFormat::JsonSchema(schema.to_string()).into();
+        assert_eq!(turn.format, Some(format));
+    }
+
+    #[test]
+    fn the_older_name_of_the_format_is_known() {
+        let format = json!({"type": "json_schema", "schema": {}});
+        let turn = turn(json!({ "output_format": format })).unwrap();
+        assert_eq!(turn.format, Some(OutputFormat::JsonSchema("{}".to_owned()).into()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = [
+            (json!({"messages": null}), "body.messages"),
+            (json!({"output_config": {"effort": "none"}}), "body.output_config.effort"),
+            (json!({"output_config": {"format": {}}}), "body.output_config.format.type"),
+            (json!({"output_format": {"type": "json_schema"}}), "body.output_format.schema"),
+            (json!({"tool_choice": {"type": "any"}}), "tool_choice"),
+        ];
+        for (body, place) in wrong {
+            assert_eq!(turn(body.clone()).err().as_deref(), Some(place), "{body}");
+        }
+    }
+}

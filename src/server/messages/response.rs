@@ -1,0 +1,174 @@
+//! The answer in one piece, and what streams share with it.
+
+use playhouse_actors::{
+    logic::request::{FinishReason, StopReason as Stopped},
+    shell::OutputDelta,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    content::{ContentBlock, content},
+    protocol::Style,
+};
+use crate::server::{
+    choices::{Choices, FinishedChoice},
+    error::ApiError,
+    turn::TurnReader,
+};
+
+/// A message of the model.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = ModelMessage)]
+pub(in crate::server) struct Message {
+    id: String,
+    r#type: &'static str,
+    role: &'static str,
+    model: String,
+    content: Vec<ContentBlock>,
+    #[serde(flatten)]
+    stop: Stop,
+    usage: Usage,
+}
+
+/// Why the message ended; nothing while it has not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Stop {
+    stop_reason: Option<StopReason>,
+    stop_sequence: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum StopReason {
+    EndTurn,
+    MaxTokens,
+    StopSequence,
+    ToolUse,
+}
+
+/// What a message cost, tokens. The prompt is `input_tokens` and `cache_read_input_tokens` together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MessageUsage)]
+pub(super) struct Usage {
+    input_tokens: usize,
+    output_tokens: usize,
+    /// Nothing is charged for putting a prompt into the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_creation_input_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_read_input_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_tokens_details: Option<OutputTokensDetails>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+struct OutputTokensDetails {
+    thinking_tokens: usize,
+}
+
+impl Message {
+    /// A message that nothing is written of yet.
+    pub(super) fn begun(id: String, model: String, choices: &Choices) -> Self {
+        let usage = Usage { input_tokens: choices.num_prompt_tokens(), ..Usage::default() };
+        let (content, stop) = (Vec::new(), Stop::default());
+        Self { id, r#type: "message", role: "assistant", model, content, stop, usage }
+    }
+
+    /// The message with all that `reader` makes of `done`.
+    ///
+    /// # Errors
+    /// When the request was aborted.
+    pub(super) fn completed(
+        self,
+        style: &Style,
+        choices: &Choices,
+        mut reader: TurnReader,
+        done: FinishedChoice,
+    ) -> Result<Self, ApiError> {
+        let events = reader.push(&OutputDelta {
+            text: done.text,
+            tokens: done.tokens,
+            finish: Some(done.finish.clone()),
+            ..OutputDelta::default()
+        });
+        let content = content(events, style.shows_thinking);
+        let calls = content.iter().any(|block| matches!(block, ContentBlock::ToolUse { .. }));
+        let stop = Stop::new(&done.finish, calls)?;
+        Ok(Self { content, stop, usage: Usage::of(choices, &reader, style), ..self })
+    }
+}
+
+impl Stop {
+    /// The API's word for `finish`, after a message with calls or without.
+    ///
+    /// # Errors
+    /// When the request was aborted: there is no word for that.
+    pub(super) fn new(finish: &FinishReason, calls: bool) -> Result<Self, ApiError> {
+        let reason = match finish {
+            FinishReason::Stop(Some(Stopped::String(text))) => {
+                let stop_sequence = Some(text.clone());
+                return Ok(Self { stop_reason: Some(StopReason::StopSequence), stop_sequence });
+            }
+            FinishReason::Stop(_) if calls => StopReason::ToolUse,
+            FinishReason::Stop(_) | FinishReason::Repetition => StopReason::EndTurn,
+            FinishReason::Length => StopReason::MaxTokens,
+            FinishReason::Abort => return Err(ApiError::internal("the request was aborted")),
+            FinishReason::Error(failure) => return Err(failure.into()),
+        };
+        Ok(Self { stop_reason: Some(reason), stop_sequence: None })
+    }
+}
+
+impl Usage {
+    /// All that `choices` have cost. Where the operator keeps to himself what came from the prefix
+    /// cache, all of the prompt is input.
+    pub(super) fn of(choices: &Choices, reader: &TurnReader, style: &Style) -> Self {
+        let cached = if style.shows_cached { choices.num_cached_tokens() } else { 0 };
+        let thinking_tokens = reader.num_reasoning_tokens();
+        Self {
+            input_tokens: choices.num_prompt_tokens().saturating_sub(cached),
+            output_tokens: choices.num_output_tokens(),
+            cache_creation_input_tokens: Some(0),
+            cache_read_input_tokens: Some(cached),
+            output_tokens_details: thinking_tokens
+                .map(|thinking_tokens| OutputTokensDetails { thinking_tokens }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_end_has_its_word() {
+        let stop = |finish: &FinishReason, calls| {
+            serde_json::to_value(Stop::new(finish, calls).unwrap()).unwrap()
+        };
+        let told = |reason: &str| json!({"stop_reason": reason, "stop_sequence": null});
+        let ended = FinishReason::Stop(None);
+        assert_eq!(stop(&ended, false), told("end_turn"));
+        assert_eq!(stop(&ended, true), told("tool_use"));
+        assert_eq!(stop(&FinishReason::Stop(Some(Stopped::Token(3))), false), told("end_turn"));
+        assert_eq!(stop(&FinishReason::Length, true), told("max_tokens"));
+        let stopped = FinishReason::Stop(Some(Stopped::String("END".to_owned())));
+        let sequence = json!({"stop_reason": "stop_sequence", "stop_sequence": "END"});
+        assert_eq!(stop(&stopped, true), sequence);
+        assert_eq!(Stop::new(&FinishReason::Abort, false).unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn a_message_has_the_keys_that_clients_look_for() {
+        let choices = Choices::new(vec![([1, 2, 3].into(), vec![])]);
+        let message = Message::begun("msg_1".to_owned(), "demo".to_owned(), &choices);
+        let expected = json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "demo", "content": [],
+            "stop_reason": null, "stop_sequence": null,
+            "usage": {"input_tokens": 3, "output_tokens": 0},
+        });
+        assert_eq!(serde_json::to_value(message).unwrap(), expected);
+    }
+}
