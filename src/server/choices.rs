@@ -257,13 +257,18 @@ impl Choices {
 
     /// What the request has cost so far.
     pub(super) fn usage(&self, show_cached: bool) -> Usage {
-        let cached = show_cached.then(|| self.cached_tokens.iter().flatten().sum());
+        let cached = show_cached.then(|| self.num_cached_tokens());
         Usage::new(self.num_prompt_tokens(), self.num_output_tokens).with_cached(cached)
     }
 
     /// How long it took so far.
     pub(super) fn metrics(&self) -> RequestMetrics {
         self.stopwatch.metrics()
+    }
+
+    /// Tokens of all prompts that came from the prefix cache, as far as is known.
+    pub(super) fn num_cached_tokens(&self) -> usize {
+        self.cached_tokens.iter().flatten().sum()
     }
 
     /// Tokens that all choices have so far.

@@ -79,17 +79,18 @@ impl CompletionLogprobsWriter {
 /// `choices[].logprobs` of a chat completion.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct ChatLogprobs {
-    content: Vec<ChatLogprob>,
+    pub(super) content: Vec<ChatLogprob>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
-struct ChatLogprob {
+/// One token of a message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ChatLogprob {
     #[serde(flatten)]
     own: ChatLogprobEntry,
     top_logprobs: Vec<ChatLogprobEntry>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 struct ChatLogprobEntry {
     token: String,
     logprob: f32,

@@ -28,6 +28,11 @@ pub(super) fn event(value: &impl Serialize) -> Bytes {
     Bytes::from(line)
 }
 
+/// One event with a name, as other APIs have them.
+pub(super) fn named_event(name: &str, value: &impl Serialize) -> Bytes {
+    Bytes::from([b"event: ", name.as_bytes(), b"\n", &event(value)].concat())
+}
+
 /// The response that sends `events` as they come.
 pub(super) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let events = futures_util::StreamExt::map(events, Ok::<_, Infallible>);
@@ -45,6 +50,11 @@ mod tests {
     fn an_event_is_one_line() {
         let event = event(&json!({"text": "a\nb\r\n"}));
         assert_eq!(event, &b"data: {\"text\":\"a\\nb\\r\\n\"}\n\n"[..]);
+    }
+
+    #[test]
+    fn a_name_goes_before_the_data() {
+        assert_eq!(named_event("ping", &1), &b"event: ping\ndata: 1\n\n"[..]);
     }
 
     #[tokio::test]
