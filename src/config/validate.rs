@@ -118,6 +118,8 @@ impl ServerSettings {
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         require_seconds("write_timeout", self.write_timeout_secs as f64)?;
         require_seconds("request_timeout", self.request_timeout_secs.unwrap_or(1.0))?;
+        let ttl = self.responses_store_ttl_secs;
+        require(ttl > 0, "responses_store_ttl", ttl, || "at least 1 second".to_owned())?;
         require_parser("tool_call_parser", &self.tool_call_parser, |name| {
             self.parsers.tool_parser(name).map(drop)
         })?;

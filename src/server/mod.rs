@@ -27,6 +27,7 @@ mod open_requests;
 mod request_id;
 mod request_log;
 mod request_metrics;
+mod responses;
 mod sampling;
 mod sse;
 mod stalled_io;
@@ -135,7 +136,9 @@ pub async fn serve_on(
     config.validate()?;
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
     let write_limit = Duration::from_secs(config.write_timeout_secs);
-    let app = router(AppState::new(engine.clone(), config, metrics)?)?;
+    let state = AppState::new(engine.clone(), config, metrics)?;
+    let responses = state.responses.clone();
+    let app = router(state)?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     // Tokens are small packets; they must not wait to be joined.
     let listener = listener.tap_io(|stream| {
@@ -154,6 +157,12 @@ pub async fn serve_on(
     tracing::info!(open_requests = engine.open_requests(), "draining");
     engine.begin_drain();
     stop.cancel();
+    // Some responses are made without a connection.
+    let server = async {
+        let ended = server.await;
+        responses.drained().await;
+        ended
+    };
     // Nothing ends any more in an engine that is dead.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
     match tokio::time::timeout(limit, server).await {
@@ -173,6 +182,10 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/chat/completions/batch", post(chat::create_batch))
         .route("/invocations", post(invocations::invoke))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/models", get(models::list))
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))
@@ -217,7 +230,7 @@ fn cors(origins: &[String]) -> Result<Option<CorsLayer>, ServerError> {
     };
     let layer = CorsLayer::new()
         .allow_origin(allowed)
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE]);
     Ok(Some(layer))
 }
