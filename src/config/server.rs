@@ -121,6 +121,16 @@ pub struct ServerSettings {
     /// Serve `/tokenizer_info`: the tokenizer's configuration, its chat template included.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_tokenizer_info_endpoint: bool,
+    /// Most responses of `/v1/responses` to keep; 0: none, and no conversation goes on from another
+    /// response.
+    #[serde(deserialize_with = "quantity::count")]
+    pub responses_store_max_count: usize,
+    /// Most memory for them, bytes of JSON: those that nobody asked for longest go first.
+    #[serde(deserialize_with = "quantity::bytes_usize")]
+    pub responses_store_max_bytes: usize,
+    /// How long they are kept, seconds.
+    #[serde(rename = "responses_store_ttl", deserialize_with = "quantity::count_u64")]
+    pub responses_store_ttl_secs: u64,
     /// Origins of web pages that may call this server from a browser; `*` for all of them.
     #[serde(deserialize_with = "quantity::texts")]
     pub allowed_origins: Vec<String>,
@@ -178,6 +188,9 @@ impl Default for ServerSettings {
             parsers: Registry::default(),
             enable_admin_routes: true,
             enable_tokenizer_info_endpoint: false,
+            responses_store_max_count: 10_000,
+            responses_store_max_bytes: 256 << 20,
+            responses_store_ttl_secs: 86_400,
             allowed_origins: Vec::new(),
             allowed_methods: vec!["*".to_owned()],
             allowed_headers: vec!["*".to_owned()],

@@ -141,6 +141,8 @@ impl ServerSettings {
         for (name, value, range) in ranges {
             require(range.contains(&value), name, value, || format!("in {range:?}"))?;
         }
+        let ttl = self.responses_store_ttl_secs;
+        require(ttl > 0, "responses_store_ttl", ttl, || "at least 1 second".to_owned())?;
         self.validate_tls()?;
         let path = &self.root_path;
         let is_path = path.is_empty() || (path.starts_with('/') && !path.ends_with('/'));

@@ -107,6 +107,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplementedError", message).with_param(param)
     }
 
+    /// What `param` names is not there.
+    pub(super) fn missing(param: &str, message: String) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_param(param)
+    }
+
     /// No route has that path.
     pub(super) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", "Not Found")

@@ -80,17 +80,18 @@ impl CompletionLogprobsWriter {
 /// `choices[].logprobs` of a chat completion.
 #[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(super) struct ChatLogprobs {
-    content: Vec<ChatLogprob>,
+    pub(super) content: Vec<ChatLogprob>,
 }
 
-#[derive(Debug, PartialEq, Serialize, ToSchema)]
-struct ChatLogprob {
+/// One token of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(super) struct ChatLogprob {
     #[serde(flatten)]
     own: ChatLogprobEntry,
     top_logprobs: Vec<ChatLogprobEntry>,
 }
 
-#[derive(Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 struct ChatLogprobEntry {
     token: String,
     logprob: f32,

@@ -35,6 +35,7 @@ mod reload;
 mod request_id;
 mod request_log;
 mod request_metrics;
+mod responses;
 mod root_path;
 mod sampling;
 mod sse;
@@ -147,6 +148,7 @@ pub async fn serve_on(
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
     let tls = Tls::new(&config)?;
     let state = AppState::new(engine.clone(), config, metrics)?;
+    let responses = state.responses.clone();
     let app = router(state.clone())?;
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let stop = CancellationToken::new();
@@ -160,6 +162,12 @@ pub async fn serve_on(
     tracing::info!(open_requests = engine.open_requests(), "draining");
     engine.begin_drain();
     stop.cancel();
+    // Some responses are made without a connection.
+    let server = async {
+        let ended = server.await;
+        responses.drained().await;
+        ended
+    };
     // Nothing ends any more in an engine that is dead.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
     if tokio::time::timeout(limit, server).await.is_err() {
@@ -190,6 +198,10 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/invocations", post(invocations::invoke))
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/models", get(models::list))
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))

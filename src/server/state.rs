@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
     ServerConfig, ServerError, auth::ApiKeys, error::ApiError, open_requests::OpenRequests,
-    turn::TurnParsers,
+    responses::ResponseStore, turn::TurnParsers,
 };
 use crate::engine::Engine;
 
@@ -23,6 +23,7 @@ pub(super) struct AppState {
     /// What reads the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
     pub(super) open: OpenRequests,
+    pub(super) responses: Arc<ResponseStore>,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -37,8 +38,10 @@ impl AppState {
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
         let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
+        let responses = Arc::new(ResponseStore::new(&config));
         let (config, open) = (Arc::new(config), OpenRequests::default());
-        Ok(Self { engine, config, keys, metrics, parsers, open, created: unix_seconds() })
+        let created = unix_seconds();
+        Ok(Self { engine, config, keys, metrics, parsers, open, responses, created })
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

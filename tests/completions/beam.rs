@@ -64,7 +64,7 @@ async fn it_finds_what_a_search_by_hand_finds() {
     assert_eq!(token_ids(&answer), [expected.clone(), expected].concat(), "for both prompts");
     let usage = json!({
         "prompt_tokens": 8, "completion_tokens": 30, "total_tokens": 38,
-        "prompt_tokens_details": null,
+        "prompt_tokens_details": null, "completion_tokens_details": null,
     });
     assert_eq!(answer["usage"], usage);
     let logprobs = &answer["choices"][1]["logprobs"];

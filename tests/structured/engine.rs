@@ -169,7 +169,7 @@ async fn the_grammar_has_the_last_word() {
         assert_eq!(output.text, "yes", "{output:?}");
     }
     assert_eq!(outputs[0].finish, Some(FinishReason::Stop(None)));
-    assert_eq!((outputs[3].tokens.len(), &outputs[3].finish), (9, &Some(FinishReason::Length)));
+    assert_eq!(outputs[3].finish, Some(FinishReason::Stop(None)), "a format ends what it holds");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -257,7 +257,7 @@ mod tests {
     /// Changes with the encoding: fingerprints on disk would be void.
     #[test]
     fn the_encoding_is_stable() {
-        let golden = "eeafcc09de76235f0b22d99cace0d9a045fd8c0458ca59bf8b238eef7acf8e67";
+        let golden = "0dd6b3a604c586fbf84b3d6a84388fa16eb3e5fe77547dc48aee5e2386efafd6";
         assert_eq!(changed(|_| ()).to_string(), golden);
     }
 

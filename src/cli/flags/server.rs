@@ -81,6 +81,15 @@ pub(crate) struct ServerFlags {
     /// Seconds without an event after which a stream sends a comment; 0: never [default: 15]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) sse_keep_alive_interval: Option<String>,
+    /// Responses of /v1/responses to keep at most; 0: none [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub(crate) responses_store_max_count: Option<String>,
+    /// Memory for them at most [default: 256MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) responses_store_max_bytes: Option<String>,
+    /// Seconds that they are kept [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) responses_store_ttl: Option<String>,
     /// Origin of web pages that may call the server, or *; may be repeated [default: none]
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) allowed_origins: Vec<String>,

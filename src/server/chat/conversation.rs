@@ -93,23 +93,48 @@ impl ConversationFields {
     }
 
     fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
-        let mut kwargs = self.chat_template_kwargs.clone().unwrap_or_default();
-        if kwargs.contains_key("chat_template") && !state.config.trust_request_chat_template {
-            return Err(untrusted());
-        }
+        let mut kwargs = template_kwargs(self.chat_template_kwargs.as_ref(), state)?;
         if let Some(effort) = &self.reasoning_effort {
-            if !REASONING_EFFORTS.contains(&effort.as_str()) {
-                let wanted = format!("Input should be one of {REASONING_EFFORTS:?}");
-                return Err(ApiError::validation("body.reasoning_effort", wanted));
-            }
-            kwargs.entry("reasoning_effort").or_insert_with(|| Value::from(effort.as_str()));
-            if effort == "none" {
-                // Templates that know a switch rather than a measure.
-                kwargs.entry("enable_thinking").or_insert(Value::Bool(false));
-            }
+            add_reasoning_effort(&mut kwargs, "body.reasoning_effort", effort)?;
         }
         Ok(kwargs)
     }
+}
+
+/// The variables that a request has for the template.
+///
+/// # Errors
+/// When a template is among them that the server does not take.
+pub(in crate::server) fn template_kwargs(
+    given: Option<&Map<String, Value>>,
+    state: &AppState,
+) -> Result<Map<String, Value>, ApiError> {
+    let kwargs = given.cloned().unwrap_or_default();
+    if kwargs.contains_key("chat_template") && !state.config.trust_request_chat_template {
+        return Err(untrusted());
+    }
+    Ok(kwargs)
+}
+
+/// Tells a template how much the model may think.
+///
+/// # Errors
+/// When no such effort is known; `place` names the field.
+pub(in crate::server) fn add_reasoning_effort(
+    kwargs: &mut Map<String, Value>,
+    place: &str,
+    effort: &str,
+) -> Result<(), ApiError> {
+    if !REASONING_EFFORTS.contains(&effort) {
+        let wanted = format!("Input should be one of {REASONING_EFFORTS:?}");
+        return Err(ApiError::validation(place, wanted));
+    }
+    kwargs.entry("reasoning_effort").or_insert_with(|| Value::from(effort));
+    if effort == "none" {
+        // Templates that know a switch rather than a measure.
+        kwargs.entry("enable_thinking").or_insert(Value::Bool(false));
+    }
+    Ok(())
 }
 
 fn untrusted() -> ApiError {

@@ -12,7 +12,7 @@ mod stream;
 mod tests;
 
 pub(super) use batch::create_batch;
-pub(super) use conversation::ConversationFields;
+pub(super) use conversation::{ConversationFields, add_reasoning_effort, template_kwargs};
 pub(super) use handler::create;
 pub(super) use protocol::ChatRequest;
 pub(super) use response::ChatCompletion;

@@ -2,12 +2,13 @@
 
 use std::any::type_name;
 
+use serde_json::Value;
 use utoipa::{
     ToSchema,
     openapi::{
         ComponentsBuilder, Content, HttpMethod, Info, Object, ObjectBuilder, OpenApi,
         OpenApiBuilder, Paths, Ref, RefOr, Required, Response, ResponseBuilder, Schema, Server,
-        path::{OperationBuilder, Parameter},
+        path::{OperationBuilder, Parameter, ParameterBuilder, ParameterIn},
         request_body::RequestBodyBuilder,
         schema::Type,
         security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
@@ -87,6 +88,19 @@ impl Document {
     pub(super) fn get<A: ToSchema>(&mut self, path: &str, summary: &str) {
         let answer = ResponseBuilder::new().description("Done").content(JSON, self.answer::<A>());
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
+    }
+
+    /// A route about one of the things that are stored.
+    pub(super) fn stored(&mut self, method: HttpMethod, path: &str, summary: &str) {
+        let id = ParameterBuilder::new()
+            .name("id")
+            .parameter_in(ParameterIn::Path)
+            .required(Required::True)
+            .schema(Some(Object::with_type(Type::String)));
+        let answer = ResponseBuilder::new().description("Done");
+        let answer = answer.content(JSON, self.answer::<Value>());
+        let operation = OperationBuilder::new().parameter(id).response("200", answer);
+        self.add(method, path, summary, operation);
     }
 
     /// A route that answers with text.

@@ -13,6 +13,7 @@ use super::{
         completions::{Completion, CompletionRequest},
         messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
         models::ModelList,
+        responses::ResponsesRequest,
         tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
     },
     document::Document,
@@ -33,6 +34,14 @@ pub(super) fn describe(document: &mut Document) {
         "The next messages of several conversations",
     );
     d.post_any::<Value>("/invocations", "A chat or a completion, told apart by its fields");
+    d.post_or_stream::<ResponsesRequest, Value>(
+        "/v1/responses",
+        "The next turn of a conversation, as in OpenAI's Responses API",
+    );
+    d.stored(HttpMethod::Get, "/v1/responses/{id}", "A response that was stored");
+    d.stored(HttpMethod::Delete, "/v1/responses/{id}", "Forget a response");
+    d.stored(HttpMethod::Post, "/v1/responses/{id}/cancel", "End one that is being made");
+    d.stored(HttpMethod::Get, "/v1/responses/{id}/input_items", "What a response was asked");
     d.post_or_stream::<MessagesRequest, Message>(
         "/v1/messages",
         "The next message of a conversation, as in Anthropic's API",

@@ -1,0 +1,47 @@
+//! Responses that go on without their clients.
+
+use std::sync::Arc;
+
+use super::{events::Frames, response::Status, run::Run, store::ResponseStore, stored::Stored};
+
+/// Runs `run` to its end, or until it is cancelled, and tells `stored` how it goes.
+pub(super) fn start(store: &Arc<ResponseStore>, mut run: Run, stored: Arc<Stored>) {
+    let mut frames = Frames::default();
+    let begun = run.begin().iter().map(|event| frames.write(event)).collect();
+    stored.update(None, begun);
+    let unfinished = Unfinished { stored, store: store.clone() };
+    store.spawn(async move {
+        let stored = &unfinished.stored;
+        loop {
+            let before = run.response.status;
+            let events = tokio::select! {
+                biased;
+                () = stored.cancelled() => Some(run.cancel()),
+                events = run.next() => events,
+            };
+            let Some(events) = events else { return };
+            let news = events.iter().map(|event| frames.write(event)).collect();
+            stored.update((run.response.status != before).then_some(&run.response), news);
+            if run.response.status.is_over() {
+                return;
+            }
+        }
+    });
+}
+
+/// Nobody waits for ever for a response whose task is gone, whatever became of that.
+struct Unfinished {
+    stored: Arc<Stored>,
+    store: Arc<ResponseStore>,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.stored.is_over() {
+            let mut response = self.stored.response();
+            response.end(Status::Cancelled, Vec::new(), None);
+            self.stored.update(Some(&response), Vec::new());
+        }
+        self.store.make_room();
+    }
+}

@@ -1,0 +1,293 @@
+//! The fields of a request that are this API's own.
+
+use playhouse_actors::logic::{
+    sampling_params::SamplingParams, structured_output::StructuredOutput,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::{
+    response::{Asked, ReasoningAsked, TextAsked},
+    text_format::TextFields,
+};
+use crate::server::{error::ApiError, fields::Int, sampling::logprobs};
+
+/// What `include` may ask for.
+const LOGPROBS: &str = "message.output_text.logprobs";
+/// What is in the open anyway, or would only be there with hosted tools and images.
+const NOTHING_TO_INCLUDE: [&str; 7] = [
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+];
+
+const METADATA_PAIRS_MAX: usize = 16;
+/// Characters.
+const METADATA_KEY_MAX: usize = 64;
+const METADATA_VALUE_MAX: usize = 512;
+
+/// Absent and `null` mean the same everywhere.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct ResponsesFields {
+    pub(super) model: Option<String>,
+    pub(super) input: Option<Value>,
+    pub(super) instructions: Option<String>,
+    pub(super) previous_response_id: Option<String>,
+    pub(super) store: Option<bool>,
+    pub(super) background: Option<bool>,
+    pub(super) tools: Option<Vec<Value>>,
+    pub(super) tool_choice: Option<Value>,
+    pub(super) parallel_tool_calls: Option<bool>,
+    pub(super) max_output_tokens: Option<Int>,
+    max_tool_calls: Option<Int>,
+    reasoning: Option<ReasoningFields>,
+    text: Option<TextFields>,
+    include: Option<Vec<String>>,
+    top_logprobs: Option<Int>,
+    truncation: Option<Truncation>,
+    metadata: Option<Map<String, Value>>,
+    /// There is one tier.
+    #[serde(rename = "service_tier")]
+    _service_tier: Option<String>,
+    user: Option<String>,
+    prompt_cache_key: Option<String>,
+    safety_identifier: Option<String>,
+    pub(super) chat_template_kwargs: Option<Map<String, Value>>,
+    pub(super) include_reasoning: Option<bool>,
+    thinking_token_budget: Option<Int>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+struct ReasoningFields {
+    effort: Option<String>,
+    summary: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Truncation {
+    Auto,
+    Disabled,
+}
+
+impl ResponsesFields {
+    /// What the response repeats of the request. How to sample is told elsewhere.
+    pub(super) fn asked(&self, model: String) -> Result<Asked, ApiError> {
+        let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        let default_choice = || Value::from(if has_tools { "auto" } else { "none" });
+        let tool_choice = self.tool_choice.clone().filter(|choice| !choice.is_null());
+        Ok(Asked {
+            model,
+            instructions: self.instructions.clone(),
+            previous_response_id: self.previous_response_id.clone(),
+            background: self.background.unwrap_or(false),
+            max_tool_calls: self.max_tool_calls()?,
+            tools: self.tools.clone().unwrap_or_default(),
+            tool_choice: tool_choice.unwrap_or_else(default_choice),
+            parallel_tool_calls: self.parallel_tool_calls.unwrap_or(true),
+            reasoning: self.reasoning()?,
+            text: self.text(),
+            top_logprobs: logprobs("top_logprobs", self.top_logprobs)?.unwrap_or(0),
+            truncation: if self.truncates() { "auto" } else { "disabled" },
+            service_tier: "default",
+            metadata: self.metadata()?,
+            user: self.user.clone(),
+            prompt_cache_key: self.prompt_cache_key.clone(),
+            safety_identifier: self.safety_identifier.clone(),
+            ..Asked::default()
+        })
+    }
+
+    /// Whether a prompt that is too long loses its beginning.
+    pub(super) fn truncates(&self) -> bool {
+        self.truncation == Some(Truncation::Auto)
+    }
+
+    /// How much to think.
+    pub(super) fn effort(&self) -> Option<&str> {
+        self.reasoning.as_ref()?.effort.as_deref()
+    }
+
+    /// How much to say.
+    pub(super) fn verbosity(&self) -> Option<&'static str> {
+        Some(self.text.as_ref()?.verbosity?.as_str())
+    }
+
+    /// What the answer has to look like.
+    pub(super) fn format(&self) -> Result<Option<StructuredOutput>, ApiError> {
+        self.text.as_ref().map_or(Ok(None), TextFields::constraint)
+    }
+
+    /// Most tokens of thought; -1 is no bound.
+    pub(super) fn thinking_token_budget(&self) -> Result<Option<u32>, ApiError> {
+        let budget = self.thinking_token_budget.filter(|&budget| budget != Int(-1));
+        let wanted = "-1 (no bound), or at least 0";
+        budget.map(|budget| budget.cast("thinking_token_budget", wanted)).transpose()
+    }
+
+    /// How many likely tokens to tell of with each; none, not even its own likelihood.
+    pub(super) fn logprobs(&self) -> Result<Option<u32>, ApiError> {
+        let top = logprobs("top_logprobs", self.top_logprobs)?;
+        let include = self.include.as_deref().unwrap_or_default();
+        let is_unknown =
+            |name: &&String| *name != LOGPROBS && !NOTHING_TO_INCLUDE.contains(&name.as_str());
+        if let Some(name) = include.iter().find(is_unknown) {
+            let message = format!(
+                "include: '{name}' is not supported by this server; of what it can include there \
+                 is '{LOGPROBS}'"
+            );
+            return Err(ApiError::invalid("include", message));
+        }
+        match (include.iter().any(|name| name == LOGPROBS), top) {
+            (true, top) => Ok(Some(top.unwrap_or(0))),
+            (false, None | Some(0)) => Ok(None),
+            (false, Some(_)) => {
+                let message =
+                    format!("when using `top_logprobs`, `include` must hold '{LOGPROBS}'");
+                Err(ApiError::invalid("top_logprobs", message))
+            }
+        }
+    }
+
+    /// Refuses what has no place in a response.
+    pub(super) fn check_params(params: &SamplingParams) -> Result<(), ApiError> {
+        if params.n != 1 {
+            let message = format!("n must be 1: a response is one, got {}", params.n);
+            return Err(ApiError::invalid("n", message));
+        }
+        match params.prompt_logprobs {
+            Some(_) => Err(ApiError::unsupported("prompt_logprobs")),
+            None => Ok(()),
+        }
+    }
+
+    /// It bounds calls of hosted tools, of which there are none.
+    fn max_tool_calls(&self) -> Result<Option<u32>, ApiError> {
+        let most = self.max_tool_calls.map(|most| most.cast("max_tool_calls", "at least 1"));
+        match most.transpose()? {
+            Some(0) => {
+                Err(ApiError::invalid("max_tool_calls", "max_tool_calls must be at least 1"))
+            }
+            most => Ok(most),
+        }
+    }
+
+    fn reasoning(&self) -> Result<ReasoningAsked, ApiError> {
+        let Some(ReasoningFields { effort, summary }) = &self.reasoning else {
+            return Ok(ReasoningAsked::default());
+        };
+        match summary.as_deref() {
+            None | Some("auto") => {}
+            Some(wanted @ ("concise" | "detailed")) => {
+                let message = format!(
+                    "a summary that is '{wanted}' is not supported by this server: thoughts are \
+                     shown as they are"
+                );
+                return Err(ApiError::invalid("reasoning.summary", message));
+            }
+            Some(_) => {
+                let wanted = "Input should be 'auto', 'concise' or 'detailed'";
+                return Err(ApiError::validation("body.reasoning.summary", wanted));
+            }
+        }
+        Ok(ReasoningAsked { effort: effort.clone(), summary: summary.clone() })
+    }
+
+    fn text(&self) -> TextAsked {
+        let format = self.text.as_ref().and_then(|text| text.format.clone());
+        TextAsked {
+            format: format.unwrap_or_else(|| json!({"type": "text"})),
+            verbosity: self.verbosity().unwrap_or("medium"),
+        }
+    }
+
+    fn metadata(&self) -> Result<Map<String, Value>, ApiError> {
+        let refuse = |message: String| Err(ApiError::invalid("metadata", message));
+        let metadata = self.metadata.clone().unwrap_or_default();
+        if metadata.len() > METADATA_PAIRS_MAX {
+            return refuse(format!("metadata may hold at most {METADATA_PAIRS_MAX} pairs"));
+        }
+        for (key, value) in &metadata {
+            let fits = |text: &str, most: usize| text.chars().count() <= most;
+            if !fits(key, METADATA_KEY_MAX) {
+                return refuse(format!(
+                    "a key of metadata may have at most {METADATA_KEY_MAX} characters"
+                ));
+            }
+            if !value.as_str().is_some_and(|value| fits(value, METADATA_VALUE_MAX)) {
+                return refuse(format!(
+                    "metadata: '{key}' must be a string of at most {METADATA_VALUE_MAX} characters"
+                ));
+            }
+        }
+        Ok(metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::extract::parse_object;
+
+    fn fields(body: &Value) -> ResponsesFields {
+        parse_object(&body.to_string()).unwrap()
+    }
+
+    fn refused(body: Value) -> Option<String> {
+        let fields = fields(&body);
+        let outcome = fields.asked(String::new()).and(fields.logprobs());
+        outcome.err().map(|error| error.param.unwrap())
+    }
+
+    #[test]
+    fn what_was_not_said_has_the_documented_value() {
+        let asked = fields(&json!({})).asked("tiny".to_owned()).unwrap();
+        let asked = serde_json::to_value(asked).unwrap();
+        assert_eq!(asked["tool_choice"], "none");
+        assert_eq!(asked["text"], json!({"format": {"type": "text"}, "verbosity": "medium"}));
+        assert_eq!((&asked["truncation"], &asked["metadata"]), (&json!("disabled"), &json!({})));
+        let tool = json!({"type": "function", "name": "now"});
+        let asked = fields(&json!({"tools": [tool]})).asked(String::new()).unwrap();
+        assert_eq!(asked.tool_choice, "auto");
+    }
+
+    #[test]
+    fn logprobs_come_with_include() {
+        let logprobs = |body| fields(&body).logprobs();
+        let include = [LOGPROBS];
+        assert_eq!(logprobs(json!({})), Ok(None));
+        assert_eq!(logprobs(json!({"include": ["reasoning.encrypted_content"]})), Ok(None));
+        assert_eq!(logprobs(json!({"include": include})), Ok(Some(0)));
+        assert_eq!(logprobs(json!({"include": include, "top_logprobs": 3})), Ok(Some(3)));
+        assert_eq!(refused(json!({"top_logprobs": 3})).as_deref(), Some("top_logprobs"));
+        assert_eq!(refused(json!({"include": ["weather"]})).as_deref(), Some("include"));
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_by_name() {
+        let pairs: Map<String, Value> = (0..17).map(|i| (i.to_string(), json!("x"))).collect();
+        let wrong = [
+            (json!({"max_tool_calls": 0}), "max_tool_calls"),
+            (json!({"reasoning": {"summary": "detailed"}}), "reasoning.summary"),
+            (json!({"reasoning": {"summary": "short"}}), "body.reasoning.summary"),
+            (json!({ "metadata": pairs }), "metadata"),
+            (json!({"metadata": {"k".repeat(65): "x"}}), "metadata"),
+            (json!({"metadata": {"k": "x".repeat(513)}}), "metadata"),
+            (json!({"metadata": {"k": 1}}), "metadata"),
+        ];
+        for (body, param) in wrong {
+            assert_eq!(refused(body.clone()).as_deref(), Some(param), "{body}");
+        }
+        assert_eq!(refused(json!({"reasoning": {"effort": "low", "summary": "auto"}})), None);
+        let several = SamplingParams { n: 2, ..SamplingParams::default() };
+        let error = ResponsesFields::check_params(&several).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("n"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Tells the events of a response that is made in the background.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use futures_util::{StreamExt, stream};
+
+use super::stored::Stored;
+use crate::server::sse;
+
+/// Event `first` and those after it, as they come. The client's leaving ends nothing.
+pub(super) fn follow(stored: &Arc<Stored>, first: usize) -> Response {
+    let progress = stored.follow();
+    let batches = stream::unfold((progress, first), |(mut progress, next)| async move {
+        let is_news = progress
+            .wait_for(|progress| progress.frames.len() > next || progress.response.status.is_over())
+            .await;
+        let news = is_news.ok()?.frames.get(next..).unwrap_or_default().to_vec();
+        let seen = next + news.len();
+        (!news.is_empty()).then(|| (stream::iter(news), (progress, seen)))
+    });
+    sse::response(batches.flatten())
+}

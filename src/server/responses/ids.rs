@@ -1,0 +1,61 @@
+//! Names of responses and of what is in them.
+
+use uuid::Uuid;
+
+const RESPONSE: &str = "resp_";
+
+/// A name that nobody can guess.
+pub(super) fn response_id() -> String {
+    format!("{RESPONSE}{}", Uuid::new_v4().simple())
+}
+
+/// What is the response's own in its id.
+pub(super) fn name_of(response_id: &str) -> &str {
+    response_id.strip_prefix(RESPONSE).unwrap_or(response_id)
+}
+
+/// Names the items of one response, those of its input first. An item's name tells whose it is, so
+/// that it can be found by name alone.
+#[derive(Debug, Clone)]
+pub(super) struct ItemIds {
+    response: String,
+    next: usize,
+}
+
+impl ItemIds {
+    pub(super) fn new(response_id: &str) -> Self {
+        Self { response: name_of(response_id).to_owned(), next: 0 }
+    }
+
+    /// The name of the next item, which is of this kind: `msg`, `fc`, `fco` or `rs`.
+    pub(super) fn next(&mut self, kind: &str) -> String {
+        let id = format!("{kind}_{}_{}", self.response, self.next);
+        self.next += 1;
+        id
+    }
+}
+
+/// The response that an item of this name belongs to, if the name is one of [`ItemIds`].
+pub(super) fn response_of(item_id: &str) -> Option<String> {
+    let mut parts = item_id.split('_');
+    let (_kind, response, _index) = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().is_none().then(|| format!("{RESPONSE}{response}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_tells_whose_it_is() {
+        let response = response_id();
+        let mut ids = ItemIds::new(&response);
+        let (first, second) = (ids.next("msg"), ids.next("fc"));
+        assert_ne!(first, second);
+        assert_eq!(response_of(&first).as_ref(), Some(&response));
+        assert_eq!(response_of(&second), Some(response));
+        for foreign in ["", "msg_1", "msg_a_b_c", "fc-7"] {
+            assert_eq!(response_of(foreign), None, "{foreign}");
+        }
+    }
+}

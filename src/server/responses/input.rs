@@ -1,0 +1,221 @@
+//! From `input` to the items of a conversation. What no template could show is refused by place.
+
+use serde_json::{Map, Value};
+
+use super::{
+    ids::ItemIds,
+    items::{
+        FunctionCall, FunctionCallOutput, Item, ItemStatus, Message, Output, Part, Reasoning, Role,
+    },
+};
+use crate::server::error::ApiError;
+
+/// Parts that only other kinds of models can take.
+const MEDIA_PARTS: [&str; 4] = ["input_image", "input_file", "input_audio", "computer_screenshot"];
+
+/// Reads `input`.
+pub(super) struct InputReader<'a> {
+    /// Who is asked, for errors.
+    pub(super) model: &'a str,
+    /// Names what has no name.
+    pub(super) ids: &'a mut ItemIds,
+    /// Finds items of earlier responses.
+    pub(super) find: &'a dyn Fn(&str) -> Option<Item>,
+}
+
+type Fields = Map<String, Value>;
+
+impl InputReader<'_> {
+    /// The items: a text alone is a user's message.
+    ///
+    /// # Errors
+    /// When there are none, or one that this server cannot take.
+    pub(super) fn read(&mut self, input: Option<&Value>) -> Result<Vec<Item>, ApiError> {
+        match input {
+            None | Some(Value::Null) => Err(ApiError::validation("body.input", "Field required")),
+            Some(Value::String(text)) => {
+                let content = vec![Part::InputText { text: text.clone() }];
+                Ok(vec![self.message(None, Role::User, content)])
+            }
+            Some(Value::Array(items)) if items.is_empty() => {
+                Err(ApiError::invalid("input", "`input` must hold at least one item"))
+            }
+            Some(Value::Array(items)) => {
+                let places = items.iter().enumerate();
+                places.map(|(i, item)| self.item(&format!("body.input.{i}"), item)).collect()
+            }
+            Some(_) => Err(ApiError::validation(
+                "body.input",
+                "Input should be a valid string or a list of items",
+            )),
+        }
+    }
+
+    fn item(&mut self, place: &str, item: &Value) -> Result<Item, ApiError> {
+        let Value::Object(item) = item else {
+            return Err(ApiError::validation(place, "Input should be a valid dictionary"));
+        };
+        let kind = match item.get("type") {
+            Some(Value::String(kind)) => kind.as_str(),
+            None | Some(Value::Null) if item.contains_key("role") => "message",
+            None | Some(Value::Null) if item.contains_key("id") => "item_reference",
+            _ => return Err(wrong(place, "type", "Input should be a valid string")),
+        };
+        match kind {
+            "message" => self.read_message(place, item),
+            "reasoning" => self.reasoning(place, item),
+            "function_call" => self.function_call(place, item),
+            "function_call_output" => self.function_call_output(place, item),
+            "item_reference" => self.reference(place, item),
+            _ => {
+                let message = format!(
+                    "items of type '{kind}' are not supported by this server (at {place}): only \
+                     message, reasoning, function_call, function_call_output and item_reference"
+                );
+                Err(ApiError::invalid("input", message))
+            }
+        }
+    }
+
+    fn read_message(&mut self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+        let role = match text(place, item, "role")? {
+            "user" => Role::User,
+            "system" => Role::System,
+            "developer" => Role::Developer,
+            "assistant" => Role::Assistant,
+            _ => {
+                let wanted = "Input should be 'user', 'system', 'developer' or 'assistant'";
+                return Err(wrong(place, "role", wanted));
+            }
+        };
+        let content = match item.get("content") {
+            Some(Value::String(text)) if role == Role::Assistant => {
+                vec![Part::output_text(text.clone())]
+            }
+            Some(Value::String(text)) => vec![Part::InputText { text: text.clone() }],
+            Some(Value::Array(parts)) => self.parts(&format!("{place}.content"), parts)?,
+            None => return Err(wrong(place, "content", "Field required")),
+            Some(_) => {
+                let wanted = "Input should be a valid string or a list of parts";
+                return Err(wrong(place, "content", wanted));
+            }
+        };
+        Ok(self.message(given_id(item), role, content))
+    }
+
+    fn message(&mut self, id: Option<String>, role: Role, content: Vec<Part>) -> Item {
+        let id = id.unwrap_or_else(|| self.ids.next("msg"));
+        Item::Message(Message { id, status: ItemStatus::Completed, role, content })
+    }
+
+    fn reasoning(&mut self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+        if item.get("encrypted_content").is_some_and(|value| !value.is_null()) {
+            let message = format!(
+                "encrypted thoughts are not supported by this server (at {place}): send them as \
+                 `content`"
+            );
+            return Err(ApiError::invalid("input", message));
+        }
+        Ok(Item::Reasoning(Reasoning {
+            id: given_id(item).unwrap_or_else(|| self.ids.next("rs")),
+            status: ItemStatus::Completed,
+            summary: self.some_parts(place, item, "summary")?,
+            content: self.some_parts(place, item, "content")?,
+            encrypted_content: None,
+        }))
+    }
+
+    fn function_call(&mut self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+        let is_cut = item.get("status").is_some_and(|status| status == "incomplete");
+        Ok(Item::FunctionCall(FunctionCall {
+            id: given_id(item).unwrap_or_else(|| self.ids.next("fc")),
+            status: if is_cut { ItemStatus::Incomplete } else { ItemStatus::Completed },
+            call_id: text(place, item, "call_id")?.to_owned(),
+            name: text(place, item, "name")?.to_owned(),
+            arguments: text(place, item, "arguments")?.to_owned(),
+        }))
+    }
+
+    fn function_call_output(&mut self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+        let output = match item.get("output") {
+            Some(Value::String(text)) => Output::Text(text.clone()),
+            Some(Value::Array(parts)) => {
+                Output::Parts(self.parts(&format!("{place}.output"), parts)?)
+            }
+            None => return Err(wrong(place, "output", "Field required")),
+            Some(_) => {
+                let wanted = "Input should be a valid string or a list of parts";
+                return Err(wrong(place, "output", wanted));
+            }
+        };
+        Ok(Item::FunctionCallOutput(FunctionCallOutput {
+            id: given_id(item).unwrap_or_else(|| self.ids.next("fco")),
+            status: ItemStatus::Completed,
+            call_id: text(place, item, "call_id")?.to_owned(),
+            output,
+        }))
+    }
+
+    fn reference(&self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+        let id = text(place, item, "id")?;
+        (self.find)(id).ok_or_else(|| {
+            let message = format!(
+                "Item with id '{id}' not found. Items of responses that were not stored cannot be \
+                 referred to."
+            );
+            ApiError::missing("input", message)
+        })
+    }
+
+    fn some_parts(&self, place: &str, item: &Fields, key: &str) -> Result<Vec<Part>, ApiError> {
+        match item.get(key) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(parts)) => self.parts(&format!("{place}.{key}"), parts),
+            Some(_) => Err(wrong(place, key, "Input should be a valid list")),
+        }
+    }
+
+    fn parts(&self, place: &str, parts: &[Value]) -> Result<Vec<Part>, ApiError> {
+        let places = parts.iter().enumerate();
+        places.map(|(i, part)| self.part(&format!("{place}.{i}"), part)).collect()
+    }
+
+    fn part(&self, place: &str, part: &Value) -> Result<Part, ApiError> {
+        let Value::Object(part) = part else {
+            return Err(ApiError::validation(place, "Input should be a valid dictionary"));
+        };
+        let owned = |key| text(place, part, key).map(str::to_owned);
+        match text(place, part, "type")? {
+            "input_text" | "text" => Ok(Part::InputText { text: owned("text")? }),
+            "output_text" => Ok(Part::output_text(owned("text")?)),
+            "refusal" => Ok(Part::Refusal { refusal: owned("refusal")? }),
+            "reasoning_text" => Ok(Part::ReasoningText { text: owned("text")? }),
+            "summary_text" => Ok(Part::SummaryText { text: owned("text")? }),
+            kind if MEDIA_PARTS.contains(&kind) => {
+                let model = self.model;
+                let message = format!(
+                    "{model} is not a multimodal model: it takes no '{kind}' parts (at {place})"
+                );
+                Err(ApiError::invalid("input", message))
+            }
+            _ => Err(wrong(place, "type", "Input should be 'input_text' or 'output_text'")),
+        }
+    }
+}
+
+fn given_id(item: &Fields) -> Option<String> {
+    let id = item.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+    id.map(str::to_owned)
+}
+
+fn text<'a>(place: &str, fields: &'a Fields, key: &str) -> Result<&'a str, ApiError> {
+    match fields.get(key) {
+        Some(Value::String(text)) => Ok(text),
+        None => Err(wrong(place, key, "Field required")),
+        Some(_) => Err(wrong(place, key, "Input should be a valid string")),
+    }
+}
+
+fn wrong(place: &str, key: &str, message: &str) -> ApiError {
+    ApiError::validation(&format!("{place}.{key}"), message)
+}

@@ -1,0 +1,131 @@
+//! What a conversation consists of. Input and output have the same items: a client may send back
+//! what it was sent.
+
+use serde::Serialize;
+
+use crate::server::logprobs::ChatLogprob;
+
+/// One thing that was said, thought, called or answered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Item {
+    Message(Message),
+    Reasoning(Reasoning),
+    FunctionCall(FunctionCall),
+    FunctionCallOutput(FunctionCallOutput),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ItemStatus {
+    InProgress,
+    Completed,
+    Incomplete,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Message {
+    pub(super) id: String,
+    pub(super) status: ItemStatus,
+    pub(super) role: Role,
+    pub(super) content: Vec<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    User,
+    System,
+    Developer,
+    Assistant,
+}
+
+/// A piece of text, by whose it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Part {
+    InputText {
+        text: String,
+    },
+    OutputText {
+        text: String,
+        /// Sources that hosted tools would cite; there are none.
+        annotations: [(); 0],
+        /// Empty unless asked for.
+        logprobs: Vec<ChatLogprob>,
+    },
+    Refusal {
+        refusal: String,
+    },
+    ReasoningText {
+        text: String,
+    },
+    SummaryText {
+        text: String,
+    },
+}
+
+/// Thoughts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Reasoning {
+    pub(super) id: String,
+    pub(super) status: ItemStatus,
+    pub(super) summary: Vec<Part>,
+    pub(super) content: Vec<Part>,
+    /// Thoughts are shown in the open.
+    pub(super) encrypted_content: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct FunctionCall {
+    pub(super) id: String,
+    pub(super) status: ItemStatus,
+    /// The name that the call's output refers to.
+    pub(super) call_id: String,
+    pub(super) name: String,
+    /// JSON, as text; cut off in an incomplete call.
+    pub(super) arguments: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct FunctionCallOutput {
+    pub(super) id: String,
+    pub(super) status: ItemStatus,
+    pub(super) call_id: String,
+    pub(super) output: Output,
+}
+
+/// What a function gave back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Output {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+impl Item {
+    pub(super) fn id(&self) -> &str {
+        match self {
+            Self::Message(message) => &message.id,
+            Self::Reasoning(reasoning) => &reasoning.id,
+            Self::FunctionCall(call) => &call.id,
+            Self::FunctionCallOutput(output) => &output.id,
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn output_text(text: String) -> Self {
+        Self::OutputText { text, annotations: [], logprobs: Vec::new() }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::InputText { text }
+            | Self::OutputText { text, .. }
+            | Self::Refusal { refusal: text }
+            | Self::ReasoningText { text }
+            | Self::SummaryText { text } => text,
+        }
+    }
+}

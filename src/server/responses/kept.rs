@@ -1,0 +1,154 @@
+//! Responses that are kept: looked at, followed, cancelled, forgotten.
+
+use axum::{
+    Json,
+    extract::{Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response as HttpResponse},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{follow::follow, items::Item, response::Response};
+use crate::server::{caller::Caller, error::ApiError, state::AppState};
+
+/// Most items in one list.
+const LIMIT_MAX: usize = 100;
+const LIMIT_DEFAULT: usize = 20;
+
+type Asked<T> = Result<Query<T>, QueryRejection>;
+
+#[derive(Debug, Deserialize)]
+pub(in crate::server) struct Retrieve {
+    stream: Option<bool>,
+    starting_after: Option<usize>,
+}
+
+/// `GET /v1/responses/{id}`
+pub(in crate::server) async fn retrieve(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Asked<Retrieve>,
+) -> Result<HttpResponse, ApiError> {
+    let Query(Retrieve { stream, starting_after }) = query.map_err(bad_query)?;
+    let stored = state.responses.get(caller.tenant, &id)?;
+    if !stream.unwrap_or(false) {
+        return match starting_after {
+            None => Ok(Json(stored.response()).into_response()),
+            Some(_) => {
+                let message = "`starting_after` is only for `stream=true`";
+                Err(ApiError::invalid("starting_after", message))
+            }
+        };
+    }
+    if !(stored.is_background() && stored.is_streamed()) {
+        let message = "only a response that was created with `background=true` and `stream=true` \
+                       can be streamed again";
+        return Err(ApiError::invalid("stream", message));
+    }
+    Ok(follow(&stored, starting_after.map_or(0, |last| last.saturating_add(1))))
+}
+
+/// `POST /v1/responses/{id}/cancel`: the response as it ended, also if it was over already.
+pub(in crate::server) async fn cancel(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Response>, ApiError> {
+    let stored = state.responses.get(caller.tenant, &id)?;
+    if !stored.is_background() {
+        let message = "Cannot cancel a synchronous response.";
+        return Err(ApiError::invalid("response_id", message));
+    }
+    stored.cancel();
+    let mut progress = stored.follow();
+    let over = progress.wait_for(|progress| progress.response.status.is_over()).await;
+    let over = over.map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(Json(over.response.clone()))
+}
+
+#[derive(Serialize)]
+pub(in crate::server) struct Deleted {
+    id: String,
+    object: &'static str,
+    deleted: bool,
+}
+
+/// `DELETE /v1/responses/{id}`: what still runs is cancelled.
+pub(in crate::server) async fn delete(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Deleted>, ApiError> {
+    state.responses.remove(caller.tenant, &id)?.cancel();
+    Ok(Json(Deleted { id, object: "response", deleted: true }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::server) struct ListItems {
+    after: Option<String>,
+    limit: Option<usize>,
+    order: Option<Order>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    Asc,
+    Desc,
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::server) struct ItemList {
+    object: &'static str,
+    data: Vec<Item>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+/// `GET /v1/responses/{id}/input_items`: all that the model was given, the latest first.
+pub(in crate::server) async fn input_items(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Asked<ListItems>,
+) -> Result<Json<ItemList>, ApiError> {
+    let Query(asked) = query.map_err(bad_query)?;
+    let stored = state.responses.get(caller.tenant, &id)?;
+    Ok(Json(asked.list(stored.given().collect())?))
+}
+
+impl ListItems {
+    fn list(&self, mut items: Vec<&Item>) -> Result<ItemList, ApiError> {
+        let limit = self.limit.unwrap_or(LIMIT_DEFAULT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            let message = format!("limit must be in 1..={LIMIT_MAX}, got {limit}");
+            return Err(ApiError::invalid("limit", message));
+        }
+        if self.order != Some(Order::Asc) {
+            items.reverse();
+        }
+        let first = match &self.after {
+            None => 0,
+            Some(after) => {
+                let place = items.iter().position(|item| item.id() == after);
+                let missing = || ApiError::missing("after", format!("Item '{after}' not found."));
+                place.ok_or_else(missing)? + 1
+            }
+        };
+        let rest = &items[first..];
+        let data: Vec<Item> = rest.iter().take(limit).map(|item| (*item).clone()).collect();
+        let id = |item: Option<&Item>| item.map(|item| item.id().to_owned());
+        Ok(ItemList {
+            object: "list",
+            first_id: id(data.first()),
+            last_id: id(data.last()),
+            has_more: data.len() < rest.len(),
+            data,
+        })
+    }
+}
+
+fn bad_query(error: QueryRejection) -> ApiError {
+    ApiError::validation("query", error.body_text())
+}

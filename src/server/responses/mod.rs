@@ -1,0 +1,34 @@
+//! `/v1/responses`: OpenAI's Responses API.
+//!
+//! [`input`] reads the items of a request and [`messages`] makes the conversation of them that the
+//! model sees. A [`run::Run`] turns the model's answer into events and, at their end, the response;
+//! an answer in one piece is made of the same events. The [`store`] keeps responses, so that later
+//! ones can go on from them; [`background`] ones go on without their client.
+
+mod background;
+mod events;
+mod fields;
+mod follow;
+mod handler;
+mod ids;
+mod input;
+mod items;
+mod kept;
+mod messages;
+mod output;
+mod protocol;
+mod refused;
+mod response;
+mod run;
+mod store;
+mod stored;
+mod text_format;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use handler::create;
+pub(super) use kept::{cancel, delete, input_items, retrieve};
+pub(super) use protocol::ResponsesRequest;
+pub(super) use store::ResponseStore;

@@ -1,0 +1,211 @@
+//! The request, and what it means.
+
+use std::sync::Arc;
+
+use playhouse_actors::{
+    logic::structured_output::StructuredOutput, message::input_processor::RawRequest,
+    ports::ChatPrompt,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    fields::ResponsesFields,
+    handler::Context,
+    ids::{self, ItemIds},
+    input::InputReader,
+    messages::messages,
+    output::OutputWriter,
+    refused::RefusedFields,
+    response::{Asked, Response, Status},
+    store::Owner,
+    stored::Turn,
+    tools,
+};
+use crate::config::LimitSettings;
+use crate::server::{
+    chat::{add_reasoning_effort, template_kwargs},
+    error::ApiError,
+    later::LaterFields,
+    limits::at_most,
+    logprobs::ChatLogprobsWriter,
+    parts::FromParts,
+    sampling::{SamplingFields, output_tokens},
+    state::AppState,
+    structured_outputs::StructuredOutputFields,
+    token_names::TokenNames,
+    turn::{TurnRequest, TurnStyle},
+};
+
+/// The body of `POST /v1/responses`.
+pub(in crate::server) struct ResponsesRequest {
+    fields: ResponsesFields,
+    sampling: SamplingFields,
+    structured: StructuredOutputFields,
+    refused: RefusedFields,
+    later: LaterFields,
+}
+
+/// What to ask of the engine, and how to make a response of its answer.
+pub(super) struct Plan {
+    pub(super) request: RawRequest,
+    pub(super) style: TurnStyle,
+    pub(super) writer: OutputWriter,
+    pub(super) logprobs: Option<ChatLogprobsWriter>,
+    /// As it begins.
+    pub(super) response: Response,
+    pub(super) context: Context,
+    pub(super) is_streamed: bool,
+}
+
+impl FromParts for ResponsesRequest {
+    type Parts =
+        (ResponsesFields, SamplingFields, StructuredOutputFields, RefusedFields, LaterFields);
+
+    fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
+        let (fields, sampling, structured, refused, later) = parts;
+        Ok(Self { fields, sampling, structured, refused, later })
+    }
+
+    fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
+        let items = self.fields.input.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
+        at_most("input", items, limits.max_messages)?;
+        at_most("tools", self.fields.tools.as_ref().map_or(0, Vec::len), limits.max_tools)?;
+        self.sampling.check_limits(limits, 1)
+    }
+}
+
+impl ResponsesRequest {
+    /// The client's own name for the request.
+    pub(super) fn request_id(&self) -> Option<&str> {
+        self.sampling.request_id.as_deref()
+    }
+
+    /// Checks everything that is about this API alone; the engine checks the rest.
+    pub(super) fn plan(&self, state: &AppState, owner: Owner) -> Result<Plan, ApiError> {
+        let fields = &self.fields;
+        let model = state.model_name(fields.model.as_deref())?;
+        self.refused.refuse()?;
+        self.later.refuse_but(&["thinking_token_budget"])?;
+        let store = self.store(state)?;
+        let is_streamed = self.sampling.stream.unwrap_or(false);
+        let history = self.history(state, owner)?;
+        let id = ids::response_id();
+        let mut ids = ItemIds::new(&id);
+        let find = |item: &str| state.responses.item(owner, item);
+        let mut reader = InputReader { model: &model, ids: &mut ids, find: &find };
+        let input = Arc::new(reader.read(fields.input.as_ref())?);
+
+        let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
+        let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
+        let items = history.iter().flat_map(|turn| turn.items()).chain(input.iter());
+        let chat = ChatPrompt {
+            messages: messages(fields.instructions.as_deref(), items)?,
+            tools,
+            add_generation_prompt: true,
+            chat_template_kwargs: self.kwargs(state)?,
+            ..ChatPrompt::default()
+        };
+
+        let mut params = self.sampling.params(state.engine.default_sampling())?;
+        ResponsesFields::check_params(&params)?;
+        params.logprobs = fields.logprobs()?;
+        let max_tokens = output_tokens("max_output_tokens", fields.max_output_tokens)?;
+        let asked = Asked {
+            temperature: params.temperature,
+            top_p: params.top_p,
+            presence_penalty: params.presence_penalty,
+            frequency_penalty: params.frequency_penalty,
+            max_output_tokens: max_tokens,
+            store,
+            ..fields.asked(model)?
+        };
+        let logprobs = params.logprobs.map(|num_top| {
+            let as_ids = self.sampling.return_tokens_as_token_ids;
+            let as_ids = as_ids.unwrap_or(state.config.return_tokens_as_token_ids);
+            let names = TokenNames::new(state.engine.codec().clone(), as_ids);
+            ChatLogprobsWriter::new(names, num_top as usize)
+        });
+        let turn = TurnRequest {
+            chat,
+            tool_choice,
+            parallel_tool_calls: fields.parallel_tool_calls.unwrap_or(true),
+            format: self.format()?,
+            thinking_token_budget: fields.thinking_token_budget()?,
+            include_reasoning: fields.include_reasoning.unwrap_or(true),
+            params,
+            max_tokens: max_tokens.or(state.engine.default_sampling().max_tokens),
+        };
+        let (RawRequest { prompt, params, max_tokens, .. }, style) = turn.plan(state)?;
+        let request = self.sampling.raw_request(prompt, params, max_tokens)?;
+        let truncate = fields.truncates().then_some(-1);
+        let truncate_prompt_tokens = request.truncate_prompt_tokens.or(truncate);
+        let request = RawRequest { add_special_tokens: false, truncate_prompt_tokens, ..request };
+        let status = if asked.background { Status::Queued } else { Status::InProgress };
+        Ok(Plan {
+            request,
+            style,
+            writer: OutputWriter::new(ids, is_streamed),
+            logprobs,
+            response: Response::new(id, status, asked),
+            context: Context { history, input },
+            is_streamed,
+        })
+    }
+
+    /// What the answer has to look like: in OpenAI's way or in vLLM's.
+    fn format(&self) -> Result<Option<StructuredOutput>, ApiError> {
+        match (self.fields.format()?, self.structured.output()?) {
+            (Some(_), Some(_)) => {
+                let message = "`structured_outputs` cannot be used together with `text.format`";
+                Err(ApiError::invalid("structured_outputs", message))
+            }
+            (format, constraint) => Ok(format.or(constraint)),
+        }
+    }
+
+    /// Whether the response is kept.
+    fn store(&self, state: &AppState) -> Result<bool, ApiError> {
+        let is_enabled = state.responses.is_enabled();
+        let background = self.fields.background.unwrap_or(false);
+        let refuse = |field: &str, message: &str| Err(ApiError::invalid(field, message));
+        match self.fields.store {
+            Some(true) if !is_enabled => {
+                refuse("store", "this server stores no responses: responses_store_max_count is 0")
+            }
+            _ if background && !is_enabled => refuse(
+                "background",
+                "this server stores no responses: responses_store_max_count is 0",
+            ),
+            Some(false) if background => {
+                refuse("background", "`background` is only for responses that are stored")
+            }
+            store => Ok(store.unwrap_or(is_enabled)),
+        }
+    }
+
+    /// The turns of the conversation that the request goes on with.
+    fn history(&self, state: &AppState, owner: Owner) -> Result<Vec<Arc<Turn>>, ApiError> {
+        const FIELD: &str = "previous_response_id";
+        let Some(id) = &self.fields.previous_response_id else { return Ok(Vec::new()) };
+        let previous = state.responses.get(owner, id).map_err(|error| {
+            let message = format!("Previous response with id '{id}' not found.");
+            ApiError { message, ..error.with_param(FIELD) }
+        })?;
+        previous.conversation().ok_or_else(|| {
+            let message = format!("The response '{id}' is not over yet.");
+            ApiError::invalid(FIELD, message)
+        })
+    }
+
+    fn kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
+        let fields = &self.fields;
+        let mut kwargs = template_kwargs(fields.chat_template_kwargs.as_ref(), state)?;
+        if let Some(effort) = fields.effort() {
+            add_reasoning_effort(&mut kwargs, "body.reasoning.effort", effort)?;
+        }
+        if let Some(verbosity) = fields.verbosity() {
+            kwargs.entry("verbosity").or_insert(Value::from(verbosity));
+        }
+        Ok(kwargs)
+    }
+}

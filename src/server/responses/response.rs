@@ -1,0 +1,173 @@
+//! A response as clients see it.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::items::Item;
+use crate::server::{error::ApiError, state::unix_seconds};
+
+/// The body of `/v1/responses`, in full at any time.
+#[derive(Debug, Clone, Serialize)]
+pub(in crate::server) struct Response {
+    pub(super) id: String,
+    object: &'static str,
+    created_at: u64,
+    completed_at: Option<u64>,
+    pub(super) status: Status,
+    pub(super) error: Option<ResponseError>,
+    pub(super) incomplete_details: Option<IncompleteDetails>,
+    pub(super) output: Arc<Vec<Item>>,
+    pub(super) usage: Option<ResponseUsage>,
+    #[serde(flatten)]
+    pub(super) asked: Arc<Asked>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Status {
+    Queued,
+    InProgress,
+    Completed,
+    /// Cut off: see `incomplete_details`.
+    Incomplete,
+    Failed,
+    Cancelled,
+}
+
+/// What the client asked for, or what held because it did not.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Asked {
+    pub(super) model: String,
+    pub(super) instructions: Option<String>,
+    pub(super) previous_response_id: Option<String>,
+    pub(super) background: bool,
+    pub(super) store: bool,
+    pub(super) max_output_tokens: Option<u32>,
+    pub(super) max_tool_calls: Option<u32>,
+    pub(super) tools: Vec<Value>,
+    pub(super) tool_choice: Value,
+    pub(super) parallel_tool_calls: bool,
+    pub(super) reasoning: ReasoningAsked,
+    pub(super) text: TextAsked,
+    pub(super) temperature: f32,
+    pub(super) top_p: f32,
+    pub(super) presence_penalty: f32,
+    pub(super) frequency_penalty: f32,
+    pub(super) top_logprobs: u32,
+    pub(super) truncation: &'static str,
+    pub(super) service_tier: &'static str,
+    pub(super) metadata: Map<String, Value>,
+    pub(super) user: Option<String>,
+    pub(super) prompt_cache_key: Option<String>,
+    pub(super) safety_identifier: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ReasoningAsked {
+    pub(super) effort: Option<String>,
+    pub(super) summary: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct TextAsked {
+    pub(super) format: Value,
+    pub(super) verbosity: &'static str,
+}
+
+/// Why a response failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct ResponseError {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct IncompleteDetails {
+    pub(super) reason: &'static str,
+}
+
+/// What a response cost, tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct ResponseUsage {
+    input_tokens: usize,
+    input_tokens_details: InputTokensDetails,
+    output_tokens: usize,
+    output_tokens_details: OutputTokensDetails,
+    total_tokens: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct InputTokensDetails {
+    cached_tokens: usize,
+    /// What a provider would charge for filling its cache: nothing here.
+    cache_write_tokens: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct OutputTokensDetails {
+    reasoning_tokens: usize,
+}
+
+impl Response {
+    /// One that has just been asked for.
+    pub(super) fn new(id: String, status: Status, asked: Asked) -> Self {
+        Self {
+            id,
+            object: "response",
+            created_at: unix_seconds(),
+            completed_at: None,
+            status,
+            error: None,
+            incomplete_details: None,
+            output: Arc::default(),
+            usage: None,
+            asked: Arc::new(asked),
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end(&mut self, status: Status, output: Vec<Item>, usage: Option<ResponseUsage>) {
+        self.status = status;
+        self.output = Arc::new(output);
+        self.usage = usage;
+        self.completed_at = (status == Status::Completed).then(unix_seconds);
+        if status == Status::Incomplete {
+            self.incomplete_details = Some(IncompleteDetails { reason: "max_output_tokens" });
+        }
+    }
+}
+
+impl Status {
+    /// Whether nothing changes any more.
+    pub(super) fn is_over(self) -> bool {
+        !matches!(self, Self::Queued | Self::InProgress)
+    }
+}
+
+impl ResponseUsage {
+    pub(super) fn new(input: usize, cached: usize, output: usize, reasoning: usize) -> Self {
+        Self {
+            input_tokens: input,
+            input_tokens_details: InputTokensDetails {
+                cached_tokens: cached,
+                cache_write_tokens: 0,
+            },
+            output_tokens: output,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens: reasoning },
+            total_tokens: input + output,
+        }
+    }
+}
+
+impl From<&ApiError> for ResponseError {
+    fn from(error: &ApiError) -> Self {
+        let code = match error.status.as_u16() {
+            429 => "rate_limit_exceeded",
+            400..500 => "invalid_prompt",
+            _ => "server_error",
+        };
+        Self { code, message: error.message.clone() }
+    }
+}

@@ -1,0 +1,161 @@
+//! What is kept, for whom, and how long.
+
+use std::time::Duration;
+
+use super::*;
+use crate::server::responses::{
+    items::{Item, ItemStatus, Message, Part, Role},
+    response::{Asked, Response, Status},
+};
+
+const LIMITS: Limits = Limits { max_count: 3, max_bytes: 100_000, ttl: Duration::from_secs(60) };
+
+fn store(limits: Limits) -> ResponseStore {
+    ResponseStore {
+        limits,
+        total: Arc::default(),
+        kept: Mutex::default(),
+        background: TaskTracker::new(),
+    }
+}
+
+fn said(id: &str, text: &str) -> Vec<Item> {
+    vec![Item::Message(Message {
+        id: id.to_owned(),
+        status: ItemStatus::Completed,
+        role: Role::Assistant,
+        content: vec![Part::output_text(text.to_owned())],
+    })]
+}
+
+/// A response that goes on from `previous`, if there is one.
+fn stored(store: &ResponseStore, id: &str, text: &str, previous: Option<&Stored>) -> Arc<Stored> {
+    let mut response = Response::new(id.to_owned(), Status::InProgress, Asked::default());
+    response.end(Status::Completed, said(&format!("msg_{}_1", &id[5..]), text), None);
+    let history = previous.map(|previous| previous.conversation().unwrap()).unwrap_or_default();
+    let input = Arc::new(said(&format!("msg_{}_0", &id[5..]), "?"));
+    Arc::new(Stored::new(response, false, history, input, store.weight()))
+}
+
+fn running(store: &ResponseStore, id: &str) -> Arc<Stored> {
+    let asked = Asked { background: true, ..Asked::default() };
+    let response = Response::new(id.to_owned(), Status::Queued, asked);
+    Arc::new(Stored::new(response, true, Vec::new(), Arc::default(), store.weight()))
+}
+
+fn has(store: &ResponseStore, id: &str) -> bool {
+    store.get(None, id).is_ok()
+}
+
+#[test]
+fn the_one_nobody_looked_at_for_longest_goes_first() {
+    let store = store(LIMITS);
+    for id in ["resp_a", "resp_b", "resp_c"] {
+        store.insert(None, stored(&store, id, "x", None));
+    }
+    assert!(has(&store, "resp_a"));
+    store.insert(None, stored(&store, "resp_d", "x", None));
+    let left = ["resp_a", "resp_b", "resp_c", "resp_d"].map(|id| has(&store, id));
+    assert_eq!(left, [true, false, true, true]);
+    let error = store.get(None, "resp_b").err().unwrap();
+    assert_eq!((error.status.as_u16(), error.param.as_deref()), (404, Some("response_id")));
+}
+
+#[test]
+fn what_runs_stays() {
+    let store = store(Limits { max_count: 1, ..LIMITS });
+    let run = running(&store, "resp_run");
+    store.insert(None, run.clone());
+    store.insert(None, stored(&store, "resp_a", "x", None));
+    assert_eq!(["resp_run", "resp_a"].map(|id| has(&store, id)), [true, false]);
+    let mut response = run.response();
+    response.end(Status::Completed, Vec::new(), None);
+    run.update(Some(&response), Vec::new());
+    store.insert(None, stored(&store, "resp_b", "x", None));
+    assert_eq!(["resp_run", "resp_b"].map(|id| has(&store, id)), [false, true]);
+}
+
+#[test]
+fn what_is_too_old_is_not_there() {
+    let store = store(LIMITS);
+    let (born, mut kept) = (Instant::now(), Kept::default());
+    kept.insert(None, stored(&store, "resp_a", "x", None), born);
+    kept.insert(None, running(&store, "resp_run"), born);
+    let mut at = |seconds: u64, id: &str| {
+        let now = born + Duration::from_secs(seconds);
+        kept.get(None, id, &LIMITS, now).is_some()
+    };
+    assert!(at(59, "resp_a"));
+    assert!(!at(60, "resp_a"));
+    assert!(at(60, "resp_run"), "it is not over");
+    kept.make_room(&LIMITS, &store.total, born + Duration::from_secs(60));
+    assert_eq!(kept.entries.len(), 1);
+}
+
+#[test]
+fn somebody_elses_is_not_there() {
+    let store = store(LIMITS);
+    let (mine, theirs) = (Some(Tenant(0)), Some(Tenant(1)));
+    store.insert(mine, stored(&store, "resp_a", "x", None));
+    assert!(store.get(mine, "resp_a").is_ok());
+    assert!(store.item(mine, "msg_a_1").is_some());
+    for other in [theirs, None] {
+        assert!(store.get(other, "resp_a").is_err());
+        assert!(store.remove(other, "resp_a").is_err());
+        assert!(store.item(other, "msg_a_1").is_none());
+    }
+    assert!(store.remove(mine, "resp_a").is_ok());
+    assert!(store.get(mine, "resp_a").is_err());
+}
+
+#[test]
+fn turns_count_once_and_until_nobody_goes_on_from_them() {
+    let store = store(LIMITS);
+    let text = "x".repeat(10_000);
+    let first = stored(&store, "resp_a", &text, None);
+    store.insert(None, first.clone());
+    let one = store.total.load(Ordering::Relaxed);
+    assert!(one > 10_000, "{one}");
+    store.insert(None, stored(&store, "resp_b", "y", Some(&first)));
+    let both = store.total.load(Ordering::Relaxed);
+    assert!(both < one + 5_000, "the first turn is shared: {one}, {both}");
+    store.remove(None, "resp_a").unwrap();
+    drop(first);
+    let second = store.total.load(Ordering::Relaxed);
+    assert!(second > 10_000, "the second needs the first's turn: {second}");
+    let items = store.get(None, "resp_b").unwrap().given().count();
+    assert_eq!(items, 3, "a question, its answer and another question");
+    store.remove(None, "resp_b").unwrap();
+    assert_eq!(store.total.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn memory_is_bounded_along_a_conversation() {
+    let store = store(Limits { max_count: 1_000, ..LIMITS });
+    let text = "x".repeat(10_000);
+    let mut previous: Option<String> = None;
+    let mut forgotten = 0;
+    for turn in 0..50 {
+        let id = format!("resp_{turn}");
+        let before = previous.take().and_then(|id| store.get(None, &id).ok());
+        forgotten += usize::from(turn > 0 && before.is_none());
+        store.insert(None, stored(&store, &id, &text, before.as_deref()));
+        drop(before);
+        store.make_room();
+        assert!(store.total.load(Ordering::Relaxed) <= LIMITS.max_bytes);
+        previous = Some(id);
+    }
+    assert!(forgotten > 0, "a conversation that is larger than the store is forgotten");
+}
+
+#[test]
+fn who_goes_on_needs_an_end() {
+    let store = store(LIMITS);
+    let run = running(&store, "resp_run");
+    assert!(run.conversation().is_none());
+    let mut response = run.response();
+    response.end(Status::Cancelled, said("msg_run_1", "half"), None);
+    run.update(Some(&response), Vec::new());
+    assert_eq!(run.conversation().unwrap().len(), 1);
+    assert!(run.item("msg_run_1").is_some());
+}

@@ -1,0 +1,199 @@
+//! From `input` to the messages of a chat.
+
+use serde_json::{Value, json, to_value};
+
+use crate::server::{
+    error::ApiError,
+    responses::{ids::ItemIds, input::InputReader, items::Item, messages::messages},
+};
+
+fn read(input: &Value) -> Result<Vec<Item>, ApiError> {
+    let mut ids = ItemIds::new("resp_r");
+    let find = |id: &str| {
+        let mut earlier = ItemIds::new("resp_e");
+        let mut reader = InputReader { model: "tiny", ids: &mut earlier, find: &|_| None };
+        let items = reader.read(Some(&json!("as I said"))).unwrap();
+        items.into_iter().find(|item| item.id() == id)
+    };
+    InputReader { model: "tiny", ids: &mut ids, find: &find }.read(Some(input))
+}
+
+fn chat(input: &Value) -> Value {
+    let items = read(input).unwrap();
+    messages(None, &items).unwrap().into()
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn call(call_id: &str, arguments: &str) -> Value {
+    json!({"type": "function_call", "call_id": call_id, "name": "now", "arguments": arguments})
+}
+
+fn result(call_id: &str, output: &Value) -> Value {
+    json!({"type": "function_call_output", "call_id": call_id, "output": output})
+}
+
+fn tool_call(id: &str, arguments: &str) -> Value {
+    let function = json!({"name": "now", "arguments": arguments});
+    json!({"id": id, "type": "function", "function": function})
+}
+
+#[test]
+fn a_text_is_a_users_message() {
+    assert_eq!(chat(&json!("hi")), json!([user("hi")]));
+    let items = read(&json!("hi")).unwrap();
+    assert_eq!(
+        messages(Some("be brief"), &items).unwrap(),
+        [json!({"role": "system", "content": "be brief"}), user("hi"),]
+    );
+}
+
+#[test]
+fn messages_keep_their_roles_and_parts() {
+    let typed = |kind: &str, text: &str| json!({"type": kind, "text": text});
+    let text = |text: &str| typed("text", text);
+    let two = [typed("input_text", "a"), typed("input_text", "b")];
+    let said = [typed("output_text", "d"), json!({"type": "refusal", "refusal": "no"})];
+    let input = json!([
+        {"role": "system", "content": "s"},
+        {"type": "message", "role": "developer", "content": [typed("input_text", "dev")]},
+        {"role": "user", "content": two},
+        {"role": "assistant", "content": "c"},
+        {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+         "content": said},
+        {"type": "message", "role": "user", "content": "e"},
+    ]);
+    let wanted = json!([
+        {"role": "system", "content": "s"},
+        {"role": "developer", "content": "dev"},
+        {"role": "user", "content": [text("a"), text("b")]},
+        {"role": "assistant", "content": "c"},
+        {"role": "assistant", "content": [text("d"), text("no")]},
+        user("e"),
+    ]);
+    assert_eq!(chat(&input), wanted);
+}
+
+#[test]
+fn what_the_assistant_does_in_a_row_is_one_message() {
+    let input = json!([
+        user("what time is it?"),
+        {"type": "reasoning", "id": "rs_1", "summary": [],
+         "content": [{"type": "reasoning_text", "text": "look"}], "encrypted_content": null},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "wait"}]},
+        call("a", "{}"),
+        call("b", "{\"zone\": 1}"),
+        result("a", &json!("noon")),
+        result("b", &json!([{"type": "input_text", "text": "one"}])),
+        {"role": "assistant", "content": "It is noon."},
+    ]);
+    let wanted = json!([
+        user("what time is it?"),
+        {
+            "role": "assistant",
+            "reasoning": "look",
+            "content": "wait",
+            "tool_calls": [tool_call("a", "{}"), tool_call("b", "{\"zone\": 1}")],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "noon"},
+        {"role": "tool", "tool_call_id": "b", "content": "one"},
+        {"role": "assistant", "content": "It is noon."},
+    ]);
+    assert_eq!(chat(&input), wanted);
+}
+
+#[test]
+fn thoughts_may_come_as_a_summary_and_begin_a_message() {
+    let thought = |text: &str| json!({"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": text}]});
+    let input = json!([thought("a"), {"role": "assistant", "content": "b"}, thought("c")]);
+    let wanted = json!([
+        {"role": "assistant", "reasoning": "a", "content": "b"},
+        {"role": "assistant", "reasoning": "c", "content": null},
+    ]);
+    assert_eq!(chat(&input), wanted);
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_not_shown() {
+    let mut cut = call("a", "{\"zo");
+    cut["status"] = json!("incomplete");
+    assert_eq!(chat(&json!([user("time?"), cut])), json!([user("time?")]));
+}
+
+#[test]
+fn an_output_needs_its_call() {
+    let items = read(&json!([call("a", "{}"), result("b", &json!("noon"))])).unwrap();
+    let error = messages(None, &items).unwrap_err();
+    assert_eq!(error.param.as_deref(), Some("input"));
+    assert!(error.message.contains("call_id b"), "{error:?}");
+}
+
+#[test]
+fn an_item_may_be_referred_to() {
+    for reference in [json!({"type": "item_reference", "id": "msg_e_0"}), json!({"id": "msg_e_0"})]
+    {
+        assert_eq!(chat(&json!([reference])), json!([user("as I said")]));
+    }
+    let error = read(&json!([{"type": "item_reference", "id": "msg_x_0"}])).unwrap_err();
+    assert_eq!((error.status.as_u16(), error.param.as_deref()), (404, Some("input")));
+    assert!(error.message.contains("msg_x_0"), "{error:?}");
+}
+
+#[test]
+fn items_have_names_and_keep_those_they_bring() {
+    let items = read(&json!([user("a"), {"role": "user", "id": "mine", "content": "b"}])).unwrap();
+    let ids: Vec<&str> = items.iter().map(Item::id).collect();
+    assert_eq!(ids, ["msg_r_0", "mine"]);
+    assert_eq!(
+        to_value(&items[0]).unwrap(),
+        json!({
+            "type": "message",
+            "id": "msg_r_0",
+            "status": "completed",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "a"}],
+        })
+    );
+}
+
+#[test]
+fn everything_else_is_refused_by_place() {
+    let part = |part: Value| json!([{"role": "user", "content": [part]}]);
+    let call_without = |key: &str| {
+        let mut call = call("a", "{}");
+        call.as_object_mut().unwrap().remove(key);
+        json!([call])
+    };
+    let wrong = [
+        (json!(null), "body.input"),
+        (json!(7), "body.input"),
+        (json!([]), "input"),
+        (json!(["hi"]), "body.input.0"),
+        (json!([{"type": 1}]), "body.input.0.type"),
+        (json!([{}]), "body.input.0.type"),
+        (json!([{"type": "web_search_call", "id": "ws"}]), "input"),
+        (json!([{"role": "tool", "content": "x"}]), "body.input.0.role"),
+        (json!([{"role": "user"}]), "body.input.0.content"),
+        (json!([{"role": "user", "content": 5}]), "body.input.0.content"),
+        (part(json!("hi")), "body.input.0.content.0"),
+        (part(json!({"text": "hi"})), "body.input.0.content.0.type"),
+        (part(json!({"type": "smell"})), "body.input.0.content.0.type"),
+        (part(json!({"type": "input_text"})), "body.input.0.content.0.text"),
+        (part(json!({"type": "input_image", "image_url": "x"})), "input"),
+        (part(json!({"type": "input_file", "file_id": "x"})), "input"),
+        (call_without("call_id"), "body.input.0.call_id"),
+        (call_without("name"), "body.input.0.name"),
+        (call_without("arguments"), "body.input.0.arguments"),
+        (json!([result("a", &json!(1))]), "body.input.0.output"),
+        (json!([{"type": "reasoning", "summary": 1}]), "body.input.0.summary"),
+        (json!([{"type": "reasoning", "summary": [], "encrypted_content": "x"}]), "input"),
+    ];
+    for (input, place) in wrong {
+        let error = read(&input).unwrap_err();
+        assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(place)), "{input}");
+    }
+    let image = read(&part(json!({"type": "input_image"}))).unwrap_err();
+    assert!(image.message.contains("'input_image'"), "{image:?}");
+}

@@ -1,0 +1,5 @@
+//! Items in, messages out; what the model does in, events out.
+
+mod conversation;
+mod output;
+mod run;

@@ -1,0 +1,193 @@
+//! Responses to outputs that are given: how they go on and how they end.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use playhouse_actors::{
+    logic::{
+        failure::Failure,
+        outputs::{Logprob, SampledToken},
+        request::FinishReason,
+    },
+    shell::OutputDelta,
+};
+use serde_json::{Value, json, to_value};
+
+use crate::server::{
+    choices::Choices,
+    logprobs::ChatLogprobsWriter,
+    request_log::RequestLog,
+    responses::{
+        ids::ItemIds,
+        output::OutputWriter,
+        response::{Asked, Response, Status},
+        run::Run,
+    },
+    test_codec::ByteCodec,
+    token_names::TokenNames,
+    turn::{ToolChoice, tests::test_style},
+};
+
+/// One that is given `pieces`, a byte a token, as answer to a prompt of two tokens; without an end
+/// it goes on for ever.
+fn run(pieces: &[&str], finish: Option<FinishReason>, status: Status) -> Run {
+    let token = |byte: u8| {
+        let own = Logprob { token_id: byte.into(), logprob: -0.5, rank: 1 };
+        SampledToken { token_id: byte.into(), logprobs: Some(vec![own]) }
+    };
+    let delta = |text: &&str| OutputDelta {
+        text: (*text).to_owned(),
+        tokens: text.bytes().map(token).collect(),
+        num_cached_tokens: Some(1),
+        ..OutputDelta::default()
+    };
+    let mut deltas: Vec<OutputDelta> = pieces.iter().map(delta).collect();
+    let goes_on = finish.is_none();
+    deltas.extend(finish.map(|finish| OutputDelta { finish: Some(finish), ..Default::default() }));
+    let deltas = futures_util::stream::iter(deltas);
+    let deltas = match goes_on {
+        true => deltas.chain(futures_util::stream::pending()).boxed(),
+        false => deltas.boxed(),
+    };
+    let choices = Choices::new(vec![([1, 2].into(), vec![deltas])]);
+    let response = Response::new("resp_r".to_owned(), status, Asked::default());
+    Run {
+        reader: test_style("hermes", "qwen3", ToolChoice::Auto).reader("resp_r", 0, &[1, 2]),
+        choices,
+        writer: OutputWriter::new(ItemIds::new("resp_r"), true),
+        logprobs: Some(ChatLogprobsWriter::new(TokenNames::new(Arc::new(ByteCodec), false), 0)),
+        response,
+        log: RequestLog::new("id".to_owned(), "/test", None),
+        finish: None,
+        error: None,
+    }
+}
+
+/// The events until the end.
+async fn events(run: &mut Run) -> Vec<Value> {
+    let mut events = run.begin();
+    while let Some(news) = run.next().await {
+        events.extend(news);
+    }
+    assert!(run.next().await.is_none(), "nothing follows the end");
+    events.iter().map(|event| to_value(event).unwrap()).collect()
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_response_is_complete_or_cut_off() {
+    let stop = Some(FinishReason::Stop(None));
+    let mut complete = run(&["a", "b"], stop, Status::InProgress);
+    let told = events(&mut complete).await;
+    assert_eq!(kinds(&told)[..2], ["response.created", "response.in_progress"]);
+    let last = told.last().unwrap();
+    assert_eq!(
+        (&last["type"], &last["response"]["status"]),
+        (&json!("response.completed"), &json!("completed"))
+    );
+    assert_eq!(last["response"]["output"][0]["content"][0]["text"], "ab");
+    let usage = json!({
+        "input_tokens": 2,
+        "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
+        "output_tokens": 2,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 4,
+    });
+    assert_eq!(last["response"]["usage"], usage);
+    let first = &told[0]["response"];
+    assert_eq!((&first["output"], &first["usage"]), (&json!([]), &Value::Null));
+
+    let mut cut = run(&["a"], Some(FinishReason::Length), Status::InProgress);
+    let told = events(&mut cut).await;
+    let last = told.last().unwrap();
+    assert_eq!(last["type"], "response.completed", "as in vLLM");
+    let response = &last["response"];
+    assert_eq!(response["status"], "incomplete");
+    assert_eq!(response["incomplete_details"], json!({"reason": "max_output_tokens"}));
+    assert_eq!(
+        (&response["output"][0]["status"], &response["completed_at"]),
+        (&json!("incomplete"), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn thoughts_and_calls_are_read() {
+    let pieces = [
+        "<think>h",
+        "m</think>",
+        "<tool_call>{\"name\": \"now\", ",
+        "\"arguments\": {}}</tool_call>",
+    ];
+    let mut called = run(&pieces, Some(FinishReason::Stop(None)), Status::InProgress);
+    events(&mut called).await;
+    let output = to_value(&*called.response.output).unwrap();
+    assert_eq!(
+        (&output[0]["type"], &output[0]["content"][0]["text"]),
+        (&json!("reasoning"), &json!("hm"))
+    );
+    assert_eq!(
+        (&output[1]["type"], &output[1]["name"], &output[1]["arguments"]),
+        (&json!("function_call"), &json!("now"), &json!("{}"))
+    );
+    let usage = to_value(called.response.usage).unwrap();
+    assert_eq!(usage["output_tokens_details"]["reasoning_tokens"], 2);
+}
+
+#[tokio::test]
+async fn a_token_is_told_with_its_text() {
+    let stop = Some(FinishReason::Stop(None));
+    // The parser holds what may become a call until it knows that it does not.
+    let pieces = ["<think>h</think>", "a", "<tool", "b"];
+    let mut said = run(&pieces, stop, Status::InProgress);
+    let told = events(&mut said).await;
+    let text = |rows: &Value| -> String {
+        rows.as_array().unwrap().iter().map(|row| row["token"].as_str().unwrap()).collect()
+    };
+    let deltas: Vec<&Value> =
+        told.iter().filter(|event| event["type"] == "response.output_text.delta").collect();
+    let of_deltas: String = deltas.iter().map(|event| text(&event["logprobs"])).collect();
+    let part = to_value(&*said.response.output).unwrap()[1]["content"][0].clone();
+    assert_eq!(part["text"], "a<toolb");
+    assert_eq!(text(&part["logprobs"]), of_deltas);
+    assert!(of_deltas.ends_with("a<toolb"), "{of_deltas}");
+    assert!(!of_deltas.contains('h'), "thoughts have none: {of_deltas}");
+}
+
+#[tokio::test]
+async fn what_fails_says_so() {
+    let failure = FinishReason::Error(Failure::NumericalGarbage);
+    let mut failed = run(&["a"], Some(failure), Status::InProgress);
+    let told = events(&mut failed).await;
+    let last = told.last().unwrap();
+    assert_eq!(
+        (&last["type"], &last["response"]["status"]),
+        (&json!("response.failed"), &json!("failed"))
+    );
+    assert_eq!(
+        last["response"]["error"],
+        json!({"code": "server_error", "message": "numerical_garbage"})
+    );
+    assert_eq!(kinds(&told)[told.len() - 2], "response.output_item.done");
+    assert_eq!(failed.outcome().unwrap_err().status, 500);
+}
+
+#[tokio::test]
+async fn what_waits_begins_and_what_is_cancelled_keeps_what_it_has() {
+    let mut cancelled = run(&["a"], None, Status::Queued);
+    let begun: Vec<Value> =
+        cancelled.begin().iter().map(|event| to_value(event).unwrap()).collect();
+    assert_eq!(kinds(&begun), ["response.created", "response.queued"]);
+    assert_eq!(begun[1]["response"]["status"], "queued");
+    let news = cancelled.next().await.unwrap();
+    let news: Vec<Value> = news.iter().map(|event| to_value(event).unwrap()).collect();
+    assert_eq!((kinds(&news)[0], news.len()), ("response.in_progress", 4));
+    cancelled.cancel();
+    assert!(cancelled.next().await.is_none());
+    let response = to_value(&cancelled.response).unwrap();
+    assert_eq!(response["status"], "cancelled");
+    assert_eq!(response["output"][0]["content"][0]["text"], "a");
+    assert_eq!(response["output"][0]["status"], "incomplete");
+}

@@ -1,0 +1,191 @@
+//! `tools` and `tool_choice`, in the form that chat templates and parsers know.
+
+use serde_json::{Map, Value, json};
+
+use crate::server::{error::ApiError, turn::ToolChoice};
+
+/// The tools on offer, as chat completions have them; `None` if there are none.
+///
+/// # Errors
+/// When a tool is not a function with a name.
+pub(super) fn functions(tools: &[Value]) -> Result<Option<Vec<Value>>, ApiError> {
+    let places = tools.iter().enumerate();
+    let functions: Vec<Value> = places
+        .map(|(i, tool)| function(&format!("body.tools.{i}"), tool))
+        .collect::<Result<_, _>>()?;
+    Ok((!functions.is_empty()).then_some(functions))
+}
+
+fn function(place: &str, tool: &Value) -> Result<Value, ApiError> {
+    let wrong =
+        |key: &str, message: &str| Err(ApiError::validation(&format!("{place}{key}"), message));
+    let Value::Object(tool) = tool else {
+        return wrong("", "Input should be a valid dictionary");
+    };
+    match tool.get("type") {
+        Some(Value::String(kind)) if kind == "function" => {}
+        Some(Value::String(kind)) => return Err(unknown_tool("tools", kind)),
+        Some(_) => return wrong(".type", "Input should be a valid string"),
+        None => return wrong(".type", "Field required"),
+    }
+    match tool.get("name") {
+        Some(Value::String(name)) if !name.is_empty() => {}
+        Some(_) => return wrong(".name", "Input should be a valid string, not empty"),
+        None => return wrong(".name", "Field required"),
+    }
+    match tool.get("parameters") {
+        None | Some(Value::Null | Value::Object(_)) => {}
+        Some(_) => return wrong(".parameters", "Input should be a valid dictionary"),
+    }
+    let fields = ["name", "description", "parameters", "strict"];
+    let given = fields.into_iter().filter_map(|field| Some((field, tool.get(field)?)));
+    let given = given.filter(|(_, value)| !value.is_null());
+    let function: Map<String, Value> =
+        given.map(|(field, value)| (field.to_owned(), value.clone())).collect();
+    Ok(json!({"type": "function", "function": function}))
+}
+
+fn unknown_tool(param: &str, kind: &str) -> ApiError {
+    let message =
+        format!("tools of type '{kind}' are not supported by this server: only 'function' is");
+    ApiError::invalid(param, message)
+}
+
+/// Whether to call one of `tools`. A choice that allows only some of them leaves only those.
+///
+/// # Errors
+/// When it names a tool that is not on offer, or means nothing.
+pub(super) fn choice(
+    choice: Option<&Value>,
+    tools: &mut Option<Vec<Value>>,
+) -> Result<ToolChoice, ApiError> {
+    let Some(Value::Object(fields)) = choice else {
+        // Without tools there is nothing that the model could choose.
+        let is_auto = choice.is_some_and(|choice| choice == "auto");
+        let choice = choice.filter(|_| !(is_auto && tools.is_none()));
+        return ToolChoice::read(choice, tools.as_deref());
+    };
+    match fields.get("type").and_then(Value::as_str) {
+        Some("function") => {
+            let named = json!({"type": "function", "function": {"name": fields.get("name")}});
+            ToolChoice::read(Some(&named), tools.as_deref())
+        }
+        Some("allowed_tools") => allowed(fields, tools),
+        Some(kind) => Err(unknown_tool("tool_choice", kind)),
+        None => Err(ApiError::validation("body.tool_choice.type", "Field required")),
+    }
+}
+
+fn allowed(
+    fields: &Map<String, Value>,
+    tools: &mut Option<Vec<Value>>,
+) -> Result<ToolChoice, ApiError> {
+    let mode = fields.get("mode").filter(|mode| *mode == "auto" || *mode == "required");
+    let Some(mode) = mode else {
+        let wanted = "Input should be 'auto' or 'required'";
+        return Err(ApiError::validation("body.tool_choice.mode", wanted));
+    };
+    let Some(Value::Array(allowed)) = fields.get("tools") else {
+        return Err(ApiError::validation("body.tool_choice.tools", "Input should be a valid list"));
+    };
+    let on_offer = tools.as_deref().unwrap_or_default();
+    let find = |tool: &Value| {
+        let name = &tool["name"];
+        let found =
+            on_offer.iter().find(|offer| name.is_string() && offer["function"]["name"] == *name);
+        found.cloned().ok_or_else(|| {
+            let message = format!("tool_choice allows {name}, which is not one of `tools`");
+            ApiError::invalid("tool_choice", message)
+        })
+    };
+    let allowed: Vec<Value> = allowed.iter().map(find).collect::<Result<_, _>>()?;
+    if allowed.is_empty() {
+        return Err(ApiError::invalid("tool_choice", "tool_choice must allow at least one tool"));
+    }
+    *tools = Some(allowed);
+    ToolChoice::read(Some(mode), tools.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str) -> Value {
+        json!({"type": "function", "name": name, "parameters": {"type": "object"}, "strict": true})
+    }
+
+    fn chosen(tools: &Value, wanted: Value) -> Result<(ToolChoice, usize), String> {
+        let mut tools = functions(tools.as_array().unwrap()).unwrap();
+        let choice = choice(Some(&wanted), &mut tools).map_err(|error| error.param.unwrap())?;
+        Ok((choice, tools.map_or(0, |tools| tools.len())))
+    }
+
+    #[test]
+    fn a_function_stands_in_an_object_of_its_own() {
+        let mut described = tool("now");
+        described["description"] = json!("tells the time");
+        described["async"] = json!(null);
+        let function = json!({
+            "name": "now",
+            "description": "tells the time",
+            "parameters": {"type": "object"},
+            "strict": true,
+        });
+        let wanted = json!([{"type": "function", "function": function}]);
+        assert_eq!(functions(&[described]), Ok(wanted.as_array().cloned()));
+        assert_eq!(functions(&[]), Ok(None));
+    }
+
+    #[test]
+    fn other_tools_are_refused_by_name() {
+        let error = functions(&[json!({"type": "web_search"})]).unwrap_err();
+        assert!(error.message.contains("'web_search'"), "{error:?}");
+        assert_eq!(error.param.as_deref(), Some("tools"));
+        let wrong = [
+            (json!(1), "body.tools.0"),
+            (json!({}), "body.tools.0.type"),
+            (json!({"type": 1}), "body.tools.0.type"),
+            (json!({"type": "function"}), "body.tools.0.name"),
+            (json!({"type": "function", "function": {"name": "now"}}), "body.tools.0.name"),
+            (json!({"type": "function", "name": ""}), "body.tools.0.name"),
+            (json!({"type": "function", "name": "a", "parameters": 1}), "body.tools.0.parameters"),
+        ];
+        for (tool, place) in wrong {
+            let param = functions(std::slice::from_ref(&tool)).unwrap_err().param;
+            assert_eq!(param.as_deref(), Some(place), "{tool}");
+        }
+    }
+
+    #[test]
+    fn choices() {
+        let (none, two) = (json!([]), json!([tool("now"), tool("later")]));
+        let named = |name: &str| json!({"type": "function", "name": name});
+        let allow = |mode: &str, names: &[&str]| {
+            let tools: Vec<Value> = names.iter().map(|name| named(name)).collect();
+            json!({"type": "allowed_tools", "mode": mode, "tools": tools})
+        };
+        assert_eq!(chosen(&none, json!(null)), Ok((ToolChoice::None, 0)));
+        assert_eq!(chosen(&none, json!("auto")), Ok((ToolChoice::None, 0)));
+        assert_eq!(chosen(&two, json!(null)), Ok((ToolChoice::Auto, 2)));
+        assert_eq!(chosen(&two, json!("none")), Ok((ToolChoice::None, 2)));
+        assert_eq!(chosen(&two, json!("required")), Ok((ToolChoice::Required, 2)));
+        let later = ToolChoice::Named("later".to_owned());
+        assert_eq!(chosen(&two, named("later")), Ok((later, 2)));
+        assert_eq!(chosen(&two, allow("auto", &["now"])), Ok((ToolChoice::Auto, 1)));
+        let both = allow("required", &["now", "later"]);
+        assert_eq!(chosen(&two, both), Ok((ToolChoice::Required, 2)));
+        for wrong in [
+            named("never"),
+            json!("maybe"),
+            allow("auto", &["never"]),
+            allow("auto", &[]),
+            json!({"type": "web_search"}),
+        ] {
+            assert_eq!(chosen(&two, wrong), Err("tool_choice".to_owned()));
+        }
+        assert_eq!(chosen(&none, json!("required")), Err("tool_choice".to_owned()));
+        assert_eq!(chosen(&two, json!({})), Err("body.tool_choice.type".to_owned()));
+        let mode = chosen(&two, allow("never", &["now"]));
+        assert_eq!(mode, Err("body.tool_choice.mode".to_owned()));
+    }
+}
