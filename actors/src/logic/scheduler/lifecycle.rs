@@ -149,6 +149,16 @@ impl Scheduler {
         true
     }
 
+    /// A request that ends while it waits holds no blocks, but the block directory may still keep a
+    /// tail for it.
+    fn release_waiting(&mut self, slot: Slot, discard: bool) {
+        let state = &self.requests[slot];
+        if state.has_tail {
+            self.frees.push((state.request.id, discard));
+        }
+        self.requests.release(slot);
+    }
+
     /// A request is over, running or waiting: the next plan frees its blocks, the next output
     /// tells the worker.
     pub(super) fn end(&mut self, slot: Slot, discard: bool) {
@@ -165,16 +175,13 @@ impl Scheduler {
             Status::Waiting(key) => {
                 let state = &self.requests[slot];
                 self.waiting.remove(key, state.request.arrival);
-                if state.has_tail {
-                    self.frees.push((id, discard));
-                }
-                self.requests.release(slot);
+                self.release_waiting(slot, discard);
             }
             Status::WaitingForStructuredOutputGrammar(_) => {
                 if let Some(format) = &self.requests[slot].request.params.structured_output {
                     self.grammars.leave(format, id);
                 }
-                self.requests.release(slot);
+                self.release_waiting(slot, discard);
             }
             Status::Running | Status::Finished | Status::Admitting(_) => {
                 self.frees.push((id, discard));
