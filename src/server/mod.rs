@@ -152,11 +152,12 @@ pub async fn serve_on(
     let app = router(state.clone())?;
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
     let stop = CancellationToken::new();
+    let reloading = reload(&state, tls.as_ref());
     let server = listen::serve(listener, app, tls.clone(), &state.config, stop.clone());
     let mut server = std::pin::pin!(server);
     tokio::select! {
         () = &mut server => return Ok(Drain::Complete),
-        () = reload(&state, tls.as_ref()) => {}
+        () = reloading => {}
         () = shutdown => {}
     }
     tracing::info!(open_requests = engine.open_requests(), "draining");
@@ -179,15 +180,15 @@ pub async fn serve_on(
     Ok(Drain::Complete)
 }
 
-/// Reads keys and certificates again when their files change; never completes.
-async fn reload(state: &AppState, tls: Option<&Tls>) {
+/// Reads keys and certificates again when their files change, from now on; never completes.
+fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
     let keys: Vec<PathBuf> = state.keys.path().map(PathBuf::from).into_iter().collect();
     let tls = tls.filter(|_| state.config.enable_ssl_refresh);
     let certificates = tls.map(Tls::paths).unwrap_or_default();
-    tokio::join!(
-        reload::on_change(keys, || state.keys.reload()),
-        reload::on_change(certificates, || tls.into_iter().for_each(Tls::reload)),
-    );
+    let keys = reload::on_change(keys, || state.keys.reload());
+    let certificates =
+        reload::on_change(certificates, move || tls.into_iter().for_each(Tls::reload));
+    async { drop(tokio::join!(keys, certificates)) }
 }
 
 fn router(state: AppState) -> Result<Router, ServerError> {

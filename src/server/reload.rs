@@ -10,14 +10,26 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// What tells one state of a file from the next; `None` while it is not there.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// Calls `reload` whenever one of `paths` has changed, and on SIGHUP. Without paths it waits for
-/// ever, and SIGHUP keeps its meaning.
-pub(super) async fn on_change(paths: Vec<PathBuf>, mut reload: impl FnMut()) {
-    if paths.is_empty() {
-        return std::future::pending().await;
+/// Calls `reload` whenever one of `paths` has changed, and on SIGHUP, from now on: also what happens
+/// before the future is first polled counts. Without paths it waits for ever, and SIGHUP keeps its
+/// meaning.
+pub(super) fn on_change(paths: Vec<PathBuf>, reload: impl FnMut()) -> impl Future<Output = ()> {
+    let hangup = (!paths.is_empty()).then(Hangup::new);
+    let before = stamps(&paths);
+    async move {
+        match hangup {
+            Some(hangup) => watch(paths, before, hangup, reload).await,
+            None => std::future::pending().await,
+        }
     }
-    let mut hangup = Hangup::new();
-    let mut before = stamps(&paths);
+}
+
+async fn watch(
+    paths: Vec<PathBuf>,
+    mut before: Vec<Stamp>,
+    mut hangup: Hangup,
+    mut reload: impl FnMut(),
+) {
     loop {
         let asked = tokio::select! {
             () = hangup.recv() => true,

@@ -100,17 +100,20 @@ async fn the_server_tells_about_itself_but_no_secrets() {
         (Method::POST, "/abort_requests"),
         (Method::POST, "/reset_prefix_cache"),
         (Method::POST, "/invocations"),
+        (Method::GET, "/tokenizer_info"),
     ] {
         assert_eq!(send(&served, method, path, json!({})).await.0, 401, "{path}");
     }
-    let request = Client::new().get(format!("{}/server_info", served.url)).bearer_auth("hunter2");
-    let info: Value = request.send().await.unwrap().json().await.unwrap();
+    let told = async |path: &str| -> Value {
+        let request = Client::new().get(format!("{}{path}", served.url)).bearer_auth("hunter2");
+        request.send().await.unwrap().json().await.unwrap()
+    };
+    let info = told("/server_info").await;
     assert_eq!(info["model"]["max_model_len"], 512);
     assert_eq!(info["engine_config"]["kv_cache_memory_bytes"], 64 << 20);
     assert_eq!(info["status"]["open_requests"], 0);
     assert!(!info.to_string().contains("hunter2"));
-    let (status, tokenizer) = get(&served, "/tokenizer_info").await;
-    assert_eq!((status, tokenizer["chat_template"].is_string()), (200, true));
+    assert!(told("/tokenizer_info").await["chat_template"].is_string());
     served.stop().await;
 }
 
