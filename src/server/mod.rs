@@ -188,7 +188,9 @@ fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
     let keys = reload::on_change(keys, || state.keys.reload());
     let certificates =
         reload::on_change(certificates, move || tls.into_iter().for_each(Tls::reload));
-    async { drop(tokio::join!(keys, certificates)) }
+    async move {
+        tokio::join!(keys, certificates);
+    }
 }
 
 fn router(state: AppState) -> Result<Router, ServerError> {

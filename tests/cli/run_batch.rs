@@ -147,6 +147,7 @@ fn an_interrupted_run_leaves_whole_lines_and_goes_on() {
     let mut child = playhouse(&[SMALL, &few_at_a_time].concat()).spawn();
     while !fs::read_to_string(&output).is_ok_and(|text| text.lines().count() >= 2) {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be interrupted");
+        #[allow(clippy::disallowed_methods, reason = "no executor is waited on")]
         std::thread::sleep(Duration::from_millis(2));
     }
     let pid = child.id().to_string();

@@ -39,7 +39,7 @@ async fn named_tokens_have_their_logprobs_told() {
         answer["choices"][0]["logprobs"]["top_logprobs"][0].as_object().unwrap().clone()
     };
     let likeliest = top(20, &[]).await;
-    let last = likeliest.keys().last().unwrap();
+    let last = likeliest.keys().next_back().unwrap();
     let id: u32 = last.strip_prefix("token_id:").unwrap().parse().unwrap();
     let named = top(0, &[id, 5]).await;
     assert_eq!(named.len(), 3, "{named:?}");

@@ -23,7 +23,8 @@ fn walk(matcher: &mut Matcher, seed: u64, likes_space: bool) -> Option<String> {
         let ends = |token: &u32| is_end(*token) || b"\"]}".contains(&(*token as u8));
         let quotes = text_of(&tokens).replace("\\\\", "").replace("\\\"", "").matches('"').count();
         // A string may be all space, and as long as it likes.
-        let space = |token: &u32| quotes % 2 == 0 && [0x20, 0x0a, 264, 265].contains(token);
+        let space =
+            |token: &u32| quotes.is_multiple_of(2) && [0x20, 0x0a, 264, 265].contains(token);
         let preferred: Vec<u32> = match next(&mut state) % 4 {
             _ if likes_space && allowed.iter().any(space) => {
                 allowed.iter().copied().filter(space).collect()
@@ -41,7 +42,10 @@ fn walk(matcher: &mut Matcher, seed: u64, likes_space: bool) -> Option<String> {
     None
 }
 
-fn schemas() -> Vec<(Value, fn(&Value) -> bool)> {
+/// A schema, and whether a value is one of its own.
+type Schema = (Value, fn(&Value) -> bool);
+
+fn schemas() -> Vec<Schema> {
     vec![
         (json!({"type": "object"}), Value::is_object),
         (json!({"type": "array", "maxItems": 3}), |v| v.as_array().is_some_and(|a| a.len() <= 3)),
