@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::server::{error::ApiError, sse};
@@ -34,14 +35,16 @@ impl RequestId {
     }
 }
 
-#[derive(Serialize)]
-struct ErrorBody<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = MessagesErrorBody)]
+pub(in crate::server) struct ErrorBody<'a> {
     r#type: &'static str,
     error: ErrorDetail<'a>,
     request_id: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = MessagesErrorDetail)]
 struct ErrorDetail<'a> {
     r#type: &'static str,
     message: &'a str,
@@ -86,7 +89,8 @@ pub(in crate::server) async fn in_own_shape(mut request: Request, next: Next) ->
     response
 }
 
-fn is_ours(path: &str) -> bool {
+/// Whether errors at `path` have this shape.
+pub(in crate::server) fn is_ours(path: &str) -> bool {
     path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

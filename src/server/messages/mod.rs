@@ -21,7 +21,7 @@ mod tools;
 mod unsupported;
 
 pub(super) use count_tokens::{CountTokensRequest, TokensCount, count_tokens};
-pub(super) use error::in_own_shape;
+pub(super) use error::{ErrorBody, in_own_shape, is_ours};
 pub(super) use handler::create;
 pub(super) use protocol::MessagesRequest;
 pub(super) use response::Message;

@@ -18,6 +18,7 @@ use utoipa::{
 use super::super::{
     auth,
     error::ErrorBody,
+    messages,
     parts::{FromParts, Parts, Schemas},
 };
 
@@ -156,16 +157,20 @@ impl Document {
                 .description(description)
                 .content(JSON, Content::new(Some(schema)))
         };
-        let mut operation = operation.summary(Some(summary)).response(
-            "default",
-            error("Refused, or failed", reference(self.component::<ErrorBody<'static>>())),
-        );
+        let has_own_shape = messages::is_ours(path);
+        let refused = match has_own_shape {
+            true => self.component::<messages::ErrorBody<'static>>(),
+            false => self.component::<ErrorBody<'static>>(),
+        };
+        let refused = error("Refused, or failed", reference(refused));
+        let mut operation = operation.summary(Some(summary)).response("default", refused);
         if !auth::is_open(path) {
-            let flat = ObjectBuilder::new().property("error", Object::with_type(Type::String));
             let no_scopes: [&str; 0] = [];
-            operation = operation
-                .response("401", error("No key, or a wrong one", flat.into()))
-                .security(SecurityRequirement::new("key", no_scopes));
+            operation = operation.security(SecurityRequirement::new("key", no_scopes));
+            if !has_own_shape {
+                let flat = ObjectBuilder::new().property("error", Object::with_type(Type::String));
+                operation = operation.response("401", error("No key, or a wrong one", flat.into()));
+            }
         }
         self.paths.add_path_operation(path, vec![method], operation.build());
     }
