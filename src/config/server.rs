@@ -98,7 +98,7 @@ pub struct ServerSettings {
     /// Tell in answers that are not streamed how long they took (`metrics`).
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_per_request_metrics: bool,
-    /// Let requests bring a chat template of their own.
+    /// Let requests bring a chat template of their own, which may take any amount of memory.
     #[serde(deserialize_with = "quantity::switch")]
     pub trust_request_chat_template: bool,
     /// What finds tool calls in the answers of a model that may call.

@@ -9,7 +9,7 @@ mod messages;
 mod tests;
 mod tojson;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, thread};
 
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, Value};
@@ -25,6 +25,11 @@ use messages::Accepts;
 const DEFAULT: &str = "default";
 /// The name of the template for conversations with tools, where a model has one.
 const TOOL_USE: &str = "tool_use";
+
+/// Longest template of a request; those of models have a third of it at most.
+const OWN_TEMPLATE_BYTES_MAX: usize = 64 << 10;
+/// Holds the recursion over a template of that length; only what is touched is ever taken.
+const OWN_TEMPLATE_STACK_BYTES: usize = 256 << 20;
 
 /// A model's chat templates, compiled.
 pub(super) struct ChatTemplates {
@@ -81,12 +86,7 @@ impl ChatTemplates {
     /// The prompt of a conversation.
     pub(super) fn render(&self, chat: &ChatPrompt) -> Result<String, TextError> {
         let Some(name) = self.choose(chat)? else {
-            // A template of the request's own.
-            let source = chat.chat_template.as_deref().unwrap_or_default();
-            let source = generation_tags::neutralise(source);
-            let compiled = self.environment.template_from_str(&source);
-            let template = compiled.map_err(|error| template_error(&error))?;
-            return self.render_with(&template, &source, ContentFormat::of(&source), chat);
+            return self.render_own(chat.chat_template.as_deref().unwrap_or_default(), chat);
         };
         let Some(found) = self.templates.get(name) else { return Err(TextError::NoChatTemplate) };
         if let Some(error) = &found.broken {
@@ -95,6 +95,30 @@ impl ChatTemplates {
         let template = self.environment.get_template(name);
         let template = template.map_err(|error| template_error(&error))?;
         self.render_with(&template, &found.source, found.content_format, chat)
+    }
+
+    /// The prompt by a template of the request's own. Expressions may be nested in it as deep as it
+    /// is long, and are followed by recursion: on a stack that is deep enough for the longest.
+    fn render_own(&self, source: &str, chat: &ChatPrompt) -> Result<String, TextError> {
+        if source.len() > OWN_TEMPLATE_BYTES_MAX {
+            return Err(TextError::Template(format!(
+                "chat_template has {} bytes; at most {OWN_TEMPLATE_BYTES_MAX} are allowed",
+                source.len()
+            )));
+        }
+        let render = || {
+            let source = generation_tags::neutralise(source);
+            let compiled = self.environment.template_from_str(&source);
+            let template = compiled.map_err(|error| template_error(&error))?;
+            self.render_with(&template, &source, ContentFormat::of(&source), chat)
+        };
+        let failed = |why: String| TextError::Template(format!("chat template: {why}"));
+        thread::scope(|scope| {
+            let deep = thread::Builder::new().name("playhouse-template".to_owned());
+            let thread = deep.stack_size(OWN_TEMPLATE_STACK_BYTES).spawn_scoped(scope, render);
+            let thread = thread.map_err(|error| failed(format!("no thread for it: {error}")))?;
+            thread.join().unwrap_or_else(|_| Err(failed("it cannot be rendered".to_owned())))
+        })
     }
 
     /// The name of the template to use, or `None` where the request brings its own.

@@ -73,6 +73,11 @@ impl TaggedReasoning {
         if let Some(marker) = marker {
             self.marker(marker);
         }
+        if matches!(self.state, State::Answer) {
+            // No marker is looked for any more: what may have become one is text, and comes first.
+            let held = self.finder.take_held();
+            self.content(&held);
+        }
     }
 
     fn text(&mut self, text: &str) {

@@ -90,6 +90,7 @@ fn glm45() {
         ("<think>so it", "so it", ""),
         ("<think>so<tool_call>now</tool_call>", "so", "<tool_call>now</tool_call>"),
         ("<thinking>", "", "<thinking>"),
+        ("<<EOF", "", "<<EOF"),
     ];
     check("glm45", &ReasoningStart::default(), &table);
     check("glm45", &prompted("<|assistant|>"), &table);
@@ -118,6 +119,7 @@ fn granite() {
         ("Here is my answer: x", "", "Here is my answer: x"),
         ("Here is my thought process: Here is so", " Here is so", ""),
         ("It is. Here is my thought process: x", "", "It is. Here is my thought process: x"),
+        ("HHere is", "", "HHere is"),
     ];
     check("granite", &ReasoningStart::default(), &table);
     assert!(!special("granite"));

@@ -177,3 +177,26 @@ fn developers_are_the_system_of_templates_that_do_not_know_them() {
     assert_eq!(rendered(roles), "system user ");
     assert_eq!(rendered(knowing), "dev ");
 }
+
+/// Each would overflow a thread's usual stack, and with it end the process.
+#[test]
+fn a_template_of_a_request_may_be_nested_as_deep_as_it_is_long() {
+    let long = |part: &str| part.repeat((65_000 - 60) / part.len());
+    let nested = [
+        format!("{{{{ {}1 }}}}", long("not ")),
+        format!("{{{{ 1{} }}}}", long("|abs")),
+        format!("{{{{ 1{} }}}}", long(" if 1 else 1")),
+        format!("{{{{ messages{} }}}}", long("[0]")),
+        format!("{{% if 0 %}}{}{{% endif %}}", long("{% elif 0 %}")),
+    ];
+    for template in nested {
+        // Rendered or refused, but answered.
+        match templates([]).render(&with_template(&template)) {
+            Ok(_) | Err(TextError::Template(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let too_long = templates([]).render(&with_template(&"x".repeat(65_537)));
+    let message = too_long.unwrap_err().to_string();
+    assert!(message.contains("65537 bytes; at most 65536"), "{message}");
+}

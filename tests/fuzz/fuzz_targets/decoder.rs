@@ -1,0 +1,46 @@
+//! Tokens to text: whatever tokens come, the pieces are the whole.
+//!
+//! An input is a byte of options, one that says how many tokens are the prompt, and two bytes a
+//! token.
+#![no_main]
+
+// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "not all of it is used here")]
+#[path = "../../../src/text/mod.rs"]
+mod text;
+
+use std::{path::Path, sync::LazyLock};
+
+use libfuzzer_sys::fuzz_target;
+use playhouse_actors::ports::{DecodeOptions, TextCodec};
+use text::HfTextCodec;
+
+static CODEC: LazyLock<HfTextCodec> = LazyLock::new(|| {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo-model"));
+    HfTextCodec::load(folder).unwrap()
+});
+
+/// The text of `output`, as it comes.
+fn streamed(prompt: &[u32], output: &[u32], options: DecodeOptions) -> String {
+    let mut decoder = CODEC.decoder(prompt, options);
+    let mut text = String::new();
+    for &token in output {
+        text.push_str(&decoder.push(token).unwrap());
+    }
+    text.push_str(&decoder.flush());
+    text
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(([options, prompt_len], tokens)) = data.split_first_chunk::<2>() else { return };
+    let skip_special_tokens = options & 1 != 0;
+    let options = DecodeOptions { skip_special_tokens, ..DecodeOptions::default() };
+    let pairs = tokens.as_chunks::<2>().0;
+    let tokens: Vec<u32> = pairs.iter().map(|pair| u16::from_le_bytes(*pair).into()).collect();
+    let whole = CODEC.decode(&tokens, skip_special_tokens).unwrap();
+    assert_eq!(streamed(&[], &tokens, options), whole);
+    // After a prompt, too: what stands before is the prompt's, less a character it left unfinished.
+    let (prompt, output) = tokens.split_at((*prompt_len as usize).min(tokens.len()));
+    let text = streamed(prompt, output, options);
+    assert!(whole.ends_with(&text), "{text:?} does not end {whole:?}");
+});

@@ -1,0 +1,204 @@
+//! Tool and reasoning parsers: whatever a model writes, none panics, none loses text, and none
+//! minds how the text is cut.
+//!
+//! An input is a byte that picks the parser, three that say where to cut, and the text.
+#![no_main]
+
+// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "not all of it is used here")]
+#[path = "../../../src/parsers/mod.rs"]
+mod parsers;
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use parsers::{
+    Message, MessageEvent, MessageParser, NamedCallParser, ReasoningParser, ReasoningStart,
+    Registry, ToolEvent, ToolParser, Tools, required_call_parser,
+};
+use serde_json::json;
+
+static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer"},
+            "factor": {"type": "number"},
+            "exact": {"type": "boolean"},
+            "note": {"type": ["string", "null"]},
+            "at": {"$ref": "#/$defs/Point"},
+        },
+        "$defs": {"Point": {"type": "object"}},
+    });
+    let weather = json!({"function": {"name": "weather", "parameters": parameters}});
+    Tools::from_request(&[weather, json!({"function": {"name": "now"}})])
+});
+
+/// What is read in which way. The names of the registry, and what a request can force.
+#[derive(Clone)]
+enum Reader {
+    Tool(String),
+    Reasoning(String, Option<bool>),
+    /// Thoughts, then calls.
+    Both(String, String),
+    NamedCall,
+    RequiredCall,
+}
+
+static READERS: LazyLock<Vec<Reader>> = LazyLock::new(|| {
+    let registry = Registry::default();
+    let tools = Vec::from_iter(registry.tool_parser_names().map(str::to_owned));
+    let reasoning = Vec::from_iter(registry.reasoning_parser_names().map(str::to_owned));
+    let mut readers = vec![Reader::NamedCall, Reader::RequiredCall];
+    readers.extend(tools.iter().cloned().map(Reader::Tool));
+    for name in &reasoning {
+        let thinking = [None, Some(false), Some(true)];
+        readers.extend(thinking.map(|thinking| Reader::Reasoning(name.clone(), thinking)));
+        readers.extend(tools.iter().map(|tool| Reader::Both(name.clone(), tool.clone())));
+    }
+    readers
+});
+
+impl Reader {
+    fn parser(&self) -> MessageParser {
+        let registry = Registry::default();
+        let reasoning = |name: &str, thinking| -> Box<dyn ReasoningParser> {
+            let start = ReasoningStart { thinking, ..ReasoningStart::default() };
+            registry.reasoning_parser(name).unwrap()(&start)
+        };
+        let tool = |name: &str| registry.tool_parser(name).unwrap()(&TOOLS);
+        let (reasoning, tool): (_, Option<Box<dyn ToolParser>>) = match self {
+            Self::Tool(name) => (None, Some(tool(name))),
+            Self::Reasoning(name, thinking) => (Some(reasoning(name, *thinking)), None),
+            Self::Both(name, tools) => (Some(reasoning(name, None)), Some(tool(tools))),
+            Self::NamedCall => (None, Some(Box::new(NamedCallParser::new("weather")))),
+            Self::RequiredCall => (None, Some(Box::new(required_call_parser()))),
+        };
+        MessageParser::new(reasoning, tool)
+    }
+
+    /// Takes free text for arguments.
+    fn is_openai(&self) -> bool {
+        matches!(self, Self::Tool(name) | Self::Both(_, name) if name == "openai")
+    }
+
+    /// Harmony has markers around every message. The tool parser drops thoughts, and the reasoning
+    /// parser ends a call that nothing ends.
+    fn is_harmony(&self) -> bool {
+        let (Self::Reasoning(name, _) | Self::Both(name, _)) = self else {
+            return self.is_openai();
+        };
+        name == "openai_gptoss" || self.is_openai()
+    }
+}
+
+fn events(reader: &Reader, pieces: &[&str]) -> Vec<MessageEvent> {
+    let mut parser = reader.parser();
+    let mut events = Vec::new();
+    for piece in pieces {
+        events.extend(parser.push(piece));
+    }
+    events.extend(parser.finish());
+    merged(events)
+}
+
+/// Joins neighbours that a cut parted.
+fn merged(events: Vec<MessageEvent>) -> Vec<MessageEvent> {
+    use MessageEvent::{Answer, Reasoning};
+    use ToolEvent::{CallArguments, Content};
+    let mut merged: Vec<MessageEvent> = Vec::new();
+    for event in events {
+        match (merged.last_mut(), &event) {
+            (Some(Answer(Content(last))), Answer(Content(text)))
+            | (Some(Reasoning(last)), Reasoning(text))
+            | (
+                Some(Answer(CallArguments { delta: last, .. })),
+                Answer(CallArguments { delta: text, .. }),
+            ) => last.push_str(text),
+            _ => merged.push(event),
+        }
+    }
+    merged
+}
+
+/// Calls count from 0, each with a start, arguments, and an end or a break; nothing is empty.
+fn check_order(events: &[MessageEvent]) {
+    let (mut num_calls, mut is_open) = (0, false);
+    for event in events {
+        match event {
+            MessageEvent::Reasoning(text) => assert!(!is_open && !text.is_empty()),
+            MessageEvent::Answer(ToolEvent::Content(text)) => assert!(!is_open && !text.is_empty()),
+            MessageEvent::Answer(ToolEvent::CallStart { index, name, .. }) => {
+                assert!(!is_open && *index == num_calls && !name.is_empty());
+                is_open = true;
+            }
+            MessageEvent::Answer(ToolEvent::CallArguments { index, delta }) => {
+                assert!(is_open && *index == num_calls && !delta.is_empty());
+            }
+            MessageEvent::Answer(
+                ToolEvent::CallEnd { index } | ToolEvent::CallBroken { index, .. },
+            ) => {
+                assert!(is_open && *index == num_calls);
+                is_open = false;
+                num_calls += 1;
+            }
+        }
+    }
+    assert!(!is_open);
+}
+
+/// Whether the characters of `part` all stand in `whole`, in this order.
+fn is_within(part: &str, whole: &str) -> bool {
+    let mut rest = whole.chars();
+    part.chars().all(|c| rest.any(|other| other == c))
+}
+
+/// What is no call is content, or thoughts, less the markers of those.
+fn check_text(reader: &Reader, events: &[MessageEvent], text: &str) {
+    let mut message = Message::default();
+    message.extend(events.iter().cloned());
+    if !reader.is_openai() {
+        for call in &message.calls {
+            assert!(serde_json::from_str::<serde_json::Value>(&call.arguments).is_ok(), "{call:?}");
+        }
+    }
+    if !message.calls.is_empty() {
+        return;
+    }
+    let blank = |text: &str| text.split_whitespace().collect::<String>();
+    let texts = events.iter().filter_map(|event| match event {
+        MessageEvent::Reasoning(text) | MessageEvent::Answer(ToolEvent::Content(text)) => {
+            Some(text.as_str())
+        }
+        MessageEvent::Answer(ToolEvent::CallBroken { text, .. }) => Some(text.as_str()),
+        MessageEvent::Answer(_) => None,
+    });
+    let shown: String = blank(&texts.collect::<String>());
+    let text = blank(text);
+    match reader {
+        _ if reader.is_harmony() => {}
+        Reader::Reasoning(..) | Reader::Both(..) => {
+            assert!(is_within(&shown, &text), "{shown:?}");
+            // Two markers at most.
+            let lost = text.len() - shown.len();
+            assert!(lost <= 64, "{lost} bytes are lost");
+        }
+        _ => assert_eq!(shown, text),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(([reader, cuts @ ..], text)) = data.split_first_chunk::<4>() else { return };
+    let reader = &READERS[*reader as usize % READERS.len()];
+    let text = String::from_utf8_lossy(text);
+    let whole = events(reader, &[&text]);
+    check_order(&whole);
+    check_text(reader, &whole, &text);
+    let mut places = cuts.map(|cut| text.floor_char_boundary(cut as usize * text.len() / 255));
+    places.sort_unstable();
+    let [a, b, c] = places;
+    assert_eq!(events(reader, &[&text[..a], &text[a..b], &text[b..c], &text[c..]]), whole);
+    let single = Vec::from_iter(text.split_inclusive(|_: char| true));
+    assert_eq!(events(reader, &single), whole, "a character at a time");
+});
