@@ -64,51 +64,114 @@ fn bodies() -> Vec<(&'static str, Value)> {
     let claude_tool = json!({"name": "f", "description": "finds", "input_schema": parameters});
     vec![
         ("/v1/completions", completion.clone()),
-        ("/v1/completions", json!({"prompt": [300, 301], "max_tokens": 4, "stream": true,
-            "stream_options": {"include_usage": true, "continuous_usage_stats": true}})),
+        (
+            "/v1/completions",
+            json!({"prompt": [300, 301], "max_tokens": 4, "stream": true,
+            "stream_options": {"include_usage": true, "continuous_usage_stats": true}}),
+        ),
         ("/v1/completions", with(&plain, json!({"prompt": "Hi", "use_beam_search": true, "n": 2}))),
-        ("/v1/completions", with(&plain, json!({"prompt": "Hi",
-            "structured_outputs": {"regex": "[a-z]{2,5}(yes)?", "disable_any_whitespace": true}}))),
-        ("/v1/completions", with(&plain, json!({"prompt": "Hi",
-            "structured_outputs": {"grammar": "root ::= \"a\" root | [0-9]+\n"}}))),
+        (
+            "/v1/completions",
+            with(
+                &plain,
+                json!({"prompt": "Hi",
+            "structured_outputs": {"regex": "[a-z]{2,5}(yes)?", "disable_any_whitespace": true}}),
+            ),
+        ),
+        (
+            "/v1/completions",
+            with(
+                &plain,
+                json!({"prompt": "Hi",
+            "structured_outputs": {"grammar": "root ::= \"a\" root | [0-9]+\n"}}),
+            ),
+        ),
         ("/v1/chat/completions", chat.clone()),
-        ("/v1/chat/completions", with(&short, json!({"stream": true, "tools": [tool],
-            "tool_choice": "auto", "parallel_tool_calls": false}))),
-        ("/v1/chat/completions", with(&short, json!({"tools": [tool],
-            "tool_choice": {"type": "function", "function": {"name": "f"}}}))),
-        ("/v1/chat/completions", with(&short, json!({"reasoning_effort": "low",
-            "response_format": {"type": "json_schema", "json_schema": schema}}))),
-        ("/v1/chat/completions", with(&short, json!({"chat_template_kwargs": {"thinking": false},
-            "chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"}))),
+        (
+            "/v1/chat/completions",
+            with(
+                &short,
+                json!({"stream": true, "tools": [tool],
+            "tool_choice": "auto", "parallel_tool_calls": false}),
+            ),
+        ),
+        (
+            "/v1/chat/completions",
+            with(
+                &short,
+                json!({"tools": [tool],
+            "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+            ),
+        ),
+        (
+            "/v1/chat/completions",
+            with(
+                &short,
+                json!({"reasoning_effort": "low",
+            "response_format": {"type": "json_schema", "json_schema": schema}}),
+            ),
+        ),
+        (
+            "/v1/chat/completions",
+            with(
+                &short,
+                json!({"chat_template_kwargs": {"thinking": false},
+            "chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"}),
+            ),
+        ),
         ("/v1/chat/completions/batch", with(&plain, json!({"messages": [messages, messages]}))),
         ("/invocations", chat),
         ("/invocations", completion),
-        ("/v1/messages", json!({"model": "demo", "max_tokens": 4, "system": "Be brief.",
+        (
+            "/v1/messages",
+            json!({"model": "demo", "max_tokens": 4, "system": "Be brief.",
             "messages": [{"role": "user", "content": "Hi"}], "stream": true, "top_k": 3,
-            "stop_sequences": ["x"], "metadata": {"user_id": "me"}})),
-        ("/v1/messages", json!({"model": "demo", "max_tokens": 4, "tools": [claude_tool],
+            "stop_sequences": ["x"], "metadata": {"user_id": "me"}}),
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "demo", "max_tokens": 4, "tools": [claude_tool],
             "tool_choice": {"type": "any"}, "messages": [
                 {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
                 {"role": "assistant", "content": [
                     {"type": "tool_use", "id": "a", "name": "f", "input": {"city": "x"}}]},
                 {"role": "user", "content": [
                     {"type": "tool_result", "tool_use_id": "a", "content": "7"}]},
-            ]})),
-        ("/v1/messages/count_tokens", json!({"model": "demo", "tools": [claude_tool],
-            "messages": [{"role": "user", "content": "Hi"}]})),
-        ("/v1/responses", json!({"model": "demo", "input": "Hi", "max_output_tokens": 4,
+            ]}),
+        ),
+        (
+            "/v1/messages/count_tokens",
+            json!({"model": "demo", "tools": [claude_tool],
+            "messages": [{"role": "user", "content": "Hi"}]}),
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "demo", "input": "Hi", "max_output_tokens": 4,
             "store": true, "stream": true, "metadata": {"a": "b"}, "top_logprobs": 1,
-            "include": ["message.output_text.logprobs"]})),
-        ("/v1/responses", json!({"input": [{"role": "user", "content": "Hi"}, call, output],
+            "include": ["message.output_text.logprobs"]}),
+        ),
+        (
+            "/v1/responses",
+            json!({"input": [{"role": "user", "content": "Hi"}, call, output],
             "max_output_tokens": 4, "store": false, "instructions": "Be brief.",
             "tools": [{"type": "function", "name": "f", "parameters": parameters}],
-            "text": {"format": {"type": "text"}}})),
-        ("/v1/responses", json!({"input": "Hi", "max_output_tokens": 4, "background": true,
-            "text": {"format": {"type": "json_schema", "name": "s", "schema": parameters}}})),
-        ("/tokenize", json!({"model": "demo", "prompt": "Hi", "add_special_tokens": true,
-            "return_token_strs": true})),
-        ("/tokenize", json!({"messages": messages, "add_generation_prompt": true,
-            "tools": [tool]})),
+            "text": {"format": {"type": "text"}}}),
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "Hi", "max_output_tokens": 4, "background": true,
+            "text": {"format": {"type": "json_schema", "name": "s", "schema": parameters}}}),
+        ),
+        (
+            "/tokenize",
+            json!({"model": "demo", "prompt": "Hi", "add_special_tokens": true,
+            "return_token_strs": true}),
+        ),
+        (
+            "/tokenize",
+            json!({"messages": messages, "add_generation_prompt": true,
+            "tools": [tool]}),
+        ),
         ("/detokenize", json!({"model": "demo", "tokens": [300, 301]})),
     ]
 }
@@ -216,11 +279,8 @@ async fn engine() -> Engine {
 
 /// Small limits, so that what is taken is soon done: it is the door that is tested here.
 fn server() -> ServerConfig {
-    let limits = LimitSettings {
-        max_completion_prompts: 8,
-        max_n_sequences: 8,
-        ..LimitSettings::default()
-    };
+    let limits =
+        LimitSettings { max_completion_prompts: 8, max_n_sequences: 8, ..LimitSettings::default() };
     ServerConfig {
         limits,
         trust_request_chat_template: true,
