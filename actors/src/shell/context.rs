@@ -18,7 +18,7 @@ use crate::{
     logic::{
         breaker::Breaker,
         ids::{Epoch, Micros, RequestId},
-        kv_cache::{BlockDirectory, DirectoryUpdate},
+        kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager},
         ledger::{Ledger, LedgerConfig},
         scheduler::PauseState,
         step_time::StepTime,
@@ -76,6 +76,14 @@ pub struct Vault {
     pub step_time: Mutex<StepTime>,
 }
 
+/// What a new epoch's KV cache manager is made of.
+pub enum Inheritance {
+    /// The manager of the epoch before, which lives on.
+    Living(Box<KvCacheManager>),
+    /// All that is left.
+    Directory(BlockDirectory),
+}
+
 impl Vault {
     /// A vault whose KV cache is empty.
     #[must_use]
@@ -90,15 +98,24 @@ impl Vault {
     }
 
     /// What the KV cache manager of a new epoch begins with: from now on it alone writes. See
-    /// [`BlockDirectory::begin_epoch`].
+    /// [`BlockDirectory::begin_epoch`]. One that lives on from the epoch `before` goes on with what it
+    /// knows, unless the content was lost meanwhile.
     pub fn begin_epoch(
         &self,
         epoch: Epoch,
         num_tokens: impl Fn(RequestId) -> Option<usize>,
-    ) -> BlockDirectory {
+        before: Option<KvCacheManager>,
+    ) -> Inheritance {
         let mut directory = self.blocks.lock();
+        let living = before.filter(|manager| directory.is_written_by(manager.epoch()));
         directory.begin_epoch(epoch, num_tokens);
-        directory.clone()
+        match living {
+            Some(mut manager) => {
+                manager.continue_in(epoch, directory.tails());
+                Inheritance::Living(Box::new(manager))
+            }
+            None => Inheritance::Directory(directory.clone()),
+        }
     }
 
     /// Takes the KV cache away from a device thread that will not come back, and forgets what was

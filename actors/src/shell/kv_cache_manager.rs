@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::context::Context;
+use super::context::{Context, Inheritance};
 use crate::{
     error::ActorError,
     fault::Observed,
@@ -36,17 +36,23 @@ impl KvCacheManagerActor {
         Self { context }
     }
 
-    /// The manager for a plan; `None` if the plan is from the past. A new epoch's is derived from
-    /// the block directory: what was sealed is a hit, tails wait for their requests, the rest is
-    /// free.
+    /// The manager for a plan; `None` if the plan is from the past. In a new epoch what was sealed is
+    /// a hit, tails wait for their requests, and the rest is free.
     fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
         if epoch > state.epoch {
             let config = self.context.config.scheduler.kv_cache();
+            let before = state.manager.take();
             let ledger = self.context.ledger.lock();
-            let directory = self.context.vault.begin_epoch(epoch, |id| ledger.num_live_tokens(id));
+            let live = |id| ledger.num_live_tokens(id);
+            let inheritance = self.context.vault.begin_epoch(epoch, live, before);
             drop(ledger);
-            let (sealed, tails) = (directory.sealed(), directory.tails());
-            let manager = KvCacheManager::from_directory(config, epoch, sealed, tails);
+            let manager = match inheritance {
+                Inheritance::Living(manager) => *manager,
+                Inheritance::Directory(directory) => {
+                    let (sealed, tails) = (directory.sealed(), directory.tails());
+                    KvCacheManager::from_directory(config, epoch, sealed, tails)
+                }
+            };
             *state = State { epoch, manager: Some(manager) };
         }
         state.manager.as_mut().filter(|_| epoch == state.epoch)

@@ -88,6 +88,13 @@ impl BlockDirectory {
         });
     }
 
+    /// Whether the KV cache manager of `epoch` alone has written since that began, and what it wrote
+    /// is still there.
+    #[must_use]
+    pub fn is_written_by(&self, epoch: Epoch) -> bool {
+        self.epoch == epoch
+    }
+
     /// Nothing is there any more, whatever the manager of this epoch thinks.
     pub fn lose_content(&mut self) {
         if planted(Bug::KeepLostContent) {

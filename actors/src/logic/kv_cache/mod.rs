@@ -101,22 +101,47 @@ impl KvCacheManager {
                 manager.seals.restore(block);
             }
         }
-        for (request, tail) in tails {
-            // What was sealed since needs no keeping: everybody can hit it.
-            let is_open =
-                manager.is_usable(tail.block) && manager.pool.hash_of(tail.block).is_none();
-            if is_open && manager.tails.keep(request, tail) {
-                manager.pool.reuse_last(tail.block);
-            } else {
-                manager.tails.gone(request);
-            }
-        }
+        manager.keep_tails(tails);
         manager
     }
 
+    /// The epoch that it serves.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The same manager in a new epoch, for one that lives on and whose every update has reached the
+    /// block directory: requests hold nothing any more, what the step in flight may have left half
+    /// written cannot be hit, and the directory's `tails` wait for their requests. Costs what
+    /// requests held, not what is cached.
+    pub fn continue_in(
+        &mut self,
+        epoch: Epoch,
+        tails: impl IntoIterator<Item = (RequestId, Tail)>,
+    ) {
+        // The directory says which of them are worth keeping.
+        self.tails = Tails::default();
+        self.tables.values_mut().for_each(|table| table.tail = None);
+        self.begin_epoch(epoch);
+        self.keep_tails(tails);
+    }
+
+    fn keep_tails(&mut self, tails: impl IntoIterator<Item = (RequestId, Tail)>) {
+        for (request, tail) in tails {
+            // What was sealed since needs no keeping: everybody can hit it.
+            let is_open = self.is_usable(tail.block) && self.pool.hash_of(tail.block).is_none();
+            if is_open && self.tails.keep(request, tail) {
+                self.pool.reuse_last(tail.block);
+            } else {
+                self.tails.gone(request);
+            }
+        }
+    }
+
     /// The core was replaced: requests hold nothing any more, and what the step in flight may have
-    /// left half written cannot be hit. Tails are kept by [`Self::from_directory`] alone, which is
-    /// told whose requests live on.
+    /// left half written cannot be hit. Tails are kept by those alone who are told whose
+    /// requests live on.
     fn begin_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.looked_up = None;
