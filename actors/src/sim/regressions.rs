@@ -29,4 +29,5 @@ pub const REGRESSIONS: &[Regression] = &[
     failed(435_528, "an abandoned thread took a lease on the KV cache after it was reclaimed"),
     failed(160_417, "a step of many tokens after steps of few was granted far too much time"),
     failed(182_211, "a step of many tokens after steps of few was granted far too much time"),
+    failed(431, "a tail was kept for a request that ended while it waited for its grammar"),
 ];
