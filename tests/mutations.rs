@@ -61,7 +61,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
     let completion = with(&sampling, json!({"prompt": ["Hi", "Ho"], "echo": true, "logprobs": 2}));
     let call = json!({"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"});
     let output = json!({"type": "function_call_output", "call_id": "a", "output": "7"});
-    let claude_tool = json!({"name": "f", "description": "finds", "input_schema": parameters});
+    let named_tool = json!({"name": "f", "description": "finds", "input_schema": parameters});
     vec![
         ("/v1/completions", completion.clone()),
         (
@@ -130,7 +130,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
         ),
         (
             "/v1/messages",
-            json!({"model": "demo", "max_tokens": 4, "tools": [claude_tool],
+            json!({"model": "demo", "max_tokens": 4, "tools": [named_tool],
             "tool_choice": {"type": "any"}, "messages": [
                 {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
                 {"role": "assistant", "content": [
@@ -141,7 +141,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
         ),
         (
             "/v1/messages/count_tokens",
-            json!({"model": "demo", "tools": [claude_tool],
+            json!({"model": "demo", "tools": [named_tool],
             "messages": [{"role": "user", "content": "Hi"}]}),
         ),
         (
