@@ -12,10 +12,15 @@ use std::{
 
 use flume::{Receiver, Sender};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{config::DeviceMode, context::Context, device_thread::panic_message};
 use crate::{
-    logic::{failure::Failure, grammar_jobs::JobId, structured_output::StructuredOutput},
+    logic::{
+        failure::Failure,
+        grammar_jobs::{JobId, takes_too_long},
+        structured_output::StructuredOutput,
+    },
     message::StructuredOutputMessage,
     ports::{GrammarCompiler, GrammarError},
 };
@@ -167,7 +172,8 @@ impl Thread {
 
     fn run(self) {
         while let Ok(job) = self.inbox.recv() {
-            if !self.compile(&job) {
+            let started = Instant::now();
+            if !self.compile(&job, started) {
                 return;
             }
         }
@@ -175,20 +181,24 @@ impl Thread {
 
     async fn run_in_simulated_time(self) {
         while let Ok(job) = self.inbox.recv_async().await {
+            let started = Instant::now();
             let delay = self.context.upgrade().map(|c| c.chaos.compile_delay(&job.format));
             tokio::time::sleep(delay.unwrap_or_default()).await;
-            if !self.compile(&job) {
+            if !self.compile(&job, started) {
                 return;
             }
         }
     }
 
-    /// Returns whether the thread goes on.
-    fn compile(&self, job: &Job) -> bool {
+    /// Returns whether the thread goes on. What took too long has failed, also where nobody looked
+    /// in time: the answer must not depend on what else went wrong meanwhile.
+    fn compile(&self, job: &Job, started: Instant) -> bool {
         let compiler = &self.grammars.compiler;
         let compiled = catch_unwind(AssertUnwindSafe(|| compiler.compile(&job.format)));
+        let limit = self.context.upgrade().map(|context| context.config.grammar_timeout);
+        let overrun = limit.filter(|&limit| started.elapsed() > limit);
         let outcome = match compiled {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => overrun.map_or(Ok(()), |limit| Err(takes_too_long(limit))),
             Ok(Err(GrammarError::Invalid(why) | GrammarError::TooLarge(why))) => {
                 Err(Failure::InvalidGrammar(why))
             }

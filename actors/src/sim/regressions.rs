@@ -30,4 +30,9 @@ pub const REGRESSIONS: &[Regression] = &[
     failed(160_417, "a step of many tokens after steps of few was granted far too much time"),
     failed(182_211, "a step of many tokens after steps of few was granted far too much time"),
     failed(431, "a tail was kept for a request that ended while it waited for its grammar"),
+    failed(291_226, "a grammar that took too long was good where nobody looked in time"),
+    failed(293_339, "a grammar that took too long was good where nobody looked in time"),
+    failed(346_030, "a grammar that took too long was good where nobody looked in time"),
+    failed(480_702, "a grammar that took too long was good where nobody looked in time"),
+    failed(505_242, "a grammar that took too long was good where nobody looked in time"),
 ];
