@@ -55,7 +55,7 @@ pub enum Bug {
     SkipGrammar,
     /// Who waits for a grammar asks once.
     AskForGrammarOnce,
-    /// A grammar that takes too long to compile keeps its thread.
+    /// A grammar may take as long to compile as it likes.
     KeepHungCompiler,
     /// A tail counts though the step in which its request was to catch up never ended.
     TrustOpenTail,

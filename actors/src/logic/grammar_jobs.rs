@@ -22,6 +22,12 @@ pub fn takes_too_long(limit: Duration) -> Failure {
     Failure::InvalidGrammar(why)
 }
 
+/// Whether a job that has run for `elapsed` microseconds has failed, done or not.
+#[must_use]
+pub fn is_too_long(elapsed: Micros, limit: Micros) -> bool {
+    elapsed >= limit && !planted(Bug::KeepHungCompiler)
+}
+
 /// Names one job of one incarnation.
 pub type JobId = u64;
 
@@ -78,9 +84,7 @@ impl GrammarJobs {
     /// Jobs that have run for too long.
     #[must_use]
     pub fn overdue(&self, now: Micros) -> Vec<JobId> {
-        let is_overdue = |since: Micros| {
-            now.saturating_sub(since) >= self.limit && !planted(Bug::KeepHungCompiler)
-        };
+        let is_overdue = |since: Micros| is_too_long(now.saturating_sub(since), self.limit);
         let running = self.running.iter().filter(|(_, (_, since))| is_overdue(*since));
         running.map(|(&job, _)| job).collect()
     }

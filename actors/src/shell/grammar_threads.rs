@@ -18,7 +18,7 @@ use super::{config::DeviceMode, context::Context, device_thread::panic_message};
 use crate::{
     logic::{
         failure::Failure,
-        grammar_jobs::{JobId, takes_too_long},
+        grammar_jobs::{JobId, is_too_long, takes_too_long},
         structured_output::StructuredOutput,
     },
     message::StructuredOutputMessage,
@@ -196,7 +196,10 @@ impl Thread {
         let compiler = &self.grammars.compiler;
         let compiled = catch_unwind(AssertUnwindSafe(|| compiler.compile(&job.format)));
         let limit = self.context.upgrade().map(|context| context.config.grammar_timeout);
-        let overrun = limit.filter(|&limit| started.elapsed() > limit);
+        let overrun = limit.filter(|&limit| {
+            let [elapsed, limit] = [started.elapsed(), limit].map(|time| time.as_micros() as u64);
+            is_too_long(elapsed, limit)
+        });
         let outcome = match compiled {
             Ok(Ok(())) => overrun.map_or(Ok(()), |limit| Err(takes_too_long(limit))),
             Ok(Err(GrammarError::Invalid(why) | GrammarError::TooLarge(why))) => {
