@@ -1,0 +1,184 @@
+//! Weights of few bits, as checkpoints of every format describe them.
+
+use crate::KernelError;
+
+/// A row-major matrix `[out, in]` of small integers, scaled in groups of neighbouring inputs:
+/// `w[o][i] = scales[o][i / group_size] · code[o][i] + offsets[o][i / group_size]`.
+///
+/// This is what GPTQ, AWQ, compressed-tensors and GGUF's block formats have in common; a reader
+/// brings a tensor into this form, and [`LinearWeight`](crate::LinearWeight) packs it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantizedMatrix {
+    codes: Codes,
+    scales: Vec<f32>,
+    offsets: Option<Vec<f32>>,
+    input_order: Option<Vec<u32>>,
+    out_features: usize,
+    in_features: usize,
+    group_size: usize,
+}
+
+/// The integers of a [`QuantizedMatrix`], row-major.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Codes {
+    /// `0..=15`, two a byte, the input with the even index in the low half: `[out, in / 2]` bytes.
+    U4(Vec<u8>),
+    /// `-128..=127`: `[out, in]`.
+    I8(Vec<i8>),
+}
+
+impl QuantizedMatrix {
+    /// Checks the parts of a matrix. `scales`, and `offsets` where a code of 0 does not stand for
+    /// zero, are `[out, in / group_size]`. `input_order`, a permutation of `0..in`, tells which input
+    /// each column belongs to, where groups do not hold neighbours (GPTQ's `desc_act`).
+    ///
+    /// # Errors
+    /// A length that does not fit, a group size that is no even divisor of `in_features` (1 and odd
+    /// groups are not supported), or an order that is no permutation.
+    pub fn new(
+        [out_features, in_features]: [usize; 2],
+        group_size: usize,
+        codes: Codes,
+        scales: Vec<f32>,
+        offsets: Option<Vec<f32>>,
+        input_order: Option<Vec<u32>>,
+    ) -> Result<Self, KernelError> {
+        const WHAT: &str = "quantized matrix";
+        KernelError::require(out_features > 0, WHAT, "out_features", 0, "at least 1")?;
+        KernelError::require(in_features > 0, WHAT, "in_features", 0, "at least 1")?;
+        let divides = group_size > 0
+            && group_size.is_multiple_of(2)
+            && in_features.is_multiple_of(group_size);
+        let accepted = || format!("an even divisor of {in_features}");
+        KernelError::require(divides, WHAT, "group_size", group_size as u64, accepted())?;
+        let elements = out_features.saturating_mul(in_features);
+        match &codes {
+            Codes::U4(bytes) => {
+                KernelError::require_len(WHAT, "codes", bytes.len(), elements / 2)?;
+            }
+            Codes::I8(codes) => KernelError::require_len(WHAT, "codes", codes.len(), elements)?,
+        }
+        let groups = elements / group_size;
+        KernelError::require_len(WHAT, "scales", scales.len(), groups)?;
+        if let Some(offsets) = &offsets {
+            KernelError::require_len(WHAT, "offsets", offsets.len(), groups)?;
+        }
+        if let Some(order) = &input_order {
+            KernelError::require_len(WHAT, "input_order", order.len(), in_features)?;
+            let mut seen = vec![false; in_features];
+            for &input in order {
+                let first =
+                    seen.get_mut(input as usize).is_some_and(|s| !std::mem::replace(s, true));
+                let accepted = || format!("each of 0..{in_features} once");
+                KernelError::require(first, WHAT, "input_order", u64::from(input), accepted())?;
+            }
+        }
+        Ok(Self { codes, scales, offsets, input_order, out_features, in_features, group_size })
+    }
+
+    /// Rows: the width of a product.
+    #[must_use]
+    pub fn out_features(&self) -> usize {
+        self.out_features
+    }
+
+    /// Columns: the width of an input.
+    #[must_use]
+    pub fn in_features(&self) -> usize {
+        self.in_features
+    }
+
+    /// Neighbouring columns that share a scale.
+    #[must_use]
+    pub fn group_size(&self) -> usize {
+        self.group_size
+    }
+
+    /// The integers.
+    #[must_use]
+    pub fn codes(&self) -> &Codes {
+        &self.codes
+    }
+
+    /// `[out, in / group_size]`
+    #[must_use]
+    pub fn scales(&self) -> &[f32] {
+        &self.scales
+    }
+
+    /// `[out, in / group_size]`, where a code of 0 does not stand for zero.
+    #[must_use]
+    pub fn offsets(&self) -> Option<&[f32]> {
+        self.offsets.as_deref()
+    }
+
+    /// The input that each column belongs to, where it is not its own index.
+    #[must_use]
+    pub fn input_order(&self) -> Option<&[u32]> {
+        self.input_order.as_deref()
+    }
+
+    /// Row `o` as numbers, in the order of the inputs.
+    ///
+    /// # Panics
+    /// If `o` is not below [`QuantizedMatrix::out_features`].
+    #[must_use]
+    pub fn row_f32(&self, o: usize) -> Vec<f32> {
+        assert!(o < self.out_features, "row {o} of {}", self.out_features);
+        let groups = self.in_features / self.group_size;
+        let mut row = vec![0.0; self.in_features];
+        for column in 0..self.in_features {
+            let element = o * self.in_features + column;
+            let code = match &self.codes {
+                Codes::U4(bytes) => f32::from(bytes[element / 2] >> (4 * (element % 2)) & 15),
+                Codes::I8(codes) => f32::from(codes[element]),
+            };
+            let group = o * groups + column / self.group_size;
+            let offset = self.offsets.as_ref().map_or(0.0, |offsets| offsets[group]);
+            let input = self.input_order.as_ref().map_or(column, |order| order[column] as usize);
+            row[input] = self.scales[group] * code + offset;
+        }
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_scales_offsets_and_order_make_a_row() {
+        let codes = Codes::U4(vec![0x21, 0x43, 0x65, 0x87]);
+        let (scales, offsets) = (vec![1.0, 0.5, 2.0, 10.0], vec![0.0, -1.0, 0.0, 1.0]);
+        let order = Some(vec![3, 2, 1, 0]);
+        let matrix = QuantizedMatrix::new([2, 4], 2, codes, scales, Some(offsets), order).unwrap();
+        assert_eq!(matrix.row_f32(0), [1.0, 0.5, 2.0, 1.0]);
+        assert_eq!(matrix.row_f32(1), [81.0, 71.0, 12.0, 10.0]);
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_refused() {
+        let new = |group, codes, scales: usize, order| {
+            QuantizedMatrix::new(
+                [2, 4],
+                group,
+                Codes::I8(vec![0; codes]),
+                vec![1.0; scales],
+                None,
+                order,
+            )
+        };
+        assert!(new(4, 8, 2, None).is_ok());
+        for refused in [
+            new(3, 8, 2, None),
+            new(0, 8, 2, None),
+            new(4, 7, 2, None),
+            new(4, 8, 3, None),
+            new(4, 8, 2, Some(vec![0, 1, 2])),
+            new(4, 8, 2, Some(vec![0, 1, 2, 2])),
+            new(4, 8, 2, Some(vec![0, 1, 2, 4])),
+        ] {
+            assert!(refused.is_err());
+        }
+    }
+}
