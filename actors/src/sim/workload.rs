@@ -122,10 +122,11 @@ impl Workload {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let rng = Rng::new(seed);
-        let config = scheduler_config(&mut rng.fork(1));
+        let mut config = scheduler_config(&mut rng.fork(1));
         let num_clients = rng.fork(2).pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
         let mut clients: Vec<_> =
             (0..num_clients).map(|index| client(&mut rng.fork(100 + index), &config)).collect();
+        crowd(&mut rng.fork(10), &mut config, &mut clients);
         let poison = poison(&mut rng.fork(3), &mut clients);
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
@@ -310,6 +311,25 @@ fn add_stops(rng: &mut Rng, config: &SchedulerConfig, client: &mut ClientPlan) {
     if rng.percent(30) {
         let index = rng.below(answer.tokens.len() as u64) as usize;
         client.raw.params.stop_token_ids.extend(answer.tokens.get(index).map(|t| t.token_id));
+    }
+}
+
+/// In one run of four, clients come back again and again, and others between them, to a cache that
+/// hardly holds one of them: blocks change hands while others look for their content.
+fn crowd(rng: &mut Rng, config: &mut SchedulerConfig, clients: &mut Vec<ClientPlan>) {
+    if !rng.percent(25) {
+        return;
+    }
+    let blocks = config.max_model_len / config.block_size;
+    config.enable_prefix_caching = true;
+    config.num_blocks = (1 + blocks + rng.within(0, 3)) as u32;
+    config.max_num_seqs = config.max_num_seqs.max(3);
+    for _ in 0..rng.within(6, 12) {
+        let arrival = Duration::from_millis(rng.below(250));
+        let again =
+            rng.percent(70).then(|| clients[rng.below(clients.len() as u64) as usize].clone());
+        let client = again.unwrap_or_else(|| client(rng, config));
+        clients.push(ClientPlan { arrival, ..client });
     }
 }
 
