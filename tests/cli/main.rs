@@ -5,9 +5,11 @@ mod bench;
 mod chat;
 mod config;
 mod generate;
+mod operations;
 mod process;
 mod run_batch;
 mod serve;
+mod server;
 mod tokenize;
 
 use process::playhouse;

@@ -1,0 +1,98 @@
+//! `playhouse serve` as a process.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, ChildStderr, Command},
+};
+
+use crate::process::playhouse;
+
+/// A server on a free port.
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+    log: BufReader<ChildStderr>,
+}
+
+impl Server {
+    /// Waits until it listens.
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        let small = ["serve", "--port", "0", "--max-model-len", "4096", "--max-num-seqs", "4"];
+        let mut child = playhouse(&[&small[..], flags].concat()).spawn();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut line, mut address) = (String::new(), String::new());
+        while !line.starts_with("Try:") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
+            if let Some((_, rest)) = line.split_once(" on http://") {
+                address = rest.trim().to_owned();
+            }
+        }
+        Self { child, address, log }
+    }
+
+    /// Sends a request as it stands.
+    pub(crate) fn connect(&self, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// The whole answer to a GET.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut answer = String::new();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        self.connect(&request).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// A completion that takes a while, as a stream.
+    pub(crate) fn stream(&self, max_tokens: u32) -> TcpStream {
+        self.post(
+            "/v1/completions",
+            &format!(
+                r#"{{"model":"demo-model","prompt":"x","max_tokens":{max_tokens},"ignore_eos":true,"stream":true}}"#
+            ),
+        )
+    }
+
+    /// Sends a JSON body.
+    pub(crate) fn post(&self, path: &str, body: &str) -> TcpStream {
+        let length = body.len();
+        self.connect(&format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+    }
+
+    /// Reads the log up to a line that has `text`.
+    pub(crate) fn until_logged(&mut self, text: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "the server ended");
+        }
+        line
+    }
+
+    /// Sends a signal by `kill`'s name for it.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Exit code, and what was logged after the banner.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that failed leaves no server behind; one that waited has none to kill.
+        let _ = self.child.kill();
+    }
+}
