@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::KernelError;
+use crate::mapped_file::MappedRange;
 
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -109,6 +110,57 @@ impl<T: bytemuck::Pod> Drop for AlignedBuf<T> {
     }
 }
 
+/// Elements that are only read: in memory of our own, or in a mapped file, whose pages all processes
+/// that map it share.
+#[derive(Debug)]
+pub(crate) enum WeightBuf<T: bytemuck::Pod> {
+    Owned(AlignedBuf<T>),
+    Mapped(MappedRange),
+}
+
+impl<T: bytemuck::Pod> WeightBuf<T> {
+    /// The `len` elements of `range`.
+    ///
+    /// # Errors
+    /// Another length, or bytes that are not on a cache line, as streaming loads need them.
+    pub(crate) fn mapped(
+        range: MappedRange,
+        len: usize,
+        what: &'static str,
+    ) -> Result<Self, KernelError> {
+        let address = range.bytes().as_ptr() as usize;
+        let is_aligned = address.is_multiple_of(CACHE_LINE_BYTES);
+        let accepted = || format!("a multiple of {CACHE_LINE_BYTES}");
+        KernelError::require(is_aligned, what, "address", address as u64, accepted())?;
+        let bytes = len.saturating_mul(size_of::<T>());
+        KernelError::require_len(what, "mapped bytes", range.bytes().len(), bytes)?;
+        Ok(Self::Mapped(range))
+    }
+
+    /// The elements as they lie in memory.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+impl<T: bytemuck::Pod> From<AlignedBuf<T>> for WeightBuf<T> {
+    fn from(buf: AlignedBuf<T>) -> Self {
+        Self::Owned(buf)
+    }
+}
+
+impl<T: bytemuck::Pod> Deref for WeightBuf<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Owned(buf) => buf,
+            // Length and alignment were checked when it was made.
+            Self::Mapped(range) => bytemuck::cast_slice(range.bytes()),
+        }
+    }
+}
+
 impl<T: bytemuck::Pod> std::fmt::Debug for AlignedBuf<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AlignedBuf").field("len", &self.len).finish_non_exhaustive()
@@ -137,6 +189,25 @@ mod tests {
         assert!(buf.iter().all(|x| *x == 0));
         buf[len - 1] = 9;
         assert_eq!(buf[len - 1], 9);
+    }
+
+    #[test]
+    fn a_mapped_file_is_taken_where_length_and_alignment_fit() {
+        let path = std::env::temp_dir().join(format!("weight-buf-{}", std::process::id()));
+        let contents: Vec<u16> = (0..256).collect();
+        std::fs::write(&path, bytemuck::cast_slice::<_, u8>(&contents)).unwrap();
+        let file = std::sync::Arc::new(crate::MappedFile::open(&path).unwrap());
+        let range = |range| MappedRange::new(&file, range).unwrap();
+        let taken = WeightBuf::<u16>::mapped(range(64..128), 32, "test").unwrap();
+        assert_eq!(*taken, contents[32..64]);
+        let copied = AlignedBuf::<u16>::zeroed(32, "test").map(|mut buf| {
+            buf.copy_from_slice(&taken);
+            WeightBuf::from(buf)
+        });
+        assert_eq!(copied.unwrap().bytes(), taken.bytes());
+        assert!(WeightBuf::<u16>::mapped(range(64..128), 31, "test").is_err());
+        assert!(WeightBuf::<u16>::mapped(range(62..126), 32, "test").is_err());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -12,6 +12,15 @@ pub enum WeightDtype {
 }
 
 impl WeightDtype {
+    /// As users write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
     /// Bytes of one element.
     #[must_use]
     pub fn size_bytes(self) -> usize {

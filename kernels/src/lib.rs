@@ -32,11 +32,11 @@ mod tensors;
 mod threads;
 
 pub use dtype::{WeightDtype, WeightView};
-pub use embedding::{EmbeddingTable, embedding};
+pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;
 pub use kv_cache::{KvCache, KvCacheShape, KvLayer, reshape_and_cache};
-pub use linear::{LinearWeight, linear};
-pub use mapped_file::MappedFile;
+pub use linear::{LinearWeight, PackedSections, linear, packed_layout};
+pub use mapped_file::{MappedFile, MappedRange};
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use quantized::{Codes, QuantizedMatrix};
 pub use rms_norm::{add_rms_norm, rms_norm};

@@ -50,7 +50,8 @@ fn show(bar: &ProgressBar, progress: StartProgress) {
     match progress {
         StartProgress::Tokenizer => bar.set_message("reading the tokenizer"),
         StartProgress::Weights(weights) => {
-            bar.set_message("packing weights");
+            let cached = ["packing weights", "mapping packed weights"];
+            bar.set_message(cached[usize::from(weights.is_cached)]);
             bar.set_length(weights.bytes_total);
             bar.set_position(weights.bytes);
         }

@@ -24,6 +24,9 @@ pub struct EngineConfig {
     pub served_model_name: Vec<String>,
     /// The format that weights are kept and computed in.
     pub dtype: Dtype,
+    /// Folder to keep packed weights in, so that later starts map them instead of packing; `None`:
+    /// nothing is kept.
+    pub weights_cache: Option<PathBuf>,
     /// Tokens at most of prompt and output together; `None`: what the model was made for.
     #[serde(deserialize_with = "quantity::some_tokens")]
     pub max_model_len: Option<usize>,
@@ -130,6 +133,7 @@ impl Default for EngineConfig {
             tokenizer: None,
             served_model_name: Vec::new(),
             dtype: Dtype::default(),
+            weights_cache: None,
             max_model_len: None,
             device: Device::default(),
             block_size: 16,

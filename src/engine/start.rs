@@ -1,6 +1,6 @@
 //! From settings to a loaded model with its KV cache.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{panic::resume_unwind, path::Path, sync::Arc, thread, time::Duration};
 
 use burn::tensor::Device;
 use playhouse_actors::{
@@ -30,7 +30,7 @@ const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 /// How far the start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartProgress {
-    /// The tokenizer is being read.
+    /// All is done but the tokenizer, which is read meanwhile.
     Tokenizer,
     /// Weights are being packed.
     Weights(LoadProgress),
@@ -88,15 +88,22 @@ pub(super) fn load(
     if !config.model.is_dir() {
         return Err(StartError::NoModel(config.model.clone()));
     }
-    progress(StartProgress::Tokenizer);
-    let codec = load_codec(config)?;
     let device = Device::flex();
     let options = LoadOptions {
         dtype: dtype(config.dtype),
         max_model_len: config.max_model_len,
         device: device.clone(),
+        weights_cache: config.weights_cache.clone(),
     };
-    let model = load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))?;
+    // A large vocabulary takes about as long as a gigabyte of weights.
+    let (codec, model) = thread::scope(|scope| {
+        let codec = scope.spawn(|| load_codec(config));
+        let model =
+            load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)));
+        progress(StartProgress::Tokenizer);
+        (codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model)
+    });
+    let (codec, model) = (codec?, model?);
     let model_config = model.config();
     codec.check_vocab(model_config.vocab_size)?;
     config.validate_for(model_config.max_model_len)?;

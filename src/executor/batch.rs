@@ -1,8 +1,9 @@
 //! The persistent batch: tokens and block tables of the requests that the scheduler runs, updated
 //! by each step's changes and laid out as one ragged batch.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
+use indexmap::IndexMap;
 use playhouse_actors::{
     logic::{
         ids::{BlockId, RequestId, TokenId},
@@ -20,6 +21,8 @@ pub(super) struct Sequence {
     pub(super) request: Arc<EngineRequest>,
     /// Prompt, then output.
     pub(super) token_ids: Vec<TokenId>,
+    /// What `min_tokens` keeps from being drawn too early.
+    pub(super) stop_token_ids: Vec<TokenId>,
     block_ids: Vec<BlockId>,
     /// `None`: there is none, or it is away while its mask is computed.
     constraint: Option<Constraint>,
@@ -36,11 +39,13 @@ impl Sequence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) request: RequestId,
+    /// Where [`PersistentBatch::sequence`] finds it, in this step.
+    pub(super) sequence: usize,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// One step as the model takes it.
+/// One step as the model takes it. Kept from step to step for its buffers.
 #[derive(Debug, Default)]
 pub(super) struct RaggedBatch {
     /// In the scheduler's order.
@@ -48,16 +53,31 @@ pub(super) struct RaggedBatch {
     /// `[num_tokens]`
     pub(super) token_ids: Vec<TokenId>,
     pub(super) attention: AttentionMetadata,
+    /// Block tables of earlier steps, for their memory.
+    spare_tables: Vec<Vec<BlockId>>,
+}
+
+impl RaggedBatch {
+    fn clear(&mut self) {
+        self.chunks.clear();
+        self.token_ids.clear();
+        let attention = &mut self.attention;
+        attention.query_start_loc.clear();
+        attention.seq_lens.clear();
+        attention.slot_mapping.clear();
+        attention.positions.clear();
+        self.spare_tables.append(&mut attention.block_tables);
+    }
 }
 
 /// The requests that the scheduler runs.
 #[derive(Default)]
 pub(super) struct PersistentBatch {
-    sequences: BTreeMap<RequestId, Sequence>,
+    sequences: IndexMap<RequestId, Sequence>,
 }
 
 impl PersistentBatch {
-    /// Applies a step's changes and lays its tokens out.
+    /// Applies a step's changes and lays its tokens out in `batch`, whatever that held before.
     ///
     /// # Errors
     /// [`ExecuteError::InvalidStep`] when the step names a request that is not here, or tokens and
@@ -66,32 +86,35 @@ impl PersistentBatch {
         &mut self,
         step: &SchedulerOutput,
         block_size: usize,
-    ) -> Result<RaggedBatch, ExecuteError> {
+        batch: &mut RaggedBatch,
+    ) -> Result<(), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
-            self.sequences.remove(request);
+            self.sequences.swap_remove(request);
         }
-        let mut batch = RaggedBatch::default();
+        batch.clear();
         batch.attention.query_start_loc.push(0);
         for data in &step.scheduled_new {
             let chunk = self.begin(data);
-            self.append_chunk(chunk, block_size, &mut batch)?;
+            self.append_chunk(chunk, block_size, batch)?;
         }
         for data in &step.scheduled_cached {
             let chunk = self.advance(data)?;
-            self.append_chunk(chunk, block_size, &mut batch)?;
+            self.append_chunk(chunk, block_size, batch)?;
         }
-        Ok(batch)
+        Ok(())
     }
 
-    /// What is known of a request of the current step.
-    pub(super) fn get(&self, request: RequestId) -> Result<&Sequence, ExecuteError> {
-        self.sequences.get(&request).ok_or_else(|| unknown(request))
+    /// What is known of the request of a chunk of the current step.
+    pub(super) fn sequence(&self, chunk: &Chunk) -> Result<&Sequence, ExecuteError> {
+        let found = self.sequences.get_index(chunk.sequence);
+        let found = found.filter(|(request, _)| **request == chunk.request);
+        found.map(|(_, sequence)| sequence).ok_or_else(|| unknown(chunk.request))
     }
 
     /// The constraints of the requests that get a token in this step, to be computed elsewhere.
     pub(super) fn lend_constraints(&mut self, chunks: &[Chunk]) -> Vec<Job> {
         let jobs = chunks.iter().filter_map(|chunk| {
-            let sequence = self.sequences.get_mut(&chunk.request)?;
+            let (_, sequence) = self.sequences.get_index_mut(chunk.sequence)?;
             let constraint =
                 sequence.constraint.take_if(|_| chunk.end == sequence.token_ids.len())?;
             let new_tokens = sequence.output_token_ids()[constraint.num_output()..].to_vec();
@@ -114,18 +137,21 @@ impl PersistentBatch {
         token_ids.extend_from_slice(&data.output_token_ids);
         let (start, block_ids) = (data.num_computed_tokens, data.block_ids.clone());
         let (owner, constraint) = (Arc::clone(&data.request), Constraint::new(&data.request));
-        let sequence = Sequence { request: owner, token_ids, block_ids, constraint };
-        self.sequences.insert(request, sequence);
-        Chunk { request, start, end: start + data.num_scheduled_tokens }
+        let stop_token_ids = stop_token_ids(&owner);
+        let sequence =
+            Sequence { request: owner, token_ids, stop_token_ids, block_ids, constraint };
+        let (sequence, _) = self.sequences.insert_full(request, sequence);
+        Chunk { request, sequence, start, end: start + data.num_scheduled_tokens }
     }
 
     fn advance(&mut self, data: &CachedRequestData) -> Result<Chunk, ExecuteError> {
         let request = data.request;
-        let sequence = self.sequences.get_mut(&request).ok_or_else(|| unknown(request))?;
+        let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
+        let (index, _, sequence) = found;
         sequence.token_ids.extend_from_slice(&data.new_token_ids);
         sequence.block_ids.extend_from_slice(&data.new_block_ids);
         let start = data.num_computed_tokens;
-        Ok(Chunk { request, start, end: start + data.num_scheduled_tokens })
+        Ok(Chunk { request, sequence: index, start, end: start + data.num_scheduled_tokens })
     }
 
     fn append_chunk(
@@ -134,8 +160,8 @@ impl PersistentBatch {
         block_size: usize,
         batch: &mut RaggedBatch,
     ) -> Result<(), ExecuteError> {
-        let Chunk { request, start, end } = chunk;
-        let sequence = self.get(request)?;
+        let Chunk { request, start, end, .. } = chunk;
+        let sequence = self.sequence(&chunk)?;
         let (known, blocks) = (sequence.token_ids.len(), sequence.block_ids.len());
         if start >= end || end > known || end > blocks * block_size {
             return Err(ExecuteError::InvalidStep(format!(
@@ -153,10 +179,22 @@ impl PersistentBatch {
         attention.query_start_loc.push(batch.token_ids.len() as u32);
         attention.seq_lens.push(end as u32);
         let blocks = end.div_ceil(block_size);
-        attention.block_tables.push(sequence.block_ids[..blocks].to_vec());
+        let mut table = batch.spare_tables.pop().unwrap_or_default();
+        table.clear();
+        table.extend_from_slice(&sequence.block_ids[..blocks]);
+        attention.block_tables.push(table);
         batch.chunks.push(chunk);
         Ok(())
     }
+}
+
+fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {
+    let params = &request.params;
+    if params.min_tokens == 0 {
+        return Vec::new();
+    }
+    let eos = request.eos_token_ids.iter().filter(|_| !params.ignore_eos);
+    eos.chain(&params.stop_token_ids).copied().collect()
 }
 
 fn unknown(request: RequestId) -> ExecuteError {

@@ -10,6 +10,8 @@ mod constraint;
 #[cfg(test)]
 mod constraint_tests;
 mod factory;
+#[cfg(test)]
+mod host_time_tests;
 mod kv_arena;
 mod runner;
 mod sampler;

@@ -1,6 +1,6 @@
 //! The model runner: one step after another on one device.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc, thread};
+use std::{collections::BTreeMap, mem, ops::Range, sync::Arc, thread};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
@@ -11,23 +11,27 @@ use playhouse_actors::{
     },
     ports::{ExecuteError, ModelExecutor},
 };
-use playhouse_kernels::KvCache;
+use playhouse_kernels::{
+    KvCache,
+    sampling::{logprob_rows, sample_rows},
+};
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
     constraint::{Allowed, Masks},
     kv_arena::KvLease,
-    sampler::{Sampler, prompt_logprobs},
+    sampler::{sampled_token, sampling_row, token_logprobs},
     threads::ComputeThreads,
 };
 use crate::{
-    grammar::GrammarStore,
+    grammar::{GrammarStore, TokenMask},
     model::{CausalLm, ForwardBatch},
 };
 
-/// Rows of logits made at a time, so that log-probabilities of a long prompt need no
-/// `[prompt, vocab]` buffer.
-const LOGIT_ROWS: usize = 32;
+/// Logits made at a time take about this, so that a long prompt's log-probabilities need no
+/// `[prompt, vocab]` buffer; but at least [`MIN_LOGIT_ROWS`] share one pass over the weights.
+const LOGITS_BYTES: usize = 32 << 20;
+const MIN_LOGIT_ROWS: usize = 32;
 
 /// Runs steps over shared weights and a leased KV cache.
 pub(super) struct ModelRunner {
@@ -37,24 +41,34 @@ pub(super) struct ModelRunner {
     grammars: Arc<GrammarStore>,
     block_size: usize,
     batch: PersistentBatch,
-    sampler: Sampler,
+    buffers: Buffers,
 }
 
-/// A row of logits that a step needs.
+/// Memory that steps use again.
+#[derive(Debug, Default)]
+struct Buffers {
+    ragged: RaggedBatch,
+    next_rows: Vec<NextRow>,
+    prompt_rows: Vec<PromptRow>,
+    indices: Vec<u32>,
+}
+
+/// A row of logits that a token is drawn from.
 #[derive(Debug, Clone, Copy)]
-struct LogitRow {
+struct NextRow {
     /// Row of the hidden states.
     row: u32,
     /// Index of its chunk.
     chunk: usize,
-    /// The prompt position that it predicts, or the next token.
-    target: Target,
 }
 
+/// A row of logits that log-probabilities of a prompt token are read from.
 #[derive(Debug, Clone, Copy)]
-enum Target {
-    PromptPosition(usize),
-    NextToken,
+struct PromptRow {
+    row: u32,
+    chunk: usize,
+    /// The prompt position that it predicts.
+    position: usize,
 }
 
 impl ModelRunner {
@@ -65,8 +79,8 @@ impl ModelRunner {
         grammars: Arc<GrammarStore>,
         block_size: usize,
     ) -> Self {
-        let (batch, sampler) = (PersistentBatch::default(), Sampler::default());
-        Self { model, kv_lease, threads, grammars, block_size, batch, sampler }
+        let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
+        Self { model, kv_lease, threads, grammars, block_size, batch, buffers }
     }
 
     /// Hidden states, and meanwhile which tokens may come next for those that are not free.
@@ -75,6 +89,9 @@ impl ModelRunner {
         batch: &RaggedBatch,
     ) -> Result<(Tensor<2>, BTreeMap<RequestId, Allowed>), ExecuteError> {
         let jobs = self.batch.lend_constraints(&batch.chunks);
+        if jobs.is_empty() {
+            return Ok((self.forward(batch)?, BTreeMap::new()));
+        }
         let vocab_size = self.model.config().vocab_size;
         let (hidden, done) = thread::scope(|scope| {
             let masks = Masks::start(scope, jobs, &self.grammars, vocab_size);
@@ -93,56 +110,63 @@ impl ModelRunner {
         Ok(self.threads.run(|| self.model.forward(&forward, kv_cache)))
     }
 
-    /// The rows of logits that the step needs, in order of their hidden states.
-    fn logit_rows(&self, batch: &RaggedBatch) -> Result<Vec<LogitRow>, ExecuteError> {
-        let mut rows = Vec::new();
-        for (index, chunk) in batch.chunks.iter().enumerate() {
-            let sequence = self.batch.get(chunk.request)?;
-            let first_row = batch.attention.query_start_loc[index];
-            let mut push = |position: usize, target| {
-                let row = first_row + (position - chunk.start) as u32;
-                rows.push(LogitRow { row, chunk: index, target });
-            };
+    /// Finds the rows of logits that the step needs, in order of their hidden states.
+    fn find_rows(&self, buffers: &mut Buffers) -> Result<(), ExecuteError> {
+        let Buffers { ragged, next_rows, prompt_rows, .. } = buffers;
+        next_rows.clear();
+        prompt_rows.clear();
+        for (index, chunk) in ragged.chunks.iter().enumerate() {
+            let sequence = self.batch.sequence(chunk)?;
+            let first_row = ragged.attention.query_start_loc[index];
+            let row = |position: usize| first_row + (position - chunk.start) as u32;
             if sequence.request.params.prompt_logprobs.is_some() {
                 // The logits at a position are about the token after it.
-                for position in predicted_prompt(chunk, sequence.request.num_prompt_tokens()) {
-                    push(position - 1, Target::PromptPosition(position));
-                }
+                let positions = predicted_prompt(chunk, sequence.request.num_prompt_tokens());
+                let wanted =
+                    |position| PromptRow { row: row(position - 1), chunk: index, position };
+                prompt_rows.extend(positions.map(wanted));
             }
             if chunk.end == sequence.token_ids.len() {
-                push(chunk.end - 1, Target::NextToken);
+                next_rows.push(NextRow { row: row(chunk.end - 1), chunk: index });
             }
         }
-        Ok(rows)
+        Ok(())
     }
 
-    fn read_row(
-        &mut self,
-        logits: &mut [f32],
-        row: LogitRow,
+    /// Draws the next token of each request that has come to its end.
+    fn sample(
+        &self,
+        hidden: &Tensor<2>,
         allowed: &BTreeMap<RequestId, Allowed>,
-        output: &mut RequestOutput,
+        buffers: &mut Buffers,
+        outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
-        let sequence = self.batch.get(output.request)?;
-        match row.target {
-            Target::PromptPosition(position) => {
-                let k = sequence.request.params.prompt_logprobs.unwrap_or_default();
-                let computed = prompt_logprobs(logits, sequence.token_ids[position], k);
-                let start = position;
-                let empty = || PromptLogprobs { start, rows: Vec::new() };
-                output.prompt_logprobs.get_or_insert_with(empty).rows.push(computed);
+        let Buffers { ragged, next_rows, indices, .. } = buffers;
+        next_rows.retain(|row| match allowed.get(&ragged.chunks[row.chunk].request) {
+            Some(Err(error)) => {
+                outputs[row.chunk].grammar_error = Some(error.to_string());
+                false
             }
-            Target::NextToken => {
-                let mask = match allowed.get(&output.request) {
-                    None => None,
+            _ => true,
+        });
+        for rows in next_rows.chunks(self.logit_rows()) {
+            let sampling_rows = rows.iter().map(|row| {
+                let chunk = &ragged.chunks[row.chunk];
+                let mask: Option<&TokenMask> = match allowed.get(&chunk.request) {
                     Some(Ok(mask)) => mask.as_ref(),
-                    Some(Err(error)) => {
-                        output.grammar_error = Some(error.to_string());
-                        return Ok(());
-                    }
+                    _ => None,
                 };
-                match self.sampler.sample(logits, sequence, mask) {
-                    Ok(token) => output.sampled.push(token),
+                Ok(sampling_row(self.batch.sequence(chunk)?, mask))
+            });
+            let sampling_rows = sampling_rows.collect::<Result<Vec<_>, ExecuteError>>()?;
+            indices.clear();
+            indices.extend(rows.iter().map(|row| row.row));
+            let sampled =
+                self.with_logits(hidden, indices, |logits| sample_rows(logits, &sampling_rows))?;
+            for (row, sampled) in rows.iter().zip(sampled) {
+                let output = &mut outputs[row.chunk];
+                match sampled {
+                    Ok(sampled) => output.sampled.push(sampled_token(sampled)),
                     Err(error) => {
                         let request = output.request.0;
                         tracing::warn!(request, %error, "no token could be drawn");
@@ -153,6 +177,82 @@ impl ModelRunner {
         }
         Ok(())
     }
+
+    /// Log-probabilities of the prompt tokens that requests asked about.
+    fn read_prompts(
+        &self,
+        hidden: &Tensor<2>,
+        buffers: &mut Buffers,
+        outputs: &mut [RequestOutput],
+    ) -> Result<(), ExecuteError> {
+        let Buffers { ragged, prompt_rows, indices, .. } = buffers;
+        for rows in prompt_rows.chunks(self.logit_rows()) {
+            let wanted = rows.iter().map(|row| {
+                let sequence = self.batch.sequence(&ragged.chunks[row.chunk])?;
+                let k = sequence.request.params.prompt_logprobs.unwrap_or_default();
+                Ok((sequence.token_ids[row.position], k))
+            });
+            let wanted = wanted.collect::<Result<Vec<_>, ExecuteError>>()?;
+            indices.clear();
+            indices.extend(rows.iter().map(|row| row.row));
+            let computed =
+                self.with_logits(hidden, indices, |logits| logprob_rows(logits, &wanted))?;
+            for (row, computed) in rows.iter().zip(computed) {
+                let empty = || PromptLogprobs { start: row.position, rows: Vec::new() };
+                let output = outputs[row.chunk].prompt_logprobs.get_or_insert_with(empty);
+                output.rows.push(token_logprobs(computed));
+            }
+        }
+        Ok(())
+    }
+
+    /// What `read` makes of the logits of some rows, `[indices.len(), vocab]`, on the compute threads.
+    fn with_logits<R: Send>(
+        &self,
+        hidden: &Tensor<2>,
+        indices: &[u32],
+        read: impl FnOnce(&mut [f32]) -> R + Send,
+    ) -> Result<R, ExecuteError> {
+        // A step that was abandoned is worth no more work.
+        self.kv_lease.check()?;
+        let (model, hidden) = (&*self.model, hidden.clone());
+        self.threads.run(|| {
+            let logits = model.logits(hidden, indices).into_data();
+            let mut logits = logits.try_into_vec::<f32>().map_err(|error| {
+                ExecuteError::Device(format!("logits could not be read: {error:?}"))
+            })?;
+            Ok(read(&mut logits))
+        })
+    }
+
+    /// Rows of logits made at a time.
+    fn logit_rows(&self) -> usize {
+        let row_bytes = self.model.config().vocab_size * size_of::<f32>();
+        (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
+    }
+
+    fn run(
+        &mut self,
+        step: &SchedulerOutput,
+        buffers: &mut Buffers,
+    ) -> Result<Vec<RequestOutput>, ExecuteError> {
+        self.batch.lay_out(step, self.block_size, &mut buffers.ragged)?;
+        let empty = |chunk: &Chunk| RequestOutput {
+            request: chunk.request,
+            sampled: Vec::new(),
+            prompt_logprobs: None,
+            is_nan: false,
+            grammar_error: None,
+        };
+        let mut outputs: Vec<_> = buffers.ragged.chunks.iter().map(empty).collect();
+        if !outputs.is_empty() {
+            let (hidden, allowed) = self.compute(&buffers.ragged)?;
+            self.find_rows(buffers)?;
+            self.read_prompts(&hidden, buffers, &mut outputs)?;
+            self.sample(&hidden, &allowed, buffers, &mut outputs)?;
+        }
+        Ok(outputs)
+    }
 }
 
 /// The prompt positions that a chunk's logits are about.
@@ -162,32 +262,9 @@ fn predicted_prompt(chunk: &Chunk, num_prompt_tokens: usize) -> Range<usize> {
 
 impl ModelExecutor for ModelRunner {
     fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
-        let batch = self.batch.lay_out(step, self.block_size)?;
-        let empty = |chunk: &Chunk| RequestOutput {
-            request: chunk.request,
-            sampled: Vec::new(),
-            prompt_logprobs: None,
-            is_nan: false,
-            grammar_error: None,
-        };
-        let mut outputs: Vec<_> = batch.chunks.iter().map(empty).collect();
-        if !batch.chunks.is_empty() {
-            let (hidden, allowed) = self.compute(&batch)?;
-            let rows = self.logit_rows(&batch)?;
-            for rows in rows.chunks(LOGIT_ROWS) {
-                let indices: Vec<u32> = rows.iter().map(|row| row.row).collect();
-                // A step that was abandoned is worth no more work.
-                self.kv_lease.check()?;
-                let logits = self.threads.run(|| self.model.logits(hidden.clone(), &indices));
-                let vocab = logits.dims()[1];
-                let mut logits = logits.into_data().try_into_vec::<f32>().map_err(|error| {
-                    ExecuteError::Device(format!("logits could not be read: {error:?}"))
-                })?;
-                for (row, logits) in rows.iter().zip(logits.chunks_mut(vocab)) {
-                    self.read_row(logits, *row, &allowed, &mut outputs[row.chunk])?;
-                }
-            }
-        }
-        Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
+        let mut buffers = mem::take(&mut self.buffers);
+        let outputs = self.run(step, &mut buffers);
+        self.buffers = buffers;
+        Ok(StepOutput { epoch: step.epoch, step: step.step, outputs: outputs? })
     }
 }

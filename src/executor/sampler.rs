@@ -1,58 +1,16 @@
 //! From rows of logits to tokens and log-probabilities.
 
-use playhouse_actors::logic::{
-    outputs::{Logprob, SampledToken, TokenLogprobs},
-    request::EngineRequest,
-};
-use playhouse_kernels::sampling::{
-    self, LogprobRow, SampleError, SamplingRow, SamplingScratch, logprob_row,
-};
+use playhouse_actors::logic::outputs::{Logprob, SampledToken, TokenLogprobs};
+use playhouse_kernels::sampling::{LogprobRow, Sampled, SamplingRow};
 
 use super::batch::Sequence;
 use crate::grammar::TokenMask;
 
-/// Draws tokens. Holds buffers only: every draw is a function of its row and its request.
-#[derive(Debug, Default)]
-pub(super) struct Sampler {
-    scratch: SamplingScratch,
-}
-
-impl Sampler {
-    /// The token that follows `sequence`, one of `mask` if there is one; `logits` is `[vocab]` and
-    /// is overwritten.
-    ///
-    /// # Errors
-    /// [`SampleError`] when the row holds what is no number, or leaves no token.
-    pub(super) fn sample(
-        &mut self,
-        logits: &mut [f32],
-        sequence: &Sequence,
-        mask: Option<&TokenMask>,
-    ) -> Result<SampledToken, SampleError> {
-        let stop_token_ids = stop_token_ids(&sequence.request);
-        let token_bitmask = mask.map(TokenMask::words);
-        let row = SamplingRow { token_bitmask, ..sampling_row(sequence, &stop_token_ids) };
-        let sampled = sampling::sample(logits, &row, &mut self.scratch)?;
-        Ok(SampledToken { token_id: sampled.token_id, logprobs: sampled.logprobs.map(logprobs) })
-    }
-}
-
-/// Log-probabilities of a prompt token and the `k` likeliest; `logits` is `[vocab]`.
-pub(super) fn prompt_logprobs(logits: &[f32], token: u32, k: u32) -> TokenLogprobs {
-    logprobs(logprob_row(logits, token, k, &[]))
-}
-
-/// What `min_tokens` keeps from being drawn too early.
-fn stop_token_ids(request: &EngineRequest) -> Vec<u32> {
-    let params = &request.params;
-    if params.min_tokens == 0 {
-        return Vec::new();
-    }
-    let eos = request.eos_token_ids.iter().filter(|_| !params.ignore_eos);
-    eos.chain(&params.stop_token_ids).copied().collect()
-}
-
-fn sampling_row<'a>(sequence: &'a Sequence, stop_token_ids: &'a [u32]) -> SamplingRow<'a> {
+/// What the token after `sequence` is drawn by; one of `mask`, if there is one.
+pub(super) fn sampling_row<'a>(
+    sequence: &'a Sequence,
+    mask: Option<&'a TokenMask>,
+) -> SamplingRow<'a> {
     let (request, params) = (&sequence.request, &sequence.request.params);
     SamplingRow {
         temperature: params.temperature,
@@ -68,8 +26,8 @@ fn sampling_row<'a>(sequence: &'a Sequence, stop_token_ids: &'a [u32]) -> Sampli
         allowed_token_ids: params.allowed_token_ids.as_deref(),
         bad_words: &params.bad_words,
         min_tokens: params.min_tokens,
-        stop_token_ids,
-        token_bitmask: None,
+        stop_token_ids: &sequence.stop_token_ids,
+        token_bitmask: mask.map(TokenMask::words),
         seed: request.seed,
         position: sequence.token_ids.len() as u64,
         num_logprobs: params.logprobs,
@@ -77,7 +35,13 @@ fn sampling_row<'a>(sequence: &'a Sequence, stop_token_ids: &'a [u32]) -> Sampli
     }
 }
 
-fn logprobs(row: LogprobRow) -> TokenLogprobs {
+/// A drawn token as the scheduler takes it.
+pub(super) fn sampled_token(sampled: Sampled) -> SampledToken {
+    SampledToken { token_id: sampled.token_id, logprobs: sampled.logprobs.map(token_logprobs) }
+}
+
+/// Log-probabilities as the scheduler takes them.
+pub(super) fn token_logprobs(row: LogprobRow) -> TokenLogprobs {
     let entry = |(token_id, logprob, rank)| Logprob { token_id, logprob, rank };
     row.entries.into_iter().map(entry).collect()
 }

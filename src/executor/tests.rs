@@ -12,7 +12,7 @@ use playhouse_actors::{
     ports::ExecuteError,
 };
 
-use super::batch::{Chunk, PersistentBatch};
+use super::batch::{Chunk, PersistentBatch, RaggedBatch};
 
 const BLOCK_SIZE: usize = 4;
 
@@ -48,6 +48,14 @@ fn cached(id: u64, computed: usize, tokens: &[u32], blocks: &[u32]) -> CachedReq
     }
 }
 
+fn lay_out(
+    batch: &mut PersistentBatch,
+    step: &SchedulerOutput,
+) -> Result<RaggedBatch, ExecuteError> {
+    let mut laid = RaggedBatch::default();
+    batch.lay_out(step, BLOCK_SIZE, &mut laid).map(|()| laid)
+}
+
 #[test]
 fn prefill_and_decode_share_a_ragged_batch() {
     let mut batch = PersistentBatch::default();
@@ -55,20 +63,20 @@ fn prefill_and_decode_share_a_ragged_batch() {
         scheduled_new: vec![new(1, &[10, 11, 12, 13], &[3], 0, 4)],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&first, BLOCK_SIZE).unwrap();
+    lay_out(&mut batch, &first).unwrap();
     let second = SchedulerOutput {
         scheduled_new: vec![new(2, &[20, 21, 22, 23, 24, 25], &[5, 2], 4, 2)],
         scheduled_cached: vec![cached(1, 4, &[99], &[7])],
         ..SchedulerOutput::default()
     };
-    let laid = batch.lay_out(&second, BLOCK_SIZE).unwrap();
+    let laid = lay_out(&mut batch, &second).unwrap();
     assert_eq!(laid.token_ids, [24, 25, 99]);
     assert_eq!(laid.attention.positions, [4, 5, 4]);
     assert_eq!(laid.attention.slot_mapping, [8, 9, 28]);
     assert_eq!(laid.attention.query_start_loc, [0, 2, 3]);
     assert_eq!(laid.attention.seq_lens, [6, 5]);
     assert_eq!(laid.attention.block_tables, [vec![5, 2], vec![3, 7]]);
-    assert_eq!(laid.chunks[1], Chunk { request: RequestId(1), start: 4, end: 5 });
+    assert_eq!(laid.chunks[1], Chunk { request: RequestId(1), sequence: 0, start: 4, end: 5 });
 }
 
 #[test]
@@ -80,12 +88,12 @@ fn a_step_that_names_what_is_not_there_is_refused() {
     };
     let refused =
         |result: Result<_, ExecuteError>| matches!(result, Err(ExecuteError::InvalidStep(_)));
-    assert!(refused(batch.lay_out(&unknown, BLOCK_SIZE).map(drop)));
+    assert!(refused(lay_out(&mut batch, &unknown).map(drop)));
     let too_few_blocks = SchedulerOutput {
         scheduled_new: vec![new(2, &[1, 2, 3, 4, 5], &[1], 0, 5)],
         ..SchedulerOutput::default()
     };
-    assert!(refused(batch.lay_out(&too_few_blocks, BLOCK_SIZE).map(drop)));
+    assert!(refused(lay_out(&mut batch, &too_few_blocks).map(drop)));
 }
 
 #[test]
@@ -95,8 +103,39 @@ fn a_finished_request_is_forgotten() {
         scheduled_new: vec![new(1, &[1, 2], &[1], 0, 2)],
         ..SchedulerOutput::default()
     };
-    batch.lay_out(&begin, BLOCK_SIZE).unwrap();
+    let chunk = lay_out(&mut batch, &begin).unwrap().chunks[0];
+    assert!(batch.sequence(&chunk).is_ok());
     let end = SchedulerOutput { finished: vec![RequestId(1)], ..SchedulerOutput::default() };
-    batch.lay_out(&end, BLOCK_SIZE).unwrap();
-    assert!(batch.get(RequestId(1)).is_err());
+    lay_out(&mut batch, &end).unwrap();
+    assert!(batch.sequence(&chunk).is_err());
+}
+
+#[test]
+fn buffers_of_an_earlier_step_leave_no_trace() {
+    let (mut batch, mut laid) = (PersistentBatch::default(), RaggedBatch::default());
+    let wide = SchedulerOutput {
+        scheduled_new: vec![new(1, &[1; 9], &[1, 2, 3], 0, 9), new(2, &[2; 5], &[4, 5], 0, 5)],
+        ..SchedulerOutput::default()
+    };
+    batch.lay_out(&wide, BLOCK_SIZE, &mut laid).unwrap();
+    // The first to come is the first to go: the others' places change.
+    let narrow = SchedulerOutput {
+        finished: vec![RequestId(1)],
+        scheduled_cached: vec![cached(2, 5, &[8], &[])],
+        ..SchedulerOutput::default()
+    };
+    batch.lay_out(&narrow, BLOCK_SIZE, &mut laid).unwrap();
+    let mut other = PersistentBatch::default();
+    let alone = SchedulerOutput {
+        scheduled_new: vec![new(2, &[2; 5], &[4, 5], 0, 5)],
+        ..SchedulerOutput::default()
+    };
+    lay_out(&mut other, &alone).unwrap();
+    let alone = SchedulerOutput {
+        scheduled_cached: vec![cached(2, 5, &[8], &[])],
+        ..SchedulerOutput::default()
+    };
+    let expected = lay_out(&mut other, &alone).unwrap();
+    assert_eq!((&laid.token_ids, &laid.chunks), (&expected.token_ids, &expected.chunks));
+    assert_eq!(laid.attention, expected.attention);
 }

@@ -26,7 +26,8 @@ use super::{CausalLm, ForwardBatch, ModelError};
 pub(super) struct Decoder {
     config: ModelConfig,
     dtype: WeightDtype,
-    embed_tokens: Embedding,
+    /// `None`: its rows are those of `lm_head`.
+    embed_tokens: Option<Embedding>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
     lm_head: Linear,
@@ -61,7 +62,10 @@ impl CausalLm for Decoder {
     }
 
     fn forward(&self, batch: &ForwardBatch<'_>, kv: &mut KvCache) -> Tensor<2> {
-        let mut hidden = self.embed_tokens.forward(batch.token_ids);
+        let mut hidden = match &self.embed_tokens {
+            Some(embed_tokens) => embed_tokens.forward(batch.token_ids),
+            None => self.lm_head.rows(batch.token_ids),
+        };
         let mut residual = None;
         for (index, layer) in self.layers.iter().enumerate() {
             let (output, sum) = layer.forward(hidden, residual, batch, kv.layer_mut(index));
@@ -99,17 +103,19 @@ impl Decoder {
     ) -> Result<Self, ModelError> {
         let names = &config.family.names;
         let (vocab, hidden) = (config.vocab_size, config.hidden_size);
-        let embed_tokens = Embedding::load(loader, names.embed_tokens, vocab, hidden)?;
+        let is_tied = config.tie_word_embeddings;
+        let lm_head =
+            [(if is_tied { names.embed_tokens } else { names.lm_head }.to_owned(), vocab)];
+        let lm_head = Linear::load(loader, &lm_head, hidden, false)?;
+        let embed_tokens = match is_tied && lm_head.has_rows() {
+            true => None,
+            false => Some(Embedding::load(loader, names.embed_tokens, vocab, hidden)?),
+        };
         let mut rotary = RotaryTables::new(&config, loader.device());
         let layers = (0..config.layers.len())
             .map(|index| DecoderLayer::load(loader, &config, names, index, &mut rotary))
             .collect::<Result<_, _>>()?;
         let norm = RmsNorm::load(loader, names.norm, hidden, config.rms_norm_eps)?;
-        let lm_head = if config.tie_word_embeddings {
-            Linear::tied(loader, names.embed_tokens, hidden, vocab)?
-        } else {
-            Linear::load(loader, &[(names.lm_head.to_owned(), vocab)], hidden, false)?
-        };
         Ok(Self { dtype: loader.dtype(), config, embed_tokens, layers, norm, lm_head })
     }
 }

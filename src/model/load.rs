@@ -1,15 +1,15 @@
 //! Loading a model folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse_kernels::{KernelError, WeightDtype};
+use playhouse_kernels::{KernelError, LinearWeight, WeightDtype};
 
 use super::config::ModelConfig;
 use super::decoder::Decoder;
 use super::{CausalLm, ModelError};
-use crate::weights::{Checkpoint, StoredDtype, StoredTensor};
+use crate::weights::{Checkpoint, StoredDtype, StoredTensor, WeightsCache};
 
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +33,16 @@ pub struct LoadOptions {
     pub max_model_len: Option<usize>,
     /// Where the model will run.
     pub device: Device,
+    /// Folder to keep packed weights in, and to map them from.
+    pub weights_cache: Option<PathBuf>,
+}
+
+impl Default for LoadOptions {
+    /// The checkpoint's types and context, on the CPU, without a cache.
+    fn default() -> Self {
+        let (dtype, device) = (Dtype::default(), Device::flex());
+        Self { dtype, max_model_len: None, device, weights_cache: None }
+    }
 }
 
 /// How far loading has come.
@@ -46,6 +56,8 @@ pub struct LoadProgress {
     pub bytes: u64,
     /// Size of the checkpoint.
     pub bytes_total: u64,
+    /// Whether they come packed from a cache.
+    pub is_cached: bool,
 }
 
 /// Loads the model of `folder`: reads `config.json`, maps the safetensors files, and packs every
@@ -62,7 +74,9 @@ pub fn load_model(
     let config = ModelConfig::from_dir(folder, options.max_model_len)?;
     let checkpoint = Checkpoint::open(folder)?;
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
-    let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, progress);
+    let cache = options.weights_cache.as_deref();
+    let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, dtype.name()));
+    let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, cache, progress);
     let model = Decoder::load(config, &mut loader)?;
     loader.finish();
     Ok(Arc::new(model))
@@ -96,6 +110,7 @@ pub(super) struct WeightLoader<'a> {
     checkpoint: &'a Checkpoint,
     dtype: WeightDtype,
     device: &'a Device,
+    cache: Option<WeightsCache>,
     report: &'a mut dyn FnMut(LoadProgress),
     progress: LoadProgress,
 }
@@ -105,15 +120,17 @@ impl<'a> WeightLoader<'a> {
         checkpoint: &'a Checkpoint,
         dtype: WeightDtype,
         device: &'a Device,
+        cache: Option<WeightsCache>,
         report: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
         let progress = LoadProgress {
             tensors_total: checkpoint.tensor_count(),
             bytes_total: checkpoint.size_bytes(),
+            is_cached: cache.as_ref().is_some_and(WeightsCache::is_read),
             ..LoadProgress::default()
         };
         report(progress);
-        Self { checkpoint, dtype, device, report, progress }
+        Self { checkpoint, dtype, device, cache, report, progress }
     }
 
     pub(super) fn dtype(&self) -> WeightDtype {
@@ -145,14 +162,36 @@ impl<'a> WeightLoader<'a> {
         Ok(Tensor::from_data(TensorData::new(values, shape), self.device))
     }
 
-    /// Counts a tensor as packed.
+    /// The weight `name`, `[outputs, inputs]`, from the cache, or else as `pack` makes it.
+    pub(super) fn packed(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        pack: impl FnOnce(&Self) -> Result<LinearWeight, ModelError>,
+    ) -> Result<LinearWeight, ModelError> {
+        let cached = self.cache.as_mut().and_then(|cache| cache.get(name, shape));
+        if let Some(weight) = cached {
+            return Ok(weight);
+        }
+        let weight = pack(self)?;
+        if let Some(cache) = &mut self.cache {
+            cache.keep(name, &weight);
+        }
+        Ok(weight)
+    }
+
+    /// Counts a tensor as packed; it will not be read again.
     pub(super) fn loaded(&mut self, tensor: &StoredTensor<'_>) {
+        self.checkpoint.release(tensor);
         self.progress.tensors += 1;
         self.progress.bytes += tensor.size_bytes() as u64;
         (self.report)(self.progress);
     }
 
     fn finish(self) {
+        if let Some(cache) = self.cache {
+            cache.finish();
+        }
         let LoadProgress { tensors_total, bytes_total, .. } = self.progress;
         (self.report)(LoadProgress { tensors: tensors_total, bytes: bytes_total, ..self.progress });
     }
@@ -163,3 +202,7 @@ pub(super) fn refused(part: &str) -> impl FnOnce(KernelError) -> ModelError {
     let part = part.to_owned();
     move |source| ModelError::Device { part, source }
 }
+
+#[cfg(test)]
+#[path = "load_cache_tests.rs"]
+mod cache_tests;

@@ -23,6 +23,8 @@ pub struct HfTextCodec {
     chat_templates: Arc<ChatTemplates>,
     bos_token: Option<(String, TokenId)>,
     eos_token: Option<(String, TokenId)>,
+    /// The token with the largest id.
+    last_token: Option<(String, TokenId)>,
 }
 
 impl HfTextCodec {
@@ -46,6 +48,7 @@ impl HfTextCodec {
         Ok(Self {
             bos_token: named("bos_token"),
             eos_token: named("eos_token"),
+            last_token: tokenizer.get_vocab(true).into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
             chat_templates: Arc::new(ChatTemplates::new(&files)),
             tokenizer: Arc::new(tokenizer),
@@ -71,9 +74,9 @@ impl HfTextCodec {
     /// # Errors
     /// [`TextLoadError::VocabTooLarge`] when a token has an id without a row.
     pub fn check_vocab(&self, model_vocab_size: usize) -> Result<(), TextLoadError> {
-        let last = self.tokenizer.get_vocab(true).into_iter().max_by_key(|&(_, id)| id);
-        match last {
-            Some((token, id)) if id as usize >= model_vocab_size => {
+        match &self.last_token {
+            Some((token, id)) if *id as usize >= model_vocab_size => {
+                let (token, id) = (token.clone(), *id);
                 Err(TextLoadError::VocabTooLarge { token, id, model_vocab_size })
             }
             _ => Ok(()),

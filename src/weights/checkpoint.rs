@@ -84,6 +84,19 @@ impl Checkpoint {
         self.files.iter().map(|file| file.map.bytes().len() as u64).sum()
     }
 
+    /// The files with their contents.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.files.iter().map(|file| (file.path.as_path(), file.map.bytes()))
+    }
+
+    /// Says that `tensor` was read and will not be again, so that its pages no longer count as this
+    /// process's memory.
+    pub fn release(&self, tensor: &StoredTensor<'_>) {
+        let Some(file) = self.files.iter().find(|file| file.path == tensor.path) else { return };
+        let start = tensor.bytes.as_ptr() as usize - file.map.bytes().as_ptr() as usize;
+        file.map.release(start..start + tensor.bytes.len());
+    }
+
     /// The tensor `name`, which must have the shape `expected` and a type the engine reads.
     ///
     /// # Errors

@@ -4,11 +4,13 @@
 //!
 //! The format: <https://github.com/huggingface/safetensors#format>.
 
+mod cache;
 mod checkpoint;
 mod error;
 mod header;
 mod tensor;
 
+pub(crate) use cache::WeightsCache;
 pub use checkpoint::Checkpoint;
 pub use error::WeightsError;
 pub use tensor::{StoredDtype, StoredTensor, TensorValues};

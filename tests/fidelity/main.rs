@@ -13,7 +13,6 @@ mod sharpness;
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use golden::Golden;
 use playhouse::model::{Dtype, LoadOptions, load_model};
 use runner::{Answer, Chunking, Runner};
@@ -48,7 +47,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>) -> Runner {
-    let options = LoadOptions { dtype, max_model_len, device: Device::flex() };
+    let options = LoadOptions { dtype, max_model_len, ..LoadOptions::default() };
     Runner::new(load_model(folder, &options, &mut |_| {}).unwrap(), &options.device)
 }
 

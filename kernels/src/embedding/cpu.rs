@@ -1,24 +1,68 @@
-//! A gather of rows, widened.
+//! A gather of rows, widened; rows over threads.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use half::bf16;
 
 use super::{EmbeddingStorage, EmbeddingTable};
+use crate::LinearWeight;
+use crate::simd::{Isa, Kernel, LANES, Simd};
+use crate::threads::for_each_rows;
 
 /// Rows `token_ids` of the table.
 pub(crate) fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
     let hidden = table.hidden;
-    let mut y: Vec<f32> = Vec::with_capacity(token_ids.len() * hidden);
-    for id in token_ids {
-        let id = *id as usize;
-        assert!(id < table.vocab, "embedding: token id {id} is not below {}", table.vocab);
+    gather(token_ids, table.vocab, hidden, |id, row| {
         let range = id * hidden..(id + 1) * hidden;
         match &table.storage {
-            EmbeddingStorage::CpuF32(data) => y.extend_from_slice(&data[range]),
+            EmbeddingStorage::CpuF32(data) => row.copy_from_slice(&data[range]),
             EmbeddingStorage::CpuBf16(data) => {
-                y.extend(data[range].iter().map(|bits| bf16::from_bits(*bits).to_f32()));
+                Isa::active().run(Widen { bits: &data[range], row });
             }
         }
+    })
+}
+
+/// Rows `token_ids` of the matrix that is packed as an output layer.
+pub(crate) fn tied_embedding(weight: &LinearWeight, token_ids: &[u32]) -> Tensor<2> {
+    let (vocab, hidden) = (weight.out_features(), weight.in_features());
+    gather(token_ids, vocab, hidden, |id, row| weight.copy_row(id, row))
+}
+
+fn gather(
+    token_ids: &[u32],
+    vocab: usize,
+    hidden: usize,
+    copy_row: impl Fn(usize, &mut [f32]) + Sync + Send,
+) -> Tensor<2> {
+    for id in token_ids {
+        assert!((*id as usize) < vocab, "embedding: token id {id} is not below {vocab}");
     }
+    let mut y = vec![0.0; token_ids.len() * hidden];
+    for_each_rows(&mut y, hidden, |first, rows| {
+        for (row, id) in rows.chunks_exact_mut(hidden).zip(&token_ids[first..]) {
+            copy_row(*id as usize, row);
+        }
+    });
     Tensor::from_data(TensorData::new(y, [token_ids.len(), hidden]), &Device::flex())
+}
+
+/// bfloat16 bits to f32, exactly.
+struct Widen<'a> {
+    bits: &'a [u16],
+    row: &'a mut [f32],
+}
+
+impl Kernel for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (bits, bits_rest) = self.bits.as_chunks::<LANES>();
+        let (row, row_rest) = self.row.as_chunks_mut::<LANES>();
+        for (x, bits) in row.iter_mut().zip(bits) {
+            s.store(x, s.widen(bits));
+        }
+        for (x, bits) in row_rest.iter_mut().zip(bits_rest) {
+            *x = f32::from_bits(u32::from(*bits) << 16);
+        }
+    }
 }

@@ -3,17 +3,20 @@
 //! Table `[vocab, hidden]`, f32 or bf16; result `[num_tokens, hidden]` f32. Exact: elements are
 //! copied or widened. Bytes moved: `num_tokens · hidden · (sizeof(table) + 4)`.
 //!
-//! There is no tensor argument that could choose the backend, so the table does.
+//! There is no tensor argument that could choose the backend, so the table does. Where the output
+//! layer has the same matrix, [`tied_embedding`] reads the rows out of its packed form, so that it is
+//! in memory once.
 
 pub(crate) mod cpu;
 #[cfg(test)]
 mod tests;
 
 use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
 
 use crate::aligned::AlignedBuf;
 use crate::device::require_cpu;
-use crate::{KernelError, WeightDtype, WeightView};
+use crate::{KernelError, LinearWeight, WeightDtype, WeightView};
 
 /// An embedding table on its device.
 #[derive(Debug)]
@@ -49,12 +52,12 @@ impl EmbeddingTable {
         let storage = match dtype {
             WeightDtype::F32 => {
                 let mut data = AlignedBuf::zeroed(view.len(), WHAT)?;
-                data.iter_mut().enumerate().for_each(|(i, x)| *x = view.f32_at(i));
+                fill(&mut data, hidden, |i| view.f32_at(i));
                 EmbeddingStorage::CpuF32(data)
             }
             WeightDtype::Bf16 => {
                 let mut data = AlignedBuf::zeroed(view.len(), WHAT)?;
-                data.iter_mut().enumerate().for_each(|(i, x)| *x = view.bf16_at(i).to_bits());
+                fill(&mut data, hidden, |i| view.bf16_at(i).to_bits());
                 EmbeddingStorage::CpuBf16(data)
             }
         };
@@ -74,6 +77,13 @@ impl EmbeddingTable {
     }
 }
 
+/// Sets element `i` to `value(i)`, rows of `width` over the threads.
+fn fill<T: Send>(data: &mut [T], width: usize, value: impl Fn(usize) -> T + Sync) {
+    data.par_chunks_mut(width).enumerate().for_each(|(row, data)| {
+        data.iter_mut().zip(row * width..).for_each(|(x, i)| *x = value(i));
+    });
+}
+
 /// Rows `token_ids` of the table, `[num_tokens, hidden]` f32.
 ///
 /// # Panics
@@ -81,4 +91,14 @@ impl EmbeddingTable {
 #[must_use]
 pub fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
     cpu::embedding(table, token_ids)
+}
+
+/// The same of the matrix of an output layer, `[vocab, hidden]`: `[num_tokens, hidden]` f32.
+///
+/// # Panics
+/// If a token id is not below `vocab`, or the weight does not have its rows
+/// ([`LinearWeight::has_rows`]).
+#[must_use]
+pub fn tied_embedding(weight: &LinearWeight, token_ids: &[u32]) -> Tensor<2> {
+    cpu::tied_embedding(weight, token_ids)
 }

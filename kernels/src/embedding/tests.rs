@@ -26,6 +26,22 @@ fn rows_are_copied_or_rounded_once() {
     }
 }
 
+/// Also those of a vocabulary that fills no panel, and of a width that fills no tile or vector.
+#[test]
+fn an_output_layer_gives_the_rows_that_it_was_packed_from() {
+    let (vocab, hidden) = (75, 1003);
+    let values: Vec<f32> = (0..vocab * hidden).map(|i| (i as f32 * 0.13).sin()).collect();
+    let ids: Vec<u32> = (0..300).map(|i| i * 7 % vocab as u32).collect();
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+        let (view, device) = (WeightView::F32(&values), Device::flex());
+        let table = EmbeddingTable::new(view, vocab, hidden, dtype, &device).unwrap();
+        let weight = LinearWeight::pack(&[view], hidden, dtype, &device).unwrap();
+        let tied: Vec<f32> = tied_embedding(&weight, &ids).into_data().try_to_vec().unwrap();
+        assert_eq!(tied, rows(&table, &ids));
+        assert_eq!(tied_embedding(&weight, &[]).dims(), [0, hidden]);
+    }
+}
+
 #[test]
 fn a_table_of_another_size_is_refused() {
     let view = WeightView::F32(&[0.0; 11]);

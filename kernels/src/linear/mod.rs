@@ -11,9 +11,11 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 pub(crate) mod cpu;
+mod fill;
 mod pack;
 #[cfg(test)]
 mod reference;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,7 @@ use crate::device::require_cpu;
 use crate::hot_ops::HotOps;
 use crate::{KernelError, WeightDtype, WeightView};
 use pack::PackedWeight;
+pub use stored::{PackedSections, packed_layout};
 
 /// A weight matrix in the layout that its device multiplies fastest; packed once at load.
 #[derive(Debug)]
@@ -75,6 +78,27 @@ impl LinearWeight {
     #[must_use]
     pub fn in_features(&self) -> usize {
         self.in_features
+    }
+
+    /// Whether it holds the elements that it was packed from, so that it can give rows of them back:
+    /// [`tied_embedding`](crate::tied_embedding) needs that.
+    #[must_use]
+    pub fn has_rows(&self) -> bool {
+        let LinearStorage::Cpu(packed) = &self.storage;
+        match packed {
+            PackedWeight::F32(_) | PackedWeight::Bf16(_) => true,
+        }
+    }
+
+    /// Copies row `o`, widened exactly, to `row`, `[in_features]`.
+    ///
+    /// # Panics
+    /// If there is no such row, or `row` has another length.
+    pub(crate) fn copy_row(&self, o: usize, row: &mut [f32]) {
+        assert!(o < self.out_features, "row {o} of {}", self.out_features);
+        assert_eq!(row.len(), self.in_features, "length of a row");
+        let LinearStorage::Cpu(packed) = &self.storage;
+        packed.copy_row(o, row);
     }
 }
 

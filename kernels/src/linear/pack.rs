@@ -5,9 +5,8 @@
 //! pairs of neighbouring inputs side by side, which is the operand of `vdpbf16ps` and of AMX's
 //! tiles; inputs are rounded up to whole tiles. Missing outputs and inputs are zeros.
 
-use rayon::prelude::*;
-
-use crate::aligned::AlignedBuf;
+use super::fill::{fill_bf16, fill_f32, stacked_rows};
+use crate::aligned::{AlignedBuf, WeightBuf};
 use crate::{KernelError, WeightDtype, WeightView};
 
 /// Outputs of a panel.
@@ -24,9 +23,9 @@ const BF16_INPUTS_MULTIPLE: usize = 32;
 #[derive(Debug)]
 pub(crate) enum PackedWeight {
     /// `[panel][in][PANEL]`
-    F32(AlignedBuf<f32>),
+    F32(WeightBuf<f32>),
     /// `[panel][in / 2][PANEL][2]`, bfloat16 bits
-    Bf16(AlignedBuf<u16>),
+    Bf16(WeightBuf<u16>),
 }
 
 impl PackedWeight {
@@ -41,30 +40,44 @@ impl PackedWeight {
         let panels = rows.len().div_ceil(PANEL);
         Ok(match dtype {
             WeightDtype::F32 => {
-                let mut data = AlignedBuf::zeroed(panels * panel_len_f32(in_features), WHAT)?;
-                fill(
-                    &mut data,
-                    panel_len_f32(in_features),
-                    &rows,
-                    in_features,
-                    |part, at, k, j| (k * PANEL + j, parts[part].f32_at(at)),
-                );
-                Self::F32(data)
+                let panel_len = panel_len_f32(in_features);
+                let mut data = AlignedBuf::zeroed(panels * panel_len, WHAT)?;
+                fill_f32(&mut data, panel_len, &rows);
+                Self::F32(data.into())
             }
             WeightDtype::Bf16 => {
-                let mut data = AlignedBuf::zeroed(panels * panel_len_bf16(in_features), WHAT)?;
-                fill(
-                    &mut data,
-                    panel_len_bf16(in_features),
-                    &rows,
-                    in_features,
-                    |part, at, k, j| {
-                        ((k / 2 * PANEL + j) * 2 + k % 2, parts[part].bf16_at(at).to_bits())
-                    },
-                );
-                Self::Bf16(data)
+                let panel_len = panel_len_bf16(in_features);
+                let mut data = AlignedBuf::zeroed(panels * panel_len, WHAT)?;
+                fill_bf16(&mut data, panel_len, &rows);
+                Self::Bf16(data.into())
             }
         })
+    }
+
+    /// Copies output row `o`, widened, to `row`, `[in_features]`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(crate) fn copy_row(&self, o: usize, row: &mut [f32]) {
+        let (panel, column) = (o / PANEL, o % PANEL);
+        match self {
+            Self::F32(data) => {
+                let len = panel_len_f32(row.len());
+                let steps = data[panel * len..][..len].as_chunks::<PANEL>().0;
+                for (x, step) in row.iter_mut().zip(steps) {
+                    *x = step[column];
+                }
+            }
+            Self::Bf16(data) => {
+                let len = panel_len_bf16(row.len());
+                let pairs: &[[u16; 2]] = data[panel * len..][..len].as_chunks().0;
+                for (x, step) in row.chunks_mut(2).zip(pairs.as_chunks::<PANEL>().0) {
+                    for (x, bits) in x.iter_mut().zip(step[column]) {
+                        *x = f32::from_bits(u32::from(bits) << 16);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -76,31 +89,4 @@ pub(crate) fn panel_len_f32(in_features: usize) -> usize {
 /// Elements of one bf16 panel.
 pub(crate) fn panel_len_bf16(in_features: usize) -> usize {
     in_features.next_multiple_of(BF16_INPUTS_MULTIPLE) * PANEL
-}
-
-/// For each output row: the part that holds it and where it starts there.
-fn stacked_rows(parts: &[WeightView<'_>], in_features: usize) -> Vec<(usize, usize)> {
-    parts
-        .iter()
-        .enumerate()
-        .flat_map(|(i, part)| (0..part.len() / in_features).map(move |r| (i, r * in_features)))
-        .collect()
-}
-
-/// Fills each panel; `place(part, index, k, j)` gives offset in the panel and value.
-fn fill<T: bytemuck::Pod + Send>(
-    data: &mut [T],
-    panel_len: usize,
-    rows: &[(usize, usize)],
-    in_features: usize,
-    place: impl Fn(usize, usize, usize, usize) -> (usize, T) + Sync,
-) {
-    data.par_chunks_mut(panel_len).zip(rows.par_chunks(PANEL)).for_each(|(panel, rows)| {
-        for (j, (part, start)) in rows.iter().enumerate() {
-            for k in 0..in_features {
-                let (offset, value) = place(*part, start + k, k, j);
-                panel[offset] = value;
-            }
-        }
-    });
 }

@@ -18,15 +18,6 @@ const NOISE_MAX: f64 = 22.88;
 const QUADS: usize = 16;
 const CHUNK: usize = 4 * QUADS;
 
-/// The largest logit's token, the lowest id where it is tied; `None` if all are −∞.
-pub(super) fn argmax(logits: &[f32]) -> Option<u32> {
-    let max = max_logit(logits);
-    if max == f32::NEG_INFINITY {
-        return None;
-    }
-    logits.iter().position(|l| *l == max).map(|i| i as u32)
-}
-
 /// The draw over `kept` (logit, id) pairs, or over the whole row where there was no truncation.
 /// `best` is the likeliest token.
 pub(super) fn gumbel_argmax(
@@ -48,6 +39,13 @@ pub(super) fn gumbel_argmax(
         None => draw = Isa::active().run(WholeRow { logits, noise, draw }),
     }
     draw.token_id
+}
+
+/// What the draw compares: the logit with its noise.
+#[cfg(test)]
+pub(super) fn score(logit: f32, id: u32, row: &SamplingRow<'_>) -> f64 {
+    let noise = Noise { key: halves(row.seed), position: halves(row.position) };
+    f64::from(logit) + gumbel(noise.word(id))
 }
 
 /// The words of one (seed, position).
@@ -141,6 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::sampling::select::scan;
 
     #[test]
     fn noise_stays_within_its_bounds() {
@@ -151,13 +150,6 @@ mod tests {
                 assert!(gumbel(word) <= noise_bound(word), "{word:#x}");
             }
         }
-    }
-
-    #[test]
-    fn argmax_takes_the_lowest_of_tied_ids() {
-        assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
-        assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), None);
-        assert_eq!(argmax(&[]), None);
     }
 
     proptest! {
@@ -177,7 +169,7 @@ mod tests {
             let noise = Noise { key: halves(seed), position: halves(position) };
             let score = |(logit, id): (&f32, u32)| f64::from(*logit) + gumbel(noise.word(id));
             let naive = logits.iter().zip(0..).max_by(|a, b| score(*a).total_cmp(&score(*b)));
-            let best = argmax(&logits).unwrap();
+            let best = scan(&logits).best.unwrap();
             prop_assert_eq!(gumbel_argmax(&logits, None, best, &row), naive.unwrap().1);
         }
     }

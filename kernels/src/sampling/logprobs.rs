@@ -24,7 +24,7 @@ pub fn logprob_row(logits: &[f32], token: u32, k: u32, named: &[u32]) -> Logprob
     let rank = |logit: f32| logits.iter().filter(|l| **l >= logit).count() as u32;
     let logprob = |logit: f32| (f64::from(logit) - normaliser) as f32;
     let mut likeliest = Vec::new();
-    largest(logits.iter().copied().zip(0..), k as usize, &mut likeliest);
+    largest(logits, f32::NEG_INFINITY, k as usize, &mut likeliest);
     likeliest.sort_unstable_by(by_rank);
     let mut entries = Vec::with_capacity(1 + likeliest.len() + named.len());
     entries.push((token, logprob(logit), rank(logit)));

@@ -10,6 +10,10 @@
 //! The draw has no state: its noise is a function of (seed, absolute position, token id), so a
 //! token is the same whatever was sampled before, elsewhere in the batch, or in a run that died.
 
+use std::cell::RefCell;
+
+use crate::threads::{SharedMut, for_each_piece};
+
 mod draw;
 mod logprobs;
 mod mask;
@@ -35,40 +39,93 @@ pub fn sample(
     row: &SamplingRow<'_>,
     scratch: &mut SamplingScratch,
 ) -> Result<Sampled, SampleError> {
-    check_finite(logits)?;
+    let scan = select::scan(logits);
+    if scan.is_garbage {
+        return Err(first_garbage(logits));
+    }
+    let (is_changed, is_greedy) = (row.changes_logits(), row.is_greedy());
+    let is_overwritten = is_changed || !is_greedy;
     scratch.raw.clear();
-    if row.num_logprobs.is_some() || row.token_bitmask.is_some() {
+    if is_overwritten && (row.num_logprobs.is_some() || row.token_bitmask.is_some()) {
         scratch.raw.extend_from_slice(logits);
     }
-    mask::apply(logits, row);
-    penalties::apply(logits, row, scratch);
-    if let Some(bitmask) = row.token_bitmask {
-        mask::keep_set(logits, bitmask, &scratch.raw);
-    }
-    let best = draw::argmax(logits).ok_or(SampleError::NoCandidate)?;
-    let token_id = if row.is_greedy() {
+    let best = if is_changed {
+        mask::apply(logits, row);
+        penalties::apply(logits, row, scratch);
+        if let Some(bitmask) = row.token_bitmask {
+            mask::keep_set(logits, bitmask, &scratch.raw);
+        }
+        select::scan(logits).best
+    } else {
+        scan.best
+    };
+    let best = best.ok_or(SampleError::NoCandidate)?;
+    let token_id = if is_greedy {
         best
     } else {
-        for logit in logits.iter_mut() {
-            *logit /= row.temperature;
+        if row.temperature != 1.0 {
+            logits.iter_mut().for_each(|logit| *logit /= row.temperature);
         }
         let kept = truncate::apply(logits, row, best, scratch);
         draw::gumbel_argmax(logits, kept, best, row)
     };
+    let raw: &[f32] = if is_overwritten { &scratch.raw } else { logits };
     let logprobs = row.num_logprobs;
-    let logprobs = logprobs.map(|k| logprob_row(&scratch.raw, token_id, k, row.logprob_token_ids));
+    let logprobs = logprobs.map(|k| logprob_row(raw, token_id, k, row.logprob_token_ids));
     Ok(Sampled { token_id, logprobs })
 }
 
-/// Refuses rows in which the model's arithmetic broke down; −∞ is a legal mask.
-fn check_finite(logits: &[f32]) -> Result<(), SampleError> {
-    let bad = |l: &f32| l.is_nan() || *l == f32::INFINITY;
-    // Without an early exit, so that it vectorises.
-    if !logits.iter().fold(false, |any, l| any | bad(l)) {
-        return Ok(());
+/// [`sample`] for each row of `logits`, `[rows.len(), vocab]`, over the threads; a result is a
+/// function of its row alone.
+///
+/// # Panics
+/// If `logits` is no whole number of elements a row.
+pub fn sample_rows(
+    logits: &mut [f32],
+    rows: &[SamplingRow<'_>],
+) -> Vec<Result<Sampled, SampleError>> {
+    thread_local! {
+        static SCRATCH: RefCell<SamplingScratch> = RefCell::default();
     }
-    match logits.iter().position(bad) {
-        None => Ok(()),
-        Some(i) => Err(SampleError::NotFinite { token_id: i as u32, logit: logits[i].to_string() }),
-    }
+    let vocab = logits.len() / rows.len().max(1);
+    assert_eq!(logits.len(), rows.len() * vocab, "sample_rows: logits of {} rows", rows.len());
+    // A row costs some passes over its logits.
+    let work = 8 * logits.len();
+    let mut sampled = vec![Err(SampleError::NoCandidate); rows.len()];
+    let (logits, results) = (SharedMut::new(logits), SharedMut::new(&mut sampled));
+    for_each_piece(rows.len(), work, |i| {
+        // SAFETY: a piece has its own row of each, and pieces do not repeat.
+        let (logits, result) = unsafe { (logits.slice(i * vocab, vocab), results.slice(i, 1)) };
+        SCRATCH.with_borrow_mut(|scratch| result[0] = sample(logits, &rows[i], scratch));
+    });
+    sampled
+}
+
+/// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]`, over the threads: for each a
+/// token, and the number of likeliest ones.
+///
+/// # Panics
+/// If `logits` is no whole number of elements a row, or a token is outside it.
+#[must_use]
+pub fn logprob_rows(logits: &[f32], wanted: &[(u32, u32)]) -> Vec<LogprobRow> {
+    let vocab = logits.len() / wanted.len().max(1);
+    assert_eq!(logits.len(), wanted.len() * vocab, "logprob_rows: logits of {} rows", wanted.len());
+    let mut computed = vec![LogprobRow { entries: Vec::new() }; wanted.len()];
+    let rows = SharedMut::new(&mut computed);
+    for_each_piece(wanted.len(), 8 * logits.len(), |i| {
+        let (token, k) = wanted[i];
+        let computed = logprob_row(&logits[i * vocab..(i + 1) * vocab], token, k, &[]);
+        // SAFETY: a piece has its own element, and pieces do not repeat.
+        let row = unsafe { rows.slice(i, 1) };
+        row[0] = computed;
+    });
+    computed
+}
+
+/// What the model's arithmetic broke down at; −∞ is a legal mask.
+fn first_garbage(logits: &[f32]) -> SampleError {
+    let is_bad = |l: &f32| l.is_nan() || *l == f32::INFINITY;
+    let token = logits.iter().position(is_bad).unwrap_or_default();
+    let logit = logits.get(token).map_or_else(String::new, f32::to_string);
+    SampleError::NotFinite { token_id: token as u32, logit }
 }

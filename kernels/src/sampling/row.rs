@@ -56,6 +56,18 @@ impl SamplingRow<'_> {
     pub fn is_greedy(&self) -> bool {
         self.temperature < GREEDY_TEMPERATURE
     }
+
+    /// Whether masks, biases or penalties may change a logit.
+    pub(super) fn changes_logits(&self) -> bool {
+        let is_masked = self.allowed_token_ids.is_some()
+            || self.token_bitmask.is_some()
+            || !self.bad_words.is_empty()
+            || self.output_token_ids.len() < self.min_tokens as usize;
+        let is_penalised = self.repetition_penalty != 1.0
+            || self.frequency_penalty != 0.0
+            || self.presence_penalty != 0.0;
+        is_masked || is_penalised || !self.logit_bias.is_empty()
+    }
 }
 
 impl Default for SamplingRow<'_> {

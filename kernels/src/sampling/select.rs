@@ -3,7 +3,60 @@
 
 use std::cmp::Ordering;
 
+use crate::simd::{Isa, Kernel, LANES, Simd, max_of, sum_of};
+
+/// What one pass over a row tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Scan {
+    /// The largest logit's token, the lowest id where it is tied; `None` if all are −∞.
+    pub(super) best: Option<u32>,
+    /// Whether a logit is NaN or +∞; `best` then tells nothing.
+    pub(super) is_garbage: bool,
+}
+
+/// Looks at every logit once.
+pub(super) fn scan(logits: &[f32]) -> Scan {
+    Isa::active().run(ScanRow(logits))
+}
+
+struct ScanRow<'a>(&'a [f32]);
+
+impl Kernel for ScanRow<'_> {
+    type Output = Scan;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Scan {
+        const STRETCH: usize = 64 * LANES;
+        let (lowest, zero) = (s.splat(f32::NEG_INFINITY), s.splat(0.0));
+        // Stays 0 · x = 0 unless an x is NaN or +∞; −∞, a legal mask, is brought to a number first.
+        let mut poison = zero;
+        let (mut max, mut best_stretch) = (f32::NEG_INFINITY, None);
+        for (index, stretch) in self.0.chunks(STRETCH).enumerate() {
+            let (vectors, rest) = stretch.as_chunks::<LANES>();
+            let mut padded = [f32::NEG_INFINITY; LANES];
+            padded[..rest.len()].copy_from_slice(rest);
+            let mut stretch_max = lowest;
+            for x in vectors.iter().chain([&padded]) {
+                let x = s.load(x);
+                stretch_max = s.max(x, stretch_max);
+                poison = s.fma(s.max(s.splat(f32::MIN), x), zero, poison);
+            }
+            let stretch_max = max_of(s, stretch_max);
+            if stretch_max > max {
+                (max, best_stretch) = (stretch_max, Some(index));
+            }
+        }
+        let best = best_stretch.and_then(|index| {
+            let first = index * STRETCH;
+            let offset = self.0[first..].iter().position(|logit| *logit == max)?;
+            Some((first + offset) as u32)
+        });
+        Scan { best, is_garbage: sum_of(s, poison).is_nan() }
+    }
+}
+
 /// The largest logit, NaN aside; −∞ for an empty row. In lanes, so that it vectorises.
+#[inline(always)]
 pub(super) fn max_logit(logits: &[f32]) -> f32 {
     const LANES: usize = 16;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -20,33 +73,55 @@ pub(super) fn by_rank(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// The `k` largest of (logit, id) pairs given in ascending id order, unordered, in `buffer`; all of
-/// them if there are fewer.
-pub(super) fn largest(
-    pairs: impl Iterator<Item = (f32, u32)>,
-    k: usize,
-    buffer: &mut Vec<(f32, u32)>,
-) {
+/// The `k` largest logits of a row that are not below `floor`, as (logit, id) pairs, unordered, in
+/// `buffer`; of equal ones the lower ids; all of them if there are fewer. NaN is passed over.
+pub(super) fn largest(logits: &[f32], floor: f32, k: usize, buffer: &mut Vec<(f32, u32)>) {
     buffer.clear();
-    if k == 0 {
-        return;
+    if k > 0 {
+        Isa::active().run(Largest { logits, floor, k, buffer });
     }
-    let capacity = 2 * k + 64;
-    // An element that only equals the k-th so far ranks after it, having a higher id.
-    let mut threshold = f32::NEG_INFINITY;
-    let mut full = false;
-    for (logit, id) in pairs {
-        if full && logit <= threshold {
-            continue;
+}
+
+/// The logits of a row that are not below `floor`, with their ids, appended to `buffer`.
+pub(super) fn not_below(logits: &[f32], floor: f32, buffer: &mut Vec<(f32, u32)>) {
+    Isa::active().run(Largest { logits, floor, k: usize::MAX, buffer });
+}
+
+/// Most chunks of a row hold nothing that matters, as their maximum tells.
+struct Largest<'a> {
+    logits: &'a [f32],
+    floor: f32,
+    k: usize,
+    buffer: &'a mut Vec<(f32, u32)>,
+}
+
+impl Kernel for Largest<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        const CHUNK: usize = 128;
+        let Self { logits, floor, k, buffer } = self;
+        let capacity = k.saturating_mul(2).saturating_add(64);
+        // Once there are k, an element that only equals the k-th ranks after it, having a higher id.
+        let mut kth = None;
+        for (chunk, first) in logits.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
+            let matters = |logit: f32| kth.map_or(logit >= floor, |kth| logit > kth);
+            if !matters(max_logit(chunk)) {
+                continue;
+            }
+            for (logit, id) in chunk.iter().copied().zip(first..) {
+                if kth.map_or(logit >= floor, |kth| logit > kth) {
+                    buffer.push((logit, id));
+                }
+                if buffer.len() == capacity {
+                    kth = Some(cut(buffer, k));
+                }
+            }
         }
-        buffer.push((logit, id));
-        if buffer.len() == capacity {
-            threshold = cut(buffer, k);
-            full = true;
+        if buffer.len() > k {
+            cut(buffer, k);
         }
-    }
-    if buffer.len() > k {
-        cut(buffer, k);
     }
 }
 
@@ -73,17 +148,49 @@ mod tests {
 
         #[test]
         fn selection_equals_a_sort(
-            row in prop::collection::vec(-3i8..3, 0..400),
+            row in prop::collection::vec(-9i8..9, 0..900),
             k in 0usize..40,
+            floor in -9i8..9,
         ) {
-            let pairs: Vec<(f32, u32)> = row.iter().map(|x| f32::from(*x)).zip(0..).collect();
-            let mut sorted = pairs.clone();
+            let row: Vec<f32> = row.iter().map(|x| f32::from(*x)).collect();
+            let floor = f32::from(floor);
+            let mut sorted: Vec<(f32, u32)> =
+                row.iter().copied().zip(0..).filter(|(logit, _)| *logit >= floor).collect();
+            let mut all = Vec::new();
+            not_below(&row, floor, &mut all);
+            prop_assert_eq!(&all, &sorted);
             sorted.sort_by(by_rank);
             sorted.truncate(k);
             let mut selected = Vec::new();
-            largest(pairs.into_iter(), k, &mut selected);
+            largest(&row, floor, k, &mut selected);
             selected.sort_by(by_rank);
             prop_assert_eq!(selected, sorted);
+        }
+
+        /// Each of the logits that rows may hold, at any place, on every instruction set.
+        #[test]
+        fn a_scan_finds_the_first_of_the_largest_and_any_garbage(
+            row in prop::collection::vec(-9i8..9, 0..3000),
+            strange in prop::collection::vec(
+                (any::<prop::sample::Index>(), 0usize..6), 0..4),
+        ) {
+            const STRANGE: [f32; 6] =
+                [f32::NEG_INFINITY, f32::NAN, f32::INFINITY, -0.0, f32::MAX, f32::MIN];
+            let mut row: Vec<f32> = row.iter().map(|x| f32::from(*x)).collect();
+            let len = row.len();
+            for (place, kind) in strange.iter().filter(|_| len > 0) {
+                row[place.index(len)] = STRANGE[*kind];
+            }
+            let is_garbage = row.iter().any(|x| x.is_nan() || *x == f32::INFINITY);
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let best = row.iter().position(|x| *x == max && max > f32::NEG_INFINITY);
+            for isa in Isa::available() {
+                let scan = isa.run(ScanRow(&row));
+                prop_assert_eq!(scan.is_garbage, is_garbage);
+                if !is_garbage {
+                    prop_assert_eq!(scan.best, best.map(|i| i as u32));
+                }
+            }
         }
     }
 }

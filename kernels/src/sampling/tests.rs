@@ -144,7 +144,7 @@ proptest! {
     ) {
         let row = SamplingRow { top_k, top_p, ..SamplingRow::default() };
         let mut scratch = SamplingScratch::default();
-        let best = draw::argmax(&logits).unwrap();
+        let best = select::scan(&logits).best.unwrap();
         let mut ours: Vec<u32> = truncate::apply(&logits, &row, best, &mut scratch)
             .map_or_else(|| (0..logits.len() as u32).collect(), |kept| kept.iter().map(|k| k.1).collect());
         ours.sort_unstable();
@@ -176,4 +176,107 @@ fn naive_truncation(logits: &[f32], top_k: usize, top_p: f32) -> Vec<u32> {
     }
     ids.sort_unstable();
     ids
+}
+
+/// One row in the order of the module's documentation, by sorting and straight loops.
+fn naive(raw: &[f32], row: &SamplingRow<'_>) -> Result<u32, ()> {
+    if raw.iter().any(|l| l.is_nan() || *l == f32::INFINITY) {
+        return Err(());
+    }
+    let mut logits = raw.to_vec();
+    for (id, logit) in logits.iter_mut().enumerate() {
+        if row.allowed_token_ids.is_some_and(|allowed| !allowed.contains(&(id as u32))) {
+            *logit = f32::NEG_INFINITY;
+        }
+        let biases = row.logit_bias.iter().filter(|(biased, _)| *biased as usize == id);
+        *logit += biases.map(|(_, bias)| bias).sum::<f32>();
+        let times = |ids: &[u32]| ids.iter().filter(|other| **other as usize == id).count();
+        let in_output = times(row.output_token_ids);
+        if in_output + times(row.prompt_token_ids) > 0 {
+            *logit = match *logit > 0.0 {
+                true => *logit / row.repetition_penalty,
+                false => *logit * row.repetition_penalty,
+            };
+        }
+        if in_output > 0 {
+            *logit -= row.frequency_penalty * in_output as f32;
+            *logit -= row.presence_penalty;
+        }
+    }
+    let first = |ids: &[u32], logits: &[f32]| {
+        let mut sorted: Vec<(f32, u32)> =
+            ids.iter().map(|id| (logits[*id as usize], *id)).collect();
+        sorted.sort_by(select::by_rank);
+        sorted.first().copied()
+    };
+    let all: Vec<u32> = (0..raw.len() as u32).collect();
+    let (max, best) = first(&all, &logits).filter(|(l, _)| *l > f32::NEG_INFINITY).ok_or(())?;
+    if row.is_greedy() {
+        // −0 and 0 tie.
+        let is_best = |id: &&u32| logits[**id as usize] == max;
+        return Ok(all.iter().find(is_best).copied().unwrap_or(best));
+    }
+    logits.iter_mut().for_each(|logit| *logit /= row.temperature);
+    let floor = max / row.temperature + row.min_p.ln();
+    let left: Vec<u32> = all.into_iter().filter(|id| logits[*id as usize] >= floor).collect();
+    let of_left: Vec<f32> = left.iter().map(|id| logits[*id as usize]).collect();
+    let kept = naive_truncation(&of_left, row.top_k as usize, row.top_p);
+    let noisy = kept.iter().map(|at| left[*at as usize]);
+    let noisy = noisy.filter(|id| logits[*id as usize] > f32::NEG_INFINITY);
+    let scores = noisy.map(|id| (draw::score(logits[id as usize], id, row), id));
+    let drawn = scores.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    drawn.map(|(_, id)| id).ok_or(())
+}
+
+/// Few values, so that ties abound; −∞ among them, and now and then what is no number.
+fn any_row() -> impl Strategy<Value = Vec<f32>> {
+    let logit = prop_oneof![
+        60 => (-16i8..16).prop_map(|x| f32::from(x) / 4.0),
+        4 => Just(f32::NEG_INFINITY),
+    ];
+    let garbage =
+        prop_oneof![9 => Just(None), 1 => any::<(prop::sample::Index, bool)>().prop_map(Some)];
+    (prop::collection::vec(logit, 1..700), garbage).prop_map(|(mut row, garbage)| {
+        if let Some((place, is_nan)) = garbage {
+            let place = place.index(row.len());
+            row[place] = if is_nan { f32::NAN } else { f32::INFINITY };
+        }
+        row
+    })
+}
+
+proptest! {
+    #[test]
+    fn rows_together_give_what_sorting_each_alone_would(
+        raw in prop::collection::vec(any_row(), 1..6),
+        temperature in prop_oneof![Just(0.0f32), Just(1.0), 0.25f32..2.0],
+        top_k in prop_oneof![Just(0u32), 1u32..50],
+        top_p in prop_oneof![Just(1.0f32), 0.05f32..1.0],
+        min_p in prop_oneof![Just(0.0f32), 0.001f32..0.5],
+        penalties in prop_oneof![Just((1.0f32, 0.0f32, 0.0f32)), Just((1.5, 0.25, 0.5))],
+        logit_bias in prop::collection::vec((0u32..700, (-8i8..8).prop_map(f32::from)), 0..2),
+        tokens in prop::collection::vec(0u32..700, 0..20),
+        is_restricted in any::<bool>(),
+        seed: u64,
+    ) {
+        let vocab = raw.iter().map(Vec::len).min().unwrap_or(0);
+        let mut logits: Vec<f32> = raw.iter().flat_map(|row| &row[..vocab]).copied().collect();
+        let allowed: Vec<u32> = tokens.iter().map(|id| id / 2).collect();
+        let rows: Vec<SamplingRow<'_>> = (0..raw.len() as u64).map(|position| SamplingRow {
+            temperature, top_k, top_p, min_p, seed, position,
+            repetition_penalty: penalties.0,
+            frequency_penalty: penalties.1,
+            presence_penalty: penalties.2,
+            logit_bias: &logit_bias,
+            prompt_token_ids: &tokens,
+            output_token_ids: &tokens[tokens.len() / 2..],
+            allowed_token_ids: is_restricted.then_some(&allowed),
+            ..SamplingRow::default()
+        }).collect();
+        let sampled = sample_rows(&mut logits, &rows);
+        for ((sampled, row), raw) in sampled.iter().zip(&rows).zip(&raw) {
+            let token = sampled.as_ref().map(|sampled| sampled.token_id).map_err(drop);
+            prop_assert_eq!(token, naive(&raw[..vocab], row));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Which tokens a draw may take: `min_p`, then `top_k`, then `top_p` over what is left.
 
-use super::select::{by_rank, largest};
+use super::select::{by_rank, largest, not_below};
 use super::{SamplingRow, SamplingScratch};
 
 /// The tokens left as (logit, id) pairs, or `None` if nothing is cut off. `best` is the likeliest.
@@ -17,22 +17,21 @@ pub(super) fn apply<'a>(
     let max = logits[best as usize];
     // p >= min_p * p_max, in logarithms.
     let floor = if row.min_p > 0.0 { max + row.min_p.ln() } else { f32::NEG_INFINITY };
+    // Masked tokens are never kept.
+    let floor = floor.max(f32::MIN);
     let kept = &mut scratch.kept;
-    let above = |floor: f32| {
-        logits.iter().copied().zip(0..).filter(move |(l, _)| *l >= floor && *l > f32::NEG_INFINITY)
-    };
     match top_k {
         None => {
             kept.clear();
-            kept.extend(above(floor));
+            not_below(logits, floor, kept);
         }
         Some(k) => {
-            largest(above(floor), k as usize, kept);
+            largest(logits, floor, k as usize, kept);
             let kth = kept.iter().map(|(l, _)| *l).fold(f32::INFINITY, f32::min);
             if kept.len() == k as usize {
                 // Tokens tied with the k-th stay.
                 kept.clear();
-                kept.extend(above(kth.max(floor)));
+                not_below(logits, kth, kept);
             }
         }
     }

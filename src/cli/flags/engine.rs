@@ -21,6 +21,9 @@ pub(crate) struct EngineFlags {
     /// Format of the weights: auto, float32 or bfloat16 [default: auto]
     #[arg(long, value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
+    /// Folder to keep packed weights in, for faster later starts [default: none are kept]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) weights_cache: Option<String>,
     /// Tokens at most of prompt and output together, such as 4096 or 4K [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_model_len: Option<String>,

@@ -1,7 +1,7 @@
 //! Linear layers, several of which may be stacked into one product (HF `nn.Linear`).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{LinearWeight, linear};
+use playhouse_kernels::{LinearWeight, linear, tied_embedding};
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
@@ -31,7 +31,9 @@ impl Linear {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let module = parts.first().map_or("", |(module, _)| module);
-        let weight = pack(loader, module, &tensors, inputs)?;
+        let shape = [parts.iter().map(|(_, outputs)| outputs).sum(), inputs];
+        let weight =
+            loader.packed(module, shape, |loader| pack(loader, module, &tensors, inputs))?;
         for tensor in &tensors {
             loader.loaded(tensor);
         }
@@ -43,15 +45,14 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()? })
     }
 
-    /// An output layer whose weight is that of the embedding `module`, `[outputs, inputs]`.
-    pub(in crate::model) fn tied(
-        loader: &WeightLoader<'_>,
-        module: &str,
-        inputs: usize,
-        outputs: usize,
-    ) -> Result<Self, ModelError> {
-        let tensor = loader.tensor(&format!("{module}.weight"), &[outputs, inputs])?;
-        Ok(Self { weight: pack(loader, module, &[tensor], inputs)?, bias: None })
+    /// Whether [`Linear::rows`] gives the weight's rows as they are in the checkpoint.
+    pub(in crate::model) fn has_rows(&self) -> bool {
+        self.weight.has_rows()
+    }
+
+    /// Rows of the weight itself, `[token_ids.len(), inputs]`: the embedding that it is tied to.
+    pub(in crate::model) fn rows(&self, token_ids: &[u32]) -> Tensor<2> {
+        tied_embedding(&self.weight, token_ids)
     }
 
     /// From `[rows, inputs]` to `[rows, outputs]`.

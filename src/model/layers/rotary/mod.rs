@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use playhouse_kernels::RotaryTable;
+use rayon::prelude::*;
 
 pub use frequencies::{InverseFrequencies, inverse_frequencies};
 
@@ -56,14 +57,15 @@ fn build(
         config.max_position_embeddings,
         config.max_model_len,
     );
-    let size = config.max_model_len * inv_freq.len();
-    let (mut cos, mut sin) = (Vec::with_capacity(size), Vec::with_capacity(size));
-    for position in 0..config.max_model_len {
-        for frequency in &inv_freq {
-            let angle = f64::from(position as f32 * frequency);
-            cos.push(angle.cos() as f32 * attention_factor);
-            sin.push(angle.sin() as f32 * attention_factor);
-        }
-    }
+    // Rows over threads: a long context has millions of angles.
+    let table = |function: fn(f64) -> f64| {
+        let row = |position: usize| {
+            let angle = move |frequency: &f32| f64::from(position as f32 * frequency);
+            let value = move |angle| function(angle) as f32 * attention_factor;
+            inv_freq.iter().map(angle).map(value)
+        };
+        (0..config.max_model_len).into_par_iter().flat_map_iter(row).collect::<Vec<f32>>()
+    };
+    let (cos, sin) = (table(f64::cos), table(f64::sin));
     RotaryTable::new(cos, sin, config.head_dim, device).map_err(refused("rotary embedding"))
 }

@@ -1,0 +1,157 @@
+//! What a decode step costs beside the model: from the moment that the device is done with one step
+//! until it has the next, through worker, scheduler, KV cache manager and back, while ledger,
+//! detokenizers, streamers and clients do their part on the other threads.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use common::{FakeCodec, FakeGrammars, VOCAB};
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use playhouse_actors::{
+    logic::{
+        ids::Epoch,
+        outputs::{RequestOutput, SampledToken, StepOutput},
+        scheduler::SchedulerConfig,
+        scheduler_output::SchedulerOutput,
+    },
+    ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo},
+    shell::{System, SystemConfig},
+};
+use tokio::runtime::Runtime;
+
+const PROMPT_TOKENS: usize = 32;
+
+/// Times at which the device had nothing to do, between full steps.
+#[derive(Debug, Default)]
+struct Gaps {
+    nanos: AtomicU64,
+    count: AtomicU64,
+}
+
+/// A model that takes no time.
+#[derive(Debug)]
+struct InstantModel {
+    info: ModelInfo,
+    num_requests: usize,
+    gaps: Arc<Gaps>,
+}
+
+#[derive(Debug)]
+struct InstantExecutor {
+    num_requests: usize,
+    gaps: Arc<Gaps>,
+    /// The end of the last step, if that was a full one.
+    idle_since: Option<Instant>,
+}
+
+impl ExecutorFactory for InstantModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn create(&self, _: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
+        let (num_requests, gaps) = (self.num_requests, Arc::clone(&self.gaps));
+        Ok(Box::new(InstantExecutor { num_requests, gaps, idle_since: None }))
+    }
+}
+
+impl ModelExecutor for InstantExecutor {
+    fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
+        let is_full = step.scheduled_cached.len() == self.num_requests;
+        if let Some(since) = self.idle_since.filter(|_| is_full) {
+            self.gaps.nanos.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            self.gaps.count.fetch_add(1, Ordering::Relaxed);
+        }
+        let new = step.scheduled_new.iter().map(|data| data.request.id);
+        let requests = new.chain(step.scheduled_cached.iter().map(|data| data.request));
+        let outputs = requests.map(|request| RequestOutput {
+            request,
+            sampled: vec![SampledToken { token_id: 7, logprobs: None }],
+            prompt_logprobs: None,
+            is_nan: false,
+            grammar_error: None,
+        });
+        let output = StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() };
+        self.idle_since = is_full.then(Instant::now);
+        Ok(output)
+    }
+}
+
+async fn system(num_requests: usize, gaps: &Arc<Gaps>) -> System {
+    let (block_size, max_model_len) = (16, 8_192);
+    let num_blocks = num_requests * max_model_len / block_size + 1;
+    let scheduler = SchedulerConfig {
+        max_num_seqs: num_requests,
+        max_num_batched_tokens: 64 * num_requests,
+        max_model_len,
+        block_size,
+        num_blocks: num_blocks as u32,
+        ..SchedulerConfig::default()
+    };
+    let info = ModelInfo {
+        vocab_size: VOCAB,
+        max_model_len,
+        block_size,
+        num_blocks,
+        eos_token_ids: Vec::new(),
+    };
+    let model = InstantModel { info, num_requests, gaps: Arc::clone(gaps) };
+    let (codec, grammars) = (Arc::new(FakeCodec::default()), Arc::new(FakeGrammars::default()));
+    let config = SystemConfig::new(scheduler);
+    let spawned = System::spawn(config, Arc::new(model), codec, grammars, 0).await;
+    let system = spawned.unwrap_or_else(|error| unreachable!("{error}"));
+    system.ready().await.unwrap_or_else(|error| unreachable!("{error}"));
+    system
+}
+
+/// `num_requests` at once, `num_tokens` each, whose clients read all.
+async fn generate(system: &System, num_requests: usize, num_tokens: u32) {
+    let mut clients = Vec::new();
+    for salt in 0..num_requests as u32 {
+        // Lengths differ, so that block boundaries are crossed in different steps.
+        let len = PROMPT_TOKENS + salt as usize % 16;
+        let (_, request) = common::request(salt, len, num_tokens);
+        let accepted = system.submit(request).await;
+        let accepted = accepted.unwrap_or_else(|error| unreachable!("{error}"));
+        for mut stream in accepted.choices {
+            clients.push(tokio::spawn(async move { while stream.next().await.is_some() {} }));
+        }
+    }
+    for client in clients {
+        drop(client.await);
+    }
+}
+
+fn bench(criterion: &mut Criterion) {
+    let Ok(runtime) = Runtime::new() else { return };
+    let mut group = criterion.benchmark_group("host_step");
+    group.sample_size(10);
+    for num_requests in [1, 32, 256] {
+        let gaps = Arc::new(Gaps::default());
+        let system = runtime.block_on(system(num_requests, &gaps));
+        group.bench_function(BenchmarkId::from_parameter(num_requests), |bencher| {
+            bencher.iter_custom(|iterations| {
+                let num_tokens = iterations.clamp(64, 4_096) as u32;
+                let taken = || [&gaps.nanos, &gaps.count].map(|gap| gap.load(Ordering::Relaxed));
+                let before = taken();
+                runtime.block_on(generate(&system, num_requests, num_tokens));
+                let after = taken();
+                let [nanos, count] = [0, 1].map(|i| after[i] - before[i]);
+                Duration::from_nanos(nanos * iterations / count.max(1))
+            });
+        });
+        runtime.block_on(system.shutdown());
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);

@@ -1,0 +1,118 @@
+//! Packed weights as bytes: what a cache on disk keeps, and takes back without packing.
+
+use super::pack::{PANEL, PackedWeight, panel_len_bf16, panel_len_f32};
+use super::{LinearStorage, LinearWeight};
+use crate::KernelError;
+use crate::aligned::WeightBuf;
+use crate::mapped_file::MappedRange;
+use crate::simd::cpu_isa;
+
+const WHAT: &str = "packed linear weight";
+
+/// Counts the changes of what packed bytes mean.
+const LAYOUT_VERSION: u32 = 1;
+
+/// A packed weight as it lies in memory.
+#[derive(Debug)]
+pub struct PackedSections<'a> {
+    /// Tells [`LinearWeight::from_sections`] what the sections are.
+    pub form: &'static str,
+    /// The buffers in order, each of which wants to start on a cache line.
+    pub sections: Vec<&'a [u8]>,
+}
+
+/// Names the layout of packed weights on this machine: bytes packed under another name mean
+/// something else.
+#[must_use]
+pub fn packed_layout() -> String {
+    let endian = if cfg!(target_endian = "little") { "le" } else { "be" };
+    format!("{LAYOUT_VERSION}-panel{PANEL}-{endian}-{}", cpu_isa())
+}
+
+impl LinearWeight {
+    /// Its packed bytes.
+    #[must_use]
+    pub fn sections(&self) -> PackedSections<'_> {
+        let LinearStorage::Cpu(packed) = &self.storage;
+        let (form, section) = match packed {
+            PackedWeight::F32(data) => ("f32", data.bytes()),
+            PackedWeight::Bf16(data) => ("bf16", data.bytes()),
+        };
+        PackedSections { form, sections: vec![section] }
+    }
+
+    /// A weight in bytes that [`LinearWeight::sections`] gave, under the same [`packed_layout`],
+    /// of a weight `[out_features, in_features]`. They stay where they are.
+    ///
+    /// # Errors
+    /// A form that is not known, another number of sections, another length, or bytes that do not
+    /// start on a cache line.
+    pub fn from_sections(
+        form: &str,
+        [out_features, in_features]: [usize; 2],
+        sections: Vec<MappedRange>,
+    ) -> Result<Self, KernelError> {
+        let is_one = sections.len() == 1;
+        let known = is_one && matches!(form, "f32" | "bf16") && out_features > 0 && in_features > 0;
+        let Some(section) = sections.into_iter().next().filter(|_| known) else {
+            return Err(KernelError::OutOfRange {
+                what: WHAT,
+                field: format!("form `{form}` of [{out_features}, {in_features}]"),
+                got: 0,
+                accepted: "f32 or bf16 in one section".to_owned(),
+            });
+        };
+        let panels = out_features.div_ceil(PANEL);
+        let packed = match form {
+            "f32" => {
+                let len = panels.saturating_mul(panel_len_f32(in_features));
+                PackedWeight::F32(WeightBuf::mapped(section, len, WHAT)?)
+            }
+            _ => {
+                let len = panels.saturating_mul(panel_len_bf16(in_features));
+                PackedWeight::Bf16(WeightBuf::mapped(section, len, WHAT)?)
+            }
+        };
+        Ok(Self { storage: LinearStorage::Cpu(packed), out_features, in_features })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::{MappedFile, WeightDtype, WeightView};
+
+    #[test]
+    fn bytes_from_a_file_are_the_weight_they_were() {
+        let values: Vec<f32> = (0..45 * 37).map(|i| (i as f32 * 0.37).sin()).collect();
+        let path = std::env::temp_dir().join(format!("sections-{}", std::process::id()));
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+            let view = WeightView::F32(&values);
+            let weight = LinearWeight::pack(&[view], 37, dtype, &Device::flex()).unwrap();
+            let PackedSections { form, sections } = weight.sections();
+            std::fs::write(&path, sections[0]).unwrap();
+            let file = Arc::new(MappedFile::open(&path).unwrap());
+            let len = sections[0].len();
+            let whole = || vec![MappedRange::new(&file, 0..len).unwrap()];
+            let again = LinearWeight::from_sections(form, [45, 37], whole()).unwrap();
+            assert_eq!(again.sections().sections, sections);
+            let (mut before, mut after) = (vec![0.0; 37], vec![1.0; 37]);
+            for o in 0..45 {
+                weight.copy_row(o, &mut before);
+                again.copy_row(o, &mut after);
+                assert_eq!(before, after);
+            }
+            let part = vec![MappedRange::new(&file, 0..len - 2).unwrap()];
+            assert!(LinearWeight::from_sections(form, [45, 37], part).is_err());
+            assert!(LinearWeight::from_sections(form, [65, 37], whole()).is_err());
+            assert!(LinearWeight::from_sections("int5", [45, 37], whole()).is_err());
+            assert!(LinearWeight::from_sections(form, [0, 37], whole()).is_err());
+            assert!(LinearWeight::from_sections(form, [45, 37], Vec::new()).is_err());
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

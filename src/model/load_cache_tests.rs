@@ -1,0 +1,169 @@
+//! Models out of the cache of packed weights: the same to the bit, whatever state its file is in.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use playhouse_kernels::{AttentionMetadata, KvCache};
+use tempfile::TempDir;
+
+use super::*;
+use crate::model::ForwardBatch;
+
+/// A copy of a small tied model, and a folder for its cache.
+struct House {
+    model: TempDir,
+    cache: TempDir,
+}
+
+impl House {
+    fn new() -> Self {
+        let house = Self { model: TempDir::new().unwrap(), cache: TempDir::new().unwrap() };
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models/qwen2-tied");
+        for name in ["config.json", "model.safetensors"] {
+            fs::copy(from.join(name), house.model.path().join(name)).unwrap();
+        }
+        house
+    }
+
+    fn load_as(&self, dtype: Dtype) -> (Arc<dyn CausalLm>, bool) {
+        let weights_cache = Some(self.cache.path().to_owned());
+        let options = LoadOptions { dtype, weights_cache, ..LoadOptions::default() };
+        let mut last = LoadProgress::default();
+        let model = load_model(self.model.path(), &options, &mut |p| last = p).unwrap();
+        assert_eq!((last.tensors, last.bytes), (last.tensors_total, last.bytes_total));
+        (model, last.is_cached)
+    }
+
+    /// What the model says, and whether it came from the cache.
+    fn load(&self) -> (Vec<u32>, bool) {
+        let (model, is_cached) = self.load_as(Dtype::Auto);
+        (answer(&*model), is_cached)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.cache.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// The only file of the cache.
+    fn file(&self) -> PathBuf {
+        let files = self.files();
+        assert_eq!(files.len(), 1, "{files:?}");
+        files[0].clone()
+    }
+}
+
+/// Logits after three tokens, to the bit.
+fn answer(model: &dyn CausalLm) -> Vec<u32> {
+    let device = Device::flex();
+    let mut kv = KvCache::new(model.kv_cache_shape(2, 4), model.dtype(), &device).unwrap();
+    let meta = AttentionMetadata {
+        query_start_loc: vec![0, 3],
+        seq_lens: vec![3],
+        block_tables: vec![vec![1]],
+        slot_mapping: vec![4, 5, 6],
+        positions: vec![0, 1, 2],
+    };
+    let hidden = model.forward(&ForwardBatch { token_ids: &[5, 9, 7], meta: &meta }, &mut kv);
+    let logits = model.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
+    logits.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn the_second_start_packs_nothing_and_answers_alike() {
+    let house = House::new();
+    let plain = load_model(house.model.path(), &LoadOptions::default(), &mut |_| ()).unwrap();
+    let (cold, was_cached) = house.load();
+    assert_eq!((&cold, was_cached), (&answer(&*plain), false));
+    house.file();
+    assert_eq!(house.load(), (cold, true));
+}
+
+#[test]
+fn a_damaged_file_is_made_anew() {
+    let house = House::new();
+    let (whole, _) = house.load();
+    let good = fs::read(house.file()).unwrap();
+    let index = u64::from_le_bytes(good[16..24].try_into().unwrap()) as usize;
+    let flips = [0, 15, 16, 23, 24, 31, 32, 63, index, (index + good.len()) / 2, good.len() - 1];
+    let mut damaged: Vec<Vec<u8>> = flips
+        .iter()
+        .map(|at| {
+            let mut bytes = good.clone();
+            bytes[*at] ^= 0x41;
+            bytes
+        })
+        .collect();
+    damaged.extend([0, 8, 63, 64, index, good.len() - 1].map(|len| good[..len].to_vec()));
+    damaged.push([&good[..], b"x"].concat());
+    for (case, bytes) in damaged.iter().enumerate() {
+        fs::write(house.file(), bytes).unwrap();
+        assert_eq!(house.load(), (whole.clone(), false), "{case}");
+        assert_eq!(house.load(), (whole.clone(), true), "{case}");
+    }
+}
+
+#[test]
+fn a_changed_checkpoint_is_packed_again() {
+    let house = House::new();
+    let (before, _) = house.load();
+    let path = house.model.path().join("model.safetensors");
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let mut weights = fs::read(&path).unwrap();
+    let last = weights.len() - 1;
+    // As many bytes, at the same time: the exponent of an element grows.
+    for at in (last / 2 | 1..last).step_by(64) {
+        weights[at] ^= 1;
+    }
+    fs::write(&path, &weights).unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    let (after, is_cached) = house.load();
+    assert!(!is_cached);
+    assert_ne!(after, before);
+    house.file();
+    assert_eq!(house.load(), (after.clone(), true));
+    // Touched only: the cache cannot know.
+    fs::write(&path, &weights).unwrap();
+    assert_eq!(house.load(), (after, false));
+}
+
+#[test]
+fn each_format_has_a_file() {
+    let house = House::new();
+    for is_cached in [false, true] {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let (model, found) = house.load_as(dtype);
+            let plain = LoadOptions { dtype, ..LoadOptions::default() };
+            let plain = load_model(house.model.path(), &plain, &mut |_| ()).unwrap();
+            assert_eq!((answer(&*model), found), (answer(&*plain), is_cached), "{dtype:?}");
+        }
+    }
+    assert_eq!(house.files().len(), 2);
+}
+
+#[test]
+fn what_a_dead_process_left_is_written_over_and_a_living_one_is_left_alone() {
+    let house = House::new();
+    house.load();
+    let unfinished = house.file().with_extension("packed.unfinished");
+    fs::remove_file(house.file()).unwrap();
+    let left = File::create(&unfinished).unwrap();
+    left.set_len(1 << 20).unwrap();
+    left.lock().unwrap();
+    assert!(!house.load().1);
+    assert!(!house.load().1, "it was not ours to write");
+    drop(left);
+    assert!(!house.load().1);
+    assert!(house.load().1);
+    assert!(!unfinished.exists());
+}
+
+#[test]
+fn without_a_place_to_write_models_load_all_the_same() {
+    let house = House::new();
+    let in_the_way = house.cache.path().join("a file");
+    fs::write(&in_the_way, "").unwrap();
+    let options = LoadOptions { weights_cache: Some(in_the_way), ..LoadOptions::default() };
+    for _ in 0..2 {
+        assert!(load_model(house.model.path(), &options, &mut |p| assert!(!p.is_cached)).is_ok());
+    }
+}

@@ -1,0 +1,82 @@
+//! What a cache was made from.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+use playhouse_kernels::packed_layout;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::weights::Checkpoint;
+
+/// Bytes of a file that are looked at: its header, and what tells two checkpoints of one shape apart.
+const HEAD_BYTES: usize = 1 << 20;
+
+/// Two caches with equal identities hold the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    files: Vec<FileIdentity>,
+    /// The format that weights are kept in.
+    format: String,
+    /// [`packed_layout`]
+    layout: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct FileIdentity {
+    path: PathBuf,
+    bytes: u64,
+    /// Since 1970; negative before.
+    modified_ns: i128,
+    /// SHA-256 of the file's beginning.
+    head: String,
+}
+
+impl Identity {
+    /// Of a checkpoint whose weights are kept as `format`.
+    ///
+    /// # Errors
+    /// What the system says when asked about a file.
+    pub(crate) fn of(checkpoint: &Checkpoint, format: &str) -> io::Result<Self> {
+        let files = checkpoint.files().map(|(path, contents)| {
+            let metadata = fs::metadata(path)?;
+            let modified_ns = match metadata.modified()?.duration_since(UNIX_EPOCH) {
+                Ok(since) => since.as_nanos() as i128,
+                Err(before) => -(before.duration().as_nanos() as i128),
+            };
+            let head = &contents[..contents.len().min(HEAD_BYTES)];
+            Ok(FileIdentity {
+                path: path.canonicalize()?,
+                bytes: metadata.len(),
+                modified_ns,
+                head: hex(&Sha256::digest(head)),
+            })
+        });
+        let files = files.collect::<io::Result<_>>()?;
+        Ok(Self { files, format: format.to_owned(), layout: packed_layout() })
+    }
+
+    /// The name of its file: that of the checkpoint's folder, and a digest of all that several
+    /// caches may differ in. A checkpoint that changes in place keeps it.
+    pub(super) fn file_name(&self) -> String {
+        let mut digest = Sha256::new();
+        for text in [&self.format, &self.layout] {
+            digest.update(text.as_bytes());
+            digest.update([0]);
+        }
+        for file in &self.files {
+            digest.update(file.path.as_os_str().as_encoded_bytes());
+            digest.update([0]);
+        }
+        let folder = self.files.first().and_then(|file| file.path.parent()?.file_name());
+        let folder = folder.map_or("model".into(), |name| name.to_string_lossy());
+        format!("{folder}-{}.packed", &hex(&digest.finalize())[..16])
+    }
+}
+
+/// In lower case.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
