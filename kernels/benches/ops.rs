@@ -1,4 +1,5 @@
-//! Throughput of the hot operations: bytes where memory is the limit, else multiply-adds or tokens.
+//! Throughput of the hot operations but attention, which has a file of its own: bytes where memory is
+//! the limit, else multiply-adds or tokens.
 //!
 //! `PLAYHOUSE_CPU_ISA=avx2 cargo bench -p playhouse-kernels -- linear` measures another
 //! instruction set.
@@ -8,10 +9,7 @@ use std::hint::black_box;
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use playhouse_kernels::sampling::{SamplingRow, SamplingScratch, sample};
-use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, LinearWeight, WeightDtype,
-    WeightView, linear, paged_attention, rms_norm, swiglu,
-};
+use playhouse_kernels::{LinearWeight, WeightDtype, WeightView, linear, rms_norm, swiglu};
 
 fn values(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
@@ -49,54 +47,6 @@ fn bench_linear(c: &mut Criterion) {
         });
     }
     group.finish();
-}
-
-/// 32 query heads over 8 key-value heads of 128, blocks of 16.
-fn bench_attention(c: &mut Criterion) {
-    let mut group = c.benchmark_group("attention");
-    let params =
-        AttentionParams { num_heads: 32, scale: 0.09, sliding_window: None, soft_cap: None };
-    for (name, dtype) in [("bf16", WeightDtype::Bf16), ("f32", WeightDtype::F32)] {
-        for (kind, seqs, len, queries) in
-            [("decode", 1, 4096, 1), ("decode", 16, 1024, 1), ("prefill", 1, 512, 512)]
-        {
-            let blocks = seqs * len / 16;
-            let shape = KvCacheShape {
-                num_layers: 1,
-                num_blocks: blocks,
-                block_size: 16,
-                num_kv_heads: 8,
-                head_dim: 128,
-            };
-            let cache = KvCache::new(shape, dtype, &Device::flex())
-                .unwrap_or_else(|error| unreachable!("{error}"));
-            let meta = batch(seqs, len, queries);
-            let q = tensor(seqs * queries, 32 * 128);
-            let pairs = seqs * (len - queries / 2) * queries;
-            group.throughput(match queries {
-                1 => Throughput::Bytes(shape.bytes(dtype) as u64),
-                _ => Throughput::Elements((2 * pairs * 32 * 128) as u64),
-            });
-            group.bench_function(format!("{name}/{kind} {seqs} of {len}"), |b| {
-                b.iter(|| black_box(paged_attention(q.clone(), cache.layer(0), &meta, &params)));
-            });
-        }
-    }
-    group.finish();
-}
-
-/// `seqs` sequences of `len` tokens, of which the last `queries` are new.
-fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
-    let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
-    for seq in 0..seqs {
-        let first = (seq * len / 16) as u32;
-        meta.block_tables.push((first..first + (len / 16) as u32).collect());
-        meta.seq_lens.push(len as u32);
-        meta.positions.extend((len - queries..len).map(|p| p as u32));
-        meta.slot_mapping.extend((len - queries..len).map(|p| first * 16 + p as u32));
-        meta.query_start_loc.push(meta.positions.len() as u32);
-    }
-    meta
 }
 
 fn bench_rows(c: &mut Criterion) {
@@ -145,5 +95,5 @@ fn bench_sampling(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, bench_linear, bench_attention, bench_rows, bench_sampling);
+criterion_group!(benches, bench_linear, bench_rows, bench_sampling);
 criterion_main!(benches);

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, LinearWeight, RotaryTable,
+    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
     WeightDtype, WeightView, add_rms_norm, linear, on_compute_threads, paged_attention,
     reshape_and_cache, rms_norm, rope, swiglu,
 };
@@ -23,7 +23,7 @@ fn tensor(phase: f32) -> Tensor<2> {
 }
 
 /// A layer's worth of operations, each large enough to be spread over threads.
-fn layer(dtype: WeightDtype) -> Vec<u32> {
+fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
     let device = Device::flex();
     let weight = |outputs: usize, inputs: usize| {
         let w = values(outputs * inputs, 0.5);
@@ -39,7 +39,7 @@ fn layer(dtype: WeightDtype) -> Vec<u32> {
         num_kv_heads: HEADS,
         head_dim: HEAD_DIM,
     };
-    let mut cache = KvCache::new(shape, dtype, &device).unwrap();
+    let mut cache = KvCache::new(shape, kv_dtype, &device).unwrap();
     let tokens: Vec<u32> = (0..TOKENS as u32).collect();
     let meta = AttentionMetadata {
         query_start_loc: vec![0, TOKENS as u32],
@@ -63,17 +63,21 @@ fn layer(dtype: WeightDtype) -> Vec<u32> {
 
 #[test]
 fn one_thread_and_many_give_the_same_bytes() {
-    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+    for (dtype, kv_dtype) in [
+        (WeightDtype::F32, KvDtype::F32),
+        (WeightDtype::Bf16, KvDtype::Bf16),
+        (WeightDtype::Bf16, KvDtype::Int8),
+    ] {
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| layer(dtype))
+            pool.install(|| layer(dtype, kv_dtype))
         };
         let alone = on(1);
         assert_eq!(alone.len(), TOKENS * WIDTH);
         assert!(alone.iter().all(|bits| f32::from_bits(*bits).is_finite()));
         for threads in [2, 5] {
-            assert_eq!(on(threads), alone, "{threads} threads, {dtype:?}");
+            assert_eq!(on(threads), alone, "{threads} threads, {dtype:?}, {kv_dtype:?}");
         }
-        assert_eq!(on_compute_threads(|| layer(dtype)), alone);
+        assert_eq!(on_compute_threads(|| layer(dtype, kv_dtype)), alone);
     }
 }

@@ -57,18 +57,37 @@ impl<'de> Deserialize<'de> for Device {
 
 /// The format of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum KvCacheDtype {
-    /// The model's own.
+    /// The model's own: that of its weights.
     #[default]
     Auto,
+    /// IEEE binary32.
+    Float32,
+    /// bfloat16.
+    Bfloat16,
+    /// int8 with a float32 scale for each token and head. The name is vLLM's.
+    Int8PerTokenHead,
 }
 
 impl<'de> Deserialize<'de> for KvCacheDtype {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match String::deserialize(from)?.as_str() {
+        const EXPECTED: &str = "expected auto, float32, bfloat16 or int8_per_token_head (int8)";
+        let name = String::deserialize(from)?;
+        match name.as_str() {
             "auto" => Ok(Self::Auto),
-            _ => Err(de::Error::custom("expected auto: the KV cache has the model's dtype")),
+            "float32" | "float" | "f32" => Ok(Self::Float32),
+            "bfloat16" | "bf16" => Ok(Self::Bfloat16),
+            "int8_per_token_head" | "int8" => Ok(Self::Int8PerTokenHead),
+            _ if ["float16", "half", "fp8", "int4", "nvfp4", "turboquant"]
+                .iter()
+                .any(|format| name.starts_with(format)) =>
+            {
+                Err(de::Error::custom(format!(
+                    "{name} is not supported on this device; {EXPECTED}"
+                )))
+            }
+            _ => Err(de::Error::custom(EXPECTED)),
         }
     }
 }

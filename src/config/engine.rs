@@ -41,7 +41,7 @@ pub struct EngineConfig {
     /// Blocks of the KV cache, the null block among them, whatever the memory settings say.
     #[serde(deserialize_with = "quantity::some_count")]
     pub num_gpu_blocks_override: Option<usize>,
-    /// The format of the KV cache.
+    /// The format that keys and values are kept in.
     pub kv_cache_dtype: KvCacheDtype,
     /// Whether requests share the KV blocks of a common prefix.
     #[serde(deserialize_with = "quantity::switch")]

@@ -154,6 +154,12 @@ mod tests {
                  this device; expected auto, float32 or bfloat16",
             ),
             (
+                flag("kv_cache_dtype", "fp8_e4m3"),
+                "engine.kv_cache_dtype = \"fp8_e4m3\" (from flag --kv-cache-dtype): fp8_e4m3 is not \
+                 supported on this device; expected auto, float32, bfloat16 or int8_per_token_head \
+                 (int8)",
+            ),
+            (
                 flag("device", "cuda"),
                 "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
                  expected auto or cpu",

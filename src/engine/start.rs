@@ -13,7 +13,7 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::WeightDtype;
+use playhouse_kernels::{KvDtype, WeightDtype};
 
 use super::{DefaultSampling, StartError};
 use crate::{
@@ -50,8 +50,10 @@ pub struct LoadedModel {
     pub root: String,
     /// HF's name of the architecture.
     pub architecture: &'static str,
-    /// The format of weights and KV cache.
+    /// The format of the weights.
     pub dtype: WeightDtype,
+    /// The format of the KV cache.
+    pub kv_cache_dtype: KvDtype,
     /// The size of the KV cache.
     pub kv_cache_bytes: u64,
     /// What the model's authors would sample with.
@@ -108,7 +110,8 @@ pub(super) fn load(
     codec.check_vocab(model_config.vocab_size)?;
     config.validate_for(model_config.max_model_len)?;
     let generation = generation_config(config)?;
-    let num_blocks = num_blocks(config, &*model)?;
+    let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype());
+    let num_blocks = num_blocks(config, &*model, kv_cache_dtype)?;
     let info = ModelInfo {
         vocab_size: model_config.vocab_size as u32,
         max_model_len: model_config.max_model_len,
@@ -117,23 +120,24 @@ pub(super) fn load(
         eos_token_ids: eos_token_ids(&codec, &model_config.eos_token_ids, &generation),
     };
     let kv_cache_bytes =
-        model.kv_cache_shape(num_blocks, config.block_size).bytes(model.dtype()) as u64;
+        model.kv_cache_shape(num_blocks, config.block_size).bytes(kv_cache_dtype) as u64;
     let loaded = LoadedModel {
         info: info.clone(),
         root: config.model.to_string_lossy().into_owned(),
         architecture: model_config.architecture(),
         dtype: model.dtype(),
+        kv_cache_dtype,
         kv_cache_bytes,
         default_sampling: DefaultSampling::from(&generation),
         chat_templates: codec.chat_templates(),
         codec: Arc::new(codec),
     };
     progress(StartProgress::KvCache { bytes: kv_cache_bytes });
-    let dtype = model.dtype();
     let codec = Arc::clone(&loaded.codec);
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
     let grammars = Arc::new(grammars);
-    let mut executors = RunnerFactory::new(model, info, dtype, &device, Arc::clone(&grammars))?;
+    let mut executors =
+        RunnerFactory::new(model, info, kv_cache_dtype, &device, Arc::clone(&grammars))?;
     if let Some(count) = config.threads {
         executors = executors.on_threads(count)?;
     }
@@ -153,6 +157,15 @@ fn dtype(configured: config::Dtype) -> Dtype {
         config::Dtype::Auto => Dtype::Auto,
         config::Dtype::Float32 => Dtype::F32,
         config::Dtype::Bfloat16 => Dtype::Bf16,
+    }
+}
+
+fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvDtype {
+    match configured {
+        config::KvCacheDtype::Auto => weights.into(),
+        config::KvCacheDtype::Float32 => KvDtype::F32,
+        config::KvCacheDtype::Bfloat16 => KvDtype::Bf16,
+        config::KvCacheDtype::Int8PerTokenHead => KvDtype::Int8,
     }
 }
 
@@ -178,12 +191,16 @@ fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConf
 
 /// Blocks of the KV cache, the null block among them: as many as its memory holds, and enough for
 /// at least one request of full length.
-fn num_blocks(config: &EngineConfig, model: &dyn CausalLm) -> Result<usize, StartError> {
+fn num_blocks(
+    config: &EngineConfig,
+    model: &dyn CausalLm,
+    dtype: KvDtype,
+) -> Result<usize, StartError> {
     let (block_size, max_model_len) = (config.block_size, model.config().max_model_len);
     if let Some(blocks) = config.num_gpu_blocks_override {
         return Ok(blocks);
     }
-    let block_bytes = model.kv_cache_shape(1, block_size).bytes(model.dtype()) as u64;
+    let block_bytes = model.kv_cache_shape(1, block_size).bytes(dtype) as u64;
     let available = available_memory_bytes().unwrap_or(UNKNOWN_MEMORY_BYTES);
     let token_bytes = block_bytes.div_ceil(block_size as u64);
     let budget_bytes = config.kv_cache_budget_bytes(available, token_bytes, max_model_len);

@@ -8,7 +8,7 @@ use playhouse_actors::{
     logic::ids::Epoch,
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
-use playhouse_kernels::{KernelError, KvCache, WeightDtype};
+use playhouse_kernels::{KernelError, KvCache, KvDtype};
 use rayon::ThreadPoolBuildError;
 
 use super::{kv_arena::KvArena, runner::ModelRunner, threads::ComputeThreads};
@@ -32,7 +32,7 @@ impl RunnerFactory {
     pub(crate) fn new(
         model: Arc<dyn CausalLm>,
         info: ModelInfo,
-        kv_cache_dtype: WeightDtype,
+        kv_cache_dtype: KvDtype,
         device: &Device,
         grammars: Arc<GrammarStore>,
     ) -> Result<Self, KernelError> {

@@ -157,7 +157,7 @@ fn refused(error: KernelError) -> ExecuteError {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use playhouse_kernels::{KvCacheShape, WeightDtype};
+    use playhouse_kernels::{KvCacheShape, KvDtype};
 
     use super::*;
 
@@ -169,7 +169,7 @@ mod tests {
             num_kv_heads: 1,
             head_dim: 2,
         };
-        KvCache::new(shape, WeightDtype::F32, &Device::flex())
+        KvCache::new(shape, KvDtype::F32, &Device::flex())
     }
 
     fn is_superseded(lease: &KvLease) -> bool {

@@ -88,7 +88,7 @@ impl House {
             num_blocks: 4,
             eos_token_ids: Vec::new(),
         };
-        let (dtype, prank) = (model.dtype(), Arc::default());
+        let (dtype, prank) = (model.dtype().into(), Arc::default());
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
         let factory = RunnerFactory::new(model, info, dtype, &device, Arc::new(store())).unwrap();
         Self { factory: factory.on_threads(count).unwrap(), prank, epochs: AtomicU64::new(1) }

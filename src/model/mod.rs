@@ -38,7 +38,7 @@ pub trait CausalLm: Send + Sync {
     /// The model's shape and limits.
     fn config(&self) -> &ModelConfig;
 
-    /// The type in which weights are kept, and the natural one for the KV cache.
+    /// The type in which weights are kept; the KV cache's own unless it is told otherwise.
     fn dtype(&self) -> WeightDtype;
 
     /// The shape of a KV cache of `num_blocks` blocks of `block_size` tokens for this model.

@@ -9,13 +9,18 @@ use playhouse::{
         message::input_processor::{Prompt, RawRequest},
         shell::{ChoiceStream, Status},
     },
-    config::Dtype,
+    config::{Dtype, KvCacheDtype},
 };
+use playhouse_kernels::KvDtype;
 
 use crate::{TOLERANCE, folder, golden::Golden};
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 8;
+
+/// What a KV cache may be kept in, beside a model of float32.
+const KV_DTYPES: [KvCacheDtype; 3] =
+    [KvCacheDtype::Auto, KvCacheDtype::Bfloat16, KvCacheDtype::Int8PerTokenHead];
 
 /// What one request gave.
 #[derive(Debug, PartialEq)]
@@ -138,18 +143,26 @@ async fn preempted_requests_give_the_same_tokens() {
 async fn prefix_hits_give_the_same_bytes() {
     let name = "qwen3-layer-types";
     let (prompt, greedy) = long_prompt(name);
-    let engine = Engine::spawn(config(name, None), |_| ()).await.unwrap();
-    let mut outputs = Vec::new();
-    for _ in 0..2 {
-        let raw = request(&prompt, greedy.len(), 0.0, 0);
-        outputs.push(collect(engine.submit(raw).await.unwrap().choices.remove(0)).await);
+    for kv_cache_dtype in KV_DTYPES {
+        let config = EngineConfig { kv_cache_dtype, ..config(name, None) };
+        let engine = Engine::spawn(config, |_| ()).await.unwrap();
+        let mut outputs = Vec::new();
+        for _ in 0..2 {
+            let raw = request(&prompt, greedy.len(), 0.0, 0);
+            outputs.push(collect(engine.submit(raw).await.unwrap().choices.remove(0)).await);
+        }
+        let [first, second] = &outputs[..] else { unreachable!() };
+        assert_eq!(first.num_cached_tokens, 0);
+        assert!(kv_cache_dtype != KvCacheDtype::Auto || first.tokens == greedy);
+        assert_eq!(second.num_cached_tokens, (prompt.len() - 1) / 16 * 16);
+        assert_eq!((bits(first), &first.text), (bits(second), &second.text));
+        engine.shutdown().await;
     }
-    let [first, second] = &outputs[..] else { unreachable!() };
-    assert_eq!((first.num_cached_tokens, &first.tokens), (0, &greedy));
-    assert_eq!(second.num_cached_tokens, (prompt.len() - 1) / 16 * 16);
-    let bits = |output: &Output| output.logprobs.iter().map(|p| p.to_bits()).collect::<Vec<_>>();
-    assert_eq!((bits(first), &first.text), (bits(second), &second.text));
-    engine.shutdown().await;
+}
+
+/// The tokens, and the bits of their log-probabilities.
+fn bits(output: &Output) -> (Vec<u32>, Vec<u32>) {
+    (output.tokens.clone(), output.logprobs.iter().map(|p| p.to_bits()).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,25 +170,54 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
     let name = "qwen3-layer-types";
     let (prompt, _) = long_prompt(name);
     let sampled = |seed| request(&prompt, 24, 0.9, seed);
-    let mut alone = Vec::new();
-    for seed in 0..IN_FLIGHT as u64 {
-        alone.extend(run(config(name, None), vec![sampled(seed)]).await.0);
-    }
-    let bits = |outputs: &[Output]| -> Vec<_> {
-        let one = |o: &Output| (o.tokens.clone(), o.logprobs.iter().map(|p| p.to_bits()).collect());
-        outputs.iter().map(one).collect::<Vec<(Vec<u32>, Vec<u32>)>>()
-    };
-    assert_ne!(alone[0].tokens, alone[1].tokens, "seeds matter");
     let blocks = prompt.len().div_ceil(16);
     let together: [&dyn Fn(&mut EngineConfig); 3] =
         [&|_| (), &|config| config.max_num_batched_tokens = 16, &|config| {
             config.num_gpu_blocks_override = Some(3 * blocks + 1);
             config.enable_prefix_caching = false;
         }];
-    for change in together {
-        let mut config = config(name, None);
-        change(&mut config);
-        let requests = (0..IN_FLIGHT as u64).map(sampled).collect();
-        assert_eq!(bits(&run(config, requests).await.0), bits(&alone));
+    for kv_cache_dtype in KV_DTYPES {
+        let config = || EngineConfig { kv_cache_dtype, ..config(name, None) };
+        let mut alone = Vec::new();
+        for seed in 0..IN_FLIGHT as u64 {
+            alone.extend(run(config(), vec![sampled(seed)]).await.0);
+        }
+        assert_ne!(alone[0].tokens, alone[1].tokens, "seeds matter");
+        let alone: Vec<_> = alone.iter().map(bits).collect();
+        for (way, change) in together.iter().enumerate() {
+            let mut config = config();
+            change(&mut config);
+            let requests = (0..IN_FLIGHT as u64).map(sampled).collect();
+            let (outputs, status) = run(config, requests).await;
+            let outputs: Vec<_> = outputs.iter().map(bits).collect();
+            assert_eq!(outputs, alone, "{kv_cache_dtype:?}");
+            assert!(way != 2 || status.scheduler.num_preemptions > 0, "nothing was preempted");
+        }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_memory_holds_more_tokens_of_fewer_bits() {
+    const BYTES: u64 = 4 << 20;
+    let mut num_blocks = Vec::new();
+    for (kv_cache_dtype, kept_in) in [
+        (KvCacheDtype::Auto, KvDtype::F32),
+        (KvCacheDtype::Bfloat16, KvDtype::Bf16),
+        (KvCacheDtype::Int8PerTokenHead, KvDtype::Int8),
+    ] {
+        let config = EngineConfig {
+            kv_cache_dtype,
+            kv_cache_memory_bytes: Some(BYTES),
+            ..config("qwen3-layer-types", None)
+        };
+        let engine = Engine::spawn(config, |_| ()).await.unwrap();
+        let loaded = engine.loaded();
+        let (blocks, bytes) = (loaded.info.num_blocks as u64, loaded.kv_cache_bytes);
+        assert_eq!(loaded.kv_cache_dtype, kept_in);
+        assert!(bytes <= BYTES && bytes + bytes / blocks > BYTES, "{bytes} in {blocks} blocks");
+        num_blocks.push(blocks);
+        engine.shutdown().await;
+    }
+    let [f32, bf16, int8] = num_blocks[..] else { unreachable!() };
+    assert!(bf16 / 2 == f32 && int8 > bf16 * 3 / 2 && int8 < bf16 * 2, "{num_blocks:?}");
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use golden::Golden;
 use playhouse::model::{Dtype, LoadOptions, load_model};
+use playhouse_kernels::KvDtype;
 use runner::{Answer, Chunking, Runner};
 
 /// Largest accepted difference of a log-probability from transformers'.
@@ -92,6 +93,26 @@ fn bf16_is_close_and_independent_of_chunking() {
             assert!(difference < 0.05, "{name}: mean difference {difference}");
         }
         check_chunking(name, &runner, &prompts, &whole);
+    }
+}
+
+/// Keys and values of fewer bits than the model's: near, and independent of chunking to the last bit.
+#[test]
+fn narrower_kv_caches_are_close_and_independent_of_chunking() {
+    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.01), (KvDtype::Int8, 0.02)] {
+        for name in MODELS {
+            let folder = folder(name);
+            let run = Golden::read(&folder).runs.remove(0);
+            let runner = runner(&folder, Dtype::F32, run.max_model_len).with_kv_dtype(kv_dtype);
+            let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
+            let whole = runner.answer(&prompts, Chunking::Whole);
+            for (prompt, answer) in run.prompts.iter().zip(&whole) {
+                let difference = prompt.mean_difference(answer);
+                assert!(difference > 0.0, "{name}: {kv_dtype} is not in use");
+                assert!(difference < tolerance, "{name}, {kv_dtype}: {difference}");
+            }
+            check_chunking(name, &runner, &prompts, &whole);
+        }
     }
 }
 

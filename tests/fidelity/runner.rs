@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use playhouse::model::{CausalLm, ForwardBatch};
-use playhouse_kernels::{AttentionMetadata, KvCache};
+use playhouse_kernels::{AttentionMetadata, KvCache, KvDtype};
 
 const BLOCK_SIZE: usize = 16;
 /// A prime, so that multiples of any number visit every block.
@@ -13,6 +13,7 @@ const GREEDY_TOKENS: usize = 24;
 
 pub(crate) struct Runner {
     model: Arc<dyn CausalLm>,
+    kv_dtype: KvDtype,
     device: Device,
 }
 
@@ -53,7 +54,12 @@ struct Sequence {
 
 impl Runner {
     pub(crate) fn new(model: Arc<dyn CausalLm>, device: &Device) -> Self {
-        Self { model, device: device.clone() }
+        Self { kv_dtype: model.dtype().into(), model, device: device.clone() }
+    }
+
+    /// With keys and values in this format.
+    pub(crate) fn with_kv_dtype(self, kv_dtype: KvDtype) -> Self {
+        Self { kv_dtype, ..self }
     }
 
     /// The answers to `prompts`, each followed by its greedy continuation.
@@ -72,7 +78,7 @@ impl Runner {
     /// Runs all `prompts` together; the n-th advances by the n-th of `chunks` tokens a step.
     fn run(&self, prompts: &[&[u32]], chunks: &[usize]) -> Vec<Answer> {
         let shape = self.model.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE);
-        let mut kv = KvCache::new(shape, self.model.dtype(), &self.device).unwrap();
+        let mut kv = KvCache::new(shape, self.kv_dtype, &self.device).unwrap();
         let mut sequences = sequences(prompts);
         while sequences.iter().any(|sequence| !sequence.is_done()) {
             let mut batch: Vec<_> = sequences

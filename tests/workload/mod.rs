@@ -25,6 +25,7 @@ use playhouse::{
         message::input_processor::{Prompt, RawRequest},
         shell::{ChoiceStream, Role, SystemConfig},
     },
+    config::KvCacheDtype,
 };
 use tokio::{
     sync::OnceCell,
@@ -108,7 +109,13 @@ async fn ask(engine: &Engine, client: usize) -> Result<Vec<Output>, RequestError
 
 /// An engine that finds out quickly what is wrong, and whose KV cache holds half of the clients.
 pub(crate) async fn engine() -> Engine {
+    engine_with(KvCacheDtype::Auto).await
+}
+
+/// As [`engine`], with such a KV cache.
+pub(crate) async fn engine_with(kv_cache_dtype: KvCacheDtype) -> Engine {
     let config = EngineConfig {
+        kv_cache_dtype,
         max_model_len: Some(512),
         max_num_seqs: CLIENTS,
         max_num_batched_tokens: 128,
@@ -128,11 +135,12 @@ pub(crate) async fn engine() -> Engine {
 /// What the clients get when nothing is struck.
 pub(crate) async fn expected() -> &'static [Vec<Output>] {
     static EXPECTED: OnceCell<Vec<Vec<Output>>> = OnceCell::const_new();
-    EXPECTED.get_or_init(fault_free).await
+    EXPECTED.get_or_init(|| fault_free(KvCacheDtype::Auto)).await
 }
 
-async fn fault_free() -> Vec<Vec<Output>> {
-    let engine = engine().await;
+/// What they get with such a KV cache.
+pub(crate) async fn fault_free(kv_cache_dtype: KvCacheDtype) -> Vec<Vec<Output>> {
+    let engine = engine_with(kv_cache_dtype).await;
     let mut tasks = JoinSet::new();
     for client in 0..CLIENTS {
         let engine = engine.clone();
@@ -160,20 +168,24 @@ pub(crate) struct House {
 impl House {
     /// Lets the clients in.
     pub(crate) async fn open(engine: Engine) -> Self {
-        let expected = expected().await;
+        Self::open_expecting(engine, expected().await.to_vec()).await
+    }
+
+    /// Lets the clients in, who must get what is expected.
+    pub(crate) async fn open_expecting(engine: Engine, expected: Vec<Vec<Output>>) -> Self {
         let mut house = Self {
             engine,
             is_over: Arc::default(),
             answered: Arc::default(),
             clients: JoinSet::new(),
         };
-        for (client, expected) in expected.iter().enumerate() {
+        for (client, expected) in expected.into_iter().enumerate() {
             let (engine, is_over) = (house.engine.clone(), Arc::clone(&house.is_over));
             let answered = Arc::clone(&house.answered);
             house.clients.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     let outputs = ask(&engine, client).await.unwrap();
-                    assert!(outputs == *expected, "client {client} got something else");
+                    assert!(outputs == expected, "client {client} got something else");
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });

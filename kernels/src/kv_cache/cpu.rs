@@ -2,12 +2,12 @@
 
 use burn_flex::FlexTensor;
 
-use super::{KvCacheShape, KvLayer, KvLayout, KvStorage};
+use super::{KvCacheShape, KvDtype, KvElement, KvLayer, KvLayout, KvStorage};
+use crate::KernelError;
 use crate::aligned::AlignedBuf;
-use crate::simd::Element;
+use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, values};
 use crate::threads::{SharedMut, for_each_piece};
-use crate::{KernelError, WeightDtype};
 
 /// One layer's keys and values.
 #[derive(Debug)]
@@ -16,81 +16,141 @@ pub(crate) struct CpuKv {
     pub(crate) data: CpuKvData,
 }
 
-/// The arenas in either format.
+/// The arenas in each format.
 #[derive(Debug)]
 pub(crate) enum CpuKvData {
     F32(Arenas<f32>),
     /// bfloat16 bits.
     Bf16(Arenas<u16>),
+    Int8(Arenas<i8>),
 }
 
 /// Keys and values, laid out as [`KvLayout`] says.
 #[derive(Debug)]
-pub(crate) struct Arenas<E: Element> {
+pub(crate) struct Arenas<E: KvElement> {
     keys: AlignedBuf<E>,
     values: AlignedBuf<E>,
 }
 
+/// The keys or the values of one head in one block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeadBlock<'a, E> {
+    pub(crate) elements: &'a [E],
+    /// By offset; empty where the format has none.
+    pub(crate) scales: &'a [f32],
+}
+
 impl CpuKv {
-    pub(crate) fn new(shape: &KvCacheShape, dtype: WeightDtype) -> Result<Self, KernelError> {
+    pub(crate) fn new(shape: &KvCacheShape, dtype: KvDtype) -> Result<Self, KernelError> {
         let layout = KvLayout::new(shape);
         let data = match dtype {
-            WeightDtype::F32 => CpuKvData::F32(Arenas::new(&layout)?),
-            WeightDtype::Bf16 => CpuKvData::Bf16(Arenas::new(&layout)?),
+            KvDtype::F32 => CpuKvData::F32(Arenas::new(&layout)?),
+            KvDtype::Bf16 => CpuKvData::Bf16(Arenas::new(&layout)?),
+            KvDtype::Int8 => CpuKvData::Int8(Arenas::new(&layout)?),
         };
         Ok(Self { layout, data })
     }
 }
 
-impl<E: Element> Arenas<E> {
+impl<E: KvElement> Arenas<E> {
     fn new(layout: &KvLayout) -> Result<Self, KernelError> {
         const WHAT: &str = "KV cache";
         let heads = layout.num_blocks * layout.num_kv_heads;
+        let scales = layout.scales_len::<E>();
         Ok(Self {
-            keys: AlignedBuf::zeroed(heads * layout.keys_len(), WHAT)?,
-            values: AlignedBuf::zeroed(heads * layout.values_len(), WHAT)?,
+            keys: AlignedBuf::zeroed(heads * (layout.keys_len() + scales), WHAT)?,
+            values: AlignedBuf::zeroed(heads * (layout.values_len() + scales), WHAT)?,
         })
     }
 
     /// One head's keys in one block.
-    #[inline]
-    pub(crate) fn keys(&self, layout: &KvLayout, block: usize, kv_head: usize) -> &[E] {
-        let len = layout.keys_len();
-        &self.keys[layout.head_index(block, kv_head) * len..][..len]
+    #[inline(always)]
+    pub(crate) fn keys(&self, layout: &KvLayout, block: usize, head: usize) -> HeadBlock<'_, E> {
+        let (len, scales) = (layout.keys_len(), layout.scales_len::<E>());
+        let start = layout.head_index(block, head) * (len + scales);
+        HeadBlock::new(&self.keys[start..start + len + scales], len)
     }
 
     /// One head's values in one block.
-    #[inline]
-    pub(crate) fn values(&self, layout: &KvLayout, block: usize, kv_head: usize) -> &[E] {
-        let len = layout.values_len();
-        &self.values[layout.head_index(block, kv_head) * len..][..len]
+    #[inline(always)]
+    pub(crate) fn values(&self, layout: &KvLayout, block: usize, head: usize) -> HeadBlock<'_, E> {
+        let (len, scales) = (layout.values_len(), layout.scales_len::<E>());
+        let start = layout.head_index(block, head) * (len + scales);
+        HeadBlock::new(&self.values[start..start + len + scales], len)
     }
 
-    /// Writes k and v, row-major `[slots, num_kv_heads * head_dim]`, to their slots, a head a piece.
-    fn write(&mut self, layout: &KvLayout, k: &[f32], v: &[f32], slots: &[u32]) {
-        let (keys_len, values_len) = (layout.keys_len(), layout.values_len());
-        let (keys, values) = (SharedMut::new(&mut self.keys), SharedMut::new(&mut self.values));
-        let (heads, dim) = (layout.num_kv_heads, layout.head_dim);
-        for_each_piece(heads, 2 * k.len(), |head| {
-            for (t, slot) in slots.iter().enumerate() {
-                let (block, offset) =
-                    (*slot as usize / layout.block_size, *slot as usize % layout.block_size);
-                let (index, row) = (layout.head_index(block, head), (t * heads + head) * dim);
-                // SAFETY: each piece takes the keys and values of its own head.
-                let (keys, values) = unsafe {
-                    (
-                        keys.slice(index * keys_len, keys_len),
-                        values.slice(index * values_len + layout.value_at(offset, 0), dim),
-                    )
-                };
-                for (d, x) in k[row..row + dim].iter().enumerate() {
-                    keys[layout.key_at(E::INPUTS, offset, d)] = E::from_f32(*x);
-                }
-                for (value, x) in values.iter_mut().zip(&v[row..row + dim]) {
-                    *value = E::from_f32(*x);
-                }
+    /// To be written by pieces that each take heads of their own.
+    pub(crate) fn writer<'a>(&'a mut self, layout: &'a KvLayout) -> Writer<'a, E> {
+        let keys = SharedMut::new(&mut self.keys);
+        Writer { layout, keys, values: SharedMut::new(&mut self.values) }
+    }
+}
+
+impl<'a, E: KvElement> HeadBlock<'a, E> {
+    /// `len` elements, then scales.
+    #[inline(always)]
+    fn new(data: &'a [E], len: usize) -> Self {
+        let (elements, scales) = data.split_at(len);
+        Self { elements, scales: bytemuck::cast_slice(scales) }
+    }
+}
+
+/// Writes keys and values to slots.
+pub(crate) struct Writer<'a, E> {
+    layout: &'a KvLayout,
+    keys: SharedMut<'a, E>,
+    values: SharedMut<'a, E>,
+}
+
+impl<E: KvElement> Writer<'_, E> {
+    /// Writes the key `row` `[head_dim]` of one token and head.
+    ///
+    /// # Safety
+    /// No other thread may be writing keys of the same head.
+    #[inline(always)]
+    pub(crate) unsafe fn write_key(&self, slot: u32, head: usize, row: &[f32]) {
+        let (layout, coding) = (self.layout, E::coding(row));
+        let (block, offset) = self.place(slot);
+        let (len, scales) = (layout.keys_len(), layout.scales_len::<E>());
+        let start = layout.head_index(block, head) * (len + scales);
+        // SAFETY: of this head alone, by the contract.
+        let keys = unsafe { self.keys.slice(start, len + scales) };
+        for (i, dims) in row.chunks(E::INPUTS).enumerate() {
+            let at = (i * layout.lanes + offset) * E::INPUTS;
+            for (key, x) in keys[at..at + dims.len()].iter_mut().zip(dims) {
+                *key = E::encode(*x, coding);
             }
-        });
+        }
+        if E::SCALE > 0 {
+            bytemuck::cast_slice_mut(&mut keys[len..])[offset] = coding.scale;
+        }
+    }
+
+    /// Writes the value `row` `[head_dim]` of one token and head.
+    ///
+    /// # Safety
+    /// No other thread may be writing values of the same head.
+    #[inline(always)]
+    pub(crate) unsafe fn write_value(&self, slot: u32, head: usize, row: &[f32]) {
+        let (layout, coding) = (self.layout, E::coding(row));
+        let (block, offset) = self.place(slot);
+        let (len, scales) = (layout.values_len(), layout.scales_len::<E>());
+        let start = layout.head_index(block, head) * (len + scales);
+        // SAFETY: of this head alone, by the contract.
+        let values = unsafe { self.values.slice(start, len + scales) };
+        for (value, x) in values[layout.value_at(offset, 0)..].iter_mut().zip(row) {
+            *value = E::encode(*x, coding);
+        }
+        if E::SCALE > 0 {
+            bytemuck::cast_slice_mut(&mut values[len..])[offset] = coding.scale;
+        }
+    }
+
+    /// Block and offset of a slot.
+    #[inline(always)]
+    fn place(&self, slot: u32) -> (usize, usize) {
+        let block_size = self.layout.block_size;
+        (slot as usize / block_size, slot as usize % block_size)
     }
 }
 
@@ -102,38 +162,75 @@ pub(crate) fn reshape_and_cache(
     slot_mapping: &[u32],
 ) -> usize {
     let KvStorage::Cpu(kv) = &mut layer.storage;
-    let layout = kv.layout;
-    let shape = [slot_mapping.len(), layout.num_kv_heads * layout.head_dim];
+    let shape = [slot_mapping.len(), kv.layout.num_kv_heads * kv.layout.head_dim];
     assert_eq!(dims2(&k), shape, "reshape_and_cache: shape of k");
     assert_eq!(dims2(&v), shape, "reshape_and_cache: shape of v");
-    let num_slots = layout.num_blocks * layout.block_size;
-    for slot in slot_mapping {
-        assert!((*slot as usize) < num_slots, "reshape_and_cache: slot {slot} of {num_slots}");
-    }
+    kv.layout.check_slots(slot_mapping);
     let (k, v) = (dense(k), dense(v));
-    let (k, v) = (values(&k), values(&v));
+    let rows = [values(&k), values(&v)];
     match &mut kv.data {
-        CpuKvData::F32(arenas) => arenas.write(&layout, k, v, slot_mapping),
-        CpuKvData::Bf16(arenas) => arenas.write(&layout, k, v, slot_mapping),
+        CpuKvData::F32(arenas) => write(&arenas.writer(&kv.layout), rows, slot_mapping),
+        CpuKvData::Bf16(arenas) => write(&arenas.writer(&kv.layout), rows, slot_mapping),
+        CpuKvData::Int8(arenas) => write(&arenas.writer(&kv.layout), rows, slot_mapping),
     }
     slot_mapping.len()
+}
+
+/// Writes keys and values, row-major `[slots, num_kv_heads * head_dim]`: the keys of a head are a
+/// piece, and its values.
+fn write<E: KvElement>(writer: &Writer<'_, E>, rows: [&[f32]; 2], slots: &[u32]) {
+    let heads = writer.layout.num_kv_heads;
+    for_each_piece(2 * heads, 2 * rows[0].len(), |piece| {
+        let (rows, head) = (rows[piece / heads], piece % heads);
+        Isa::active().run(WriteHead { writer, is_key: piece < heads, head, rows, slots });
+    });
+}
+
+/// The keys or the values of one head.
+struct WriteHead<'a, E> {
+    writer: &'a Writer<'a, E>,
+    is_key: bool,
+    head: usize,
+    rows: &'a [f32],
+    slots: &'a [u32],
+}
+
+impl<E: KvElement> Kernel for WriteHead<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (heads, dim) = (self.writer.layout.num_kv_heads, self.writer.layout.head_dim);
+        for (t, slot) in self.slots.iter().enumerate() {
+            let row = &self.rows[(t * heads + self.head) * dim..][..dim];
+            // SAFETY: nobody else has this piece.
+            unsafe {
+                match self.is_key {
+                    true => self.writer.write_key(*slot, self.head, row),
+                    false => self.writer.write_value(*slot, self.head, row),
+                }
+            }
+        }
+    }
 }
 
 /// One stored key and value in f32, for tests.
 #[cfg(test)]
 pub(crate) fn stored(layer: &KvLayer, block: usize, offset: usize, head: usize) -> [Vec<f32>; 2] {
-    fn read<E: Element>(
+    fn read<E: KvElement>(
         arenas: &Arenas<E>,
         layout: &KvLayout,
         (block, offset, head): (usize, usize, usize),
         widen: impl Fn(E) -> f32,
     ) -> [Vec<f32>; 2] {
-        let keys = arenas.keys(layout, block, head);
-        let values = arenas.values(layout, block, head);
+        let (keys, values) = (arenas.keys(layout, block, head), arenas.values(layout, block, head));
         let dims = || 0..layout.head_dim;
+        let scaled = |of: HeadBlock<'_, E>, at: usize| {
+            widen(of.elements[at]) * of.scales.get(offset).copied().unwrap_or(1.0)
+        };
         [
-            dims().map(|d| widen(keys[layout.key_at(E::INPUTS, offset, d)])).collect(),
-            dims().map(|d| widen(values[layout.value_at(offset, d)])).collect(),
+            dims().map(|d| scaled(keys, layout.key_at::<E>(offset, d))).collect(),
+            dims().map(|d| scaled(values, layout.value_at(offset, d))).collect(),
         ]
     }
     let KvStorage::Cpu(kv) = layer.storage();
@@ -143,5 +240,6 @@ pub(crate) fn stored(layer: &KvLayer, block: usize, offset: usize, head: usize) 
         CpuKvData::Bf16(arenas) => {
             read(arenas, &kv.layout, at, |bits| half::bf16::from_bits(bits).to_f32())
         }
+        CpuKvData::Int8(arenas) => read(arenas, &kv.layout, at, f32::from),
     }
 }

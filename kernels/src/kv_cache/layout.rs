@@ -1,11 +1,13 @@
 //! Where an element lies in a CPU arena, for every instruction set.
 //!
-//! Keys: `[block][kv_head][head_dim / n][lanes][n]`, with n = 1 in f32 and 2 in bf16, so that one
+//! Keys: `[block][kv_head][head_dim / n][lanes][n]`, with n = 2 in bf16 and else 1, so that one
 //! vector holds the same dimensions of sixteen keys and a score needs no sum across lanes; `lanes`
 //! is the block size rounded up to whole vectors. Values: `[block][kv_head][offset][value_dim]`, so
 //! that one vector holds neighbouring dimensions of one value; `value_dim` is `head_dim` rounded up.
+//! int8 keys and values of a head are followed by their scales, `[lanes]` f32: a block holds all
+//! that it takes to read it.
 
-use super::KvCacheShape;
+use super::{KvCacheShape, KvElement};
 use crate::simd::LANES;
 
 /// Offsets into the key and value arenas of a layer.
@@ -33,14 +35,33 @@ impl KvLayout {
         }
     }
 
-    /// Elements of one head's keys in one block.
+    /// Elements of one head's keys in one block, without scales.
     pub(crate) fn keys_len(&self) -> usize {
         self.lanes * self.head_dim
     }
 
-    /// Elements of one head's values in one block.
+    /// Elements of one head's values in one block, without scales.
     pub(crate) fn values_len(&self) -> usize {
         self.block_size * self.value_dim
+    }
+
+    /// Elements that the scales of one head's keys, or values, take up in one block.
+    pub(crate) fn scales_len<E: KvElement>(&self) -> usize {
+        self.lanes * E::SCALE
+    }
+
+    /// Bytes of one head in one block, keys and values.
+    pub(crate) fn head_bytes<E: KvElement>(&self) -> usize {
+        (self.keys_len() + self.values_len() + 2 * self.scales_len::<E>()) * size_of::<E>()
+    }
+
+    /// # Panics
+    /// If a slot is outside the arena.
+    pub(crate) fn check_slots(&self, slots: &[u32]) {
+        let num_slots = self.num_blocks * self.block_size;
+        for slot in slots {
+            assert!((*slot as usize) < num_slots, "KV cache: slot {slot} of {num_slots}");
+        }
     }
 
     /// Which head of which block it is, among all.
@@ -48,9 +69,10 @@ impl KvLayout {
         block * self.num_kv_heads + kv_head
     }
 
-    /// A key's dimension `d` within its head, where a vector takes `inputs` dimensions together.
-    pub(crate) fn key_at(&self, inputs: usize, offset: usize, d: usize) -> usize {
-        (d / inputs * self.lanes + offset) * inputs + d % inputs
+    /// A key's dimension `d` within its head.
+    #[cfg(test)]
+    pub(crate) fn key_at<E: KvElement>(&self, offset: usize, d: usize) -> usize {
+        (d / E::INPUTS * self.lanes + offset) * E::INPUTS + d % E::INPUTS
     }
 
     /// A value's dimension `d` within its head.

@@ -1,10 +1,13 @@
 //! The paged KV cache: one arena a layer, written in place, one slot a token.
 //!
 //! A slot is `block * block_size + offset`. Keys and values come as `[num_tokens, num_kv_heads ·
-//! head_dim]` f32 and are kept as the cache's dtype (bf16: rounded to nearest, ties to even). Bytes
-//! moved by a write: `2 · num_tokens · num_kv_heads · head_dim · (4 + sizeof(dtype))`.
+//! head_dim]` f32 and are kept as the cache's [`KvDtype`]; what a token writes depends on its own key
+//! and value alone. Bytes moved by a write: `2 · num_tokens · num_kv_heads · head_dim · (4 +
+//! sizeof(dtype))`, and 4 a scale.
 
 pub(crate) mod cpu;
+mod dtype;
+mod element;
 mod layout;
 mod shape;
 #[cfg(test)]
@@ -13,9 +16,11 @@ mod tests;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
+use crate::KernelError;
 use crate::device::require_cpu;
 use crate::hot_ops::HotOps;
-use crate::{KernelError, WeightDtype};
+pub use dtype::KvDtype;
+pub(crate) use element::KvElement;
 pub(crate) use layout::KvLayout;
 pub use shape::KvCacheShape;
 
@@ -23,7 +28,7 @@ pub use shape::KvCacheShape;
 #[derive(Debug)]
 pub struct KvCache {
     shape: KvCacheShape,
-    dtype: WeightDtype,
+    dtype: KvDtype,
     layers: Vec<KvLayer>,
 }
 
@@ -44,11 +49,7 @@ impl KvCache {
     ///
     /// # Errors
     /// A dimension of zero or an odd `head_dim`, a device without kernels, or too little memory.
-    pub fn new(
-        shape: KvCacheShape,
-        dtype: WeightDtype,
-        device: &Device,
-    ) -> Result<Self, KernelError> {
+    pub fn new(shape: KvCacheShape, dtype: KvDtype, device: &Device) -> Result<Self, KernelError> {
         require_cpu(device, "KV cache")?;
         shape.validate()?;
         let layers = (0..shape.num_layers)
@@ -86,7 +87,7 @@ impl KvCache {
 
     /// The format of keys and values.
     #[must_use]
-    pub fn dtype(&self) -> WeightDtype {
+    pub fn dtype(&self) -> KvDtype {
         self.dtype
     }
 }

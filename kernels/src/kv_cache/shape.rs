@@ -1,7 +1,7 @@
 //! Dimensions of the arena.
 
-use super::KvLayout;
-use crate::{KernelError, WeightDtype};
+use super::{KvDtype, KvLayout};
+use crate::KernelError;
 
 /// Dimensions of a paged KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +19,17 @@ pub struct KvCacheShape {
 }
 
 impl KvCacheShape {
-    /// Bytes of the whole arena, padding included.
+    /// Bytes of the whole arena, padding and scales included.
     #[must_use]
-    pub fn bytes(&self, dtype: WeightDtype) -> usize {
+    pub fn bytes(&self, dtype: KvDtype) -> usize {
         let layout = KvLayout::new(self);
         let heads = self.num_layers * self.num_blocks * self.num_kv_heads;
-        heads * (layout.keys_len() + layout.values_len()) * dtype.size_bytes()
+        heads
+            * match dtype {
+                KvDtype::F32 => layout.head_bytes::<f32>(),
+                KvDtype::Bf16 => layout.head_bytes::<u16>(),
+                KvDtype::Int8 => layout.head_bytes::<i8>(),
+            }
     }
 
     /// Number of slots of a layer.

@@ -1,19 +1,15 @@
-//! The native attention: tiles of queries that share a key-value head, over threads.
-
-use std::ops::Range;
+//! The native attention: tiles of queries that share a key-value head, in parts over threads.
 
 use burn_flex::FlexTensor;
 
-use super::tile::TileTask;
+use super::plan::Plan;
+use super::tile::{JoinTask, PartTask};
 use super::{AttentionMetadata, AttentionParams};
 use crate::kv_cache::cpu::{Arenas, CpuKv, CpuKvData};
-use crate::kv_cache::{KvLayer, KvLayout, KvStorage};
-use crate::simd::{Element, Isa, Kernel, Simd};
+use crate::kv_cache::{KvElement, KvLayer, KvLayout, KvStorage};
+use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, from_rows, values};
 use crate::threads::{SharedMut, for_each_piece};
-
-/// Rows (query token, query head) of a tile, at most, unless one token has more heads a group.
-const TILE_ROWS: usize = 32;
 
 /// Attention on CPU tensors.
 pub(crate) fn paged_attention(
@@ -39,56 +35,38 @@ pub(super) fn attention(
     meta: &AttentionMetadata,
     params: &AttentionParams,
 ) -> Vec<f32> {
-    let mut out = vec![0.0; q.len()];
-    let (layout, o) = (&kv.layout, SharedMut::new(&mut out));
+    let (layout, mut out) = (&kv.layout, vec![0.0; q.len()]);
+    let plan = Plan::new(layout, meta, params);
+    let mut records = vec![0.0; plan.records_len];
+    let (o, records) = (SharedMut::new(&mut out), SharedMut::new(&mut records));
     match &kv.data {
-        CpuKvData::F32(arenas) => isa.run(Batch { q, arenas, layout, meta, params, o }),
-        CpuKvData::Bf16(arenas) => isa.run(Batch { q, arenas, layout, meta, params, o }),
+        CpuKvData::F32(arenas) => {
+            isa.run(Batch { q, arenas, layout, meta, params, plan, o, records });
+        }
+        CpuKvData::Bf16(arenas) => {
+            isa.run(Batch { q, arenas, layout, meta, params, plan, o, records });
+        }
+        CpuKvData::Int8(arenas) => {
+            isa.run(Batch { q, arenas, layout, meta, params, plan, o, records });
+        }
     }
     out
 }
 
 /// The whole batch.
-pub(super) struct Batch<'a, E: Element> {
+pub(super) struct Batch<'a, E: KvElement> {
     pub(super) q: &'a [f32],
     pub(super) arenas: &'a Arenas<E>,
     pub(super) layout: &'a KvLayout,
     pub(super) meta: &'a AttentionMetadata,
     pub(super) params: &'a AttentionParams,
+    pub(super) plan: Plan,
     pub(super) o: SharedMut<'a, f32>,
+    /// What the spans of tiles in several parts come to.
+    pub(super) records: SharedMut<'a, f32>,
 }
 
-/// Neighbouring query tokens of one sequence, for the query heads of one key-value head.
-#[derive(Debug, Clone)]
-pub(super) struct Tile {
-    pub(super) seq: usize,
-    pub(super) kv_head: usize,
-    pub(super) tokens: Range<usize>,
-}
-
-impl<E: Element> Batch<'_, E> {
-    /// Query heads of a key-value head.
-    pub(super) fn group(&self) -> usize {
-        self.params.num_heads / self.layout.num_kv_heads
-    }
-
-    fn tiles(&self) -> Vec<Tile> {
-        let tokens_max = (TILE_ROWS / self.group()).max(1);
-        let mut tiles = Vec::new();
-        for seq in 0..self.meta.num_seqs() {
-            let all = self.meta.tokens_of(seq);
-            for start in all.clone().step_by(tokens_max) {
-                let tokens = start..all.end.min(start + tokens_max);
-                tiles.extend((0..self.layout.num_kv_heads).map(|kv_head| Tile {
-                    seq,
-                    kv_head,
-                    tokens: tokens.clone(),
-                }));
-            }
-        }
-        tiles
-    }
-
+impl<E: KvElement> Batch<'_, E> {
     /// Multiply-adds, roughly.
     fn work(&self) -> usize {
         let visible: usize = self.meta.positions.iter().map(|p| *p as usize + 1).sum();
@@ -96,14 +74,20 @@ impl<E: Element> Batch<'_, E> {
     }
 }
 
-impl<E: Element> Kernel for Batch<'_, E> {
+impl<E: KvElement> Kernel for Batch<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let tiles = self.tiles();
-        for_each_piece(tiles.len(), self.work(), |i| {
-            simd.enter(TileTask { batch: &self, tile: &tiles[i] });
+        let batch = &self;
+        for_each_piece(self.plan.parts.len(), self.work(), |i| {
+            simd.enter(PartTask { batch, part: &batch.plan.parts[i] });
+        });
+        let split: Vec<_> =
+            self.plan.tiles.iter().filter_map(|tile| Some((tile, tile.records?))).collect();
+        for_each_piece(split.len(), self.plan.records_len, |i| {
+            let (tile, records) = split[i];
+            simd.enter(JoinTask { batch, tile, records });
         });
     }
 }

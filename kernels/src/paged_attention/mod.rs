@@ -7,13 +7,16 @@
 //!
 //! | | |
 //! |---|---|
-//! | shapes | q, o `[num_tokens, num_heads · head_dim]` f32; the layer's keys and values f32 or bf16 |
-//! | bytes moved | each visible key and value once a tile of queries; for a decode token `2 · seq_len · num_kv_heads · head_dim · sizeof(dtype)` |
-//! | order of a sum | keys are cut in spans of [`span::SPAN_TOKENS`] at absolute positions; a span is summed in order from zero, spans are joined in order by the online softmax (Milakov & Gimelshein 2018) |
+//! | shapes | q, o `[num_tokens, num_heads · head_dim]` f32; the layer's keys and values f32, bf16 or int8 with a scale each |
+//! | bytes moved | each visible key and value once a tile of queries; for a decode token `2 · seq_len · num_kv_heads · head_dim · sizeof(dtype)`, for all query heads of a key-value head together |
+//! | order of a sum | keys are cut in spans of [`span::SPAN_TOKENS`] at absolute positions; a span is summed in order from zero, relative to its own maximum, and spans are joined in their order (Milakov & Gimelshein 2018; Dao et al. 2023, "Flash-Decoding") |
+//! | threads | a batch is cut in tiles of queries and, where those are few, in spans ([`plan`]): what depends on it is who computes a span, never what it comes to |
 //! | tolerance | `4e-6 · max|v|` against f64 over the stored keys and values; with bf16 keys AVX-512 bf16 (not AMX) rounds q to bf16, and the bound holds for the rounded q |
+//! | int8 against f32 | stored elements are within `a/253` of the row's own, a its largest: with `e = scale · max_j(Σ|q| · a(k_j)) / 253` the result is within `(exp(2 e) − 1) · max|v| + max|v| / 253` |
 
 pub(crate) mod cpu;
 mod metadata;
+mod plan;
 #[cfg(test)]
 mod reference;
 mod scores;

@@ -1,14 +1,40 @@
 //! `q·k` of a tile with the keys of a span.
 
-use super::span::{Span, SpanHead};
-use crate::simd::{Element, LANES, Simd, Tiles};
+use super::span::{Keys, Span, SpanHead};
+use crate::kv_cache::KvElement;
+use crate::simd::{LANES, Simd, Tiles};
 
 /// Vectors of keys that stay in L1 while all rows pass over them.
 const CHUNK: usize = 4;
 
-/// Fills the seen vectors of `scores` `[rows, lanes]` with products, not yet scaled or masked.
+/// Lays out the steps of each register tile as `[step][row of the tile]`, tile after tile, so that a
+/// tile reads forward from one place.
 #[inline(always)]
-pub(super) fn fill<S: Simd, E: Element>(
+pub(super) fn pack<'a, S: Simd, E: KvElement>(
+    s: S,
+    rows: usize,
+    tiles: Tiles,
+    query: impl Fn(usize) -> &'a [f32],
+    steps: usize,
+) -> Vec<E::Step<S>> {
+    let mut packed = vec![E::step(s, &[0.0; 2], 0); rows * steps];
+    for tile in tiles {
+        let out = &mut packed[tile.start * steps..tile.end * steps];
+        for (r, index) in tile.clone().enumerate() {
+            let row = query(index);
+            for (i, out) in out.iter_mut().skip(r).step_by(tile.len()).enumerate() {
+                *out = E::step(s, row, i);
+            }
+        }
+    }
+    packed
+}
+
+/// Fills the seen vectors of `scores` with products, not yet scaled or masked. Scores, and the weights
+/// that become of them, lie as `[vector of lanes][row]` a register tile: what a tile needs of a
+/// vector is side by side.
+#[inline(always)]
+pub(super) fn fill<S: Simd, E: KvElement>(
     s: S,
     head: &SpanHead<'_, E>,
     tiles: Tiles,
@@ -17,65 +43,79 @@ pub(super) fn fill<S: Simd, E: Element>(
 ) {
     let layout = head.span.layout;
     let (lanes, steps) = (Span::lanes(layout), layout.head_dim / E::INPUTS);
-    let vectors = &head.vectors;
+    let vectors = head.span.vectors();
     for first in vectors.clone().step_by(CHUNK) {
-        let count = CHUNK.min(vectors.end - first);
+        let end = vectors.end.min(first + CHUNK);
         for tile in tiles.clone() {
             let x = &queries[tile.start * steps..tile.end * steps];
-            let rows = &mut scores[tile.start * lanes..tile.end * lanes];
+            let rows = scores[tile.start * lanes..tile.end * lanes].as_chunks_mut().0;
             match tile.len() {
-                4 => chunk::<S, E, 4>(s, head, first, count, x, rows),
-                3 => chunk::<S, E, 3>(s, head, first, count, x, rows),
-                2 => chunk::<S, E, 2>(s, head, first, count, x, rows),
-                _ => chunk::<S, E, 1>(s, head, first, count, x, rows),
+                12 => chunk::<S, E, 12>(s, head, first..end, x, rows),
+                8 => chunk::<S, E, 8>(s, head, first..end, x, rows),
+                4 => chunk::<S, E, 4>(s, head, first..end, x, rows),
+                3 => chunk::<S, E, 3>(s, head, first..end, x, rows),
+                2 => chunk::<S, E, 2>(s, head, first..end, x, rows),
+                _ => chunk::<S, E, 1>(s, head, first..end, x, rows),
             }
         }
     }
 }
 
-/// `count` vectors of keys, together where the registers hold their sums.
+/// Some vectors of keys, as many together as the registers hold sums.
 #[inline(always)]
-fn chunk<S: Simd, E: Element, const R: usize>(
+fn chunk<S: Simd, E: KvElement, const R: usize>(
     s: S,
     head: &SpanHead<'_, E>,
-    first: usize,
-    count: usize,
+    vectors: std::ops::Range<usize>,
     x: &[E::Step<S>],
-    rows: &mut [f32],
+    scores: &mut [[f32; LANES]],
 ) {
-    if count == CHUNK && R * CHUNK <= S::TILE_VECTORS {
-        products::<S, E, R, CHUNK>(s, head, first, x, rows);
-    } else {
-        for v in first..first + count {
-            products::<S, E, R, 1>(s, head, v, x, rows);
+    let mut v = vectors.start;
+    while v < vectors.end {
+        let left = vectors.end - v;
+        if left >= 4 && R * 4 <= S::TILE_VECTORS {
+            products::<S, E, R, 4>(s, head, v, x, scores);
+            v += 4;
+        } else if left >= 2 && R * 2 <= S::TILE_VECTORS {
+            products::<S, E, R, 2>(s, head, v, x, scores);
+            v += 2;
+        } else {
+            products::<S, E, R, 1>(s, head, v, x, scores);
+            v += 1;
         }
     }
 }
 
 /// `R` rows with `N` vectors of keys.
 #[inline(always)]
-fn products<S: Simd, E: Element, const R: usize, const N: usize>(
+fn products<S: Simd, E: KvElement, const R: usize, const N: usize>(
     s: S,
     head: &SpanHead<'_, E>,
     first: usize,
     x: &[E::Step<S>],
-    rows: &mut [f32],
+    scores: &mut [[f32; LANES]],
 ) {
-    let keys: [&[E::Group]; N] = std::array::from_fn(|n| head.keys[first - head.vectors.start + n]);
+    let stride = head.stride();
+    // Found beforehand: a call within a register tile would spill it.
+    let keys: [Keys<'_, E>; N] = std::array::from_fn(|n| head.keys(first + n));
+    let last = head.span.vectors().end - 1;
+    let next: [Keys<'_, E>; N] = std::array::from_fn(|n| head.keys(last.min(first + N + n)));
     let mut sums = [[s.splat(0.0); N]; R];
     for (i, x) in x.as_chunks::<R>().0.iter().enumerate() {
-        for n in 0..N {
-            let w = &keys[n][i * head.stride];
-            for r in 0..R {
-                sums[r][n] = E::fma(s, sums[r][n], x[r], w);
+        for next in &next {
+            s.prefetch(&raw const next.groups[i * stride]);
+        }
+        for r in 0..R {
+            for n in 0..N {
+                sums[r][n] = E::fma(s, sums[r][n], x[r], &keys[n].groups[i * stride]);
             }
         }
     }
-    let lanes = rows.len() / R;
-    for (row, sums) in rows.chunks_exact_mut(lanes).zip(sums) {
-        let row = &mut row.as_chunks_mut::<LANES>().0[first..first + N];
-        for (out, sum) in row.iter_mut().zip(sums) {
-            s.store(out, sum);
+    for (n, keys) in keys.iter().enumerate() {
+        let out = &mut scores[(first + n) * R..][..R];
+        for (out, sums) in out.iter_mut().zip(&sums) {
+            let scales = keys.scales.first();
+            s.store(out, scales.map_or(sums[n], |scales| s.mul(sums[n], s.load(scales))));
         }
     }
 }

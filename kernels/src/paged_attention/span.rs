@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::kv_cache::KvLayout;
 use crate::kv_cache::cpu::Arenas;
-use crate::simd::{Element, LANES};
+use crate::kv_cache::{KvElement, KvLayout};
+use crate::simd::LANES;
 
 /// Keys summed from zero before they join the running softmax, in blocks up to this size.
 pub(super) const SPAN_TOKENS: usize = 256;
@@ -24,6 +24,16 @@ impl Visible {
     }
 }
 
+/// The spans that hold these positions.
+pub(super) fn spans_of(layout: &KvLayout, seen: &Range<usize>) -> Range<usize> {
+    let tokens = blocks_of_a_span(layout) * layout.block_size;
+    seen.start / tokens..seen.end.div_ceil(tokens)
+}
+
+fn blocks_of_a_span(layout: &KvLayout) -> usize {
+    (SPAN_TOKENS / layout.block_size).max(1)
+}
+
 /// One span, as far as some row of a tile sees it.
 #[derive(Debug, Clone)]
 pub(super) struct Span<'a> {
@@ -36,31 +46,24 @@ pub(super) struct Span<'a> {
     seen: Range<usize>,
 }
 
-/// The spans that some row sees, in order.
-pub(super) fn spans<'a>(
-    layout: &'a KvLayout,
-    blocks: &'a [u32],
-    visible: &[Visible],
-) -> impl Iterator<Item = Span<'a>> {
-    let tokens = Span::blocks(layout) * layout.block_size;
-    let first = visible.iter().map(|v| v.first).min().unwrap_or(0);
-    let end = visible.iter().map(|v| v.last + 1).max().unwrap_or(0);
-    (first / tokens..end.div_ceil(tokens)).map(move |i| {
-        let start = i * tokens;
-        let seen = first.max(start)..end.min(start + tokens);
-        Span { layout, blocks: &blocks[i * Span::blocks(layout)..], start, seen }
-    })
-}
-
 impl<'a> Span<'a> {
-    /// Blocks of a span.
-    fn blocks(layout: &KvLayout) -> usize {
-        (SPAN_TOKENS / layout.block_size).max(1)
+    /// Span `index` of a sequence in these blocks, some of whose rows see the positions `seen`.
+    pub(super) fn new(
+        layout: &'a KvLayout,
+        blocks: &'a [u32],
+        index: usize,
+        seen: &Range<usize>,
+    ) -> Self {
+        let count = blocks_of_a_span(layout);
+        let start = index * count * layout.block_size;
+        let end = start + count * layout.block_size;
+        let seen = seen.start.max(start)..seen.end.min(end);
+        Self { layout, blocks: &blocks[index * count..], start, seen }
     }
 
     /// Lanes of a span: its scores, and the padding of its blocks.
     pub(super) fn lanes(layout: &KvLayout) -> usize {
-        Self::blocks(layout) * layout.lanes
+        blocks_of_a_span(layout) * layout.lanes
     }
 
     /// The lane of a position within the span.
@@ -84,60 +87,78 @@ impl<'a> Span<'a> {
         !self.seen_by(visible).is_empty()
     }
 
-    /// Sets to −∞ the lanes of [`Self::vectors`] in `row` that hold no key that the row sees.
-    pub(super) fn mask(&self, visible: Visible, row: &mut [f32]) {
-        let (vectors, seen) = (self.vectors(), self.seen_by(visible));
-        let (first, last) = (self.lane(seen.start), self.lane(seen.end - 1));
-        row[vectors.start * LANES..first].fill(f32::NEG_INFINITY);
-        row[last + 1..vectors.end * LANES].fill(f32::NEG_INFINITY);
-        if self.layout.lanes > self.layout.block_size {
-            for block in row[..=last].chunks_mut(self.layout.lanes) {
-                let padding = self.layout.block_size.min(block.len());
-                block[padding..].fill(f32::NEG_INFINITY);
-            }
-        }
+    /// The lanes of vector `v` that hold positions within `wanted`.
+    #[inline(always)]
+    fn lanes_within(&self, v: usize, wanted: Range<usize>) -> Range<usize> {
+        let stride = self.layout.lanes / LANES;
+        let offset = v % stride * LANES;
+        let first = self.start + v / stride * self.layout.block_size + offset;
+        let count = self.layout.block_size.saturating_sub(offset).min(LANES);
+        let end = wanted.end.clamp(first, first + count) - first;
+        wanted.start.clamp(first, first + end) - first..end
+    }
+
+    /// The lanes of vector `v` that hold keys that a row sees.
+    #[inline(always)]
+    pub(super) fn lanes_seen(&self, v: usize, visible: Visible) -> Range<usize> {
+        self.lanes_within(v, visible.first..visible.last + 1)
     }
 
     /// The keys and values of one head in this span.
-    pub(super) fn head<E: Element>(
+    pub(super) fn head<E: KvElement>(
         &'a self,
         arenas: &'a Arenas<E>,
         kv_head: usize,
     ) -> SpanHead<'a, E> {
-        let layout = self.layout;
-        let (size, dim) = (layout.block_size, layout.value_dim);
-        let (from, to) = (self.seen.start - self.start, self.seen.end - self.start);
-        let values = |b: usize| {
-            let rows = from.max(b * size) - b * size..to.min((b + 1) * size) - b * size;
-            let values = arenas.values(layout, self.blocks[b] as usize, kv_head);
-            (b * layout.lanes + rows.start, &values[rows.start * dim..rows.end * dim])
-        };
-        let stride = layout.lanes / LANES;
-        let vectors = self.vectors();
-        let keys = |v: usize| {
-            let block = self.blocks[v / stride] as usize;
-            &E::groups(arenas.keys(layout, block, kv_head))[v % stride..]
-        };
-        SpanHead {
-            span: self,
-            keys: vectors.clone().map(keys).collect(),
-            vectors,
-            stride,
-            values: (from / size..to.div_ceil(size)).map(values).collect(),
-        }
+        SpanHead { span: self, arenas, kv_head }
     }
 }
 
-/// One head's keys and values in a span. Slices are found beforehand: a call within a register
-/// tile would spill it.
-pub(super) struct SpanHead<'a, E: Element> {
+/// One head's keys and values in a span.
+pub(super) struct SpanHead<'a, E: KvElement> {
     pub(super) span: &'a Span<'a>,
-    /// [`Span::vectors`]
-    pub(super) vectors: Range<usize>,
-    /// Keys of each such vector: element `i * stride` belongs to step `i`.
-    pub(super) keys: Vec<&'a [E::Group]>,
-    pub(super) stride: usize,
-    /// For each block that some row sees: the lane of its first value, and its values, row-major
-    /// `[tokens, value_dim]`.
-    pub(super) values: Vec<(usize, &'a [E])>,
+    pub(super) arenas: &'a Arenas<E>,
+    pub(super) kv_head: usize,
+}
+
+/// Sixteen keys. Element `i * stride` of `groups` belongs to step `i` of a product.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a, E: KvElement> {
+    pub(super) groups: &'a [E::Group],
+    /// Theirs, if they have any.
+    pub(super) scales: &'a [[f32; LANES]],
+}
+
+impl<'a, E: KvElement> SpanHead<'a, E> {
+    /// Vectors of keys in a block.
+    pub(super) fn stride(&self) -> usize {
+        self.span.layout.lanes / LANES
+    }
+
+    /// Vector `v` of the span's keys.
+    #[inline(always)]
+    pub(super) fn keys(&self, v: usize) -> Keys<'a, E> {
+        let (block, at) = (self.span.blocks[v / self.stride()], v % self.stride());
+        let keys = self.arenas.keys(self.span.layout, block as usize, self.kv_head);
+        let scales = keys.scales.as_chunks().0;
+        Keys { groups: &E::groups(keys.elements)[at..], scales: &scales[at.min(scales.len())..] }
+    }
+
+    /// The values of vector `v`, row-major `[tokens, value_dim]`, and those lanes of it that some row
+    /// sees.
+    #[inline(always)]
+    pub(super) fn values(&self, v: usize) -> (&'a [E], Range<usize>) {
+        let (span, layout) = (self.span, self.span.layout);
+        let (block, at) = (span.blocks[v / self.stride()], v % self.stride());
+        let values = self.arenas.values(layout, block as usize, self.kv_head).elements;
+        (&values[at * LANES * layout.value_dim..], span.lanes_within(v, span.seen.clone()))
+    }
+
+    /// The scales of the values in vector `v`, if they have any.
+    #[inline(always)]
+    pub(super) fn value_scales(&self, v: usize) -> Option<&'a [f32; LANES]> {
+        let (block, at) = (self.span.blocks[v / self.stride()], v % self.stride());
+        let values = self.arenas.values(self.span.layout, block as usize, self.kv_head);
+        values.scales.as_chunks().0.get(at)
+    }
 }

@@ -8,7 +8,7 @@ use super::cpu::attention;
 use super::*;
 use crate::kv_cache::{KvStorage, cpu::stored};
 use crate::simd::Isa;
-use crate::{KvCache, KvCacheShape, WeightDtype, reshape_and_cache};
+use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
 
 /// A cache of one layer, with sequences whose keys and values are written.
 struct World {
@@ -33,7 +33,7 @@ impl World {
         lens: &[usize],
         block_size: usize,
         [num_kv_heads, head_dim]: [usize; 2],
-        dtype: WeightDtype,
+        dtype: KvDtype,
         reversed: bool,
     ) -> Self {
         let num_blocks = 1 + lens.iter().map(|len| len.div_ceil(block_size)).sum::<usize>();
@@ -97,7 +97,7 @@ impl World {
         params: &AttentionParams,
     ) -> f64 {
         let KvCacheShape { block_size, num_kv_heads, head_dim, .. } = self.shape;
-        let rounds = self.cache.dtype() == WeightDtype::Bf16 && isa.rounds_pairs();
+        let rounds = self.cache.dtype() == KvDtype::Bf16 && isa.rounds_pairs();
         let round = |x: &f32| if rounds { bf16::from_f32(*x).to_f32() } else { *x };
         let seen: Vec<f32> = q.iter().map(round).collect();
         let read = |position: usize, seq: usize, head: usize| {
@@ -115,14 +115,23 @@ fn params(num_heads: usize) -> AttentionParams {
     AttentionParams { num_heads, scale: 0.3, sliding_window: None, soft_cap: None }
 }
 
-const BOTH: [WeightDtype; 2] = [WeightDtype::F32, WeightDtype::Bf16];
+const DTYPES: [KvDtype; 3] = [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8];
 
 #[test]
 fn head_sizes_and_groups_agree_with_the_reference() {
-    for dtype in BOTH {
-        for (head_dim, kv_heads, group) in
-            [(32, 2, 1), (64, 1, 2), (80, 2, 4), (96, 1, 8), (128, 2, 3), (256, 1, 1), (40, 1, 2)]
-        {
+    for dtype in DTYPES {
+        for (head_dim, kv_heads, group) in [
+            (32, 2, 1),
+            (64, 1, 2),
+            (80, 2, 4),
+            (96, 1, 8),
+            (128, 2, 3),
+            (256, 1, 1),
+            (40, 1, 2),
+            (64, 2, 7),
+            (64, 1, 16),
+            (16, 1, 40),
+        ] {
             let world = World::new(&[40, 17, 1], 16, [kv_heads, head_dim], dtype, true);
             let meta = world.meta(&[(0, 39, 1), (1, 3, 14), (2, 0, 1)]);
             let heads = kv_heads * group;
@@ -137,9 +146,18 @@ fn head_sizes_and_groups_agree_with_the_reference() {
 
 #[test]
 fn long_sequences_cross_spans_and_windows() {
-    for (dtype, block_size) in
-        [(BOTH[0], 16), (BOTH[1], 16), (BOTH[1], 24), (BOTH[0], 8), (BOTH[1], 512)]
-    {
+    let [f32, bf16, int8] = DTYPES;
+    for (dtype, block_size) in [
+        (f32, 16),
+        (bf16, 16),
+        (int8, 16),
+        (bf16, 24),
+        (int8, 24),
+        (f32, 8),
+        (int8, 1),
+        (bf16, 512),
+        (int8, 512),
+    ] {
         let world = World::new(&[600, 257], block_size, [2, 32], dtype, false);
         let meta = world.meta(&[(0, 599, 1), (1, 200, 57)]);
         let q = values(meta.num_tokens() * 4 * 32, 9);
@@ -168,9 +186,9 @@ proptest! {
         block_size in prop::sample::select(vec![8usize, 16, 32, 48]),
         group in prop::sample::select(vec![1usize, 2, 4, 8]),
         sliding_window in prop::option::of(1u32..200),
-        bf16_cache: bool,
+        dtype in prop::sample::select(DTYPES.to_vec()),
     ) {
-        let world = World::new(&[len], block_size, [1, 32], BOTH[usize::from(bf16_cache)], true);
+        let world = World::new(&[len], block_size, [1, 32], dtype, true);
         let count = count.min(len);
         let meta = world.meta(&[(0, len - count, count)]);
         let q = values(count * group * 32, 3);
@@ -188,9 +206,8 @@ proptest! {
         len in 2usize..300,
         cut in 1usize..299,
         sliding_window in prop::option::of(1u32..100),
-        bf16_cache: bool,
+        dtype in prop::sample::select(DTYPES.to_vec()),
     ) {
-        let dtype = BOTH[usize::from(bf16_cache)];
         let (cut, width) = (cut.min(len - 1), 4 * 32);
         let params = AttentionParams { sliding_window, ..params(4) };
         let q = values(len * width, 3);
@@ -209,6 +226,64 @@ proptest! {
             prop_assert_eq!(bits(&beside[3 * width..]), bits(&whole[(len - 1) * width..]));
         }
     }
+
+    /// What int8 costs: the bound that the module states.
+    #[test]
+    fn int8_stays_within_its_bound(
+        len in 1usize..400,
+        head_dim in prop::sample::select(vec![40usize, 64, 128]),
+        size in 0.1f32..3.0,
+    ) {
+        let world = World::new(&[len], 16, [2, head_dim], KvDtype::Int8, false);
+        let exact = World::new(&[len], 16, [2, head_dim], KvDtype::F32, false);
+        let meta = world.meta(&[(0, len - 1, 1)]);
+        let params = AttentionParams { scale: 0.1, ..params(4) };
+        let q: Vec<f32> = values(4 * head_dim, 3).into_iter().map(|q| size * q).collect();
+        let read = |position: usize, seq: usize, head: usize| {
+            let block = meta.block_tables[seq][position / 16] as usize;
+            stored(exact.cache.layer(0), block, position % 16, head)
+        };
+        let expected = reference::paged_attention(&q, head_dim, 2, &meta, &params, read);
+        let largest = |row: &[f32]| row.iter().fold(0.0, |m: f64, x| m.max(f64::from(x.abs())));
+        for isa in Isa::available() {
+            let o = world.run(isa, &q, &meta, &params);
+            for (h, (o, expected)) in o.chunks(head_dim).zip(expected.chunks(head_dim)).enumerate() {
+                let q: f64 = q[h * head_dim..][..head_dim].iter().map(|q| f64::from(q.abs())).sum();
+                let rows = (0..len).map(|j| read(j, 0, h / 2));
+                let (k, v) = rows.fold((0.0_f64, 0.0_f64), |(k, v), [key, value]| {
+                    (k.max(largest(&key)), v.max(largest(&value)))
+                });
+                let e = f64::from(params.scale) * q * k / 253.0;
+                let bound = ((2.0 * e).exp() - 1.0 + 1.0 / 253.0) * v;
+                for (o, expected) in o.iter().zip(expected) {
+                    let error = (f64::from(*o) - expected).abs();
+                    prop_assert!(error <= bound, "{}: {error} > {bound}", isa.name());
+                }
+            }
+        }
+    }
+}
+
+/// A token whose context is cut over threads gives the bytes of one whose context is not.
+#[test]
+fn a_long_context_in_parts_gives_the_same_bytes() {
+    let len = 2300;
+    for (dtype, sliding_window) in
+        [(KvDtype::F32, None), (KvDtype::Bf16, Some(1900)), (KvDtype::Int8, None)]
+    {
+        let world = World::new(&[len], 16, [1, 32], dtype, false);
+        let KvStorage::Cpu(kv) = world.cache.layer(0).storage();
+        let (params, width) = (AttentionParams { sliding_window, ..params(4) }, 4 * 32);
+        let q = values(len * width, 3);
+        let (whole, last) = (world.meta(&[(0, 0, len)]), world.meta(&[(0, len - 1, 1)]));
+        let num_records = |meta| plan::Plan::new(&kv.layout, meta, &params).records_len;
+        assert!(num_records(&whole) == 0 && num_records(&last) > 0);
+        for isa in Isa::available() {
+            let whole = world.run(isa, &q, &whole, &params);
+            let last = world.run(isa, &q[(len - 1) * width..], &last, &params);
+            assert_eq!(bits(&last), bits(&whole[(len - 1) * width..]), "{} {dtype:?}", isa.name());
+        }
+    }
 }
 
 fn bits(x: &[f32]) -> Vec<u32> {
@@ -218,7 +293,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 /// What another request left behind in a block must not leak, garbage least of all.
 #[test]
 fn stale_garbage_beyond_the_sequence_is_not_read() {
-    for dtype in BOTH {
+    for dtype in DTYPES {
         let mut world = World::new(&[20], 16, [1, 32], dtype, false);
         let meta = world.meta(&[(0, 10, 10)]);
         let q = values(10 * 32, 3);
@@ -236,7 +311,7 @@ fn stale_garbage_beyond_the_sequence_is_not_read() {
 
 #[test]
 fn garbage_that_is_seen_shows() {
-    let world = World::new(&[20], 16, [1, 32], BOTH[0], false);
+    let world = World::new(&[20], 16, [1, 32], KvDtype::F32, false);
     let meta = world.meta(&[(0, 18, 2)]);
     let mut q = values(2 * 32, 3);
     q[33] = f32::NAN;
@@ -248,7 +323,7 @@ fn garbage_that_is_seen_shows() {
 
 #[test]
 fn an_empty_batch_is_fine() {
-    let world = World::new(&[20], 16, [1, 32], BOTH[0], false);
+    let world = World::new(&[20], 16, [1, 32], KvDtype::F32, false);
     let o =
         paged_attention(tensor(Vec::new(), 32), world.cache.layer(0), &world.meta(&[]), &params(1));
     assert_eq!(o.dims(), [0, 32]);
@@ -256,7 +331,7 @@ fn an_empty_batch_is_fine() {
 
 #[test]
 fn metadata_that_disagrees_is_refused_by_name() {
-    let world = World::new(&[20, 5], 16, [1, 32], BOTH[0], false);
+    let world = World::new(&[20, 5], 16, [1, 32], KvDtype::F32, false);
     let good = world.meta(&[(0, 18, 2), (1, 4, 1)]);
     let refuses = |field: &str, spoil: fn(&mut AttentionMetadata)| {
         let mut meta = good.clone();

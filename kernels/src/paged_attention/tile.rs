@@ -1,95 +1,177 @@
-//! One tile of queries against all their keys, span by span.
+//! A part of a tile of queries, span by span; and what the parts of a tile come to.
 
-use super::cpu::{Batch, Tile};
-use super::span::{Span, Visible, spans};
-use super::{scores, softmax, weighted_sum};
-use crate::simd::{Element, Simd, Task, Tiles, pack_steps};
+use std::cell::Cell;
 
-/// Rows of a register tile.
-pub(super) const REGISTER_ROWS: usize = 4;
+use super::cpu::Batch;
+use super::plan::{Part, Tile};
+use super::softmax::{Softmax, join, weigh};
+use super::span::{Span, Visible};
+use super::{scores, weighted_sum};
+use crate::kv_cache::KvElement;
+use crate::simd::{Simd, Task, Tiles};
 
-/// A tile, to be run on one thread.
-pub(super) struct TileTask<'a, E: Element> {
+/// What a thread needs for a part, kept for the next.
+#[derive(Default)]
+struct Scratch {
+    /// `[register tile][vector of lanes][row]`
+    weights: Vec<f32>,
+    /// What the span at hand comes to, and what all came to so far: a record each.
+    records: [Vec<f32>; 2],
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// What keys came to: `Σ weight · v` a row, `[rows, value_dim]`, and the rows' softmax.
+struct Record<'a> {
+    sums: &'a mut [f32],
+    softmax: &'a mut [[f32; 2]],
+}
+
+impl<'a> Record<'a> {
+    fn new(data: &'a mut [f32], rows: usize) -> Self {
+        let (sums, softmax) = data.split_at_mut(data.len() - 2 * rows);
+        Self { sums, softmax: softmax.as_chunks_mut().0 }
+    }
+
+    /// Over no key at all.
+    fn clear(&mut self) {
+        self.sums.fill(0.0);
+        self.softmax.fill([Softmax::EMPTY.max, Softmax::EMPTY.sum]);
+    }
+
+    /// Joins what the next span comes to.
+    #[inline(always)]
+    fn join<S: Simd>(&mut self, s: S, span: &Record<'_>) {
+        let dim = self.sums.len() / self.softmax.len();
+        let rows = self.sums.chunks_exact_mut(dim).zip(self.softmax.iter_mut());
+        let spans = span.sums.chunks_exact(dim).zip(span.softmax.iter());
+        for ((o, total), (sums, [max, sum])) in rows.zip(spans) {
+            let mut softmax = Softmax { max: total[0], sum: total[1] };
+            join(s, &mut softmax, o, Softmax { max: *max, sum: *sum }, sums);
+            *total = [softmax.max, softmax.sum];
+        }
+    }
+}
+
+/// A part, to be computed on one thread.
+pub(super) struct PartTask<'a, E: KvElement> {
+    pub(super) batch: &'a Batch<'a, E>,
+    pub(super) part: &'a Part,
+}
+
+/// A tile whose parts are done, to be put together on one thread.
+pub(super) struct JoinTask<'a, E: KvElement> {
     pub(super) batch: &'a Batch<'a, E>,
     pub(super) tile: &'a Tile,
+    /// Where its records begin.
+    pub(super) records: usize,
 }
 
-/// The running softmax of one row.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowState {
-    /// The largest score so far.
-    pub(super) max: f32,
-    /// `Σ exp(score − max)`
-    pub(super) sum: f32,
-    /// What this span's new maximum scales the earlier spans by.
-    pub(super) rescale: f32,
-}
-
-impl<E: Element> TileTask<'_, E> {
-    /// Query heads of the tile's tokens, token by token.
-    fn num_rows(&self) -> usize {
-        self.tile.tokens.len() * self.batch.group()
+impl<E: KvElement> Batch<'_, E> {
+    /// Where row `r` of a tile starts in q and o, and its token.
+    fn row_start(&self, tile: &Tile, r: usize) -> (usize, usize) {
+        let token = tile.tokens.start + r / tile.group;
+        let head = tile.kv_head * tile.group + r % tile.group;
+        ((token * self.params.num_heads + head) * self.layout.head_dim, token)
     }
 
-    /// Where row `r` starts in q and o, and its token.
-    fn row_start(&self, r: usize) -> (usize, usize) {
-        let (group, params) = (self.batch.group(), self.batch.params);
-        let token = self.tile.tokens.start + r / group;
-        let head = self.tile.kv_head * group + r % group;
-        ((token * params.num_heads + head) * self.batch.layout.head_dim, token)
+    fn visible(&self, tile: &Tile, r: usize) -> Visible {
+        let position = self.meta.positions[self.row_start(tile, r).1];
+        Visible::new(position as usize, self.params.sliding_window)
     }
 
-    fn query(&self, r: usize) -> &[f32] {
-        &self.batch.q[self.row_start(r).0..][..self.batch.layout.head_dim]
-    }
-
-    /// The positions that each row sees.
-    fn visible(&self) -> Vec<Visible> {
-        let window = self.batch.params.sliding_window;
-        let positions = &self.batch.meta.positions;
-        (0..self.num_rows())
-            .map(|r| Visible::new(positions[self.row_start(r).1] as usize, window))
-            .collect()
-    }
-
-    /// `o / sum`, without the padding of `value_dim`.
-    fn write_out(&self, o: &[f32], state: &[RowState]) {
-        let layout = self.batch.layout;
-        for (r, (o, state)) in o.chunks_exact(layout.value_dim).zip(state).enumerate() {
+    /// `sums / sum`, without the padding of `value_dim`.
+    #[inline(always)]
+    fn write_out(&self, tile: &Tile, total: &Record<'_>) {
+        let rows = total.sums.chunks_exact(self.layout.value_dim).zip(total.softmax.iter());
+        for (r, (sums, [_, sum])) in rows.enumerate() {
+            let (start, len) = (self.row_start(tile, r).0, self.layout.head_dim);
             // SAFETY: tiles have different tokens or heads, so their rows of o are apart.
-            let out = unsafe { self.batch.o.slice(self.row_start(r).0, layout.head_dim) };
-            for (out, o) in out.iter_mut().zip(o) {
+            let out = unsafe { self.o.slice(start, len) };
+            for (out, x) in out.iter_mut().zip(sums) {
                 // A weight of zero may turn −0 into +0 within a larger tile: make all zeros +0.
-                *out = o / state.sum + 0.0;
+                *out = x / sum + 0.0;
             }
         }
     }
 }
 
-impl<S: Simd, E: Element> Task<S> for TileTask<'_, E> {
+impl<S: Simd, E: KvElement> Task<S> for PartTask<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, s: S) {
-        let (layout, rows) = (self.batch.layout, self.num_rows());
-        let tiles = Tiles::new(rows, REGISTER_ROWS);
+        let (batch, layout) = (self.batch, self.batch.layout);
+        let tile = &batch.plan.tiles[self.part.tile];
+        let (rows, len) = (tile.num_rows(), tile.record_len(layout));
+        let lanes = Span::lanes(layout);
+        let mut scratch = SCRATCH.take();
+        scratch.weights.resize(rows * lanes, 0.0);
+        scratch.records.iter_mut().for_each(|record| record.resize(len, 0.0));
+        let [record, total] = &mut scratch.records;
+        let mut total = Record::new(total, rows);
+        total.clear();
+
+        let tiles = Tiles::new(rows, S::TILE_VECTORS / 2);
+        let query = |r: usize| &batch.q[batch.row_start(tile, r).0..][..layout.head_dim];
         let steps = layout.head_dim / E::INPUTS;
-        let queries = pack_steps::<S, E>(s, tiles.clone(), |r| self.query(r), steps);
-        let visible = self.visible();
-        let mut state = vec![RowState { max: f32::NEG_INFINITY, sum: 0.0, rescale: 0.0 }; rows];
-        let mut weights = vec![0.0; rows * Span::lanes(layout)];
-        let mut o = vec![0.0; rows * layout.value_dim];
-        let blocks = &self.batch.meta.block_tables[self.tile.seq];
-        for span in spans(layout, blocks, &visible) {
-            let head = span.head(self.batch.arenas, self.tile.kv_head);
-            scores::fill(s, &head, tiles.clone(), &queries, &mut weights);
-            for ((row, state), visible) in
-                weights.chunks_exact_mut(Span::lanes(layout)).zip(&mut state).zip(&visible)
-            {
-                softmax::update(s, &span, *visible, self.batch.params, row, state);
+        let queries = scores::pack::<S, E>(s, rows, tiles.clone(), query, steps);
+        let blocks = &batch.meta.block_tables[tile.seq];
+        for index in self.part.spans.clone() {
+            let span = Span::new(layout, blocks, index, &tile.seen);
+            let head = span.head(batch.arenas, tile.kv_head);
+            let record = Record::new(
+                match tile.records {
+                    // SAFETY: each span of each tile has a place of its own, and one part.
+                    Some(at) => unsafe {
+                        batch.records.slice(at + (index - tile.spans.start) * len, len)
+                    },
+                    None => record,
+                },
+                rows,
+            );
+            scores::fill(s, &head, tiles.clone(), &queries, &mut scratch.weights);
+            for rows in tiles.clone() {
+                let scores = &mut scratch.weights[rows.start * lanes..rows.end * lanes];
+                let scores = scores.as_chunks_mut().0;
+                for r in rows.clone() {
+                    let (at, visible) = ((r - rows.start, rows.len()), batch.visible(tile, r));
+                    let Softmax { max, sum } = weigh(s, &head, visible, batch.params, at, scores);
+                    record.softmax[r] = [max, sum];
+                }
             }
-            weighted_sum::add(s, &head, tiles.clone(), &weights, &state, &mut o);
+            weighted_sum::fill(s, &head, tiles.clone(), &scratch.weights, record.sums);
+            if tile.records.is_none() {
+                total.join(s, &record);
+            }
         }
-        self.write_out(&o, &state);
+        if tile.records.is_none() {
+            batch.write_out(tile, &total);
+        }
+        SCRATCH.set(scratch);
+    }
+}
+
+impl<S: Simd, E: KvElement> Task<S> for JoinTask<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, s: S) {
+        let (tile, rows) = (self.tile, self.tile.num_rows());
+        let len = tile.record_len(self.batch.layout);
+        let mut scratch = SCRATCH.take();
+        let total = &mut scratch.records[1];
+        total.resize(len, 0.0);
+        let mut total = Record::new(total, rows);
+        total.clear();
+        for span in 0..tile.spans.len() {
+            // SAFETY: nobody else has the records of this tile any more.
+            let record = unsafe { self.batch.records.slice(self.records + span * len, len) };
+            total.join(s, &Record::new(record, rows));
+        }
+        self.batch.write_out(tile, &total);
+        SCRATCH.set(scratch);
     }
 }

@@ -1,109 +1,109 @@
 //! `Σ weight · v` of a tile over a span.
 
 use super::span::{Span, SpanHead};
-use super::tile::RowState;
-use crate::simd::{Element, LANES, Simd, Tiles};
+use crate::kv_cache::KvElement;
+use crate::simd::{LANES, Simd, Tiles};
 
-/// Vectors of a value that a register tile takes, at most.
-const DIMS: usize = 4;
+const CACHE_LINE_BYTES: usize = 64;
 
-/// `o = o · rescale + Σ weight · v`, for o `[rows, value_dim]` and weights `[rows, lanes]`.
+/// Fills `sums` `[rows, value_dim]` from the weights, which lie as scores do. As many dimensions at a time as the
+/// registers hold sums for the largest register tile: those of all values stay in L1 while the rows
+/// pass over them.
 #[inline(always)]
-pub(super) fn add<S: Simd, E: Element>(
+pub(super) fn fill<S: Simd, E: KvElement>(
     s: S,
     head: &SpanHead<'_, E>,
     tiles: Tiles,
     weights: &[f32],
-    state: &[RowState],
-    o: &mut [f32],
+    sums: &mut [f32],
 ) {
-    let layout = head.span.layout;
-    let (lanes, dim) = (Span::lanes(layout), layout.value_dim);
-    for tile in tiles {
-        let part = Part {
-            weights: &weights[tile.start * lanes..tile.end * lanes],
-            state: &state[tile.clone()],
-            o: &mut o[tile.start * dim..tile.end * dim],
+    let vectors = head.span.layout.value_dim / LANES;
+    let largest = tiles.clone().next().map_or(1, |tile| tile.len());
+    let most = S::TILE_VECTORS / largest;
+    let mut first = 0;
+    while first < vectors {
+        let left = most.min(vectors - first);
+        let count = if left >= 4 {
+            4
+        } else if left >= 2 {
+            2
+        } else {
+            1
         };
-        match tile.len() {
-            4 => rows::<S, E, 4>(s, head, part),
-            3 => rows::<S, E, 3>(s, head, part),
-            2 => rows::<S, E, 2>(s, head, part),
-            _ => rows::<S, E, 1>(s, head, part),
+        for tile in tiles.clone() {
+            match count {
+                4 => rows::<S, E, 4>(s, head, first, tile, weights, sums),
+                2 => rows::<S, E, 2>(s, head, first, tile, weights, sums),
+                _ => rows::<S, E, 1>(s, head, first, tile, weights, sums),
+            }
         }
+        first += count;
     }
 }
 
-/// The rows of one register tile.
-struct Part<'a> {
-    weights: &'a [f32],
-    state: &'a [RowState],
-    o: &'a mut [f32],
-}
-
-/// All dimensions, as many at a time as the registers hold.
+/// `N` vectors of dimensions of the rows of a register tile.
 #[inline(always)]
-fn rows<S: Simd, E: Element, const R: usize>(s: S, head: &SpanHead<'_, E>, mut part: Part<'_>) {
-    let vectors = head.span.layout.value_dim / LANES;
-    let mut first = 0;
-    while first < vectors {
-        let left = vectors - first;
-        if left >= DIMS && R * DIMS <= S::TILE_VECTORS {
-            dims::<S, E, R, DIMS>(s, head, first, &mut part);
-            first += DIMS;
-        } else if left >= 2 && R * 2 <= S::TILE_VECTORS {
-            dims::<S, E, R, 2>(s, head, first, &mut part);
-            first += 2;
-        } else {
-            dims::<S, E, R, 1>(s, head, first, &mut part);
-            first += 1;
-        }
+fn rows<S: Simd, E: KvElement, const N: usize>(
+    s: S,
+    head: &SpanHead<'_, E>,
+    first: usize,
+    tile: std::ops::Range<usize>,
+    weights: &[f32],
+    sums: &mut [f32],
+) {
+    let layout = head.span.layout;
+    let (lanes, dim) = (Span::lanes(layout), layout.value_dim);
+    let weights = &weights[tile.start * lanes..tile.end * lanes];
+    let sums = &mut sums[tile.start * dim..tile.end * dim];
+    let weights = weights.as_chunks().0;
+    match tile.len() {
+        12 => dims::<S, E, 12, N>(s, head, first, weights, sums),
+        8 => dims::<S, E, 8, N>(s, head, first, weights, sums),
+        4 => dims::<S, E, 4, N>(s, head, first, weights, sums),
+        3 => dims::<S, E, 3, N>(s, head, first, weights, sums),
+        2 => dims::<S, E, 2, N>(s, head, first, weights, sums),
+        _ => dims::<S, E, 1, N>(s, head, first, weights, sums),
     }
 }
 
 /// `N` vectors of dimensions of `R` rows.
 #[inline(always)]
-fn dims<S: Simd, E: Element, const R: usize, const N: usize>(
+fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
     s: S,
     head: &SpanHead<'_, E>,
     first: usize,
-    part: &mut Part<'_>,
+    weights: &[[f32; LANES]],
+    out: &mut [f32],
 ) {
-    let (lanes, dim) = (part.weights.len() / R, head.span.layout.value_dim);
+    if R * N > S::TILE_VECTORS {
+        // A constant, so that nothing is compiled for these.
+        unreachable!("{R} rows of {N} vectors are more than the registers hold");
+    }
+    let (dim, vectors) = (out.len() / R, head.span.vectors());
     let mut sums = [[s.splat(0.0); N]; R];
-    for (lane, values) in &head.values {
-        let tokens = values.len() / dim;
-        let weights: [&[f32]; R] =
-            std::array::from_fn(|r| &part.weights[r * lanes + *lane..][..tokens]);
-        sums = block::<S, E, R, N>(s, sums, weights, &values[first * LANES..], dim);
-    }
-    for (r, sums) in sums.into_iter().enumerate() {
-        let o = &mut part.o[r * dim..(r + 1) * dim].as_chunks_mut::<LANES>().0[first..first + N];
-        let rescale = s.splat(part.state[r].rescale);
-        for (o, sum) in o.iter_mut().zip(sums) {
-            s.store(o, s.fma(s.load(o), rescale, sum));
-        }
-    }
-}
-
-/// Adds the values of one block, `dim` apart, to the sums.
-#[inline(always)]
-fn block<S: Simd, E: Element, const R: usize, const N: usize>(
-    s: S,
-    mut sums: [[S::V; N]; R],
-    weights: [&[f32]; R],
-    values: &[E],
-    dim: usize,
-) -> [[S::V; N]; R] {
-    for j in 0..weights[0].len() {
-        let value = &values[j * dim..][..N * LANES];
-        let value: [S::V; N] = std::array::from_fn(|n| E::widen_at(s, value, n));
-        for (sums, weights) in sums.iter_mut().zip(weights) {
-            let weight = s.splat(weights[j]);
-            for (sum, v) in sums.iter_mut().zip(value) {
-                *sum = s.fma(weight, v, *sum);
+    for v in vectors.clone() {
+        let (values, lanes) = head.values(v);
+        let next = head.values((v + 1).min(vectors.end - 1)).0;
+        let weights = &weights[v * R..].as_chunks::<R>().0[0];
+        for j in lanes {
+            let at = j * dim + first * LANES;
+            for line in (0..N * LANES).step_by(CACHE_LINE_BYTES / size_of::<E>()) {
+                s.prefetch(next.as_ptr().wrapping_add(at + line));
+            }
+            let value = &values[at..][..N * LANES];
+            let value: [S::V; N] = std::array::from_fn(|n| E::widen_at(s, value, n));
+            for (sums, weights) in sums.iter_mut().zip(weights) {
+                let weight = s.splat(weights[j]);
+                for (sum, v) in sums.iter_mut().zip(value) {
+                    *sum = s.fma(weight, v, *sum);
+                }
             }
         }
     }
-    sums
+    for (out, sums) in out.chunks_exact_mut(dim).zip(sums) {
+        let out = &mut out.as_chunks_mut::<LANES>().0[first..first + N];
+        for (out, sum) in out.iter_mut().zip(sums) {
+            s.store(out, sum);
+        }
+    }
 }

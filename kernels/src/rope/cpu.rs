@@ -3,6 +3,7 @@
 use burn_flex::FlexTensor;
 
 use super::{RotaryStorage, RotaryTable};
+use crate::simd::{Isa, Kernel, LANES, Simd};
 use crate::tensors::{dense, dims2};
 use crate::threads::for_each_rows;
 
@@ -29,21 +30,73 @@ pub(crate) fn rope(
         table.max_position
     );
     for_each_rows(y, width, |first, rows| {
-        for (row, position) in rows.chunks_exact_mut(width).zip(&positions[first..]) {
-            let start = *position as usize * half;
-            let (cos, sin) = (&cos[start..start + half], &sin[start..start + half]);
-            for head in row.chunks_exact_mut(head_dim) {
-                rotate(&mut head[..2 * half], cos, sin);
-            }
-        }
+        let positions = &positions[first..];
+        Isa::active().run(Rotate { rows, width, head_dim, positions, cos, sin, half });
     });
     x
 }
 
-/// Rotates the pairs `(x[i], x[i + half])`.
-fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32]) {
-    let (low, high) = x.split_at_mut(cos.len());
-    for (((a, b), c), s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-        (*a, *b) = (*a * c - *b * s, *b * c + *a * s);
+/// Some rows of heads.
+struct Rotate<'a> {
+    rows: &'a mut [f32],
+    width: usize,
+    head_dim: usize,
+    /// By row.
+    positions: &'a [u32],
+    cos: &'a [f32],
+    sin: &'a [f32],
+    half: usize,
+}
+
+impl Kernel for Rotate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (row, position) in self.rows.chunks_exact_mut(self.width).zip(self.positions) {
+            let start = *position as usize * self.half;
+            let (cos, sin) = (&self.cos[start..][..self.half], &self.sin[start..][..self.half]);
+            for head in row.chunks_exact_mut(self.head_dim) {
+                rotate(s, &mut head[..2 * self.half], cos, sin);
+            }
+        }
     }
+}
+
+/// Rotates the pairs `(x[i], x[i + half])`.
+#[inline(always)]
+fn rotate<S: Simd>(s: S, x: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let (low, high) = x.split_at_mut(cos.len());
+    let ((a, a_rest), (b, b_rest)) = (low.as_chunks_mut::<LANES>(), high.as_chunks_mut::<LANES>());
+    let ((cos, cos_rest), (sin, sin_rest)) = (cos.as_chunks(), sin.as_chunks());
+    for (((a, b), cos), sin) in a.iter_mut().zip(b).zip(cos).zip(sin) {
+        turn(s, a, b, cos, sin);
+    }
+    if !a_rest.is_empty() {
+        let [mut a, mut b, mut cos, mut sin] = [[0.0; LANES]; 4];
+        let len = a_rest.len();
+        a[..len].copy_from_slice(a_rest);
+        b[..len].copy_from_slice(b_rest);
+        cos[..len].copy_from_slice(cos_rest);
+        sin[..len].copy_from_slice(sin_rest);
+        turn(s, &mut a, &mut b, &cos, &sin);
+        a_rest.copy_from_slice(&a[..len]);
+        b_rest.copy_from_slice(&b[..len]);
+    }
+}
+
+/// `(a, b)` become `(a · cos − b · sin, b · cos + a · sin)`.
+#[inline(always)]
+fn turn<S: Simd>(
+    s: S,
+    a: &mut [f32; LANES],
+    b: &mut [f32; LANES],
+    cos: &[f32; LANES],
+    sin: &[f32; LANES],
+) {
+    let (x, y) = (s.load(a), s.load(b));
+    let (cos, sin) = (s.load(cos), s.load(sin));
+    let minus_sin = s.mul(sin, s.splat(-1.0));
+    s.store(a, s.fma(y, minus_sin, s.mul(x, cos)));
+    s.store(b, s.fma(x, sin, s.mul(y, cos)));
 }

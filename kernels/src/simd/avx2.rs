@@ -75,6 +75,22 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn widen_int8(self, src: &[i8; LANES]) -> Halves {
+        // SAFETY: `self` proves the feature; `src` is 16 bytes, and the load is unaligned.
+        unsafe {
+            let bytes = _mm_loadu_si128(src.as_ptr().cast());
+            [bytes, _mm_unpackhi_epi64(bytes, bytes)]
+                .map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, place: *const T) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
+    }
+
+    #[inline(always)]
     fn add(self, a: Halves, b: Halves) -> Halves {
         both!(_mm256_add_ps, a, b)
     }

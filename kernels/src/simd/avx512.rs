@@ -63,6 +63,21 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn widen_int8(self, src: &[i8; LANES]) -> Self::V {
+        // SAFETY: `self` proves the feature; `src` is 16 bytes, and the load is unaligned.
+        unsafe {
+            let bytes = _mm_loadu_si128(src.as_ptr().cast());
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, place: *const T) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         // SAFETY: `self` proves the feature.
         unsafe { _mm512_add_ps(a, b) }

@@ -55,6 +55,16 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
+    fn widen_int8(self, src: &[i8; LANES]) -> Self::V {
+        self.0.widen_int8(src)
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, place: *const T) {
+        self.0.prefetch(place);
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         self.0.add(a, b)
     }

@@ -54,6 +54,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn store(self, dst: &mut [f32; LANES], v: Self::V);
     /// From bfloat16 in memory, exactly.
     fn widen(self, src: &[u16; LANES]) -> Self::V;
+    /// From int8 in memory, exactly.
+    fn widen_int8(self, src: &[i8; LANES]) -> Self::V;
+    /// Asks for the cache line at `place`, which nobody need own.
+    fn prefetch<T>(self, place: *const T);
     /// `a + b`
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b`

@@ -42,6 +42,14 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn widen_int8(self, src: &[i8; LANES]) -> Self::V {
+        src.map(f32::from)
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, _: *const T) {}
+
+    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         zip(a, b, |a, b| a + b)
     }

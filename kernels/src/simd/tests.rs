@@ -34,6 +34,20 @@ impl Kernel for DotPair {
     }
 }
 
+/// Sixteen int8 as f32.
+struct WidenInt8([i8; LANES]);
+
+impl Kernel for WidenInt8 {
+    type Output = [f32; LANES];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; LANES] {
+        let mut out = [0.0; LANES];
+        s.store(&mut out, s.widen_int8(&self.0));
+        out
+    }
+}
+
 /// Sum, maximum and sum of squares of a row.
 struct Folds<'a>(&'a [f32; LANES], &'a [f32]);
 
@@ -55,6 +69,16 @@ fn the_portable_one_is_always_there_and_names_differ() {
     unique.dedup();
     assert_eq!(names, unique);
     assert!(names.contains(&cpu_isa()));
+}
+
+#[test]
+fn every_int8_widens_exactly() {
+    for isa in Isa::available() {
+        for first in (-128_i16..128).step_by(LANES) {
+            let codes: [i8; LANES] = std::array::from_fn(|i| (first + i as i16) as i8);
+            assert_eq!(isa.run(WidenInt8(codes)), codes.map(f32::from), "{}", isa.name());
+        }
+    }
 }
 
 #[test]

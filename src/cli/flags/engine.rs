@@ -49,7 +49,7 @@ pub(crate) struct EngineFlags {
     /// Blocks of the KV cache, whatever its bytes
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) num_gpu_blocks_override: Option<String>,
-    /// Format of the KV cache: auto [default: auto]
+    /// Format of the KV cache: auto, float32, bfloat16 or int8 [default: auto]
     #[arg(long, value_name = "DTYPE", help_heading = "Machine")]
     pub(crate) kv_cache_dtype: Option<String>,
     /// Tokens a KV cache block holds [default: 16]

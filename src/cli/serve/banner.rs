@@ -41,6 +41,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         WeightDtype::F32 => "float32",
         WeightDtype::Bf16 => "bfloat16",
     };
+    let kv_dtype = loaded.kv_cache_dtype;
     let tokens = info.num_blocks.saturating_sub(1) * info.block_size;
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
@@ -48,7 +49,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         "\
 playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype} on cpu, context {context} tokens
-  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {megabytes} MB
+  kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
 Try:
   curl {base}/v1/models{key}
   curl {base}/v1/completions{key} {json} \\

@@ -27,6 +27,7 @@ pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
             "served_model_names": engine.served_model_names(),
             "architecture": loaded.architecture,
             "dtype": format!("{:?}", loaded.dtype).to_lowercase(),
+            "kv_cache_dtype": loaded.kv_cache_dtype.to_string(),
             "vocab_size": info.vocab_size,
             "max_model_len": info.max_model_len,
             "eos_token_ids": info.eos_token_ids,

@@ -1,0 +1,38 @@
+//! The formats of keys and values.
+
+use std::fmt;
+
+use crate::WeightDtype;
+
+/// The format in which keys and values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvDtype {
+    /// IEEE binary32.
+    F32,
+    /// bfloat16, rounded to nearest, ties to even.
+    Bf16,
+    /// `round(x / scale)`, with one f32 `scale = max|x| / 127` for the key of a token and head, and
+    /// one for the value (vLLM's `int8_per_token_head`). Within `max|x| / 253` of x.
+    Int8,
+}
+
+impl From<WeightDtype> for KvDtype {
+    /// The format that loses nothing beside weights of that one.
+    fn from(dtype: WeightDtype) -> Self {
+        match dtype {
+            WeightDtype::F32 => Self::F32,
+            WeightDtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+impl fmt::Display for KvDtype {
+    /// vLLM's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+            Self::Int8 => "int8_per_token_head",
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! What an arena is made of: one trait over the formats, for those who write and read it.
+
+use crate::simd::{Element, LANES, Simd};
+
+/// An element of a key or a value.
+pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
+    /// Neighbouring dimensions of a key that one step of a product takes together.
+    const INPUTS: usize;
+    /// Elements that a token's scale takes up; 0 where there is none.
+    const SCALE: usize;
+    /// What one step takes from memory: [`LANES`] keys' [`Self::INPUTS`] dimensions side by side.
+    type Group: Copy + Send + Sync;
+    /// A query's dimensions of one step, ready to be broadcast.
+    type Step<S: Simd>: Copy + Send + Sync + 'static;
+
+    /// Cuts keys into groups.
+    fn groups(keys: &[Self]) -> &[Self::Group];
+    /// The query's dimensions `INPUTS · i ..`
+    fn step<S: Simd>(s: S, query: &[f32], i: usize) -> Self::Step<S>;
+    /// `acc + Σ x · k`, key by key, without scales.
+    fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, keys: &Self::Group) -> S::V;
+    /// Elements `LANES · n ..` as f32, without scales.
+    fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
+
+    /// How the key or value `row` of one head is to be encoded.
+    fn coding(row: &[f32]) -> Coding;
+    /// One element of that row.
+    fn encode(x: f32, coding: Coding) -> Self;
+}
+
+/// From a row to its elements and back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Coding {
+    /// What an element stands for is this times it.
+    pub(crate) scale: f32,
+    /// One over it; 0 where the row is not to be divided.
+    inverse: f32,
+}
+
+impl Coding {
+    const PLAIN: Self = Self { scale: 1.0, inverse: 1.0 };
+}
+
+/// The formats that weights have, too.
+macro_rules! without_scale {
+    ($element:ty) => {
+        impl KvElement for $element {
+            const INPUTS: usize = <Self as Element>::INPUTS;
+            const SCALE: usize = 0;
+            type Group = <Self as Element>::Group;
+            type Step<S: Simd> = <Self as Element>::Step<S>;
+
+            #[inline(always)]
+            fn groups(keys: &[Self]) -> &[Self::Group] {
+                <Self as Element>::groups(keys)
+            }
+
+            #[inline(always)]
+            fn step<S: Simd>(s: S, query: &[f32], i: usize) -> Self::Step<S> {
+                <Self as Element>::step(s, query, i)
+            }
+
+            #[inline(always)]
+            fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, keys: &Self::Group) -> S::V {
+                <Self as Element>::fma(s, acc, x, keys)
+            }
+
+            #[inline(always)]
+            fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V {
+                <Self as Element>::widen_at(s, src, n)
+            }
+
+            #[inline(always)]
+            fn coding(_: &[f32]) -> Coding {
+                Coding::PLAIN
+            }
+
+            #[inline(always)]
+            fn encode(x: f32, _: Coding) -> Self {
+                <Self as Element>::from_f32(x)
+            }
+        }
+    };
+}
+
+without_scale!(f32);
+without_scale!(u16);
+
+/// Codes go from −127 to 127.
+const LARGEST_CODE: f32 = 127.0;
+
+/// Rows whose largest element is below this are all zeros: one over their scale has no f32.
+const SMALLEST: f32 = 128.0 * f32::MIN_POSITIVE;
+
+/// 1.5 · 2²³: adding and subtracting it rounds to a whole number, ties to even.
+const ROUND: f32 = 12_582_912.0;
+
+impl KvElement for i8 {
+    const INPUTS: usize = 1;
+    const SCALE: usize = size_of::<f32>();
+    type Group = [i8; LANES];
+    type Step<S: Simd> = f32;
+
+    #[inline(always)]
+    fn groups(keys: &[Self]) -> &[Self::Group] {
+        keys.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn step<S: Simd>(_: S, query: &[f32], i: usize) -> f32 {
+        query[i]
+    }
+
+    #[inline(always)]
+    fn fma<S: Simd>(s: S, acc: S::V, x: f32, keys: &Self::Group) -> S::V {
+        s.fma(s.splat(x), s.widen_int8(keys), acc)
+    }
+
+    #[inline(always)]
+    fn widen_at<S: Simd>(s: S, src: &[i8], n: usize) -> S::V {
+        s.widen_int8(&src.as_chunks().0[n])
+    }
+
+    /// A row with an infinity or a NaN has a scale of such, and so whoever sees it shows it.
+    #[inline(always)]
+    fn coding(row: &[f32]) -> Coding {
+        // As integers, magnitudes have the order of the numbers, and NaN is above all.
+        let magnitude = |x: &f32| x.to_bits() & (u32::MAX >> 1);
+        let largest = f32::from_bits(row.iter().map(magnitude).fold(0, u32::max));
+        if largest < SMALLEST {
+            return Coding { scale: 0.0, inverse: 0.0 };
+        }
+        Coding { scale: largest / LARGEST_CODE, inverse: LARGEST_CODE / largest }
+    }
+
+    #[inline(always)]
+    fn encode(x: f32, coding: Coding) -> i8 {
+        (x * coding.inverse + ROUND - ROUND) as i8
+    }
+}

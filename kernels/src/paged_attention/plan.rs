@@ -1,0 +1,198 @@
+//! How a batch is cut up: tiles of queries, and parts of those along the context. No result depends
+//! on it: a span of keys is summed the same whoever does it, and spans are joined in their order.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::span::{Visible, spans_of};
+use super::{AttentionMetadata, AttentionParams};
+use crate::kv_cache::KvLayout;
+
+/// Rows (query token, query head) of a tile, at most, unless one token has more heads a group: two
+/// register tiles of twelve, which leave room for keys beside their queries in L1.
+const TILE_ROWS: usize = 24;
+
+/// Parts that a step is cut into where it is long enough: that many cores find work.
+const PARTS: usize = 128;
+
+/// The least that is worth a part of its own: a span for the rows of a small group.
+const PART_COST_MIN: usize = 2048;
+
+/// What a key costs beside its products with the rows, in rows: it must be read.
+const KEY_COST: usize = 4;
+
+/// Neighbouring query tokens of one sequence, for the query heads of one key-value head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub(super) seq: usize,
+    pub(super) kv_head: usize,
+    pub(super) tokens: Range<usize>,
+    /// Query heads of the key-value head.
+    pub(super) group: usize,
+    /// Positions that some row sees.
+    pub(super) seen: Range<usize>,
+    /// Spans that some row sees.
+    pub(super) spans: Range<usize>,
+    /// Where what its spans come to is put, if several parts make them.
+    pub(super) records: Option<usize>,
+}
+
+/// Some spans of a tile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) tile: usize,
+    pub(super) spans: Range<usize>,
+    cost: usize,
+}
+
+/// A batch, cut up.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) tiles: Vec<Tile>,
+    /// The costly ones first.
+    pub(super) parts: Vec<Part>,
+    /// Elements of all records.
+    pub(super) records_len: usize,
+}
+
+impl Tile {
+    /// Rows: the query heads of its tokens, token by token.
+    pub(super) fn num_rows(&self) -> usize {
+        self.tokens.len() * self.group
+    }
+
+    /// Elements of what a span comes to.
+    pub(super) fn record_len(&self, layout: &KvLayout) -> usize {
+        self.num_rows() * (layout.value_dim + 2)
+    }
+
+    fn cost(&self) -> usize {
+        (self.num_rows() + KEY_COST) * self.seen.len()
+    }
+}
+
+impl Plan {
+    pub(super) fn new(
+        layout: &KvLayout,
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) -> Self {
+        let mut plan = Self { tiles: tiles(layout, meta, params), ..Self::default() };
+        let total: usize = plan.tiles.iter().map(Tile::cost).sum();
+        let cost_max = (total / PARTS).max(PART_COST_MIN);
+        for (index, tile) in plan.tiles.iter_mut().enumerate() {
+            let spans = tile.spans.len();
+            let count = (tile.cost() / cost_max).clamp(1, spans);
+            if count > 1 {
+                tile.records = Some(plan.records_len);
+                plan.records_len += spans * tile.record_len(layout);
+            }
+            plan.parts.extend((0..count).map(|i| {
+                let cut = |i: usize| tile.spans.start + i * spans / count;
+                Part { tile: index, spans: cut(i)..cut(i + 1), cost: tile.cost() / count }
+            }));
+        }
+        plan.parts.sort_by_key(|part| Reverse(part.cost));
+        plan
+    }
+}
+
+fn tiles(layout: &KvLayout, meta: &AttentionMetadata, params: &AttentionParams) -> Vec<Tile> {
+    let group = params.num_heads / layout.num_kv_heads;
+    let tokens_max = (TILE_ROWS / group).max(1);
+    let mut tiles = Vec::new();
+    for seq in 0..meta.num_seqs() {
+        let all = meta.tokens_of(seq);
+        for start in all.clone().step_by(tokens_max) {
+            let tokens = start..all.end.min(start + tokens_max);
+            let sees =
+                |token: usize| Visible::new(meta.positions[token] as usize, params.sliding_window);
+            let seen = sees(tokens.start).first..sees(tokens.end - 1).last + 1;
+            let spans = spans_of(layout, &seen);
+            tiles.extend((0..layout.num_kv_heads).map(|kv_head| Tile {
+                seq,
+                kv_head,
+                tokens: tokens.clone(),
+                group,
+                seen: seen.clone(),
+                spans: spans.clone(),
+                records: None,
+            }));
+        }
+    }
+    tiles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KvCacheShape;
+
+    /// A batch of (length, query tokens), with 8 query heads over 2 key-value heads.
+    fn plan(seqs: &[(u32, u32)], sliding_window: Option<u32>) -> Plan {
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 4096,
+            block_size: 16,
+            num_kv_heads: 2,
+            head_dim: 64,
+        };
+        let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+        for (len, queries) in seqs {
+            meta.positions.extend(len - queries..*len);
+            meta.query_start_loc.push(meta.positions.len() as u32);
+            meta.seq_lens.push(*len);
+        }
+        let params = AttentionParams { num_heads: 8, scale: 1.0, sliding_window, soft_cap: None };
+        Plan::new(&KvLayout::new(&shape), &meta, &params)
+    }
+
+    #[test]
+    fn every_span_that_a_tile_sees_is_in_one_part() {
+        for (seqs, window) in [
+            (vec![(9000, 1), (300, 1), (1, 1), (700, 650)], None),
+            (vec![(9000, 1), (5000, 100)], Some(3000)),
+            (vec![(40, 1); 70], None),
+            (vec![], None),
+        ] {
+            let plan = plan(&seqs, window);
+            for (index, tile) in plan.tiles.iter().enumerate() {
+                let mut spans: Vec<usize> = plan
+                    .parts
+                    .iter()
+                    .filter(|part| part.tile == index)
+                    .flat_map(|part| part.spans.clone())
+                    .collect();
+                spans.sort_unstable();
+                assert!(spans.iter().copied().eq(tile.spans.clone()), "{tile:?}");
+            }
+            let queries: u32 = seqs.iter().map(|(_, queries)| queries).sum();
+            let rows: usize = plan.tiles.iter().map(Tile::num_rows).sum();
+            assert_eq!(rows, queries as usize * 8);
+        }
+    }
+
+    #[test]
+    fn records_of_tiles_lie_side_by_side() {
+        let plan = plan(&[(30_000, 1), (2000, 1), (8000, 9)], None);
+        let split: Vec<&Tile> = plan.tiles.iter().filter(|tile| tile.records.is_some()).collect();
+        assert!(!split.is_empty());
+        let mut end = 0;
+        for tile in split {
+            assert_eq!(tile.records, Some(end));
+            end += tile.spans.len() * tile.num_rows() * (64 + 2);
+        }
+        assert_eq!(end, plan.records_len);
+    }
+
+    #[test]
+    fn one_long_request_is_cut_and_many_equal_ones_are_not() {
+        let long = plan(&[(32_768, 1)], None);
+        assert_eq!((long.tiles.len(), long.parts.len()), (2, PARTS));
+        let many = plan(&[(1024, 1); 64], None);
+        assert_eq!((many.tiles.len(), many.parts.len(), many.records_len), (128, 128, 0));
+        let mixed = plan(&[(16, 1), (32_768, 1), (256, 1)], None);
+        let costs: Vec<usize> = mixed.parts.iter().map(|part| part.cost).collect();
+        assert!(costs.is_sorted_by(|a, b| a >= b), "{costs:?}");
+    }
+}

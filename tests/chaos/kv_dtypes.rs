@@ -1,0 +1,26 @@
+//! Blocks of codes and scales outlive those who wrote them, as those of plain numbers do.
+
+use std::time::Duration;
+
+use playhouse::{
+    actors::{fault::How, shell::Role},
+    config::KvCacheDtype,
+};
+
+use crate::workload::{self, House};
+
+const DTYPE: KvCacheDtype = KvCacheDtype::Int8PerTokenHead;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_worker_and_the_kv_cache_manager_die_over_int8_blocks() {
+    let expected = workload::fault_free(DTYPE).await;
+    assert!(expected != workload::expected().await, "the format changes nothing");
+    let house = House::open_expecting(workload::engine_with(DTYPE).await, expected).await;
+    for how in How::ALL {
+        house.strike(Role::Worker, 0, how).await;
+        house.strike(Role::KvCacheManager, 0, how).await;
+    }
+    let strikes = [(Role::Worker, How::Panic), (Role::Worker, How::Kill)];
+    house.storm(&strikes.repeat(5), Duration::from_millis(50)).await;
+    house.close().await.shutdown().await;
+}
