@@ -9,7 +9,7 @@ use playhouse_kernels::{KernelError, WeightDtype};
 use super::config::ModelConfig;
 use super::decoder::Decoder;
 use super::{CausalLm, ModelError};
-use crate::weights::{Checkpoint, StoredDtype, StoredTensor};
+use crate::weights::{Checkpoint, StoredDtype, StoredMatrix, StoredTensor};
 
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,32 +48,37 @@ pub struct LoadProgress {
     pub bytes_total: u64,
 }
 
-/// Loads the model of `folder`: reads `config.json`, maps the safetensors files, and packs every
-/// weight for the device. `progress` is called after each tensor, and at the end with everything
+/// Loads `model`, a Hugging Face folder (`config.json` and safetensors files) or a GGUF file: maps
+/// its weights and packs each for the device. `progress` is called after each tensor, and at the end with everything
 /// done, also where the checkpoint holds tensors that the model does not need.
 ///
 /// # Errors
 /// [`ModelError`], naming the file and the field or tensor at fault.
 pub fn load_model(
-    folder: &Path,
+    model: &Path,
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
-    let config = ModelConfig::from_dir(folder, options.max_model_len)?;
-    let checkpoint = Checkpoint::open(folder)?;
+    let config = ModelConfig::of_model(model, options.max_model_len)?;
+    let checkpoint = Checkpoint::open(model)?.quantized(config.quantization.clone());
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
     let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, progress);
-    let model = Decoder::load(config, &mut loader)?;
+    let decoder = Decoder::load(config, &mut loader)?;
     loader.finish();
-    Ok(Arc::new(model))
+    Ok(Arc::new(decoder))
 }
 
 /// What `config.json` says the weights are; where it does not say, what the embedding is.
 fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
+    let embedding = config.family.names.embed_tokens;
     match config.dtype {
+        // Beside weights of few bits, the three bits that float16 has more do not matter.
+        _ if config.quantization.is_some() || checkpoint.is_quantized(embedding) => {
+            Ok(config.dtype.filter(|dtype| *dtype == StoredDtype::F32).unwrap_or(StoredDtype::Bf16))
+        }
         Some(dtype) => Ok(dtype),
         None => {
-            let name = format!("{}.weight", config.family.names.embed_tokens);
+            let name = format!("{embedding}.weight");
             let shape = [config.vocab_size, config.hidden_size];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
@@ -133,6 +138,15 @@ impl<'a> WeightLoader<'a> {
         Ok(self.checkpoint.tensor(name, expected)?)
     }
 
+    /// The weight `[out, in]` of `module`, which may be quantized.
+    pub(super) fn matrix(
+        &self,
+        module: &str,
+        shape: [usize; 2],
+    ) -> Result<StoredMatrix<'a>, ModelError> {
+        Ok(self.checkpoint.matrix(module, shape)?)
+    }
+
     /// A vector of f32: a bias, or the weight of a norm.
     pub(super) fn vector(&mut self, parts: &[(String, usize)]) -> Result<Tensor<1>, ModelError> {
         let mut values = Vec::new();
@@ -147,8 +161,17 @@ impl<'a> WeightLoader<'a> {
 
     /// Counts a tensor as packed.
     pub(super) fn loaded(&mut self, tensor: &StoredTensor<'_>) {
-        self.progress.tensors += 1;
-        self.progress.bytes += tensor.size_bytes() as u64;
+        self.count(1, tensor.size_bytes() as u64);
+    }
+
+    /// Counts the tensors of a matrix as packed.
+    pub(super) fn loaded_matrix(&mut self, matrix: &StoredMatrix<'_>) {
+        self.count(matrix.tensor_count, matrix.size_bytes);
+    }
+
+    fn count(&mut self, tensors: usize, bytes: u64) {
+        self.progress.tensors += tensors;
+        self.progress.bytes += bytes;
         (self.report)(self.progress);
     }
 

@@ -7,6 +7,7 @@ mod codec;
 mod decoder;
 mod error;
 mod special_tokens;
+mod gguf_tokenizer;
 mod tokenizer_files;
 
 pub use chat_template::ContentFormat;

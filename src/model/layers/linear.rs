@@ -5,7 +5,7 @@ use playhouse_kernels::{LinearWeight, linear};
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
-use crate::weights::{StoredTensor, TensorValues};
+use crate::weights::{MatrixElements, StoredMatrix, TensorValues};
 
 /// `x · Wᵀ + b`.
 #[derive(Debug)]
@@ -16,25 +16,23 @@ pub(in crate::model) struct Linear {
 
 impl Linear {
     /// Loads the modules `parts`, each with its name and number of outputs, as one layer whose
-    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, and
-    /// `{module}.bias`, if wanted, `[outputs]`.
+    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, in whatever form
+    /// the checkpoint stores it, and `{module}.bias`, if wanted, `[outputs]`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         parts: &[(String, usize)],
         inputs: usize,
         has_bias: bool,
     ) -> Result<Self, ModelError> {
-        let tensors = parts
+        let matrices = parts
             .iter()
-            .map(|(module, outputs)| {
-                loader.tensor(&format!("{module}.weight"), &[*outputs, inputs])
-            })
+            .map(|(module, outputs)| loader.matrix(module, [*outputs, inputs]))
             .collect::<Result<Vec<_>, _>>()?;
         let module = parts.first().map_or("", |(module, _)| module);
-        let weight = pack(loader, module, &tensors, inputs)?;
-        for tensor in &tensors {
-            loader.loaded(tensor);
+        for matrix in &matrices {
+            loader.loaded_matrix(matrix);
         }
+        let weight = pack(loader, module, matrices, inputs)?;
         let bias = has_bias.then(|| {
             let biases: Vec<_> =
                 parts.iter().map(|(module, n)| (format!("{module}.bias"), *n)).collect();
@@ -50,8 +48,8 @@ impl Linear {
         inputs: usize,
         outputs: usize,
     ) -> Result<Self, ModelError> {
-        let tensor = loader.tensor(&format!("{module}.weight"), &[outputs, inputs])?;
-        Ok(Self { weight: pack(loader, module, &[tensor], inputs)?, bias: None })
+        let matrix = loader.matrix(module, [outputs, inputs])?;
+        Ok(Self { weight: pack(loader, module, vec![matrix], inputs)?, bias: None })
     }
 
     /// From `[rows, inputs]` to `[rows, outputs]`.
@@ -60,13 +58,24 @@ impl Linear {
     }
 }
 
+/// Keeps few-bit integers as they are where all of `matrices` are such; else everything as floats.
 fn pack(
     loader: &WeightLoader<'_>,
     module: &str,
-    tensors: &[StoredTensor<'_>],
+    matrices: Vec<StoredMatrix<'_>>,
     inputs: usize,
 ) -> Result<LinearWeight, ModelError> {
-    let values: Vec<TensorValues<'_>> = tensors.iter().map(StoredTensor::values).collect();
+    let is_quantized = |m: &StoredMatrix<'_>| matches!(m.elements, MatrixElements::Quantized(_));
+    if matrices.iter().all(is_quantized) {
+        let quantized = matrices.into_iter().filter_map(|matrix| match matrix.elements {
+            MatrixElements::Quantized(matrix) => Some(matrix),
+            MatrixElements::Dense(_) => None,
+        });
+        let weight = LinearWeight::pack_quantized(quantized.collect(), loader.device());
+        return weight.map_err(refused(module));
+    }
+    let values: Vec<TensorValues<'_>> =
+        matrices.iter().map(|matrix| matrix.values(loader.dtype())).collect();
     let views: Vec<_> = values.iter().map(TensorValues::view).collect();
     LinearWeight::pack(&views, inputs, loader.dtype(), loader.device()).map_err(refused(module))
 }
