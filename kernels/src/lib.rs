@@ -35,7 +35,7 @@ pub use dtype::{WeightDtype, WeightView};
 pub use embedding::{EmbeddingTable, embedding};
 pub use error::KernelError;
 pub use kv_cache::{KvCache, KvCacheShape, KvLayer, reshape_and_cache};
-pub use linear::{LinearWeight, linear};
+pub use linear::{LinearWeight, QuantizationScheme, linear};
 pub use mapped_file::MappedFile;
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use quantized::{Codes, QuantizedMatrix};
