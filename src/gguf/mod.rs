@@ -8,8 +8,6 @@ mod error;
 mod ggml_type;
 mod header;
 mod reader;
-#[cfg(test)]
-mod tests;
 mod value;
 
 use std::fs::File;
@@ -19,8 +17,8 @@ use std::path::{Path, PathBuf};
 use playhouse_kernels::MappedFile;
 
 pub use error::GgufError;
-pub(crate) use header::TensorInfo;
 use header::Header;
+pub(crate) use header::TensorInfo;
 use reader::Reader;
 use value::{Kind, List, Value};
 
@@ -100,9 +98,9 @@ impl GgufFile {
         self.get(key, "an integer from 0", Value::unsigned)
     }
 
-    /// A number, integer or not.
+    /// A finite number, integer or not.
     pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, GgufError> {
-        self.get(key, "a number", Value::number)
+        self.get(key, "a finite number", |value| value.number().filter(|x| x.is_finite()))
     }
 
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, GgufError> {
@@ -193,9 +191,7 @@ impl GgufFile {
     ) -> Result<Option<T>, GgufError> {
         match self.header.metadata.get(key) {
             None => Ok(None),
-            Some(value) => {
-                convert(value).map(Some).ok_or_else(|| self.unexpected(key, expected))
-            }
+            Some(value) => convert(value).map(Some).ok_or_else(|| self.unexpected(key, expected)),
         }
     }
 }

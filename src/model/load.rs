@@ -61,6 +61,7 @@ pub fn load_model(
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
     let config = ModelConfig::of_model(model, options.max_model_len)?;
     let checkpoint = Checkpoint::open(model)?.quantized(config.quantization.clone());
+    tracing::info!(format = checkpoint.format(), "reading weights");
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
     let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, progress);
     let decoder = Decoder::load(config, &mut loader)?;

@@ -12,8 +12,8 @@ use tokenizers::Tokenizer;
 use super::chat_template::{ChatTemplates, ContentFormat};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
-use super::{gguf_tokenizer, special_tokens};
 use super::tokenizer_files::TokenizerFiles;
+use super::{gguf_tokenizer, special_tokens};
 use crate::gguf::{GgufFile, is_gguf};
 
 /// The tokenizer of a Hugging Face model folder or of a GGUF file. Cheap to clone.

@@ -6,8 +6,8 @@ mod chat_template;
 mod codec;
 mod decoder;
 mod error;
-mod special_tokens;
 mod gguf_tokenizer;
+mod special_tokens;
 mod tokenizer_files;
 
 pub use chat_template::ContentFormat;

@@ -1,7 +1,7 @@
 //! All files of a checkpoint as one set of named tensors.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -135,6 +135,22 @@ impl Checkpoint {
             file_of.insert(tensor, position);
         }
         Ok(Self { files, file_of, root: index, layout: Layout::HuggingFace(None) })
+    }
+
+    /// What is in it, for the log: the format, and the types of its matrices.
+    #[must_use]
+    pub fn format(&self) -> String {
+        let entries = self.files.iter().flat_map(|file| file.entries.values());
+        let matrices = entries.filter(|entry| entry.shape.len() > 1);
+        let dtypes: BTreeSet<&str> = matrices.map(|entry| entry.dtype.as_str()).collect();
+        let dtypes = dtypes.into_iter().collect::<Vec<_>>().join(", ");
+        match &self.layout {
+            Layout::HuggingFace(Some(quantization)) => {
+                format!("safetensors, {quantization} ({dtypes})")
+            }
+            Layout::HuggingFace(None) => format!("safetensors ({dtypes})"),
+            Layout::Gguf { .. } => format!("GGUF ({dtypes})"),
+        }
     }
 
     /// Number of tensors.

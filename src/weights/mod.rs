@@ -14,10 +14,14 @@ mod gguf;
 mod header;
 mod matrix;
 mod quantized;
+mod stack;
 mod tensor;
 
 pub use checkpoint::Checkpoint;
 pub use error::WeightsError;
 pub use matrix::{MatrixElements, StoredMatrix};
 pub use quantized::{GptqFormat, Quantization};
+pub use stack::Stack;
 pub use tensor::{StoredDtype, StoredTensor, TensorValues};
+
+pub use crate::gguf::GgufError;

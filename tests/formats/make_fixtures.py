@@ -78,7 +78,7 @@ def make_blocks():
     writer = gguf.GGUFWriter(OUT / "blocks.gguf", "llama")
     expected = {}
     for kind, columns in [(T.Q8_0, 96), (T.Q4_0, 96), (T.Q4_K, 512), (T.Q6_K, 512)]:
-        blocks = random_blocks(kind, 3, columns)
+        blocks = random_blocks(kind, 2, columns)
         writer.add_tensor(f"{kind.name}.weight", blocks, raw_dtype=kind)
         expected[kind.name] = gguf.quants.dequantize(blocks, kind).astype(np.float32)
     for kind in (T.Q5_K, T.IQ4_NL):
@@ -197,26 +197,27 @@ def make_matrices():
             tensors[f"{module}.{name}"] = part.contiguous()
         expected[module] = np.ascontiguousarray(weight)
 
-    add("gptq4", *gptq(16, 64))
-    add("gptq4_act_order", *gptq(16, 64, act_order=True))
-    add("gptq4_row", *gptq(16, 64, group=-1, symmetric=True))
-    add("gptq4_v2", *gptq(16, 64, version=2))
-    add("gptq8", *gptq(8, 64, bits=8))
-    add("gptq8_act_order", *gptq(8, 64, bits=8, act_order=True))
-    add("gptq8_symmetric", *gptq(8, 64, bits=8, symmetric=True))
-    add("awq", *awq(16, 64))
+    add("gptq4", *gptq(8, 32, group=16))
+    add("gptq4_act_order", *gptq(8, 32, group=16, act_order=True))
+    add("gptq4_row", *gptq(8, 32, group=-1, symmetric=True))
+    add("gptq4_v2", *gptq(8, 32, group=16, version=2))
+    add("gptq8", *gptq(8, 32, bits=8, group=16))
+    add("gptq8_act_order", *gptq(8, 32, bits=8, group=16, act_order=True))
+    add("gptq8_symmetric", *gptq(8, 32, bits=8, group=16, symmetric=True))
+    add("awq", *awq(8, 32, group=16))
+    # Six outputs fill no word of zero points.
     for name, *arguments in [
-        ("packed4", 12, 64, 4, "group"),
-        ("packed4_asymmetric", 16, 64, 4, "group", False),
-        ("packed4_channel", 12, 64, 4, "channel"),
-        ("packed8", 12, 64, 8, "group"),
-        ("packed8_asymmetric", 12, 64, 8, "channel", False),
+        ("packed4", 6, 32, 4, "group"),
+        ("packed4_asymmetric", 16, 32, 4, "group", False),
+        ("packed4_channel", 6, 32, 4, "channel"),
+        ("packed8", 6, 32, 8, "group"),
+        ("packed8_asymmetric", 6, 32, 8, "channel", False),
     ]:
-        add(name, *compressed(*arguments)[:2])
+        add(name, *compressed(*arguments, group=16)[:2])
     for name, *arguments in [
-        ("int8", 12, 64, 8, "channel"),
-        ("int8_asymmetric", 12, 64, 8, "channel", False),
-        ("int8_tensor", 12, 64, 8, "tensor"),
+        ("int8", 6, 32, 8, "channel"),
+        ("int8_asymmetric", 6, 32, 8, "channel", False),
+        ("int8_tensor", 6, 32, 8, "tensor"),
     ]:
         add(name, *compressed(*arguments, packed=False)[:2])
     add("plain", dict(weight=np.ones((4, 4), np.float16)), np.ones((4, 4), np.float32))
@@ -226,7 +227,7 @@ def make_matrices():
 
 # Models
 
-VOCAB = 64
+VOCAB = 32
 TINY = dict(
     vocab_size=VOCAB,
     hidden_size=64,

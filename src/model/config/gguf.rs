@@ -9,11 +9,8 @@ use super::{ConfigError, GenerationConfig, ModelConfig};
 use crate::gguf::{GgufError, GgufFile};
 
 /// Architectures that are read, with Hugging Face's names for them.
-const ARCHITECTURES: [(&str, &str); 3] = [
-    ("llama", "LlamaForCausalLM"),
-    ("qwen2", "Qwen2ForCausalLM"),
-    ("qwen3", "Qwen3ForCausalLM"),
-];
+const ARCHITECTURES: [(&str, &str); 3] =
+    [("llama", "LlamaForCausalLM"), ("qwen2", "Qwen2ForCausalLM"), ("qwen3", "Qwen3ForCausalLM")];
 /// Llama with a sliding window: GGUF has no architecture of its own for it.
 const WITH_WINDOW: &str = "MistralForCausalLM";
 

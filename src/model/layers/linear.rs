@@ -5,7 +5,7 @@ use playhouse_kernels::{LinearWeight, linear};
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
-use crate::weights::{MatrixElements, StoredMatrix, TensorValues};
+use crate::weights::{Stack, StoredMatrix, TensorValues};
 
 /// `x · Wᵀ + b`.
 #[derive(Debug)]
@@ -58,22 +58,20 @@ impl Linear {
     }
 }
 
-/// Keeps few-bit integers as they are where all of `matrices` are such; else everything as floats.
+/// Keeps few-bit integers as they are where all of `matrices` are such, and can be stacked; else
+/// everything as floats.
 fn pack(
     loader: &WeightLoader<'_>,
     module: &str,
     matrices: Vec<StoredMatrix<'_>>,
     inputs: usize,
 ) -> Result<LinearWeight, ModelError> {
-    let is_quantized = |m: &StoredMatrix<'_>| matches!(m.elements, MatrixElements::Quantized(_));
-    if matrices.iter().all(is_quantized) {
-        let quantized = matrices.into_iter().filter_map(|matrix| match matrix.elements {
-            MatrixElements::Quantized(matrix) => Some(matrix),
-            MatrixElements::Dense(_) => None,
-        });
-        let weight = LinearWeight::pack_quantized(quantized.collect(), loader.device());
-        return weight.map_err(refused(module));
-    }
+    let matrices = match Stack::new(matrices).map_err(refused(module))? {
+        Stack::Quantized(parts) => {
+            return LinearWeight::pack_quantized(parts, loader.device()).map_err(refused(module));
+        }
+        Stack::Floats(matrices) => matrices,
+    };
     let values: Vec<TensorValues<'_>> =
         matrices.iter().map(|matrix| matrix.values(loader.dtype())).collect();
     let views: Vec<_> = values.iter().map(TensorValues::view).collect();

@@ -7,8 +7,6 @@
 mod byte_level;
 mod pre_tokenizer;
 mod sentencepiece;
-#[cfg(test)]
-mod tests;
 mod vocabulary;
 
 use std::collections::BTreeMap;
@@ -86,9 +84,7 @@ fn post_processor(
     };
     let (bos, eos) = (token(surround.bos, "bos")?, token(surround.eos, "eos")?);
     let piece = |token: &Option<(u32, String)>, type_id: u32| {
-        let special = |(_, content): &(u32, String)| {
-            json!({ "SpecialToken": { "id": content, "type_id": type_id } })
-        };
+        let special = |(_, content): &(u32, String)| json!({ "SpecialToken": { "id": content, "type_id": type_id } });
         token.as_ref().map(special)
     };
     let sequence = |id: &str, type_id: u32| {

@@ -59,7 +59,9 @@ impl<'a> Vocabulary<'a> {
     /// Every token that has a text, with its id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &'a str, TokenType)> {
         let tokens = (0u32..).zip(&self.tokens);
-        tokens.filter(|(_, (text, _))| !text.is_empty()).map(|(id, (text, kind))| (id, *text, *kind))
+        tokens
+            .filter(|(_, (text, _))| !text.is_empty())
+            .map(|(id, (text, kind))| (id, *text, *kind))
     }
 
     /// `model.vocab` of a `tokenizer.json`: all but what only fills up.

@@ -28,9 +28,7 @@ use super::parts::Parts;
 use super::unpack::{field, input_order, reorder_bytes, reorder_nibbles};
 use crate::weights::{StoredMatrix, WeightsError};
 
-pub(super) fn read<'a>(
-    parts: Parts<'a, '_>,
-) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+pub(super) fn read<'a>(parts: Parts<'a, '_>) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
     if parts.has("weight_packed") {
         return read_packed(parts).map(Some);
     }

@@ -8,8 +8,6 @@ mod awq;
 mod compressed_tensors;
 mod gptq;
 mod parts;
-#[cfg(test)]
-mod tests;
 mod unpack;
 
 use std::fmt;

@@ -56,11 +56,7 @@ impl<'a, 'm> Parts<'a, 'm> {
     }
 
     /// Integers of a byte.
-    pub(super) fn bytes(
-        &mut self,
-        part: &str,
-        shape: &[usize],
-    ) -> Result<Vec<i8>, WeightsError> {
+    pub(super) fn bytes(&mut self, part: &str, shape: &[usize]) -> Result<Vec<i8>, WeightsError> {
         let raw = self.take(part, shape)?;
         match raw.dtype {
             "I8" => Ok(raw.bytes.iter().map(|byte| byte.cast_signed()).collect()),
@@ -69,11 +65,7 @@ impl<'a, 'm> Parts<'a, 'm> {
     }
 
     /// Floats of any width.
-    pub(super) fn floats(
-        &mut self,
-        part: &str,
-        shape: &[usize],
-    ) -> Result<Vec<f32>, WeightsError> {
+    pub(super) fn floats(&mut self, part: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
         self.take(part, shape)?;
         let tensor = self.checkpoint.tensor(&self.name(part), shape)?;
         Ok(tensor.values().view().to_f32())

@@ -63,10 +63,7 @@ pub(super) fn transposed(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32
 ///
 /// # Errors
 /// A group that is not there, or one that has not `group_size` inputs.
-pub(super) fn input_order(
-    group_of: &[u32],
-    group_size: usize,
-) -> Result<Option<Vec<u32>>, String> {
+pub(super) fn input_order(group_of: &[u32], group_size: usize) -> Result<Option<Vec<u32>>, String> {
     let groups = group_of.len() / group_size;
     let mut members = vec![0; groups];
     for &group in group_of {
