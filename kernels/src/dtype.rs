@@ -1,5 +1,6 @@
 //! The number formats that weights come in and are kept in.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// The format in which a weight or the KV cache is kept and computed. Sums are f32 in both.
@@ -75,6 +76,16 @@ impl WeightView<'_> {
         }
     }
 
+    /// Elements from `start`, as many as `out` takes, widened exactly.
+    pub(crate) fn widen_into(&self, start: usize, out: &mut [f32]) {
+        let range = start..start + out.len();
+        match self {
+            Self::F32(data) => out.copy_from_slice(&data[range]),
+            Self::F16(data) => data[range].convert_to_f32_slice(out),
+            Self::Bf16(data) => data[range].convert_to_f32_slice(out),
+        }
+    }
+
     /// Element `i`, rounded to the nearest bfloat16 (ties to even); exact for bf16 data.
     #[inline]
     pub(crate) fn bf16_at(&self, i: usize) -> bf16 {
@@ -98,6 +109,9 @@ mod tests {
         for view in [WeightView::F32(&values), WeightView::F16(&halves), WeightView::Bf16(&brains)]
         {
             assert_eq!(view.to_f32(), values);
+            let mut last = [0.0; 3];
+            view.widen_into(1, &mut last);
+            assert_eq!(last, values[1..]);
             assert_eq!(view.len(), 4);
             assert!(!view.is_empty());
         }

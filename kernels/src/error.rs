@@ -30,6 +30,16 @@ pub enum KernelError {
         /// What would be accepted.
         accepted: String,
     },
+    /// Parts that are to be stacked, but are not of one kind.
+    #[error("{what}: {field} of parts[{part}] differs from that of parts[0]")]
+    PartsDiffer {
+        /// The thing being built.
+        what: &'static str,
+        /// What differs.
+        field: String,
+        /// The part at fault.
+        part: usize,
+    },
     /// A device that no kernel of this build runs on.
     #[error("{what}: no kernels for device {device}; this build has: cpu (flex)")]
     UnsupportedDevice {

@@ -35,7 +35,7 @@ pub use dtype::{WeightDtype, WeightView};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;
 pub use kv_cache::{KvCache, KvCacheShape, KvDtype, KvLayer, reshape_and_cache};
-pub use linear::{LinearWeight, PackedSections, linear, packed_layout};
+pub use linear::{LinearWeight, PackedSections, QuantizationScheme, linear, packed_layout};
 pub use mapped_file::{MappedFile, MappedRange};
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use quantized::{Codes, QuantizedMatrix};

@@ -38,7 +38,7 @@ pub(crate) struct TokenizeArgs {
     /// How to write the result
     #[arg(long, value_enum, default_value_t)]
     output: Format,
-    /// Folder of the model whose tokenizer to use [default: the demo model]
+    /// Folder or GGUF file of the model whose tokenizer to use [default: the demo model]
     #[arg(long, short = 'm', value_name = "FOLDER")]
     model: Option<String>,
 }

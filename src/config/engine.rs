@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::gguf::is_gguf;
+
 use super::{
     choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, SchedulingPolicy},
     quantity,
@@ -14,9 +16,10 @@ use super::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// Folder of a Hugging Face model: `config.json`, `*.safetensors`, `tokenizer.json`.
+    /// Folder of a Hugging Face model: `config.json`, `*.safetensors`, `tokenizer.json`; or a GGUF
+    /// file.
     pub model: PathBuf,
-    /// Folder or `tokenizer.json` to take the tokenizer from; `None`: the model's folder.
+    /// Folder, `tokenizer.json` or GGUF file to take the tokenizer from; `None`: the model.
     pub tokenizer: Option<PathBuf>,
     /// Names that requests may use, the first is the one in answers; empty: see
     /// [`EngineConfig::served_names`].
@@ -189,11 +192,11 @@ impl EngineConfig {
         vec![self.model.to_string_lossy().into_owned()]
     }
 
-    /// Folder that holds the tokenizer.
+    /// Folder, or GGUF file, that holds the tokenizer.
     #[must_use]
     pub fn tokenizer_path(&self) -> &Path {
         match &self.tokenizer {
-            Some(file) if file.is_file() => file.parent().unwrap_or(file),
+            Some(file) if file.is_file() && !is_gguf(file) => file.parent().unwrap_or(file),
             Some(folder) => folder,
             None => &self.model,
         }

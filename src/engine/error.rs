@@ -14,9 +14,10 @@ use crate::{
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no such folder.
+    /// There is no such folder or file.
     #[error(
-        "no model at {}: expected a folder with config.json, *.safetensors and tokenizer.json",
+        "no model at {}: expected a folder with config.json, *.safetensors and tokenizer.json, or \
+         a GGUF file",
         .0.display()
     )]
     NoModel(PathBuf),

@@ -19,6 +19,7 @@ use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
     executor::RunnerFactory,
+    gguf::is_gguf,
     grammar::GrammarStore,
     model::{CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
     text::HfTextCodec,
@@ -87,7 +88,7 @@ pub(super) fn load(
     config: &EngineConfig,
     mut progress: impl FnMut(StartProgress),
 ) -> Result<Loaded, StartError> {
-    if !config.model.is_dir() {
+    if !config.model.is_dir() && !is_gguf(&config.model) {
         return Err(StartError::NoModel(config.model.clone()));
     }
     let device = Device::flex();
@@ -171,7 +172,7 @@ fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvD
 
 fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartError> {
     let folder: &Path = match &config.generation_config {
-        GenerationConfigSource::Auto => &config.model,
+        GenerationConfigSource::Auto => return Ok(GenerationConfig::of_model(&config.model)?),
         GenerationConfigSource::Folder(folder) => folder,
         GenerationConfigSource::Vllm => return Ok(GenerationConfig::default()),
     };

@@ -9,7 +9,7 @@ use playhouse_kernels::{KernelError, LinearWeight, WeightDtype};
 use super::config::ModelConfig;
 use super::decoder::Decoder;
 use super::{CausalLm, ModelError};
-use crate::weights::{Checkpoint, StoredDtype, StoredTensor, WeightsCache};
+use crate::weights::{Checkpoint, MatrixElements, StoredDtype, StoredMatrix, StoredTensor, WeightsCache};
 
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,34 +60,40 @@ pub struct LoadProgress {
     pub is_cached: bool,
 }
 
-/// Loads the model of `folder`: reads `config.json`, maps the safetensors files, and packs every
-/// weight for the device. `progress` is called after each tensor, and at the end with everything
+/// Loads `model`, a Hugging Face folder (`config.json` and safetensors files) or a GGUF file: maps
+/// its weights and packs each for the device. `progress` is called after each tensor, and at the end with everything
 /// done, also where the checkpoint holds tensors that the model does not need.
 ///
 /// # Errors
 /// [`ModelError`], naming the file and the field or tensor at fault.
 pub fn load_model(
-    folder: &Path,
+    model: &Path,
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
-    let config = ModelConfig::from_dir(folder, options.max_model_len)?;
-    let checkpoint = Checkpoint::open(folder)?;
+    let config = ModelConfig::of_model(model, options.max_model_len)?;
+    let checkpoint = Checkpoint::open(model)?.quantized(config.quantization.clone());
+    tracing::info!(format = checkpoint.format(), "reading weights");
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
     let cache = options.weights_cache.as_deref();
     let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, dtype.name()));
     let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, cache, progress);
-    let model = Decoder::load(config, &mut loader)?;
+    let decoder = Decoder::load(config, &mut loader)?;
     loader.finish();
-    Ok(Arc::new(model))
+    Ok(Arc::new(decoder))
 }
 
 /// What `config.json` says the weights are; where it does not say, what the embedding is.
 fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
+    let embedding = config.family.names.embed_tokens;
     match config.dtype {
+        // Beside weights of few bits, the three bits that float16 has more do not matter.
+        _ if config.quantization.is_some() || checkpoint.is_quantized(embedding) => {
+            Ok(config.dtype.filter(|dtype| *dtype == StoredDtype::F32).unwrap_or(StoredDtype::Bf16))
+        }
         Some(dtype) => Ok(dtype),
         None => {
-            let name = format!("{}.weight", config.family.names.embed_tokens);
+            let name = format!("{embedding}.weight");
             let shape = [config.vocab_size, config.hidden_size];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
@@ -150,6 +156,15 @@ impl<'a> WeightLoader<'a> {
         Ok(self.checkpoint.tensor(name, expected)?)
     }
 
+    /// The weight `[out, in]` of `module`, which may be quantized.
+    pub(super) fn matrix(
+        &self,
+        module: &str,
+        shape: [usize; 2],
+    ) -> Result<StoredMatrix<'a>, ModelError> {
+        Ok(self.checkpoint.matrix(module, shape)?)
+    }
+
     /// A vector of f32: a bias, or the weight of a norm.
     pub(super) fn vector(&mut self, parts: &[(String, usize)]) -> Result<Tensor<1>, ModelError> {
         let mut values = Vec::new();
@@ -167,7 +182,7 @@ impl<'a> WeightLoader<'a> {
         &mut self,
         name: &str,
         shape: [usize; 2],
-        pack: impl FnOnce(&Self) -> Result<LinearWeight, ModelError>,
+        pack: impl FnOnce(&mut Self) -> Result<LinearWeight, ModelError>,
     ) -> Result<LinearWeight, ModelError> {
         let cached = self.cache.as_mut().and_then(|cache| cache.get(name, shape));
         if let Some(weight) = cached {
@@ -183,8 +198,20 @@ impl<'a> WeightLoader<'a> {
     /// Counts a tensor as packed; it will not be read again.
     pub(super) fn loaded(&mut self, tensor: &StoredTensor<'_>) {
         self.checkpoint.release(tensor);
-        self.progress.tensors += 1;
-        self.progress.bytes += tensor.size_bytes() as u64;
+        self.count(1, tensor.size_bytes() as u64);
+    }
+
+    /// Says that a matrix will not be read again.
+    pub(super) fn release(&self, matrix: &StoredMatrix<'_>) {
+        if let MatrixElements::Dense(tensor) = &matrix.elements {
+            self.checkpoint.release(tensor);
+        }
+    }
+
+    /// Counts tensors as packed, and their bytes in the checkpoint.
+    pub(super) fn count(&mut self, tensors: usize, bytes: u64) {
+        self.progress.tensors += tensors;
+        self.progress.bytes += bytes;
         (self.report)(self.progress);
     }
 

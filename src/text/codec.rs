@@ -12,10 +12,11 @@ use tokenizers::Tokenizer;
 use super::chat_template::{ChatTemplates, ContentFormat};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
-use super::special_tokens;
 use super::tokenizer_files::TokenizerFiles;
+use super::{gguf_tokenizer, special_tokens};
+use crate::gguf::{GgufFile, is_gguf};
 
-/// The tokenizer of a Hugging Face model folder. Cheap to clone.
+/// The tokenizer of a Hugging Face model folder or of a GGUF file. Cheap to clone.
 #[derive(Clone)]
 pub struct HfTextCodec {
     tokenizer: Arc<Tokenizer>,
@@ -28,19 +29,29 @@ pub struct HfTextCodec {
 }
 
 impl HfTextCodec {
-    /// Reads `tokenizer.json` in `dir` and what there is of `tokenizer_config.json`,
+    /// Reads the tokenizer in the GGUF file `model`; or `tokenizer.json` in the folder `model` and what there is of `tokenizer_config.json`,
     /// `special_tokens_map.json`, `added_tokens.json` and `chat_template.jinja`.
     ///
     /// Truncation and padding set in `tokenizer.json` do not apply: lengths are the engine's.
     ///
     /// # Errors
-    /// A missing `tokenizer.json`, and whatever is wrong in any of the files, by name. A chat
+    /// A missing `tokenizer.json`, a kind of tokenizer that is not read from GGUF files, and whatever is wrong in any of the files, by name. A chat
     /// template that does not compile is an error only of the requests that need it.
-    pub fn load(dir: &Path) -> Result<Self, TextLoadError> {
-        let path = dir.join("tokenizer.json");
-        let mut tokenizer = read_tokenizer(&path)?;
-        let files = TokenizerFiles::read(dir)?;
-        special_tokens::apply(&mut tokenizer, &files, &path)?;
+    pub fn load(model: &Path) -> Result<Self, TextLoadError> {
+        if is_gguf(model) {
+            let (tokenizer, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
+            return Self::assemble(tokenizer, &files, model);
+        }
+        let path = model.join("tokenizer.json");
+        Self::assemble(read_tokenizer(&path)?, &TokenizerFiles::read(model)?, &path)
+    }
+
+    fn assemble(
+        mut tokenizer: Tokenizer,
+        files: &TokenizerFiles,
+        path: &Path,
+    ) -> Result<Self, TextLoadError> {
+        special_tokens::apply(&mut tokenizer, files, path)?;
         let named = |name: &str| {
             let content = files.named_tokens.get(name)?;
             Some((content.clone(), tokenizer.token_to_id(content)?))
@@ -50,7 +61,7 @@ impl HfTextCodec {
             eos_token: named("eos_token"),
             last_token: tokenizer.get_vocab(true).into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
-            chat_templates: Arc::new(ChatTemplates::new(&files)),
+            chat_templates: Arc::new(ChatTemplates::new(files)),
             tokenizer: Arc::new(tokenizer),
         })
     }

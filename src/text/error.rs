@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::gguf::GgufError;
+
 /// What is wrong with the tokenizer files of a model folder.
 #[derive(Debug, Error)]
 pub enum TextLoadError {
@@ -49,6 +51,25 @@ pub enum TextLoadError {
         /// What would be accepted.
         expected: &'static str,
     },
+    /// The tokenizer in a GGUF file is of a kind that is not read.
+    #[error(
+        "{}: metadata `{key}` is {found:?}; expected {expected}. Give the folder of the model's own \
+         tokenizer.json: --tokenizer DIR",
+        path.display()
+    )]
+    UnknownKind {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// The file is GGUF, and something is wrong with it or its metadata.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// Two files disagree about the id of a token.
     #[error(
         "{}: token {token:?} is declared with id {declared}, but the tokenizer gives it {actual}",

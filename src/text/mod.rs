@@ -6,6 +6,7 @@ mod chat_template;
 mod codec;
 mod decoder;
 mod error;
+mod gguf_tokenizer;
 mod special_tokens;
 mod tokenizer_files;
 

@@ -1,19 +1,25 @@
 //! All files of a checkpoint as one set of named tensors.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use playhouse_kernels::MappedFile;
+use playhouse_kernels::{KernelError, MappedFile};
 use serde::Deserialize;
 
+use super::gguf::{self, BlockFormat, RotaryHeads};
 use super::header::{self, Entry};
-use super::{StoredDtype, StoredTensor, WeightsError};
+use super::matrix::MatrixElements;
+use super::{Quantization, StoredDtype, StoredMatrix, StoredTensor, WeightsError};
+use crate::gguf::{GgufFile, is_gguf};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
+/// The types of dense tensors in safetensors files.
+const DENSE: &str = "F32, F16 and BF16";
 
-/// The weights of a model folder, mapped into memory.
+/// The weights of a model, mapped into memory.
 #[derive(Debug)]
 pub struct Checkpoint {
     files: Vec<WeightsFile>,
@@ -21,6 +27,16 @@ pub struct Checkpoint {
     file_of: BTreeMap<String, usize>,
     /// The file to name when a tensor is in none.
     root: PathBuf,
+    layout: Layout,
+}
+
+/// How a checkpoint calls and stores its tensors.
+#[derive(Debug)]
+enum Layout {
+    /// As Hugging Face models do, some matrices in several tensors where it is quantized.
+    HuggingFace(Option<Quantization>),
+    /// As llama.cpp does, the rows of q and k in its order where there are `rotary_heads`.
+    Gguf { rotary_heads: Option<RotaryHeads> },
 }
 
 #[derive(Debug)]
@@ -30,29 +46,78 @@ struct WeightsFile {
     entries: BTreeMap<String, Entry>,
 }
 
+/// The bytes of a tensor of any type.
+pub(super) struct RawTensor<'a> {
+    pub(super) path: &'a Path,
+    pub(super) name: String,
+    pub(super) shape: &'a [usize],
+    /// As the file spells it.
+    pub(super) dtype: &'a str,
+    pub(super) bytes: &'a [u8],
+}
+
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors` of `folder`, or the shards of `model.safetensors.index.json` where
-    /// there is no single file, and checks every header.
+    /// Opens `model`, a GGUF file, or a folder: its `model.safetensors`, or the shards of
+    /// `model.safetensors.index.json` where there is no single file. Checks every header.
     ///
     /// # Errors
     /// Whatever is wrong with a file; see [`WeightsError`].
-    pub fn open(folder: &Path) -> Result<Self, WeightsError> {
-        let single = folder.join(SINGLE_FILE);
+    pub fn open(model: &Path) -> Result<Self, WeightsError> {
+        if is_gguf(model) {
+            return Self::open_gguf(model);
+        }
+        let single = model.join(SINGLE_FILE);
         if single.exists() {
-            let file = WeightsFile::open(single.clone())?;
-            let file_of = file.entries.keys().map(|name| (name.clone(), 0)).collect();
-            return Ok(Self { files: vec![file], file_of, root: single });
+            return Ok(Self::of_one_file(WeightsFile::open(single)?, Layout::HuggingFace(None)));
         }
-        let index = folder.join(INDEX_FILE);
+        let index = model.join(INDEX_FILE);
         if index.exists() {
-            return Self::open_shards(folder, index);
+            return Self::open_shards(model, index);
         }
-        Err(WeightsError::NoWeights { folder: folder.to_owned() })
+        Err(WeightsError::NoWeights { folder: model.to_owned() })
+    }
+
+    fn open_gguf(path: &Path) -> Result<Self, WeightsError> {
+        let file = GgufFile::open(path)?;
+        let heads = |key: &str| Ok::<_, WeightsError>(file.same_in_all_layers(key)?);
+        let rotary_heads = match file.text("general.architecture")? {
+            Some("llama") => heads("llama.attention.head_count")?.map(|query| (query, query)),
+            _ => None,
+        };
+        let rotary_heads = match rotary_heads {
+            Some((query, same)) => {
+                let key = heads("llama.attention.head_count_kv")?.unwrap_or(same);
+                Some(RotaryHeads { query: query as usize, key: key as usize })
+            }
+            None => None,
+        };
+        let entries = file.tensors().map(|(name, tensor)| {
+            let (dtype, shape) = (tensor.kind.name.to_owned(), tensor.shape.clone());
+            (name.clone(), Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) })
+        });
+        let entries = entries.collect();
+        let weights = WeightsFile { path: path.to_owned(), map: file.into_map(), entries };
+        Ok(Self::of_one_file(weights, Layout::Gguf { rotary_heads }))
+    }
+
+    fn of_one_file(file: WeightsFile, layout: Layout) -> Self {
+        let file_of = file.entries.keys().map(|name| (name.clone(), 0)).collect();
+        Self { root: file.path.clone(), files: vec![file], file_of, layout }
+    }
+
+    /// The same checkpoint, whose matrices are stored as `quantization` says, if at all. A GGUF file
+    /// says so itself.
+    #[must_use]
+    pub fn quantized(mut self, quantization: Option<Quantization>) -> Self {
+        if let Layout::HuggingFace(stored) = &mut self.layout {
+            *stored = quantization;
+        }
+        self
     }
 
     fn open_shards(folder: &Path, index: PathBuf) -> Result<Self, WeightsError> {
@@ -69,7 +134,23 @@ impl Checkpoint {
             };
             file_of.insert(tensor, position);
         }
-        Ok(Self { files, file_of, root: index })
+        Ok(Self { files, file_of, root: index, layout: Layout::HuggingFace(None) })
+    }
+
+    /// What is in it, for the log: the format, and the types of its matrices.
+    #[must_use]
+    pub fn format(&self) -> String {
+        let entries = self.files.iter().flat_map(|file| file.entries.values());
+        let matrices = entries.filter(|entry| entry.shape.len() > 1);
+        let dtypes: BTreeSet<&str> = matrices.map(|entry| entry.dtype.as_str()).collect();
+        let dtypes = dtypes.into_iter().collect::<Vec<_>>().join(", ");
+        match &self.layout {
+            Layout::HuggingFace(Some(quantization)) => {
+                format!("safetensors, {quantization} ({dtypes})")
+            }
+            Layout::HuggingFace(None) => format!("safetensors ({dtypes})"),
+            Layout::Gguf { .. } => format!("GGUF ({dtypes})"),
+        }
     }
 
     /// Number of tensors.
@@ -93,7 +174,8 @@ impl Checkpoint {
     /// process's memory.
     pub fn release(&self, tensor: &StoredTensor<'_>) {
         let Some(file) = self.files.iter().find(|file| file.path == tensor.path) else { return };
-        let start = tensor.bytes.as_ptr() as usize - file.map.bytes().as_ptr() as usize;
+        let Cow::Borrowed(bytes) = tensor.bytes else { return };
+        let start = bytes.as_ptr() as usize - file.map.bytes().as_ptr() as usize;
         file.map.release(start..start + tensor.bytes.len());
     }
 
@@ -102,29 +184,151 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError::MissingTensor`], [`WeightsError::Shape`], [`WeightsError::Dtype`].
     pub fn tensor(&self, name: &str, expected: &[usize]) -> Result<StoredTensor<'_>, WeightsError> {
-        let missing = |path: &Path| WeightsError::MissingTensor {
-            path: path.to_owned(),
-            tensor: name.to_owned(),
-            expected: expected.to_vec(),
+        let raw = self.raw(name, expected)?;
+        let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
+        let RawTensor { path, shape, bytes, .. } = raw;
+        let bytes = match self.row_order(name, expected) {
+            Some(order) => order.restore(bytes, bytes.len() / expected[0].max(1)),
+            None => Cow::Borrowed(bytes),
         };
-        let file = self.file_of.get(name).and_then(|&position| self.files.get(position));
-        let file = file.ok_or_else(|| missing(&self.root))?;
-        let entry = file.entries.get(name).ok_or_else(|| missing(&file.path))?;
+        Ok(StoredTensor { path, shape, dtype, bytes })
+    }
+
+    /// The weight of `module`, `[out, in]`, in whatever form it is stored.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::tensor`], and [`WeightsError::Quantized`] and [`WeightsError::Matrix`].
+    pub fn matrix(
+        &self,
+        module: &str,
+        shape: [usize; 2],
+    ) -> Result<StoredMatrix<'_>, WeightsError> {
+        let name = format!("{module}.weight");
+        match &self.layout {
+            Layout::HuggingFace(Some(quantization)) => {
+                if let Some(matrix) = quantization.read(self, module, shape)? {
+                    return Ok(matrix);
+                }
+            }
+            Layout::HuggingFace(None) => {}
+            Layout::Gguf { .. } => {
+                let raw = self.raw(&name, &shape)?;
+                if let Some(format) = BlockFormat::from_name(raw.dtype) {
+                    let matrix = format.decode(raw.bytes, shape, self.row_order(&name, &shape));
+                    let matrix = matrix.map_err(|source| self.no_matrix(module, source))?;
+                    return Ok(StoredMatrix {
+                        elements: MatrixElements::Quantized(matrix),
+                        tensor_count: 1,
+                        size_bytes: raw.bytes.len() as u64,
+                    });
+                }
+            }
+        }
+        Ok(StoredMatrix::dense(self.tensor(&name, &shape)?))
+    }
+
+    /// Whether the weight of `module` is kept as few-bit integers.
+    #[must_use]
+    pub fn is_quantized(&self, module: &str) -> bool {
+        let dtype = self.stored_dtype_name(&format!("{module}.weight"));
+        dtype.is_some_and(|dtype| StoredDtype::from_name(dtype).is_none())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.entry(name).is_some()
+    }
+
+    /// The type of the tensor `name` as its file spells it.
+    pub(super) fn stored_dtype_name(&self, name: &str) -> Option<&str> {
+        self.entry(name).map(|(_, entry)| entry.dtype.as_str())
+    }
+
+    pub(super) fn stored_shape(&self, name: &str) -> Option<&[usize]> {
+        self.entry(name).map(|(_, entry)| entry.shape.as_slice())
+    }
+
+    /// The file that holds the tensor `name`, or should.
+    pub(super) fn path_of(&self, name: &str) -> &Path {
+        let position = self.file_of.get(&*self.stored_name(name));
+        position.and_then(|&position| self.files.get(position)).map_or(&self.root, |f| &f.path)
+    }
+
+    /// The complaint that the parts of a matrix make none.
+    pub(super) fn no_matrix(&self, module: &str, source: KernelError) -> WeightsError {
+        let path = self.path_of(&format!("{module}.weight")).to_owned();
+        WeightsError::Matrix { path, module: module.to_owned(), source }
+    }
+
+    /// The bytes of the tensor `name`, which must have the shape `expected`.
+    pub(super) fn raw(
+        &self,
+        name: &str,
+        expected: &[usize],
+    ) -> Result<RawTensor<'_>, WeightsError> {
+        let stored_name = self.stored_name(name);
+        let Some((file, entry)) = self.entry(name) else {
+            return Err(WeightsError::MissingTensor {
+                path: self.path_of(name).to_owned(),
+                tensor: stored_name.into_owned(),
+                expected: expected.to_vec(),
+            });
+        };
         if entry.shape != expected {
             return Err(WeightsError::Shape {
                 path: file.path.clone(),
-                tensor: name.to_owned(),
+                tensor: stored_name.into_owned(),
+                config: match self.layout {
+                    Layout::HuggingFace(_) => "config.json",
+                    Layout::Gguf { .. } => "the metadata",
+                },
                 expected: expected.to_vec(),
                 actual: entry.shape.clone(),
             });
         }
-        let dtype = StoredDtype::from_name(&entry.dtype).ok_or_else(|| WeightsError::Dtype {
-            path: file.path.clone(),
-            tensor: name.to_owned(),
-            dtype: entry.dtype.clone(),
-        })?;
         let bytes = &file.map.bytes()[entry.range.0..entry.range.1];
-        Ok(StoredTensor { path: &file.path, shape: &entry.shape, dtype, bytes })
+        let name = stored_name.into_owned();
+        Ok(RawTensor { path: &file.path, name, shape: &entry.shape, dtype: &entry.dtype, bytes })
+    }
+
+    /// The file that holds the tensor `name`, and where.
+    fn entry(&self, name: &str) -> Option<(&WeightsFile, &Entry)> {
+        let name = self.stored_name(name);
+        let file = self.files.get(*self.file_of.get(&*name)?)?;
+        Some((file, file.entries.get(&*name)?))
+    }
+
+    fn stored_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        match self.layout {
+            Layout::HuggingFace(_) => Cow::Borrowed(name),
+            Layout::Gguf { .. } => Cow::Owned(gguf::stored_name(name)),
+        }
+    }
+
+    fn row_order(&self, name: &str, shape: &[usize]) -> Option<gguf::RowOrder> {
+        match &self.layout {
+            Layout::Gguf { rotary_heads: Some(heads) } => heads.order(name, *shape.first()?),
+            _ => None,
+        }
+    }
+
+    /// The types that a tensor may have.
+    fn dense(&self) -> &'static str {
+        match self.layout {
+            Layout::HuggingFace(_) => DENSE,
+            Layout::Gguf { .. } => gguf::ACCEPTED,
+        }
+    }
+}
+
+impl RawTensor<'_> {
+    /// The complaint that it has a type that is not read here.
+    pub(super) fn refused(&self, accepted: &'static str) -> WeightsError {
+        WeightsError::Dtype {
+            path: self.path.to_owned(),
+            tensor: self.name.clone(),
+            dtype: self.dtype.to_owned(),
+            accepted,
+        }
     }
 }
 

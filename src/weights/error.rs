@@ -3,6 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use playhouse_kernels::KernelError;
+
+use crate::gguf::GgufError;
+
 /// A checkpoint that cannot be used. Each message names the file, the tensor if one is concerned, and
 /// what would have been accepted.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +87,7 @@ pub enum WeightsError {
     },
     /// A tensor has another shape than `config.json` gives it.
     #[error(
-        "{}: tensor `{tensor}` has shape {actual:?}, but by config.json it should be {expected:?}",
+        "{}: tensor `{tensor}` has shape {actual:?}, but by {config} it should be {expected:?}",
         path.display()
     )]
     Shape {
@@ -91,14 +95,16 @@ pub enum WeightsError {
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// Its shape by `config.json`.
+        /// What gives it a shape: `config.json`, or the metadata of the file.
+        config: &'static str,
+        /// Its shape by that.
         expected: Vec<usize>,
         /// Its shape in the file.
         actual: Vec<usize>,
     },
     /// A tensor has a type that the engine does not compute with.
     #[error(
-        "{}: tensor `{tensor}` has dtype {dtype}; accepted are F32, F16 and BF16",
+        "{}: tensor `{tensor}` has dtype {dtype}; accepted here: {accepted}",
         path.display()
     )]
     Dtype {
@@ -108,5 +114,30 @@ pub enum WeightsError {
         tensor: String,
         /// Its dtype in the file.
         dtype: String,
+        /// The dtypes that are read.
+        accepted: &'static str,
     },
+    /// The parts of a quantized matrix do not make one.
+    #[error("{}: tensor `{tensor}`: {reason}", path.display())]
+    Quantized {
+        /// The file that holds it.
+        path: PathBuf,
+        /// The tensor at fault.
+        tensor: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The parts of a quantized matrix fit no matrix that is computed with.
+    #[error("{}: module `{module}`: {source}", path.display())]
+    Matrix {
+        /// The file that holds it.
+        path: PathBuf,
+        /// The module whose weight it is.
+        module: String,
+        /// Why.
+        source: KernelError,
+    },
+    /// The file is GGUF, and something is wrong with it as such.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
 }

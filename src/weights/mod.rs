@@ -1,16 +1,29 @@
 //! Model weights on disk: one `model.safetensors`, or shards that `model.safetensors.index.json`
-//! lists. Files are mapped into memory, so opening a checkpoint reads only its headers, and nothing
-//! in a file is trusted before it is checked.
+//! lists, or a GGUF file. Files are mapped into memory, so opening a checkpoint reads only its
+//! headers, and nothing in a file is trusted before it is checked.
+//!
+//! Tensors have the names of Hugging Face models, whatever the file calls them. A matrix that is
+//! quantized in the file comes as [`QuantizedMatrix`](playhouse_kernels::QuantizedMatrix), whatever
+//! its format: `quantized` reads GPTQ, AWQ and compressed-tensors, `gguf` the blocks of ggml.
 //!
 //! The format: <https://github.com/huggingface/safetensors#format>.
 
 mod cache;
 mod checkpoint;
 mod error;
+mod gguf;
 mod header;
+mod matrix;
+mod quantized;
+mod stack;
 mod tensor;
 
 pub(crate) use cache::WeightsCache;
 pub use checkpoint::Checkpoint;
 pub use error::WeightsError;
+pub use matrix::{MatrixElements, StoredMatrix};
+pub use quantized::{GptqFormat, Quantization};
+pub use stack::Stack;
 pub use tensor::{StoredDtype, StoredTensor, TensorValues};
+
+pub use crate::gguf::GgufError;

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use playhouse_kernels::WeightView;
 
 #[cfg(target_endian = "big")]
-compile_error!("safetensors data is little endian and is used in place");
+compile_error!("the data of checkpoints is little endian and is used in place");
 
 /// The element types that the engine reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +34,13 @@ impl StoredDtype {
 }
 
 /// A tensor of a checkpoint: its raw little-endian bytes in the mapped file, row-major.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct StoredTensor<'a> {
     pub(super) path: &'a Path,
     pub(super) shape: &'a [usize],
     pub(super) dtype: StoredDtype,
-    pub(super) bytes: &'a [u8],
+    /// In the file, unless its rows had to be brought into another order.
+    pub(super) bytes: Cow<'a, [u8]>,
 }
 
 impl<'a> StoredTensor<'a> {
@@ -69,15 +70,15 @@ impl<'a> StoredTensor<'a> {
 
     /// Its elements: in place where the file aligns them, copied where it does not.
     #[must_use]
-    pub fn values(&self) -> TensorValues<'a> {
+    pub fn values(&self) -> TensorValues<'_> {
         match self.dtype {
-            StoredDtype::F32 => TensorValues::F32(elements(self.bytes, f32::from_le_bytes)),
+            StoredDtype::F32 => TensorValues::F32(elements(&self.bytes, f32::from_le_bytes)),
             StoredDtype::F16 => {
-                let bits = elements(self.bytes, u16::from_le_bytes);
+                let bits = elements(&self.bytes, u16::from_le_bytes);
                 TensorValues::F16(halves(bits, |bits| bits.reinterpret_cast()))
             }
             StoredDtype::Bf16 => {
-                let bits = elements(self.bytes, u16::from_le_bytes);
+                let bits = elements(&self.bytes, u16::from_le_bytes);
                 TensorValues::Bf16(halves(bits, |bits| bits.reinterpret_cast()))
             }
         }
@@ -108,7 +109,10 @@ impl TensorValues<'_> {
 }
 
 /// `bytes`, whose length is a multiple of the element size, as elements.
-fn elements<const N: usize, T>(bytes: &[u8], from_le_bytes: fn([u8; N]) -> T) -> Cow<'_, [T]>
+pub(super) fn elements<const N: usize, T>(
+    bytes: &[u8],
+    from_le_bytes: fn([u8; N]) -> T,
+) -> Cow<'_, [T]>
 where
     T: bytemuck::AnyBitPattern,
 {
@@ -135,6 +139,7 @@ mod tests {
     use super::*;
 
     fn values(dtype: StoredDtype, bytes: &[u8]) -> Vec<f32> {
+        let bytes = Cow::Borrowed(bytes);
         StoredTensor { path: Path::new("x"), shape: &[], dtype, bytes }.values().view().to_f32()
     }
 

@@ -76,6 +76,22 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "a model is maths over burn and kernels",
     },
     Rule {
+        folder: "src/gguf",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "playhouse_actors",
+            "ractor",
+            "tokio",
+            "serde_json",
+            "crate::engine",
+            "crate::model",
+            "crate::text",
+            "crate::weights",
+        ],
+        reason: "a GGUF file is keys and tensors; others know what they mean",
+    },
+    Rule {
         folder: "src/weights",
         except: &[],
         forbidden: &["playhouse_actors", "ractor", "tokio", "crate::model", "crate::engine"],

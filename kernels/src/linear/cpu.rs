@@ -3,7 +3,7 @@
 use burn_flex::FlexTensor;
 
 use super::pack::{K_BLOCK, PANEL, PackedWeight, panel_len_bf16, panel_len_f32};
-use super::{LinearStorage, LinearWeight};
+use super::{LinearStorage, LinearWeight, quantized};
 use crate::simd::{Element, Isa, Kernel, LANES, Simd, Task, Tiles, pack_steps};
 use crate::tensors::{dense, dims2, from_rows, values};
 use crate::threads::{SharedMut, for_each_piece};
@@ -16,13 +16,16 @@ const PIECE_BYTES: usize = 1 << 17;
 
 /// `x Wᵀ + b` on CPU tensors.
 pub(crate) fn linear(x: FlexTensor, weight: &LinearWeight, bias: Option<FlexTensor>) -> FlexTensor {
-    let LinearStorage::Cpu(packed) = &weight.storage;
     let [rows, inputs] = dims2(&x);
     let (x, bias, outputs) = (dense(x), bias.map(dense), weight.out_features);
     assert_eq!(inputs, weight.in_features, "linear: width of x [{rows}, {inputs}]");
     let bias = bias.as_ref().map(values);
     assert!(bias.is_none_or(|b| b.len() == outputs), "linear: bias must have {outputs} elements");
-    let y = product(Isa::active(), values(&x), packed, [inputs, outputs], bias);
+    let (isa, x) = (Isa::active(), values(&x));
+    let y = match &weight.storage {
+        LinearStorage::Cpu(packed) => product(isa, x, packed, [inputs, outputs], bias),
+        LinearStorage::CpuQuantized(packed) => quantized::product(isa, x, packed, bias),
+    };
     from_rows(y, rows, outputs)
 }
 

@@ -13,6 +13,7 @@ mod amx;
 pub(crate) mod cpu;
 mod fill;
 mod pack;
+mod quantized;
 #[cfg(test)]
 mod reference;
 mod stored;
@@ -24,9 +25,14 @@ use burn::tensor::{Device, Tensor};
 
 use crate::device::require_cpu;
 use crate::hot_ops::HotOps;
-use crate::{KernelError, WeightDtype, WeightView};
+use crate::{KernelError, QuantizedMatrix, WeightDtype, WeightView};
 use pack::PackedWeight;
+use quantized::PackedQuantized;
+pub use quantized::QuantizationScheme;
 pub use stored::{PackedSections, packed_layout};
+
+/// In errors.
+const WHAT: &str = "linear weight";
 
 /// A weight matrix in the layout that its device multiplies fastest; packed once at load.
 #[derive(Debug)]
@@ -40,6 +46,7 @@ pub struct LinearWeight {
 #[derive(Debug)]
 enum LinearStorage {
     Cpu(PackedWeight),
+    CpuQuantized(PackedQuantized),
 }
 
 impl LinearWeight {
@@ -55,17 +62,52 @@ impl LinearWeight {
         dtype: WeightDtype,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        const WHAT: &str = "linear weight";
         require_cpu(device, WHAT)?;
-        KernelError::require(in_features > 0, WHAT, "in_features", 0, "at least 1")?;
-        for (i, part) in parts.iter().enumerate() {
-            let whole = part.len() / in_features * in_features;
-            KernelError::require_len(WHAT, format!("parts[{i}]"), part.len(), whole)?;
-        }
-        let out_features = parts.iter().map(WeightView::len).sum::<usize>() / in_features;
-        KernelError::require(out_features > 0, WHAT, "out_features", 0, "at least 1")?;
+        let out_features = stacked_outputs(parts, in_features)?;
         let storage = LinearStorage::Cpu(PackedWeight::new(parts, in_features, dtype)?);
         Ok(Self { storage, out_features, in_features })
+    }
+
+    /// Quantizes `parts`, each a row-major `[out_i, in_features]`, stacked along the outputs.
+    ///
+    /// # Errors
+    /// As [`LinearWeight::pack`]; or a group size that is no multiple of 8.
+    pub fn quantize(
+        parts: &[WeightView<'_>],
+        in_features: usize,
+        scheme: QuantizationScheme,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        require_cpu(device, WHAT)?;
+        let out_features = stacked_outputs(parts, in_features)?;
+        let packed = PackedQuantized::quantize(parts, [out_features, in_features], scheme)?;
+        Ok(Self { storage: LinearStorage::CpuQuantized(packed), out_features, in_features })
+    }
+
+    /// Packs matrices that came quantized, stacked along the outputs. Scales and offsets are kept
+    /// as f16 where that changes them by at most 2⁻¹¹ of a scale, else as they are.
+    ///
+    /// # Errors
+    /// No parts, or such that differ in bits, inputs, group size or order; a device without
+    /// kernels, or too little memory.
+    pub fn pack_quantized(
+        parts: Vec<QuantizedMatrix>,
+        device: &Device,
+    ) -> Result<Self, KernelError> {
+        require_cpu(device, WHAT)?;
+        let packed = PackedQuantized::ready_made(&parts)?;
+        let [out_features, in_features] = packed.shape();
+        Ok(Self { storage: LinearStorage::CpuQuantized(packed), out_features, in_features })
+    }
+
+    /// Bytes that a product of one row reads.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        match &self.storage {
+            LinearStorage::Cpu(PackedWeight::F32(data)) => size_of_val(&data[..]),
+            LinearStorage::Cpu(PackedWeight::Bf16(data)) => size_of_val(&data[..]),
+            LinearStorage::CpuQuantized(packed) => packed.size_bytes(),
+        }
     }
 
     /// Width of the result.
@@ -84,22 +126,36 @@ impl LinearWeight {
     /// [`tied_embedding`](crate::tied_embedding) needs that.
     #[must_use]
     pub fn has_rows(&self) -> bool {
-        let LinearStorage::Cpu(packed) = &self.storage;
-        match packed {
-            PackedWeight::F32(_) | PackedWeight::Bf16(_) => true,
+        match &self.storage {
+            LinearStorage::Cpu(PackedWeight::F32(_) | PackedWeight::Bf16(_)) => true,
+            LinearStorage::CpuQuantized(_) => false,
         }
     }
 
     /// Copies row `o`, widened exactly, to `row`, `[in_features]`.
     ///
     /// # Panics
-    /// If there is no such row, or `row` has another length.
+    /// If there is no such row, it [has none](Self::has_rows), or `row` has another length.
     pub(crate) fn copy_row(&self, o: usize, row: &mut [f32]) {
         assert!(o < self.out_features, "row {o} of {}", self.out_features);
         assert_eq!(row.len(), self.in_features, "length of a row");
-        let LinearStorage::Cpu(packed) = &self.storage;
-        packed.copy_row(o, row);
+        match &self.storage {
+            LinearStorage::Cpu(packed) => packed.copy_row(o, row),
+            LinearStorage::CpuQuantized(_) => unreachable!("`has_rows` says that it has none"),
+        }
     }
+}
+
+/// The outputs of all parts.
+fn stacked_outputs(parts: &[WeightView<'_>], in_features: usize) -> Result<usize, KernelError> {
+    KernelError::require(in_features > 0, WHAT, "in_features", 0, "at least 1")?;
+    for (i, part) in parts.iter().enumerate() {
+        let whole = part.len() / in_features * in_features;
+        KernelError::require_len(WHAT, format!("parts[{i}]"), part.len(), whole)?;
+    }
+    let out_features = parts.iter().map(WeightView::len).sum::<usize>() / in_features;
+    KernelError::require(out_features > 0, WHAT, "out_features", 0, "at least 1")?;
+    Ok(out_features)
 }
 
 /// `x Wᵀ + b` for x `[num_tokens, in]` f32; the result is `[num_tokens, out]` f32.

@@ -28,7 +28,7 @@ fn pack(w: &[f32], inputs: usize, dtype: WeightDtype) -> LinearWeight {
 }
 
 fn run(isa: Isa, x: &[f32], weight: &LinearWeight, bias: Option<&[f32]>) -> Vec<f32> {
-    let LinearStorage::Cpu(packed) = &weight.storage;
+    let LinearStorage::Cpu(packed) = &weight.storage else { unreachable!() };
     product(isa, x, packed, [weight.in_features, weight.out_features], bias)
 }
 

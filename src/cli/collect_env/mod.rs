@@ -52,6 +52,7 @@ fn facts() -> Map<String, Value> {
         "memory_bytes": total_memory_bytes(),
         "memory_available_bytes": available_memory_bytes(),
         "devices": ["cpu"],
+        "weight_formats": ["safetensors", "gptq", "awq", "compressed-tensors", "gguf"],
         "tensor_backends": ["burn-flex"],
     });
     match facts {

@@ -9,10 +9,10 @@ use crate::config::{Key, Origin, layer::Entry};
 #[derive(Debug, Clone, Default, Args, Serialize)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct EngineFlags {
-    /// Folder of a Hugging Face model [default: the demo model]
+    /// Folder of a Hugging Face model, or a GGUF file [default: the demo model]
     #[arg(long, short = 'm', value_name = "FOLDER")]
     pub(crate) model: Option<String>,
-    /// Folder or tokenizer.json to take the tokenizer from [default: the model's folder]
+    /// Folder, tokenizer.json or GGUF file to take the tokenizer from [default: the model]
     #[arg(long, value_name = "PATH")]
     pub(crate) tokenizer: Option<String>,
     /// Name that requests may use; may be repeated, the first is shown [default: the model's path]

@@ -30,7 +30,7 @@ const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 /// Installs the recorder of this process. Must happen before the engine starts: its handles are
 /// made then.
 pub(crate) fn install(config: &EngineConfig) -> Result<PrometheusHandle, BuildError> {
-    let model = |folder: &Path| ModelConfig::from_dir(folder, config.max_model_len).ok();
+    let model = |folder: &Path| ModelConfig::of_model(folder, config.max_model_len).ok();
     let max_model_len = model(&config.model).map_or(UNKNOWN_CONTEXT, |model| model.max_model_len);
     builder(max_model_len)?.install_recorder()
 }

@@ -33,7 +33,7 @@ failed, 70 the engine's supervisor gave up, 130 or 143 ended at once by SIGINT o
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Folder of a Hugging Face model; the same as --model
+    /// Folder of a Hugging Face model, or a GGUF file; the same as --model
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     folder: Option<String>,
     #[command(flatten)]

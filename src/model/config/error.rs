@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::gguf::GgufError;
+
 /// A configuration that cannot be served. Each message names the file, the field, its value, and
 /// what would have been accepted.
 #[derive(Debug, thiserror::Error)]
@@ -58,4 +60,7 @@ pub enum ConfigError {
         /// The longest that is accepted, in tokens.
         limit: usize,
     },
+    /// The file is GGUF, and something is wrong with it or its metadata.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
 }

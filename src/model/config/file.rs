@@ -1,6 +1,7 @@
 //! A JSON file read field by field, so that each complaint can name the field and its value.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -18,6 +19,8 @@ pub(crate) struct Fields {
     /// The dotted name of this object in the file, ending in a dot; empty for the file itself.
     prefix: String,
     object: Map<String, Value>,
+    /// What complaints call a field, where its value comes from somewhere else.
+    origins: Arc<[(String, String)]>,
 }
 
 impl Fields {
@@ -28,7 +31,17 @@ impl Fields {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
-        Ok(Self { path: path.to_owned(), prefix: String::new(), object })
+        Ok(Self::translated(path, object, Vec::new()))
+    }
+
+    /// Fields that come from something else in `path`: `origins` tells what complaints call them
+    /// (by their dotted names).
+    pub(super) fn translated(
+        path: &Path,
+        object: Map<String, Value>,
+        origins: Vec<(String, String)>,
+    ) -> Self {
+        Self { path: path.to_owned(), prefix: String::new(), object, origins: origins.into() }
     }
 
     /// An object without fields, whose complaints name those of `outer`.
@@ -42,6 +55,11 @@ impl Fields {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The names of all fields.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.object.keys().cloned().collect()
     }
 
     /// The value of a field that is present and not null.
@@ -135,13 +153,21 @@ impl Fields {
             path: self.path.clone(),
             prefix: format!("{}{field}.", self.prefix),
             object: object.clone(),
+            origins: Arc::clone(&self.origins),
         }))
+    }
+
+    /// What a complaint calls a field: its dotted name, or where its value comes from.
+    fn shown_name(&self, field: &str) -> String {
+        let name = format!("{}{field}", self.prefix);
+        let origin = self.origins.iter().find(|(known, _)| *known == name);
+        origin.map_or(name, |(_, origin)| origin.clone())
     }
 
     pub(super) fn missing(&self, field: &str, expected: &str) -> ConfigError {
         ConfigError::Missing {
             path: self.path.clone(),
-            field: format!("{}{field}", self.prefix),
+            field: self.shown_name(field),
             expected: expected.to_owned(),
         }
     }
@@ -151,7 +177,7 @@ impl Fields {
         let value = self.object.get(field).unwrap_or(&Value::Null).to_string();
         ConfigError::Invalid {
             path: self.path.clone(),
-            field: format!("{}{field}", self.prefix),
+            field: self.shown_name(field),
             value: value.chars().take(SHOWN_CHARS).collect(),
             expected: expected.to_owned(),
         }
@@ -177,5 +203,5 @@ fn positive(value: &Value) -> Option<f64> {
 #[cfg(test)]
 pub(super) fn fields(json: Value) -> Fields {
     let Value::Object(object) = json else { panic!("{json} is no object") };
-    Fields { path: "config.json".into(), prefix: String::new(), object }
+    Fields::translated(Path::new("config.json"), object, Vec::new())
 }

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::ConfigError;
 use super::file::Fields;
+use super::{ConfigError, gguf};
+use crate::gguf::{GgufFile, is_gguf};
 
 /// What `generation_config.json` says, as far as vLLM reads it; everything may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,6 +26,18 @@ pub struct GenerationConfig {
 }
 
 impl GenerationConfig {
+    /// What `model` itself says: a folder's `generation_config.json`, or the sampling parameters in
+    /// the metadata of a GGUF file.
+    ///
+    /// # Errors
+    /// As [`GenerationConfig::from_dir`].
+    pub fn of_model(model: &Path) -> Result<Self, ConfigError> {
+        match is_gguf(model) {
+            true => gguf::read_generation(&GgufFile::open(model)?),
+            false => Self::from_dir(model),
+        }
+    }
+
     /// Reads `generation_config.json` of `folder`; where there is none, nothing is set.
     ///
     /// # Errors

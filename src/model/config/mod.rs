@@ -1,12 +1,14 @@
 //! What a model folder says about its model: `config.json`, in the forms of transformers 4 and 5,
-//! and `generation_config.json`.
+//! and `generation_config.json`; or the metadata of a GGUF file, brought into the same form.
 
 mod error;
 mod file;
 mod generation;
+mod gguf;
 mod layer;
 mod max_model_len;
 mod model;
+mod quantization;
 mod rope;
 
 pub use error::ConfigError;

@@ -5,9 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::file::Fields;
-use super::{ConfigError, LayerConfig, layer, max_model_len};
+use super::{ConfigError, LayerConfig, gguf, layer, max_model_len, quantization};
+use crate::gguf::{GgufFile, is_gguf};
 use crate::model::family::{self, Bias, Family};
-use crate::weights::StoredDtype;
+use crate::weights::{Quantization, StoredDtype};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -47,6 +48,8 @@ pub struct ModelConfig {
     pub max_model_len: usize,
     /// The dtype that the weights were meant for, where the config says.
     pub dtype: Option<StoredDtype>,
+    /// How a Hugging Face folder stores the weights of linear layers, where not as floats.
+    pub quantization: Option<Quantization>,
     /// The token put before a prompt, where there is one.
     pub bos_token_id: Option<u32>,
     /// Tokens that end a sequence; `generation_config.json` may name more.
@@ -54,6 +57,17 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
+    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::from_dir`].
+    pub fn of_model(model: &Path, max_model_len: Option<usize>) -> Result<Self, ConfigError> {
+        match is_gguf(model) {
+            true => gguf::read(&GgufFile::open(model)?, max_model_len),
+            false => Self::from_dir(model, max_model_len),
+        }
+    }
+
     /// Reads `config.json` of `folder`. `max_model_len` shortens the context; without it the
     /// model's own is used.
     ///
@@ -99,6 +113,7 @@ impl ModelConfig {
             max_position_embeddings,
             max_model_len,
             dtype: dtype(config)?,
+            quantization: quantization::read(config)?,
             bos_token_id: config.token_ids("bos_token_id")?.first().copied(),
             eos_token_ids: config.token_ids("eos_token_id")?,
         })
@@ -121,10 +136,6 @@ fn architecture(config: &Fields) -> Result<&'static Family, ConfigError> {
 fn refuse_unsupported(config: &Fields) -> Result<(), ConfigError> {
     if !matches!(config.text("hidden_act")?, None | Some("silu" | "swish")) {
         return Err(config.invalid("hidden_act", "\"silu\""));
-    }
-    if config.value("quantization_config").is_some() {
-        let expected = "nothing: weights in f32, f16 or bf16 that are not quantized";
-        return Err(config.invalid("quantization_config", expected));
     }
     Ok(())
 }

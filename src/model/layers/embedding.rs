@@ -13,7 +13,7 @@ pub(in crate::model) struct Embedding {
 }
 
 impl Embedding {
-    /// Loads `{module}.weight`, `[vocab, hidden]`.
+    /// Loads `{module}.weight`, `[vocab, hidden]`; a quantized one is kept as floats.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
@@ -21,12 +21,14 @@ impl Embedding {
         hidden: usize,
     ) -> Result<Self, ModelError> {
         let name = format!("{module}.weight");
-        let tensor = loader.tensor(&name, &[vocab, hidden])?;
-        let view = tensor.values();
+        let matrix = loader.matrix(module, [vocab, hidden])?;
+        let values = matrix.values(loader.dtype());
         let table =
-            EmbeddingTable::new(view.view(), vocab, hidden, loader.dtype(), loader.device())
+            EmbeddingTable::new(values.view(), vocab, hidden, loader.dtype(), loader.device())
                 .map_err(refused(&name))?;
-        loader.loaded(&tensor);
+        drop(values);
+        loader.release(&matrix);
+        loader.count(matrix.tensor_count, matrix.size_bytes);
         Ok(Self { table })
     }
 

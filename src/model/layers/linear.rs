@@ -5,7 +5,7 @@ use playhouse_kernels::{LinearWeight, linear, tied_embedding};
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
-use crate::weights::{StoredTensor, TensorValues};
+use crate::weights::{Stack, StoredMatrix, TensorValues};
 
 /// `x · Wᵀ + b`.
 #[derive(Debug)]
@@ -16,27 +16,15 @@ pub(in crate::model) struct Linear {
 
 impl Linear {
     /// Loads the modules `parts`, each with its name and number of outputs, as one layer whose
-    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, and
-    /// `{module}.bias`, if wanted, `[outputs]`.
+    /// outputs are theirs side by side: `{module}.weight` is `[outputs, inputs]`, in whatever form
+    /// the checkpoint stores it, and `{module}.bias`, if wanted, `[outputs]`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         parts: &[(String, usize)],
         inputs: usize,
         has_bias: bool,
     ) -> Result<Self, ModelError> {
-        let tensors = parts
-            .iter()
-            .map(|(module, outputs)| {
-                loader.tensor(&format!("{module}.weight"), &[*outputs, inputs])
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let module = parts.first().map_or("", |(module, _)| module);
-        let shape = [parts.iter().map(|(_, outputs)| outputs).sum(), inputs];
-        let weight =
-            loader.packed(module, shape, |loader| pack(loader, module, &tensors, inputs))?;
-        for tensor in &tensors {
-            loader.loaded(tensor);
-        }
+        let weight = weight(loader, parts, inputs)?;
         let bias = has_bias.then(|| {
             let biases: Vec<_> =
                 parts.iter().map(|(module, n)| (format!("{module}.bias"), *n)).collect();
@@ -61,13 +49,47 @@ impl Linear {
     }
 }
 
-fn pack(
-    loader: &WeightLoader<'_>,
-    module: &str,
-    tensors: &[StoredTensor<'_>],
+/// The weights of `parts`, side by side.
+fn weight(
+    loader: &mut WeightLoader<'_>,
+    parts: &[(String, usize)],
     inputs: usize,
 ) -> Result<LinearWeight, ModelError> {
-    let values: Vec<TensorValues<'_>> = tensors.iter().map(StoredTensor::values).collect();
-    let views: Vec<_> = values.iter().map(TensorValues::view).collect();
-    LinearWeight::pack(&views, inputs, loader.dtype(), loader.device()).map_err(refused(module))
+    let module = parts.first().map_or("", |(module, _)| module);
+    let shape = [parts.iter().map(|(_, outputs)| outputs).sum(), inputs];
+    loader.packed(module, shape, |loader| {
+        let matrices = parts
+            .iter()
+            .map(|(module, outputs)| loader.matrix(module, [*outputs, inputs]))
+            .collect::<Result<Vec<_>, _>>()?;
+        pack(loader, module, matrices, inputs)
+    })
+}
+
+/// Keeps few-bit integers as they are where all of `matrices` are such, and can be stacked; else
+/// everything as floats.
+fn pack(
+    loader: &mut WeightLoader<'_>,
+    module: &str,
+    matrices: Vec<StoredMatrix<'_>>,
+    inputs: usize,
+) -> Result<LinearWeight, ModelError> {
+    let (mut tensors, mut bytes) = (0, 0);
+    for matrix in &matrices {
+        tensors += matrix.tensor_count;
+        bytes += matrix.size_bytes;
+    }
+    let packed = match Stack::new(matrices).map_err(refused(module))? {
+        Stack::Quantized(parts) => LinearWeight::pack_quantized(parts, loader.device()),
+        Stack::Floats(matrices) => {
+            let values: Vec<TensorValues<'_>> =
+                matrices.iter().map(|matrix| matrix.values(loader.dtype())).collect();
+            let views: Vec<_> = values.iter().map(TensorValues::view).collect();
+            let packed = LinearWeight::pack(&views, inputs, loader.dtype(), loader.device());
+            matrices.iter().for_each(|matrix| loader.release(matrix));
+            packed
+        }
+    };
+    loader.count(tensors, bytes);
+    packed.map_err(refused(module))
 }

@@ -102,8 +102,8 @@ fn names_field_value_and_what_is_accepted() {
         (json!({ "head_dim": 15 }), "`head_dim` is 15; expected an even number"),
         (json!({ "hidden_act": "gelu" }), "`hidden_act` is \"gelu\"; expected \"silu\""),
         (
-            json!({ "quantization_config": { "quant_method": "awq" } }),
-            "`quantization_config` is {\"quant_method\":\"awq\"}; expected nothing",
+            json!({ "quantization_config": { "quant_method": "fp8" } }),
+            "`quantization_config.quant_method` is \"fp8\"; expected \"gptq\", \"awq\" or",
         ),
         (json!({ "dtype": "float8" }), "`dtype` is \"float8\"; expected \"float32\", \"float16\""),
         (json!({ "torch_dtype": 16 }), "`torch_dtype` is 16; expected a string"),

@@ -1,0 +1,148 @@
+//! Rows of activations as i8, each group of inputs with a scale of its own.
+
+use super::isa::{Dots, DotsTask};
+use super::pack::Groups;
+use crate::simd::{LANES, Tiles};
+use crate::threads::{SharedMut, for_each_piece};
+
+/// The largest magnitude of a quantized activation: -128 is left out, so that signs can move.
+const CODE_MAX: f32 = 127.0;
+
+/// Below it, a group is all zeros: `127 / magnitude` would overflow.
+pub(super) const MAGNITUDE_MIN: f32 = 1e-36;
+
+/// Added to a number below 2²² and taken away again, it rounds to the nearest whole, ties to even.
+const ROUNDING: f32 = 12_582_912.0;
+
+/// Quantized rows, in tiles as the product takes them.
+pub(super) struct Activations {
+    /// `[tile][word][row of the tile]`: four i8 a word, missing inputs 0.
+    pub(super) words: Vec<u32>,
+    /// `[tile][group][row of the tile]`
+    pub(super) scales: Vec<f32>,
+    /// `[tile][group][row of the tile]`: sums of the quantized values.
+    pub(super) sums: Vec<i32>,
+}
+
+impl Activations {
+    /// Quantizes row-major x `[rows, inputs]`, of which column `c` of a weight takes the input
+    /// `order[c]`, cut in `tiles`.
+    pub(super) fn new<D: Dots>(
+        dots: D,
+        x: &[f32],
+        groups: Groups,
+        order: Option<&[u32]>,
+        tiles: &Tiles,
+    ) -> Self {
+        let rows = x.len() / groups.inputs;
+        let mut words = vec![0; rows * groups.count() * groups.words()];
+        let mut scales = vec![0.0; rows * groups.count()];
+        let mut sums = vec![0; rows * groups.count()];
+        let shared =
+            (SharedMut::new(&mut words), SharedMut::new(&mut scales), SharedMut::new(&mut sums));
+        let tiles: Vec<_> = tiles.clone().collect();
+        for_each_piece(tiles.len(), x.len(), |piece| {
+            let tile = tiles[piece].clone();
+            let start = tile.start * groups.count();
+            let len = tile.len() * groups.count();
+            // SAFETY: tiles are disjoint, and so are their parts of each buffer.
+            let (words, scales, sums) = unsafe {
+                (
+                    shared.0.slice(start * groups.words(), len * groups.words()),
+                    shared.1.slice(start, len),
+                    shared.2.slice(start, len),
+                )
+            };
+            let x = &x[tile.start * groups.inputs..tile.end * groups.inputs];
+            dots.enter(QuantizeTile { x, groups, order, words, scales, sums });
+        });
+        Self { words, scales, sums }
+    }
+}
+
+/// One tile of it.
+struct QuantizeTile<'a> {
+    x: &'a [f32],
+    groups: Groups,
+    order: Option<&'a [u32]>,
+    words: &'a mut [u32],
+    scales: &'a mut [f32],
+    sums: &'a mut [i32],
+}
+
+impl DotsTask for QuantizeTile<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<D: Dots>(self, _: D) {
+        let Groups { inputs, size } = self.groups;
+        let (rows, group_words) = (self.x.len() / inputs, self.groups.words());
+        let mut gathered = vec![0.0; if self.order.is_some() { inputs } else { 0 }];
+        let mut quantized = vec![0i8; 4 * group_words];
+        for (r, row) in self.x.chunks_exact(inputs).enumerate() {
+            let row = match self.order {
+                None => row,
+                Some(order) => {
+                    for (gathered, input) in gathered.iter_mut().zip(order) {
+                        *gathered = row[*input as usize];
+                    }
+                    &gathered
+                }
+            };
+            for (g, x) in row.chunks(size).enumerate() {
+                quantized[x.len()..].fill(0);
+                let (scale, sum) = quantize(x, &mut quantized[..x.len()]);
+                self.scales[g * rows + r] = scale;
+                self.sums[g * rows + r] = sum;
+                let words = &mut self.words[g * group_words * rows + r..];
+                for (word, bytes) in words.iter_mut().step_by(rows).zip(quantized.as_chunks().0) {
+                    *word = u32::from_le_bytes(bytes.map(|byte: i8| byte as u8));
+                }
+            }
+        }
+    }
+}
+
+/// Writes `x / scale` to the nearest whole, with the scale that makes the largest 127; returns the
+/// scale and the sum. A scale of NaN stands for numbers that are not finite.
+#[inline(always)]
+fn quantize(x: &[f32], quantized: &mut [i8]) -> (f32, i32) {
+    let magnitude = magnitude(x);
+    let (scale, inverse) = if magnitude < MAGNITUDE_MIN {
+        (0.0, 0.0)
+    } else {
+        (magnitude / CODE_MAX, CODE_MAX / magnitude)
+    };
+    let mut sum = 0i32;
+    for (quantized, x) in quantized.iter_mut().zip(x) {
+        let code = nearest(x * inverse);
+        *quantized = code as i8;
+        sum = sum.wrapping_add(code);
+    }
+    (scale, sum)
+}
+
+/// The nearest whole of a number below 2²² in magnitude, ties to even. Without calls or branches,
+/// so that loops vectorise on every instruction set.
+#[inline(always)]
+fn nearest(x: f32) -> i32 {
+    ((x + ROUNDING).to_bits() as i32).wrapping_sub(ROUNDING.to_bits() as i32)
+}
+
+/// The largest magnitude; NaN where a number is not finite.
+#[inline(always)]
+pub(super) fn magnitude(x: &[f32]) -> f32 {
+    let (mut most, mut not_finite) = ([0.0f32; LANES], [0.0f32; LANES]);
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    for chunk in chunks.iter().chain([&last]) {
+        for l in 0..LANES {
+            let magnitude = chunk[l].abs();
+            most[l] = if magnitude > most[l] { magnitude } else { most[l] };
+            not_finite[l] += chunk[l] * 0.0;
+        }
+    }
+    let most = most.into_iter().fold(0.0, f32::max);
+    most + not_finite.into_iter().sum::<f32>()
+}

@@ -1,0 +1,111 @@
+//! Sums of products of small integers, on whatever the processor has.
+
+use super::portable::Portable;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2::Avx2, vnni::Vnni};
+use crate::simd::{Isa, LANES};
+
+/// Codes that one vector instruction takes: four inputs of each of [`LANES`] outputs.
+pub(super) type CodeVector = [u8; 4 * LANES];
+
+/// Sixteen i32 lanes, each of which adds up four products at a time. Values of a type that has
+/// these are proof that the processor has the instructions.
+pub(crate) trait Dots: Copy + Send + Sync + 'static {
+    /// Sixteen i32.
+    type Ints: Copy;
+    /// Sixteen f32.
+    type Floats: Copy;
+    /// A [`CodeVector`].
+    type Codes: Copy;
+
+    /// Rows whose sums for 32 outputs the registers hold.
+    const ROWS_MAX: usize;
+    /// What [`Dots::dot_u8`] lowers a code by.
+    const U8_LOWERED_BY: i32;
+
+    /// Runs `task` compiled for these instructions.
+    fn enter<T: DotsTask>(self, task: T) -> T::Output;
+
+    /// All lanes `x`.
+    fn ints(self, x: i32) -> Self::Ints;
+    /// From memory.
+    fn codes(self, src: &CodeVector) -> Self::Codes;
+    /// The low and the high halves of bytes.
+    fn halves(self, src: &CodeVector) -> [Self::Codes; 2];
+    /// `acc[l] + Σ_j (w[4 l + j] - U8_LOWERED_BY) · x[j]` for the bytes `x`, which are i8 above
+    /// -128; wraps.
+    fn dot_u8(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
+    /// `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 16.
+    fn dot_u4(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
+    /// `a + b`, wrapping.
+    fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
+
+    /// All lanes `x`.
+    fn floats(self, x: f32) -> Self::Floats;
+    /// From memory.
+    fn load(self, src: &[f32; LANES]) -> Self::Floats;
+    /// From f16 in memory, exactly.
+    fn load_f16(self, src: &[u16; LANES]) -> Self::Floats;
+    /// The nearest f32.
+    fn to_floats(self, x: Self::Ints) -> Self::Floats;
+    /// `a · b`
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a · b + c`
+    fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// To memory.
+    fn store(self, dst: &mut [f32; LANES], v: Self::Floats);
+}
+
+/// A computation on any of them. Implementations mark `run`, and all that it calls in its inner
+/// loops, `#[inline(always)]`.
+pub(crate) trait DotsTask {
+    /// What it returns.
+    type Output;
+    /// Computes.
+    fn run<D: Dots>(self, dots: D) -> Self::Output;
+}
+
+/// What goes with an instruction set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum DotsIsa {
+    /// AVX-512 with `vpdpbusd`.
+    #[cfg(target_arch = "x86_64")]
+    Vnni(Vnni),
+    /// AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// Plain arrays.
+    Portable(Portable),
+}
+
+impl DotsIsa {
+    /// The best that goes with `isa`: nothing that is wider.
+    pub(super) fn of(isa: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = Avx2::detect().map(Self::Avx2);
+            let best = match isa.name() {
+                "portable" => None,
+                "avx2" => avx2,
+                _ => Vnni::detect().map(Self::Vnni).or(avx2),
+            };
+            best.unwrap_or(Self::Portable(Portable))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = isa;
+            Self::Portable(Portable)
+        }
+    }
+
+    /// Runs `task`, compiled for it.
+    pub(super) fn run<T: DotsTask>(self, task: T) -> T::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Vnni(dots) => dots.enter(task),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(dots) => dots.enter(task),
+            Self::Portable(dots) => dots.enter(task),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The CPU's layout of a weight of small integers, the same for every instruction set.
+//!
+//! Outputs are cut in panels of [`PANEL`], as those of other weights are. A panel holds its groups
+//! in order, a group its inputs in words of four, padded to two words: `[panel][group][word][PANEL]
+//! [4]` bytes for codes of 8 bits, which is the operand of `vpdpbusd`; codes of 4 bits keep two
+//! words in one, that with the even index in the low halves. Beside it lie the factors: `[panel]
+//! [group][scale, offset][PANEL]`. Missing inputs are met by activations of 0, missing outputs by
+//! nobody.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use super::factors::{FactorFormat, Factors};
+use super::rows::{CodedRow, CodedRows, ReadyMade};
+use super::scheme::{QuantizationScheme, Quantizing};
+use crate::aligned::AlignedBuf;
+use crate::linear::pack::PANEL;
+use crate::{KernelError, QuantizedMatrix, WeightView};
+
+pub(super) const WHAT: &str = "quantized linear weight";
+
+/// Inputs at most of one sum of i32: 2¹⁷ products of 127 and -128 stay below 2³¹.
+const GROUP_MAX: usize = 1 << 17;
+
+/// How inputs are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Groups {
+    /// All inputs.
+    pub(crate) inputs: usize,
+    /// Neighbouring inputs with a scale; the last group may have fewer.
+    pub(crate) size: usize,
+}
+
+impl Groups {
+    /// Groups of `size` or, where sums would overflow, of halves of it.
+    pub(super) fn new(inputs: usize, size: usize) -> Result<Self, KernelError> {
+        KernelError::require(inputs > 0, WHAT, "in_features", 0, "at least 1")?;
+        KernelError::require(size > 0, WHAT, "group_size", 0, "at least 1")?;
+        let mut size = size.min(inputs);
+        while size > GROUP_MAX && size.is_multiple_of(2) {
+            size /= 2;
+        }
+        let accepted = || format!("at most {GROUP_MAX}, or twice or four times that or less");
+        KernelError::require(size <= GROUP_MAX, WHAT, "group_size", size as u64, accepted())?;
+        Ok(Self { inputs, size })
+    }
+
+    /// Groups.
+    pub(super) fn count(self) -> usize {
+        self.inputs.div_ceil(self.size)
+    }
+
+    /// Words of four inputs of a group: an even number.
+    pub(super) fn words(self) -> usize {
+        2 * self.size.div_ceil(8)
+    }
+}
+
+/// Bits of a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CodeFormat {
+    /// `0..=255`
+    U8,
+    /// `0..=15`
+    U4,
+}
+
+impl CodeFormat {
+    /// Bytes of two words of a panel.
+    pub(super) const fn pair_bytes(self) -> usize {
+        match self {
+            Self::U8 => 2 * 4 * PANEL,
+            Self::U4 => 4 * PANEL,
+        }
+    }
+}
+
+/// What the bytes of a packed weight mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Width of a product.
+    pub(crate) outputs: usize,
+    /// How inputs are grouped.
+    pub(crate) groups: Groups,
+    /// Bits of a code.
+    pub(crate) format: CodeFormat,
+    /// The code that stands for zero where there are no offsets.
+    pub(crate) zero: u8,
+    /// Whether each scale has an offset beside it.
+    pub(crate) has_offsets: bool,
+}
+
+impl Header {
+    /// Panels.
+    pub(super) fn panels(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    /// Bytes of the codes of a panel.
+    pub(super) fn panel_bytes(&self) -> usize {
+        self.groups.count() * self.groups.words() / 2 * self.format.pair_bytes()
+    }
+
+    /// Factors of one group of a panel.
+    pub(super) fn group_factors(&self) -> usize {
+        if self.has_offsets { 2 * PANEL } else { PANEL }
+    }
+}
+
+/// A packed weight.
+#[derive(Debug)]
+pub(crate) struct PackedQuantized {
+    pub(super) header: Header,
+    pub(super) codes: AlignedBuf<u8>,
+    pub(super) factors: Factors,
+    /// The input of each column, where it is not its own index.
+    pub(super) input_order: Option<Vec<u32>>,
+}
+
+impl PackedQuantized {
+    /// Quantizes and packs parts of `[outputs, inputs]` together; lengths are checked by the
+    /// caller.
+    pub(crate) fn quantize(
+        parts: &[WeightView<'_>],
+        [outputs, inputs]: [usize; 2],
+        scheme: QuantizationScheme,
+    ) -> Result<Self, KernelError> {
+        let header = scheme.header(outputs, inputs)?;
+        Self::new(header, &Quantizing::new(parts, header), None)
+    }
+
+    /// Packs matrices that came quantized.
+    pub(crate) fn ready_made(parts: &[QuantizedMatrix]) -> Result<Self, KernelError> {
+        let (header, rows) = ReadyMade::new(parts)?;
+        Self::new(header, &rows, parts[0].input_order().map(<[u32]>::to_vec))
+    }
+
+    /// Outputs and inputs.
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        [self.header.outputs, self.header.groups.inputs]
+    }
+
+    /// Packs `rows`, with factors in f16 where that loses nothing to speak of.
+    fn new(
+        header: Header,
+        rows: &impl CodedRows,
+        input_order: Option<Vec<u32>>,
+    ) -> Result<Self, KernelError> {
+        let mut codes = AlignedBuf::zeroed(header.panels() * header.panel_bytes(), WHAT)?;
+        // One factor an output is nothing to save on.
+        if header.groups.count() > 1
+            && let Some(factors) = fill(&header, rows, FactorFormat::F16, &mut codes)?
+        {
+            return Ok(Self { header, codes, factors, input_order });
+        }
+        let factors = fill(&header, rows, FactorFormat::F32, &mut codes)?;
+        let factors = factors.unwrap_or_else(|| unreachable!("f32 holds every f32"));
+        Ok(Self { header, codes, factors, input_order })
+    }
+
+    /// Bytes that a product of one row reads.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let factors = match &self.factors {
+            Factors::F16(bits) => size_of_val(&bits[..]),
+            Factors::F32(values) => size_of_val(&values[..]),
+        };
+        self.codes.len() + factors
+    }
+}
+
+/// Fills `codes` and makes the factors; none where `format` does not hold them.
+fn fill(
+    header: &Header,
+    rows: &impl CodedRows,
+    format: FactorFormat,
+    codes: &mut [u8],
+) -> Result<Option<Factors>, KernelError> {
+    let panel_factors = header.groups.count() * header.group_factors();
+    let mut factors = Factors::zeroed(format, header.panels() * panel_factors)?;
+    let all_hold = AtomicBool::new(true);
+    let panel = |panel: usize, codes: &mut [u8], place: &mut dyn FnMut(usize, f32)| {
+        let mut row = CodedRow::new(header);
+        let first = panel * PANEL;
+        for output in first..header.outputs.min(first + PANEL) {
+            if !all_hold.load(Ordering::Relaxed) {
+                return;
+            }
+            rows.read(output, format, &mut row);
+            if !row.factors().all(|(scale, offset)| format.holds(scale, offset)) {
+                all_hold.store(false, Ordering::Relaxed);
+            }
+            place_codes(header, &row.codes, output - first, codes);
+            for (g, (scale, offset)) in row.factors().enumerate() {
+                let at = g * header.group_factors() + output - first;
+                place(at, scale);
+                if header.has_offsets {
+                    place(at + PANEL, offset);
+                }
+            }
+        }
+    };
+    let codes = codes.par_chunks_mut(header.panel_bytes()).enumerate();
+    match &mut factors {
+        Factors::F16(bits) => {
+            codes.zip(bits.par_chunks_mut(panel_factors)).for_each(|((p, codes), bits)| {
+                panel(p, codes, &mut |at, x| bits[at] = half::f16::from_f32(x).to_bits());
+            });
+        }
+        Factors::F32(values) => {
+            codes.zip(values.par_chunks_mut(panel_factors)).for_each(|((p, codes), values)| {
+                panel(p, codes, &mut |at, x| values[at] = x);
+            });
+        }
+    }
+    Ok(all_hold.into_inner().then_some(factors))
+}
+
+/// Writes the codes of column `output` of a panel.
+fn place_codes(header: &Header, row: &[u8], output: usize, panel: &mut [u8]) {
+    let Groups { size, .. } = header.groups;
+    let group_bytes = header.groups.words() / 2 * header.format.pair_bytes();
+    for (group, codes) in row.chunks(size).zip(panel.chunks_exact_mut(group_bytes)) {
+        for (pair, codes) in group.chunks(8).zip(codes.chunks_exact_mut(header.format.pair_bytes()))
+        {
+            for (i, code) in pair.iter().enumerate() {
+                let (word, byte) = (i / 4, 4 * output + i % 4);
+                match header.format {
+                    CodeFormat::U8 => codes[word * 4 * PANEL + byte] = *code,
+                    CodeFormat::U4 if word == 0 => codes[byte] = *code,
+                    CodeFormat::U4 => codes[byte] |= *code << 4,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The product: tiles of rows over panels of outputs.
+
+use std::ops::Range;
+
+use super::activations::Activations;
+use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
+use super::pack::{CodeFormat, PackedQuantized};
+use crate::linear::pack::PANEL;
+use crate::simd::{Isa, LANES, Tiles};
+use crate::threads::{SharedMut, for_each_piece};
+
+/// Vectors across a panel.
+const VECTORS: usize = PANEL / LANES;
+
+/// Weight bytes that one piece of work reads, at least.
+const PIECE_BYTES: usize = 1 << 17;
+
+/// The same where rows come in several tiles: they pass over the piece one after the other, so it
+/// stays in L2 while each tile comes from wherever it lies once a piece.
+const TILED_PIECE_BYTES: usize = 1 << 19;
+
+/// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`.
+pub(crate) fn product(
+    isa: Isa,
+    x: &[f32],
+    weight: &PackedQuantized,
+    bias: Option<&[f32]>,
+) -> Vec<f32> {
+    let header = &weight.header;
+    let mut y = vec![0.0; x.len() / header.groups.inputs * header.outputs];
+    let out = SharedMut::new(&mut y);
+    DotsIsa::of(isa).run(Product { x, weight, bias, y: &out });
+    y
+}
+
+struct Product<'a> {
+    x: &'a [f32],
+    weight: &'a PackedQuantized,
+    bias: Option<&'a [f32]>,
+    y: &'a SharedMut<'a, f32>,
+}
+
+impl DotsTask for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<D: Dots>(self, dots: D) {
+        let Self { x, weight, bias, y } = self;
+        let header = &weight.header;
+        let tiles = Tiles::new(x.len() / header.groups.inputs, D::ROWS_MAX);
+        let order = weight.input_order.as_deref();
+        let x = Activations::new(dots, x, header.groups, order, &tiles);
+        let piece_bytes =
+            if tiles.clone().nth(1).is_some() { TILED_PIECE_BYTES } else { PIECE_BYTES };
+        let per_piece = piece_bytes.div_ceil(header.panel_bytes());
+        let panels = header.panels();
+        // A product of bytes takes a quarter of the time that one of f32 takes.
+        let work = x.words.len() * header.outputs;
+        for_each_piece(panels.div_ceil(per_piece), work, |piece| {
+            let panels = piece * per_piece..panels.min((piece + 1) * per_piece);
+            let (tiles, x) = (tiles.clone(), &x);
+            dots.enter(Piece { x, weight, bias, y, tiles, panels });
+        });
+    }
+}
+
+/// Some panels, for all rows.
+struct Piece<'a> {
+    x: &'a Activations,
+    weight: &'a PackedQuantized,
+    bias: Option<&'a [f32]>,
+    y: &'a SharedMut<'a, f32>,
+    tiles: Tiles,
+    panels: Range<usize>,
+}
+
+impl DotsTask for Piece<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<D: Dots>(self, dots: D) {
+        match self.weight.header.format {
+            CodeFormat::U8 => self.all::<D, U8>(dots),
+            CodeFormat::U4 => self.all::<D, U4>(dots),
+        }
+    }
+}
+
+impl Piece<'_> {
+    #[inline(always)]
+    fn all<D: Dots, C: Code>(&self, dots: D) {
+        for tile in self.tiles.clone() {
+            for panel in self.panels.clone() {
+                match tile.len() {
+                    12 if D::ROWS_MAX >= 12 => self.tile::<D, C, 12, 1>(dots, &tile, panel),
+                    8 if D::ROWS_MAX >= 8 => self.tile::<D, C, 8, 1>(dots, &tile, panel),
+                    4 if D::ROWS_MAX >= 4 => self.tile::<D, C, 4, 2>(dots, &tile, panel),
+                    3 if D::ROWS_MAX >= 3 => self.tile::<D, C, 3, 2>(dots, &tile, panel),
+                    2 if D::ROWS_MAX >= 2 => self.tile::<D, C, 2, 2>(dots, &tile, panel),
+                    _ => self.tile::<D, C, 1, 2>(dots, &tile, panel),
+                }
+            }
+        }
+    }
+
+    /// A tile of `R` rows with one panel, in `CHAINS` sums a lane: integers add up to the same in
+    /// any order, and few rows would wait for each other's.
+    #[inline(always)]
+    fn tile<D: Dots, C: Code, const R: usize, const CHAINS: usize>(
+        &self,
+        dots: D,
+        tile: &Range<usize>,
+        panel: usize,
+    ) {
+        let header = &self.weight.header;
+        let (groups, words) = (header.groups.count(), header.groups.words());
+        let first = tile.start * groups;
+        let x = self.x.words[first * words..][..R * groups * words].as_chunks::<R>().0;
+        let scales = self.x.scales[first..][..R * groups].as_chunks::<R>().0;
+        let sums = self.x.sums[first..][..R * groups].as_chunks::<R>().0;
+        let codes = &self.weight.codes[panel * header.panel_bytes()..][..header.panel_bytes()];
+        let mut codes = codes.chunks_exact(words / 2 * C::FORMAT.pair_bytes());
+        let mut factors = panel * groups * header.group_factors();
+        let lower = i32::from(header.zero) - C::lowered_by::<D>();
+        let mut totals = [[dots.floats(0.0); VECTORS]; R];
+        for (g, x) in x.chunks_exact(words).enumerate() {
+            let Some(codes) = codes.next() else { break };
+            let mut dot = [[[dots.ints(0); VECTORS]; R]; CHAINS];
+            for (x, w) in
+                x.as_chunks::<2>().0.iter().zip(codes.chunks_exact(C::FORMAT.pair_bytes()))
+            {
+                let w = C::pair(dots, w);
+                for half in 0..2 {
+                    let dot = &mut dot[half % CHAINS];
+                    for (dot, x) in dot.iter_mut().zip(x[half]) {
+                        for (dot, w) in dot.iter_mut().zip(w[half]) {
+                            *dot = C::dot(dots, *dot, w, x);
+                        }
+                    }
+                }
+            }
+            let factor = |kind: usize, v: usize| {
+                self.weight.factors.load(dots, factors + kind * PANEL + v * LANES)
+            };
+            let weight_scales: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(0, v));
+            for r in 0..R {
+                let scale = dots.floats(scales[g][r]);
+                let lowered = dots.ints(sums[g][r].wrapping_mul(lower).wrapping_neg());
+                for v in 0..VECTORS {
+                    let sum =
+                        (0..CHAINS).fold(lowered, |sum, chain| dots.add(sum, dot[chain][r][v]));
+                    let scale = dots.mul(weight_scales[v], scale);
+                    totals[r][v] = dots.fma(scale, dots.to_floats(sum), totals[r][v]);
+                }
+            }
+            if header.has_offsets {
+                let offsets: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(1, v));
+                for r in 0..R {
+                    let sum = dots.floats(scales[g][r] * sums[g][r] as f32);
+                    for v in 0..VECTORS {
+                        totals[r][v] = dots.fma(offsets[v], sum, totals[r][v]);
+                    }
+                }
+            }
+            factors += header.group_factors();
+        }
+        self.write(dots, tile.start, panel, totals);
+    }
+
+    /// Adds the bias to a panel's totals and writes them to their columns.
+    #[inline(always)]
+    fn write<D: Dots, const R: usize>(
+        &self,
+        dots: D,
+        first_row: usize,
+        panel: usize,
+        totals: [[D::Floats; VECTORS]; R],
+    ) {
+        let outputs = self.weight.header.outputs;
+        let first = panel * PANEL;
+        let width = PANEL.min(outputs - first);
+        for (r, total) in totals.into_iter().enumerate() {
+            let mut values = [0.0; PANEL];
+            for (values, total) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(total) {
+                dots.store(values, total);
+            }
+            // SAFETY: each panel is written by one piece, to its own columns of each row.
+            let out = unsafe { self.y.slice((first_row + r) * outputs + first, width) };
+            match self.bias {
+                None => out.copy_from_slice(&values[..width]),
+                Some(bias) => {
+                    for ((out, value), bias) in out.iter_mut().zip(values).zip(&bias[first..]) {
+                        *out = value + bias;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How codes lie in memory.
+trait Code {
+    const FORMAT: CodeFormat;
+    /// What [`Code::dot`] lowers a code by.
+    fn lowered_by<D: Dots>() -> i32;
+    /// Two words of a panel.
+    fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2];
+    /// Adds the products of a word.
+    fn dot<D: Dots>(dots: D, acc: D::Ints, w: D::Codes, x: u32) -> D::Ints;
+}
+
+struct U8;
+struct U4;
+
+impl Code for U8 {
+    const FORMAT: CodeFormat = CodeFormat::U8;
+
+    #[inline(always)]
+    fn lowered_by<D: Dots>() -> i32 {
+        D::U8_LOWERED_BY
+    }
+
+    #[inline(always)]
+    fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2] {
+        let src: &[CodeVector] = src.as_chunks().0;
+        std::array::from_fn(|word| std::array::from_fn(|v| dots.codes(&src[word * VECTORS + v])))
+    }
+
+    #[inline(always)]
+    fn dot<D: Dots>(dots: D, acc: D::Ints, w: D::Codes, x: u32) -> D::Ints {
+        dots.dot_u8(acc, w, x)
+    }
+}
+
+impl Code for U4 {
+    const FORMAT: CodeFormat = CodeFormat::U4;
+
+    #[inline(always)]
+    fn lowered_by<D: Dots>() -> i32 {
+        0
+    }
+
+    #[inline(always)]
+    fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2] {
+        let src: &[CodeVector] = src.as_chunks().0;
+        let halves: [_; VECTORS] = std::array::from_fn(|v| dots.halves(&src[v]));
+        std::array::from_fn(|word| std::array::from_fn(|v| halves[v][word]))
+    }
+
+    #[inline(always)]
+    fn dot<D: Dots>(dots: D, acc: D::Ints, w: D::Codes, x: u32) -> D::Ints {
+        dots.dot_u4(acc, w, x)
+    }
+}

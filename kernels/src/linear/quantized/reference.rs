@@ -1,0 +1,53 @@
+//! Straight loops: integers in i64, their scaling in f64.
+
+use crate::QuantizedMatrix;
+
+/// A row of activations, as integers with a scale for each group of `size` columns.
+pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
+    let (mut integers, mut scales) = (Vec::new(), Vec::new());
+    for group in x.chunks(size) {
+        let magnitude = group.iter().fold(0.0, |m: f32, x| m.max(x.abs()));
+        let inverse = if magnitude > 0.0 { 127.0 / magnitude } else { 0.0 };
+        integers.extend(group.iter().map(|x| (x * inverse).round_ties_even() as i64));
+        scales.push(magnitude / 127.0);
+    }
+    (integers, scales)
+}
+
+/// The code of row `o` and column `c`.
+fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
+    let element = o * w.in_features() + c;
+    match w.codes() {
+        crate::Codes::U4(bytes) => i64::from(bytes[element / 2] >> (4 * (element % 2)) & 15),
+        crate::Codes::I8(codes) => i64::from(codes[element]),
+    }
+}
+
+/// `x Wᵀ` for row-major x, and the sum of the magnitudes that each result is made of.
+pub(super) fn product(x: &[f32], w: &QuantizedMatrix) -> Vec<(f64, f64)> {
+    let (inputs, size) = (w.in_features(), w.group_size());
+    let groups = inputs / size;
+    let mut y = Vec::new();
+    for row in x.chunks_exact(inputs) {
+        let column = |c: usize| w.input_order().map_or(c, |order| order[c] as usize);
+        let row: Vec<f32> = (0..inputs).map(|c| row[column(c)]).collect();
+        let (q, scales) = activations(&row, size);
+        for o in 0..w.out_features() {
+            let (mut total, mut magnitude) = (0.0, 0.0);
+            for g in 0..groups {
+                let columns = g * size..(g + 1) * size;
+                let dot: i64 = columns.clone().map(|c| code(w, o, c) * q[c]).sum();
+                let sum: i64 = columns.map(|c| q[c]).sum();
+                let activation = f64::from(scales[g]);
+                let scale = f64::from(w.scales()[o * groups + g]);
+                let offset = w.offsets().map_or(0.0, |z| f64::from(z[o * groups + g]));
+                let scaled = scale * activation * dot as f64;
+                let moved = offset * activation * sum as f64;
+                total += scaled + moved;
+                magnitude += scaled.abs() + moved.abs();
+            }
+            y.push((total, magnitude));
+        }
+    }
+    y
+}

@@ -1,0 +1,197 @@
+//! GGUF, the single-file format of llama.cpp: metadata by key, and named tensors. What the keys and
+//! tensors mean is said by those who read them: weights, the model's config, the tokenizer.
+//!
+//! A file is input from outside: every length, offset, count, string and type is checked before it
+//! is used.
+
+mod error;
+mod ggml_type;
+mod header;
+mod reader;
+mod value;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use playhouse_kernels::MappedFile;
+
+pub use error::GgufError;
+use header::Header;
+pub(crate) use header::TensorInfo;
+use reader::Reader;
+use value::{Kind, List, Value};
+
+/// What a file begins with.
+const MAGIC: &[u8] = b"GGUF";
+
+/// Whether `path` is a GGUF file, by its name or its first bytes.
+#[must_use]
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let mut magic = [0; MAGIC.len()];
+    let begins = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    named || (begins.is_ok() && magic == MAGIC)
+}
+
+/// A GGUF file, mapped into memory, its header read and checked.
+#[derive(Debug)]
+pub(crate) struct GgufFile {
+    path: PathBuf,
+    map: MappedFile,
+    header: Header,
+}
+
+impl GgufFile {
+    /// Maps `path` and reads its header.
+    ///
+    /// # Errors
+    /// [`GgufError`]; a file that is one part of several is refused, too.
+    pub(crate) fn open(path: &Path) -> Result<Self, GgufError> {
+        let map = MappedFile::open(path)
+            .map_err(|source| GgufError::Read { path: path.to_owned(), source })?;
+        let header = header::parse(path, map.bytes())?;
+        let file = Self { path: path.to_owned(), map, header };
+        match file.unsigned("split.count")? {
+            None | Some(0 | 1) => Ok(file),
+            Some(_) => {
+                let expected = "one whole file: join the parts with `llama-gguf-split --merge`";
+                Err(file.unexpected("split.count", expected))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Everything in the file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.map.bytes()
+    }
+
+    /// The tensor `name`.
+    pub(crate) fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.header.tensors.get(name)
+    }
+
+    /// All tensors, by name.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (&String, &TensorInfo)> {
+        self.header.tensors.iter()
+    }
+
+    /// The mapping, for who needs no metadata any more.
+    pub(crate) fn into_map(self) -> MappedFile {
+        self.map
+    }
+
+    /// Whether there is a value under `key`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.header.metadata.contains_key(key)
+    }
+
+    /// A number that is not negative.
+    pub(crate) fn unsigned(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        self.get(key, "an integer from 0", Value::unsigned)
+    }
+
+    /// A finite number, integer or not.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, GgufError> {
+        self.get(key, "a finite number", |value| value.number().filter(|x| x.is_finite()))
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, GgufError> {
+        self.get(key, "true or false", |value| match *value {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, GgufError> {
+        self.get(key, "a string", |value| match value {
+            Value::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// A list of strings.
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, GgufError> {
+        self.get(key, "a list of strings", |value| {
+            let (list, mut reader) = self.list(value)?;
+            let all = (0..list.count).map(|_| reader.text()).collect::<Result<Vec<_>, _>>();
+            all.ok().filter(|_| list.kind == Kind::Text)
+        })
+    }
+
+    /// A list of numbers, integers or not, as f32.
+    pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
+        let numbers = self.scalars(key, "a list of numbers", Value::number)?;
+        Ok(numbers.map(|numbers| numbers.into_iter().map(|number| number as f32).collect()))
+    }
+
+    /// A list of integers.
+    pub(crate) fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
+        self.scalars(key, "a list of integers", Value::signed)
+    }
+
+    /// An integer, or a list of equal ones: what holds for each layer, and for all the same.
+    pub(crate) fn same_in_all_layers(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        if !matches!(self.header.metadata.get(key), Some(Value::List(_))) {
+            return self.unsigned(key);
+        }
+        let values = self.scalars(key, "a list of integers", Value::unsigned)?.unwrap_or_default();
+        match values.first() {
+            Some(&first) if values.iter().all(|&value| value == first) => Ok(Some(first)),
+            _ => Err(self.unexpected(key, "the same number in all layers")),
+        }
+    }
+
+    /// The complaint that `key`, which must be there, is not.
+    pub(crate) fn missing(&self, key: &str, expected: impl Into<String>) -> GgufError {
+        let (path, key) = (self.path.clone(), key.to_owned());
+        GgufError::Missing { path, key, expected: expected.into() }
+    }
+
+    /// The complaint that `key` has a value that is not accepted.
+    pub(crate) fn unexpected(&self, key: &str, expected: impl Into<String>) -> GgufError {
+        let found = self.header.metadata.get(key).map_or_else(String::new, Value::to_string);
+        let (path, key) = (self.path.clone(), key.to_owned());
+        GgufError::Metadata { path, key, found, expected: expected.into() }
+    }
+
+    fn scalars<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, GgufError> {
+        self.get(key, expected, |value| {
+            let (list, mut reader) = self.list(value)?;
+            let mut element = || Value::read_scalar(&mut reader, list.kind).ok();
+            (0..list.count).map(|_| convert(&element()?)).collect()
+        })
+    }
+
+    /// A list, and a reader of its elements.
+    fn list<'a>(&'a self, value: &'a Value) -> Option<(&'a List, Reader<'a>)> {
+        match value {
+            Value::List(list) => Some((list, Reader::new(&self.bytes()[list.range.clone()]))),
+            _ => None,
+        }
+    }
+
+    fn get<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, GgufError> {
+        match self.header.metadata.get(key) {
+            None => Ok(None),
+            Some(value) => convert(value).map(Some).ok_or_else(|| self.unexpected(key, expected)),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The tokenizer in a GGUF file, as the `tokenizer.json` that it stands for.
+//!
+//! The metadata has the vocabulary with a type for each token, and merges (`gpt2`) or scores
+//! (`llama`). What it lacks, how a text is normalized and cut before that, follows from the names
+//! under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
+
+mod byte_level;
+mod pre_tokenizer;
+mod sentencepiece;
+mod vocabulary;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use tokenizers::Tokenizer;
+
+use super::error::TextLoadError;
+use super::tokenizer_files::TokenizerFiles;
+use crate::gguf::GgufFile;
+use vocabulary::Vocabulary;
+
+const MODEL: &str = "tokenizer.ggml.model";
+const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
+const CHAT_TEMPLATES: &str = "tokenizer.chat_templates";
+
+/// The fields of `tokenizer_config.json` that name a token, with the keys that give its id.
+const NAMED_TOKENS: [(&str, &str); 4] = [
+    ("bos_token", "tokenizer.ggml.bos_token_id"),
+    ("eos_token", "tokenizer.ggml.eos_token_id"),
+    ("unk_token", "tokenizer.ggml.unknown_token_id"),
+    ("pad_token", "tokenizer.ggml.padding_token_id"),
+];
+
+/// What stands before and after a text, unless the metadata says otherwise.
+#[derive(Debug, Clone, Copy)]
+struct Surround {
+    bos: bool,
+    eos: bool,
+}
+
+/// Reads the tokenizer of `file`, and what stands beside one in a model folder.
+pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextLoadError> {
+    const ACCEPTED: &str = "\"gpt2\" or \"llama\"";
+    let kind = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL, ACCEPTED))?;
+    let vocabulary = Vocabulary::read(file)?;
+    let (mut json, surround) = match kind {
+        "gpt2" => byte_level::read(file, &vocabulary)?,
+        "llama" => sentencepiece::read(file, &vocabulary)?,
+        _ => {
+            return Err(TextLoadError::UnknownKind {
+                path: file.path().to_owned(),
+                key: MODEL,
+                found: kind.to_owned(),
+                expected: ACCEPTED.to_owned(),
+            });
+        }
+    };
+    json.insert("version".to_owned(), "1.0".into());
+    json.insert("added_tokens".to_owned(), vocabulary.added_tokens());
+    json.insert("post_processor".to_owned(), post_processor(file, &vocabulary, surround)?);
+    let failed = |reason: String| TextLoadError::Tokenizer { path: file.path().to_owned(), reason };
+    let text = serde_json::to_vec(&json).map_err(|error| failed(error.to_string()))?;
+    let tokenizer = Tokenizer::from_bytes(text).map_err(|error| failed(error.to_string()))?;
+    let files = TokenizerFiles {
+        named_tokens: named_tokens(file, &vocabulary)?,
+        chat_templates: chat_templates(file)?,
+        ..TokenizerFiles::default()
+    };
+    Ok((tokenizer, files))
+}
+
+/// Puts BOS and EOS around a text where the metadata asks for them.
+fn post_processor(
+    file: &GgufFile,
+    vocabulary: &Vocabulary<'_>,
+    surround: Surround,
+) -> Result<Value, TextLoadError> {
+    let token = |wanted: bool, name: &str| -> Result<Option<(u32, String)>, TextLoadError> {
+        let wanted = file.flag(&format!("tokenizer.ggml.add_{name}_token"))?.unwrap_or(wanted);
+        match wanted {
+            true => vocabulary.token_under(file, &format!("tokenizer.ggml.{name}_token_id")),
+            false => Ok(None),
+        }
+    };
+    let (bos, eos) = (token(surround.bos, "bos")?, token(surround.eos, "eos")?);
+    let piece = |token: &Option<(u32, String)>, type_id: u32| {
+        let special = |(_, content): &(u32, String)| json!({ "SpecialToken": { "id": content, "type_id": type_id } });
+        token.as_ref().map(special)
+    };
+    let sequence = |id: &str, type_id: u32| {
+        let text = json!({ "Sequence": { "id": id, "type_id": type_id } });
+        [piece(&bos, type_id), Some(text), piece(&eos, type_id)].into_iter().flatten()
+    };
+    let single: Vec<Value> = sequence("A", 0).collect();
+    let pair: Vec<Value> = sequence("A", 0).chain(sequence("B", 1)).collect();
+    let special: Map<String, Value> = [&bos, &eos]
+        .into_iter()
+        .flatten()
+        .map(|(id, content)| {
+            (content.clone(), json!({ "id": content, "ids": [id], "tokens": [content] }))
+        })
+        .collect();
+    Ok(json!({
+        "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special,
+    }))
+}
+
+fn named_tokens(
+    file: &GgufFile,
+    vocabulary: &Vocabulary<'_>,
+) -> Result<BTreeMap<String, String>, TextLoadError> {
+    let mut named = BTreeMap::new();
+    for (name, key) in NAMED_TOKENS {
+        if let Some((_, content)) = vocabulary.token_under(file, key)? {
+            named.insert(name.to_owned(), content);
+        }
+    }
+    Ok(named)
+}
+
+/// The default chat template, and those that have a name.
+fn chat_templates(file: &GgufFile) -> Result<BTreeMap<String, String>, TextLoadError> {
+    let mut templates = BTreeMap::new();
+    if let Some(template) = file.text(CHAT_TEMPLATE)? {
+        templates.insert("default".to_owned(), template.to_owned());
+    }
+    for name in file.texts(CHAT_TEMPLATES)?.unwrap_or_default() {
+        if let Some(template) = file.text(&format!("{CHAT_TEMPLATE}.{name}"))? {
+            templates.insert(name.to_owned(), template.to_owned());
+        }
+    }
+    Ok(templates)
+}

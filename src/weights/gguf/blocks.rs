@@ -1,0 +1,204 @@
+//! The block formats of ggml as [`QuantizedMatrix`].
+//!
+//! Layouts as in ggml-common.h, meanings as in `gguf.quants`. A block decodes to the same f32, but
+//! for the sign of a zero: scales of f16 times small integers are exact in f32.
+//!
+//! | type | block | bytes | element |
+//! |---|---|---|---|
+//! | Q8_0 | 32 | d f16, q i8 × 32 | `d · q` |
+//! | Q4_0 | 32 | d f16, q u4 × 32 (low halves first) | `d · (q - 8)` |
+//! | Q4_K | 256 | d, dmin f16, (scale, min) u6 × 8, q u4 × 256 | `d · scale · q - dmin · min`, in eighths |
+//! | Q6_K | 256 | low 4 bits, high 2 bits, scale i8 × 16, d f16 | `d · scale · (q - 32)`, in sixteenths |
+
+use half::f16;
+use playhouse_kernels::{Codes, KernelError, QuantizedMatrix};
+use rayon::prelude::*;
+
+use super::rotary_rows::RowOrder;
+
+/// One block format.
+#[derive(Debug)]
+pub(in crate::weights) struct BlockFormat {
+    block_elements: usize,
+    block_bytes: usize,
+    /// Neighbours that share a scale.
+    group_size: usize,
+    /// Bits of a code: 4, without a sign, or 8, with one.
+    bits: usize,
+    has_offsets: bool,
+    decode: fn(&[u8], &mut Groups<'_>),
+}
+
+/// Where a block is decoded to. `offsets` is empty where the format has none.
+struct Groups<'a> {
+    codes: &'a mut [u8],
+    scales: &'a mut [f32],
+    offsets: &'a mut [f32],
+}
+
+const Q8_0: BlockFormat = BlockFormat {
+    block_elements: 32,
+    block_bytes: 34,
+    group_size: 32,
+    bits: 8,
+    has_offsets: false,
+    decode: |block, groups| {
+        groups.scales[0] = half(block, 0);
+        groups.codes.copy_from_slice(&block[2..]);
+    },
+};
+
+const Q4_0: BlockFormat = BlockFormat {
+    block_elements: 32,
+    block_bytes: 18,
+    group_size: 32,
+    bits: 4,
+    has_offsets: true,
+    decode: |block, groups| {
+        let d = half(block, 0);
+        (groups.scales[0], groups.offsets[0]) = (d, -8.0 * d);
+        let (low, high) = groups.codes.split_at_mut(8);
+        split_nibbles(&block[2..], low, high);
+    },
+};
+
+const Q4_K: BlockFormat = BlockFormat {
+    block_elements: 256,
+    block_bytes: 144,
+    group_size: 32,
+    bits: 4,
+    has_offsets: true,
+    decode: |block, groups| {
+        let (d, dmin) = (half(block, 0), half(block, 2));
+        for j in 0..8 {
+            let (scale, min) = six_bit_pair(&block[4..16], j);
+            groups.scales[j] = d * f32::from(scale);
+            groups.offsets[j] = -(dmin * f32::from(min));
+        }
+        for (q, codes) in block[16..].chunks(32).zip(groups.codes.chunks_mut(32)) {
+            let (low, high) = codes.split_at_mut(16);
+            split_nibbles(q, low, high);
+        }
+    },
+};
+
+const Q6_K: BlockFormat = BlockFormat {
+    block_elements: 256,
+    block_bytes: 210,
+    group_size: 16,
+    bits: 8,
+    has_offsets: false,
+    decode: |block, groups| {
+        let d = half(block, 208);
+        for (scale, &stored) in groups.scales.iter_mut().zip(&block[192..208]) {
+            *scale = d * f32::from(stored.cast_signed());
+        }
+        let (low, high) = (&block[..128], &block[128..192]);
+        for (i, code) in groups.codes.iter_mut().enumerate() {
+            // Halves of 128, each of four quarters of 32 that share their bytes of high bits.
+            let (part, quarter, l) = (i / 128, i % 128 / 32, i % 32);
+            let low = low[64 * part + 32 * (quarter % 2) + l] >> (4 * (quarter / 2)) & 0x0F;
+            let high = high[32 * part + l] >> (2 * quarter) & 3;
+            *code = (low | high << 4).wrapping_sub(32);
+        }
+    },
+};
+
+impl BlockFormat {
+    /// The format that ggml calls `name`, if it is one that is read.
+    pub(in crate::weights) fn from_name(name: &str) -> Option<&'static Self> {
+        match name {
+            "Q8_0" => Some(&Q8_0),
+            "Q4_0" => Some(&Q4_0),
+            "Q4_K" => Some(&Q4_K),
+            "Q6_K" => Some(&Q6_K),
+            _ => None,
+        }
+    }
+
+    /// Decodes `bytes`, the blocks of a matrix `[out, in]`. The caller has held its size against
+    /// the shape.
+    pub(in crate::weights) fn decode(
+        &self,
+        bytes: &[u8],
+        [out, inputs]: [usize; 2],
+        order: Option<RowOrder>,
+    ) -> Result<QuantizedMatrix, KernelError> {
+        let (row_blocks, row_groups) = (inputs / self.block_elements, inputs / self.group_size);
+        let (row_bytes, row_codes) = (row_blocks * self.block_bytes, inputs * self.bits / 8);
+        let mut codes = vec![0; out * row_codes];
+        let mut scales = vec![0.0; out * row_groups];
+        let mut offsets = vec![0.0; if self.has_offsets { out * row_groups } else { 0 }];
+        let row_offsets = if self.has_offsets { row_groups } else { 0 };
+        let rows = codes.par_chunks_mut(row_codes).zip(scales.par_chunks_mut(row_groups));
+        // Chunks of one where there are none to be had: a slice of nothing for each row.
+        let offset_rows = offsets_by_row(&mut offsets, row_offsets, out);
+        rows.zip(offset_rows).enumerate().for_each(|(row, ((codes, scales), offsets))| {
+            let stored_row = order.map_or(row, |order| order.stored_row(row));
+            let blocks = &bytes[stored_row * row_bytes..(stored_row + 1) * row_bytes];
+            self.decode_row(blocks, Groups { codes, scales, offsets });
+        });
+        let codes = match self.bits {
+            4 => Codes::U4(codes),
+            _ => Codes::I8(codes.into_iter().map(u8::cast_signed).collect()),
+        };
+        let offsets = self.has_offsets.then_some(offsets);
+        QuantizedMatrix::new([out, inputs], self.group_size, codes, scales, offsets, None)
+    }
+
+    fn decode_row(&self, blocks: &[u8], row: Groups<'_>) {
+        let block_codes = self.block_elements * self.bits / 8;
+        let block_groups = self.block_elements / self.group_size;
+        for (i, block) in blocks.chunks_exact(self.block_bytes).enumerate() {
+            let groups = i * block_groups..(i + 1) * block_groups;
+            let offsets = if self.has_offsets { groups.clone() } else { 0..0 };
+            (self.decode)(
+                block,
+                &mut Groups {
+                    codes: &mut row.codes[i * block_codes..(i + 1) * block_codes],
+                    scales: &mut row.scales[groups],
+                    offsets: &mut row.offsets[offsets],
+                },
+            );
+        }
+    }
+}
+
+/// The offsets of each of `rows` rows, `row_len` of them each, be it none.
+fn offsets_by_row(
+    offsets: &mut [f32],
+    row_len: usize,
+    rows: usize,
+) -> impl IndexedParallelIterator<Item = &mut [f32]> {
+    let mut rest = offsets;
+    let mut slices = Vec::with_capacity(rows);
+    for _ in 0..rows {
+        let (row, others) = std::mem::take(&mut rest).split_at_mut(row_len);
+        slices.push(row);
+        rest = others;
+    }
+    slices.into_par_iter()
+}
+
+fn half(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Bytes of two codes each, the lower of which belong to the first half of a run and the higher to
+/// the second, as two runs of bytes of neighbours.
+fn split_nibbles(stored: &[u8], low: &mut [u8], high: &mut [u8]) {
+    for ((pair, low), high) in stored.chunks_exact(2).zip(low).zip(high) {
+        *low = pair[0] & 0x0F | pair[1] << 4;
+        *high = pair[0] >> 4 | pair[1] & 0xF0;
+    }
+}
+
+/// Scale and minimum `j` of eight, six bits each, out of twelve bytes (`get_scale_min_k4`).
+fn six_bit_pair(packed: &[u8], j: usize) -> (u8, u8) {
+    if j < 4 {
+        (packed[j] & 63, packed[j + 4] & 63)
+    } else {
+        let scale = packed[j + 4] & 0x0F | packed[j - 4] >> 6 << 4;
+        (scale, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
+    }
+}

@@ -1,0 +1,61 @@
+//! A weight matrix of a checkpoint: numbers as they are, or few-bit integers with scales.
+
+use half::bf16;
+use playhouse_kernels::{QuantizedMatrix, WeightDtype};
+use rayon::prelude::*;
+
+use super::{StoredTensor, TensorValues};
+
+/// The weight of a linear layer or an embedding, `[out, in]`.
+#[derive(Debug)]
+pub struct StoredMatrix<'a> {
+    /// Its elements.
+    pub elements: MatrixElements<'a>,
+    /// Tensors of the checkpoint that it is made of.
+    pub tensor_count: usize,
+    /// Their size in the file.
+    pub size_bytes: u64,
+}
+
+/// How the elements of a matrix are stored.
+#[derive(Debug)]
+pub enum MatrixElements<'a> {
+    /// As floats.
+    Dense(StoredTensor<'a>),
+    /// As integers with scales.
+    Quantized(QuantizedMatrix),
+}
+
+impl<'a> StoredMatrix<'a> {
+    pub(super) fn dense(tensor: StoredTensor<'a>) -> Self {
+        let size_bytes = tensor.size_bytes() as u64;
+        Self { elements: MatrixElements::Dense(tensor), tensor_count: 1, size_bytes }
+    }
+
+    /// All elements as floats: those of a quantized matrix as `dtype`.
+    #[must_use]
+    pub fn values(&self, dtype: WeightDtype) -> TensorValues<'_> {
+        let matrix = match &self.elements {
+            MatrixElements::Dense(tensor) => return tensor.values(),
+            MatrixElements::Quantized(matrix) => matrix,
+        };
+        let (rows, columns) = (matrix.out_features(), matrix.in_features());
+        match dtype {
+            WeightDtype::F32 => {
+                let mut values = vec![0.0; rows * columns];
+                let rows = values.par_chunks_mut(columns).enumerate();
+                rows.for_each(|(o, row)| row.copy_from_slice(&matrix.row_f32(o)));
+                TensorValues::F32(values.into())
+            }
+            WeightDtype::Bf16 => {
+                let mut values = vec![bf16::ZERO; rows * columns];
+                let rows = values.par_chunks_mut(columns).enumerate();
+                rows.for_each(|(o, row)| {
+                    let exact = matrix.row_f32(o).into_iter();
+                    row.iter_mut().zip(exact).for_each(|(x, exact)| *x = bf16::from_f32(exact));
+                });
+                TensorValues::Bf16(values.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! compressed-tensors (<https://github.com/vllm-project/compressed-tensors>), its integer formats.
+//!
+//! `pack-quantized`, with `p = 32 / bits` fields a word, the first in the lowest bits, each
+//! `2^(bits - 1)` more than the signed value it stands for:
+//!
+//! | tensor | shape | dtype |
+//! |---|---|---|
+//! | `weight_packed` | `[out, in / p]` | i32 |
+//! | `weight_scale` | `[out, groups]` | f16, bf16, f32 |
+//! | `weight_zero_point` | `[out / p, groups]`, packed along the outputs; where asymmetric | i32 |
+//! | `weight_g_idx` | `[in]`: each input's group; where `actorder` is "group" | i32 |
+//! | `weight_shape` | `[2]`: out, in; not read, `config.json` tells them | i64 |
+//!
+//! `int-quantized`:
+//!
+//! | tensor | shape | dtype |
+//! |---|---|---|
+//! | `weight` | `[out, in]` | i8 |
+//! | `weight_scale` | `[out, groups]`, or one for all | f16, bf16, f32 |
+//! | `weight_zero_point` | as the scales; where asymmetric | i8 |
+//!
+//! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed: each
+//! token's are found when it is computed.
+
+use playhouse_kernels::Codes;
+
+use super::parts::Parts;
+use super::unpack::{field, input_order, reorder_bytes, reorder_nibbles};
+use crate::weights::{StoredMatrix, WeightsError};
+
+pub(super) fn read<'a>(parts: Parts<'a, '_>) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+    if parts.has("weight_packed") {
+        return read_packed(parts).map(Some);
+    }
+    if parts.is_i8("weight") {
+        return read_bytes(parts).map(Some);
+    }
+    Ok(None)
+}
+
+fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {
+    let [out, inputs] = parts.shape;
+    // Eight bits have twice as many words; the shape that is expected otherwise tells what is wrong.
+    let words = parts.stored_shape("weight_packed").and_then(|shape| shape.get(1)).copied();
+    let bits = if words == Some(inputs / 4) { 8 } else { 4 };
+    let per_word = 32 / bits;
+    if !inputs.is_multiple_of(per_word) {
+        let reason = format!("{inputs} inputs; expected a multiple of {per_word}");
+        return Err(parts.invalid("weight_packed", reason));
+    }
+    let packed = parts.words("weight_packed", &[out, inputs / per_word])?;
+    let (groups, group_size) = stored_groups(&parts)?;
+    let scales = parts.floats("weight_scale", &[out, groups])?;
+    let order = match parts.has("weight_g_idx") {
+        true => {
+            let group_of = parts.words("weight_g_idx", &[inputs])?;
+            let order = input_order(&group_of, group_size);
+            order.map_err(|reason| parts.invalid("weight_g_idx", reason))?
+        }
+        false => None,
+    };
+    // The fields of the zero points are as much more than they stand for as those of the weights.
+    let centre = (1u32 << (bits - 1)) as f32;
+    let zeros: Option<Vec<f32>> = match parts.has("weight_zero_point") {
+        true => {
+            let rows = out.div_ceil(per_word);
+            let stored = parts.words("weight_zero_point", &[rows, groups])?;
+            let zero = |at: usize| {
+                let (o, group) = (at / groups, at % groups);
+                let word = [stored[o / per_word * groups + group]];
+                f32::from(field(&word, bits, o % per_word))
+            };
+            Some((0..scales.len()).map(zero).collect())
+        }
+        false => None,
+    };
+    // Little-endian words of four-bit fields are bytes of two codes each.
+    let bytes = packed.iter().flat_map(|word| word.to_le_bytes());
+    let (codes, code_centre) = if bits == 4 {
+        let codes: Vec<u8> = bytes.collect();
+        let codes = match &order {
+            Some(order) => reorder_nibbles(&codes, inputs, order),
+            None => codes,
+        };
+        (Codes::U4(codes), 0.0)
+    } else {
+        let codes: Vec<i8> = bytes.map(|code| (code ^ 0x80).cast_signed()).collect();
+        let codes = match &order {
+            Some(order) => reorder_bytes(&codes, inputs, order),
+            None => codes,
+        };
+        (Codes::I8(codes), centre)
+    };
+    let zero = |at: usize| zeros.as_ref().map_or(centre, |zeros| zeros[at]);
+    let offsets = (0..scales.len()).map(|at| scales[at] * (code_centre - zero(at))).collect();
+    finish(parts, group_size, codes, scales, offsets, order)
+}
+
+fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {
+    let [out, inputs] = parts.shape;
+    let codes = parts.bytes("weight", &[out, inputs])?;
+    let one_for_all = |shape: &[usize]| shape.iter().product::<usize>() == 1;
+    let stored = parts.stored_shape("weight_scale").map(<[usize]>::to_vec);
+    let (scale_shape, group_size) = match stored {
+        Some(shape) if one_for_all(&shape) && out > 1 => (shape, inputs),
+        // A vector of one a row, as some writers have it.
+        Some(shape) if shape == [out] => (shape, inputs),
+        _ => {
+            let (groups, group_size) = stored_groups(&parts)?;
+            (vec![out, groups], group_size)
+        }
+    };
+    let spread = |values: Vec<f32>| match values[..] {
+        [value] => vec![value; out],
+        _ => values,
+    };
+    let scales = spread(parts.floats("weight_scale", &scale_shape)?);
+    let offsets = match parts.has("weight_zero_point") {
+        true => {
+            let zeros = parts.bytes("weight_zero_point", &scale_shape)?;
+            let zeros = spread(zeros.into_iter().map(f32::from).collect());
+            scales.iter().zip(zeros).map(|(scale, zero)| -scale * zero).collect()
+        }
+        false => Vec::new(),
+    };
+    finish(parts, group_size, Codes::I8(codes), scales, offsets, None)
+}
+
+/// Groups of a row, and inputs of a group, by the shape of the scales.
+fn stored_groups(parts: &Parts<'_, '_>) -> Result<(usize, usize), WeightsError> {
+    let [_, inputs] = parts.shape;
+    let shape = parts.stored_shape("weight_scale");
+    // Where the shape is no pair, one group a row is what is expected of it.
+    let groups = shape.and_then(|shape| shape.get(1)).copied().unwrap_or(1);
+    if groups == 0 || !inputs.is_multiple_of(groups) {
+        let reason = format!("{inputs} inputs in {groups} groups");
+        return Err(parts.invalid("weight_scale", reason));
+    }
+    Ok((groups, inputs / groups))
+}
+
+/// The matrix, without offsets where none does anything.
+fn finish<'a>(
+    parts: Parts<'a, '_>,
+    group_size: usize,
+    codes: Codes,
+    scales: Vec<f32>,
+    offsets: Vec<f32>,
+    order: Option<Vec<u32>>,
+) -> Result<StoredMatrix<'a>, WeightsError> {
+    let offsets = offsets.iter().any(|offset| *offset != 0.0).then_some(offsets);
+    parts.finish(group_size, codes, scales, offsets, order)
+}

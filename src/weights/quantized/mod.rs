@@ -1,0 +1,76 @@
+//! Ready-made quantized checkpoints of Hugging Face folders: a linear layer's weight in several
+//! tensors, by the `quantization_config` of `config.json`.
+//!
+//! Which modules are quantized is told by the tensors that are there: one that was left out (an
+//! ignore list, `modules_to_not_convert`) has a plain `weight`.
+
+mod awq;
+mod compressed_tensors;
+mod gptq;
+mod parts;
+mod unpack;
+
+use std::fmt;
+
+use super::checkpoint::Checkpoint;
+use super::{StoredMatrix, WeightsError};
+use parts::Parts;
+
+/// How the weights of linear layers are stored in a Hugging Face folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Quantization {
+    /// GPTQ, of GPTQModel, AutoGPTQ and others.
+    Gptq(GptqFormat),
+    /// AWQ in its GEMM layout: four bits, zero points.
+    Awq {
+        /// Inputs that share a scale; `None`: all of a row.
+        group_size: Option<usize>,
+    },
+    /// compressed-tensors, of llm-compressor: `pack-quantized` or `int-quantized`. The tensors'
+    /// shapes tell bits and groups.
+    CompressedTensors,
+}
+
+/// What GPTQ checkpoints differ in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GptqFormat {
+    /// Bits of a weight, 4 or 8.
+    pub bits: usize,
+    /// Inputs that share a scale; `None`: all of a row.
+    pub group_size: Option<usize>,
+    /// Whether zero points are stored less one, as in the first version of the format.
+    pub zeros_less_one: bool,
+}
+
+impl Quantization {
+    /// Reads the weight `[out, in]` of `module`, if it is a quantized one.
+    pub(super) fn read<'a>(
+        &self,
+        checkpoint: &'a Checkpoint,
+        module: &str,
+        shape: [usize; 2],
+    ) -> Result<Option<StoredMatrix<'a>>, WeightsError> {
+        let parts = Parts::new(checkpoint, module, shape);
+        match self {
+            Self::Gptq(format) => gptq::read(parts, format),
+            Self::Awq { group_size } => awq::read(parts, *group_size),
+            Self::CompressedTensors => compressed_tensors::read(parts),
+        }
+    }
+}
+
+impl fmt::Display for Quantization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups = |size: &Option<usize>| match size {
+            Some(size) => format!("groups of {size}"),
+            None => "one group a row".to_owned(),
+        };
+        match self {
+            Self::Gptq(GptqFormat { bits, group_size, .. }) => {
+                write!(f, "GPTQ, {bits} bits, {}", groups(group_size))
+            }
+            Self::Awq { group_size } => write!(f, "AWQ, 4 bits, {}", groups(group_size)),
+            Self::CompressedTensors => f.write_str("compressed-tensors"),
+        }
+    }
+}

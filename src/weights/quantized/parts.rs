@@ -1,0 +1,121 @@
+//! The tensors that one quantized matrix is made of.
+
+use std::borrow::Cow;
+
+use playhouse_kernels::{Codes, QuantizedMatrix};
+
+use crate::weights::checkpoint::{Checkpoint, RawTensor};
+use crate::weights::matrix::MatrixElements;
+use crate::weights::tensor::elements;
+use crate::weights::{StoredMatrix, WeightsError};
+
+/// Takes the tensors of a module from a checkpoint, checks them, and counts them.
+pub(super) struct Parts<'a, 'm> {
+    checkpoint: &'a Checkpoint,
+    module: &'m str,
+    /// `[out, in]`
+    pub(super) shape: [usize; 2],
+    tensor_count: usize,
+    size_bytes: u64,
+}
+
+impl<'a, 'm> Parts<'a, 'm> {
+    pub(super) fn new(checkpoint: &'a Checkpoint, module: &'m str, shape: [usize; 2]) -> Self {
+        Self { checkpoint, module, shape, tensor_count: 0, size_bytes: 0 }
+    }
+
+    fn name(&self, part: &str) -> String {
+        format!("{}.{part}", self.module)
+    }
+
+    pub(super) fn has(&self, part: &str) -> bool {
+        self.checkpoint.has(&self.name(part))
+    }
+
+    /// Whether `part` is there as integers of a byte.
+    pub(super) fn is_i8(&self, part: &str) -> bool {
+        self.checkpoint.stored_dtype_name(&self.name(part)) == Some("I8")
+    }
+
+    /// The shape of `part` in the file, if it is there.
+    pub(super) fn stored_shape(&self, part: &str) -> Option<&'a [usize]> {
+        self.checkpoint.stored_shape(&self.name(part))
+    }
+
+    /// 32-bit words of packed integers.
+    pub(super) fn words(
+        &mut self,
+        part: &str,
+        shape: &[usize],
+    ) -> Result<Cow<'a, [u32]>, WeightsError> {
+        let raw = self.take(part, shape)?;
+        match raw.dtype {
+            "I32" | "U32" => Ok(elements(raw.bytes, u32::from_le_bytes)),
+            _ => Err(raw.refused("I32")),
+        }
+    }
+
+    /// Integers of a byte.
+    pub(super) fn bytes(&mut self, part: &str, shape: &[usize]) -> Result<Vec<i8>, WeightsError> {
+        let raw = self.take(part, shape)?;
+        match raw.dtype {
+            "I8" => Ok(raw.bytes.iter().map(|byte| byte.cast_signed()).collect()),
+            _ => Err(raw.refused("I8")),
+        }
+    }
+
+    /// Floats of any width.
+    pub(super) fn floats(&mut self, part: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
+        self.take(part, shape)?;
+        let tensor = self.checkpoint.tensor(&self.name(part), shape)?;
+        Ok(tensor.values().view().to_f32())
+    }
+
+    fn take(&mut self, part: &str, shape: &[usize]) -> Result<RawTensor<'a>, WeightsError> {
+        let raw = self.checkpoint.raw(&self.name(part), shape)?;
+        self.tensor_count += 1;
+        self.size_bytes += raw.bytes.len() as u64;
+        Ok(raw)
+    }
+
+    /// The complaint that `part` makes no sense.
+    pub(super) fn invalid(&self, part: &str, reason: impl Into<String>) -> WeightsError {
+        let tensor = self.name(part);
+        let path = self.checkpoint.path_of(&tensor).to_owned();
+        WeightsError::Quantized { path, tensor, reason: reason.into() }
+    }
+
+    /// How many groups of `group_size` inputs a row has; `None` is one of all.
+    pub(super) fn groups(
+        &self,
+        part: &str,
+        group_size: Option<usize>,
+    ) -> Result<(usize, usize), WeightsError> {
+        let [_, inputs] = self.shape;
+        let size = group_size.unwrap_or(inputs);
+        if size == 0 || !inputs.is_multiple_of(size) {
+            let reason = format!("{inputs} inputs are no whole number of groups of {size}");
+            return Err(self.invalid(part, reason));
+        }
+        Ok((inputs / size, size))
+    }
+
+    /// The matrix, if its parts make one.
+    pub(super) fn finish(
+        self,
+        group_size: usize,
+        codes: Codes,
+        scales: Vec<f32>,
+        offsets: Option<Vec<f32>>,
+        input_order: Option<Vec<u32>>,
+    ) -> Result<StoredMatrix<'a>, WeightsError> {
+        let matrix =
+            QuantizedMatrix::new(self.shape, group_size, codes, scales, offsets, input_order);
+        let matrix = matrix.map_err(|source| self.checkpoint.no_matrix(self.module, source))?;
+        Ok(StoredMatrix {
+            elements: MatrixElements::Quantized(matrix),
+            tensor_count: self.tensor_count,
+            size_bytes: self.size_bytes,
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Matrices of one layer, side by side: quantized ones of different formats brought into one.
+
+use playhouse_kernels::{Codes, KernelError, QuantizedMatrix};
+
+use super::{MatrixElements, StoredMatrix};
+
+/// Matrices that are to be stacked.
+#[derive(Debug)]
+pub enum Stack<'a> {
+    /// All quantized, with codes of the same width in groups of the same size.
+    Quantized(Vec<QuantizedMatrix>),
+    /// Some dense, or with their columns in different orders: to be stacked as floats.
+    Floats(Vec<StoredMatrix<'a>>),
+}
+
+impl<'a> Stack<'a> {
+    /// Quantized matrices stay as they are, or become ones with codes of eight bits in the smallest
+    /// groups (q and k in Q4_K beside v in Q6_K, as llama.cpp mixes them), which is exact.
+    ///
+    /// # Errors
+    /// As [`QuantizedMatrix::new`]; not for matrices that it made.
+    pub fn new(matrices: Vec<StoredMatrix<'a>>) -> Result<Self, KernelError> {
+        let mut orders = matrices.iter().map(|matrix| match &matrix.elements {
+            MatrixElements::Quantized(matrix) => Some(matrix.input_order()),
+            MatrixElements::Dense(_) => None,
+        });
+        let first = orders.next().flatten();
+        if first.is_none() || orders.any(|order| order != first) {
+            return Ok(Self::Floats(matrices));
+        }
+        let parts = matrices.into_iter().filter_map(|matrix| match matrix.elements {
+            MatrixElements::Quantized(matrix) => Some(matrix),
+            MatrixElements::Dense(_) => None,
+        });
+        uniform(parts.collect()).map(Self::Quantized)
+    }
+}
+
+fn uniform(parts: Vec<QuantizedMatrix>) -> Result<Vec<QuantizedMatrix>, KernelError> {
+    let is_wide = |part: &QuantizedMatrix| matches!(part.codes(), Codes::I8(_));
+    let format = |part: &QuantizedMatrix| (part.group_size(), is_wide(part));
+    if parts.windows(2).all(|pair| format(&pair[0]) == format(&pair[1])) {
+        return Ok(parts);
+    }
+    // Group sizes divide the inputs; where none divides another, their common divisor does.
+    let group_size = parts.iter().map(QuantizedMatrix::group_size).fold(0, common_divisor);
+    parts.iter().map(|part| widened(part, group_size)).collect()
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// The same matrix with codes of eight bits in groups of `group_size`, a divisor of its own.
+fn widened(part: &QuantizedMatrix, group_size: usize) -> Result<QuantizedMatrix, KernelError> {
+    let codes = match part.codes() {
+        Codes::I8(codes) => codes.clone(),
+        Codes::U4(codes) => {
+            let halves = codes.iter().flat_map(|pair| [pair & 0x0F, pair >> 4]);
+            halves.map(u8::cast_signed).collect()
+        }
+    };
+    let copies = part.group_size() / group_size;
+    let repeat =
+        |values: &[f32]| values.iter().flat_map(|&x| std::iter::repeat_n(x, copies)).collect();
+    QuantizedMatrix::new(
+        [part.out_features(), part.in_features()],
+        group_size,
+        Codes::I8(codes),
+        repeat(part.scales()),
+        part.offsets().map(repeat),
+        part.input_order().map(<[u32]>::to_vec),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(group_size: usize, codes: Codes, order: Option<Vec<u32>>) -> QuantizedMatrix {
+        let groups = 2 * 8 / group_size;
+        let scales = (0..groups).map(|i| i as f32 + 0.5).collect();
+        let offsets = (0..groups).map(|i| -(i as f32)).collect();
+        QuantizedMatrix::new([2, 8], group_size, codes, scales, Some(offsets), order).unwrap()
+    }
+
+    #[test]
+    fn mixed_formats_become_one_and_keep_their_values() {
+        let narrow = matrix(8, Codes::U4((0..8).map(|i| i * 17).collect()), None);
+        let wide = matrix(2, Codes::I8((-8..8).collect()), None);
+        let stored = |matrix: &QuantizedMatrix| StoredMatrix {
+            elements: MatrixElements::Quantized(matrix.clone()),
+            tensor_count: 1,
+            size_bytes: 0,
+        };
+        let stack = |parts: &[&QuantizedMatrix]| {
+            Stack::new(parts.iter().map(|part| stored(part)).collect()).unwrap()
+        };
+        let Stack::Quantized(made) = stack(&[&narrow, &wide]) else { panic!("not quantized") };
+        for (part, made) in [&narrow, &wide].into_iter().zip(&made) {
+            assert_eq!((made.group_size(), matches!(made.codes(), Codes::I8(_))), (2, true));
+            for row in 0..2 {
+                assert_eq!(made.row_f32(row), part.row_f32(row));
+            }
+        }
+        let Stack::Quantized(made) = stack(&[&narrow, &narrow]) else { panic!("not quantized") };
+        assert_eq!(made, [narrow.clone(), narrow]);
+        let turned = matrix(2, Codes::I8((-8..8).collect()), Some((0..8).rev().collect()));
+        assert!(matches!(stack(&[&wide, &turned]), Stack::Floats(parts) if parts.len() == 2));
+    }
+}

@@ -1,0 +1,104 @@
+//! Whole models against transformers in float32 over the same dequantized weights.
+
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::Device;
+use playhouse::model::{Dtype, GenerationConfig, LoadOptions, load_model};
+use serde::Deserialize;
+
+use crate::fixture;
+use crate::runner::{Chunking, Runner};
+
+#[derive(Deserialize)]
+struct Prompt {
+    ids: Vec<u32>,
+    /// After the last token.
+    logits: Vec<f64>,
+}
+
+/// Activations are quantized to eight bits before each product, which alone moves logits by about
+/// a hundredth of their spread. What a wrong layout does, by contrast, is of the order of the
+/// spread: the logits are unrelated then.
+const TOLERANCE: f64 = 0.05;
+
+/// The root of the mean square of differences, in units of the spread of `golden`.
+fn relative_difference(logits: &[f32], golden: &[f64]) -> f64 {
+    assert_eq!(logits.len(), golden.len());
+    let count = golden.len() as f64;
+    let mean = golden.iter().sum::<f64>() / count;
+    let spread = golden.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    let pairs = logits.iter().zip(golden);
+    (pairs.map(|(a, b)| (f64::from(*a) - b).powi(2)).sum::<f64>() / spread).sqrt()
+}
+
+fn check(model: &Path, golden: &Path) {
+    let prompts: Vec<Prompt> = serde_json::from_slice(&fs::read(golden).unwrap()).unwrap();
+    let options = LoadOptions { dtype: Dtype::F32, max_model_len: None, device: Device::flex() };
+    let model = load_model(model, &options, &mut |_| {}).unwrap();
+    let runner = Runner::new(model, &options.device);
+    let ids: Vec<_> = prompts.iter().map(|prompt| &prompt.ids[..]).collect();
+    let whole = runner.answer(&ids, Chunking::Whole);
+    for (prompt, answer) in prompts.iter().zip(&whole) {
+        let difference = relative_difference(answer.prompt_rows.last().unwrap(), &prompt.logits);
+        println!("{} tokens: {difference:.4}", prompt.ids.len());
+        assert!(difference < TOLERANCE, "{} tokens: {difference}", prompt.ids.len());
+    }
+    // A row depends on itself alone, also where weights are quantized.
+    for (ragged, whole) in runner.answer(&ids, Chunking::Ragged).iter().zip(&whole) {
+        assert!(ragged.bits().eq(whole.bits()));
+    }
+}
+
+fn check_folder(name: &str) {
+    check(&fixture(name), &fixture(name).join("golden.json"));
+}
+
+fn check_gguf(name: &str) {
+    check(&fixture(&format!("{name}.gguf")), &fixture(&format!("{name}.golden.json")));
+}
+
+#[test]
+fn gptq_with_act_order_and_biases() {
+    check_folder("gptq");
+}
+
+#[test]
+fn awq() {
+    check_folder("awq");
+}
+
+#[test]
+fn compressed_tensors_w8a8_without_its_lm_head() {
+    check_folder("compressed-tensors");
+}
+
+/// Rows of q and k in llama.cpp's order; Llama 3's rope scaling as a tensor; q, k and v of three
+/// types, of which v is no quantized one.
+#[test]
+fn gguf_llama() {
+    check_gguf("llama");
+}
+
+/// K-quants, a tied output, heads of another width than the hidden size tells, q, k and v of two
+/// types.
+#[test]
+fn gguf_qwen3() {
+    check_gguf("qwen3");
+}
+
+#[test]
+fn the_metadata_of_a_gguf_file_is_the_models_config() {
+    let options = LoadOptions { dtype: Dtype::Auto, max_model_len: None, device: Device::flex() };
+    let model = load_model(&fixture("qwen3.gguf"), &options, &mut |_| {}).unwrap();
+    let config = model.config();
+    assert_eq!(config.architecture(), "Qwen3ForCausalLM");
+    assert_eq!((config.vocab_size, config.hidden_size, config.intermediate_size), (288, 256, 32));
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads), (2, 1));
+    assert_eq!((config.head_dim, config.layers.len(), config.max_model_len), (16, 1, 256));
+    assert!(config.tie_word_embeddings && !config.qkv_bias);
+    // <|im_end|>, and <|endoftext|>, which ends an output of any model that has it.
+    assert_eq!(config.eos_token_ids, [284, 282]);
+    let generation = GenerationConfig::of_model(&fixture("qwen3.gguf")).unwrap();
+    assert_eq!((generation.temperature, generation.top_k), (Some(0.5), Some(20)));
+}

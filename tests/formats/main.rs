@@ -1,0 +1,20 @@
+//! Ready-made quantized checkpoints: what is read from them, held against what other
+//! implementations read (`make_fixtures.py` recorded it), and files that are broken.
+
+// Helpers of a test may unwrap, as tests may.
+#![allow(clippy::unwrap_used)]
+
+mod broken;
+mod command_line;
+mod logits;
+mod matrices;
+#[path = "../fidelity/runner.rs"]
+#[allow(dead_code)]
+mod runner;
+mod tokenizers;
+
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/fixtures").join(name)
+}

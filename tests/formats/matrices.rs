@@ -1,0 +1,118 @@
+//! Single matrices, value by value.
+
+use std::fs;
+
+use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization};
+use playhouse_kernels::WeightDtype;
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+
+use crate::fixture;
+
+/// Holds `name` of `checkpoint` against `expected`: equal numbers (a zero may have another sign).
+fn check(checkpoint: &Checkpoint, name: &str, expected: &TensorView<'_>) {
+    let shape = [expected.shape()[0], expected.shape()[1]];
+    let matrix = checkpoint.matrix(name, shape).unwrap();
+    assert!(matches!(matrix.elements, MatrixElements::Quantized(_)), "{name}");
+    let (words, _) = expected.data().as_chunks::<4>();
+    let expected: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    let actual = matrix.values(WeightDtype::F32).view().to_f32();
+    assert_eq!(actual.len(), expected.len());
+    for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+        assert!(actual == expected, "{name}[{i}]: {actual:e}, expected {expected:e}");
+    }
+    assert!(expected.iter().any(|x| *x != expected[0]), "{name}: a constant shows nothing");
+}
+
+#[test]
+fn gguf_blocks_decode_as_in_the_gguf_package() {
+    let checkpoint = Checkpoint::open(&fixture("blocks.gguf")).unwrap();
+    let expected = fs::read(fixture("blocks.expected.safetensors")).unwrap();
+    let expected = SafeTensors::deserialize(&expected).unwrap();
+    assert_eq!(expected.len(), 4);
+    for (name, expected) in expected.iter() {
+        check(&checkpoint, name, &expected);
+    }
+}
+
+#[test]
+fn other_block_types_are_refused_by_tensor_and_type() {
+    let checkpoint = Checkpoint::open(&fixture("blocks.gguf")).unwrap();
+    for (name, elements) in [("Q5_K", 256), ("IQ4_NL", 32)] {
+        let error = checkpoint.matrix(name, [1, elements]).unwrap_err().to_string();
+        let expected = format!(
+            "tensor `{name}.weight` has dtype {name}; accepted here: F32, F16, BF16, Q8_0, Q4_0, \
+             Q4_K and Q6_K"
+        );
+        assert!(error.ends_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn matrices_of_hugging_face_folders_decode_as_defined() {
+    let folder = fixture("matrices");
+    let expected = fs::read(folder.join("expected.safetensors")).unwrap();
+    let expected = SafeTensors::deserialize(&expected).unwrap();
+    let gptq = |bits, group_size, zeros_less_one| {
+        Quantization::Gptq(GptqFormat { bits, group_size, zeros_less_one })
+    };
+    let mut checked = 0;
+    for (name, expected) in expected.iter().filter(|(name, _)| *name != "plain") {
+        let quantization = match name {
+            "gptq4_row" => gptq(4, None, true),
+            "gptq4_v2" => gptq(4, Some(16), false),
+            name if name.starts_with("gptq4") => gptq(4, Some(16), true),
+            name if name.starts_with("gptq8") => gptq(8, Some(16), true),
+            "awq" => Quantization::Awq { group_size: Some(16) },
+            _ => Quantization::CompressedTensors,
+        };
+        let checkpoint = Checkpoint::open(&folder).unwrap().quantized(Some(quantization));
+        check(&checkpoint, name, &expected);
+        checked += 1;
+    }
+    assert_eq!(checked, 16);
+}
+
+#[test]
+fn a_module_that_was_left_out_is_read_as_it_is() {
+    for quantization in [
+        Quantization::Gptq(GptqFormat { bits: 4, group_size: Some(32), zeros_less_one: true }),
+        Quantization::Awq { group_size: Some(32) },
+        Quantization::CompressedTensors,
+    ] {
+        let checkpoint = Checkpoint::open(&fixture("matrices")).unwrap();
+        let matrix = checkpoint.quantized(Some(quantization));
+        let matrix = matrix.matrix("plain", [4, 4]).unwrap();
+        assert!(matches!(matrix.elements, MatrixElements::Dense(_)));
+    }
+}
+
+#[test]
+fn settings_that_do_not_fit_the_tensors_are_told() {
+    let refusal = |quantization, name: &str, shape| {
+        let checkpoint = Checkpoint::open(&fixture("matrices")).unwrap().quantized(quantization);
+        checkpoint.matrix(name, shape).unwrap_err().to_string()
+    };
+    let gptq = |bits, group_size, name, shape| {
+        let format = GptqFormat { bits, group_size: Some(group_size), zeros_less_one: true };
+        refusal(Some(Quantization::Gptq(format)), name, shape)
+    };
+    for (error, expected) in [
+        (gptq(8, 16, "gptq4", [8, 32]), "`gptq4.qweight` has shape [4, 8], but by config.json"),
+        (gptq(4, 32, "gptq4", [8, 32]), "`gptq4.qzeros` has shape [2, 1], but by config.json"),
+        (gptq(4, 5, "gptq4", [8, 32]), "32 inputs are no whole number of groups of 5"),
+        (gptq(4, 16, "gptq4", [4, 32]), "a matrix [4, 32]; expected multiples of 8"),
+        (gptq(4, 16, "awq", [8, 32]), "`awq.qweight` has shape [32, 1], but by config.json"),
+        (gptq(4, 16, "packed4", [6, 32]), "tensor `packed4.weight` of shape [6, 32] is missing"),
+        (
+            refusal(Some(Quantization::CompressedTensors), "packed4", [6, 64]),
+            "`packed4.weight_packed` has shape [6, 4], but by config.json it should be [6, 8]",
+        ),
+        (
+            refusal(None, "int8", [6, 32]),
+            "tensor `int8.weight` has dtype I8; accepted here: F32, F16 and BF16",
+        ),
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Tokenizers in GGUF files against those they were made from: transformers' Qwen2, Llama 3's,
+//! SmolLM's and GPT-2's `tokenizer.json`, and sentencepiece itself.
+
+use std::fs;
+
+use playhouse::actors::ports::{ChatPrompt, TextCodec};
+use playhouse::text::HfTextCodec;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::fixture;
+
+#[derive(Deserialize)]
+struct Row {
+    text: String,
+    ids: Vec<u32>,
+}
+
+fn check(file: &str, name: &str) {
+    let codec = HfTextCodec::load(&fixture(file)).unwrap();
+    let rows = fs::read(fixture(&format!("tokenizers/{name}.json"))).unwrap();
+    let rows: Vec<Row> = serde_json::from_slice(&rows).unwrap();
+    assert!(rows.len() > 10);
+    for Row { text, ids } in rows {
+        assert_eq!(codec.encode(&text, true).unwrap(), ids, "{name}: {text:?}");
+    }
+}
+
+#[test]
+fn qwen2() {
+    check("qwen3.gguf", "qwen2");
+}
+
+#[test]
+fn llama3() {
+    check("tokenizers/llama-bpe.gguf", "llama-bpe");
+}
+
+#[test]
+fn smollm() {
+    check("tokenizers/smollm.gguf", "smollm");
+}
+
+#[test]
+fn gpt2() {
+    check("tokenizers/gpt-2.gguf", "gpt-2");
+}
+
+#[test]
+fn sentencepiece() {
+    check("tokenizers/llama.gguf", "llama");
+    let codec = HfTextCodec::load(&fixture("tokenizers/llama.gguf")).unwrap();
+    let text = "naïve 東京 🎭  two spaces";
+    let ids = codec.encode(text, true).unwrap();
+    assert_eq!(codec.decode(&ids, true).unwrap(), text);
+}
+
+#[test]
+fn special_tokens_and_chat_template_come_along() {
+    let codec = HfTextCodec::load(&fixture("qwen3.gguf")).unwrap();
+    assert_eq!(codec.eos_token(), Some(("<|im_end|>".to_owned(), 284)));
+    assert_eq!(codec.bos_token(), Some(("<|endoftext|>".to_owned(), 282)));
+    assert!(codec.is_special(284) && !codec.is_special(285), "<tool_call> is text");
+    // What fills up the vocabulary is no token.
+    assert_eq!(codec.token_piece(287), None);
+    let chat = ChatPrompt {
+        messages: vec![json!({ "role": "user", "content": "Hi" })],
+        add_generation_prompt: true,
+        ..ChatPrompt::default()
+    };
+    let prompt = codec.render_chat(&chat).unwrap();
+    assert_eq!(prompt, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    let ids = codec.encode(&prompt, false).unwrap();
+    assert_eq!(codec.decode(&ids, true).unwrap(), "user\nHi\nassistant\n");
+}
