@@ -25,7 +25,12 @@ fn small_model() -> PathBuf {
 }
 
 fn load(folder: &Path) -> Result<Arc<dyn CausalLm>, ModelError> {
-    let options = LoadOptions { dtype: Dtype::Auto, max_model_len: None, device: Device::flex() };
+    let options = LoadOptions {
+        dtype: Dtype::Auto,
+        quantization: None,
+        max_model_len: None,
+        device: Device::flex(),
+    };
     load_model(folder, &options, &mut |_| {})
 }
 
@@ -57,8 +62,12 @@ fn with_config(changes: Value) -> TempDir {
 #[test]
 fn the_demo_model_loads_and_reports_progress() {
     let mut reports: Vec<LoadProgress> = Vec::new();
-    let options =
-        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(64), device: Device::flex() };
+    let options = LoadOptions {
+        dtype: Dtype::Auto,
+        quantization: None,
+        max_model_len: Some(64),
+        device: Device::flex(),
+    };
     let model = load_model(&demo_model(), &options, &mut |report| reports.push(report)).unwrap();
     assert_eq!(model.config().architecture(), "Qwen3ForCausalLM");
     assert_eq!(model.config().max_model_len, 64);
@@ -81,7 +90,8 @@ fn the_demo_model_loads_and_reports_progress() {
 fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
     let fidelity = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");
     let dtype_of = |name: &str, dtype| {
-        let options = LoadOptions { dtype, max_model_len: None, device: Device::flex() };
+        let options =
+            LoadOptions { dtype, quantization: None, max_model_len: None, device: Device::flex() };
         load_model(&fidelity.join(name), &options, &mut |_| {}).unwrap().dtype()
     };
     assert_eq!(dtype_of("qwen2-tied", Dtype::Auto), WeightDtype::Bf16);
@@ -172,8 +182,12 @@ fn absurd_configs_are_refused_before_anything_is_allocated() {
 
 #[test]
 fn a_context_beyond_the_models_is_refused() {
-    let options =
-        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(4_097), device: Device::flex() };
+    let options = LoadOptions {
+        dtype: Dtype::Auto,
+        quantization: None,
+        max_model_len: Some(4_097),
+        device: Device::flex(),
+    };
     let message = load_model(&demo_model(), &options, &mut |_| {}).err().unwrap().to_string();
     assert!(message.starts_with("max_model_len is 4097; expected 1 to 4096"), "{message}");
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, SchedulingPolicy},
+    choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, Quantization, SchedulingPolicy},
     quantity,
 };
 
@@ -24,6 +24,12 @@ pub struct EngineConfig {
     pub served_model_name: Vec<String>,
     /// The format that weights are kept and computed in.
     pub dtype: Dtype,
+    /// How the linear layers of a checkpoint that is not quantized are quantized at load.
+    pub quantization: Quantization,
+    /// Inputs that share a scale where weights are quantized to 4 bits: 32, 64 or 128. Small groups
+    /// are nearer to the model, large ones smaller and faster.
+    #[serde(deserialize_with = "quantity::count")]
+    pub quantization_group_size: usize,
     /// Tokens at most of prompt and output together; `None`: what the model was made for.
     #[serde(deserialize_with = "quantity::some_tokens")]
     pub max_model_len: Option<usize>,
@@ -130,6 +136,8 @@ impl Default for EngineConfig {
             tokenizer: None,
             served_model_name: Vec::new(),
             dtype: Dtype::default(),
+            quantization: Quantization::default(),
+            quantization_group_size: 32,
             max_model_len: None,
             device: Device::default(),
             block_size: 16,

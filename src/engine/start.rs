@@ -13,7 +13,7 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::WeightDtype;
+use playhouse_kernels::{QuantizationScheme, WeightDtype};
 
 use super::{DefaultSampling, StartError};
 use crate::{
@@ -93,6 +93,7 @@ pub(super) fn load(
     let device = Device::flex();
     let options = LoadOptions {
         dtype: dtype(config.dtype),
+        quantization: quantization(config),
         max_model_len: config.max_model_len,
         device: device.clone(),
     };
@@ -146,6 +147,16 @@ fn dtype(configured: config::Dtype) -> Dtype {
         config::Dtype::Auto => Dtype::Auto,
         config::Dtype::Float32 => Dtype::F32,
         config::Dtype::Bfloat16 => Dtype::Bf16,
+    }
+}
+
+fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> {
+    match config.quantization {
+        config::Quantization::None => None,
+        config::Quantization::Int8 => Some(QuantizationScheme::Int8),
+        config::Quantization::Int4 => {
+            Some(QuantizationScheme::Int4 { group_size: config.quantization_group_size })
+        }
     }
 }
 

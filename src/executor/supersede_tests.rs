@@ -79,8 +79,12 @@ impl House {
     fn on_threads(count: usize) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
         let device = Device::flex();
-        let options =
-            LoadOptions { dtype: Default::default(), max_model_len: None, device: device.clone() };
+        let options = LoadOptions {
+            dtype: Default::default(),
+            quantization: None,
+            max_model_len: None,
+            device: device.clone(),
+        };
         let model = load_model(&folder, &options, &mut |_| ()).unwrap();
         let info = ModelInfo {
             vocab_size: model.config().vocab_size as u32,

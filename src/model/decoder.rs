@@ -108,7 +108,7 @@ impl Decoder {
         let lm_head = if config.tie_word_embeddings {
             Linear::tied(loader, names.embed_tokens, hidden, vocab)?
         } else {
-            Linear::load(loader, &[(names.lm_head.to_owned(), vocab)], hidden, false)?
+            Linear::lm_head(loader, names.lm_head, hidden, vocab)?
         };
         Ok(Self { dtype: loader.dtype(), config, embed_tokens, layers, norm, lm_head })
     }

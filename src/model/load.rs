@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse_kernels::{KernelError, WeightDtype};
+use playhouse_kernels::{KernelError, QuantizationScheme, WeightDtype};
 
 use super::config::ModelConfig;
 use super::decoder::Decoder;
@@ -29,6 +29,8 @@ pub enum Dtype {
 pub struct LoadOptions {
     /// The type of the weights.
     pub dtype: Dtype,
+    /// How linear layers are quantized; the output layer never to less than 8 bits.
+    pub quantization: Option<QuantizationScheme>,
     /// A context shorter than the model's own, in tokens.
     pub max_model_len: Option<usize>,
     /// Where the model will run.
@@ -62,7 +64,7 @@ pub fn load_model(
     let config = ModelConfig::from_dir(folder, options.max_model_len)?;
     let checkpoint = Checkpoint::open(folder)?;
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
-    let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, progress);
+    let mut loader = WeightLoader::new(&checkpoint, dtype, options, progress);
     let model = Decoder::load(config, &mut loader)?;
     loader.finish();
     Ok(Arc::new(model))
@@ -95,6 +97,7 @@ fn weight_dtype(requested: Dtype, stored: StoredDtype) -> WeightDtype {
 pub(super) struct WeightLoader<'a> {
     checkpoint: &'a Checkpoint,
     dtype: WeightDtype,
+    quantization: Option<QuantizationScheme>,
     device: &'a Device,
     report: &'a mut dyn FnMut(LoadProgress),
     progress: LoadProgress,
@@ -104,7 +107,7 @@ impl<'a> WeightLoader<'a> {
     fn new(
         checkpoint: &'a Checkpoint,
         dtype: WeightDtype,
-        device: &'a Device,
+        options: &'a LoadOptions,
         report: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
         let progress = LoadProgress {
@@ -113,11 +116,17 @@ impl<'a> WeightLoader<'a> {
             ..LoadProgress::default()
         };
         report(progress);
-        Self { checkpoint, dtype, device, report, progress }
+        let LoadOptions { quantization, device, .. } = options;
+        Self { checkpoint, dtype, quantization: *quantization, device, report, progress }
     }
 
     pub(super) fn dtype(&self) -> WeightDtype {
         self.dtype
+    }
+
+    /// How linear layers are quantized.
+    pub(super) fn quantization(&self) -> Option<QuantizationScheme> {
+        self.quantization
     }
 
     pub(super) fn device(&self) -> &'a Device {

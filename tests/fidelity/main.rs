@@ -7,6 +7,7 @@
 
 mod engine;
 mod golden;
+mod quantized;
 mod rope;
 mod runner;
 mod sharpness;
@@ -48,7 +49,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>) -> Runner {
-    let options = LoadOptions { dtype, max_model_len, device: Device::flex() };
+    let options = LoadOptions { dtype, quantization: None, max_model_len, device: Device::flex() };
     Runner::new(load_model(folder, &options, &mut |_| {}).unwrap(), &options.device)
 }
 

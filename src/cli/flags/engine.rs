@@ -21,6 +21,12 @@ pub(crate) struct EngineFlags {
     /// Format of the weights: auto, float32 or bfloat16 [default: auto]
     #[arg(long, value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
+    /// Quantize the weights at load: none, int8 or int4 [default: none]
+    #[arg(long, value_name = "SCHEME")]
+    pub(crate) quantization: Option<String>,
+    /// Inputs that share a scale in int4: 32, 64 or 128 [default: 32]
+    #[arg(long, value_name = "N")]
+    pub(crate) quantization_group_size: Option<String>,
     /// Tokens at most of prompt and output together, such as 4096 or 4K [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_model_len: Option<String>,
