@@ -65,13 +65,7 @@ impl QuantizedMatrix {
         }
         if let Some(order) = &input_order {
             KernelError::require_len(WHAT, "input_order", order.len(), in_features)?;
-            let mut seen = vec![false; in_features];
-            for &input in order {
-                let first =
-                    seen.get_mut(input as usize).is_some_and(|s| !std::mem::replace(s, true));
-                let accepted = || format!("each of 0..{in_features} once");
-                KernelError::require(first, WHAT, "input_order", u64::from(input), accepted())?;
-            }
+            is_permutation(order, WHAT)?;
         }
         Ok(Self { codes, scales, offsets, input_order, out_features, in_features, group_size })
     }
@@ -140,6 +134,18 @@ impl QuantizedMatrix {
         }
         row
     }
+}
+
+/// Checks that `order` holds each of its indices once.
+pub(crate) fn is_permutation(order: &[u32], what: &'static str) -> Result<(), KernelError> {
+    let mut seen = vec![false; order.len()];
+    for &input in order {
+        let place = seen.get_mut(input as usize);
+        let first = place.is_some_and(|seen| !std::mem::replace(seen, true));
+        let accepted = || format!("each of 0..{} once", order.len());
+        KernelError::require(first, what, "input_order", u64::from(input), accepted())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

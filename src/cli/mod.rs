@@ -8,6 +8,7 @@ mod chat;
 mod collect_env;
 mod config;
 mod engine;
+mod eval;
 mod failure;
 mod flags;
 mod generate;
@@ -36,6 +37,8 @@ Examples:
   playhouse chat -q \"Who are you?\"                 Ask once
   playhouse run-batch -i in.jsonl -o out.jsonl     Answer a file of requests
   playhouse bench chaos                            Kill actors, and see what clients notice
+  playhouse eval perplexity book.txt --quantization int8 --against bfloat16
+                                                   What quantization costs in quality
   playhouse config --max-num-seqs 64               See what the settings come to
 
 Exit codes:
@@ -62,6 +65,7 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     RunBatch(Box<run_batch::RunBatchArgs>),
     Bench(Box<bench::BenchArgs>),
+    Eval(Box<eval::EvalArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
     Config(Box<config::ConfigArgs>),
@@ -91,6 +95,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Chat(args) => args.engine.entries(),
         Command::RunBatch(args) => args.engine.entries(),
         Command::Bench(args) => args.entries(),
+        Command::Eval(args) => args.entries(),
         Command::Config(args) => args.entries(),
         Command::Tokenize(args) => args.entries(),
         Command::CollectEnv(_) => Vec::new(),
@@ -108,6 +113,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Chat(args) => chat::run(*args, resolved.config.engine),
         Command::RunBatch(args) => run_batch::run(*args, resolved.config),
         Command::Bench(args) => bench::run(*args, resolved.config.engine),
+        Command::Eval(args) => eval::run(*args, resolved.config.engine),
         Command::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
         Command::CollectEnv(args) => collect_env::run(&args),
         Command::Config(args) => config::run(&args, &resolved),

@@ -31,6 +31,33 @@ impl<'de> Deserialize<'de> for Dtype {
     }
 }
 
+/// How linear layers are quantized when the model is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantization {
+    /// Not at all.
+    #[default]
+    None,
+    /// Weights in 8 bits, a scale for each output; activations in 8 bits, a scale for each token.
+    Int8,
+    /// Weights in 4 bits, in groups of [`EngineConfig::quantization_group_size`] inputs;
+    /// activations in 8 bits, a scale for each token and 128 inputs. The output layer has 8 bits.
+    ///
+    /// [`EngineConfig::quantization_group_size`]: super::EngineConfig::quantization_group_size
+    Int4,
+}
+
+impl<'de> Deserialize<'de> for Quantization {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "none" => Ok(Self::None),
+            "int8" => Ok(Self::Int8),
+            "int4" => Ok(Self::Int4),
+            _ => Err(de::Error::custom("expected none, int8 or int4")),
+        }
+    }
+}
+
 /// What the model runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]

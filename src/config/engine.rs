@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::gguf::is_gguf;
 
 use super::{
-    choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, SchedulingPolicy},
+    choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, Quantization, SchedulingPolicy},
     quantity,
 };
 
@@ -30,6 +30,12 @@ pub struct EngineConfig {
     /// Folder to keep packed weights in, so that later starts map them instead of packing; `None`:
     /// nothing is kept.
     pub weights_cache: Option<PathBuf>,
+    /// How the linear layers of a checkpoint that is not quantized are quantized at load.
+    pub quantization: Quantization,
+    /// Inputs that share a scale where weights are quantized to 4 bits: 32, 64 or 128. Small groups
+    /// are nearer to the model, large ones smaller and faster.
+    #[serde(deserialize_with = "quantity::count")]
+    pub quantization_group_size: usize,
     /// Tokens at most of prompt and output together; `None`: what the model was made for.
     #[serde(deserialize_with = "quantity::some_tokens")]
     pub max_model_len: Option<usize>,
@@ -137,6 +143,8 @@ impl Default for EngineConfig {
             served_model_name: Vec::new(),
             dtype: Dtype::default(),
             weights_cache: None,
+            quantization: Quantization::default(),
+            quantization_group_size: 32,
             max_model_len: None,
             device: Device::default(),
             block_size: 16,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use choice::{
     CertReqs, Device, Dtype, FileMode, GenerationConfigSource, KvCacheDtype, ParserChoice,
-    SchedulingPolicy,
+    Quantization, SchedulingPolicy,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};

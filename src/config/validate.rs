@@ -76,6 +76,10 @@ impl EngineConfig {
         for (name, value) in few {
             require(value <= 1024, name, value, || "at most 1024".to_owned())?;
         }
+        let group = self.quantization_group_size;
+        require([32, 64, 128].contains(&group), "quantization_group_size", group, || {
+            "32, 64 or 128".to_owned()
+        })?;
         let size = self.block_size;
         require((1..=1024).contains(&size), "block_size", size, || "in 1..=1024".to_owned())?;
         let blocks = self.num_gpu_blocks_override.unwrap_or(2);

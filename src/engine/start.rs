@@ -13,7 +13,7 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::{KvDtype, WeightDtype};
+use playhouse_kernels::{KvDtype, QuantizationScheme, WeightDtype};
 
 use super::{DefaultSampling, StartError};
 use crate::{
@@ -94,6 +94,7 @@ pub(super) fn load(
     let device = Device::flex();
     let options = LoadOptions {
         dtype: dtype(config.dtype),
+        quantization: quantization(config),
         max_model_len: config.max_model_len,
         device: device.clone(),
         weights_cache: config.weights_cache.clone(),
@@ -167,6 +168,16 @@ fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvD
         config::KvCacheDtype::Float32 => KvDtype::F32,
         config::KvCacheDtype::Bfloat16 => KvDtype::Bf16,
         config::KvCacheDtype::Int8PerTokenHead => KvDtype::Int8,
+    }
+}
+
+fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> {
+    match config.quantization {
+        config::Quantization::None => None,
+        config::Quantization::Int8 => Some(QuantizationScheme::Int8),
+        config::Quantization::Int4 => {
+            Some(QuantizationScheme::Int4 { group_size: config.quantization_group_size })
+        }
     }
 }
 

@@ -104,9 +104,8 @@ impl Decoder {
         let names = &config.family.names;
         let (vocab, hidden) = (config.vocab_size, config.hidden_size);
         let is_tied = config.tie_word_embeddings;
-        let lm_head =
-            [(if is_tied { names.embed_tokens } else { names.lm_head }.to_owned(), vocab)];
-        let lm_head = Linear::load(loader, &lm_head, hidden, false)?;
+        let module = if is_tied { names.embed_tokens } else { names.lm_head };
+        let lm_head = Linear::lm_head(loader, module, hidden, vocab)?;
         let embed_tokens = match is_tied && lm_head.has_rows() {
             true => None,
             false => Some(Embedding::load(loader, names.embed_tokens, vocab, hidden)?),

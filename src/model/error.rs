@@ -14,6 +14,12 @@ pub enum ModelError {
     /// The weights are missing, damaged, or disagree with the configuration.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// Weights were to be quantized at load that are quantized already.
+    #[error("the weights are quantized already: {format}; load them without `quantization`")]
+    AlreadyQuantized {
+        /// What the checkpoint holds.
+        format: String,
+    },
     /// The device cannot take something that is built from the folder.
     #[error("{part}: {source}")]
     Device {

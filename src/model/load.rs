@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse_kernels::{KernelError, LinearWeight, WeightDtype};
+use playhouse_kernels::{KernelError, LinearWeight, QuantizationScheme, WeightDtype};
 
 use super::config::ModelConfig;
 use super::decoder::Decoder;
 use super::{CausalLm, ModelError};
-use crate::weights::{Checkpoint, MatrixElements, StoredDtype, StoredMatrix, StoredTensor, WeightsCache};
+use crate::weights::{
+    Checkpoint, MatrixElements, StoredDtype, StoredMatrix, StoredTensor, WeightsCache,
+};
 
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +31,8 @@ pub enum Dtype {
 pub struct LoadOptions {
     /// The type of the weights.
     pub dtype: Dtype,
+    /// How linear layers are quantized; the output layer never to less than 8 bits.
+    pub quantization: Option<QuantizationScheme>,
     /// A context shorter than the model's own, in tokens.
     pub max_model_len: Option<usize>,
     /// Where the model will run.
@@ -41,7 +45,7 @@ impl Default for LoadOptions {
     /// The checkpoint's types and context, on the CPU, without a cache.
     fn default() -> Self {
         let (dtype, device) = (Dtype::default(), Device::flex());
-        Self { dtype, max_model_len: None, device, weights_cache: None }
+        Self { dtype, quantization: None, max_model_len: None, device, weights_cache: None }
     }
 }
 
@@ -74,10 +78,14 @@ pub fn load_model(
     let config = ModelConfig::of_model(model, options.max_model_len)?;
     let checkpoint = Checkpoint::open(model)?.quantized(config.quantization.clone());
     tracing::info!(format = checkpoint.format(), "reading weights");
+    if options.quantization.is_some() && checkpoint.has_quantized_weights() {
+        return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
+    }
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
     let cache = options.weights_cache.as_deref();
-    let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, dtype.name()));
-    let mut loader = WeightLoader::new(&checkpoint, dtype, &options.device, cache, progress);
+    let cache = cache
+        .map(|folder| WeightsCache::open(folder, &checkpoint, &form(dtype, options.quantization)));
+    let mut loader = WeightLoader::new(&checkpoint, dtype, options, cache, progress);
     let decoder = Decoder::load(config, &mut loader)?;
     loader.finish();
     Ok(Arc::new(decoder))
@@ -100,6 +108,16 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
     }
 }
 
+/// The form that weights are kept in, as the name of their cache tells it.
+fn form(dtype: WeightDtype, quantization: Option<QuantizationScheme>) -> String {
+    let dtype = dtype.name();
+    match quantization {
+        None => dtype.to_owned(),
+        Some(QuantizationScheme::Int8) => format!("{dtype}-int8"),
+        Some(QuantizationScheme::Int4 { group_size }) => format!("{dtype}-int4-{group_size}"),
+    }
+}
+
 fn weight_dtype(requested: Dtype, stored: StoredDtype) -> WeightDtype {
     match (requested, stored) {
         (Dtype::F32, _) | (Dtype::Auto, StoredDtype::F32) => WeightDtype::F32,
@@ -115,6 +133,7 @@ fn weight_dtype(requested: Dtype, stored: StoredDtype) -> WeightDtype {
 pub(super) struct WeightLoader<'a> {
     checkpoint: &'a Checkpoint,
     dtype: WeightDtype,
+    quantization: Option<QuantizationScheme>,
     device: &'a Device,
     cache: Option<WeightsCache>,
     report: &'a mut dyn FnMut(LoadProgress),
@@ -125,7 +144,7 @@ impl<'a> WeightLoader<'a> {
     fn new(
         checkpoint: &'a Checkpoint,
         dtype: WeightDtype,
-        device: &'a Device,
+        options: &'a LoadOptions,
         cache: Option<WeightsCache>,
         report: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
@@ -136,11 +155,17 @@ impl<'a> WeightLoader<'a> {
             ..LoadProgress::default()
         };
         report(progress);
-        Self { checkpoint, dtype, device, cache, report, progress }
+        let LoadOptions { quantization, device, .. } = options;
+        Self { checkpoint, dtype, quantization: *quantization, device, cache, report, progress }
     }
 
     pub(super) fn dtype(&self) -> WeightDtype {
         self.dtype
+    }
+
+    /// How linear layers are quantized.
+    pub(super) fn quantization(&self) -> Option<QuantizationScheme> {
+        self.quantization
     }
 
     pub(super) fn device(&self) -> &'a Device {

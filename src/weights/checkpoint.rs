@@ -227,6 +227,18 @@ impl Checkpoint {
         Ok(StoredMatrix::dense(self.tensor(&name, &shape)?))
     }
 
+    /// Whether any matrix is kept as few-bit integers.
+    #[must_use]
+    pub fn has_quantized_weights(&self) -> bool {
+        match &self.layout {
+            Layout::HuggingFace(quantization) => quantization.is_some(),
+            Layout::Gguf { .. } => {
+                let mut entries = self.files.iter().flat_map(|file| file.entries.values());
+                entries.any(|entry| BlockFormat::from_name(&entry.dtype).is_some())
+            }
+        }
+    }
+
     /// Whether the weight of `module` is kept as few-bit integers.
     #[must_use]
     pub fn is_quantized(&self, module: &str) -> bool {

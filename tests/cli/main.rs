@@ -4,6 +4,7 @@
 mod bench;
 mod chat;
 mod config;
+mod eval;
 mod generate;
 mod operations;
 mod process;

@@ -7,7 +7,7 @@ use playhouse::{
     actors::{
         logic::sampling_params::SamplingParams,
         message::input_processor::{Prompt, RawRequest},
-        shell::{ChoiceStream, Status},
+        shell::{ChoiceStream, OutputDelta, Status},
     },
     config::{Dtype, KvCacheDtype},
 };
@@ -23,19 +23,44 @@ const KV_DTYPES: [KvCacheDtype; 3] =
     [KvCacheDtype::Auto, KvCacheDtype::Bfloat16, KvCacheDtype::Int8PerTokenHead];
 
 /// What one request gave.
-#[derive(Debug, PartialEq)]
-struct Output {
-    tokens: Vec<u32>,
-    logprobs: Vec<f32>,
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Output {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) logprobs: Vec<f32>,
     text: String,
     num_cached_tokens: usize,
+}
+
+impl From<OutputDelta> for Output {
+    fn from(delta: OutputDelta) -> Self {
+        Self {
+            tokens: delta.tokens.iter().map(|token| token.token_id).collect(),
+            logprobs: delta
+                .tokens
+                .iter()
+                .map(|token| token.logprobs.as_ref().unwrap()[0].logprob)
+                .collect(),
+            text: delta.text,
+            num_cached_tokens: delta.num_cached_tokens.unwrap_or_default(),
+        }
+    }
+}
+
+impl Output {
+    /// With what came later.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.tokens.extend(later.tokens);
+        self.logprobs.extend(later.logprobs);
+        self.text.push_str(&later.text);
+        self.num_cached_tokens = self.num_cached_tokens.max(later.num_cached_tokens);
+    }
 }
 
 fn config(name: &str, max_model_len: Option<usize>) -> EngineConfig {
     EngineConfig { dtype: Dtype::Float32, max_model_len, ..EngineConfig::new(folder(name)) }
 }
 
-fn request(prompt: &[u32], count: usize, temperature: f32, seed: u64) -> RawRequest {
+pub(crate) fn request(prompt: &[u32], count: usize, temperature: f32, seed: u64) -> RawRequest {
     let params = SamplingParams {
         temperature,
         seed: Some(seed),
@@ -47,22 +72,16 @@ fn request(prompt: &[u32], count: usize, temperature: f32, seed: u64) -> RawRequ
     RawRequest { params, max_tokens: Some(count as u32), ..RawRequest::new(prompt) }
 }
 
-async fn collect(mut stream: ChoiceStream) -> Output {
-    let mut output =
-        Output { tokens: vec![], logprobs: vec![], text: String::new(), num_cached_tokens: 0 };
+pub(crate) async fn collect(mut stream: ChoiceStream) -> Output {
+    let mut output = Output::default();
     while let Some(delta) = stream.next().await {
-        output.text.push_str(&delta.text);
-        output.num_cached_tokens = delta.num_cached_tokens.unwrap_or(output.num_cached_tokens);
-        for token in delta.tokens {
-            output.tokens.push(token.token_id);
-            output.logprobs.push(token.logprobs.unwrap()[0].logprob);
-        }
+        output.append(delta.into());
     }
     output
 }
 
 /// Runs all requests at once on an engine of their own.
-async fn run(config: EngineConfig, requests: Vec<RawRequest>) -> (Vec<Output>, Status) {
+pub(crate) async fn run(config: EngineConfig, requests: Vec<RawRequest>) -> (Vec<Output>, Status) {
     let engine = Engine::spawn(config, |_| ()).await.unwrap();
     let mut streams = Vec::new();
     for request in requests {
@@ -115,7 +134,7 @@ async fn prompts_in_chunks_of_16_tokens() {
 }
 
 /// The longest recorded prompt of a model that has room for its output.
-fn long_prompt(name: &str) -> (Vec<u32>, Vec<u32>) {
+pub(crate) fn long_prompt(name: &str) -> (Vec<u32>, Vec<u32>) {
     let prompts = Golden::read(&folder(name)).runs.remove(0).prompts;
     let prompt = prompts.iter().max_by_key(|prompt| prompt.ids().len()).unwrap();
     (prompt.ids().to_vec(), prompt.greedy_token_ids.clone())

@@ -7,6 +7,7 @@
 
 mod engine;
 mod golden;
+mod quantized;
 mod rope;
 mod runner;
 mod sharpness;

@@ -1,6 +1,7 @@
 //! Packed weights as bytes: what a cache on disk keeps, and takes back without packing.
 
 use super::pack::{PANEL, PackedWeight, panel_len_bf16, panel_len_f32};
+use super::quantized::PackedQuantized;
 use super::{LinearStorage, LinearWeight};
 use crate::KernelError;
 use crate::aligned::WeightBuf;
@@ -16,7 +17,7 @@ const LAYOUT_VERSION: u32 = 1;
 #[derive(Debug)]
 pub struct PackedSections<'a> {
     /// Tells [`LinearWeight::from_sections`] what the sections are.
-    pub form: &'static str,
+    pub form: String,
     /// The buffers in order, each of which wants to start on a cache line.
     pub sections: Vec<&'a [u8]>,
 }
@@ -33,12 +34,17 @@ impl LinearWeight {
     /// Its packed bytes.
     #[must_use]
     pub fn sections(&self) -> PackedSections<'_> {
-        let LinearStorage::Cpu(packed) = &self.storage;
+        let packed = match &self.storage {
+            LinearStorage::Cpu(packed) => packed,
+            LinearStorage::CpuQuantized(packed) => {
+                return PackedSections { form: packed.form(), sections: packed.sections() };
+            }
+        };
         let (form, section) = match packed {
             PackedWeight::F32(data) => ("f32", data.bytes()),
             PackedWeight::Bf16(data) => ("bf16", data.bytes()),
         };
-        PackedSections { form, sections: vec![section] }
+        PackedSections { form: form.to_owned(), sections: vec![section] }
     }
 
     /// A weight in bytes that [`LinearWeight::sections`] gave, under the same [`packed_layout`],
@@ -52,6 +58,11 @@ impl LinearWeight {
         [out_features, in_features]: [usize; 2],
         sections: Vec<MappedRange>,
     ) -> Result<Self, KernelError> {
+        let shape = [out_features, in_features];
+        if let Some(packed) = PackedQuantized::from_sections(form, shape, &sections) {
+            let storage = LinearStorage::CpuQuantized(packed?);
+            return Ok(Self { storage, out_features, in_features });
+        }
         let is_one = sections.len() == 1;
         let known = is_one && matches!(form, "f32" | "bf16") && out_features > 0 && in_features > 0;
         let Some(section) = sections.into_iter().next().filter(|_| known) else {
@@ -59,7 +70,7 @@ impl LinearWeight {
                 what: WHAT,
                 field: format!("form `{form}` of [{out_features}, {in_features}]"),
                 got: 0,
-                accepted: "f32 or bf16 in one section".to_owned(),
+                accepted: "f32 or bf16 in one section, or codes with factors".to_owned(),
             });
         };
         let panels = out_features.div_ceil(PANEL);
@@ -84,7 +95,9 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::{MappedFile, WeightDtype, WeightView};
+    use crate::{
+        Codes, MappedFile, QuantizationScheme, QuantizedMatrix, WeightDtype, WeightView, linear,
+    };
 
     #[test]
     fn bytes_from_a_file_are_the_weight_they_were() {
@@ -98,7 +111,7 @@ mod tests {
             let file = Arc::new(MappedFile::open(&path).unwrap());
             let len = sections[0].len();
             let whole = || vec![MappedRange::new(&file, 0..len).unwrap()];
-            let again = LinearWeight::from_sections(form, [45, 37], whole()).unwrap();
+            let again = LinearWeight::from_sections(&form, [45, 37], whole()).unwrap();
             assert_eq!(again.sections().sections, sections);
             let (mut before, mut after) = (vec![0.0; 37], vec![1.0; 37]);
             for o in 0..45 {
@@ -107,11 +120,63 @@ mod tests {
                 assert_eq!(before, after);
             }
             let part = vec![MappedRange::new(&file, 0..len - 2).unwrap()];
-            assert!(LinearWeight::from_sections(form, [45, 37], part).is_err());
-            assert!(LinearWeight::from_sections(form, [65, 37], whole()).is_err());
+            assert!(LinearWeight::from_sections(&form, [45, 37], part).is_err());
+            assert!(LinearWeight::from_sections(&form, [65, 37], whole()).is_err());
             assert!(LinearWeight::from_sections("int5", [45, 37], whole()).is_err());
-            assert!(LinearWeight::from_sections(form, [0, 37], whole()).is_err());
-            assert!(LinearWeight::from_sections(form, [45, 37], Vec::new()).is_err());
+            assert!(LinearWeight::from_sections(&form, [0, 37], whole()).is_err());
+            assert!(LinearWeight::from_sections(&form, [45, 37], Vec::new()).is_err());
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn quantized_weights_come_back_from_a_file() {
+        let (device, shape) = (Device::flex(), [45, 64]);
+        let values: Vec<f32> = (0..45 * 64).map(|i| (i as f32 * 0.37).sin()).collect();
+        let codes = Codes::U4((0..45 * 32).map(|i| (i * 37 % 256) as u8).collect());
+        let (scales, offsets) = (vec![0.37; 90], Some(vec![-2.5; 90]));
+        let order = Some((0..64).rev().collect());
+        let ready_made = QuantizedMatrix::new(shape, 32, codes, scales, offsets, order).unwrap();
+        let quantize = |scheme| {
+            LinearWeight::quantize(&[WeightView::F32(&values)], 64, scheme, &device).unwrap()
+        };
+        let weights = [
+            quantize(QuantizationScheme::Int8),
+            quantize(QuantizationScheme::Int4 { group_size: 32 }),
+            quantize(QuantizationScheme::Int4 { group_size: 64 }),
+            LinearWeight::pack_quantized(vec![ready_made], &device).unwrap(),
+        ];
+        let path = std::env::temp_dir().join(format!("quantized-{}", std::process::id()));
+        for (i, weight) in weights.iter().enumerate() {
+            let PackedSections { form, sections } = weight.sections();
+            assert_eq!(sections.len(), if i == 3 { 3 } else { 2 });
+            let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
+            for section in &sections {
+                bytes.resize(bytes.len().next_multiple_of(64), 0u8);
+                ranges.push(bytes.len()..bytes.len() + section.len());
+                bytes.extend_from_slice(section);
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            let file = Arc::new(MappedFile::open(&path).unwrap());
+            let mapped = |range: &std::ops::Range<usize>| MappedRange::new(&file, range.clone());
+            let ranges: Vec<_> = ranges.iter().map(|range| mapped(range).unwrap()).collect();
+            let again = LinearWeight::from_sections(&form, shape, ranges.clone()).unwrap();
+            assert_eq!(again.sections().sections, sections);
+            let x = || burn::tensor::Tensor::<2>::ones([3, 64], &device);
+            let product = |weight| linear(x(), weight, None).into_data();
+            assert_eq!(product(weight), product(&again), "{form}");
+            let refused = |form: &str, shape, ranges| {
+                LinearWeight::from_sections(form, shape, ranges).is_err()
+            };
+            assert!(refused(&form, [78, 64], ranges.clone()));
+            assert!(refused(&form, shape, ranges[..1].to_vec()));
+            assert!(refused(&form.replace('u', "v"), shape, ranges.clone()));
+            if let [codes, factors, order] = &ranges[..] {
+                let codes_as_order = vec![codes.clone(), factors.clone(), codes.clone()];
+                assert!(refused(&form, shape, codes_as_order));
+                let twice = vec![codes.clone(), factors.clone(), order.clone(), order.clone()];
+                assert!(refused(&form, shape, twice));
+            }
         }
         std::fs::remove_file(&path).unwrap();
     }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: BenchArgs, config: EngineConfig) -> Result<(), CliError>
 }
 
 /// A bar on a terminal; in a pipe, one that shows nothing.
-fn progress_bar(len: usize) -> ProgressBar {
+pub(super) fn progress_bar(len: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -24,6 +24,12 @@ pub(crate) struct EngineFlags {
     /// Folder to keep packed weights in, for faster later starts [default: none are kept]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) weights_cache: Option<String>,
+    /// Quantize the weights at load: none, int8 or int4 [default: none]
+    #[arg(long, value_name = "SCHEME")]
+    pub(crate) quantization: Option<String>,
+    /// Inputs that share a scale in int4: 32, 64 or 128 [default: 32]
+    #[arg(long, value_name = "N")]
+    pub(crate) quantization_group_size: Option<String>,
     /// Tokens at most of prompt and output together, such as 4096 or 4K [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_model_len: Option<String>,

@@ -4,6 +4,7 @@
 use playhouse_kernels::WeightDtype;
 
 use crate::{
+    config::Quantization,
     engine::Engine,
     server::{Address, Listener, ServerConfig},
 };
@@ -42,13 +43,20 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         WeightDtype::Bf16 => "bfloat16",
     };
     let kv_dtype = loaded.kv_cache_dtype;
+    let weights = match engine.config().quantization {
+        Quantization::None => String::new(),
+        Quantization::Int8 => ", weights in int8".to_owned(),
+        Quantization::Int4 => {
+            format!(", weights in int4 of {}", engine.config().quantization_group_size)
+        }
+    };
     let tokens = info.num_blocks.saturating_sub(1) * info.block_size;
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
     format!(
         "\
 playhouse {version} serves {name} on {shown}
-  model     {root} ({architecture}), {dtype} on cpu, context {context} tokens
+  model     {root} ({architecture}), {dtype}{weights} on cpu, context {context} tokens
   kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
 Try:
   curl {base}/v1/models{key}

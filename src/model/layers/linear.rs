@@ -1,7 +1,7 @@
 //! Linear layers, several of which may be stacked into one product (HF `nn.Linear`).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{LinearWeight, linear, tied_embedding};
+use playhouse_kernels::{LinearWeight, QuantizationScheme, linear, tied_embedding};
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
@@ -24,13 +24,26 @@ impl Linear {
         inputs: usize,
         has_bias: bool,
     ) -> Result<Self, ModelError> {
-        let weight = weight(loader, parts, inputs)?;
+        let weight = weight(loader, parts, inputs, loader.quantization())?;
         let bias = has_bias.then(|| {
             let biases: Vec<_> =
                 parts.iter().map(|(module, n)| (format!("{module}.bias"), *n)).collect();
             loader.vector(&biases)
         });
         Ok(Self { weight, bias: bias.transpose()? })
+    }
+
+    /// The output layer `module`, `[outputs, inputs]`. Which token is the likeliest hangs on small
+    /// differences of its results: where others are quantized to 4 bits it has 8.
+    pub(in crate::model) fn lm_head(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Self, ModelError> {
+        let scheme = loader.quantization().map(|_| QuantizationScheme::Int8);
+        let weight = weight(loader, &[(module.to_owned(), outputs)], inputs, scheme)?;
+        Ok(Self { weight, bias: None })
     }
 
     /// Whether [`Linear::rows`] gives the weight's rows as they are in the checkpoint.
@@ -54,6 +67,7 @@ fn weight(
     loader: &mut WeightLoader<'_>,
     parts: &[(String, usize)],
     inputs: usize,
+    scheme: Option<QuantizationScheme>,
 ) -> Result<LinearWeight, ModelError> {
     let module = parts.first().map_or("", |(module, _)| module);
     let shape = [parts.iter().map(|(_, outputs)| outputs).sum(), inputs];
@@ -62,30 +76,35 @@ fn weight(
             .iter()
             .map(|(module, outputs)| loader.matrix(module, [*outputs, inputs]))
             .collect::<Result<Vec<_>, _>>()?;
-        pack(loader, module, matrices, inputs)
+        pack(loader, module, matrices, inputs, scheme)
     })
 }
 
 /// Keeps few-bit integers as they are where all of `matrices` are such, and can be stacked; else
-/// everything as floats.
+/// everything as floats, or quantized now.
 fn pack(
     loader: &mut WeightLoader<'_>,
     module: &str,
     matrices: Vec<StoredMatrix<'_>>,
     inputs: usize,
+    scheme: Option<QuantizationScheme>,
 ) -> Result<LinearWeight, ModelError> {
     let (mut tensors, mut bytes) = (0, 0);
     for matrix in &matrices {
         tensors += matrix.tensor_count;
         bytes += matrix.size_bytes;
     }
+    let (dtype, device) = (loader.dtype(), loader.device());
     let packed = match Stack::new(matrices).map_err(refused(module))? {
-        Stack::Quantized(parts) => LinearWeight::pack_quantized(parts, loader.device()),
+        Stack::Quantized(parts) => LinearWeight::pack_quantized(parts, device),
         Stack::Floats(matrices) => {
             let values: Vec<TensorValues<'_>> =
-                matrices.iter().map(|matrix| matrix.values(loader.dtype())).collect();
+                matrices.iter().map(|matrix| matrix.values(dtype)).collect();
             let views: Vec<_> = values.iter().map(TensorValues::view).collect();
-            let packed = LinearWeight::pack(&views, inputs, loader.dtype(), loader.device());
+            let packed = match scheme {
+                None => LinearWeight::pack(&views, inputs, dtype, device),
+                Some(scheme) => LinearWeight::quantize(&views, inputs, scheme, device),
+            };
             matrices.iter().for_each(|matrix| loader.release(matrix));
             packed
         }

@@ -169,7 +169,7 @@ impl PackedWriter {
             sections.push((start, section.len() as u64));
         }
         let shape = [weight.out_features(), weight.in_features()];
-        let entry = Entry { form: packed.form.to_owned(), shape, sections };
+        let entry = Entry { form: packed.form, shape, sections };
         self.index.weights.insert(name.to_owned(), entry);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Rows of activations as i8, each group of inputs with a scale of its own.
+//! Rows of activations as i8, each block of inputs with a scale of its own.
 
 use super::isa::{Dots, DotsTask};
 use super::pack::Groups;
@@ -8,7 +8,7 @@ use crate::threads::{SharedMut, for_each_piece};
 /// The largest magnitude of a quantized activation: -128 is left out, so that signs can move.
 const CODE_MAX: f32 = 127.0;
 
-/// Below it, a group is all zeros: `127 / magnitude` would overflow.
+/// Below it, a block is all zeros: `127 / magnitude` would overflow.
 pub(super) const MAGNITUDE_MIN: f32 = 1e-36;
 
 /// Added to a number below 2²² and taken away again, it rounds to the nearest whole, ties to even.
@@ -16,9 +16,9 @@ const ROUNDING: f32 = 12_582_912.0;
 
 /// Quantized rows, in tiles as the product takes them.
 pub(super) struct Activations {
-    /// `[tile][word][row of the tile]`: four i8 a word, missing inputs 0.
+    /// `[tile][group][word][row of the tile]`: four i8 a word, missing inputs 0.
     pub(super) words: Vec<u32>,
-    /// `[tile][group][row of the tile]`
+    /// `[tile][block][row of the tile]`
     pub(super) scales: Vec<f32>,
     /// `[tile][group][row of the tile]`: sums of the quantized values.
     pub(super) sums: Vec<i32>,
@@ -36,21 +36,25 @@ impl Activations {
     ) -> Self {
         let rows = x.len() / groups.inputs;
         let mut words = vec![0; rows * groups.count() * groups.words()];
-        let mut scales = vec![0.0; rows * groups.count()];
+        let mut scales = vec![0.0; rows * groups.blocks()];
         let mut sums = vec![0; rows * groups.count()];
         let shared =
             (SharedMut::new(&mut words), SharedMut::new(&mut scales), SharedMut::new(&mut sums));
         let tiles: Vec<_> = tiles.clone().collect();
         for_each_piece(tiles.len(), x.len(), |piece| {
             let tile = tiles[piece].clone();
-            let start = tile.start * groups.count();
-            let len = tile.len() * groups.count();
+            let part = |each: usize| (tile.start * each, tile.len() * each);
+            let (words, scales, sums) = (
+                part(groups.count() * groups.words()),
+                part(groups.blocks()),
+                part(groups.count()),
+            );
             // SAFETY: tiles are disjoint, and so are their parts of each buffer.
             let (words, scales, sums) = unsafe {
                 (
-                    shared.0.slice(start * groups.words(), len * groups.words()),
-                    shared.1.slice(start, len),
-                    shared.2.slice(start, len),
+                    shared.0.slice(words.0, words.1),
+                    shared.1.slice(scales.0, scales.1),
+                    shared.2.slice(sums.0, sums.1),
                 )
             };
             let x = &x[tile.start * groups.inputs..tile.end * groups.inputs];
@@ -75,11 +79,11 @@ impl DotsTask for QuantizeTile<'_> {
 
     #[inline(always)]
     fn run<D: Dots>(self, _: D) {
-        let Groups { inputs, size } = self.groups;
-        let (rows, group_words) = (self.x.len() / inputs, self.groups.words());
-        let mut gathered = vec![0.0; if self.order.is_some() { inputs } else { 0 }];
+        let groups = self.groups;
+        let (rows, group_words) = (self.x.len() / groups.inputs, groups.words());
+        let mut gathered = vec![0.0; if self.order.is_some() { groups.inputs } else { 0 }];
         let mut quantized = vec![0i8; 4 * group_words];
-        for (r, row) in self.x.chunks_exact(inputs).enumerate() {
+        for (r, row) in self.x.chunks_exact(groups.inputs).enumerate() {
             let row = match self.order {
                 None => row,
                 Some(order) => {
@@ -89,37 +93,43 @@ impl DotsTask for QuantizeTile<'_> {
                     &gathered
                 }
             };
-            for (g, x) in row.chunks(size).enumerate() {
-                quantized[x.len()..].fill(0);
-                let (scale, sum) = quantize(x, &mut quantized[..x.len()]);
-                self.scales[g * rows + r] = scale;
-                self.sums[g * rows + r] = sum;
-                let words = &mut self.words[g * group_words * rows + r..];
-                for (word, bytes) in words.iter_mut().step_by(rows).zip(quantized.as_chunks().0) {
-                    *word = u32::from_le_bytes(bytes.map(|byte: i8| byte as u8));
+            for (k, block) in row.chunks(groups.size * groups.per_block()).enumerate() {
+                let (scale, inverse) = scale(block);
+                self.scales[k * rows + r] = scale;
+                for (g, x) in (k * groups.per_block()..).zip(block.chunks(groups.size)) {
+                    quantized[x.len()..].fill(0);
+                    self.sums[g * rows + r] = quantize(x, inverse, &mut quantized[..x.len()]);
+                    let words = self.words[g * group_words * rows + r..].iter_mut().step_by(rows);
+                    for (word, bytes) in words.zip(quantized.as_chunks().0) {
+                        *word = u32::from_le_bytes(bytes.map(|byte: i8| byte as u8));
+                    }
                 }
             }
         }
     }
 }
 
-/// Writes `x / scale` to the nearest whole, with the scale that makes the largest 127; returns the
-/// scale and the sum. A scale of NaN stands for numbers that are not finite.
+/// The scale that makes the largest magnitude 127, and its inverse. A scale of NaN stands for
+/// numbers that are not finite.
 #[inline(always)]
-fn quantize(x: &[f32], quantized: &mut [i8]) -> (f32, i32) {
+fn scale(x: &[f32]) -> (f32, f32) {
     let magnitude = magnitude(x);
-    let (scale, inverse) = if magnitude < MAGNITUDE_MIN {
-        (0.0, 0.0)
-    } else {
-        (magnitude / CODE_MAX, CODE_MAX / magnitude)
-    };
+    if magnitude < MAGNITUDE_MIN {
+        return (0.0, 0.0);
+    }
+    (magnitude / CODE_MAX, CODE_MAX / magnitude)
+}
+
+/// Writes `x · inverse` to the nearest whole; returns their sum.
+#[inline(always)]
+fn quantize(x: &[f32], inverse: f32, quantized: &mut [i8]) -> i32 {
     let mut sum = 0i32;
     for (quantized, x) in quantized.iter_mut().zip(x) {
         let code = nearest(x * inverse);
         *quantized = code as i8;
         sum = sum.wrapping_add(code);
     }
-    (scale, sum)
+    sum
 }
 
 /// The nearest whole of a number below 2²² in magnitude, ties to even. Without calls or branches,

@@ -3,8 +3,7 @@
 use half::f16;
 
 use super::isa::Dots;
-use crate::KernelError;
-use crate::aligned::AlignedBuf;
+use crate::aligned::WeightBuf;
 use crate::simd::LANES;
 
 /// Largest relative error of a factor that f16 may bring: half a unit of its last place.
@@ -23,9 +22,9 @@ pub(crate) enum FactorFormat {
 #[derive(Debug)]
 pub(crate) enum Factors {
     /// Bits of IEEE binary16.
-    F16(AlignedBuf<u16>),
+    F16(WeightBuf<u16>),
     /// IEEE binary32.
-    F32(AlignedBuf<f32>),
+    F32(WeightBuf<f32>),
 }
 
 impl FactorFormat {
@@ -48,12 +47,20 @@ impl FactorFormat {
 }
 
 impl Factors {
-    /// `len` zeros.
-    pub(super) fn zeroed(format: FactorFormat, len: usize) -> Result<Self, KernelError> {
-        Ok(match format {
-            FactorFormat::F16 => Self::F16(AlignedBuf::zeroed(len, super::pack::WHAT)?),
-            FactorFormat::F32 => Self::F32(AlignedBuf::zeroed(len, super::pack::WHAT)?),
-        })
+    /// Their format.
+    pub(super) fn format(&self) -> FactorFormat {
+        match self {
+            Self::F16(_) => FactorFormat::F16,
+            Self::F32(_) => FactorFormat::F32,
+        }
+    }
+
+    /// As they lie in memory.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::F16(bits) => bits.bytes(),
+            Self::F32(values) => values.bytes(),
+        }
     }
 
     /// The sixteen from `at`.

@@ -37,6 +37,8 @@ pub(crate) trait Dots: Copy + Send + Sync + 'static {
     fn dot_u8(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
     /// `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 16.
     fn dot_u4(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
+    /// Asks for the cache line that is `ahead` bytes behind the start of `src`, if it is there.
+    fn prefetch(self, src: &[u8], ahead: usize);
     /// `a + b`, wrapping.
     fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
 
@@ -48,8 +50,6 @@ pub(crate) trait Dots: Copy + Send + Sync + 'static {
     fn load_f16(self, src: &[u16; LANES]) -> Self::Floats;
     /// The nearest f32.
     fn to_floats(self, x: Self::Ints) -> Self::Floats;
-    /// `a · b`
-    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a · b + c`
     fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// To memory.

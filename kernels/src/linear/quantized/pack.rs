@@ -14,16 +14,21 @@ use rayon::prelude::*;
 use super::factors::{FactorFormat, Factors};
 use super::rows::{CodedRow, CodedRows, ReadyMade};
 use super::scheme::{QuantizationScheme, Quantizing};
-use crate::aligned::AlignedBuf;
+use crate::aligned::{AlignedBuf, WeightBuf};
 use crate::linear::pack::PANEL;
 use crate::{KernelError, QuantizedMatrix, WeightView};
 
 pub(super) const WHAT: &str = "quantized linear weight";
 
+/// Inputs of a block, unless one group has more.
+const BLOCK_INPUTS: usize = 128;
+
 /// Inputs at most of one sum of i32: 2¹⁷ products of 127 and -128 stay below 2³¹.
 const GROUP_MAX: usize = 1 << 17;
 
-/// How inputs are grouped.
+/// How inputs are grouped: neighbours that share a weight's scale are a group, as many groups as
+/// make 128 inputs a block, whose activations share a scale. That errs far less than 4 bits do, and
+/// takes less time than a scale for each small group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Groups {
     /// All inputs.
@@ -49,6 +54,16 @@ impl Groups {
     /// Groups.
     pub(super) fn count(self) -> usize {
         self.inputs.div_ceil(self.size)
+    }
+
+    /// Groups of a block; the last one may have fewer.
+    pub(super) fn per_block(self) -> usize {
+        (BLOCK_INPUTS / self.size).max(1)
+    }
+
+    /// Blocks.
+    pub(super) fn blocks(self) -> usize {
+        self.count().div_ceil(self.per_block())
     }
 
     /// Words of four inputs of a group: an even number.
@@ -102,6 +117,11 @@ impl Header {
         self.groups.count() * self.groups.words() / 2 * self.format.pair_bytes()
     }
 
+    /// Factors of a panel.
+    pub(super) fn panel_factors(&self) -> usize {
+        self.groups.count() * self.group_factors()
+    }
+
     /// Factors of one group of a panel.
     pub(super) fn group_factors(&self) -> usize {
         if self.has_offsets { 2 * PANEL } else { PANEL }
@@ -112,7 +132,7 @@ impl Header {
 #[derive(Debug)]
 pub(crate) struct PackedQuantized {
     pub(super) header: Header,
-    pub(super) codes: AlignedBuf<u8>,
+    pub(super) codes: WeightBuf<u8>,
     pub(super) factors: Factors,
     /// The input of each column, where it is not its own index.
     pub(super) input_order: Option<Vec<u32>>,
@@ -152,20 +172,16 @@ impl PackedQuantized {
         if header.groups.count() > 1
             && let Some(factors) = fill(&header, rows, FactorFormat::F16, &mut codes)?
         {
-            return Ok(Self { header, codes, factors, input_order });
+            return Ok(Self { header, codes: codes.into(), factors, input_order });
         }
         let factors = fill(&header, rows, FactorFormat::F32, &mut codes)?;
         let factors = factors.unwrap_or_else(|| unreachable!("f32 holds every f32"));
-        Ok(Self { header, codes, factors, input_order })
+        Ok(Self { header, codes: codes.into(), factors, input_order })
     }
 
     /// Bytes that a product of one row reads.
     pub(crate) fn size_bytes(&self) -> usize {
-        let factors = match &self.factors {
-            Factors::F16(bits) => size_of_val(&bits[..]),
-            Factors::F32(values) => size_of_val(&values[..]),
-        };
-        self.codes.len() + factors
+        self.codes.len() + self.factors.bytes().len()
     }
 }
 
@@ -176,8 +192,8 @@ fn fill(
     format: FactorFormat,
     codes: &mut [u8],
 ) -> Result<Option<Factors>, KernelError> {
-    let panel_factors = header.groups.count() * header.group_factors();
-    let mut factors = Factors::zeroed(format, header.panels() * panel_factors)?;
+    let panel_factors = header.panel_factors();
+    let len = header.panels() * panel_factors;
     let all_hold = AtomicBool::new(true);
     let panel = |panel: usize, codes: &mut [u8], place: &mut dyn FnMut(usize, f32)| {
         let mut row = CodedRow::new(header);
@@ -201,18 +217,22 @@ fn fill(
         }
     };
     let codes = codes.par_chunks_mut(header.panel_bytes()).enumerate();
-    match &mut factors {
-        Factors::F16(bits) => {
+    let factors = match format {
+        FactorFormat::F16 => {
+            let mut bits = AlignedBuf::<u16>::zeroed(len, WHAT)?;
             codes.zip(bits.par_chunks_mut(panel_factors)).for_each(|((p, codes), bits)| {
                 panel(p, codes, &mut |at, x| bits[at] = half::f16::from_f32(x).to_bits());
             });
+            Factors::F16(bits.into())
         }
-        Factors::F32(values) => {
+        FactorFormat::F32 => {
+            let mut values = AlignedBuf::<f32>::zeroed(len, WHAT)?;
             codes.zip(values.par_chunks_mut(panel_factors)).for_each(|((p, codes), values)| {
                 panel(p, codes, &mut |at, x| values[at] = x);
             });
+            Factors::F32(values.into())
         }
-    }
+    };
     Ok(all_hold.into_inner().then_some(factors))
 }
 

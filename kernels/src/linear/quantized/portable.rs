@@ -50,6 +50,9 @@ impl Dots for Portable {
     }
 
     #[inline(always)]
+    fn prefetch(self, _: &[u8], _: usize) {}
+
+    #[inline(always)]
     fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints {
         std::array::from_fn(|l| a[l].wrapping_add(b[l]))
     }
@@ -72,11 +75,6 @@ impl Dots for Portable {
     #[inline(always)]
     fn to_floats(self, x: Self::Ints) -> Self::Floats {
         x.map(|x| x as f32)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        std::array::from_fn(|l| a[l] * b[l])
     }
 
     #[inline(always)]

@@ -19,6 +19,12 @@ const PIECE_BYTES: usize = 1 << 17;
 /// stays in L2 while each tile comes from wherever it lies once a piece.
 const TILED_PIECE_BYTES: usize = 1 << 19;
 
+/// Up to so many rows wait for memory rather than for sums, and ask for it early.
+const STREAMED_ROWS_MAX: usize = 4;
+
+/// How early.
+const PREFETCH_BYTES: usize = 4096;
+
 /// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`.
 pub(crate) fn product(
     isa: Isa,
@@ -113,58 +119,84 @@ impl Piece<'_> {
         panel: usize,
     ) {
         let header = &self.weight.header;
-        let (groups, words) = (header.groups.count(), header.groups.words());
-        let first = tile.start * groups;
-        let x = self.x.words[first * words..][..R * groups * words].as_chunks::<R>().0;
-        let scales = self.x.scales[first..][..R * groups].as_chunks::<R>().0;
-        let sums = self.x.sums[first..][..R * groups].as_chunks::<R>().0;
+        let groups = header.groups;
+        let part = |each: usize| tile.start * each..tile.end * each;
+        let x = self.x.words[part(groups.count() * groups.words())].as_chunks::<R>().0;
+        let sums = self.x.sums[part(groups.count())].as_chunks::<R>().0;
+        let scales = self.x.scales[part(groups.blocks())].as_chunks::<R>().0;
         let codes = &self.weight.codes[panel * header.panel_bytes()..][..header.panel_bytes()];
-        let mut codes = codes.chunks_exact(words / 2 * C::FORMAT.pair_bytes());
-        let mut factors = panel * groups * header.group_factors();
+        let group_bytes = groups.words() / 2 * C::FORMAT.pair_bytes();
+        let mut each_group =
+            x.chunks_exact(groups.words()).zip(codes.chunks_exact(group_bytes)).zip(sums);
         let lower = i32::from(header.zero) - C::lowered_by::<D>();
+        let mut factors = panel * groups.count() * header.group_factors();
         let mut totals = [[dots.floats(0.0); VECTORS]; R];
-        for (g, x) in x.chunks_exact(words).enumerate() {
-            let Some(codes) = codes.next() else { break };
-            let mut dot = [[[dots.ints(0); VECTORS]; R]; CHAINS];
-            for (x, w) in
-                x.as_chunks::<2>().0.iter().zip(codes.chunks_exact(C::FORMAT.pair_bytes()))
-            {
-                let w = C::pair(dots, w);
-                for half in 0..2 {
-                    let dot = &mut dot[half % CHAINS];
-                    for (dot, x) in dot.iter_mut().zip(x[half]) {
-                        for (dot, w) in dot.iter_mut().zip(w[half]) {
-                            *dot = C::dot(dots, *dot, w, x);
+        for scales in scales {
+            let mut block = [[dots.floats(0.0); VECTORS]; R];
+            for ((x, codes), sums) in each_group.by_ref().take(groups.per_block()) {
+                let factor = |kind: usize, v: usize| {
+                    self.weight.factors.load(dots, factors + kind * PANEL + v * LANES)
+                };
+                let mut dot = [[[dots.ints(0); VECTORS]; R]; CHAINS];
+                for (dot, sum) in dot[0].iter_mut().zip(sums) {
+                    *dot = [dots.ints(sum.wrapping_mul(lower).wrapping_neg()); VECTORS];
+                }
+                self.group::<D, C, R, CHAINS>(dots, x, codes, &mut dot);
+                let weight_scales: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(0, v));
+                for r in 0..R {
+                    for v in 0..VECTORS {
+                        let sum = (1..CHAINS)
+                            .fold(dot[0][r][v], |sum, chain| dots.add(sum, dot[chain][r][v]));
+                        block[r][v] = dots.fma(weight_scales[v], dots.to_floats(sum), block[r][v]);
+                    }
+                }
+                if header.has_offsets {
+                    let offsets: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(1, v));
+                    for r in 0..R {
+                        let sum = dots.floats(sums[r] as f32);
+                        for v in 0..VECTORS {
+                            block[r][v] = dots.fma(offsets[v], sum, block[r][v]);
                         }
                     }
                 }
+                factors += header.group_factors();
             }
-            let factor = |kind: usize, v: usize| {
-                self.weight.factors.load(dots, factors + kind * PANEL + v * LANES)
-            };
-            let weight_scales: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(0, v));
             for r in 0..R {
-                let scale = dots.floats(scales[g][r]);
-                let lowered = dots.ints(sums[g][r].wrapping_mul(lower).wrapping_neg());
+                let scale = dots.floats(scales[r]);
                 for v in 0..VECTORS {
-                    let sum =
-                        (0..CHAINS).fold(lowered, |sum, chain| dots.add(sum, dot[chain][r][v]));
-                    let scale = dots.mul(weight_scales[v], scale);
-                    totals[r][v] = dots.fma(scale, dots.to_floats(sum), totals[r][v]);
+                    totals[r][v] = dots.fma(block[r][v], scale, totals[r][v]);
                 }
             }
-            if header.has_offsets {
-                let offsets: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(1, v));
-                for r in 0..R {
-                    let sum = dots.floats(scales[g][r] * sums[g][r] as f32);
-                    for v in 0..VECTORS {
-                        totals[r][v] = dots.fma(offsets[v], sum, totals[r][v]);
+        }
+        self.write(dots, tile.start, panel, totals);
+    }
+
+    /// Adds the products of a group to the sums of a tile.
+    #[inline(always)]
+    fn group<D: Dots, C: Code, const R: usize, const CHAINS: usize>(
+        &self,
+        dots: D,
+        x: &[[u32; R]],
+        codes: &[u8],
+        dot: &mut [[[D::Ints; VECTORS]; R]; CHAINS],
+    ) {
+        let pairs = codes.chunks_exact(C::FORMAT.pair_bytes());
+        for (x, codes) in x.as_chunks::<2>().0.iter().zip(pairs) {
+            if R <= STREAMED_ROWS_MAX {
+                for line in (0..C::FORMAT.pair_bytes()).step_by(64) {
+                    dots.prefetch(codes, PREFETCH_BYTES + line);
+                }
+            }
+            let w = C::pair(dots, codes);
+            for half in 0..2 {
+                let dot = &mut dot[half % CHAINS];
+                for (dot, x) in dot.iter_mut().zip(x[half]) {
+                    for (dot, w) in dot.iter_mut().zip(w[half]) {
+                        *dot = C::dot(dots, *dot, w, x);
                     }
                 }
             }
-            factors += header.group_factors();
         }
-        self.write(dots, tile.start, panel, totals);
     }
 
     /// Adds the bias to a panel's totals and writes them to their columns.

@@ -2,7 +2,7 @@
 
 use crate::QuantizedMatrix;
 
-/// A row of activations, as integers with a scale for each group of `size` columns.
+/// A row of activations, as integers with a scale for each `size` columns.
 pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
     let (mut integers, mut scales) = (Vec::new(), Vec::new());
     for group in x.chunks(size) {
@@ -27,18 +27,19 @@ fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
 pub(super) fn product(x: &[f32], w: &QuantizedMatrix) -> Vec<(f64, f64)> {
     let (inputs, size) = (w.in_features(), w.group_size());
     let groups = inputs / size;
+    let per_block = (128 / size).max(1);
     let mut y = Vec::new();
     for row in x.chunks_exact(inputs) {
         let column = |c: usize| w.input_order().map_or(c, |order| order[c] as usize);
         let row: Vec<f32> = (0..inputs).map(|c| row[column(c)]).collect();
-        let (q, scales) = activations(&row, size);
+        let (q, scales) = activations(&row, size * per_block);
         for o in 0..w.out_features() {
             let (mut total, mut magnitude) = (0.0, 0.0);
             for g in 0..groups {
                 let columns = g * size..(g + 1) * size;
                 let dot: i64 = columns.clone().map(|c| code(w, o, c) * q[c]).sum();
                 let sum: i64 = columns.map(|c| q[c]).sum();
-                let activation = f64::from(scales[g]);
+                let activation = f64::from(scales[g / per_block]);
                 let scale = f64::from(w.scales()[o * groups + g]);
                 let offset = w.offsets().map_or(0.0, |z| f64::from(z[o * groups + g]));
                 let scaled = scale * activation * dot as f64;
