@@ -39,8 +39,7 @@ fn quantized_models_are_close_and_independent_of_chunking() {
                 dtype: Dtype::F32,
                 quantization: Some(scheme),
                 max_model_len: None,
-                device: Device::flex(),
-            };
+                ..LoadOptions::default() };
             let model = load_model(&folder, &options, &mut |_| {}).unwrap();
             let runner = Runner::new(model, &options.device);
             let whole = runner.answer(&prompts, Chunking::Whole);
