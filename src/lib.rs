@@ -9,6 +9,7 @@ mod executor;
 mod grammar;
 pub mod model;
 pub mod parsers;
+pub mod profile;
 pub mod server;
 pub mod text;
 pub mod weights;

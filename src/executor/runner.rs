@@ -11,7 +11,7 @@ use playhouse_actors::{
     },
     ports::{ExecuteError, ModelExecutor},
 };
-use playhouse_kernels::KvCache;
+use playhouse_kernels::{KvCache, profile::timed};
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
@@ -77,9 +77,9 @@ impl ModelRunner {
         let jobs = self.batch.lend_constraints(&batch.chunks);
         let vocab_size = self.model.config().vocab_size;
         let (hidden, done) = thread::scope(|scope| {
-            let masks = Masks::start(scope, jobs, &self.grammars, vocab_size);
-            let hidden = self.forward(batch);
-            (hidden, Vec::from_iter(masks.join()))
+            let masks = timed("masks", || Masks::start(scope, jobs, &self.grammars, vocab_size));
+            let hidden = timed("forward", || self.forward(batch));
+            (hidden, timed("masks", || Vec::from_iter(masks.join())))
         });
         let allowed = done.into_iter().map(|done| self.batch.take_back(done)).collect();
         Ok((hidden?, allowed))
@@ -162,7 +162,13 @@ fn predicted_prompt(chunk: &Chunk, num_prompt_tokens: usize) -> Range<usize> {
 
 impl ModelExecutor for ModelRunner {
     fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
-        let batch = self.batch.lay_out(step, self.block_size)?;
+        timed("step", || self.step(step))
+    }
+}
+
+impl ModelRunner {
+    fn step(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
+        let batch = timed("lay_out", || self.batch.lay_out(step, self.block_size))?;
         let empty = |chunk: &Chunk| RequestOutput {
             request: chunk.request,
             sampled: Vec::new(),
@@ -178,14 +184,19 @@ impl ModelExecutor for ModelRunner {
                 let indices: Vec<u32> = rows.iter().map(|row| row.row).collect();
                 // A step that was abandoned is worth no more work.
                 self.kv_lease.check()?;
-                let logits = self.threads.run(|| self.model.logits(hidden.clone(), &indices));
+                let logits = timed("logits", || {
+                    self.threads.run(|| self.model.logits(hidden.clone(), &indices))
+                });
                 let vocab = logits.dims()[1];
                 let mut logits = logits.into_data().try_into_vec::<f32>().map_err(|error| {
                     ExecuteError::Device(format!("logits could not be read: {error:?}"))
                 })?;
-                for (row, logits) in rows.iter().zip(logits.chunks_mut(vocab)) {
-                    self.read_row(logits, *row, &allowed, &mut outputs[row.chunk])?;
-                }
+                timed("sampling", || {
+                    let mut rows = rows.iter().zip(logits.chunks_mut(vocab));
+                    rows.try_for_each(|(row, logits)| {
+                        self.read_row(logits, *row, &allowed, &mut outputs[row.chunk])
+                    })
+                })?;
             }
         }
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
