@@ -14,6 +14,7 @@ mod generate;
 mod interrupt;
 mod logging;
 mod output;
+mod profile;
 mod run_batch;
 mod serve;
 mod tokenize;
@@ -35,7 +36,8 @@ Examples:
   playhouse generate \"Once upon a time\"            Continue a text
   playhouse chat -q \"Who are you?\"                 Ask once
   playhouse run-batch -i in.jsonl -o out.jsonl     Answer a file of requests
-  playhouse bench chaos                            Kill actors, and see what clients notice
+  playhouse bench serve --base-url URL             Measure a server
+  playhouse profile                                See where a step's time goes
   playhouse config --max-num-seqs 64               See what the settings come to
 
 Exit codes:
@@ -62,6 +64,7 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     RunBatch(Box<run_batch::RunBatchArgs>),
     Bench(Box<bench::BenchArgs>),
+    Profile(Box<profile::ProfileArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
     Config(Box<config::ConfigArgs>),
@@ -91,12 +94,14 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Chat(args) => args.engine.entries(),
         Command::RunBatch(args) => args.engine.entries(),
         Command::Bench(args) => args.entries(),
+        Command::Profile(args) => args.engine.entries(),
         Command::Config(args) => args.entries(),
         Command::Tokenize(args) => args.entries(),
         Command::CollectEnv(_) => Vec::new(),
     };
     let defaults = match &cli.command {
-        Command::Bench(_) => bench::defaults(),
+        Command::Bench(args) => args.defaults(),
+        Command::Profile(_) => profile::defaults(),
         Command::RunBatch(_) => run_batch::defaults(),
         _ => Vec::new(),
     };
@@ -108,6 +113,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Chat(args) => chat::run(*args, resolved.config.engine),
         Command::RunBatch(args) => run_batch::run(*args, resolved.config),
         Command::Bench(args) => bench::run(*args, resolved.config.engine),
+        Command::Profile(args) => profile::run(&args, resolved.config.engine),
         Command::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
         Command::CollectEnv(args) => collect_env::run(&args),
         Command::Config(args) => config::run(&args, &resolved),

@@ -8,14 +8,14 @@ use std::{
 
 use crate::process::playhouse;
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     log: BufReader<ChildStderr>,
 }
 
 impl Server {
-    fn start(flags: &[&str]) -> Self {
+    pub(crate) fn start(flags: &[&str]) -> Self {
         let small = ["serve", "--port", "0", "--max-model-len", "4096", "--max-num-seqs", "4"];
         let mut child = playhouse(&[&small[..], flags].concat()).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
