@@ -10,6 +10,7 @@ mod gguf;
 mod grammar;
 pub mod model;
 pub mod parsers;
+pub mod profile;
 pub mod server;
 pub mod text;
 pub mod weights;

@@ -12,6 +12,7 @@
 //!   may see: not on chunking, batch neighbours or the blocks that hold them.
 
 mod aligned;
+mod ceilings;
 mod device;
 mod dtype;
 mod embedding;
@@ -21,6 +22,7 @@ mod kv_cache;
 mod linear;
 mod mapped_file;
 mod paged_attention;
+pub mod profile;
 mod quantized;
 mod rms_norm;
 mod rope;
@@ -31,6 +33,7 @@ mod swiglu;
 mod tensors;
 mod threads;
 
+pub use ceilings::Ceilings;
 pub use dtype::{WeightDtype, WeightView};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;

@@ -1,8 +1,9 @@
 //! A running engine for a command: the runtime, the model's loading, and its end.
 
-use std::{io::IsTerminal, num::NonZero, time::Duration};
+use std::{io::IsTerminal, num::NonZero, sync::Arc, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use playhouse_actors::ports::HandlerProfiler;
 
 use super::CliError;
 use crate::{
@@ -29,6 +30,19 @@ pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
     let bar = progress_bar();
     let shown = bar.clone();
     let engine = Engine::spawn(config, move |progress| show(&shown, progress)).await;
+    bar.finish_and_clear();
+    Ok(engine?)
+}
+
+/// The same, for an engine whose actors tell how long they take.
+pub(crate) async fn start_profiled(
+    config: EngineConfig,
+    handlers: Arc<dyn HandlerProfiler>,
+) -> Result<Engine, CliError> {
+    let bar = progress_bar();
+    let shown = bar.clone();
+    let progress = move |progress| show(&shown, progress);
+    let engine = Engine::spawn_profiled(config, progress, handlers).await;
     bar.finish_and_clear();
     Ok(engine?)
 }

@@ -45,6 +45,9 @@ pub(crate) enum CliError {
     /// A request ended with an error.
     #[error("the request failed: {0}")]
     Ended(String),
+    /// A measurement could not be made.
+    #[error("{0}")]
+    Measure(String),
     /// The HTTP server failed.
     #[error("the server stopped")]
     Server(#[from] ServerError),

@@ -15,6 +15,7 @@ mod generate;
 mod interrupt;
 mod logging;
 mod output;
+mod profile;
 mod run_batch;
 mod serve;
 mod tokenize;
@@ -39,6 +40,8 @@ Examples:
   playhouse bench chaos                            Kill actors, and see what clients notice
   playhouse eval perplexity book.txt --quantization int8 --against bfloat16
                                                    What quantization costs in quality
+  playhouse bench serve --base-url URL             Measure a server
+  playhouse profile                                See where a step's time goes
   playhouse config --max-num-seqs 64               See what the settings come to
 
 Exit codes:
@@ -66,6 +69,7 @@ enum Command {
     RunBatch(Box<run_batch::RunBatchArgs>),
     Bench(Box<bench::BenchArgs>),
     Eval(Box<eval::EvalArgs>),
+    Profile(Box<profile::ProfileArgs>),
     Tokenize(tokenize::TokenizeArgs),
     CollectEnv(collect_env::CollectEnvArgs),
     Config(Box<config::ConfigArgs>),
@@ -96,12 +100,14 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::RunBatch(args) => args.engine.entries(),
         Command::Bench(args) => args.entries(),
         Command::Eval(args) => args.entries(),
+        Command::Profile(args) => args.engine.entries(),
         Command::Config(args) => args.entries(),
         Command::Tokenize(args) => args.entries(),
         Command::CollectEnv(_) => Vec::new(),
     };
     let defaults = match &cli.command {
-        Command::Bench(_) => bench::defaults(),
+        Command::Bench(args) => args.defaults(),
+        Command::Profile(_) => profile::defaults(),
         Command::RunBatch(_) => run_batch::defaults(),
         _ => Vec::new(),
     };
@@ -114,6 +120,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::RunBatch(args) => run_batch::run(*args, resolved.config),
         Command::Bench(args) => bench::run(*args, resolved.config.engine),
         Command::Eval(args) => eval::run(*args, resolved.config.engine),
+        Command::Profile(args) => profile::run(&args, resolved.config.engine),
         Command::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
         Command::CollectEnv(args) => collect_env::run(&args),
         Command::Config(args) => config::run(&args, &resolved),

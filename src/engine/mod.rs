@@ -15,7 +15,7 @@ use playhouse_actors::{
     error::RequestError,
     logic::ids::Epoch,
     message::input_processor::RawRequest,
-    ports::{ModelInfo, TextCodec},
+    ports::{HandlerProfiler, ModelInfo, TextCodec},
     shell::{Health, Status, Submission, System, SystemConfig, directory::ActorStats},
 };
 
@@ -52,6 +52,18 @@ impl Engine {
         progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
         Self::start(config, progress, |_| ()).await
+    }
+
+    /// [`Engine::spawn`], with somebody who is told how long actors take over every message.
+    ///
+    /// # Errors
+    /// As [`Engine::spawn`].
+    pub async fn spawn_profiled(
+        config: EngineConfig,
+        progress: impl FnMut(StartProgress) + Send + 'static,
+        profiler: Arc<dyn HandlerProfiler>,
+    ) -> Result<Self, StartError> {
+        Self::start(config, progress, |settings| settings.profiler = Some(profiler)).await
     }
 
     /// [`Engine::spawn`], with a hand on what the actors are told that no operator needs to set.

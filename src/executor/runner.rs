@@ -13,6 +13,7 @@ use playhouse_actors::{
 };
 use playhouse_kernels::{
     KvCache,
+    profile::timed,
     sampling::{logprob_rows, sample_rows},
 };
 
@@ -90,13 +91,13 @@ impl ModelRunner {
     ) -> Result<(Tensor<2>, BTreeMap<RequestId, Allowed>), ExecuteError> {
         let jobs = self.batch.lend_constraints(&batch.chunks);
         if jobs.is_empty() {
-            return Ok((self.forward(batch)?, BTreeMap::new()));
+            return Ok((timed("forward", || self.forward(batch))?, BTreeMap::new()));
         }
         let vocab_size = self.model.config().vocab_size;
         let (hidden, done) = thread::scope(|scope| {
-            let masks = Masks::start(scope, jobs, &self.grammars, vocab_size);
-            let hidden = self.forward(batch);
-            (hidden, Vec::from_iter(masks.join()))
+            let masks = timed("masks", || Masks::start(scope, jobs, &self.grammars, vocab_size));
+            let hidden = timed("forward", || self.forward(batch));
+            (hidden, timed("masks", || Vec::from_iter(masks.join())))
         });
         let allowed = done.into_iter().map(|done| self.batch.take_back(done)).collect();
         Ok((hidden?, allowed))
@@ -217,11 +218,11 @@ impl ModelRunner {
         self.kv_lease.check()?;
         let (model, hidden) = (&*self.model, hidden.clone());
         self.threads.run(|| {
-            let logits = model.logits(hidden, indices).into_data();
+            let logits = timed("logits", || model.logits(hidden, indices)).into_data();
             let mut logits = logits.try_into_vec::<f32>().map_err(|error| {
                 ExecuteError::Device(format!("logits could not be read: {error:?}"))
             })?;
-            Ok(read(&mut logits))
+            Ok(timed("sampling", || read(&mut logits)))
         })
     }
 
@@ -236,7 +237,7 @@ impl ModelRunner {
         step: &SchedulerOutput,
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
-        self.batch.lay_out(step, self.block_size, &mut buffers.ragged)?;
+        timed("lay_out", || self.batch.lay_out(step, self.block_size, &mut buffers.ragged))?;
         let empty = |chunk: &Chunk| RequestOutput {
             request: chunk.request,
             sampled: Vec::new(),
@@ -262,9 +263,11 @@ fn predicted_prompt(chunk: &Chunk, num_prompt_tokens: usize) -> Range<usize> {
 
 impl ModelExecutor for ModelRunner {
     fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError> {
-        let mut buffers = mem::take(&mut self.buffers);
-        let outputs = self.run(step, &mut buffers);
-        self.buffers = buffers;
-        Ok(StepOutput { epoch: step.epoch, step: step.step, outputs: outputs? })
+        timed("step", || {
+            let mut buffers = mem::take(&mut self.buffers);
+            let outputs = self.run(step, &mut buffers);
+            self.buffers = buffers;
+            Ok(StepOutput { epoch: step.epoch, step: step.step, outputs: outputs? })
+        })
     }
 }

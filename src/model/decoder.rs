@@ -12,7 +12,7 @@
 //! the norm that follows it.
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{KvCache, KvCacheShape, KvLayer, WeightDtype, select_rows};
+use playhouse_kernels::{KvCache, KvCacheShape, KvLayer, WeightDtype, profile::timed, select_rows};
 
 use super::config::ModelConfig;
 use super::family::WeightNames;
@@ -62,10 +62,10 @@ impl CausalLm for Decoder {
     }
 
     fn forward(&self, batch: &ForwardBatch<'_>, kv: &mut KvCache) -> Tensor<2> {
-        let mut hidden = match &self.embed_tokens {
+        let mut hidden = timed("embedding", || match &self.embed_tokens {
             Some(embed_tokens) => embed_tokens.forward(batch.token_ids),
             None => self.lm_head.rows(batch.token_ids),
-        };
+        });
         let mut residual = None;
         for (index, layer) in self.layers.iter().enumerate() {
             let (output, sum) = layer.forward(hidden, residual, batch, kv.layer_mut(index));
@@ -75,7 +75,7 @@ impl CausalLm for Decoder {
     }
 
     fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        self.lm_head.forward(select_rows(hidden, rows))
+        timed("lm_head", || self.lm_head.forward(select_rows(hidden, rows)))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::process::playhouse;
 /// A server on a free port.
 pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     log: BufReader<ChildStderr>,
 }
 

@@ -39,7 +39,8 @@ fn quantized_models_are_close_and_independent_of_chunking() {
                 dtype: Dtype::F32,
                 quantization: Some(scheme),
                 max_model_len: None,
-                ..LoadOptions::default() };
+                ..LoadOptions::default()
+            };
             let model = load_model(&folder, &options, &mut |_| {}).unwrap();
             let runner = Runner::new(model, &options.device);
             let whole = runner.answer(&prompts, Chunking::Whole);

@@ -132,6 +132,12 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "text is a port's adapter",
     },
     Rule {
+        folder: "src/profile",
+        except: &[],
+        forbidden: &["burn", "ractor", "tokio", "crate::engine", "crate::model", "crate::executor"],
+        reason: "a profile is times and names",
+    },
+    Rule {
         folder: "src/parsers",
         except: &[],
         forbidden: &[

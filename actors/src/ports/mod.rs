@@ -3,8 +3,10 @@
 
 pub mod executor;
 pub mod grammar;
+pub mod profiler;
 pub mod text;
 
 pub use executor::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo};
 pub use grammar::{GrammarCompiler, GrammarError};
+pub use profiler::{Handled, HandlerProfiler};
 pub use text::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError};

@@ -1,12 +1,13 @@
 //! What an actor system is told at its start.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::logic::{
     admission::{AdmissionLimits, Quota},
     restart::Intensity,
     scheduler::SchedulerConfig,
 };
+use crate::ports::HandlerProfiler;
 
 /// Settings of one actor system.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct SystemConfig {
     pub supervision: Supervision,
     /// What the device's work runs on.
     pub device: DeviceMode,
+    /// Who is told how long every message takes; nobody: none is timed.
+    pub profiler: Option<Arc<dyn HandlerProfiler>>,
 }
 
 /// What runs the model and the tokenizer.
@@ -161,6 +164,7 @@ impl SystemConfig {
             reader_timeout: Duration::from_secs(60),
             supervision: Supervision::default(),
             device: DeviceMode::Thread,
+            profiler: None,
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod metrics;
 mod monitored;
 pub mod output_streamer;
 mod pause;
+mod profiled;
 pub mod progress;
 pub mod pulse;
 pub mod role;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use super::{context::Context, pulse::Pulse, role::Role};
-use crate::{fault::How, message::Letter};
+use super::{context::Context, profiled::profiled, pulse::Pulse, role::Role};
+use crate::{fault::How, message::Letter, ports::Handled};
 
 /// An actor with a pulse.
 pub(super) struct Monitored<A> {
@@ -38,6 +38,29 @@ impl<A> Monitored<A> {
             }
             Some(How::Hang) => std::future::pending::<()>().await,
         }
+    }
+}
+
+impl<A: Actor<Arguments = ()>> Monitored<A>
+where
+    A::Msg: Letter,
+{
+    /// The actor's own handler, timed if somebody wants to know.
+    async fn let_handle(
+        &self,
+        myself: ActorRef<A::Msg>,
+        message: A::Msg,
+        state: &mut A::State,
+    ) -> Result<(), ActorProcessingErr> {
+        let Some(profiler) = &self.context.config.profiler else {
+            return self.actor.handle(myself, message, state).await;
+        };
+        let edge = message.edge().as_str();
+        let handle = self.actor.handle(myself, message, state);
+        let (outcome, [begin, end], busy) = profiled(handle).await;
+        let (role, index) = (self.role.as_str(), self.index);
+        profiler.handled(Handled { role, index, edge, begin, end, busy });
+        outcome
     }
 }
 
@@ -76,7 +99,7 @@ where
         self.let_others_go_first().await;
         self.strike(&myself).await;
         if !message.is_ping() {
-            self.actor.handle(myself.clone(), message, state).await?;
+            self.let_handle(myself.clone(), message, state).await?;
             self.strike(&myself).await;
         }
         self.pulse.end();

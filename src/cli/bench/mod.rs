@@ -1,8 +1,15 @@
 //! `playhouse bench`: what this machine and this model do, measured.
 
+pub(crate) mod batch;
 mod chaos;
+pub(crate) mod distribution;
+mod kernels;
+mod latency;
 mod overload;
+mod serve;
+mod startup;
 mod statistics;
+mod throughput;
 mod workload;
 
 use std::{io::IsTerminal, time::Duration};
@@ -15,13 +22,16 @@ use crate::config::{EngineConfig, Key, Origin, layer::Entry};
 
 const EXAMPLES: &str = "\
 Examples:
+  playhouse bench serve --base-url http://127.0.0.1:8000 --num-prompts 64 --max-concurrency 8
+  playhouse bench throughput -m models/qwen3       Tokens a second, without a server
+  playhouse bench kernels                          Each operation beside the machine's limits
   playhouse bench chaos --kills 1000               What clients notice while actors are killed
   playhouse bench overload --requests 10000        What is served when twice as much is asked for
   playhouse bench chaos -m models/qwen3 --clients 8 --output json
 
 Each benchmark has a --help of its own. Measure a release build on an idle machine.";
 
-/// Measure what the engine does under strain.
+/// Measure a server, the engine, its operations, its start, and what it does under strain.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
@@ -31,8 +41,13 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    Chaos(chaos::ChaosArgs),
-    Overload(overload::OverloadArgs),
+    Serve(Box<serve::ServeArgs>),
+    Throughput(Box<throughput::ThroughputArgs>),
+    Latency(Box<latency::LatencyArgs>),
+    Startup(startup::StartupArgs),
+    Kernels(kernels::KernelsArgs),
+    Chaos(Box<chaos::ChaosArgs>),
+    Overload(Box<overload::OverloadArgs>),
 }
 
 /// How a benchmark's results are written.
@@ -51,14 +66,28 @@ impl BenchArgs {
         match &self.command {
             Bench::Chaos(args) => args.engine.entries(),
             Bench::Overload(args) => args.engine.entries(),
+            Bench::Throughput(args) => args.engine.entries(),
+            Bench::Latency(args) => args.engine.entries(),
+            Bench::Kernels(args) => args.entries(),
+            // Their engine is somewhere else.
+            Bench::Serve(_) | Bench::Startup(_) => Vec::new(),
         }
     }
-}
 
-/// Settings that a benchmark starts from: what it does to the engine is not worth a line each.
-pub(crate) fn defaults() -> Vec<Entry> {
-    let key = Key::new("log", "level");
-    vec![Entry { key, value: "error".into(), origin: Origin::Default }]
+    /// Settings that the benchmark starts from: what it does to the engine is not worth a line each,
+    /// and a batch's time is that of computing its prompts.
+    pub(crate) fn defaults(&self) -> Vec<Entry> {
+        let entry = |section, name, value: toml::Value| Entry {
+            key: Key::new(section, name),
+            value,
+            origin: Origin::Default,
+        };
+        let mut entries = vec![entry("log", "level", "error".into())];
+        if matches!(self.command, Bench::Latency(_)) {
+            entries.push(entry("engine", "enable_prefix_caching", "false".into()));
+        }
+        entries
+    }
 }
 
 /// Measures and prints.
@@ -66,11 +95,16 @@ pub(crate) fn run(args: BenchArgs, config: EngineConfig) -> Result<(), CliError>
     match args.command {
         Bench::Chaos(args) => chaos::run(&args, config),
         Bench::Overload(args) => overload::run(&args, config),
+        Bench::Serve(args) => serve::run(&args),
+        Bench::Throughput(args) => throughput::run(&args, config),
+        Bench::Latency(args) => latency::run(&args, config),
+        Bench::Startup(args) => startup::run(&args),
+        Bench::Kernels(args) => kernels::run(&args, &config),
     }
 }
 
 /// A bar on a terminal; in a pipe, one that shows nothing.
-pub(super) fn progress_bar(len: usize) -> ProgressBar {
+pub(crate) fn progress_bar(len: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvLayer, RotaryTable, paged_attention, reshape_and_cache,
-    rope,
+    AttentionMetadata, AttentionParams, KvLayer, RotaryTable, paged_attention, profile::timed,
+    reshape_and_cache, rope,
 };
 
 use super::rotary::RotaryTables;
@@ -40,11 +40,12 @@ impl Attention {
         meta: &AttentionMetadata,
         kv: &mut KvLayer,
     ) -> Tensor<2> {
-        let (q, k, v) = self.split(self.qkv_proj.forward(x));
+        let (q, k, v) = self.split(timed("qkv", || self.qkv_proj.forward(x)));
         let q = self.rotate(q, self.q_norm.as_ref(), meta);
         let k = self.rotate(k, self.k_norm.as_ref(), meta);
-        reshape_and_cache(k, v, kv, &meta.slot_mapping);
-        self.o_proj.forward(paged_attention(q, kv, meta, &self.params))
+        timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
+        let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
+        timed("o", || self.o_proj.forward(output))
     }
 
     /// q, k and v of `[num_tokens, q_size + 2 * kv_size]`.
@@ -66,7 +67,7 @@ impl Attention {
             Some(norm) => norm.forward_heads(heads),
             None => heads,
         };
-        rope(heads, &meta.positions, self.head_dim, &self.rotary)
+        timed("rope", || rope(heads, &meta.positions, self.head_dim, &self.rotary))
     }
 
     /// Loads the attention of layer `index`, whose tensors start with `prefix`.

@@ -1,7 +1,7 @@
 //! The gated MLP (HF `LlamaMLP`; <https://arxiv.org/abs/2002.05202>).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::swiglu;
+use playhouse_kernels::{profile::timed, swiglu};
 
 use super::Linear;
 use crate::model::ModelError;
@@ -36,6 +36,8 @@ impl Mlp {
 
     /// From and to `[num_tokens, hidden]`.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.down_proj.forward(swiglu(self.gate_up_proj.forward(x)))
+        let gate_up = timed("gate_up", || self.gate_up_proj.forward(x));
+        let activated = timed("swiglu", || swiglu(gate_up));
+        timed("down", || self.down_proj.forward(activated))
     }
 }

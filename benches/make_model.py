@@ -1,0 +1,56 @@
+"""The standard model to measure on: a Qwen3 of 596 M parameters with random weights, in Hugging Face format.
+
+    python make_model.py OUT [KEY=VALUE ...]
+
+Speed does not depend on the values of the weights, so nothing has to be downloaded. KEY=VALUE (JSON) changes the
+configuration, e.g. `num_hidden_layers=2`; `seed` changes the weights. The tokenizer is a byte-level BPE trained on
+Python's own library: shorter texts a token than a real one, the same work to run.
+"""
+import glob
+import json
+import os
+import sys
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tokenizer():
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tok.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=32000, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tok.train(sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py")))[:200], trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tok, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def main():
+    out = sys.argv[1]
+    config = dict(
+        vocab_size=151936, hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
+        head_dim=128, intermediate_size=3072, max_position_embeddings=40960, rope_theta=1000000,
+        tie_word_embeddings=True, seed=0,
+    )
+    config.update((key, json.loads(value)) for key, value in (pair.split("=", 1) for pair in sys.argv[2:]))
+    torch.manual_seed(config.pop("seed"))
+    cfg = AutoConfig.for_model("qwen3", **config)
+    cfg.bos_token_id, cfg.pad_token_id, cfg.eos_token_id = None, 0, 2
+    model = AutoModelForCausalLM.from_config(cfg, dtype=torch.bfloat16)
+    tokenizer().save_pretrained(out)
+    model.save_pretrained(out)
+    print(f"{out}: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters")
+
+
+if __name__ == "__main__":
+    main()

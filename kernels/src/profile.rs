@@ -1,0 +1,181 @@
+//! Where time goes: spans with names, recorded a thread at a time while somebody asks for them.
+//!
+//! One recording runs at a time in a process, and hears of every engine in it. While there is none,
+//! a span costs one relaxed load and a branch.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+/// Spans of one thread at most in a recording, 96 MiB of them: later ones are counted only.
+const SPANS_MAX: usize = 1 << 21;
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+static BUFFERS: Mutex<Vec<Arc<Buffer>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static BUFFER: Arc<Buffer> = Buffer::register();
+}
+
+/// One piece of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// What was done.
+    pub name: &'static str,
+    /// When it began.
+    pub begin: Instant,
+    /// When it had ended.
+    pub end: Instant,
+}
+
+/// What one thread did, in the order in which the spans ended. Of two spans of a thread, either
+/// contains the other or they do not touch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadSpans {
+    /// The thread's name.
+    pub thread: String,
+    /// Its spans.
+    pub spans: Vec<Span>,
+    /// Spans that were too many to keep.
+    pub num_lost: usize,
+}
+
+/// A recording that runs. Dropping it ends it.
+#[derive(Debug)]
+pub struct Recording {
+    begin: Instant,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    thread: String,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    spans: Vec<Span>,
+    num_lost: usize,
+}
+
+/// Spans are whole whatever happened to a thread that held the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Buffer {
+    fn register() -> Arc<Self> {
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        let buffer = Arc::new(Self { thread, kept: Mutex::default() });
+        lock(&BUFFERS).push(Arc::clone(&buffer));
+        buffer
+    }
+
+    fn push(&self, span: Span) {
+        let mut kept = lock(&self.kept);
+        if kept.spans.len() < SPANS_MAX {
+            kept.spans.push(span);
+        } else {
+            kept.num_lost += 1;
+        }
+    }
+}
+
+impl Recording {
+    /// Begins a recording; `None` while another one runs.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let begin = Instant::now();
+        let is_free = IS_ON.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
+        is_free.is_ok().then(|| {
+            // What a span of an earlier recording left behind when it ended too late.
+            lock(&BUFFERS).iter().for_each(|buffer| *lock(&buffer.kept) = Kept::default());
+            Self { begin }
+        })
+    }
+
+    /// When it began.
+    #[must_use]
+    pub fn begin(&self) -> Instant {
+        self.begin
+    }
+
+    /// Ends it: what each thread did. A span that has not ended yet is not in it.
+    #[must_use]
+    pub fn finish(self) -> Vec<ThreadSpans> {
+        let mut buffers = lock(&BUFFERS);
+        let take = |buffer: &Arc<Buffer>| {
+            let Kept { mut spans, num_lost } = std::mem::take(&mut *lock(&buffer.kept));
+            spans.retain(|span| span.begin >= self.begin);
+            ThreadSpans { thread: buffer.thread.clone(), spans, num_lost }
+        };
+        let threads = buffers.iter().map(take).filter(|thread| !thread.spans.is_empty()).collect();
+        // Of threads that have ended, nobody else has the buffer.
+        buffers.retain(|buffer| Arc::strong_count(buffer) > 1);
+        threads
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        IS_ON.store(false, Ordering::Release);
+    }
+}
+
+/// Does `work`, as a span of this name while there is a recording. One that panics leaves none.
+#[inline]
+pub fn timed<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
+    if IS_ON.load(Ordering::Relaxed) { record(name, work) } else { work() }
+}
+
+#[inline(never)]
+fn record<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
+    let begin = Instant::now();
+    let result = work();
+    let span = Span { name, begin, end: Instant::now() };
+    BUFFER.with(|buffer| buffer.push(span));
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The recording is the process's, so there is one test.
+    #[test]
+    fn spans_are_recorded_while_somebody_listens() {
+        assert_eq!(timed("before", || 1), 1);
+        let recording = Recording::start().unwrap();
+        assert!(Recording::start().is_none(), "one at a time");
+        timed("outer", || timed("inner", || ()));
+        let other = std::thread::Builder::new().name("other".to_owned());
+        other.spawn(|| timed("elsewhere", || ())).unwrap().join().unwrap();
+        let panicked = std::panic::catch_unwind(|| timed("broken", || panic!("on purpose")));
+        assert!(panicked.is_err());
+        let begin = recording.begin();
+        let threads = recording.finish();
+        timed("after", || ());
+        let of = |thread: &str| {
+            let found = threads.iter().find(|spans| spans.thread == thread).unwrap();
+            assert_eq!(found.num_lost, 0);
+            found.spans.clone()
+        };
+        let here = of(std::thread::current().name().unwrap());
+        assert_eq!(here.iter().map(|span| span.name).collect::<Vec<_>>(), ["inner", "outer"]);
+        let (inner, outer) = (here[0], here[1]);
+        assert!(begin <= outer.begin && outer.begin <= inner.begin);
+        assert!(inner.begin <= inner.end && inner.end <= outer.end);
+        assert_eq!(of("other")[0].name, "elsewhere");
+
+        let again = Recording::start().unwrap();
+        drop(again);
+        let names = |threads: Vec<ThreadSpans>| -> Vec<&str> {
+            threads.iter().flat_map(|thread| &thread.spans).map(|span| span.name).collect()
+        };
+        assert!(names(Recording::start().unwrap().finish()).is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! Requests that go into an engine of this process at once, and come out complete.
+
+use clap::Args;
+use playhouse_actors::{
+    logic::{ids::TokenId, request::FinishReason, sampling_params::SamplingParams},
+    message::input_processor::{Prompt, RawRequest},
+};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+
+use crate::{cli::CliError, config::EngineConfig, engine::Engine};
+
+/// How long prompts and outputs are, and how tokens are drawn.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Shape {
+    /// Tokens of a prompt
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) input_len: usize,
+    /// Tokens of an output
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub(crate) output_len: usize,
+    /// 0 takes the likeliest token
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub(crate) temperature: f32,
+    /// Seed of prompts and draws
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+impl Shape {
+    /// Refuses what is nothing to measure.
+    pub(crate) fn validate(&self) -> Result<(), CliError> {
+        if self.input_len == 0 || self.output_len == 0 {
+            let message = "--input-len and --output-len must be at least 1";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// `count` requests of random tokens. Another `round` has others.
+    pub(crate) fn requests(&self, count: usize, round: u64, vocab_size: u32) -> Vec<RawRequest> {
+        let mut rng = StdRng::seed_from_u64(self.seed.wrapping_add(round << 32));
+        let request = |number: usize| {
+            let prompt = (0..self.input_len).map(|_| rng.random_range(0..vocab_size.max(1)));
+            RawRequest {
+                params: SamplingParams {
+                    temperature: self.temperature,
+                    seed: Some(self.seed.wrapping_add(number as u64)),
+                    ignore_eos: true,
+                    ..SamplingParams::default()
+                },
+                max_tokens: u32::try_from(self.output_len).ok(),
+                ..RawRequest::new(Prompt::Tokens(prompt.collect::<Vec<TokenId>>()))
+            }
+        };
+        (0..count).map(request).collect()
+    }
+}
+
+/// `config` for an engine that `count` requests may wait in.
+pub(crate) fn with_room(config: EngineConfig, count: usize) -> EngineConfig {
+    EngineConfig { max_num_requests: config.max_num_requests.max(count), ..config }
+}
+
+/// Submits all and waits until all are complete: how many tokens came.
+pub(crate) async fn generate(
+    engine: &Engine,
+    requests: Vec<RawRequest>,
+) -> Result<usize, CliError> {
+    let mut choices = Vec::with_capacity(requests.len());
+    for request in requests {
+        choices.extend(engine.submit(request).await?.choices);
+    }
+    let mut tokens = 0;
+    for mut choice in choices {
+        let finish = loop {
+            match choice.next().await {
+                None => break None,
+                Some(delta) => {
+                    tokens += delta.tokens.len();
+                    if delta.finish.is_some() {
+                        break delta.finish;
+                    }
+                }
+            }
+        };
+        match finish {
+            Some(FinishReason::Length) => {}
+            Some(FinishReason::Error(failure)) => return Err(CliError::Ended(failure.to_string())),
+            other => {
+                let how = other.map_or("without a reason", |finish| finish.as_str());
+                return Err(CliError::Ended(format!("it ended before its length: {how}")));
+            }
+        }
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,259 @@
+//! `playhouse bench kernels`: every operation of a model's step alone, in bytes and operations a
+//! second, beside what this machine can do at most.
+
+mod measure;
+mod ops;
+mod shapes;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use playhouse_kernels::{
+    Ceilings, KernelError, QuantizationScheme, WeightDtype, cpu_isa, on_compute_threads,
+};
+use serde_json::{Value, json};
+
+use self::{measure::Rate, ops::Op, shapes::Shapes};
+use super::{Report, progress_bar, statistics::rounded};
+use crate::{
+    cli::{CliError, output},
+    config::{EngineConfig, Key, Origin, layer::Entry},
+    engine::StartError,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  playhouse bench kernels                          A Qwen3 of 0.6 billion parameters, bfloat16
+  playhouse bench kernels -m models/qwen3 --num-tokens 1,32 --op linear --dtype float32
+  PLAYHOUSE_CPU_ISA=avx2 playhouse bench kernels   With another instruction set
+
+GB/s are of bytes that an operation has to move, GFLOP/s of operations that it has to do: what it
+does beyond that lowers both.";
+
+/// Measure each operation beside the machine's limits.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct KernelsArgs {
+    /// Folder of the model whose shapes to use [default: those of Qwen3 0.6B]
+    #[arg(long, short = 'm', value_name = "FOLDER")]
+    model: Option<PathBuf>,
+    /// Format of the weights and the KV cache
+    #[arg(long, value_enum, default_value_t)]
+    dtype: DtypeName,
+    /// Linear layers with weights of so many bits, made as at load
+    #[arg(long, value_enum)]
+    quantization: Option<QuantizationName>,
+    /// Inputs that share a scale, for int4
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    group_size: usize,
+    /// Tokens that are computed at once
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,8,32,512")]
+    num_tokens: Vec<usize>,
+    /// Tokens in the KV cache of each sequence
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    context_len: usize,
+    /// Threads that compute [default: one a core]
+    #[arg(long, value_name = "N")]
+    threads: Option<String>,
+    /// Operations whose names begin so; may be repeated [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    op: Vec<String>,
+    /// Seconds that each figure is measured for
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
+    seconds: f64,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    output: Report,
+}
+
+/// The formats, by their names in settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum DtypeName {
+    /// Half the bytes.
+    #[default]
+    Bfloat16,
+    /// Full precision.
+    Float32,
+}
+
+impl DtypeName {
+    fn dtype(self) -> WeightDtype {
+        match self {
+            Self::Bfloat16 => WeightDtype::Bf16,
+            Self::Float32 => WeightDtype::F32,
+        }
+    }
+}
+
+/// Formats of few bits, by their names in settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum QuantizationName {
+    /// A scale for each output.
+    Int8,
+    /// A scale for each group of inputs.
+    Int4,
+}
+
+impl KernelsArgs {
+    fn quantization(&self) -> Option<QuantizationScheme> {
+        self.quantization.map(|name| match name {
+            QuantizationName::Int8 => QuantizationScheme::Int8,
+            QuantizationName::Int4 => QuantizationScheme::Int4 { group_size: self.group_size },
+        })
+    }
+
+    /// The settings given.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let key = Key::new("engine", "threads");
+        let origin = Origin::Flag(key.flag());
+        let threads = self.threads.clone();
+        threads.map(|value| Entry { key, value: value.into(), origin }).into_iter().collect()
+    }
+
+    fn validate(&self) -> Result<Duration, CliError> {
+        if self.num_tokens.contains(&0) || self.context_len == 0 {
+            let message = "--num-tokens and --context-len must be at least 1";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        let seconds = Duration::try_from_secs_f64(self.seconds).ok();
+        seconds.filter(|seconds| !seconds.is_zero()).ok_or_else(|| {
+            CliError::Usage(format!("--seconds must be above 0, got {}", self.seconds))
+        })
+    }
+}
+
+fn refused(error: KernelError) -> CliError {
+    CliError::Measure(error.to_string())
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliError> {
+    let duration = args.validate()?;
+    let shapes = match &args.model {
+        None => Shapes::STANDARD,
+        Some(folder) => Shapes::of(folder).map_err(StartError::from)?,
+    };
+    let dtype = args.dtype.dtype();
+    let workload = ops::Workload {
+        shapes,
+        dtype,
+        quantization: args.quantization(),
+        num_tokens: &args.num_tokens,
+        context: args.context_len,
+    };
+    let is_wanted = |op: &Op| args.op.is_empty() || args.op.iter().any(|p| op.name.starts_with(p));
+    let ops: Vec<Op> = workload.ops().into_iter().filter(is_wanted).collect();
+    if ops.is_empty() {
+        return Err(CliError::Usage(format!("no operation begins with {:?}", args.op)));
+    }
+    let measure_all = || -> Result<_, KernelError> {
+        let ceilings = Ceilings::measure(duration)?;
+        let bar = progress_bar(ops.len());
+        let mut rates = Vec::with_capacity(ops.len());
+        let mut weights = ops::Weights::default();
+        for op in &ops {
+            bar.set_message(op.name);
+            rates.push(on_compute_threads(|| op.measure(duration, &mut weights))?);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok((ceilings, rates))
+    };
+    let measured = match config.threads {
+        None => measure_all(),
+        Some(threads) => {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let pool = pool.map_err(|error| CliError::Measure(error.to_string()))?;
+            pool.install(measure_all)
+        }
+    };
+    let (ceilings, rates) = measured.map_err(refused)?;
+    let result = Outcome { ceilings, dtype, ops, rates };
+    match args.output {
+        Report::Table => output::show(&result.to_table()),
+        Report::Json => output::show_json(&result.to_json()),
+    }
+}
+
+struct Outcome {
+    ceilings: Ceilings,
+    dtype: WeightDtype,
+    ops: Vec<Op>,
+    rates: Vec<Rate>,
+}
+
+impl Outcome {
+    fn flops_max(&self) -> f64 {
+        match self.dtype {
+            WeightDtype::F32 => self.ceilings.f32_flops,
+            WeightDtype::Bf16 => self.ceilings.bf16_flops.max(self.ceilings.f32_flops),
+        }
+    }
+
+    /// Of the limits on reading and computing, in percent.
+    fn shares(&self, op: &Op, rate: &Rate) -> (f64, Option<f64>) {
+        let read = rate.bytes_per_s / self.ceilings.read_bytes_per_s;
+        let compute = (!op.is_quantized()).then(|| 100.0 * rate.flops / self.flops_max());
+        (100.0 * read, compute)
+    }
+
+    fn to_table(&self) -> String {
+        let Ceilings { read_bytes_per_s, f32_flops, bf16_flops, threads } = self.ceilings;
+        let mut text = format!(
+            "{} on {threads} threads; at most {:.1} GB/s read, {:.0} GFLOP/s f32, {:.0} bf16\n\n\
+             {:<14} {:<24} {:>6} {:>12} {:>8} {:>7} {:>9} {:>7}\n",
+            cpu_isa(),
+            read_bytes_per_s / 1e9,
+            f32_flops / 1e9,
+            bf16_flops / 1e9,
+            "op",
+            "shape",
+            "tokens",
+            "µs",
+            "GB/s",
+            "of max",
+            "GFLOP/s",
+            "of max",
+        );
+        for (op, rate) in self.ops.iter().zip(&self.rates) {
+            let (read, compute) = self.shares(op, rate);
+            let compute = compute.map_or_else(String::new, |share| format!("{share:.0}%"));
+            text += &format!(
+                "{:<14} {:<24} {:>6} {:>12.1} {:>8.1} {read:>6.0}% {:>9.1} {compute:>7}\n",
+                op.name,
+                op.shape,
+                op.num_tokens,
+                rate.time_s * 1e6,
+                rate.bytes_per_s / 1e9,
+                rate.flops / 1e9,
+            );
+        }
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let row = |(op, rate): (&Op, &Rate)| {
+            let (read, compute) = self.shares(op, rate);
+            json!({
+                "op": op.name,
+                "shape": op.shape,
+                "num_tokens": op.num_tokens,
+                "time_us": rounded(rate.time_s * 1e6),
+                "gb_per_s": rounded(rate.bytes_per_s / 1e9),
+                "percent_of_read_max": rounded(read),
+                "gflops": rounded(rate.flops / 1e9),
+                "percent_of_flops_max": compute.map(rounded),
+            })
+        };
+        let rows: Value = self.ops.iter().zip(&self.rates).map(row).collect();
+        json!({
+            "isa": cpu_isa(),
+            "threads": self.ceilings.threads,
+            "dtype": match self.dtype { WeightDtype::F32 => "float32", WeightDtype::Bf16 => "bfloat16" },
+            "read_max_gb_per_s": rounded(self.ceilings.read_bytes_per_s / 1e9),
+            "f32_max_gflops": rounded(self.ceilings.f32_flops / 1e9),
+            "bf16_max_gflops": rounded(self.ceilings.bf16_flops / 1e9),
+            "ops": rows,
+        })
+    }
+}

@@ -1,0 +1,332 @@
+//! The operations of a step, each with operands like those of a model and what it has to do.
+//!
+//! Weights exist as often as it takes to be larger than any cache, as a model's layers are; what a
+//! step has just computed is still in a cache, so activations are not counted as bytes.
+
+use std::{hint::black_box, time::Duration};
+
+use burn::tensor::{Device, Tensor, TensorData};
+use playhouse_kernels::{
+    AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache, KvCacheShape,
+    LinearWeight, QuantizationScheme, RotaryTable, WeightDtype, WeightView, add_rms_norm,
+    embedding, linear, paged_attention, reshape_and_cache, rope,
+    sampling::{SamplingRow, SamplingScratch, sample},
+    swiglu,
+};
+
+use super::{
+    measure::{Rate, Work, measure},
+    shapes::Shapes,
+};
+
+/// Weights that are read in turn are at least so many bytes together.
+const WEIGHT_BYTES_MIN: usize = 256 << 20;
+/// Tokens of a KV block.
+const BLOCK_SIZE: usize = 16;
+
+/// What to measure.
+pub(super) struct Workload<'a> {
+    pub(super) shapes: Shapes,
+    pub(super) dtype: WeightDtype,
+    /// Of linear layers; `None`: they are kept as `dtype`.
+    pub(super) quantization: Option<QuantizationScheme>,
+    pub(super) num_tokens: &'a [usize],
+    /// Tokens of each sequence in the cache.
+    pub(super) context: usize,
+}
+
+/// One operation of one shape.
+pub(super) struct Op {
+    pub(super) name: &'static str,
+    pub(super) shape: String,
+    pub(super) num_tokens: usize,
+    shapes: Shapes,
+    dtype: WeightDtype,
+    quantization: Option<QuantizationScheme>,
+    kind: Kind,
+}
+
+/// The weights of the last linear layer: packing them takes longer than measuring.
+#[derive(Default)]
+pub(super) struct Weights {
+    /// `[outputs, inputs]`.
+    shape: [usize; 2],
+    copies: Vec<LinearWeight>,
+}
+
+enum Kind {
+    Linear {
+        outputs: usize,
+        inputs: usize,
+    },
+    /// Sequences of `context` tokens, the last `queries` of each new.
+    Attention {
+        seqs: usize,
+        queries: usize,
+        context: usize,
+    },
+    KvWrite,
+    Norm,
+    Rope,
+    Swiglu,
+    Embedding,
+    Sampling {
+        temperature: f32,
+    },
+}
+
+impl Workload<'_> {
+    /// All of them, in the order of a step.
+    pub(super) fn ops(&self) -> Vec<Op> {
+        let s = self.shapes;
+        let mut ops = Vec::new();
+        let linears = [
+            ("linear_qkv", s.q_size() + 2 * s.kv_size(), s.hidden),
+            ("linear_o", s.hidden, s.q_size()),
+            ("linear_gate_up", 2 * s.intermediate, s.hidden),
+            ("linear_down", s.hidden, s.intermediate),
+            ("linear_lm_head", s.vocab, s.hidden),
+        ];
+        let mut push = |name, shape, num_tokens, kind| {
+            let (dtype, quantization) = (self.dtype, self.quantization);
+            ops.push(Op { name, shape, num_tokens, shapes: s, dtype, quantization, kind });
+        };
+        let heads = format!("{}/{} x {}", s.num_heads, s.num_kv_heads, s.head_dim);
+        let context = self.context;
+        for &n in self.num_tokens {
+            push("embedding", s.hidden.to_string(), n, Kind::Embedding);
+        }
+        for &n in self.num_tokens {
+            push("norm", s.hidden.to_string(), n, Kind::Norm);
+        }
+        for (name, outputs, inputs) in linears {
+            for &n in self.num_tokens {
+                let shape = format!("{outputs} x {inputs}");
+                push(name, shape, n, Kind::Linear { outputs, inputs });
+            }
+        }
+        for &n in self.num_tokens {
+            push("rope", heads.clone(), n, Kind::Rope);
+        }
+        for &n in self.num_tokens {
+            push("kv_write", heads.clone(), n, Kind::KvWrite);
+        }
+        for &n in self.num_tokens {
+            let decode = Kind::Attention { seqs: n, queries: 1, context };
+            push("attention", format!("{heads}, {n} x {context}"), n, decode);
+        }
+        for &n in self.num_tokens {
+            push("swiglu", s.intermediate.to_string(), n, Kind::Swiglu);
+        }
+        if let Some(&n) = self.num_tokens.iter().max().filter(|n| **n > 1) {
+            let prompt = Kind::Attention { seqs: 1, queries: n, context: n };
+            push("attention_prompt", format!("{heads}, 1 x {n}"), n, prompt);
+        }
+        for (name, temperature) in [("sampling_greedy", 0.0), ("sampling", 1.0)] {
+            push(name, s.vocab.to_string(), 1, Kind::Sampling { temperature });
+        }
+        ops
+    }
+}
+
+fn values(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
+}
+
+fn tensor(rows: usize, width: usize) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(values(rows * width), [rows, width]), &Device::flex())
+}
+
+impl Op {
+    /// Measures for so long.
+    ///
+    /// # Errors
+    /// Too little memory for the operands, or weights that cannot be quantized so.
+    pub(super) fn measure(
+        &self,
+        duration: Duration,
+        weights: &mut Weights,
+    ) -> Result<Rate, KernelError> {
+        match self.kind {
+            Kind::Linear { outputs, inputs } => {
+                self.fill(weights, [outputs, inputs])?;
+                Ok(self.measure_linear(duration, weights))
+            }
+            Kind::Attention { seqs, queries, context } => {
+                self.measure_attention(duration, seqs, queries, context)
+            }
+            Kind::KvWrite => self.measure_kv_write(duration),
+            Kind::Embedding => self.measure_embedding(duration),
+            Kind::Rope => self.measure_rope(duration),
+            Kind::Norm | Kind::Swiglu => Ok(self.measure_rows(duration)),
+            Kind::Sampling { temperature } => Ok(self.measure_sampling(duration, temperature)),
+        }
+    }
+
+    /// Whether it multiplies by quantized weights, whose rate has no limit that is measured.
+    pub(super) fn is_quantized(&self) -> bool {
+        self.quantization.is_some() && matches!(self.kind, Kind::Linear { .. })
+    }
+
+    /// Packs weights of this shape, if they are not the ones that are there.
+    fn fill(&self, weights: &mut Weights, shape: [usize; 2]) -> Result<(), KernelError> {
+        if weights.shape == shape {
+            return Ok(());
+        }
+        *weights = Weights::default();
+        let [outputs, inputs] = shape;
+        let numbers = values(outputs * inputs);
+        let (parts, device) = ([WeightView::F32(&numbers)], Device::flex());
+        let mut bytes = 0;
+        while bytes < WEIGHT_BYTES_MIN {
+            let weight = match self.quantization {
+                None => LinearWeight::pack(&parts, inputs, self.dtype, &device)?,
+                Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &device)?,
+            };
+            bytes += weight.size_bytes();
+            weights.copies.push(weight);
+        }
+        weights.shape = shape;
+        Ok(())
+    }
+
+    fn measure_linear(&self, duration: Duration, weights: &Weights) -> Rate {
+        let Weights { shape: [outputs, inputs], copies } = weights;
+        let x = tensor(self.num_tokens, *inputs);
+        let work = Work {
+            bytes: copies.iter().map(LinearWeight::size_bytes).sum::<usize>() as f64
+                / copies.len() as f64,
+            flops: 2.0 * (self.num_tokens * outputs * inputs) as f64,
+        };
+        let mut copies = copies.iter().cycle();
+        measure(duration, work, || {
+            let weight = copies.next();
+            drop(black_box(weight.map(|weight| linear(x.clone(), weight, None))));
+        })
+    }
+
+    /// A cache of blocks for so many sequences.
+    fn kv_cache(&self, seqs: usize, context: usize) -> Result<KvCache, KernelError> {
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: seqs * context.div_ceil(BLOCK_SIZE),
+            block_size: BLOCK_SIZE,
+            num_kv_heads: self.shapes.num_kv_heads,
+            head_dim: self.shapes.head_dim,
+        };
+        KvCache::new(shape, self.dtype, &Device::flex())
+    }
+
+    fn measure_attention(
+        &self,
+        duration: Duration,
+        seqs: usize,
+        queries: usize,
+        context: usize,
+    ) -> Result<Rate, KernelError> {
+        let s = self.shapes;
+        let mut cache = self.kv_cache(seqs, context)?;
+        let meta = batch(seqs, context, queries);
+        // Each row of the cache is written, or the system would have one page for all of them.
+        let fill = batch(seqs, context, context);
+        let (rows, width) = (seqs * context, s.kv_size());
+        let kv = || tensor(rows, width);
+        reshape_and_cache(kv(), kv(), cache.layer_mut(0), &fill.slot_mapping);
+        let q = tensor(seqs * queries, s.q_size());
+        let scale = (s.head_dim as f32).sqrt().recip();
+        let params =
+            AttentionParams { num_heads: s.num_heads, scale, sliding_window: None, soft_cap: None };
+        // A query sees what is before it, and itself.
+        let seen: usize = (context - queries + 1..=context).sum::<usize>() * seqs;
+        let work = Work {
+            bytes: (2 * seqs * context * s.kv_size() * self.dtype.size_bytes()) as f64,
+            flops: 4.0 * (seen * s.q_size()) as f64,
+        };
+        Ok(measure(duration, work, || {
+            black_box(paged_attention(q.clone(), cache.layer(0), &meta, &params));
+        }))
+    }
+
+    fn measure_kv_write(&self, duration: Duration) -> Result<Rate, KernelError> {
+        let (n, width) = (self.num_tokens, self.shapes.kv_size());
+        let mut cache = self.kv_cache(n, BLOCK_SIZE)?;
+        let slots = batch(n, BLOCK_SIZE, 1).slot_mapping;
+        let (k, v) = (tensor(n, width), tensor(n, width));
+        let bytes = (2 * n * width * self.dtype.size_bytes()) as f64;
+        Ok(measure(duration, Work { bytes, flops: 0.0 }, || {
+            reshape_and_cache(k.clone(), v.clone(), cache.layer_mut(0), &slots);
+        }))
+    }
+
+    fn measure_embedding(&self, duration: Duration) -> Result<Rate, KernelError> {
+        let Shapes { vocab, hidden, .. } = self.shapes;
+        let rows = values(vocab * hidden);
+        let view = WeightView::F32(&rows);
+        let table = EmbeddingTable::new(view, vocab, hidden, self.dtype, &Device::flex())?;
+        let tokens: Vec<u32> = (0..self.num_tokens).map(|i| (i * 7919 % vocab) as u32).collect();
+        let bytes = (self.num_tokens * hidden * self.dtype.size_bytes()) as f64;
+        Ok(measure(duration, Work { bytes, flops: 0.0 }, || {
+            black_box(embedding(&table, &tokens));
+        }))
+    }
+
+    fn measure_rope(&self, duration: Duration) -> Result<Rate, KernelError> {
+        let Shapes { head_dim, .. } = self.shapes;
+        let rows = self.num_tokens * head_dim / 2;
+        let table = RotaryTable::new(values(rows), values(rows), head_dim, &Device::flex())?;
+        let positions: Vec<u32> = (0..self.num_tokens as u32).collect();
+        let x = tensor(self.num_tokens, self.shapes.q_size());
+        let flops = 3.0 * (self.num_tokens * self.shapes.q_size()) as f64;
+        Ok(measure(duration, Work { bytes: 0.0, flops }, || {
+            black_box(rope(x.clone(), &positions, head_dim, &table));
+        }))
+    }
+
+    /// Operations on rows that lie in a cache.
+    fn measure_rows(&self, duration: Duration) -> Rate {
+        let Shapes { hidden, intermediate, .. } = self.shapes;
+        let n = self.num_tokens;
+        if matches!(self.kind, Kind::Swiglu) {
+            let x = tensor(n, 2 * intermediate);
+            let work = Work { bytes: 0.0, flops: 5.0 * (n * intermediate) as f64 };
+            return measure(duration, work, || drop(black_box(swiglu(x.clone()))));
+        }
+        let data = TensorData::new(values(hidden), [hidden]);
+        let weight = Tensor::<1>::from_data(data, &Device::flex());
+        let (x, residual) = (tensor(n, hidden), tensor(n, hidden));
+        let work = Work { bytes: 0.0, flops: 5.0 * (n * hidden) as f64 };
+        measure(duration, work, || {
+            black_box(add_rms_norm(x.clone(), residual.clone(), &weight, 1e-6));
+        })
+    }
+
+    fn measure_sampling(&self, duration: Duration, temperature: f32) -> Rate {
+        // Peaked, as a language model's are.
+        let peak = |i: usize| 8.0 * ((i * i % 7919) as f32 * 0.11).sin();
+        let logits: Vec<f32> = (0..self.shapes.vocab).map(peak).collect();
+        let row = SamplingRow { temperature, ..SamplingRow::default() };
+        let (mut scratch, mut work_row) = (SamplingScratch::default(), logits.clone());
+        let work = Work { bytes: size_of_val(logits.as_slice()) as f64, flops: 0.0 };
+        measure(duration, work, || {
+            work_row.copy_from_slice(&logits);
+            // These logits are finite and nothing is masked: there is always a token.
+            drop(black_box(sample(&mut work_row, &row, &mut scratch)));
+        })
+    }
+}
+
+/// `seqs` sequences of `len` tokens, of which the last `queries` are new.
+fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
+    let blocks = len.div_ceil(BLOCK_SIZE);
+    let mut meta = AttentionMetadata { query_start_loc: vec![0], ..AttentionMetadata::default() };
+    for seq in 0..seqs {
+        let first = (seq * blocks) as u32;
+        meta.block_tables.push((first..first + blocks as u32).collect());
+        meta.seq_lens.push(len as u32);
+        meta.positions.extend((len - queries..len).map(|position| position as u32));
+        let slot = |position: usize| first * BLOCK_SIZE as u32 + position as u32;
+        meta.slot_mapping.extend((len - queries..len).map(slot));
+        meta.query_start_loc.push(meta.positions.len() as u32);
+    }
+    meta
+}

@@ -1,0 +1,49 @@
+//! The sizes of a model that its operations take.
+
+use std::path::Path;
+
+use crate::model::{ConfigError, ModelConfig};
+
+/// The sizes of one model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shapes {
+    pub(super) vocab: usize,
+    pub(super) hidden: usize,
+    pub(super) intermediate: usize,
+    pub(super) num_heads: usize,
+    pub(super) num_kv_heads: usize,
+    pub(super) head_dim: usize,
+}
+
+impl Shapes {
+    /// Qwen3 0.6B: the model that other engines are measured on as well.
+    pub(super) const STANDARD: Self = Self {
+        vocab: 151_936,
+        hidden: 1024,
+        intermediate: 3072,
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 128,
+    };
+
+    /// Of the model in a folder.
+    pub(super) fn of(folder: &Path) -> Result<Self, ConfigError> {
+        let config = ModelConfig::from_dir(folder, None)?;
+        Ok(Self {
+            vocab: config.vocab_size,
+            hidden: config.hidden_size,
+            intermediate: config.intermediate_size,
+            num_heads: config.num_attention_heads,
+            num_kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+        })
+    }
+
+    pub(super) fn q_size(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    pub(super) fn kv_size(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+}

@@ -1,0 +1,102 @@
+//! Server-sent events out of the pieces that a connection brings
+//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>).
+
+/// An event larger than this is none that a language model sends.
+const EVENT_BYTES_MAX: usize = 16 << 20;
+
+/// The end of what has come, and is no whole event yet.
+#[derive(Debug, Default)]
+pub(super) struct EventParser {
+    line: Vec<u8>,
+    data: Vec<u8>,
+    has_data: bool,
+    /// The line before ended in a carriage return: a line feed now belongs to it.
+    after_cr: bool,
+}
+
+/// An event is too large.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of over {EVENT_BYTES_MAX} bytes")]
+pub(super) struct EventTooLarge;
+
+impl EventParser {
+    /// The data of the events that are complete with `bytes`, in order. Comments, names and ids of
+    /// events say nothing here.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EventTooLarge> {
+        let mut events = Vec::new();
+        for &byte in bytes {
+            match byte {
+                b'\n' if self.after_cr => self.after_cr = false,
+                b'\n' | b'\r' => {
+                    self.after_cr = byte == b'\r';
+                    events.extend(self.end_line());
+                }
+                _ => {
+                    self.after_cr = false;
+                    self.line.push(byte);
+                }
+            }
+        }
+        let held = self.line.len() + self.data.len();
+        if held > EVENT_BYTES_MAX { Err(EventTooLarge) } else { Ok(events) }
+    }
+
+    fn end_line(&mut self) -> Option<Vec<u8>> {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            let data = std::mem::take(&mut self.data);
+            return std::mem::take(&mut self.has_data).then_some(data);
+        }
+        let data = match line.strip_prefix(b"data:") {
+            Some(data) => data.strip_prefix(b" ").unwrap_or(data),
+            None if line == b"data" => b"",
+            None => return None,
+        };
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.data.extend(data);
+        self.has_data = true;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However the stream is cut.
+    fn check(stream: &str, expected: &[&str]) {
+        for size in 1..=stream.len() {
+            let mut parser = EventParser::default();
+            let mut events = Vec::new();
+            for piece in stream.as_bytes().chunks(size) {
+                events.extend(parser.push(piece).unwrap());
+            }
+            let events: Vec<_> =
+                events.into_iter().map(|data| String::from_utf8(data).unwrap()).collect();
+            assert_eq!(events, expected, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn events_are_found_in_any_pieces() {
+        check("data: {\"a\": \"é\"}\n\ndata: [DONE]\n\n", &["{\"a\": \"é\"}", "[DONE]"]);
+        check("data: a\r\n\r\ndata: b\r\rdata: c\n\n", &["a", "b", "c"]);
+    }
+
+    #[test]
+    fn what_is_no_data_is_passed_over() {
+        check(": ping\n\nevent: delta\nid: 7\ndata:x\n\nretry: 3\n\n", &["x"]);
+        check("data: two\ndata: lines\n\ndata\n\ndata:\n\n", &["two\nlines", "", ""]);
+        check("data: cut off\n", &[]);
+    }
+
+    #[test]
+    fn an_event_has_an_end() {
+        let mut parser = EventParser::default();
+        let piece = vec![b'x'; EVENT_BYTES_MAX];
+        assert_eq!(parser.push(&piece), Ok(Vec::new()));
+        assert_eq!(parser.push(b"y"), Err(EventTooLarge));
+    }
+}
