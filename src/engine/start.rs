@@ -13,7 +13,7 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::WeightDtype;
+use playhouse_kernels::{ThreadPool, WeightDtype};
 
 use super::{DefaultSampling, StartError};
 use crate::{
@@ -127,8 +127,9 @@ pub(super) fn load(
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
     let grammars = Arc::new(grammars);
     let mut executors = RunnerFactory::new(model, info, dtype, &device, Arc::clone(&grammars))?;
-    if let Some(count) = config.threads {
-        executors = executors.on_threads(count)?;
+    if config.threads.is_some() || config.pin_threads {
+        let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
+        executors = executors.on_threads(count, config.pin_threads).map_err(StartError::Threads)?;
     }
     Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
 }

@@ -40,6 +40,16 @@ pub(crate) struct EngineFlags {
     /// Threads that compute [default: one a core]
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) threads: Option<String>,
+    /// Bind each of them to a core, if there is one for each [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Machine"
+    )]
+    pub(crate) pin_threads: Option<String>,
     /// Bytes of the KV cache, such as 4GiB [default: half of the free memory, if it needs that]
     #[arg(long, value_name = "BYTES", help_heading = "Machine")]
     pub(crate) kv_cache_memory_bytes: Option<String>,

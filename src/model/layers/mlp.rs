@@ -1,7 +1,6 @@
 //! The gated MLP (HF `LlamaMLP`; <https://arxiv.org/abs/2002.05202>).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::swiglu;
 
 use super::Linear;
 use crate::model::ModelError;
@@ -36,6 +35,6 @@ impl Mlp {
 
     /// From and to `[num_tokens, hidden]`.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        self.down_proj.forward(swiglu(self.gate_up_proj.forward(x)))
+        self.down_proj.forward(self.gate_up_proj.forward_swiglu(x))
     }
 }
