@@ -54,10 +54,10 @@ impl ThreadPool {
     /// # Errors
     /// When the system does not give that many threads.
     pub fn new(num_threads: usize, pin: bool) -> io::Result<Self> {
-        /// Pools begin on different cores, lest all callers sit on the first.
-        static FIRST: AtomicUsize = AtomicUsize::new(0);
+        // Pools, and processes, begin on different cores, lest all callers sit on the first.
+        static POOLS: AtomicUsize = AtomicUsize::new(0);
         let allowed = if pin { affinity::allowed() } else { Vec::new() };
-        let first = FIRST.fetch_add(1, Ordering::Relaxed);
+        let first = std::process::id() as usize + POOLS.fetch_add(1, Ordering::Relaxed);
         let cpu = |thread: usize| {
             (allowed.len() == num_threads).then(|| allowed[(first + thread) % num_threads])
         };
