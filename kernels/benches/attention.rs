@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, cpu_isa,
-    on_compute_threads, paged_attention, reshape_and_cache,
+    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, ThreadPool, cpu_isa,
+    paged_attention, reshape_and_cache,
 };
 use rayon::prelude::*;
 
@@ -110,7 +110,7 @@ fn alternate(first: impl Fn() + Sync, second: impl Fn() + Sync + Send) -> [f64; 
         side();
         (processor_time() - start).as_secs_f64()
     };
-    on_compute_threads(|| {
+    ThreadPool::common().install(|| {
         for turn in 0..=TURNS {
             let taken = [timed(&first), timed(&second)];
             // The first turn warms up.

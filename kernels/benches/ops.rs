@@ -1,15 +1,14 @@
-//! Throughput of the hot operations but attention, which has a file of its own: bytes where memory is
-//! the limit, else multiply-adds or tokens.
+//! Throughput of the hot operations but linear layers and attention: tokens, or rows of logits.
 //!
-//! `PLAYHOUSE_CPU_ISA=avx2 cargo bench -p playhouse-kernels -- linear` measures another
-//! instruction set.
+//! `PLAYHOUSE_CPU_ISA=avx2 cargo bench -p playhouse-kernels --bench ops -- attention` measures
+//! another instruction set. Linear layers have a bench of their own, `linear`.
 
 use std::hint::black_box;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use playhouse_kernels::sampling::{SamplingRow, SamplingScratch, sample};
-use playhouse_kernels::{LinearWeight, WeightDtype, WeightView, linear, rms_norm, swiglu};
+use playhouse_kernels::{rms_norm, swiglu};
 
 fn values(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
@@ -17,36 +16,6 @@ fn values(count: usize) -> Vec<f32> {
 
 fn tensor(rows: usize, width: usize) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values(rows * width), [rows, width]), &Device::flex())
-}
-
-/// Weights of 1,024 inputs and 3,072 outputs, and a decode over more weights than caches hold.
-fn bench_linear(c: &mut Criterion) {
-    let mut group = c.benchmark_group("linear");
-    for (name, dtype) in [("bf16", WeightDtype::Bf16), ("f32", WeightDtype::F32)] {
-        let (inputs, outputs) = (1024, 3072);
-        let w = values(inputs * outputs);
-        let pack = || {
-            LinearWeight::pack(&[WeightView::F32(&w)], inputs, dtype, &Device::flex())
-                .unwrap_or_else(|error| unreachable!("{error}"))
-        };
-        let weight = pack();
-        for rows in [1, 8, 32, 512] {
-            let x = tensor(rows, inputs);
-            group.throughput(Throughput::Elements((rows * inputs * outputs) as u64));
-            group.bench_function(format!("{name}/{rows}x1024x3072 (multiply-adds)"), |b| {
-                b.iter(|| black_box(linear(x.clone(), &weight, None)));
-            });
-        }
-        let bytes = inputs * outputs * dtype.size_bytes();
-        let many: Vec<LinearWeight> = (0..(1 << 30) / bytes).map(|_| pack()).collect();
-        let x = tensor(1, inputs);
-        group.throughput(Throughput::Bytes((many.len() * bytes) as u64));
-        group.sample_size(10);
-        group.bench_function(format!("{name}/1 row over 1 GiB of weights"), |b| {
-            b.iter(|| many.iter().for_each(|w| drop(black_box(linear(x.clone(), w, None)))));
-        });
-    }
-    group.finish();
 }
 
 fn bench_rows(c: &mut Criterion) {
@@ -95,5 +64,5 @@ fn bench_sampling(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, bench_linear, bench_rows, bench_sampling);
+criterion_group!(benches, bench_rows, bench_sampling);
 criterion_main!(benches);

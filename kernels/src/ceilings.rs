@@ -5,9 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rayon::prelude::*;
-
 use crate::simd::{Isa, Kernel, LANES, Simd, sum_of};
+use crate::threads::{for_each_piece, for_each_rows, num_threads};
 use crate::{KernelError, aligned::AlignedBuf};
 
 /// The machine's limits, on the threads that kernels compute on, with the instruction set in use.
@@ -29,6 +28,8 @@ const READ_BYTES: usize = 512 << 20;
 const MANY: usize = 12;
 /// The same where a vector of [`LANES`] takes two or more registers.
 const FEW: usize = 5;
+/// Bytes that a thread reads at a time.
+const PIECE_BYTES: usize = 4 << 20;
 /// Rounds between two looks at the clock.
 const ROUNDS: usize = 1 << 16;
 
@@ -42,21 +43,25 @@ impl Ceilings {
         let mut memory =
             AlignedBuf::<f32>::zeroed(READ_BYTES / size_of::<f32>(), "memory to read")?;
         // Each thread writes what it reads later, so that the system gives it memory near it.
-        let piece = memory.len().div_ceil(rayon::current_num_threads());
-        let piece = piece.next_multiple_of(LANES);
-        memory.par_chunks_mut(piece).for_each(|part| part.fill(1.0));
+        for_each_rows(&mut memory, LANES, |_, part| part.fill(1.0));
+        let pieces: Vec<&[f32]> = memory.chunks(PIECE_BYTES / size_of::<f32>()).collect();
         let read = best(duration, || {
-            let sum: f32 = memory.par_chunks(piece).map(|part| isa.run(Sum(part))).sum();
-            black_box(sum);
+            for_each_piece(pieces.len(), usize::MAX, |i| {
+                black_box(isa.run(Sum(pieces[i])));
+            });
             READ_BYTES as f64
         });
-        let threads = rayon::current_num_threads();
+        let threads = num_threads();
         let f32_flops = best(duration, || {
-            rayon::broadcast(|_| black_box(isa.run(Fma(black_box(0.5)))));
+            for_each_piece(threads, usize::MAX, |_| {
+                black_box(isa.run(Fma(black_box(0.5))));
+            });
             threads as f64 * flops_of::<FmaCount>(isa)
         });
         let bf16_flops = best(duration, || {
-            rayon::broadcast(|_| black_box(isa.run(DotPairs(black_box(0.5)))));
+            for_each_piece(threads, usize::MAX, |_| {
+                black_box(isa.run(DotPairs(black_box(0.5))));
+            });
             threads as f64 * flops_of::<DotCount>(isa)
         });
         Ok(Self { read_bytes_per_s: read, f32_flops, bf16_flops, threads })

@@ -22,6 +22,8 @@ pub(crate) trait HotOps: Backend {
         bias: FloatTensor<Self>,
         weight: &LinearWeight,
     ) -> FloatTensor<Self>;
+    /// See [`linear::linear_swiglu`].
+    fn linear_swiglu(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self>;
     /// See [`rms_norm::rms_norm`].
     fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self>;
     /// See [`rms_norm::add_rms_norm`].
@@ -69,6 +71,10 @@ impl HotOps for Flex {
         weight: &LinearWeight,
     ) -> FloatTensor<Self> {
         linear::cpu::linear(x, weight, Some(bias))
+    }
+
+    fn linear_swiglu(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self> {
+        linear::cpu::linear_swiglu(x, weight)
     }
 
     fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {

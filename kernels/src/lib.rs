@@ -38,7 +38,9 @@ pub use dtype::{WeightDtype, WeightView};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;
 pub use kv_cache::{KvCache, KvCacheShape, KvDtype, KvLayer, reshape_and_cache};
-pub use linear::{LinearWeight, PackedSections, QuantizationScheme, linear, packed_layout};
+pub use linear::{
+    LinearWeight, PackedSections, QuantizationScheme, linear, linear_swiglu, packed_layout,
+};
 pub use mapped_file::{MappedFile, MappedRange};
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use quantized::{Codes, QuantizedMatrix};
@@ -47,4 +49,4 @@ pub use rope::{RotaryTable, rope};
 pub use select_rows::select_rows;
 pub use simd::cpu_isa;
 pub use swiglu::swiglu;
-pub use threads::on_compute_threads;
+pub use threads::ThreadPool;

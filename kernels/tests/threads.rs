@@ -4,8 +4,8 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
     AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
-    WeightDtype, WeightView, add_rms_norm, linear, on_compute_threads, paged_attention,
-    reshape_and_cache, rms_norm, rope, swiglu,
+    ThreadPool, WeightDtype, WeightView, add_rms_norm, linear, linear_swiglu, paged_attention,
+    reshape_and_cache, rms_norm, rope,
 };
 
 const TOKENS: usize = 100;
@@ -56,8 +56,7 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
     let q = rope(linear(normed, &weight(WIDTH, WIDTH), None), &tokens, HEAD_DIM, &table);
     reshape_and_cache(tensor(3.0), tensor(4.0), cache.layer_mut(0), &tokens);
     let o = paged_attention(q, cache.layer(0), &meta, &params);
-    let gate_up = linear(rms_norm(o, &norm, 1e-5), &weight(2 * WIDTH, WIDTH), None);
-    let y = swiglu(gate_up) + residual;
+    let y = linear_swiglu(rms_norm(o, &norm, 1e-5), &weight(2 * WIDTH, WIDTH)) + residual;
     y.into_data().try_to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
 
@@ -69,7 +68,7 @@ fn one_thread_and_many_give_the_same_bytes() {
         (WeightDtype::Bf16, KvDtype::Int8),
     ] {
         let on = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let pool = ThreadPool::new(threads, false).unwrap();
             pool.install(|| layer(dtype, kv_dtype))
         };
         let alone = on(1);
@@ -78,6 +77,6 @@ fn one_thread_and_many_give_the_same_bytes() {
         for threads in [2, 5] {
             assert_eq!(on(threads), alone, "{threads} threads, {dtype:?}, {kv_dtype:?}");
         }
-        assert_eq!(on_compute_threads(|| layer(dtype, kv_dtype)), alone);
+        assert_eq!(layer(dtype, kv_dtype), alone);
     }
 }

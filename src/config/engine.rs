@@ -127,6 +127,10 @@ pub struct EngineConfig {
     /// Threads that compute; `None`: one a processor core this process may use.
     #[serde(deserialize_with = "quantity::some_count")]
     pub threads: Option<usize>,
+    /// Whether each of them is bound to a core, if there is one for each. Left to itself, a busy
+    /// system often has two of them take turns on one core.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub pin_threads: bool,
     /// Actors that template and tokenize.
     #[serde(deserialize_with = "quantity::count")]
     pub num_input_processors: usize,
@@ -174,6 +178,7 @@ impl Default for EngineConfig {
             chat_template: None,
             seed: 0,
             threads: None,
+            pin_threads: true,
             num_input_processors: 2,
             num_egress_shards: 2,
         }

@@ -64,7 +64,7 @@ pub enum StartError {
     KvCache(#[from] KernelError),
     /// The threads to compute on could not be started.
     #[error("threads could not be started: {0}")]
-    Threads(#[from] rayon::ThreadPoolBuildError),
+    Threads(#[source] std::io::Error),
     /// The actors could not be started.
     #[error(transparent)]
     Actors(#[from] ActorError),

@@ -13,7 +13,7 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::{KvDtype, QuantizationScheme, WeightDtype};
+use playhouse_kernels::{KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
 
 use super::{DefaultSampling, StartError};
 use crate::{
@@ -140,8 +140,9 @@ pub(super) fn load(
     let grammars = Arc::new(grammars);
     let mut executors =
         RunnerFactory::new(model, info, kv_cache_dtype, &device, Arc::clone(&grammars))?;
-    if let Some(count) = config.threads {
-        executors = executors.on_threads(count)?;
+    if config.threads.is_some() || config.pin_threads {
+        let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
+        executors = executors.on_threads(count, config.pin_threads).map_err(StartError::Threads)?;
     }
     Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
 }

@@ -1,6 +1,6 @@
 //! What outlives every runner: the weights and the KV cache.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use burn::tensor::Device;
 use parking_lot::Mutex;
@@ -9,7 +9,6 @@ use playhouse_actors::{
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 use playhouse_kernels::{KernelError, KvCache, KvDtype};
-use rayon::ThreadPoolBuildError;
 
 use super::{kv_arena::KvArena, runner::ModelRunner, threads::ComputeThreads};
 use crate::{grammar::GrammarStore, model::CausalLm};
@@ -42,19 +41,20 @@ impl RunnerFactory {
         Ok(Self { info, model, kv_arena, grammars, threads: Mutex::default() })
     }
 
-    /// Computes on `count` threads of its own from now on.
+    /// Computes on `count` threads of its own from now on, each bound to a core if `pin` and the
+    /// process has as many.
     ///
     /// # Errors
     /// When the system does not give that many.
-    pub(crate) fn on_threads(mut self, count: usize) -> Result<Self, ThreadPoolBuildError> {
-        self.threads = Mutex::new(ComputeThreads::own(count)?);
+    pub(crate) fn on_threads(mut self, count: usize, pin: bool) -> io::Result<Self> {
+        self.threads = Mutex::new(ComputeThreads::own(count, pin)?);
         Ok(self)
     }
 
     /// Runners from now on compute on threads that no abandoned one occupies.
     fn leave_occupied_threads(&self) -> Result<(), ExecuteError> {
         let mut threads = self.threads.lock();
-        let refused = |error: ThreadPoolBuildError| {
+        let refused = |error: io::Error| {
             ExecuteError::Device(format!("threads to compute on could not be started: {error}"))
         };
         *threads = threads.unoccupied().map_err(refused)?;

@@ -91,7 +91,11 @@ impl House {
         let (dtype, prank) = (model.dtype().into(), Arc::default());
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
         let factory = RunnerFactory::new(model, info, dtype, &device, Arc::new(store())).unwrap();
-        Self { factory: factory.on_threads(count).unwrap(), prank, epochs: AtomicU64::new(1) }
+        Self {
+            factory: factory.on_threads(count, false).unwrap(),
+            prank,
+            epochs: AtomicU64::new(1),
+        }
     }
 
     /// Of a new epoch each time.

@@ -1,59 +1,58 @@
 //! The threads that an engine computes on.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use playhouse_kernels::on_compute_threads;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use playhouse_kernels::ThreadPool;
 
 /// The process's common threads, or some that belong to one engine. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct ComputeThreads {
-    /// `None`: the common ones.
-    pool: Option<Arc<ThreadPool>>,
+    pool: ThreadPool,
+    /// Whether threads are bound to cores, if these are replaced.
+    pin: bool,
     /// Computations of this engine that have not ended.
     running: Arc<AtomicUsize>,
 }
 
+impl Default for ComputeThreads {
+    /// The common ones.
+    fn default() -> Self {
+        Self { pool: ThreadPool::common(), pin: false, running: Arc::default() }
+    }
+}
+
 impl ComputeThreads {
-    /// `count` threads of their own.
+    /// `count` threads of their own, each bound to a core if `pin` and the process has as many.
     ///
     /// # Errors
     /// When the system does not give that many.
-    pub(super) fn own(count: usize) -> Result<Self, ThreadPoolBuildError> {
-        let name = |index| format!("playhouse-compute-{index}");
-        let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(name).build()?;
-        Ok(Self { pool: Some(Arc::new(pool)), running: Arc::default() })
+    pub(super) fn own(count: usize, pin: bool) -> io::Result<Self> {
+        Ok(Self { pool: ThreadPool::new(count, pin)?, pin, running: Arc::default() })
     }
 
-    /// Runs `work` on them and waits for it: whatever a kernel spreads out stays within them. A
-    /// panic goes on in the caller, once no thread works on it any more.
-    ///
-    /// Locks are to be taken before: a thread that waits for a part of its work takes up others.
-    pub(super) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    /// Runs `work` here, and whatever a kernel spreads out on these threads. A panic goes on once
+    /// no thread works on it any more.
+    pub(super) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _running = Running::enter(&self.running);
-        match &self.pool {
-            Some(pool) => pool.install(work),
-            None => on_compute_threads(work),
-        }
+        self.pool.install(work)
     }
 
     /// Threads for who comes after an abandoned computation: these if all is quiet, else as many
-    /// others, since one that hangs does not give its thread back.
+    /// others, since one that hangs does not give its helpers back.
     ///
     /// # Errors
     /// As [`ComputeThreads::own`].
-    pub(super) fn unoccupied(&self) -> Result<Self, ThreadPoolBuildError> {
+    pub(super) fn unoccupied(&self) -> io::Result<Self> {
         if self.running.load(Ordering::Acquire) == 0 {
             return Ok(self.clone());
         }
-        let count = match &self.pool {
-            Some(pool) => pool.current_num_threads(),
-            None => rayon::current_num_threads(),
-        };
-        Self::own(count)
+        Self::own(self.pool.num_threads(), self.pin)
     }
 }
 
@@ -80,20 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_sees_its_own_threads_only() {
-        let threads = ComputeThreads::own(3).unwrap();
-        assert_eq!(threads.run(rayon::current_num_threads), 3);
-    }
-
-    #[test]
     fn occupied_threads_are_not_passed_on() {
-        for threads in [ComputeThreads::own(1).unwrap(), ComputeThreads::default()] {
+        for threads in [ComputeThreads::own(1, false).unwrap(), ComputeThreads::default()] {
             let others = threads.run(|| threads.unoccupied().unwrap());
             assert!(!Arc::ptr_eq(&threads.running, &others.running));
-            assert_eq!(
-                others.run(rayon::current_num_threads),
-                threads.run(rayon::current_num_threads)
-            );
+            assert_eq!(others.pool.num_threads(), threads.pool.num_threads());
             let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));
             assert!(panicked.is_err());
             let same = threads.unoccupied().unwrap();

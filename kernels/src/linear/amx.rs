@@ -1,7 +1,8 @@
 //! The bf16 product on AMX. Every number of rows takes this path, so that a row's sums have one
 //! order: inputs in order, as the tile instruction adds them.
 
-use super::cpu::{Output, panels_per_piece};
+use super::cpu::panels_per_piece;
+use super::output::Output;
 use super::pack::PANEL;
 use crate::simd::amx::{ActivationTile, Amx, TILE_INPUTS, TILE_ROWS, Tiles, TotalTile, WeightTile};
 use crate::simd::bf16_bits;
@@ -23,14 +24,14 @@ pub(super) fn product(amx: Amx, x: &[f32], inputs: usize, weights: &[u16], outpu
         0..=TILE_ROWS => 1,
         _ => PANELS,
     });
-    let panels = output.outputs.div_ceil(PANEL);
+    let panels = output.panels();
     for_each_piece(panels.div_ceil(per_piece), x.len() * output.outputs, |piece| {
         let panels = piece * per_piece..panels.min((piece + 1) * per_piece);
         let weights = &weights[panels.start * steps..panels.end * steps];
         let totals = panel_totals(&amx.tiles(), &tiles, weights, steps);
         let row_tiles = rows.div_ceil(TILE_ROWS);
         for (totals, panel) in totals.chunks_exact(row_tiles.max(1)).zip(panels) {
-            output.write(panel, &totals.as_flattened()[..rows]);
+            output.write(panel, 0, &totals.as_flattened()[..rows]);
         }
     });
 }

@@ -4,15 +4,19 @@
 //! |---|---|
 //! | shapes | x `[num_tokens, in]`, W `[out, in]`, b `[out]`, y `[num_tokens, out]` |
 //! | dtypes | x, b, y f32; W f32 or bf16; sums f32 |
-//! | bytes moved | `out · in · sizeof(W)` whatever the number of rows (a panel of the weight stays in L1 while all rows pass over it), plus x once a panel and y once |
-//! | order of a sum | `in` is cut in blocks of [`pack::K_BLOCK`]; a block is summed in order from zero, blocks are added in order (AMX: all inputs in the order of its tiles). Nothing else enters, so a row's bytes do not depend on the batch |
+//! | bytes moved | `out · in · sizeof(W)` once for every 480 rows, plus x once for every four panels, and y once |
+//! | order of a sum | `in` is cut in blocks of [`pack::K_BLOCK`]; a block is summed in order from zero, blocks are added in order (AMX: all inputs in the order of its tiles). Nothing else enters: tiles, panels, pieces and threads only choose which sums are computed together, so a row's bytes do not depend on the batch |
 //! | tolerance | f32: `1e-5 · Σ|x w|` against f64; bf16 weights: the same against f64 over the rounded operands (AVX-512 bf16 and AMX round x to bf16 too, and then keep products exact) |
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod blocked;
 pub(crate) mod cpu;
 mod fill;
+mod micro;
+mod output;
 mod pack;
+mod product;
 mod quantized;
 #[cfg(test)]
 mod reference;
@@ -169,4 +173,16 @@ pub fn linear(x: Tensor<2>, weight: &LinearWeight, bias: Option<&Tensor<1>>) -> 
         None => Dispatch::linear(x, weight),
         Some(bias) => Dispatch::linear_bias(x, bias.clone().into_dispatch(), weight),
     })
+}
+
+/// `silu(gate) · up` for `[gate, up] = x Wᵀ`, x `[num_tokens, in]` f32; the result is
+/// `[num_tokens, out / 2]` f32. The bytes are those of [`swiglu`](crate::swiglu()) after [`linear`],
+/// which saves a pass over gate and up.
+///
+/// # Panics
+/// If the widths of `x` and `weight` disagree, or the outputs are no two halves.
+#[must_use]
+pub fn linear_swiglu(x: Tensor<2>, weight: &LinearWeight) -> Tensor<2> {
+    assert!(weight.out_features.is_multiple_of(2), "linear_swiglu: odd {}", weight.out_features);
+    Tensor::from_dispatch(Dispatch::linear_swiglu(x.into_dispatch(), weight))
 }

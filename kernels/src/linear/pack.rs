@@ -12,9 +12,9 @@ use crate::{KernelError, WeightDtype, WeightView};
 /// Outputs of a panel.
 pub(crate) const PANEL: usize = 32;
 
-/// Inputs summed from zero before they are added to the result: 256 keep a panel's block within
-/// L1 (16 KiB bf16, 32 KiB f32), and bound the rounding error of the running sum. Even.
-pub(crate) const K_BLOCK: usize = 256;
+/// Inputs summed from zero before they are added to the result: 128 keep a panel's block within half
+/// of L1 (16 KiB in f32), and bound the rounding error of the running sum. Even.
+pub(crate) const K_BLOCK: usize = 128;
 
 /// Inputs of a bf16 panel are a multiple of this: those of a tile.
 const BF16_INPUTS_MULTIPLE: usize = 32;

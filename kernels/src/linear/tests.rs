@@ -4,9 +4,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::cpu::product;
+use super::cpu::{fuses_swiglu, product};
+use super::output::Epilogue;
 use super::*;
 use crate::simd::Isa;
+use crate::swiglu::cpu::gated;
 
 /// Reproducible values in (-1, 1).
 fn values(count: usize, seed: u32) -> Vec<f32> {
@@ -29,7 +31,8 @@ fn pack(w: &[f32], inputs: usize, dtype: WeightDtype) -> LinearWeight {
 
 fn run(isa: Isa, x: &[f32], weight: &LinearWeight, bias: Option<&[f32]>) -> Vec<f32> {
     let LinearStorage::Cpu(packed) = &weight.storage else { unreachable!() };
-    product(isa, x, packed, [weight.in_features, weight.out_features], bias)
+    let sizes = [weight.in_features, weight.out_features];
+    product(isa, x, packed, sizes, Epilogue::Bias(bias))
 }
 
 fn check(isa: Isa, rows: usize, inputs: usize, outputs: usize, dtype: WeightDtype, bias: bool) {
@@ -54,7 +57,15 @@ fn check(isa: Isa, rows: usize, inputs: usize, outputs: usize, dtype: WeightDtyp
 
 #[test]
 fn edge_shapes_agree_with_the_reference() {
-    let shapes = [(1, 1, 1), (1, 7, 33), (5, 257, 31), (13, 512, 64), (8, 513, 100), (30, 96, 40)];
+    let shapes = [
+        (1, 1, 1),
+        (1, 7, 33),
+        (5, 257, 31),
+        (13, 512, 64),
+        (8, 513, 100),
+        (30, 96, 40),
+        (75, 130, 65),
+    ];
     for isa in Isa::available() {
         for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
             for (rows, inputs, outputs) in shapes {
@@ -84,24 +95,62 @@ proptest! {
 /// A row alone, and in every batch: the same bytes.
 #[test]
 fn a_row_does_not_see_its_batch() {
-    let (inputs, outputs) = (771, 333);
-    let (x, w) = (values(33 * inputs, 4), values(outputs * inputs, 5));
+    let (inputs, outputs, all) = (259, 333, 600);
+    let (x, w) = (values(all * inputs, 4), values(outputs * inputs, 5));
     for isa in Isa::available() {
         for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
             let weight = pack(&w, inputs, dtype);
             let alone: Vec<Vec<f32>> =
                 x.chunks_exact(inputs).map(|row| run(isa, row, &weight, None)).collect();
-            for rows in [2, 3, 7, 33] {
-                let order: Vec<usize> = (0..rows).map(|r| (r * 20 + 5) % 33).collect();
+            for rows in (2..40).chain([64, 100, 300, 600]) {
+                let order: Vec<usize> = (0..rows).map(|r| (r * 77 + rows) % all).collect();
                 let batch: Vec<f32> =
                     order.iter().flat_map(|r| &x[r * inputs..(r + 1) * inputs]).copied().collect();
                 let y = run(isa, &batch, &weight, None);
                 for (y, r) in y.chunks_exact(outputs).zip(order) {
-                    assert!(y.iter().map(|v| v.to_bits()).eq(alone[r].iter().map(|v| v.to_bits())));
+                    let same =
+                        y.iter().map(|v| v.to_bits()).eq(alone[r].iter().map(|v| v.to_bits()));
+                    assert!(same, "{} {dtype:?}: row {r} among {rows}", isa.name());
                 }
             }
         }
     }
+}
+
+/// Fused or not: the same bytes.
+#[test]
+fn swiglu_within_a_product_is_swiglu_after_it() {
+    let inputs = 133;
+    for (isa, intermediate) in Isa::available().into_iter().flat_map(|isa| [(isa, 64), (isa, 160)])
+    {
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+            let weight = pack(&values(2 * intermediate * inputs, 6), inputs, dtype);
+            let LinearStorage::Cpu(packed) = &weight.storage else { unreachable!() };
+            if !fuses_swiglu(isa, packed, 2 * intermediate) {
+                assert_eq!((isa.name(), dtype), ("amx", WeightDtype::Bf16));
+                continue;
+            }
+            for rows in [1, 2, 5, 12, 13, 31, 64, 500] {
+                let x = values(rows * inputs, 7);
+                let sizes = [inputs, intermediate];
+                let fused = product(isa, &x, packed, sizes, Epilogue::SwiGlu);
+                let apart = gated(isa, &run(isa, &x, &weight, None), intermediate);
+                let bits = |y: &[f32]| y.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&fused), bits(&apart), "{} {dtype:?}: {rows} rows", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn swiglu_of_a_width_that_is_no_panels_is_computed_after() {
+    let device = Device::flex();
+    let (inputs, intermediate) = (20, 23);
+    let weight = pack(&values(2 * intermediate * inputs, 8), inputs, WeightDtype::F32);
+    let x = Tensor::<2>::from_data(TensorData::new(values(3 * inputs, 9), [3, inputs]), &device);
+    let fused = linear_swiglu(x.clone(), &weight);
+    assert_eq!(fused.dims(), [3, intermediate]);
+    assert_eq!(fused.into_data(), crate::swiglu(linear(x, &weight, None)).into_data());
 }
 
 #[test]

@@ -165,4 +165,20 @@ impl Simd for Avx2 {
             [step(acc[0], low), step(acc[1], high)]
         }
     }
+
+    #[inline(always)]
+    fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Halves; 2] {
+        // SAFETY: `self` proves the feature; `src` is 64 bytes, and the loads are unaligned.
+        unsafe {
+            let upper = _mm256_set1_epi32(0xFFFF_0000_u32 as i32);
+            let low = _mm256_loadu_si256(src.as_ptr().cast());
+            let high = _mm256_loadu_si256(src.as_ptr().add(LANES).cast());
+            let even = [_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high)];
+            let odd = [_mm256_and_si256(low, upper), _mm256_and_si256(high, upper)];
+            [
+                [_mm256_castsi256_ps(even[0]), _mm256_castsi256_ps(even[1])],
+                [_mm256_castsi256_ps(odd[0]), _mm256_castsi256_ps(odd[1])],
+            ]
+        }
+    }
 }

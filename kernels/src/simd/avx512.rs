@@ -142,4 +142,16 @@ impl Simd for Avx512 {
             _mm512_fmadd_ps(_mm512_set1_ps(x[1]), second, acc)
         }
     }
+
+    #[inline(always)]
+    fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Self::V; 2] {
+        // SAFETY: `self` proves the feature; `src` is 64 bytes, and the load is unaligned.
+        unsafe {
+            let both = _mm512_loadu_si512(src.as_ptr().cast());
+            let upper = _mm512_set1_epi32(0xFFFF_0000_u32 as i32);
+            let even = _mm512_slli_epi32::<16>(both);
+            let odd = _mm512_and_si512(both, upper);
+            [_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd)]
+        }
+    }
 }

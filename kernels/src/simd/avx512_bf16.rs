@@ -119,4 +119,16 @@ impl Simd for Avx512Bf16 {
             _mm512_dpbf16_ps(acc, x, w)
         }
     }
+
+    const HAS_DOT_BF16: bool = true;
+
+    #[inline(always)]
+    fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Self::V; 2] {
+        self.0.widen_pairs(src)
+    }
+
+    #[inline(always)]
+    fn dot_bf16(self, acc: Self::V, x: u32, w: &[u16; 2 * LANES]) -> Self::V {
+        self.dot_pair(acc, x, w)
+    }
 }

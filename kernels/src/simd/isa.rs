@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
 use super::{Simd, portable::Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512_bf16::Avx512Bf16};
@@ -26,6 +28,8 @@ enum Level {
     Avx512(Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2Fma(Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
     Portable,
 }
 
@@ -68,6 +72,8 @@ impl Isa {
             levels.extend(vectors.map(Level::Avx512));
             levels.extend(Avx2::detect().map(Level::Avx2Fma));
         }
+        #[cfg(target_arch = "aarch64")]
+        levels.push(Level::Neon(Neon));
         levels.push(Level::Portable);
         levels.into_iter().map(Self).collect()
     }
@@ -95,6 +101,8 @@ impl Isa {
             Level::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2Fma(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(_) => "neon",
             Level::Portable => "portable",
         }
     }
@@ -129,13 +137,15 @@ impl Isa {
             Level::Avx512Bf16(simd) => simd.enter(kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2Fma(simd) => simd.enter(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(simd) => simd.enter(kernel),
             Level::Portable => Portable.enter(kernel),
         }
     }
 }
 
-/// The instruction set that the CPU kernels use: `amx`, `avx512bf16`, `avx512`, `avx2` or
-/// `portable`. `PLAYHOUSE_CPU_ISA` may name a lesser one than the processor has.
+/// The instruction set that the CPU kernels use: `amx`, `avx512bf16`, `avx512`, `avx2`,
+/// `neon` or `portable`. `PLAYHOUSE_CPU_ISA` may name a lesser one than the processor has.
 #[must_use]
 pub fn cpu_isa() -> &'static str {
     Isa::active().name()

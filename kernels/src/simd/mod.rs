@@ -15,7 +15,10 @@ mod avx512_bf16;
 mod element;
 mod isa;
 mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
+mod prefetch;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -25,8 +28,9 @@ pub(crate) use element::{Element, bf16_bits};
 pub use isa::cpu_isa;
 pub(crate) use isa::{Isa, Kernel, Task};
 pub(crate) use math::{exp, max_of, sum_of};
+pub(crate) use prefetch::prefetch;
 pub(crate) use rows::{PairMap, map_row, sum_of_squares};
-pub(crate) use tiles::{Tiles, pack_steps};
+pub(crate) use tiles::Tiles;
 
 /// Lanes of a vector, on every instruction set.
 pub(crate) const LANES: usize = 16;
@@ -79,4 +83,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn pair(self, first: f32, second: f32) -> Self::Pair;
     /// `acc[i] + x.0 · w[2 i] + x.1 · w[2 i + 1]` for bfloat16 weights.
     fn dot_pair(self, acc: Self::V, x: Self::Pair, w: &[u16; 2 * LANES]) -> Self::V;
+
+    /// Whether [`Self::dot_bf16`] is one instruction, and so the way to multiply bfloat16.
+    const HAS_DOT_BF16: bool = false;
+    /// The even elements, and the odd ones, from bfloat16 exactly.
+    fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Self::V; 2];
+    /// `acc[i] + x.0 · w[2 i] + x.1 · w[2 i + 1]` for two bfloat16 x, the first in the low half.
+    /// Only where [`Self::HAS_DOT_BF16`].
+    fn dot_bf16(self, acc: Self::V, x: u32, w: &[u16; 2 * LANES]) -> Self::V {
+        let _ = (acc, x, w);
+        unreachable!("this instruction set widens bfloat16")
+    }
 }

@@ -103,4 +103,10 @@ impl Simd for Portable {
             acc[i] + x[0] * first + x[1] * second
         })
     }
+
+    #[inline(always)]
+    fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Self::V; 2] {
+        let element = |i: usize| f32::from_bits(u32::from(src[i]) << 16);
+        [std::array::from_fn(|i| element(2 * i)), std::array::from_fn(|i| element(2 * i + 1))]
+    }
 }

@@ -1,8 +1,6 @@
-//! Rows cut into register tiles, and activations laid out for them.
+//! Rows cut into register tiles.
 
 use std::ops::Range;
-
-use super::{Element, Simd};
 
 /// Numbers of rows that have compiled tiles. Which one a row falls in does not change its sums.
 const SIZES: [usize; 6] = [12, 8, 4, 3, 2, 1];
@@ -31,29 +29,6 @@ impl Iterator for Tiles {
         self.rows.start += size;
         Some(start..start + size)
     }
-}
-
-/// Lays out the steps of each tile as `[step][row of the tile]`, tile after tile, so that a tile
-/// reads forward from one place. `row(r)` is row `r`, of `steps * E::INPUTS` elements or one less.
-#[inline(always)]
-pub(crate) fn pack_steps<'a, S: Simd, E: Element>(
-    s: S,
-    tiles: Tiles,
-    row: impl Fn(usize) -> &'a [f32],
-    steps: usize,
-) -> Vec<E::Step<S>> {
-    let zero = E::step(s, &[0.0; 2], 0);
-    let mut packed = vec![zero; tiles.rows.len() * steps];
-    for tile in tiles {
-        let out = &mut packed[tile.start * steps..tile.end * steps];
-        for (r, index) in tile.clone().enumerate() {
-            let row = row(index);
-            for (i, out) in out.iter_mut().skip(r).step_by(tile.len()).enumerate() {
-                *out = E::step(s, row, i);
-            }
-        }
-    }
-    packed
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
 }
 
 /// The same on one instruction set.
-pub(super) fn gated(isa: Isa, gate_up: &[f32], inter: usize) -> Vec<f32> {
+pub(crate) fn gated(isa: Isa, gate_up: &[f32], inter: usize) -> Vec<f32> {
     let mut y = vec![0.0; gate_up.len() / 2];
     for_each_rows(&mut y, inter, |first, piece| {
         let gate_up = &gate_up[first * 2 * inter..][..2 * piece.len()];
@@ -46,7 +46,7 @@ impl Kernel for GateRows<'_> {
 
 /// `gate · σ(gate) · up`
 #[derive(Clone, Copy)]
-struct Gate;
+pub(crate) struct Gate;
 
 impl PairMap for Gate {
     #[inline(always)]

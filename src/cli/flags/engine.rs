@@ -49,6 +49,20 @@ pub(crate) struct EngineFlags {
     /// Threads that compute [default: one a core]
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) threads: Option<String>,
+    /// Bind each of them to a core, if there is one for each [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Machine"
+    )]
+    pub(crate) pin_threads: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "pin_threads", help_heading = "Machine")]
+    #[serde(skip)]
+    pub(crate) no_pin_threads: bool,
     /// Bytes of the KV cache, such as 4GiB [default: half of the free memory, if it needs that]
     #[arg(long, value_name = "BYTES", help_heading = "Machine")]
     pub(crate) kv_cache_memory_bytes: Option<String>,
@@ -163,6 +177,7 @@ impl EngineFlags {
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = super::entries("engine", self);
         let off = [
+            (self.no_pin_threads, "pin_threads"),
             (self.no_enable_prefix_caching, "enable_prefix_caching"),
             (self.no_enable_chunked_prefill, "enable_chunked_prefill"),
             (self.no_scheduler_reserve_full_isl, "scheduler_reserve_full_isl"),

@@ -1,7 +1,9 @@
 //! Linear layers, several of which may be stacked into one product (HF `nn.Linear`).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{LinearWeight, QuantizationScheme, linear, tied_embedding};
+use playhouse_kernels::{
+    LinearWeight, QuantizationScheme, linear, linear_swiglu, swiglu, tied_embedding,
+};
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
@@ -59,6 +61,14 @@ impl Linear {
     /// From `[rows, inputs]` to `[rows, outputs]`.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         linear(x, &self.weight, self.bias.as_ref())
+    }
+
+    /// `silu(gate) · up` of the outputs, the gate being their first half: to `[rows, outputs / 2]`.
+    pub(in crate::model) fn forward_swiglu(&self, x: Tensor<2>) -> Tensor<2> {
+        match &self.bias {
+            None => linear_swiglu(x, &self.weight),
+            Some(_) => swiglu(self.forward(x)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The gated MLP (HF `LlamaMLP`; <https://arxiv.org/abs/2002.05202>).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{profile::timed, swiglu};
+use playhouse_kernels::profile::timed;
 
 use super::Linear;
 use crate::model::ModelError;
@@ -36,8 +36,7 @@ impl Mlp {
 
     /// From and to `[num_tokens, hidden]`.
     pub(in crate::model) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let gate_up = timed("gate_up", || self.gate_up_proj.forward(x));
-        let activated = timed("swiglu", || swiglu(gate_up));
+        let activated = timed("gate_up", || self.gate_up_proj.forward_swiglu(x));
         timed("down", || self.down_proj.forward(activated))
     }
 }

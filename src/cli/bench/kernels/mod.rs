@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use playhouse_kernels::{
-    Ceilings, KernelError, QuantizationScheme, WeightDtype, cpu_isa, on_compute_threads,
+    Ceilings, KernelError, QuantizationScheme, ThreadPool, WeightDtype, cpu_isa,
 };
 use serde_json::{Value, json};
 
@@ -153,21 +153,16 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         let mut weights = ops::Weights::default();
         for op in &ops {
             bar.set_message(op.name);
-            rates.push(on_compute_threads(|| op.measure(duration, &mut weights))?);
+            rates.push(op.measure(duration, &mut weights)?);
             bar.inc(1);
         }
         bar.finish_and_clear();
         Ok((ceilings, rates))
     };
-    let measured = match config.threads {
-        None => measure_all(),
-        Some(threads) => {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-            let pool = pool.map_err(|error| CliError::Measure(error.to_string()))?;
-            pool.install(measure_all)
-        }
-    };
-    let (ceilings, rates) = measured.map_err(refused)?;
+    let threads = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
+    let pool = ThreadPool::new(threads, config.pin_threads);
+    let pool = pool.map_err(|error| CliError::Measure(error.to_string()))?;
+    let (ceilings, rates) = pool.install(measure_all).map_err(refused)?;
     let result = Outcome { ceilings, dtype, ops, rates };
     match args.output {
         Report::Table => output::show(&result.to_table()),

@@ -214,7 +214,7 @@ impl Op {
             num_kv_heads: self.shapes.num_kv_heads,
             head_dim: self.shapes.head_dim,
         };
-        KvCache::new(shape, self.dtype, &Device::flex())
+        KvCache::new(shape, self.dtype.into(), &Device::flex())
     }
 
     fn measure_attention(

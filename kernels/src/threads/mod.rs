@@ -1,8 +1,14 @@
 //! Work over threads, cut in pieces that depend only on the shape of the work.
 
+mod affinity;
+mod gate;
+mod pool;
+#[cfg(test)]
+mod tests;
+
 use std::marker::PhantomData;
 
-use rayon::prelude::*;
+pub use pool::ThreadPool;
 
 /// Work below this many multiply-adds runs where it is: waking a thread costs more.
 const PARALLEL_WORK_MIN: usize = 1 << 18;
@@ -10,23 +16,20 @@ const PARALLEL_WORK_MIN: usize = 1 << 18;
 /// The same for maps, in elements.
 const PARALLEL_ELEMENTS_MIN: usize = 1 << 16;
 
-/// Runs `step` on one of the threads that the kernels compute on, and waits for it.
-///
-/// An operation called from any other thread sleeps until the compute threads have woken up and
-/// answered, some 10 µs each time. Wrap a whole forward pass instead: within, operations hand work
-/// over without sleeping.
-pub fn on_compute_threads<R: Send>(step: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| step())
+/// Threads that an operation called here may use.
+pub(crate) fn num_threads() -> usize {
+    ThreadPool::current().num_threads()
 }
 
 /// Runs `task(piece)` for each of `pieces`, over the threads where `work` is worth it.
 ///
-/// No result may depend on which thread runs a piece.
-pub(crate) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + Sync + Send) {
-    if pieces <= 1 || work < PARALLEL_WORK_MIN || rayon::current_num_threads() == 1 {
+/// No result may depend on which thread runs a piece. A panic of one goes on in the caller, once no
+/// thread works on the others any more.
+pub(crate) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + Sync) {
+    if pieces <= 1 || work < PARALLEL_WORK_MIN {
         (0..pieces).for_each(task);
     } else {
-        (0..pieces).into_par_iter().with_max_len(1).for_each(task);
+        ThreadPool::current().run(pieces, &task);
     }
 }
 
@@ -35,18 +38,23 @@ pub(crate) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + 
 pub(crate) fn for_each_rows(
     data: &mut [f32],
     width: usize,
-    task: impl Fn(usize, &mut [f32]) + Sync + Send,
+    task: impl Fn(usize, &mut [f32]) + Sync,
 ) {
     const PIECE_ELEMENTS: usize = 1 << 14;
     if data.is_empty() {
         return;
     }
-    let rows = (PIECE_ELEMENTS / width).max(1);
-    if data.len() < PARALLEL_ELEMENTS_MIN {
-        task(0, data);
-    } else {
-        data.par_chunks_mut(rows * width).enumerate().for_each(|(i, piece)| task(i * rows, piece));
+    let (len, rows) = (data.len(), (PIECE_ELEMENTS / width).max(1));
+    if len < PARALLEL_ELEMENTS_MIN {
+        return task(0, data);
     }
+    let (piece_len, shared) = (rows * width, SharedMut::new(data));
+    for_each_piece(len.div_ceil(piece_len), PARALLEL_WORK_MIN, |piece| {
+        let start = piece * piece_len;
+        // SAFETY: pieces are disjoint.
+        let data = unsafe { shared.slice(start, piece_len.min(len - start)) };
+        task(piece * rows, data);
+    });
 }
 
 /// A slice that pieces of one operation share, each writing where no other does.

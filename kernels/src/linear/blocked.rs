@@ -1,0 +1,162 @@
+//! Many rows: a block of weights at a time, for all rows of a piece.
+
+use std::ops::Range;
+
+use super::micro::{Ahead, Block, Form, Single, VECTORS};
+use super::pack::{K_BLOCK, PANEL};
+use super::product::Plan;
+use crate::simd::{LANES, Simd, Task};
+use crate::threads::num_threads;
+
+/// Panels of a piece: their sums are kept while a block of activations, in L2, passes over them.
+const PIECE_PANELS: usize = 4;
+
+/// Rows of a piece: with 128 inputs a block of 240 KiB, and as much of sums.
+const PIECE_ROWS: usize = 480;
+
+/// Pieces a thread, so that one that is held up leaves some to others.
+const PIECES_PER_THREAD: usize = 3;
+
+/// From so many tiles on, widening a block of weights once is cheaper than doing it in each.
+const WIDEN_TILES: usize = 3;
+
+/// A cache line.
+const LINE_BYTES: usize = 64;
+
+/// The pieces of a product: panels by tiles of rows.
+#[derive(Debug)]
+pub(super) struct Grid {
+    panels: usize,
+    tiles: usize,
+    /// Panels of the result a piece.
+    width: usize,
+    /// Tiles of a piece.
+    height: usize,
+}
+
+impl Grid {
+    /// For panels of `parts` parts and tiles of at most `rows` rows. Pieces get smaller where there
+    /// would be too few.
+    pub(super) fn new(panels: usize, parts: usize, tiles: usize, rows: usize) -> Self {
+        let columns = tiles.div_ceil((PIECE_ROWS / rows).max(1));
+        let (width, height) = (PIECE_PANELS / parts, tiles.div_ceil(columns));
+        let mut grid = Self { panels, tiles, width, height };
+        while grid.pieces() < PIECES_PER_THREAD * num_threads() {
+            match (grid.width, grid.height) {
+                (2.., _) => grid.width /= 2,
+                (_, 2..) => grid.height = grid.height.div_ceil(2),
+                _ => break,
+            }
+        }
+        grid
+    }
+
+    /// How many there are.
+    pub(super) fn pieces(&self) -> usize {
+        self.panels.div_ceil(self.width) * self.tiles.div_ceil(self.height)
+    }
+
+    /// Panels and tiles of a piece. Neighbours share panels.
+    pub(super) fn piece(&self, piece: usize) -> (Range<usize>, Range<usize>) {
+        let across = self.tiles.div_ceil(self.height);
+        let (panel, tile) = (piece / across * self.width, piece % across * self.height);
+        let panels = panel..self.panels.min(panel + self.width);
+        (panels, tile..self.tiles.min(tile + self.height))
+    }
+}
+
+/// A block of weights in f32, on cache lines: a load that straddles two costs twice.
+#[repr(align(64))]
+struct Wide([[f32; LANES]; K_BLOCK * VECTORS]);
+
+/// One piece.
+pub(super) struct Blocked<'a, S: Simd, F: Form<S>> {
+    pub(super) plan: &'a Plan<'a, S, F>,
+    pub(super) panels: Range<usize>,
+    pub(super) tiles: Range<usize>,
+}
+
+impl<S: Simd, F: Form<S>> Task<S> for Blocked<'_, S, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, s: S) {
+        let output = self.plan.product.output;
+        let rows = self.plan.tiles.rows(self.tiles.clone());
+        // `[part][panel][row]`
+        let part_len = self.panels.len() * rows.len();
+        let mut totals = vec![[0.0; PANEL]; output.parts() * part_len];
+        let mut wide = Wide([[0.0; LANES]; K_BLOCK * VECTORS]);
+        for steps in self.plan.blocks() {
+            for (part, totals) in totals.chunks_exact_mut(part_len).enumerate() {
+                let totals = totals.chunks_exact_mut(rows.len());
+                for (panel, totals) in self.panels.clone().zip(totals) {
+                    self.block(s, (part, panel), &steps, &mut wide.0, totals);
+                }
+            }
+        }
+        let (first, second) = totals.split_at_mut(part_len);
+        for (p, first) in first.chunks_exact_mut(rows.len()).enumerate() {
+            let second = second.get(p * rows.len()..(p + 1) * rows.len()).unwrap_or_default();
+            output.finish(s, self.panels.start + p, rows.start, first, second);
+        }
+    }
+}
+
+impl<S: Simd, F: Form<S>> Blocked<'_, S, F> {
+    /// Adds one block of inputs of one panel to the totals of all rows.
+    #[inline(always)]
+    fn block(
+        &self,
+        s: S,
+        (part, panel): (usize, usize),
+        steps: &Range<usize>,
+        wide: &mut [[f32; LANES]],
+        totals: &mut [[f32; PANEL]],
+    ) {
+        let plan = self.plan;
+        let lines = &plan.lines(part, panel, steps.start)[..steps.len() * VECTORS];
+        let next = self.next(part, panel, steps);
+        let widens = F::WIDENS && self.tiles.len() >= WIDEN_TILES;
+        if widens {
+            F::widen(s, lines, wide);
+        }
+        let mut rest = totals;
+        for tile in self.tiles.clone() {
+            let rows = plan.tiles.rows(tile..tile + 1);
+            let (totals, others) = rest.split_at_mut(rows.len());
+            rest = others;
+            let x = plan.x(&rows, steps);
+            // Each tile asks for its part of the next weights, and for the next tile's activations.
+            let part = (tile - self.tiles.start) * steps.len() * LINE_BYTES;
+            let weights = Ahead { place: next.wrapping_add(part), stride_bytes: LINE_BYTES };
+            let tile_bytes = plan.steps * F::XS * rows.len() * size_of::<F::X>();
+            let activations = Ahead {
+                place: x.as_ptr().cast::<u8>().wrapping_add(tile_bytes),
+                stride_bytes: size_of_val(x) / steps.len(),
+            };
+            let ahead = [weights, activations];
+            if widens {
+                let x = bytemuck::cast_slice(x);
+                let block = Block::<S, Single> { x, lines: wide, stride: 0, ahead };
+                block.add_to(s, 1, rows.len(), totals);
+            } else {
+                Block::<S, F> { x, lines, stride: 0, ahead }.add_to(s, 1, rows.len(), totals);
+            }
+        }
+    }
+
+    /// Where the weights lie that are needed after those of `part`, `panel` and `steps`.
+    #[inline(always)]
+    fn next(&self, part: usize, panel: usize, steps: &Range<usize>) -> *const u8 {
+        let Range { start, end } = self.panels;
+        let lines = if panel + 1 < end {
+            self.plan.lines(part, panel + 1, steps.start)
+        } else if part + 1 < self.plan.product.output.parts() {
+            self.plan.lines(part + 1, start, steps.start)
+        } else {
+            self.plan.lines(0, start, steps.end)
+        };
+        lines.as_ptr().cast()
+    }
+}

@@ -1,0 +1,303 @@
+//! The inner loops: a register tile of sums, over one block of inputs.
+//!
+//! A tile is `P` panels by `R` rows by `V` vectors of a panel. Few rows take several panels at once:
+//! each is a stream of its own for the processor's prefetchers, and another chain of sums.
+
+use super::pack::PANEL;
+use crate::simd::{LANES, Simd, bf16_bits, prefetch};
+
+/// Vectors across a panel.
+pub(super) const VECTORS: usize = PANEL / LANES;
+
+/// Panels at most that one tile spans.
+pub(super) const PANELS_MAX: usize = 4;
+
+/// Rows at most of a tile, on any instruction set.
+pub(super) const ROWS_MAX: usize = 12;
+
+/// Bytes ahead of its reads at which a tile that streams asks for weights.
+const STREAM_AHEAD: usize = 4096;
+
+/// How the operands of a sum lie in memory, and how one step adds to it.
+pub(super) trait Form<S: Simd>: Send + Sync {
+    /// One element of the weights as kept.
+    type Element: bytemuck::Pod + Send + Sync;
+    /// 64 bytes of weights: [`LANES`] outputs, with `INPUTS` neighbouring inputs of each.
+    type Line: Copy + Send + Sync;
+    /// Inputs of a line.
+    const INPUTS: usize;
+    /// An activation, or several, as one step broadcasts it.
+    type X: bytemuck::Pod + Send + Sync;
+    /// So many of them meet a line.
+    const XS: usize;
+    /// A line in registers.
+    type W<'a>: Copy;
+
+    /// Cuts elements into lines.
+    fn lines(elements: &[Self::Element]) -> &[Self::Line];
+    /// The `i`th of a row; beyond the row it is 0.
+    fn x(row: &[f32], i: usize) -> Self::X;
+    /// Loads a line.
+    fn load(s: S, line: &Self::Line) -> Self::W<'_>;
+    /// Whether [`Single`] may run on lines that [`Self::widen`] made, with the same `X`.
+    const WIDENS: bool = false;
+    /// Widens lines, `[input / INPUTS][vector]`, to [`Single`]'s. Only where [`Self::WIDENS`].
+    fn widen(s: S, lines: &[Self::Line], wide: &mut [[f32; LANES]]) {
+        let _ = (s, lines, wide);
+        unreachable!("these weights are multiplied as they are")
+    }
+    /// `acc + Σ x[i][r] · w[i]`, lane by lane, in order of the inputs.
+    fn add<const R: usize>(s: S, acc: S::V, x: &[[Self::X; R]], r: usize, w: Self::W<'_>) -> S::V;
+}
+
+/// f32 weights.
+pub(super) struct Single;
+
+/// bf16 weights that become f32 in registers: exactly what [`Single`] computes from weights that
+/// were widened before.
+pub(super) struct Widened;
+
+/// bf16 weights against activations rounded to bf16, by the instruction set's dot product.
+pub(super) struct Paired;
+
+impl<S: Simd> Form<S> for Single {
+    type Element = f32;
+    type Line = [f32; LANES];
+    const INPUTS: usize = 1;
+    type X = f32;
+    const XS: usize = 1;
+    type W<'a> = S::V;
+
+    #[inline(always)]
+    fn lines(elements: &[f32]) -> &[Self::Line] {
+        elements.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn x(row: &[f32], i: usize) -> f32 {
+        row.get(i).copied().unwrap_or(0.0)
+    }
+
+    #[inline(always)]
+    fn load(s: S, line: &Self::Line) -> S::V {
+        s.load(line)
+    }
+
+    #[inline(always)]
+    fn add<const R: usize>(s: S, acc: S::V, x: &[[f32; R]], r: usize, w: S::V) -> S::V {
+        s.fma(s.splat(x[0][r]), w, acc)
+    }
+}
+
+impl<S: Simd> Form<S> for Widened {
+    type Element = u16;
+    type Line = [u16; 2 * LANES];
+    const INPUTS: usize = 2;
+    type X = f32;
+    const XS: usize = 2;
+    type W<'a> = [S::V; 2];
+
+    #[inline(always)]
+    fn lines(elements: &[u16]) -> &[Self::Line] {
+        elements.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn x(row: &[f32], i: usize) -> f32 {
+        row.get(i).copied().unwrap_or(0.0)
+    }
+
+    #[inline(always)]
+    fn load(s: S, line: &Self::Line) -> [S::V; 2] {
+        s.widen_pairs(line)
+    }
+
+    const WIDENS: bool = true;
+
+    #[inline(always)]
+    fn widen(s: S, lines: &[Self::Line], wide: &mut [[f32; LANES]]) {
+        let steps = lines.as_chunks::<VECTORS>().0.iter();
+        for (lines, wide) in steps.zip(wide.as_chunks_mut::<{ 2 * VECTORS }>().0) {
+            for (v, line) in lines.iter().enumerate() {
+                let [even, odd] = s.widen_pairs(line);
+                s.store(&mut wide[v], even);
+                s.store(&mut wide[VECTORS + v], odd);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add<const R: usize>(s: S, acc: S::V, x: &[[f32; R]], r: usize, w: [S::V; 2]) -> S::V {
+        let acc = s.fma(s.splat(x[0][r]), w[0], acc);
+        s.fma(s.splat(x[1][r]), w[1], acc)
+    }
+}
+
+impl<S: Simd> Form<S> for Paired {
+    type Element = u16;
+    type Line = [u16; 2 * LANES];
+    const INPUTS: usize = 2;
+    /// Two bfloat16, the first in the low half.
+    type X = u32;
+    const XS: usize = 1;
+    type W<'a> = &'a [u16; 2 * LANES];
+
+    #[inline(always)]
+    fn lines(elements: &[u16]) -> &[Self::Line] {
+        elements.as_chunks().0
+    }
+
+    #[inline(always)]
+    fn x(row: &[f32], i: usize) -> u32 {
+        let bits = |i: usize| u32::from(bf16_bits(row.get(i).copied().unwrap_or(0.0)));
+        bits(2 * i) | bits(2 * i + 1) << 16
+    }
+
+    #[inline(always)]
+    fn load(_: S, line: &Self::Line) -> &[u16; 2 * LANES] {
+        line
+    }
+
+    #[inline(always)]
+    fn add<const R: usize>(
+        s: S,
+        acc: S::V,
+        x: &[[u32; R]],
+        r: usize,
+        w: &[u16; 2 * LANES],
+    ) -> S::V {
+        s.dot_bf16(acc, x[0][r], w)
+    }
+}
+
+/// Rows at most of a tile on this instruction set.
+pub(super) const fn rows_max<S: Simd>() -> usize {
+    if S::TILE_VECTORS < ROWS_MAX { S::TILE_VECTORS } else { ROWS_MAX }
+}
+
+/// Panels that a tile of `rows` spans on this instruction set.
+pub(super) const fn panels_of<S: Simd>(rows: usize) -> usize {
+    match S::TILE_VECTORS / (rows * VECTORS) {
+        PANELS_MAX.. => PANELS_MAX,
+        2.. => 2,
+        _ => 1,
+    }
+}
+
+/// One block of inputs of one tile.
+pub(super) struct Block<'a, S: Simd, F: Form<S>> {
+    /// `[input / (F::INPUTS / F::XS)][row]`
+    pub(super) x: &'a [F::X],
+    /// The first panel's lines of this block, `[input / F::INPUTS][vector]`; further panels follow
+    /// at [`Self::stride`].
+    pub(super) lines: &'a [F::Line],
+    /// Lines from a panel to the next.
+    pub(super) stride: usize,
+    /// What is asked for while this is computed.
+    pub(super) ahead: [Ahead; 2],
+}
+
+/// Memory that is asked for, a cache line a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// The first of it.
+    pub(super) place: *const u8,
+    /// From one line to the next.
+    pub(super) stride_bytes: usize,
+}
+
+impl Ahead {
+    /// The weights that follow in a stream of panels at `lines`.
+    pub(super) fn stream<T>(lines: &[T]) -> [Self; 2] {
+        let at = |bytes| lines.as_ptr().cast::<u8>().wrapping_add(bytes);
+        let line = size_of::<T>();
+        [STREAM_AHEAD, STREAM_AHEAD + line]
+            .map(|bytes| Self { place: at(bytes), stride_bytes: VECTORS * line })
+    }
+}
+
+impl<S: Simd, F: Form<S>> Block<'_, S, F> {
+    /// Adds the sums over the block to `totals`, `[panel][row]`.
+    #[inline(always)]
+    pub(super) fn add_to(&self, s: S, panels: usize, rows: usize, totals: &mut [[f32; PANEL]]) {
+        match panels {
+            PANELS_MAX.. => self.rows::<PANELS_MAX>(s, rows, totals),
+            2.. => self.rows::<2>(s, rows, totals),
+            _ => self.rows::<1>(s, rows, totals),
+        }
+    }
+
+    #[inline(always)]
+    fn rows<const P: usize>(&self, s: S, rows: usize, totals: &mut [[f32; PANEL]]) {
+        match rows {
+            1 => self.vectors::<P, 1>(s, totals),
+            2 => self.vectors::<P, 2>(s, totals),
+            3 => self.vectors::<P, 3>(s, totals),
+            4 => self.vectors::<P, 4>(s, totals),
+            5 => self.vectors::<P, 5>(s, totals),
+            6 => self.vectors::<P, 6>(s, totals),
+            7 => self.vectors::<P, 7>(s, totals),
+            8 => self.vectors::<P, 8>(s, totals),
+            9 => self.vectors::<P, 9>(s, totals),
+            10 => self.vectors::<P, 10>(s, totals),
+            11 => self.vectors::<P, 11>(s, totals),
+            12 => self.vectors::<P, 12>(s, totals),
+            _ => unreachable!("a tile has 1 to {ROWS_MAX} rows"),
+        }
+    }
+
+    /// All vectors of a panel at once where the registers hold their sums, else one by one.
+    #[inline(always)]
+    fn vectors<const P: usize, const R: usize>(&self, s: S, totals: &mut [[f32; PANEL]]) {
+        if P * R * VECTORS <= S::TILE_VECTORS {
+            self.sum::<P, R, VECTORS>(s, 0, totals);
+        } else if P == 1 && R <= S::TILE_VECTORS {
+            for vector in 0..VECTORS {
+                self.sum::<P, R, 1>(s, vector, totals);
+            }
+        } else {
+            unreachable!("{P} panels of {R} rows exceed the registers");
+        }
+    }
+
+    #[inline(always)]
+    fn sum<const P: usize, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        first: usize,
+        totals: &mut [[f32; PANEL]],
+    ) {
+        let x = self.x.as_chunks::<R>().0.chunks_exact(F::XS);
+        let steps = x.len();
+        let panels: [&[[F::Line; VECTORS]]; P] = std::array::from_fn(|p| {
+            &self.lines[p * self.stride..].as_chunks::<VECTORS>().0[..steps]
+        });
+        let mut sums = [[[s.splat(0.0); V]; R]; P];
+        for (i, x) in x.enumerate() {
+            for (p, sums) in sums.iter_mut().enumerate() {
+                for ahead in self.ahead {
+                    let panel = p * self.stride * size_of::<F::Line>();
+                    prefetch(ahead.place.wrapping_add(panel + i * ahead.stride_bytes));
+                }
+                // Closures take on no instruction set, hence the loops.
+                let mut w = [F::load(s, &panels[p][i][first]); V];
+                for (v, w) in w.iter_mut().enumerate().skip(1) {
+                    *w = F::load(s, &panels[p][i][first + v]);
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    for (sum, w) in sums.iter_mut().zip(w) {
+                        *sum = F::add(s, *sum, x, r, w);
+                    }
+                }
+            }
+        }
+        for (totals, sums) in totals.as_chunks_mut::<R>().0.iter_mut().zip(sums) {
+            for (total, sums) in totals.iter_mut().zip(sums) {
+                let vectors = total.as_chunks_mut::<LANES>().0;
+                for (total, sum) in vectors[first..first + V].iter_mut().zip(sums) {
+                    s.store(total, s.add(s.load(total), sum));
+                }
+            }
+        }
+    }
+}

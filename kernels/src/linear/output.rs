@@ -1,0 +1,85 @@
+//! What becomes of the sums.
+
+use std::mem::MaybeUninit;
+
+use super::pack::PANEL;
+use crate::simd::{LANES, PairMap, Simd};
+use crate::swiglu::cpu::Gate;
+use crate::threads::SharedMut;
+
+/// What is done to sums while they are in the cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Epilogue<'a> {
+    /// The bias, if any, `[outputs]`, is added.
+    Bias(Option<&'a [f32]>),
+    /// The first half of the sums gates the second; the bytes are those of a `swiglu` afterwards.
+    SwiGlu,
+}
+
+/// Where totals go: each element of y is written once.
+pub(super) struct Output<'a> {
+    pub(super) y: SharedMut<'a, MaybeUninit<f32>>,
+    /// Columns of y.
+    pub(super) outputs: usize,
+    pub(super) epilogue: Epilogue<'a>,
+}
+
+impl Output<'_> {
+    /// Panels of y.
+    pub(super) fn panels(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    /// Panels of weights that make one of y; each lies [`Self::panels`] after the one before.
+    pub(super) fn parts(&self) -> usize {
+        match self.epilogue {
+            Epilogue::Bias(_) => 1,
+            Epilogue::SwiGlu => 2,
+        }
+    }
+
+    /// Turns a panel's totals, a row each from `first_row` on, into y. `second` are those of the
+    /// second part, if there is one.
+    #[inline(always)]
+    pub(super) fn finish<S: Simd>(
+        &self,
+        s: S,
+        panel: usize,
+        first_row: usize,
+        first: &mut [[f32; PANEL]],
+        second: &[[f32; PANEL]],
+    ) {
+        if matches!(self.epilogue, Epilogue::SwiGlu) {
+            let gates = first.as_flattened_mut().as_chunks_mut::<LANES>().0;
+            for (gate, up) in gates.iter_mut().zip(second.as_flattened().as_chunks::<LANES>().0) {
+                s.store(gate, Gate.map(s, s.load(gate), s.load(up)));
+            }
+        }
+        self.write(panel, first_row, first);
+    }
+
+    /// Adds the bias to a panel's totals, one row each from `first_row` on, and writes them to
+    /// their columns.
+    #[inline(always)]
+    pub(super) fn write(&self, panel: usize, first_row: usize, totals: &[[f32; PANEL]]) {
+        let first = panel * PANEL;
+        let width = PANEL.min(self.outputs - first);
+        for (r, total) in totals.iter().enumerate() {
+            // SAFETY: each panel of a row is written by one piece.
+            let out = unsafe { self.y.slice((first_row + r) * self.outputs + first, width) };
+            match self.epilogue {
+                Epilogue::Bias(Some(bias)) => {
+                    for ((o, t), b) in out.iter_mut().zip(total).zip(&bias[first..]) {
+                        o.write(t + b);
+                    }
+                }
+                _ => match <&mut [_; PANEL]>::try_from(&mut *out) {
+                    Ok(out) => *out = total.map(MaybeUninit::new),
+                    Err(_) => {
+                        out.write_copy_of_slice(&total[..width]);
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The product on vector instructions. Few rows stream the weights past a single tile of sums; many
+//! rows go over blocks of weights that stay in the caches meanwhile.
+
+use std::ops::Range;
+
+use super::blocked::{Blocked, Grid};
+use super::cpu::panels_per_piece;
+use super::micro::{
+    Ahead, Block, Form, PANELS_MAX, Paired, ROWS_MAX, Single, VECTORS, Widened, panels_of, rows_max,
+};
+use super::output::Output;
+use super::pack::{K_BLOCK, PANEL, PackedWeight};
+use crate::simd::{Kernel, Simd, Task};
+use crate::threads::{SharedMut, for_each_piece};
+
+/// `x Wᵀ` for row-major x `[rows, inputs]`.
+pub(super) struct Product<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) inputs: usize,
+    pub(super) weights: &'a PackedWeight,
+    pub(super) output: &'a Output<'a>,
+}
+
+impl Kernel for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.weights {
+            PackedWeight::F32(weights) => Plan::<S, Single>::new(s, &self, weights).run(s),
+            PackedWeight::Bf16(weights) if S::HAS_DOT_BF16 => {
+                Plan::<S, Paired>::new(s, &self, weights).run(s);
+            }
+            PackedWeight::Bf16(weights) => Plan::<S, Widened>::new(s, &self, weights).run(s),
+        }
+    }
+}
+
+/// Rows cut into as few tiles as can be, of sizes that differ by one at most. Which tile a row
+/// falls in does not change its sums.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowTiles {
+    pub(super) rows: usize,
+    pub(super) count: usize,
+}
+
+impl RowTiles {
+    fn new(rows: usize, max: usize) -> Self {
+        Self { rows, count: rows.div_ceil(max) }
+    }
+
+    fn start(self, tile: usize) -> usize {
+        tile * self.rows / self.count
+    }
+
+    pub(super) fn rows(self, tiles: Range<usize>) -> Range<usize> {
+        self.start(tiles.start)..self.start(tiles.end)
+    }
+}
+
+/// A product on one instruction set, with its activations laid out.
+pub(super) struct Plan<'a, S: Simd, F: Form<S>> {
+    pub(super) product: &'a Product<'a>,
+    /// `[panel][input / F::INPUTS][vector]`
+    lines: &'a [F::Line],
+    /// Lines of a panel, a vector: `inputs / F::INPUTS`, with what the layout adds.
+    pub(super) steps: usize,
+    /// Panels of the result.
+    panels: usize,
+    pub(super) tiles: RowTiles,
+    /// `[tile][step · F::XS][row of the tile]`
+    x: Vec<F::X>,
+}
+
+impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
+    #[inline(always)]
+    fn new(s: S, product: &'a Product<'a>, weights: &'a [F::Element]) -> Self {
+        let lines = F::lines(weights);
+        let panels = product.output.panels();
+        let steps = lines.len() / (panels * product.output.parts() * VECTORS);
+        let rows = product.x.len() / product.inputs;
+        let tiles = RowTiles::new(rows, rows_max::<S>());
+        let mut x = vec![bytemuck::Zeroable::zeroed(); rows * steps * F::XS];
+        let shared = SharedMut::new(&mut x);
+        for_each_piece(tiles.count, product.x.len(), |tile| {
+            let rows = tiles.rows(tile..tile + 1);
+            // SAFETY: each tile is laid out by one piece.
+            let out =
+                unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
+            s.enter(LayOut::<S, F> { product, rows, out });
+        });
+        Self { product, lines, steps, panels, tiles, x }
+    }
+
+    #[inline(always)]
+    fn run(&self, s: S) {
+        let work = self.product.x.len() * self.product.output.outputs * self.product.output.parts();
+        if self.tiles.count <= 1 {
+            let rows = self.tiles.rows;
+            if rows == 0 {
+                return;
+            }
+            let bytes = self.steps * VECTORS * size_of::<F::Line>();
+            let per_piece = panels_per_piece(bytes).next_multiple_of(panels_of::<S>(rows));
+            for_each_piece(self.panels.div_ceil(per_piece), work, |piece| {
+                let panels = piece * per_piece..self.panels.min((piece + 1) * per_piece);
+                s.enter(Stream { plan: self, panels });
+            });
+        } else {
+            let parts = self.product.output.parts();
+            let grid = Grid::new(self.panels, parts, self.tiles.count, rows_max::<S>());
+            for_each_piece(grid.pieces(), work, |piece| {
+                let (panels, tiles) = grid.piece(piece);
+                s.enter(Blocked { plan: self, panels, tiles });
+            });
+        }
+    }
+
+    /// Steps of each block of inputs, in order.
+    #[inline(always)]
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<S, F> {
+        let (steps, block) = (self.steps, K_BLOCK / F::INPUTS);
+        (0..steps).step_by(block).map(move |first| first..steps.min(first + block))
+    }
+
+    /// The activations that a block of a tile of rows meets.
+    #[inline(always)]
+    pub(super) fn x(&self, rows: &Range<usize>, steps: &Range<usize>) -> &[F::X] {
+        let tile = &self.x[rows.start * self.steps * F::XS..rows.end * self.steps * F::XS];
+        &tile[steps.start * F::XS * rows.len()..steps.end * F::XS * rows.len()]
+    }
+
+    /// The lines of a part of a panel of the result, from a step on, and what follows them.
+    #[inline(always)]
+    pub(super) fn lines(&self, part: usize, panel: usize, step: usize) -> &[F::Line] {
+        &self.lines[((part * self.panels + panel) * self.steps + step) * VECTORS..]
+    }
+}
+
+/// Lays out one tile of rows.
+struct LayOut<'a, S: Simd, F: Form<S>> {
+    product: &'a Product<'a>,
+    rows: Range<usize>,
+    out: &'a mut [F::X],
+}
+
+impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, _: S) {
+        let inputs = self.product.inputs;
+        let width = self.rows.len();
+        for (r, row) in self.rows.enumerate() {
+            let row = &self.product.x[row * inputs..(row + 1) * inputs];
+            for (i, x) in self.out.iter_mut().skip(r).step_by(width).enumerate() {
+                *x = F::x(row, i);
+            }
+        }
+    }
+}
+
+/// Some panels, for a single tile of rows: a stream of weights.
+struct Stream<'a, S: Simd, F: Form<S>> {
+    plan: &'a Plan<'a, S, F>,
+    panels: Range<usize>,
+}
+
+impl<S: Simd, F: Form<S>> Task<S> for Stream<'_, S, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, s: S) {
+        let plan = self.plan;
+        let rows = 0..plan.tiles.rows;
+        let mut panel = self.panels.start;
+        while panel < self.panels.end {
+            let count = match (self.panels.end - panel).min(panels_of::<S>(rows.len())) {
+                PANELS_MAX.. => PANELS_MAX,
+                2.. => 2,
+                _ => 1,
+            };
+            // `[part][panel][row]`
+            let mut totals = [[[0.0; PANEL]; PANELS_MAX * ROWS_MAX]; 2];
+            let parts = plan.product.output.parts();
+            for (part, totals) in totals.iter_mut().enumerate().take(parts) {
+                for steps in plan.blocks() {
+                    let lines = plan.lines(part, panel, steps.start);
+                    let block = Block::<S, F> {
+                        x: plan.x(&rows, &steps),
+                        lines,
+                        stride: plan.steps * VECTORS,
+                        ahead: Ahead::stream(lines),
+                    };
+                    block.add_to(s, count, rows.len(), &mut totals[..count * rows.len()]);
+                }
+            }
+            for p in 0..count {
+                let panel_rows = p * rows.len()..(p + 1) * rows.len();
+                let [first, second] = &mut totals;
+                let first = &mut first[panel_rows.clone()];
+                plan.product.output.finish(s, panel + p, 0, first, &second[panel_rows]);
+            }
+            panel += count;
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The threads that operations compute on.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use super::affinity;
+use super::gate::Gate;
+
+thread_local! {
+    /// The pool that this thread works with; none: the common one.
+    static CURRENT: RefCell<Option<ThreadPool>> = const { RefCell::new(None) };
+}
+
+/// Threads that share the pieces of one operation at a time with the thread that calls it.
+///
+/// A caller computes, too, so one of the pool's threads is always its own. When two callers share a
+/// pool, the second finds the helpers taken and computes alone; so does an operation within a piece
+/// of another. Helpers look for work for some microseconds after an operation, then sleep.
+///
+/// Clones share the threads, which end with the last of them.
+#[derive(Debug, Clone)]
+pub struct ThreadPool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    gate: Arc<Gate>,
+    num_threads: usize,
+    /// Where a caller is bound while it computes, and where it may run otherwise.
+    caller_cpus: Option<([usize; 1], Vec<usize>)>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadPool").field("num_threads", &self.num_threads).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.gate.dismiss();
+    }
+}
+
+impl ThreadPool {
+    /// `num_threads` threads, a caller among them.
+    ///
+    /// With `pin`, each is bound to a core of its own, if the pool has as many threads as the
+    /// process has cores: where some cores are left, the system knows better which are idle.
+    ///
+    /// # Errors
+    /// When the system does not give that many threads.
+    pub fn new(num_threads: usize, pin: bool) -> io::Result<Self> {
+        // Pools, and processes, begin on different cores, lest all callers sit on the first.
+        static POOLS: AtomicUsize = AtomicUsize::new(0);
+        let allowed = if pin { affinity::allowed() } else { Vec::new() };
+        let first = std::process::id() as usize + POOLS.fetch_add(1, Ordering::Relaxed);
+        let cpu = |thread: usize| {
+            (allowed.len() == num_threads).then(|| allowed[(first + thread) % num_threads])
+        };
+        let gate = Arc::new(Gate::new());
+        let caller_cpus = cpu(0).map(|cpu| ([cpu], allowed.clone()));
+        let inner = Inner { gate, num_threads: num_threads.max(1), caller_cpus };
+        let pool = Self { inner: Arc::new(inner) };
+        for helper in 1..num_threads {
+            let (gate, cpu) = (Arc::clone(&pool.inner.gate), cpu(helper));
+            let name = format!("playhouse-compute-{helper}");
+            thread::Builder::new().name(name).spawn(move || {
+                if let Some(cpu) = cpu {
+                    affinity::bind(&[cpu]);
+                }
+                // An operation within a piece has no helpers.
+                Self::alone().install(|| gate.help());
+            })?;
+        }
+        Ok(pool)
+    }
+
+    /// The pool of operations that are called outside [`ThreadPool::install`]: a thread for each
+    /// core that the process may use, not bound.
+    #[must_use]
+    pub fn common() -> Self {
+        static COMMON: OnceLock<ThreadPool> = OnceLock::new();
+        let start = || {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            Self::new(cores, false).unwrap_or_else(|_| Self::alone())
+        };
+        COMMON.get_or_init(start).clone()
+    }
+
+    /// Only the caller.
+    fn alone() -> Self {
+        let inner = Inner { gate: Arc::new(Gate::new()), num_threads: 1, caller_cpus: None };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The one in which operations called here compute.
+    pub(super) fn current() -> Self {
+        CURRENT.with_borrow(Clone::clone).unwrap_or_else(Self::common)
+    }
+
+    /// How many threads compute, the caller among them.
+    #[must_use]
+    pub fn num_threads(&self) -> usize {
+        self.inner.num_threads
+    }
+
+    /// Runs `work` here, with this pool for the operations that it calls.
+    pub fn install<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _installed = Installed::new(self.clone());
+        work()
+    }
+
+    /// Runs `task(piece)` for each of `pieces`, at least one.
+    pub(super) fn run(&self, pieces: usize, task: &(dyn Fn(usize) + Sync)) {
+        if self.inner.num_threads == 1 {
+            (0..pieces).for_each(task);
+        } else {
+            self.inner.gate.run(pieces, task);
+        }
+    }
+}
+
+/// A pool that is this thread's current one; then the one before is again.
+struct Installed {
+    before: Option<ThreadPool>,
+    /// Where this thread may run afterwards.
+    cpus: Option<Vec<usize>>,
+}
+
+impl Installed {
+    fn new(pool: ThreadPool) -> Self {
+        let cpus = pool.inner.caller_cpus.as_ref().map(|(bound, free)| {
+            affinity::bind(bound);
+            free.clone()
+        });
+        let before = CURRENT.with_borrow_mut(|current| current.replace(pool));
+        Self { before, cpus }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| *current = self.before.take());
+        if let Some(cpus) = &self.cpus {
+            affinity::bind(cpus);
+        }
+    }
+}
