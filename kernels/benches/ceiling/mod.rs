@@ -1,6 +1,7 @@
 //! What the machine can do: the rate at which its threads read memory, and at which they multiply
 //! and add in f32.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
@@ -22,37 +23,39 @@ const CHAINS: usize = 12;
 
 /// Measures with so many threads.
 #[derive(Debug)]
-pub struct Ceiling {
+pub(crate) struct Ceiling {
     threads: usize,
     memory: Vec<u64>,
-    next: std::cell::Cell<usize>,
+    /// The slice that is read next.
+    next: Cell<usize>,
 }
 
 impl Ceiling {
     /// For `threads` threads.
-    pub fn new(threads: usize) -> Self {
+    pub(crate) fn new(threads: usize) -> Self {
         let len = BYTES / size_of::<u64>();
         let mut memory = Vec::with_capacity(len);
         advise_huge_pages(&mut memory);
         memory.resize(len, 1);
-        Self { threads, memory, next: std::cell::Cell::new(0) }
+        Self { threads, memory, next: Cell::new(0) }
     }
 
     /// Bytes a second that the threads read together.
-    pub fn read_bytes_per_s(&self) -> f64 {
+    pub(crate) fn read_bytes_per_s(&self) -> f64 {
         let slices = BYTES / SLICE_BYTES;
         let first = self.next.get();
         self.next.set((first + self.threads) % slices);
+        let memory = &self.memory;
         let seconds = self.on_threads(|thread| {
             let slice = (first + thread) % slices;
             let len = SLICE_BYTES / size_of::<u64>();
-            black_box(read(&self.memory[slice * len..(slice + 1) * len]));
+            black_box(read(&memory[slice * len..(slice + 1) * len]));
         });
         (self.threads * SLICE_BYTES) as f64 / seconds
     }
 
     /// f32 operations a second of all threads, a fused multiply-add being two.
-    pub fn flops_per_s(&self) -> f64 {
+    pub(crate) fn flops_per_s(&self) -> f64 {
         let lanes = black_box(LANES);
         let seconds = self.on_threads(|_| {
             black_box(multiply_add(STEPS));

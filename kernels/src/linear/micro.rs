@@ -12,7 +12,7 @@ pub(super) const VECTORS: usize = PANEL / LANES;
 /// Panels at most that one tile spans.
 pub(super) const PANELS_MAX: usize = 4;
 
-/// Rows at most of a tile, on any instruction set.
+/// Rows at most of a tile, on any instruction set; and of its sums, panels by rows.
 pub(super) const ROWS_MAX: usize = 12;
 
 /// Bytes ahead of its reads at which a tile that streams asks for weights.

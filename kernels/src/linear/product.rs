@@ -11,7 +11,10 @@ use super::micro::{
 use super::output::Output;
 use super::pack::{K_BLOCK, PANEL, PackedWeight};
 use crate::simd::{Kernel, Simd, Task};
-use crate::threads::{SharedMut, for_each_piece};
+use crate::threads::{SharedMut, for_each_piece, num_threads};
+
+/// Pieces of a stream a thread, so that one that is held up leaves some to others.
+const PIECES_PER_THREAD: usize = 4;
 
 /// `x Wᵀ` for row-major x `[rows, inputs]`.
 pub(super) struct Product<'a> {
@@ -101,7 +104,8 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
                 return;
             }
             let bytes = self.steps * VECTORS * size_of::<F::Line>();
-            let per_piece = panels_per_piece(bytes).next_multiple_of(panels_of::<S>(rows));
+            let worth_it = panels_per_piece(bytes).next_multiple_of(panels_of::<S>(rows));
+            let per_piece = worth_it.min(self.panels.div_ceil(PIECES_PER_THREAD * num_threads()));
             for_each_piece(self.panels.div_ceil(per_piece), work, |piece| {
                 let panels = piece * per_piece..self.panels.min((piece + 1) * per_piece);
                 s.enter(Stream { plan: self, panels });
@@ -181,7 +185,7 @@ impl<S: Simd, F: Form<S>> Task<S> for Stream<'_, S, F> {
                 _ => 1,
             };
             // `[part][panel][row]`
-            let mut totals = [[[0.0; PANEL]; PANELS_MAX * ROWS_MAX]; 2];
+            let mut totals = [[[0.0; PANEL]; ROWS_MAX]; 2];
             let parts = plan.product.output.parts();
             for (part, totals) in totals.iter_mut().enumerate().take(parts) {
                 for steps in plan.blocks() {

@@ -56,6 +56,7 @@ impl ThreadPool {
     pub fn new(num_threads: usize, pin: bool) -> io::Result<Self> {
         // Pools, and processes, begin on different cores, lest all callers sit on the first.
         static POOLS: AtomicUsize = AtomicUsize::new(0);
+        let num_threads = num_threads.max(1);
         let allowed = if pin { affinity::allowed() } else { Vec::new() };
         let first = std::process::id() as usize + POOLS.fetch_add(1, Ordering::Relaxed);
         let cpu = |thread: usize| {
@@ -63,7 +64,7 @@ impl ThreadPool {
         };
         let gate = Arc::new(Gate::new());
         let caller_cpus = cpu(0).map(|cpu| ([cpu], allowed.clone()));
-        let inner = Inner { gate, num_threads: num_threads.max(1), caller_cpus };
+        let inner = Inner { gate, num_threads, caller_cpus };
         let pool = Self { inner: Arc::new(inner) };
         for helper in 1..num_threads {
             let (gate, cpu) = (Arc::clone(&pool.inner.gate), cpu(helper));
