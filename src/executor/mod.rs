@@ -10,7 +10,7 @@ mod constraint;
 #[cfg(test)]
 mod constraint_tests;
 mod factory;
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod host_time_tests;
 mod kv_arena;
 mod runner;
