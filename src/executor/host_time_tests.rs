@@ -1,4 +1,5 @@
 //! What a step costs in the runner beside the model: laying out and handing results over.
+#![cfg(target_os = "linux")]
 
 use std::{path::Path, sync::Arc};
 

@@ -10,7 +10,7 @@ mod constraint;
 #[cfg(test)]
 mod constraint_tests;
 mod factory;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod host_time_tests;
 mod kv_arena;
 mod runner;
