@@ -100,7 +100,8 @@ fn cpu_micros() -> u64 {
     nanos / 1_000
 }
 
-/// The aim is 100 µs for all of the host; what is not optimised gets some room.
+/// The aim is 100 µs for all of the host; builds for tests, on machines that do other things as well,
+/// get much room.
 #[test]
 fn a_step_of_256_requests_costs_the_runner_little() {
     const NUM_STEPS: usize = 400;
@@ -130,6 +131,6 @@ fn a_step_of_256_requests_costs_the_runner_little() {
         assert!(output.outputs.iter().all(|output| output.sampled.len() == 1));
     }
     let micros = (cpu_micros() - since) / NUM_STEPS as u64;
-    let limit = if cfg!(debug_assertions) { 400 } else { 80 };
+    let limit = if cfg!(debug_assertions) { 2_000 } else { 80 };
     assert!(micros < limit, "{micros} µs a step");
 }
