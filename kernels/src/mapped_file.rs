@@ -26,7 +26,7 @@ impl MappedFile {
         }
         // SAFETY: the map is read-only and private to this process. The remaining hazard is another
         // process that shrinks the file while it is mapped, which would raise SIGBUS; model files
-        // are written once and replaced by renaming, and the map lives only while they are loaded.
+        // and caches of them are written once and replaced by renaming.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map })
     }

@@ -1,6 +1,7 @@
 //! What a step costs in the runner beside the model: laying out and handing results over.
+#![cfg(target_os = "linux")]
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{path::Path, sync::Arc};
 
 use burn::tensor::{Device, Tensor};
 use playhouse_actors::{
@@ -91,10 +92,19 @@ fn decode(number: usize) -> SchedulerOutput {
     }
 }
 
-/// The aim is 100 µs for all of the host. The best of many, since tests run beside others; and
-/// some room for builds that are not optimised.
+/// What the processor spent on this thread so far, in µs: unlike the time that passed, it does not
+/// depend on what else the machine does.
+fn cpu_micros() -> u64 {
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let nanos: u64 = spent.split_whitespace().next().unwrap().parse().unwrap();
+    nanos / 1_000
+}
+
+/// The aim is 100 µs for all of the host; builds for tests, on machines that do other things as well,
+/// get much room.
 #[test]
 fn a_step_of_256_requests_costs_the_runner_little() {
+    const NUM_STEPS: usize = 400;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let model = load_model(&folder, &LoadOptions::default(), &mut |_| ()).unwrap();
     let info = ModelInfo {
@@ -114,20 +124,13 @@ fn a_step_of_256_requests_costs_the_runner_little() {
         ..SchedulerOutput::default()
     };
     runner.execute(&begin).unwrap();
-    let mut micros: Vec<u128> = (0..400)
-        .map(|number| {
-            let step = decode(number);
-            let since = Instant::now();
-            let output = runner.execute(&step).unwrap();
-            let micros = since.elapsed().as_micros();
-            assert!(output.outputs.iter().all(|output| output.sampled.len() == 1));
-            micros
-        })
-        .collect();
-    micros.sort_unstable();
-    let (best, median) = (micros[0], micros[micros.len() / 2]);
-    let limit = if cfg!(debug_assertions) { 300 } else { 60 };
-    assert!(best < limit, "{best} µs at best, {median} µs in the middle");
-    // For `--nocapture`.
-    println!("runner, {NUM_REQUESTS} requests: {best} µs at best, {median} µs in the middle");
+    let steps: Vec<_> = (0..NUM_STEPS).map(decode).collect();
+    let since = cpu_micros();
+    for step in &steps {
+        let output = runner.execute(step).unwrap();
+        assert!(output.outputs.iter().all(|output| output.sampled.len() == 1));
+    }
+    let micros = (cpu_micros() - since) / NUM_STEPS as u64;
+    let limit = if cfg!(debug_assertions) { 2_000 } else { 80 };
+    assert!(micros < limit, "{micros} µs a step");
 }

@@ -213,6 +213,7 @@ impl<'a> WeightLoader<'a> {
         if let Some(weight) = cached {
             return Ok(weight);
         }
+        self.progress.is_cached = false;
         let weight = pack(self)?;
         if let Some(cache) = &mut self.cache {
             cache.keep(name, &weight);
