@@ -25,7 +25,8 @@ fn a_format_agrees_with_itself_and_eight_bits_nearly_so() {
         serde_json::from_str(&eval(file.path(), &arguments).succeeds()).unwrap()
     };
     let same = measure(&["--against", "bfloat16"]);
-    assert_eq!((&same["top1_agreement"], &same["mean_logprob_difference"]), (&1.into(), &0.into()));
+    let distance = (&same["top1_agreement"], &same["mean_logprob_difference"]);
+    assert_eq!(distance, (&1.0.into(), &0.0.into()));
     assert_eq!(same["measured"], same["against"]);
     let perplexity = |figures: &Value| figures["perplexity"].as_f64().unwrap();
     assert!(perplexity(&same["measured"]) > 1.0);

@@ -21,9 +21,9 @@ use crate::{
 /// Each with the largest mean difference of a log-probability from transformers' in float32. The
 /// models are tiny, so single weights count for much.
 const SCHEMES: [(QuantizationScheme, f64); 3] = [
-    (QuantizationScheme::Int8, 0.05),
-    (QuantizationScheme::Int4 { group_size: 32 }, 0.4),
-    (QuantizationScheme::Int4 { group_size: 128 }, 0.6),
+    (QuantizationScheme::Int8, 0.15),
+    (QuantizationScheme::Int4 { group_size: 32 }, 1.2),
+    (QuantizationScheme::Int4 { group_size: 128 }, 1.2),
 ];
 
 const ENGINE_SCHEMES: [Quantization; 2] = [Quantization::Int8, Quantization::Int4];

@@ -147,10 +147,10 @@ pub(super) fn magnitude(x: &[f32]) -> f32 {
     let mut last = [0.0; LANES];
     last[..rest.len()].copy_from_slice(rest);
     for chunk in chunks.iter().chain([&last]) {
-        for l in 0..LANES {
-            let magnitude = chunk[l].abs();
-            most[l] = if magnitude > most[l] { magnitude } else { most[l] };
-            not_finite[l] += chunk[l] * 0.0;
+        for ((x, most), not_finite) in chunk.iter().zip(&mut most).zip(&mut not_finite) {
+            let magnitude = x.abs();
+            *most = if magnitude > *most { magnitude } else { *most };
+            *not_finite += x * 0.0;
         }
     }
     let most = most.into_iter().fold(0.0, f32::max);

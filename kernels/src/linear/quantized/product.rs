@@ -143,28 +143,28 @@ impl Piece<'_> {
                 }
                 self.group::<D, C, R, CHAINS>(dots, x, codes, &mut dot);
                 let weight_scales: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(0, v));
-                for r in 0..R {
-                    for v in 0..VECTORS {
+                for (r, totals) in block.iter_mut().enumerate() {
+                    for (v, total) in totals.iter_mut().enumerate() {
                         let sum = (1..CHAINS)
                             .fold(dot[0][r][v], |sum, chain| dots.add(sum, dot[chain][r][v]));
-                        block[r][v] = dots.fma(weight_scales[v], dots.to_floats(sum), block[r][v]);
+                        *total = dots.fma(weight_scales[v], dots.to_floats(sum), *total);
                     }
                 }
                 if header.has_offsets {
                     let offsets: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(1, v));
-                    for r in 0..R {
-                        let sum = dots.floats(sums[r] as f32);
-                        for v in 0..VECTORS {
-                            block[r][v] = dots.fma(offsets[v], sum, block[r][v]);
+                    for (totals, sum) in block.iter_mut().zip(sums) {
+                        let sum = dots.floats(*sum as f32);
+                        for (total, offset) in totals.iter_mut().zip(offsets) {
+                            *total = dots.fma(offset, sum, *total);
                         }
                     }
                 }
                 factors += header.group_factors();
             }
-            for r in 0..R {
-                let scale = dots.floats(scales[r]);
-                for v in 0..VECTORS {
-                    totals[r][v] = dots.fma(block[r][v], scale, totals[r][v]);
+            for ((totals, block), scale) in totals.iter_mut().zip(block).zip(scales) {
+                let scale = dots.floats(*scale);
+                for (total, block) in totals.iter_mut().zip(block) {
+                    *total = dots.fma(block, scale, *total);
                 }
             }
         }
@@ -187,11 +187,10 @@ impl Piece<'_> {
                     dots.prefetch(codes, PREFETCH_BYTES + line);
                 }
             }
-            let w = C::pair(dots, codes);
-            for half in 0..2 {
+            for (half, (x, w)) in x.iter().zip(C::pair(dots, codes)).enumerate() {
                 let dot = &mut dot[half % CHAINS];
-                for (dot, x) in dot.iter_mut().zip(x[half]) {
-                    for (dot, w) in dot.iter_mut().zip(w[half]) {
+                for (dot, x) in dot.iter_mut().zip(*x) {
+                    for (dot, w) in dot.iter_mut().zip(w) {
                         *dot = C::dot(dots, *dot, w, x);
                     }
                 }

@@ -229,8 +229,8 @@ impl Grid {
         };
         let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
-            for l in 0..LANES {
-                add(l, chunk[l]);
+            for (l, x) in chunk.iter().enumerate() {
+                add(l, *x);
             }
         }
         for (l, x) in rest.iter().enumerate() {
