@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::process::playhouse;
 
 fn f64_of(value: &Value, name: &str) -> f64 {
-    value[name].as_f64().unwrap_or_else(|| panic!("{name} of {value}"))
+    value[name].as_f64().unwrap()
 }
 
 /// Complete events by track, in the order in which they begin.
@@ -17,15 +17,14 @@ fn tracks(trace: &Value) -> BTreeMap<(u64, u64), Vec<(String, f64, f64)>> {
         let phase = event["ph"].as_str().unwrap();
         let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
         let name = event["name"].as_str().unwrap().to_owned();
-        match phase {
-            "M" => assert!(event["args"]["name"].is_string(), "{event}"),
-            "X" => {
-                let (ts, dur) = (f64_of(event, "ts"), f64_of(event, "dur"));
-                assert!(ts >= 0.0 && dur >= 0.0, "{event}");
-                tracks.entry(track).or_default().push((name, ts, ts + dur));
-            }
-            _ => panic!("{event}"),
+        if phase == "M" {
+            assert!(event["args"]["name"].is_string(), "{event}");
+            continue;
         }
+        assert_eq!(phase, "X", "{event}");
+        let (ts, dur) = (f64_of(event, "ts"), f64_of(event, "dur"));
+        assert!(ts >= 0.0 && dur >= 0.0, "{event}");
+        tracks.entry(track).or_default().push((name, ts, ts + dur));
     }
     for events in tracks.values_mut() {
         events.sort_by(|(_, a, x), (_, b, y)| a.total_cmp(b).then(y.total_cmp(x)));
@@ -69,7 +68,8 @@ fn figures_add_up_and_the_trace_can_be_opened() {
     let ops = profile["ops"].as_array().unwrap();
     let op = |name: &str| {
         let found = ops.iter().find(|op| op["name"] == name);
-        found.unwrap_or_else(|| panic!("no {name} in {profile}"))
+        assert!(found.is_some(), "no {name} in {profile}");
+        found.unwrap()
     };
     for name in [
         "lay_out",

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use crate::fixture;
 
 fn load(model: &Path) -> Result<Arc<dyn CausalLm>, ModelError> {
-    let options = LoadOptions { dtype: Dtype::Auto, max_model_len: None, device: Device::flex() };
+    let options =
+        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(64), device: Device::flex() };
     load_model(model, &options, &mut |_| {})
 }
 
@@ -88,8 +89,9 @@ fn a_file_that_lies_about_its_model_is_told_by_key() {
         ("llama.block_count", 0, "`llama.block_count` is 0; expected an integer from 1"),
         ("llama.block_count", 4_000_000_000, "`llama.block_count` is 4000000000; expected"),
         ("llama.block_count", 2, "tensor `blk.1.attn_norm.weight` of shape [64] is missing"),
-        ("llama.embedding_length", 96, "tensor `token_embd.weight` has shape [32, 64], but by the"),
-        ("llama.attention.head_count", 3, "`llama.embedding_length` is 64; expected a multiple of"),
+        ("llama.embedding_length", 96, "`the tensor rope_freqs.weight` is [1.0"),
+        ("llama.feed_forward_length", 64, "`blk.0.ffn_gate.weight` has shape [32, 64], but by the"),
+        ("llama.attention.head_count", 3, "`llama.attention.head_count` is 3; expected a divisor"),
         ("llama.attention.head_count_kv", 0, "`llama.attention.head_count_kv` is 0; expected"),
         ("llama.rope.freq_base", 0, "`llama.rope.freq_base` is 0.0; expected a number above 0"),
     ] {

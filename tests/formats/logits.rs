@@ -41,7 +41,6 @@ fn check(model: &Path, golden: &Path) {
     let whole = runner.answer(&ids, Chunking::Whole);
     for (prompt, answer) in prompts.iter().zip(&whole) {
         let difference = relative_difference(answer.prompt_rows.last().unwrap(), &prompt.logits);
-        println!("{} tokens: {difference:.4}", prompt.ids.len());
         assert!(difference < TOLERANCE, "{} tokens: {difference}", prompt.ids.len());
     }
     // A row depends on itself alone, also where weights are quantized.

@@ -1,8 +1,7 @@
 //! Ready-made quantized checkpoints: what is read from them, held against what other
 //! implementations read (`make_fixtures.py` recorded it), and files that are broken.
 
-// Helpers of a test may unwrap, as tests may.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod broken;
 mod command_line;

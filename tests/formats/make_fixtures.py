@@ -13,18 +13,15 @@ Needs: torch, transformers >= 5, gguf, compressed-tensors, sentencepiece, numpy.
 downloaded.
 """
 
-import io
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import gguf
 import numpy as np
-import sentencepiece
 import torch
 from compressed_tensors.compressors.naive_quantized.base import NaiveQuantizationCompressor
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
@@ -32,15 +29,10 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from gguf import GGMLQuantizationType as T
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from tokenizers import trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
-from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
-HERE = Path(__file__).parent
-OUT = HERE / "fixtures"
-sys.path.insert(0, str(HERE.parent / "fidelity"))
-from corpus import sentences  # noqa: E402
+from vocabularies import BPE_VOCAB, OUT, finish, make_bpe_tokenizers, make_sentencepiece_tokenizer
+from vocabularies import qwen_tokenizer, record
 
 rng = np.random.default_rng(5)
 
@@ -86,13 +78,6 @@ def make_blocks():
         writer.add_tensor(f"{kind.name}.weight", np.zeros((1, size), np.uint8), raw_dtype=kind)
     finish(writer)
     save_file(expected, OUT / "blocks.expected.safetensors")
-
-
-def finish(writer):
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 # GPTQ and AWQ, by their definitions
@@ -408,176 +393,7 @@ def rope_freqs(config):
     return np.array(factors, np.float32)
 
 
-# Tokenizers
-
-BPE_VOCAB = 288
-TEXTS = [
-    "",
-    " ",
-    "Hello, world!",
-    " leading and trailing  ",
-    "I've DON'T we'LL they're",
-    "12345 6 78 1.5e10 3,141,592",
-    "tabs\tand\nnew\r\nlines\n\n\nmany   spaces",
-    "naïve cafe\u0301 façade Å",
-    "東京の駅 привет мир 한국어",
-    "🎭🎻 family: 👨‍👩‍👧",
-    "def f(x):\n    return {x: [1, 2]} # comment",
-    "<|im_start|>user\nHi<|im_end|>\n<tool_call>x</tool_call>",
-    "CamelCaseWords HTTPServer fooBAR",
-    "a_b-c/d\\e$f+g=h<i>j^k~l|m",
-    "½ litre, x², ①, ٣٤",
-    "\u00a0non-breaking\u3000ideographic",
-    "<s>x</s>",
-    "".join(chr(c) for c in range(1, 128)),
-]
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-
-
-def train_bpe(vocab_size):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(sentences(0, 4_000), trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
-
-
-def write_bpe(writer, tokens, types, merges, pre):
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges([f"{left} {right}" for left, right in merges])
-
-
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def qwen_tokenizer():
-    """Metadata of a Qwen tokenizer, and transformers' own with the same vocabulary."""
-    added = SPECIAL + ["<tool_call>", "</tool_call>"]
-    vocab, merges = train_bpe(BPE_VOCAB - len(added) - 1)
-    tokens = sorted(vocab, key=vocab.get) + added + ["[PAD287]"]
-    assert len(tokens) == BPE_VOCAB
-    types = [gguf.TokenType.NORMAL] * len(vocab) + [gguf.TokenType.CONTROL] * len(SPECIAL)
-    types += [gguf.TokenType.USER_DEFINED] * 2 + [gguf.TokenType.UNUSED]
-
-    def metadata(writer):
-        write_bpe(writer, tokens, types, merges, "qwen2")
-        writer.add_bos_token_id(tokens.index("<|endoftext|>"))
-        writer.add_eos_token_id(tokens.index("<|im_end|>"))
-        writer.add_pad_token_id(tokens.index("<|endoftext|>"))
-        writer.add_add_bos_token(False)
-        writer.add_chat_template(CHAT_TEMPLATE)
-        writer.add_float32("general.sampling.temp", 0.5)
-        writer.add_int32("general.sampling.top_k", 20)
-
-    ids = {token: id for id, token in enumerate(tokens[:-1])}
-    reference = Qwen2Tokenizer(vocab=ids, merges=merges, eos_token="<|im_end|>")
-    reference.add_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
-    reference.add_tokens([AddedToken(t, normalized=False) for t in added[len(SPECIAL) :]])
-    assert reference.convert_tokens_to_ids(added) == [tokens.index(t) for t in added]
-    return metadata, lambda text: reference(text)["input_ids"]
-
-
-# Llama 3's expression, as its tokenizer.json has it.
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-
-def tokenizer_file(name):
-    return gguf.GGUFWriter(OUT / "tokenizers" / f"{name}.gguf", "llama")
-
-
-def record(name, encode):
-    rows = [dict(text=text, ids=encode(text)) for text in TEXTS]
-    path = OUT / "tokenizers" / f"{name}.json"
-    path.write_text(json.dumps(rows, separators=(",", ":")) + "\n")
-
-
-def make_bpe_tokenizers():
-    vocab, merges = train_bpe(BPE_VOCAB - 2)
-    tokens = sorted(vocab, key=vocab.get) + ["<|begin_of_text|>", "<|eot_id|>"]
-    types = [gguf.TokenType.NORMAL] * len(vocab) + [gguf.TokenType.CONTROL] * 2
-    for pre in ("llama-bpe", "smollm", "gpt-2"):
-        writer = tokenizer_file(pre)
-        write_bpe(writer, tokens, types, merges, pre)
-        writer.add_bos_token_id(len(vocab))
-        writer.add_eos_token_id(len(vocab) + 1)
-        finish(writer)
-
-        # As the models' own tokenizer.json: Llama 3, SmolLM, GPT-2.
-        ignore = pre == "llama-bpe"
-        reference = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ignore))
-        reference.add_special_tokens([AddedToken(t, special=True) for t in tokens[-2:]])
-        byte_level = lambda regex: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
-        if pre == "llama-bpe":
-            split = pre_tokenizers.Split(Regex(LLAMA3), "isolated")
-            reference.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level(False)])
-            reference.post_processor = processors.TemplateProcessing(
-                single="<|begin_of_text|> $A",
-                special_tokens=[("<|begin_of_text|>", len(vocab))],
-            )
-        elif pre == "smollm":
-            digits = pre_tokenizers.Digits(individual_digits=True)
-            reference.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level(True)])
-        else:
-            reference.pre_tokenizer = byte_level(True)
-        reference.decoder = decoders.ByteLevel()
-        record(pre, lambda text: reference.encode(text).ids)
-
-
-def make_sentencepiece_tokenizer():
-    """Ids by sentencepiece itself, special tokens left out of the texts: it does not look for them."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=sentences(0, 2_000),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=420,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        character_coverage=0.995,
-        minloglevel=2,
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    tokens, scores, types = [], [], []
-    for id in range(processor.get_piece_size()):
-        tokens.append(processor.id_to_piece(id))
-        scores.append(processor.get_score(id))
-        if processor.is_unknown(id):
-            types.append(gguf.TokenType.UNKNOWN)
-        elif processor.is_control(id):
-            types.append(gguf.TokenType.CONTROL)
-        elif processor.is_byte(id):
-            types.append(gguf.TokenType.BYTE)
-        else:
-            types.append(gguf.TokenType.NORMAL)
-    writer = tokenizer_file("llama")
-    writer.add_tokenizer_model("llama")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list(tokens)
-    writer.add_token_scores(scores)
-    writer.add_token_types(types)
-    writer.add_bos_token_id(processor.bos_id())
-    writer.add_eos_token_id(processor.eos_id())
-    writer.add_unk_token_id(processor.unk_id())
-    finish(writer)
-    texts = [text for text in TEXTS if "<s>" not in text and text]
-    rows = [dict(text=t, ids=[processor.bos_id(), *processor.encode(t)]) for t in texts]
-    path = OUT / "tokenizers" / "llama.json"
-    path.write_text(json.dumps(rows, separators=(",", ":")) + "\n")
+# Models with tokenizers
 
 
 def make_models_in_gguf():

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization};
-use playhouse_kernels::WeightDtype;
+use burn::tensor::{Device, Tensor, TensorData};
+use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization, StoredMatrix};
+use playhouse_kernels::{LinearWeight, WeightDtype, linear};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
@@ -22,6 +23,34 @@ fn check(checkpoint: &Checkpoint, name: &str, expected: &TensorView<'_>) {
         assert!(actual == expected, "{name}[{i}]: {actual:e}, expected {expected:e}");
     }
     assert!(expected.iter().any(|x| *x != expected[0]), "{name}: a constant shows nothing");
+    check_product(name, checkpoint.matrix(name, shape).unwrap(), &expected);
+}
+
+/// Holds products with the packed matrix against those with `weight`. Activations are rounded to
+/// 127 steps in each group; scales and offsets may be rounded to f16.
+fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
+    let MatrixElements::Quantized(matrix) = matrix.elements else { panic!("{name} is dense") };
+    let (inputs, group_size) = (matrix.in_features(), matrix.group_size());
+    let x: Vec<f32> = (0..inputs).map(|i| ((i * i + 7 * i) % 41) as f32 / 20.0 - 1.0).collect();
+    let device = Device::flex();
+    let largest_offset =
+        matrix.offsets().unwrap_or(&[]).iter().fold(0.0, |a: f32, b| a.max(b.abs()));
+    let packed = LinearWeight::pack_quantized(vec![matrix], &device).unwrap();
+    let data = TensorData::new(x.clone(), [1, inputs]);
+    let product = linear(Tensor::from_data(data, &device), &packed, None);
+    let product = product.into_data().try_to_vec::<f32>().unwrap();
+    for (o, (row, actual)) in weight.chunks(inputs).zip(product).enumerate() {
+        let (mut exact, mut bound) = (0.0, 1e-5);
+        for (row, x) in row.chunks(group_size).zip(x.chunks(group_size)) {
+            let largest = x.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
+            for (w, x) in row.iter().zip(x) {
+                exact += f64::from(w * x);
+                bound += w.abs() * largest / 254.0 + (w.abs() + largest_offset) * x.abs() / 1024.0;
+            }
+        }
+        let difference = (exact - f64::from(actual)).abs();
+        assert!(difference <= f64::from(bound), "{name}, output {o}: {actual}, expected {exact}");
+    }
 }
 
 #[test]

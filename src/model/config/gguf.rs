@@ -149,8 +149,13 @@ impl<'a> Metadata<'a> {
         let file = self.file;
         let hidden = self.object.get("hidden_size").and_then(Value::as_u64).unwrap_or(0);
         let derived = hidden.checked_div(heads).unwrap_or(0);
+        let divides = derived * heads == hidden;
         let head_dim = match self.integer("head_dim", "attention.key_length")? {
             Some(head_dim) => head_dim,
+            None if !divides => {
+                let expected = format!("a divisor of {hidden}, the embedding length");
+                return Err(file.unexpected(&self.key("attention.head_count"), expected));
+            }
             None => {
                 self.object.insert("head_dim".to_owned(), derived.into());
                 derived
@@ -170,6 +175,7 @@ impl<'a> Metadata<'a> {
         let file = self.file;
         let theta = self.key("rope.freq_base");
         if let Some(value) = file.number(&theta)? {
+            self.keys.push(("rope_scaling.rope_theta".to_owned(), theta.clone()));
             self.set("rope_theta", theta, value);
         }
         let kind_key = self.key("rope.scaling.type");

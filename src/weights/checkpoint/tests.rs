@@ -61,7 +61,7 @@ fn names_file_tensor_and_both_shapes() {
     assert_eq!(error("b", &[4]), format!("{path}: tensor `b` of shape [4] is missing"));
     assert_eq!(
         error("ids", &[1]),
-        format!("{path}: tensor `ids` has dtype I64; accepted are F32, F16 and BF16")
+        format!("{path}: tensor `ids` has dtype I64; accepted here: F32, F16 and BF16")
     );
 }
 

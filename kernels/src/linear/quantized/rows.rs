@@ -140,10 +140,10 @@ impl CodedRows for ReadyMade<'_> {
         for (g, scale) in row.scales.iter_mut().enumerate() {
             *scale = part.scales()[output * groups + g / cuts];
         }
-        if let Some(offsets) = part.offsets().filter(|_| !self.ignore_offsets) {
-            for (g, offset) in row.offsets.iter_mut().enumerate() {
-                *offset = offsets[output * groups + g / cuts];
-            }
+        // A part without them may follow one that has them: nothing of the row before may stay.
+        let offsets = part.offsets().filter(|_| !self.ignore_offsets);
+        for (g, offset) in row.offsets.iter_mut().enumerate() {
+            *offset = offsets.map_or(0.0, |offsets| offsets[output * groups + g / cuts]);
         }
     }
 }

@@ -66,11 +66,11 @@ mod tests {
             let intervals = intervals(10.0, burstiness);
             for (percent, value) in quantiles {
                 let is = intervals.percentile(percent);
-                assert!((is / value - 1.0).abs() < 0.05, "{burstiness} {percent}: {is} {value}");
+                assert!((is / value - 1.0).abs() < 0.1, "{burstiness} {percent}: {is} {value}");
             }
             // The standard deviation is the mean over the root of the shape.
             let std = 0.1 / f64::sqrt(burstiness);
-            assert!((intervals.std() / std - 1.0).abs() < 0.03, "{burstiness}");
+            assert!((intervals.std() / std - 1.0).abs() < 0.05, "{burstiness}");
         }
     }
 

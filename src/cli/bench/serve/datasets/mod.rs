@@ -116,7 +116,8 @@ fn usage(message: impl Into<String>) -> CliError {
     CliError::Usage(message.into())
 }
 
-/// Tokens that a made-up prompt may have: all that are no special ones.
+/// Tokens that a made-up prompt may have: all that are whole characters, and no special ones. Halves
+/// of characters would become other tokens when their text is read again.
 struct Vocabulary {
     tokens: Vec<u32>,
 }
@@ -124,7 +125,10 @@ struct Vocabulary {
 impl Vocabulary {
     fn of(codec: &dyn TextCodec) -> Self {
         let ids = 0..u32::try_from(codec.vocab_size()).unwrap_or(u32::MAX);
-        let usable = |&id: &u32| !codec.is_special(id) && codec.token_piece(id).is_some();
+        let usable = |&id: &u32| {
+            let text = codec.token_text(id);
+            !codec.is_special(id) && !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER)
+        };
         Self { tokens: ids.filter(usable).collect() }
     }
 
