@@ -284,6 +284,14 @@ def errors():
 
 
 
+def count():
+    told = client.responses.input_tokens.count(model=model, input="Once upon a time")
+    assert told.object == "response.input_tokens"
+    assert told.input_tokens == whole.usage.input_tokens
+    longer = client.responses.input_tokens.count(model=model, input="Once upon a time", instructions="Be brief.")
+    assert longer.input_tokens > told.input_tokens
+
+
 whole = one_piece()
 streamed(whole)
 logprobs()
@@ -291,6 +299,7 @@ conversations(whole)
 in_the_background(whole)
 tools_and_thoughts()
 structured()
+count()
 errors()
 assert len(calls) > 60, len(calls)
 print(f"{len(calls)} calls with openai", openai.__version__)

@@ -4,14 +4,10 @@
 // Helpers of a test may unwrap, as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod contrived;
 mod serving;
 
-use playhouse::{
-    EngineConfig,
-    config::ParserChoice,
-    parsers::{ReasoningEvent, ReasoningParser, ToolEvent, ToolParser},
-    server::ServerConfig,
-};
+use playhouse::{EngineConfig, config::ParserChoice, server::ServerConfig};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use serving::Served;
@@ -99,71 +95,9 @@ async fn streamed(served: &Served, body: &Value) -> (Value, Value) {
     (message, finish)
 }
 
-/// Takes all that comes for one call, whose arguments it is as a string.
-#[derive(Default)]
-struct Echo {
-    is_open: bool,
-}
-
-impl ToolParser for Echo {
-    fn push(&mut self, text: &str) -> Vec<ToolEvent> {
-        if text.is_empty() {
-            return Vec::new();
-        }
-        let json = serde_json::to_string(text).unwrap();
-        let mut delta = json[1..json.len() - 1].to_owned();
-        let mut events = Vec::new();
-        if !std::mem::replace(&mut self.is_open, true) {
-            events.push(ToolEvent::CallStart { index: 0, name: "echo".to_owned(), id: None });
-            delta.insert(0, '"');
-        }
-        events.push(ToolEvent::CallArguments { index: 0, delta });
-        events
-    }
-
-    fn finish(&mut self) -> Vec<ToolEvent> {
-        let delta = "\"".to_owned();
-        vec![ToolEvent::CallArguments { index: 0, delta }, ToolEvent::CallEnd { index: 0 }]
-    }
-}
-
-/// The first character is a thought.
-#[derive(Default)]
-struct Blink {
-    is_over: bool,
-}
-
-impl ReasoningParser for Blink {
-    fn push(&mut self, text: &str) -> Vec<ReasoningEvent> {
-        let mut chars = text.chars();
-        let mut events = Vec::new();
-        if !self.is_over
-            && let Some(first) = chars.next()
-        {
-            self.is_over = true;
-            events.push(ReasoningEvent::Reasoning(first.to_string()));
-        }
-        if !chars.as_str().is_empty() {
-            events.push(ReasoningEvent::Content(chars.as_str().to_owned()));
-        }
-        events
-    }
-
-    fn finish(&mut self) -> Vec<ReasoningEvent> {
-        Vec::new()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parsers_of_a_librarys_user_read_answers() {
-    let mut server = ServerConfig {
-        tool_call_parser: ParserChoice::Named("echo".to_owned()),
-        reasoning_parser: ParserChoice::Named("blink".to_owned()),
-        ..ServerConfig::default()
-    };
-    server.parsers.register_tool_parser("echo", |_| Box::new(Echo::default()));
-    server.parsers.register_reasoning_parser("blink", |_| Box::new(Blink::default()));
-    let served = serve(server).await;
+    let served = serve(contrived::reading(ServerConfig::default())).await;
 
     let plain = answer(&served, &chat(json!({"tool_choice": "none"}))).await;
     let plain = &plain["choices"][0]["message"];
@@ -178,7 +112,8 @@ async fn parsers_of_a_librarys_user_read_answers() {
     let call = &message["tool_calls"][0];
     assert_eq!((&call["type"], &call["function"]["name"]), (&json!("function"), &json!("echo")));
     let arguments = call["function"]["arguments"].as_str().unwrap();
-    assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), *said);
+    let arguments_read: Value = serde_json::from_str(arguments).unwrap();
+    assert_eq!(arguments_read, json!({ "text": said }));
     // The model did not stop by itself.
     assert_eq!(choice["finish_reason"], "length");
 

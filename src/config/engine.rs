@@ -106,6 +106,10 @@ pub struct EngineConfig {
     /// ten times its prediction.
     #[serde(deserialize_with = "quantity::number")]
     pub min_step_deadline_secs: f64,
+    /// Seconds that compiling the grammar of a structured output may take; a request whose grammar
+    /// takes longer gets 400.
+    #[serde(deserialize_with = "quantity::number")]
+    pub grammar_timeout_secs: f64,
     /// Seconds without a sign of life after which an actor is replaced.
     #[serde(deserialize_with = "quantity::number")]
     pub hang_timeout_secs: f64,
@@ -171,6 +175,7 @@ impl Default for EngineConfig {
             quota_tokens_per_minute: None,
             reader_timeout_secs: 60.0,
             min_step_deadline_secs: 2.0,
+            grammar_timeout_secs: 10.0,
             hang_timeout_secs: 5.0,
             restart_tolerance: None,
             max_logprobs: 20,

@@ -95,7 +95,7 @@ pub struct ServerSettings {
     /// Send usage with every chunk of every stream, asked for or not.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_force_include_usage: bool,
-    /// Tell in answers that are not streamed how long they took (`metrics`).
+    /// Tell in answers, and beside the usage at the end of streams, how long they took (`metrics`).
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_per_request_metrics: bool,
     /// Let requests bring a chat template of their own, which may take any amount of memory.

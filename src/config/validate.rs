@@ -107,6 +107,7 @@ impl EngineConfig {
         let times = [
             ("reader_timeout_secs", self.reader_timeout_secs),
             ("min_step_deadline_secs", self.min_step_deadline_secs),
+            ("grammar_timeout_secs", self.grammar_timeout_secs),
             ("hang_timeout_secs", self.hang_timeout_secs),
         ];
         times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))?;
@@ -258,6 +259,7 @@ mod tests {
         let one_block = |c: &mut EngineConfig| c.num_gpu_blocks_override = Some(1);
         assert_eq!(refused(one_block), Some("num_gpu_blocks_override"));
         assert_eq!(refused(|c| c.hang_timeout_secs = 0.0), Some("hang_timeout_secs"));
+        assert_eq!(refused(|c| c.grammar_timeout_secs = -1.0), Some("grammar_timeout_secs"));
         assert_eq!(refused(|c| c.reader_timeout_secs = f64::NAN), Some("reader_timeout_secs"));
         let no_requests = |c: &mut EngineConfig| c.quota_max_open_requests = Some(0);
         assert_eq!(refused(no_requests), Some("quota_max_open_requests"));

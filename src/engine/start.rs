@@ -271,6 +271,7 @@ pub(super) fn system_config(
         num_egress_shards: config.num_egress_shards,
         max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
         min_step_deadline: seconds(config.min_step_deadline_secs),
+        grammar_timeout: seconds(config.grammar_timeout_secs),
         hang_timeout: seconds(config.hang_timeout_secs),
         reader_timeout: seconds(config.reader_timeout_secs),
         supervision: supervision(config.restart_tolerance),

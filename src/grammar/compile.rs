@@ -7,12 +7,10 @@ use playhouse_actors::{
 };
 use serde_json::json;
 
-use super::{gbnf, json, lark, structural_tag, vocabulary::Vocabulary};
+use super::{gbnf, json, lark, size, structural_tag, vocabulary::Vocabulary};
 
 /// Most bytes of a schema, a grammar, or all choices.
 const MAX_BYTES: usize = 1 << 20;
-/// Most bytes of a regular expression.
-const MAX_REGEX_BYTES: usize = 64 << 10;
 /// Most choices.
 const MAX_CHOICES: usize = 10_000;
 
@@ -35,7 +33,7 @@ pub(super) fn grammar(
             Ok(TopLevelGrammar::from_json_schema(schema))
         }
         OutputFormat::Regex(pattern) => {
-            limited("the regex", pattern, MAX_REGEX_BYTES)?;
+            size::check_regex(pattern)?;
             Ok(from_lark(format!("start: {}", lark::regex(unanchored(pattern)))))
         }
         OutputFormat::Choice(choices) => choice(choices),
@@ -44,16 +42,26 @@ pub(super) fn grammar(
             if text.trim().is_empty() {
                 return Err(GrammarError::Invalid("the grammar is empty".to_owned()));
             }
-            match gbnf::is_gbnf(text) {
-                true => Ok(from_lark(gbnf::to_lark(text)?)),
-                false => Ok(from_lark(text.clone())),
-            }
+            Ok(from_lark(to_lark(text)?))
         }
         OutputFormat::StructuralTag(text) => {
             limited("the structural tag", text, MAX_BYTES)?;
             structural_tag::grammar(text, output, vocabulary)
         }
     }
+}
+
+/// A grammar in either notation as Lark's.
+///
+/// # Errors
+/// [`GrammarError`] when it is malformed, or would take too long.
+pub(super) fn to_lark(text: &str) -> Result<String, GrammarError> {
+    let lark = match gbnf::is_gbnf(text) {
+        true => gbnf::to_lark(text)?,
+        false => text.to_owned(),
+    };
+    size::check_lark(&lark)?;
+    Ok(lark)
 }
 
 /// What llguidance says of a grammar that it does not take, as an error for the client.

@@ -3,6 +3,8 @@
 use playhouse_actors::{logic::structured_output::StructuredOutput, ports::GrammarError};
 use serde_json::{Map, Value, json};
 
+use super::size;
+
 /// Deepest nesting of a schema, as in vLLM.
 const MAX_NESTING: usize = 64;
 /// Between two tokens of JSON: a space, or a new line and its indentation. Bounded, as a model that
@@ -11,10 +13,10 @@ const WHITE_SPACE: &str = r" |\n {0,12}|\n\t{1,6}";
 /// What may be put in the place of references, all together.
 const MAX_INLINED_BYTES: usize = 1 << 20;
 /// Where subschemas stand by name.
-const MAPS_OF_SCHEMAS: [&str; 5] =
+pub(super) const MAPS_OF_SCHEMAS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Where a subschema stands, or a list of them.
-const SCHEMAS: [&str; 9] = [
+pub(super) const SCHEMAS: [&str; 9] = [
     "additionalProperties",
     "additionalItems",
     "items",
@@ -44,7 +46,8 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
 /// The schema in the form that llguidance compiles, with how to write white space.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] when it is no schema at all.
+/// [`GrammarError::Invalid`] when it is no schema at all, [`GrammarError::TooLarge`] when it would
+/// take too long.
 pub(super) fn prepared(schema: Value, output: &StructuredOutput) -> Result<Value, GrammarError> {
     let mut schema = match schema {
         Value::Object(schema) => Value::Object(schema),
@@ -55,6 +58,7 @@ pub(super) fn prepared(schema: Value, output: &StructuredOutput) -> Result<Value
             return Err(refused(format!("a JSON schema must be an object, got {got}")));
         }
     };
+    size::check_schema(&schema)?;
     let root = schema.clone();
     let mut inlined_bytes = 0;
     for_each_schema(&mut schema, &mut |subschema| {
@@ -68,6 +72,8 @@ pub(super) fn prepared(schema: Value, output: &StructuredOutput) -> Result<Value
         true => json!({"whitespace_flexible": false}),
         false => json!({"whitespace_flexible": true, "whitespace_pattern": WHITE_SPACE}),
     };
+    // What stands in the place of references counts as well.
+    size::check_schema(&schema)?;
     // Also replaces what the client may have put there, as that could undo the bound.
     schema["x-guidance"] = options;
     Ok(schema)

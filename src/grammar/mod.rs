@@ -15,6 +15,7 @@ mod gbnf;
 mod json;
 mod lark;
 mod matcher;
+mod size;
 mod store;
 mod structural_tag;
 #[cfg(test)]

@@ -5,12 +5,13 @@
 
 use std::fmt::Write;
 
+use indexmap::IndexMap;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use playhouse_actors::{logic::structured_output::StructuredOutput, ports::GrammarError};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{compile, gbnf, json, lark, vocabulary::Vocabulary};
+use super::{compile, json, lark, size, vocabulary::Vocabulary};
 
 /// Free text of any length.
 const TEXT: &str = r"/(?s:.*)/";
@@ -136,14 +137,12 @@ impl Writer<'_> {
                 Ok(self.grammar(GrammarWithLexer::from_json_schema(schema)))
             }
             Format::Regex { pattern } => {
+                size::check_regex(pattern)?;
                 let regex = lark::regex(compile::unanchored(pattern));
                 Ok(self.rule(&regex))
             }
             Format::Grammar { grammar } => {
-                let lark = match gbnf::is_gbnf(grammar) {
-                    true => gbnf::to_lark(grammar)?,
-                    false => grammar.clone(),
-                };
+                let lark = compile::to_lark(grammar)?;
                 Ok(self.grammar(GrammarWithLexer::from_lark(lark)))
             }
             Format::AnyText { excludes } if !excludes.is_empty() => {
@@ -208,16 +207,20 @@ impl Writer<'_> {
         if tags.is_empty() {
             return Err(invalid("a structural tag needs at least one structure".to_owned()));
         }
-        let mut options = Vec::new();
+        let mut rests: IndexMap<&str, Vec<String>> = IndexMap::new();
         for tag in tags {
             let trigger = triggers.iter().find(|trigger| tag.begin.starts_with(trigger.as_str()));
             let trigger = trigger.filter(|trigger| !trigger.is_empty()).ok_or_else(|| {
                 invalid(format!("no trigger begins the tag {:?}: {triggers:?}", tag.begin))
             })?;
+            let rest = self.tag(tag, &tag.begin[trigger.len()..])?;
+            rests.entry(trigger).or_default().push(rest);
+        }
+        let mut options = Vec::new();
+        for (trigger, rests) in rests {
             // The text before it, which may be none, ends with the trigger.
             let text = self.text_until(trigger)?;
-            let rest = self.tag(tag, &tag.begin[trigger.len()..])?;
-            options.push(format!("{text} {rest}"));
+            options.push(format!("{text} ({})", rests.join(" | ")));
         }
         let tag = self.rule(&options.join(" | "));
         Ok(match (at_least_one, stop_after_first) {

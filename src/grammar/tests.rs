@@ -97,7 +97,7 @@ fn is_end(token: u32) -> bool {
 
 /// Whether the whole of `text` is an output of this grammar: every byte of it may come, and then
 /// the end.
-fn accepts(matcher: &mut Matcher, text: &str) -> bool {
+pub(crate) fn accepts(matcher: &mut Matcher, text: &str) -> bool {
     accepts_tokens(matcher, &Vec::from_iter(text.bytes().map(u32::from)))
 }
 

@@ -16,12 +16,14 @@ use playhouse_actors::{
     message::input_processor::RawRequest,
     shell::{ChoiceStream, OutputDelta, Submission},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     caller::{Caller, Deadline},
     error::ApiError,
-    open_requests::{OpenRequests, Registration},
+    open_requests::{OpenRequests, Registration, Work},
     request_metrics::{RequestMetrics, Stopwatch},
+    state::AppState,
     usage::Usage,
 };
 use crate::engine::{BeamSearchOutput, BeamSearchParams, Engine};
@@ -114,19 +116,23 @@ impl Choices {
 
     /// Searches for the `n` best choices of each prompt. They are there when the search is over;
     /// log-probabilities and the limit on tokens are those that the requests ask for.
+    /// Meanwhile they can be aborted by the id of their answer.
     pub(super) async fn beam_search(
-        engine: &Engine,
+        state: &AppState,
+        id: &str,
         caller: Caller,
         requests: Vec<RawRequest>,
         length_penalty: f32,
     ) -> Result<Self, ApiError> {
         let started = Instant::now();
         if requests.iter().any(|request| request.params.structured_output.is_some()) {
-            let message = "structured outputs and forced tool calls are not supported with beam \
-                           search";
+            let message = "structured outputs and tool calls that are forced or strict are not \
+                           supported with beam search";
             return Err(ApiError::invalid("use_beam_search", message));
         }
         let deadline = caller.deadline;
+        let aborted = CancellationToken::new();
+        let registration = state.open.enter(id, Work::Searches(aborted.clone()));
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {
                 max_tokens: request.max_tokens,
@@ -138,11 +144,11 @@ impl Choices {
                 prompt_logprobs: request.params.prompt_logprobs,
                 ..BeamSearchParams::new(request.params.n)
             };
-            engine.beam_search(caller.own(request), params)
+            state.engine.beam_search_until(caller.own(request), params, &aborted)
         });
         let found = deadline.meet(try_join_all(searches)).await??;
         let choices = Self::since(started, found.into_iter().map(beams).collect());
-        Ok(Self { deadline, ..choices })
+        Ok(Self { deadline, _registration: Some(registration), ..choices })
     }
 
     /// The choices of each prompt.
@@ -181,7 +187,8 @@ impl Choices {
 
     /// Lets them be aborted by the id of their answer.
     pub(super) fn known_as(&mut self, id: &str, open: &OpenRequests) {
-        self._registration = Some(open.enter(id, std::mem::take(&mut self.requests)));
+        let work = Work::Requests(std::mem::take(&mut self.requests));
+        self._registration = Some(open.enter(id, work));
     }
 
     /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends

@@ -97,7 +97,8 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
     }
 }
 
-fn decode<T: JsonRequest>(
+/// Reads the body of the route at `route`.
+pub(super) fn decode<T: JsonRequest>(
     bytes: &[u8],
     route: &str,
     limits: &LimitSettings,

@@ -11,6 +11,7 @@ mod caller;
 #[cfg(feature = "chaos")]
 mod chaos;
 mod chat;
+mod check_body;
 mod choices;
 mod completions;
 mod cors;
@@ -65,6 +66,7 @@ use tower::util::MapRequest;
 
 pub use self::{
     auth::KeyFileError,
+    check_body::{BodyError, ROUTES_WITH_BODY, check_body},
     in_process::{InProcess, InProcessAnswer},
     listen::{Address, Listener, TlsError},
 };
@@ -202,6 +204,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/input_tokens", post(responses::count_input_tokens))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))

@@ -1,9 +1,10 @@
-//! Which of the engine's requests belong to which answer, while they are open.
+//! What of the engine's work belongs to which answer, while that is open.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use playhouse_actors::logic::ids::RequestId;
+use tokio_util::sync::CancellationToken;
 
 /// All answers in the making. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +16,16 @@ pub(super) struct OpenRequests {
 struct Inner {
     next: u64,
     /// By number: clients choose ids, and may choose the same.
-    open: BTreeMap<u64, (String, Vec<RequestId>)>,
+    open: BTreeMap<u64, (String, Work)>,
+}
+
+/// What is done for one answer.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    /// Requests, one a choice.
+    Requests(Vec<RequestId>),
+    /// Beam searches, whose requests change with every step.
+    Searches(CancellationToken),
 }
 
 /// Keeps an answer's entry for as long as it lives.
@@ -27,24 +37,24 @@ pub(super) struct Registration {
 
 impl OpenRequests {
     /// Enters an answer.
-    pub(super) fn enter(&self, id: &str, requests: Vec<RequestId>) -> Registration {
+    pub(super) fn enter(&self, id: &str, work: Work) -> Registration {
         let mut inner = self.inner.lock();
         let number = inner.next;
         inner.next += 1;
-        inner.open.insert(number, (id.to_owned(), requests));
+        inner.open.insert(number, (id.to_owned(), work));
         Registration { number, table: self.clone() }
     }
 
-    /// The engine's requests of the answers that go by one of `ids`: an answer's own id, or the
+    /// The work for the answers that go by one of `ids`: an answer's own id, or the
     /// part of it that its client chose.
-    pub(super) fn find(&self, ids: &[String]) -> Vec<RequestId> {
+    pub(super) fn find(&self, ids: &[String]) -> Vec<Work> {
         let inner = self.inner.lock();
         let named = |own: &str| {
             let chosen = own.split_once('-').map(|(_, chosen)| chosen);
             ids.iter().any(|id| id == own || Some(id.as_str()) == chosen)
         };
         let found = inner.open.values().filter(|(id, _)| named(id));
-        found.flat_map(|(_, requests)| requests).copied().collect()
+        found.map(|(_, work)| work).cloned().collect()
     }
 }
 
@@ -61,9 +71,16 @@ mod tests {
     #[test]
     fn an_answer_is_found_by_its_id_and_by_its_clients_name_while_it_is_open() {
         let table = OpenRequests::default();
-        let first = table.enter("cmpl-mine", vec![RequestId(1), RequestId(2)]);
-        let _second = table.enter("chatcmpl-mine", vec![RequestId(3)]);
-        let find = |id: &str| table.find(&[id.to_owned()]);
+        let requests = |ids: &[u64]| Work::Requests(ids.iter().copied().map(RequestId).collect());
+        let first = table.enter("cmpl-mine", requests(&[1, 2]));
+        let _second = table.enter("chatcmpl-mine", requests(&[3]));
+        let find = |id: &str| {
+            let found = table.find(&[id.to_owned()]).into_iter().map(|work| match work {
+                Work::Requests(requests) => requests,
+                Work::Searches(_) => Vec::new(),
+            });
+            found.flatten().collect::<Vec<_>>()
+        };
         assert_eq!(find("mine"), [RequestId(1), RequestId(2), RequestId(3)]);
         assert_eq!(find("cmpl-mine"), [RequestId(1), RequestId(2)]);
         assert_eq!(find("cmpl"), []);

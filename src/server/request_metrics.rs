@@ -6,11 +6,11 @@ use playhouse_actors::shell::OutputDelta;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// `metrics` of an answer. Times are as the server sees them, from the request's arrival to what
-/// its choices brought; of several choices, all count.
+/// `metrics` of an answer, in vLLM's terms; of several choices, all count. The wait in the queue and
+/// the time to the first token are what the client waited for that.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub(super) struct RequestMetrics {
-    /// From arrival to the first token of any choice.
+    /// From when it was scheduled to the first token of any choice.
     time_to_first_token_ms: Option<f64>,
     /// From the first token to the last.
     generation_time_ms: Option<f64>,
@@ -18,7 +18,7 @@ pub(super) struct RequestMetrics {
     queue_time_ms: Option<f64>,
     /// Between two tokens of a choice.
     mean_itl_ms: Option<f64>,
-    /// Tokens of all choices over the time from arrival to the last one.
+    /// Tokens of all choices over the time from when it was scheduled to the last one.
     tokens_per_second: Option<f64>,
 }
 
@@ -55,12 +55,14 @@ impl Stopwatch {
         let times = || self.choices.iter().flatten();
         let first = times().map(|(first, _)| *first).min();
         let last = times().map(|(_, last)| *last).max();
-        let since = |from: Instant| move |to: Instant| to.duration_since(from);
+        let scheduled = self.started + self.queue_time.unwrap_or_default();
+        // A choice may have been scheduled after another one had its first token.
+        let worked = |until: Instant| until.saturating_duration_since(scheduled);
         let gaps = self.num_tokens.saturating_sub(times().count());
         let generating: Duration = times().map(|(first, last)| last.duration_since(*first)).sum();
-        let elapsed = last.map(since(self.started)).filter(|elapsed| !elapsed.is_zero());
+        let elapsed = last.map(worked).filter(|elapsed| !elapsed.is_zero());
         RequestMetrics {
-            time_to_first_token_ms: first.map(since(self.started)).map(milliseconds),
+            time_to_first_token_ms: first.map(worked).map(milliseconds),
             generation_time_ms: first.zip(last).map(|(first, last)| milliseconds(last - first)),
             queue_time_ms: self.queue_time.map(milliseconds),
             mean_itl_ms: (gaps > 0).then(|| milliseconds(generating) / gaps as f64),
@@ -96,11 +98,11 @@ mod tests {
         watch.note(0, &delta(3, None), at(40));
         watch.note(1, &delta(1, None), at(50));
         let wanted = RequestMetrics {
-            time_to_first_token_ms: Some(10.0),
+            time_to_first_token_ms: Some(6.0),
             generation_time_ms: Some(40.0),
             queue_time_ms: Some(4.0),
             mean_itl_ms: Some(15.0),
-            tokens_per_second: Some(120.0),
+            tokens_per_second: Some(6.0 / 0.046),
         };
         assert_eq!(watch.metrics(), wanted);
         let nothing = Stopwatch::new(start, 1).metrics();

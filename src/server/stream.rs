@@ -18,8 +18,8 @@ pub(super) trait ChunkFormat: Send + 'static {
     /// Appends the events for news of one choice.
     fn write(&mut self, news: ChoiceDelta, choices: &Choices, events: &mut VecDeque<Bytes>);
 
-    /// The event that tells the usage of the whole request.
-    fn usage(&self, usage: Usage) -> Bytes;
+    /// The event that tells the usage of the whole request, which is over.
+    fn usage(&self, usage: Usage, choices: &Choices) -> Bytes;
 }
 
 struct EventStream<F> {
@@ -71,7 +71,7 @@ impl<F: ChunkFormat> EventStream<F> {
     fn complete(&mut self) {
         if self.reports.at_end {
             let usage = self.choices.usage(self.show_cached);
-            self.events.push_back(self.format.usage(usage));
+            self.events.push_back(self.format.usage(usage, &self.choices));
         }
         self.events.push_back(sse::DONE);
         self.ended = true;
@@ -97,7 +97,7 @@ mod tests {
             events.push_back(sse::event(&news.delta.text));
         }
 
-        fn usage(&self, usage: Usage) -> Bytes {
+        fn usage(&self, usage: Usage, _: &Choices) -> Bytes {
             sse::event(&serde_json::to_value(usage).unwrap()["prompt_tokens"])
         }
     }

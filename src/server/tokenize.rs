@@ -1,7 +1,10 @@
 //! `POST /tokenize` and `/detokenize`: the model's tokenizer, without the model.
 
 use axum::{Json, extract::State};
-use playhouse_actors::ports::TextError;
+use playhouse_actors::{
+    message::input_processor::{Prompt, RawRequest},
+    ports::TextError,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -118,8 +121,27 @@ pub(super) async fn detokenize(
     .await
 }
 
+/// How many tokens the prompt of a request has, before any are cut off.
+pub(super) async fn count_prompt_tokens(
+    state: &AppState,
+    request: RawRequest,
+) -> Result<usize, ApiError> {
+    let codec = state.engine.codec().clone();
+    blocking(move || {
+        let tokens = match request.prompt {
+            Prompt::Chat(chat) => {
+                codec.encode(&codec.render_chat(&chat)?, request.add_special_tokens)?
+            }
+            Prompt::Text(text) => codec.encode(&text, request.add_special_tokens)?,
+            Prompt::Tokens(tokens) => tokens,
+        };
+        Ok(tokens.len())
+    })
+    .await
+}
+
 /// A long text takes the tokenizer seconds: too long for a thread that serves others.
-pub(super) async fn blocking<T: Send + 'static>(
+async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;

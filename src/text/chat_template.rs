@@ -1,5 +1,6 @@
 //! Chat templates: Jinja, rendered as transformers' `apply_chat_template` renders them.
 
+mod bounded_text;
 mod content_format;
 mod continuation;
 mod environment;
@@ -16,6 +17,7 @@ use minijinja::{Environment, Error, Value};
 use playhouse_actors::ports::{ChatPrompt, TextError};
 
 use super::tokenizer_files::TokenizerFiles;
+use bounded_text::BoundedText;
 pub use content_format::ContentFormat;
 use continuation::Continuation;
 use environment::Raised;
@@ -26,6 +28,8 @@ const DEFAULT: &str = "default";
 /// The name of the template for conversations with tools, where a model has one.
 const TOOL_USE: &str = "tool_use";
 
+/// Longest prompt that a template may write; what it keeps in variables meanwhile has no bound.
+const PROMPT_BYTES_MAX: usize = 64 << 20;
 /// Longest template of a request; those of models have a third of it at most.
 const OWN_TEMPLATE_BYTES_MAX: usize = 64 << 10;
 /// Holds the recursion over a template of that length; only what is touched is ever taken.
@@ -171,8 +175,9 @@ impl ChatTemplates {
         context.insert("tools", Value::from(Serde(&chat.tools)));
         context.insert("documents", Value::from(Serde(&chat.documents)));
         context.insert("add_generation_prompt", Value::from(chat.add_generation_prompt));
-        let rendered = template.render(Value::from(context));
-        let rendered = rendered.map_err(|error| template_error(&error))?;
+        let mut prompt = BoundedText::new(PROMPT_BYTES_MAX);
+        let rendered = template.render_captured_to(Value::from(context), &mut prompt).map(drop);
+        let rendered = prompt.finish(rendered)?;
         match continuation {
             Some(continuation) => continuation.cut(rendered),
             None => Ok(rendered),

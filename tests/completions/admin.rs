@@ -44,6 +44,26 @@ async fn requests_are_aborted_by_their_names_or_all_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_beam_search_is_aborted_by_its_name() {
+    let served = serve(ServerConfig::default()).await;
+    let body = json!({
+        "prompt": "x", "max_tokens": 500, "ignore_eos": true, "use_beam_search": true, "n": 2,
+        "temperature": 0,
+    });
+    let request = Client::new().post(format!("{}/v1/completions", served.url));
+    let request = request.header("X-Request-Id", "search").json(&body);
+    let search = tokio::spawn(async move { request.send().await.unwrap().json::<Value>().await });
+    until_running(&served, 1).await;
+    let aborted = ask(&served, "/abort_requests", json!({"request_ids": ["search"]})).await;
+    assert_eq!(aborted, json!({"status": "aborted", "aborted": 1}));
+    let answer = timeout(Duration::from_secs(10), search).await.unwrap().unwrap().unwrap();
+    assert_eq!(answer["choices"][0]["finish_reason"], "abort", "{answer}");
+    let again = ask(&served, "/abort_requests", json!({"request_ids": ["search"]})).await;
+    assert_eq!(again["aborted"], 0, "it has ended");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_engine_says_so_and_goes_on_where_it_was() {
     let served = serve(ServerConfig::default()).await;
     let undisturbed = long(&served, "first").await.unwrap();

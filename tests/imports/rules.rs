@@ -12,6 +12,9 @@ pub(crate) struct Rule {
     pub(crate) reason: &'static str,
 }
 
+/// What runs things at the same time.
+const RUNTIME: &[&str] = &["ractor", "tokio", "async", "await"];
+
 pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "actors/src/logic",
@@ -108,10 +111,6 @@ pub(crate) const RULES: &[Rule] = &[
         except: &[],
         forbidden: &[
             "burn",
-            "ractor",
-            "tokio",
-            "async",
-            "await",
             "playhouse_kernels",
             "crate::engine",
             "crate::executor",
@@ -140,18 +139,11 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "src/parsers",
         except: &[],
-        forbidden: &[
-            "burn",
-            "ractor",
-            "tokio",
-            "async",
-            "await",
-            "playhouse_actors",
-            "crate::engine",
-            "crate::text",
-        ],
+        forbidden: &["burn", "playhouse_actors", "crate::engine", "crate::text"],
         reason: "parsers are string code",
     },
+    Rule { folder: "src/grammar", except: &[], forbidden: RUNTIME, reason: "grammars do not wait" },
+    Rule { folder: "src/parsers", except: &[], forbidden: RUNTIME, reason: "parsers do not wait" },
     Rule {
         folder: "src/config",
         except: &[],

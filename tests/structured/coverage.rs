@@ -3,7 +3,7 @@
 //! `PLAYHOUSE_SCHEMA_GENERATIONS` says how many, 150 if it is not set; the table is gone through
 //! over and over, with other seeds.
 
-use std::{io::Write, process::Command};
+use std::io::Write;
 
 use playhouse::{
     Engine,
@@ -14,10 +14,8 @@ use playhouse::{
 };
 use serde_json::{Value, json};
 
-use crate::{config, run, schemas::SCHEMAS};
+use crate::{config, python, run, schemas::SCHEMAS};
 
-/// What the script exits with where the package is not installed.
-const NO_JSONSCHEMA: i32 = 3;
 /// Requests in flight.
 const IN_FLIGHT: usize = 32;
 /// Enough for all but a few, at the bias below.
@@ -80,19 +78,8 @@ async fn what_is_generated_is_valid() {
     println!("{num_ended} of {count} generations ended, {num_cut} were cut by max_tokens");
     assert!(num_cut * 20 <= count, "{num_cut} of {count} did not end");
 
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/structured/validate.py");
-    let python = std::env::var("PLAYHOUSE_TEST_PYTHON").unwrap_or("python3".to_owned());
-    let validated = Command::new(&python).arg(script).arg(file.path()).output();
-    let Ok(validated) = validated else {
-        println!("skipped: {python} does not run");
-        return;
-    };
-    let said = String::from_utf8_lossy(&validated.stdout).into_owned()
-        + &String::from_utf8_lossy(&validated.stderr);
-    match validated.status.code() {
-        Some(0) => assert!(said.contains(&format!("{num_ended} valid")), "{said}"),
-        Some(NO_JSONSCHEMA) => println!("skipped: {said}"),
-        code => panic!("the script ended with {code:?}:\n{said}"),
+    let judged = python::run("structured/validate.py", &[file.path().to_str().unwrap()]).await;
+    if let Some(said) = judged {
+        assert!(said.contains(&format!("{num_ended} valid")), "{said}");
     }
-    println!("{said}");
 }

@@ -6,6 +6,8 @@
 
 mod coverage;
 mod engine;
+#[path = "../python/mod.rs"]
+mod python;
 mod schemas;
 
 use playhouse::{

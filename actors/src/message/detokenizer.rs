@@ -1,6 +1,6 @@
 //! To a detokenizer: committed tokens.
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::logic::ledger::EgressBatch;
 
 /// Received by a detokenizer.
@@ -21,13 +21,7 @@ impl Letter for DetokenizerMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(self.clone())

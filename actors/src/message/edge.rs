@@ -121,6 +121,22 @@ pub trait Letter: ractor::Message {
     fn is_ping(&self) -> bool;
 
     /// A second copy, for chaos to deliver twice. `None` for what carries a way to answer: an
-    /// answer is given once.
-    fn duplicate(&self) -> Option<Self>;
+    /// answer is given once. As it stands, for receivers whose every order is to be answered.
+    fn duplicate(&self) -> Option<Self> {
+        self.is_ping().then(Self::ping)
+    }
 }
+
+/// The watchdog's question in a [`Letter`] that has it as the variant `Ping`.
+macro_rules! pings {
+    () => {
+        fn ping() -> Self {
+            Self::Ping
+        }
+
+        fn is_ping(&self) -> bool {
+            matches!(self, Self::Ping)
+        }
+    };
+}
+pub(super) use pings;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::{
     error::RequestError,
     logic::{
@@ -30,17 +30,7 @@ impl Letter for InputProcessorMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
-
-    fn duplicate(&self) -> Option<Self> {
-        self.is_ping().then_some(Self::Ping)
-    }
+    pings!();
 }
 
 /// A request as its client wrote it.

@@ -2,7 +2,7 @@
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::logic::allocation::{Allocation, AllocationPlan};
 
 /// Received by the KV cache manager.
@@ -23,15 +23,5 @@ impl Letter for KvCacheManagerMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
-
-    fn duplicate(&self) -> Option<Self> {
-        self.is_ping().then_some(Self::Ping)
-    }
+    pings!();
 }

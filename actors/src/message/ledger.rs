@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::{
     error::RequestError,
     logic::{
@@ -118,13 +118,7 @@ impl Letter for LedgerMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(match self {

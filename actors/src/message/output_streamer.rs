@@ -1,6 +1,6 @@
 //! To an output streamer: text for the clients.
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::logic::text_stream::TextBatch;
 
 /// Received by an output streamer.
@@ -20,13 +20,7 @@ impl Letter for OutputStreamerMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(self.clone())

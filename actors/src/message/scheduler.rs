@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::logic::{
     failure::Failure,
     ids::{Epoch, RequestId, Step},
@@ -87,13 +87,7 @@ impl Letter for SchedulerMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(match self {

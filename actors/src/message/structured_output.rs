@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 use crate::logic::structured_output::StructuredOutput;
 
 /// Received by the structured output actor.
@@ -27,13 +27,7 @@ impl Letter for StructuredOutputMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(self.clone())

@@ -2,7 +2,7 @@
 
 use ractor::{ActorId, RpcReplyPort};
 
-use super::edge::{Edge, Letter};
+use super::edge::{Edge, Letter, pings};
 
 /// Received by a supervisor. The deaths of its children reach it as supervision events.
 #[derive(Debug)]
@@ -27,13 +27,7 @@ impl Letter for SupervisorMessage {
         Edge::Timer
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(match self {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    edge::{Edge, Letter},
+    edge::{Edge, Letter, pings},
     ledger::StepFailure,
 };
 use crate::logic::{
@@ -68,13 +68,7 @@ impl Letter for WorkerMessage {
         }
     }
 
-    fn ping() -> Self {
-        Self::Ping
-    }
-
-    fn is_ping(&self) -> bool {
-        matches!(self, Self::Ping)
-    }
+    pings!();
 
     fn duplicate(&self) -> Option<Self> {
         Some(match self {

@@ -88,6 +88,9 @@ pub(crate) struct EngineFlags {
     /// Seconds that any step of the model may take [default: 2]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) min_step_deadline_secs: Option<String>,
+    /// Seconds that compiling the grammar of a structured output may take [default: 10]
+    #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
+    pub(crate) grammar_timeout_secs: Option<String>,
     /// Seconds without a sign of life after which an actor is replaced [default: 5]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) hang_timeout_secs: Option<String>,

@@ -114,7 +114,7 @@ pub(crate) struct ServerFlags {
     /// Name tokens as token_id:N in log-probabilities [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) return_tokens_as_token_ids: Option<String>,
-    /// Tell in answers that are not streamed how long they took [default: false]
+    /// Tell in answers how long they took [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) enable_per_request_metrics: Option<String>,
     /// Let requests bring a chat template of their own [default: false]

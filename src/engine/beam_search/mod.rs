@@ -17,6 +17,7 @@ use playhouse_actors::{
     message::input_processor::{Prompt, RawRequest},
     shell::Submission,
 };
+use tokio_util::sync::CancellationToken;
 
 use self::search::{BeamSearch, Hypothesis, SearchParams};
 use super::Engine;
@@ -120,6 +121,20 @@ impl Engine {
         request: RawRequest,
         params: BeamSearchParams,
     ) -> Result<BeamSearchOutput, RequestError> {
+        self.beam_search_until(request, params, &CancellationToken::new()).await
+    }
+
+    /// The same, until `aborted`: from then on the search takes no further step and ends with a
+    /// single beam whose finish reason is `abort`.
+    ///
+    /// # Errors
+    /// As [`Engine::beam_search`].
+    pub async fn beam_search_until(
+        &self,
+        request: RawRequest,
+        params: BeamSearchParams,
+        aborted: &CancellationToken,
+    ) -> Result<BeamSearchOutput, RequestError> {
         params.validate(self.config().max_logprobs)?;
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;
@@ -139,7 +154,8 @@ impl Engine {
                 num_logprobs: params.logprobs.map(|count| count as usize),
             },
         );
-        let first = next_tokens(submission).await;
+        let first = aborted.run_until_cancelled(next_tokens(submission)).await;
+        let first = first.unwrap_or_else(NextTokens::aborted);
         let mut step = vec![(first.likeliest, first.finish)];
         let output = |beams| BeamSearchOutput {
             prompt_token_ids: Arc::clone(&prompt_token_ids),
@@ -158,13 +174,16 @@ impl Engine {
                 break;
             }
             let live = search.live().iter();
-            step = try_join_all(live.map(async |beam| {
+            let next = try_join_all(live.map(async |beam| {
                 let tokens = [&prompt_token_ids, beam.token_ids.as_slice()].concat();
                 let step = further_step(&request, tokens);
                 let next = next_tokens(self.inner.system.submit_part(step).await?).await;
                 Ok::<_, RequestError>((next.likeliest, next.finish))
-            }))
-            .await?;
+            }));
+            step = match aborted.run_until_cancelled(next).await {
+                Some(next) => next?,
+                None => vec![(Vec::new(), Some(FinishReason::Abort))],
+            };
         }
         let found = search.finish().into_iter();
         Ok(output(found.map(|found| self.beam(found, params.skip_special_tokens)).collect()))
@@ -232,6 +251,13 @@ struct NextTokens {
     prompt_logprobs: Vec<TokenLogprobs>,
     num_cached_tokens: Option<usize>,
     queue_time: Option<Micros>,
+}
+
+impl NextTokens {
+    /// Nothing came of it.
+    fn aborted() -> Self {
+        Self { finish: Some(FinishReason::Abort), ..Self::default() }
+    }
 }
 
 async fn next_tokens(submission: Submission) -> NextTokens {

@@ -59,9 +59,48 @@ fn what_is_too_large_is_refused_at_once() {
     let nested = |depth: usize| JsonSchema("{\"items\":".repeat(depth) + "{}" + &"}".repeat(depth));
     too_large(nested(64), "65 levels");
     assert!(store().matcher(&nested(63).into()).is_ok());
-    too_large(Regex("a".repeat(70_000)), "70000 bytes");
+    too_large(Regex("a".repeat(70_000)), "32768 bytes, not 70000");
     too_large(Grammar("x".repeat(2_000_000)), "2000000 bytes");
     too_large(Choice(vec!["a".to_owned(); 20_000]), "20000 choices");
+}
+
+/// They would compile for minutes, and leave their threads behind. The messages are of the checks
+/// before that.
+#[test]
+fn what_would_compile_for_too_long_is_refused_at_once() {
+    let leaf = || json!({"type": "integer"});
+    let object = |count: usize, required: bool| {
+        let names = (0..count).map(|i| format!("p{i}"));
+        let properties: serde_json::Map<_, _> = names.map(|name| (name, leaf())).collect();
+        let required: Vec<&String> = properties.keys().filter(|_| required).collect();
+        schema(json!({"type": "object", "properties": properties, "required": required}))
+    };
+    let rule = |count: usize| {
+        let literals = Vec::from_iter((0..count).map(|i| format!("\"{i}\"")));
+        Grammar(format!("start: a\na: {}", literals.join(" | ")))
+    };
+    let alternatives: Vec<_> = (0..6_000).map(|i| json!({"const": i})).collect();
+    let values: Vec<_> = (0..30_000).collect();
+    too_large(object(5_000, false), "1000 optional properties");
+    too_large(object(6_000, true), "5000 properties and alternatives");
+    too_large(schema(json!({ "anyOf": alternatives })), "2000 alternatives");
+    too_large(schema(json!({ "enum": values })), "20000 enum values");
+    too_large(rule(100_000), "10000 different literals");
+    let same =
+        |count: usize| Grammar(format!("start: a\na: {}", ["\"x\""].repeat(count).join("|")));
+    too_large(same(150_000), "5000 alternatives in one rule");
+    let stars = "[a-z]*".repeat(6_000);
+    too_large(Grammar(format!("start: /{stars}/")), "32768 bytes of regular expressions");
+    too_large(schema(json!({"type": "string", "pattern": stars})), "32768 bytes of patterns");
+    let tag = |content: serde_json::Value| {
+        let tag = json!({"type": "tag", "begin": "<a>", "content": content, "end": "</a>"});
+        StructuralTag(json!({ "format": tag }).to_string())
+    };
+    let Grammar(many) = rule(20_000) else { panic!("a grammar") };
+    too_large(tag(json!({"type": "grammar", "grammar": many})), "10000 different literals");
+    for fine in [object(300, false), object(1_000, true), rule(2_000)] {
+        assert!(store().matcher(&fine.into()).is_ok());
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod tools_json;
 mod tools_marked;
 mod tools_tagged;
 
-use serde_json::json;
+use serde_json::Value;
 
 use super::{
     Message, MessageEvent, MessageParser, ReasoningEvent, ReasoningStart, Registry, ToolEvent,
@@ -17,24 +17,8 @@ use super::{
 
 /// The tools on offer in every test.
 fn tools() -> Tools {
-    Tools::from_request(&[
-        json!({"type": "function", "function": {
-            "name": "weather",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "city": {"type": "string"},
-                    "days": {"type": "integer"},
-                    "factor": {"type": "number"},
-                    "exact": {"type": "boolean"},
-                    "note": {"type": ["string", "null"]},
-                    "at": {"$ref": "#/$defs/Point"},
-                },
-                "$defs": {"Point": {"type": "object"}},
-            },
-        }}),
-        json!({"type": "function", "function": {"name": "now"}}),
-    ])
+    let tools: Vec<Value> = serde_json::from_str(include_str!("tools.json")).unwrap();
+    Tools::from_request(&tools)
 }
 
 /// The pieces of `text` between the characters at `cuts`.

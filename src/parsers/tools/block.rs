@@ -1,9 +1,12 @@
 //! Text with blocks in it, each opened by a marker: the frame of nearly every format.
 
+use serde_json::Value;
+
 use super::{
     super::{event::ToolEvent, scan::MarkerFinder},
     calls::Calls,
     parser::{CallIdFormat, ToolParser},
+    schema::Tools,
 };
 
 /// What a format knows: which markers open a block, and how to read it.
@@ -26,6 +29,11 @@ pub(super) trait Block: Send {
 
     /// Takes the next character of a block.
     fn step(&mut self, c: char, calls: &mut Calls) -> Step;
+
+    /// As [`ToolParser::strict_calls`].
+    fn strict_calls(&self, _tools: &Tools, _parallel_tool_calls: bool) -> Option<Value> {
+        None
+    }
 
     /// The text ended within a block, and no call is open. Whether all that has been read since the
     /// last call is layout, of which nothing is worth keeping.
@@ -117,6 +125,10 @@ impl<B: Block> ToolParser for BlockParser<B> {
 
     fn needs_special_tokens(&self) -> bool {
         B::SPECIAL_TOKENS
+    }
+
+    fn strict_calls(&self, tools: &Tools, parallel_tool_calls: bool) -> Option<Value> {
+        self.block.strict_calls(tools, parallel_tool_calls)
     }
 
     fn call_id_format(&self) -> CallIdFormat {

@@ -108,7 +108,7 @@ fn required(tools: &Tools, parallel_tool_calls: bool) -> Result<Value, Constrain
 }
 
 /// A tool without parameters takes an empty object.
-fn or_no_parameters(parameters: &Value) -> Value {
+pub(super) fn or_no_parameters(parameters: &Value) -> Value {
     match parameters {
         Value::Null => json!({"type": "object", "properties": {}}),
         Value::Object(fields) if fields.is_empty() => json!({"type": "object", "properties": {}}),

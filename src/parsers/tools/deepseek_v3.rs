@@ -8,10 +8,13 @@
 //! <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{"utc": true}<｜tool▁call▁end｜>…
 //! ~~~
 
+use serde_json::{Value, json};
+
 use super::{
     block::BlockParser,
     parser::ToolParser,
     section::{Head, ReadHead, Section, SectionFormat},
+    strict::Frame,
 };
 
 const SEPARATOR: &str = "<｜tool▁sep｜>";
@@ -22,6 +25,12 @@ const V3: SectionFormat = SectionFormat {
     after_arguments: &["```", "<｜tool▁call▁end｜>"],
     call_end: 1,
     between: &["<｜tool▁call▁begin｜>", "<｜tool▁calls▁end｜>"],
+    frames: &[Frame {
+        trigger: "<｜tool▁calls▁begin｜>",
+        open: "",
+        separator: Some("\n"),
+        close: "<｜tool▁calls▁end｜>",
+    }],
 };
 
 const V31: SectionFormat = SectionFormat {
@@ -30,6 +39,12 @@ const V31: SectionFormat = SectionFormat {
     after_arguments: &["<｜tool▁call▁end｜>"],
     call_end: 0,
     between: V3.between,
+    frames: &[Frame {
+        trigger: V3.markers[0],
+        open: "",
+        separator: Some(""),
+        close: V3.between[1],
+    }],
 };
 
 /// The kind of the tool, a separator, its name.
@@ -40,6 +55,15 @@ impl ReadHead for KindAndName {
         let (_kind, name) = text.split_once(SEPARATOR)?;
         NameAlone.read(name)
     }
+
+    fn write(&self, name: &str, arguments: Value) -> Option<Value> {
+        Some(json!({
+            "type": "tag",
+            "begin": format!("<｜tool▁call▁begin｜>function{SEPARATOR}{name}\n```json\n"),
+            "content": arguments,
+            "end": "\n```<｜tool▁call▁end｜>",
+        }))
+    }
 }
 
 struct NameAlone;
@@ -49,6 +73,15 @@ impl ReadHead for NameAlone {
         let name = text.trim();
         let is_name = !name.is_empty() && !name.contains(['\n', '<']);
         is_name.then(|| Head { name: name.to_owned(), id: None })
+    }
+
+    fn write(&self, name: &str, arguments: Value) -> Option<Value> {
+        Some(json!({
+            "type": "tag",
+            "begin": format!("<｜tool▁call▁begin｜>{name}{SEPARATOR}"),
+            "content": arguments,
+            "end": "<｜tool▁call▁end｜>",
+        }))
     }
 }
 

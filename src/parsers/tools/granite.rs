@@ -6,6 +6,7 @@ use super::{
     call_object::Rigour,
     json_block::{JsonBlock, JsonFormat, Shape, Tail},
     parser::ToolParser,
+    strict::Frame,
 };
 
 const FORMAT: JsonFormat = JsonFormat {
@@ -14,6 +15,10 @@ const FORMAT: JsonFormat = JsonFormat {
     shape: Shape::List,
     rigour: Rigour::Strict,
     tail: Tail::None,
+    frames: &[
+        Frame { trigger: "<|tool_call|>", open: "[", separator: Some(", "), close: "]" },
+        Frame { trigger: "<tool_call>", open: "[", separator: Some(", "), close: "]" },
+    ],
 };
 
 pub(in super::super) fn granite() -> impl ToolParser {

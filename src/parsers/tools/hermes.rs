@@ -6,6 +6,7 @@ use super::{
     call_object::Rigour,
     json_block::{JsonBlock, JsonFormat, Shape, Tail},
     parser::ToolParser,
+    strict::Frame,
 };
 
 const FORMAT: JsonFormat = JsonFormat {
@@ -14,6 +15,12 @@ const FORMAT: JsonFormat = JsonFormat {
     shape: Shape::ObjectOrList,
     rigour: Rigour::Loose,
     tail: Tail::Tag(&["</tool_call>", "{"]),
+    frames: &[Frame {
+        trigger: "<tool_call>",
+        open: "\n",
+        separator: None,
+        close: "\n</tool_call>",
+    }],
 };
 
 /// Some of the family make the tags special tokens.

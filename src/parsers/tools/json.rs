@@ -16,6 +16,8 @@ const FORMAT: JsonFormat = JsonFormat {
     shape: Shape::ObjectOrList,
     rigour: Rigour::Bare,
     tail: Tail::None,
+    // Any brace at the start may begin a call.
+    frames: &[],
 };
 
 /// What reads a required call, whatever the model: its text is constrained to this form.

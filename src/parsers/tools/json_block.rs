@@ -1,10 +1,14 @@
 //! Blocks of calls that are JSON objects, alone or in a list.
 
+use serde_json::Value;
+
 use super::{
     super::scan::{Expected, Match},
     block::{Block, Step},
     call_object::{CallObject, Rigour},
     calls::Calls,
+    schema::Tools,
+    strict::{Frame, object_call, structural_tag},
 };
 
 /// How a format frames its objects.
@@ -19,6 +23,8 @@ pub(super) struct JsonFormat {
     pub(super) rigour: Rigour,
     /// What comes after the calls of a block, if they are not to end with their last character.
     pub(super) tail: Tail,
+    /// How calls are written that are held to a schema; none where a call is not told from text.
+    pub(super) frames: &'static [Frame],
 }
 
 /// What a block holds.
@@ -104,6 +110,10 @@ impl<const SPECIAL_TOKENS: bool> Block for JsonBlock<SPECIAL_TOKENS> {
             _ => JsonCalls::new(self.format.shape, rigour),
         };
         self.tail = None;
+    }
+
+    fn strict_calls(&self, tools: &Tools, parallel_tool_calls: bool) -> Option<Value> {
+        structural_tag(self.format.frames, None, tools, parallel_tool_calls, object_call)
     }
 
     fn step(&mut self, c: char, calls: &mut Calls) -> Step {

@@ -4,11 +4,14 @@
 //! {"utc": true}<|tool_call_end|><|tool_calls_section_end|>
 //! ```
 
+use serde_json::{Value, json};
+
 use super::{
     block::BlockParser,
     parser::ToolParser,
     schema::Tools,
     section::{Head, ReadHead, Section, SectionFormat},
+    strict::Frame,
 };
 
 const FORMAT: SectionFormat = SectionFormat {
@@ -17,6 +20,12 @@ const FORMAT: SectionFormat = SectionFormat {
     after_arguments: &["<|tool_call_end|>"],
     call_end: 0,
     between: &["<|tool_call_begin|>", "<|tool_calls_section_end|>"],
+    frames: &[Frame {
+        trigger: "<|tool_calls_section_begin|>",
+        open: "",
+        separator: Some(""),
+        close: "<|tool_calls_section_end|>",
+    }],
 };
 
 /// `functions.NAME:COUNT`, which is the id as well; a count alone where there is but one tool.
@@ -36,6 +45,19 @@ impl ReadHead for IdWithName {
             _ => return None,
         };
         (!name.is_empty()).then(|| Head { name, id: Some(id.to_owned()) })
+    }
+
+    fn write(&self, name: &str, arguments: Value) -> Option<Value> {
+        Some(json!({
+            "type": "tag",
+            "begin": format!("<|tool_call_begin|>functions.{name}:"),
+            "content": {"type": "sequence", "elements": [
+                {"type": "regex", "pattern": "[0-9]{1,4}"},
+                {"type": "const_string", "value": "<|tool_call_argument_begin|>"},
+                arguments,
+            ]},
+            "end": "<|tool_call_end|>",
+        }))
     }
 }
 

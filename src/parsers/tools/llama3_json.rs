@@ -14,6 +14,8 @@ const FORMAT: JsonFormat = JsonFormat {
     shape: Shape::Object,
     rigour: Rigour::Strict,
     tail: Tail::Another,
+    // Any brace may begin a call, and most do not.
+    frames: &[],
 };
 
 /// The tag says nothing that the object does not.

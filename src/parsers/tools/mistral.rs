@@ -2,15 +2,20 @@
 //! since then `[TOOL_CALLS]now{"utc": true}`, with `[ARGS]` before the arguments (and
 //! `[CALL_ID]abcdefghi` before that) in versions that have these tokens.
 
+use serde_json::{Value, json};
+
 use super::{
     block::{Block, BlockParser, Step},
     call_object::Rigour,
     calls::Calls,
     json_block::{JsonCalls, Shape},
     parser::{CallIdFormat, ToolParser},
+    schema::Tools,
     section::JsonArguments,
+    strict::{Frame, is_plain, object_call, structural_tag},
 };
 
+const MARKER: &str = "[TOOL_CALLS]";
 const CALL_ID: &str = "[CALL_ID]";
 const ARGS: &str = "[ARGS]";
 
@@ -39,7 +44,7 @@ impl Block for MistralBlock {
     const CALL_IDS: CallIdFormat = CallIdFormat::NineAlphanumerics;
 
     fn markers(&self) -> &'static [&'static str] {
-        &["[TOOL_CALLS]"]
+        &[MARKER]
     }
 
     fn open(&mut self, _marker: usize) {
@@ -75,6 +80,25 @@ impl Block for MistralBlock {
                 arguments.step(c, name, id.as_deref(), calls)
             }
         }
+    }
+
+    /// As objects in a list, or as a name and its arguments: which of them the model's version
+    /// writes, it knows itself.
+    fn strict_calls(&self, tools: &Tools, parallel_tool_calls: bool) -> Option<Value> {
+        const LIST: Frame = Frame { trigger: MARKER, open: "[", separator: Some(", "), close: "]" };
+        const NAMED: Frame = Frame { trigger: MARKER, open: "", separator: None, close: "" };
+        let parallel = parallel_tool_calls;
+        let mut tag = structural_tag(&[LIST], None, tools, parallel, object_call)?;
+        for args in ["", ARGS] {
+            let named = structural_tag(&[NAMED], None, tools, parallel, |name, arguments| {
+                let begin = [name, args].concat();
+                let call = json!({"type": "tag", "begin": begin, "content": arguments, "end": ""});
+                is_plain(name).then_some(call)
+            })?;
+            let tags = tag["format"]["tags"].as_array_mut()?;
+            tags.extend(named["format"]["tags"].as_array().cloned()?);
+        }
+        Some(tag)
     }
 
     fn is_done(&self) -> bool {

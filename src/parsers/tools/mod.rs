@@ -21,6 +21,7 @@ mod pythonic;
 mod qwen3_coder;
 mod schema;
 mod section;
+mod strict;
 mod tagged_values;
 
 pub use constraint::{ConstraintError, ForcedCall, constraint_schema};

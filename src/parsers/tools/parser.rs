@@ -1,6 +1,8 @@
 //! What a tool parser is.
 
-use super::super::event::ToolEvent;
+use serde_json::Value;
+
+use super::{super::event::ToolEvent, schema::Tools};
 
 /// Finds the tool calls in what a model writes, while it writes. See the
 /// [module](super::super) for what every parser promises.
@@ -16,6 +18,14 @@ pub trait ToolParser: Send {
     /// show: `skip_special_tokens` has to be off.
     fn needs_special_tokens(&self) -> bool {
         false
+    }
+
+    /// What keeps the calls of strict tools to their schemas, while the model calls as it likes: a
+    /// structural tag as xgrammar writes it (`{"type": "structural_tag", "format": …}`), which
+    /// constrains the text once a call begins. `None`, as by default, for formats whose calls cannot
+    /// be told from text before they are over, or are no JSON; and when no tool is strict.
+    fn strict_calls(&self, _tools: &Tools, _parallel_tool_calls: bool) -> Option<Value> {
+        None
     }
 
     /// What the id of a call has to look like that the model gave none.

@@ -5,6 +5,7 @@ use super::{
     call_object::Rigour,
     json_block::{JsonBlock, JsonFormat, Shape, Tail},
     parser::ToolParser,
+    strict::Frame,
 };
 
 const FORMAT: JsonFormat = JsonFormat {
@@ -13,6 +14,7 @@ const FORMAT: JsonFormat = JsonFormat {
     shape: Shape::List,
     rigour: Rigour::Strict,
     tail: Tail::None,
+    frames: &[Frame { trigger: "functools[", open: "", separator: Some(", "), close: "]" }],
 };
 
 pub(in super::super) fn phi4_mini_json() -> impl ToolParser {

@@ -11,7 +11,15 @@ const MAX_REFERENCES: usize = 16;
 /// The functions on offer. A clone is cheap: every choice of a request can have one.
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
-    parameters: Arc<IndexMap<String, Value>>,
+    functions: Arc<IndexMap<String, Function>>,
+}
+
+#[derive(Debug)]
+struct Function {
+    /// The schema of its parameters, or null.
+    parameters: Value,
+    /// Whether every call has to keep to it.
+    is_strict: bool,
 }
 
 impl Tools {
@@ -22,19 +30,31 @@ impl Tools {
         let functions = tools.iter().filter_map(|tool| {
             let function = tool.get("function").unwrap_or(tool);
             let name = function.get("name")?.as_str()?.to_owned();
-            Some((name, function.get("parameters").cloned().unwrap_or(Value::Null)))
+            let parameters = function.get("parameters").cloned().unwrap_or(Value::Null);
+            let is_strict = function.get("strict").and_then(Value::as_bool).unwrap_or(false);
+            Some((name, Function { parameters, is_strict }))
         });
-        Self { parameters: Arc::new(functions.collect()) }
+        Self { functions: Arc::new(functions.collect()) }
     }
 
     /// Their names, in the order of the request.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.parameters.keys().map(String::as_str)
+        self.functions.keys().map(String::as_str)
     }
 
     /// The schema of a tool's parameters: null where it has none. None if there is no such tool.
     pub fn parameters(&self, name: &str) -> Option<&Value> {
-        self.parameters.get(name)
+        self.functions.get(name).map(|function| &function.parameters)
+    }
+
+    /// Whether every call of a tool has to keep to its schema (`strict: true`).
+    pub fn is_strict(&self, name: &str) -> bool {
+        self.functions.get(name).is_some_and(|function| function.is_strict)
+    }
+
+    /// Whether there is such a tool.
+    pub fn has_strict(&self) -> bool {
+        self.functions.values().any(|function| function.is_strict)
     }
 
     /// The types that a parameter may have. None if the tool does not say.

@@ -1,9 +1,13 @@
 //! Blocks of calls that are a name, a separator and the arguments as a JSON object.
 
+use serde_json::Value;
+
 use super::{
     super::scan::{Expected, JsonScanner, JsonStep, Match, escape_json_char},
     block::{Block, Step},
     calls::Calls,
+    schema::Tools,
+    strict::{Frame, is_plain, structural_tag},
 };
 
 /// A longer head, which holds the name, is none.
@@ -62,6 +66,8 @@ pub(super) struct SectionFormat {
     pub(super) call_end: usize,
     /// What comes between calls: the start of another, or the end of the section.
     pub(super) between: &'static [&'static str; 2],
+    /// How calls are written that are held to a schema.
+    pub(super) frames: &'static [Frame],
 }
 
 /// What the head of a call says.
@@ -75,6 +81,9 @@ pub(super) struct Head {
 pub(super) trait ReadHead: Send {
     /// None if it is no head.
     fn read(&self, text: &str) -> Option<Head>;
+
+    /// A call to a tool as a tag, given the format of its arguments. None if it cannot be written.
+    fn write(&self, name: &str, arguments: Value) -> Option<Value>;
 }
 
 /// Reads blocks of a [`SectionFormat`].
@@ -114,6 +123,13 @@ impl<R: ReadHead> Block for Section<R> {
             0 => State::Between(Expected::new(self.format.between)),
             _ => State::Head(String::new()),
         };
+    }
+
+    fn strict_calls(&self, tools: &Tools, parallel_tool_calls: bool) -> Option<Value> {
+        let bare = Some(self.format.markers[1]);
+        structural_tag(self.format.frames, bare, tools, parallel_tool_calls, |name, arguments| {
+            self.reader.write(name, arguments).filter(|_| is_plain(name))
+        })
     }
 
     fn step(&mut self, c: char, calls: &mut Calls) -> Step {

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::server::{error::ApiError, extract::JsonBody, parts::FromParts, state::AppState};
+use crate::server::{
+    error::ApiError, extract::JsonBody, open_requests::Work, parts::FromParts, state::AppState,
+};
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -22,8 +24,8 @@ impl FromParts for AbortRequest {
     }
 }
 
-/// Their streams end with finish reason `abort`. `aborted` counts choices, not ids: an id that is
-/// not known, or has ended, counts for nothing.
+/// Their streams end with finish reason `abort`. `aborted` counts choices, not ids, and beam searches
+/// as one each answer: an id that is not known, or has ended, counts for nothing.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<AbortRequest>,
@@ -31,8 +33,17 @@ pub(in crate::server) async fn abort_requests(
     let aborted = match request.request_ids.filter(|ids| !ids.is_empty()) {
         None => state.engine.abort_all(),
         Some(ids) => {
-            let requests = state.open.find(&ids);
-            let count = requests.len();
+            let (mut requests, mut count) = (Vec::new(), 0);
+            for work in state.open.find(&ids) {
+                match work {
+                    Work::Requests(mut choices) => requests.append(&mut choices),
+                    Work::Searches(aborted) => {
+                        aborted.cancel();
+                        count += 1;
+                    }
+                }
+            }
+            count += requests.len();
             state.engine.abort(requests);
             count
         }

@@ -110,7 +110,7 @@ fn merged(answers: Vec<Value>) -> Value {
         }
         choices.push(choice);
     }
-    for own in ["prompt_logprobs", "prompt_token_ids"] {
+    for own in ["prompt_logprobs", "prompt_token_ids", "metrics"] {
         head[own] = Value::Null;
     }
     head["usage"] = usage;

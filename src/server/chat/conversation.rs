@@ -11,6 +11,7 @@ use crate::{
     server::{
         error::ApiError,
         limits::at_most,
+        openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
         state::AppState,
         turn::{ToolChoice, check_tools},
     },
@@ -22,8 +23,11 @@ const REASONING_EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high"
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ConversationFields {
+    #[schema(value_type = Option<Vec<ChatMessageParam>>)]
     messages: Option<Vec<Value>>,
+    #[schema(value_type = Option<Vec<ToolParam>>)]
     tools: Option<Vec<Value>>,
+    #[schema(value_type = Option<ToolChoiceParam>)]
     tool_choice: Option<Value>,
     documents: Option<Vec<Value>>,
     add_generation_prompt: Option<bool>,

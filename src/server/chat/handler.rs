@@ -29,7 +29,7 @@ pub(in crate::server) async fn create(
     let mut log = RequestLog::new(id.clone(), "/v1/chat/completions", caller.tenant);
     let submitted = match beam_search {
         None => Choices::submit(&state.engine, caller, vec![raw]).await,
-        Some(penalty) => Choices::beam_search(&state.engine, caller, vec![raw], penalty).await,
+        Some(penalty) => Choices::beam_search(&state, &id, caller, vec![raw], penalty).await,
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     choices.known_as(&id, &state.open);

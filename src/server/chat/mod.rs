@@ -11,7 +11,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(super) use batch::create_batch;
+pub(super) use batch::{BatchRequest, create_batch};
 pub(super) use conversation::{ConversationFields, add_reasoning_effort, template_kwargs};
 pub(super) use handler::create;
 pub(super) use protocol::ChatRequest;

@@ -70,6 +70,8 @@ pub(super) struct Style {
     pub(super) prompt_logprobs: bool,
     /// `token_ids` and `prompt_token_ids`.
     pub(super) token_ids: bool,
+    /// `metrics`.
+    pub(super) metrics: bool,
     pub(super) names: TokenNames,
 }
 
@@ -143,6 +145,7 @@ impl ChatRequest {
             num_logprobs,
             prompt_logprobs: prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
+            metrics: state.config.enable_per_request_metrics,
             names: TokenNames::new(
                 state.engine.codec().clone(),
                 as_ids.unwrap_or(state.config.return_tokens_as_token_ids),

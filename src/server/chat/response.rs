@@ -9,6 +9,7 @@ use crate::server::{
     answer::{Head, StoppedBy},
     choices::{Choices, FinishedChoice},
     logprobs::{ChatLogprobs, prompt_logprobs},
+    request_metrics::RequestMetrics,
     state::SYSTEM_FINGERPRINT,
     turn::{ToolCall, Turn},
     usage::Usage,
@@ -26,6 +27,7 @@ pub(in crate::server) struct ChatCompletion {
     prompt_logprobs: Option<Vec<Option<Map<String, Value>>>>,
     prompt_token_ids: Option<Vec<u32>>,
     kv_transfer_params: Option<Value>,
+    metrics: Option<RequestMetrics>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -106,6 +108,7 @@ impl ChatCompletion {
             system_fingerprint: SYSTEM_FINGERPRINT,
             usage: usage.with_reasoning(reasoning_tokens),
             kv_transfer_params: None,
+            metrics: style.metrics.then(|| choices.metrics()),
         }
     }
 }

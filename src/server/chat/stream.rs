@@ -11,6 +11,7 @@ use crate::server::{
     answer::{Head, StoppedBy},
     choices::{ChoiceDelta, Choices},
     logprobs::{ChatLogprobs, ChatLogprobsWriter},
+    request_metrics::RequestMetrics,
     sse,
     state::SYSTEM_FINGERPRINT,
     stream::ChunkFormat,
@@ -27,6 +28,9 @@ struct Chunk<'a> {
     usage: Option<Usage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system_fingerprint: Option<&'static str>,
+    /// Beside the usage of the whole request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<RequestMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<&'a [u32]>,
 }
@@ -119,6 +123,7 @@ impl ChatChunks {
             choices: &[choice],
             usage: self.reports.continuous.then_some(usage),
             system_fingerprint: (ends && !self.reports.at_end).then_some(SYSTEM_FINGERPRINT),
+            metrics: None,
             prompt_token_ids: shown,
         })
     }
@@ -137,13 +142,14 @@ impl ChunkFormat for ChatChunks {
         events.extend(self.news(index, &delta, prompt));
     }
 
-    fn usage(&self, usage: Usage) -> Bytes {
+    fn usage(&self, usage: Usage, choices: &Choices) -> Bytes {
         let reasoning = self.choices.iter().map(|choice| choice.turn.num_reasoning_tokens()).sum();
         sse::event(&Chunk {
             head: &self.head,
             choices: &[],
             usage: Some(usage.with_reasoning(reasoning)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            metrics: self.style.metrics.then(|| choices.metrics()),
             prompt_token_ids: None,
         })
     }

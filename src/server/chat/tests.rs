@@ -28,6 +28,7 @@ fn style(tools: &str, reasoning: &str, choice: ToolChoice) -> Style {
         num_logprobs: None,
         prompt_logprobs: false,
         token_ids: false,
+        metrics: false,
         names: TokenNames::new(Arc::new(ByteCodec), false),
     }
 }
@@ -79,7 +80,7 @@ async fn streamed(
         .filter(|reason| !reason.is_null())
         .collect();
     assert_eq!(ends.len(), 1, "exactly one chunk has a finish reason");
-    let usage = json(&chunks.usage(choices.usage(false)));
+    let usage = json(&chunks.usage(choices.usage(false), &choices));
     (deltas, ends[0].clone(), usage["usage"].clone())
 }
 

@@ -30,7 +30,7 @@ pub(in crate::server) async fn create(
     let head = Head::new(id, "text_completion", model);
     let submitted = match beam_search {
         None => Choices::submit(&state.engine, caller, requests).await,
-        Some(penalty) => Choices::beam_search(&state.engine, caller, requests, penalty).await,
+        Some(penalty) => Choices::beam_search(&state, &head.id, caller, requests, penalty).await,
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     choices.known_as(&head.id, &state.open);

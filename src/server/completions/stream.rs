@@ -11,6 +11,7 @@ use crate::server::{
     answer::{Head, StoppedBy},
     choices::{ChoiceDelta, Choices},
     logprobs::{CompletionLogprobs, CompletionLogprobsWriter},
+    request_metrics::RequestMetrics,
     sse,
     state::SYSTEM_FINGERPRINT,
     stream::ChunkFormat,
@@ -26,6 +27,9 @@ struct Chunk<'a> {
     usage: Option<Usage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system_fingerprint: Option<&'static str>,
+    /// Beside the usage of the whole request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<RequestMetrics>,
 }
 
 #[derive(Serialize)]
@@ -114,15 +118,17 @@ impl ChunkFormat for CompletionChunks {
             choices: &[choice],
             usage: self.reports.continuous.then_some(usage),
             system_fingerprint: (ends && !self.reports.at_end).then_some(SYSTEM_FINGERPRINT),
+            metrics: None,
         }));
     }
 
-    fn usage(&self, usage: Usage) -> Bytes {
+    fn usage(&self, usage: Usage, choices: &Choices) -> Bytes {
         sse::event(&Chunk {
             head: &self.head,
             choices: &[],
             usage: Some(usage),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            metrics: self.style.metrics.then(|| choices.metrics()),
         })
     }
 }

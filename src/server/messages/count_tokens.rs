@@ -1,7 +1,7 @@
 //! `POST /v1/messages/count_tokens`: the length of a prompt, without the model.
 
 use axum::{Json, extract::State};
-use playhouse_actors::{logic::sampling_params::SamplingParams, message::input_processor::Prompt};
+use playhouse_actors::logic::sampling_params::SamplingParams;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -12,7 +12,8 @@ use super::{
 use crate::{
     config::LimitSettings,
     server::{
-        error::ApiError, extract::JsonBody, parts::FromParts, state::AppState, tokenize::blocking,
+        error::ApiError, extract::JsonBody, parts::FromParts, state::AppState,
+        tokenize::count_prompt_tokens,
     },
 };
 
@@ -54,18 +55,7 @@ pub(in crate::server) async fn count_tokens(
     request.prompt.model(&state)?;
     request.unsupported.refuse()?;
     let (request, _) = request.prompt.plan(&state, SamplingParams::default(), None)?;
-    blocking(move || {
-        let codec = state.engine.codec();
-        let tokens = match request.prompt {
-            Prompt::Chat(chat) => {
-                codec.encode(&codec.render_chat(&chat)?, request.add_special_tokens)?
-            }
-            Prompt::Text(text) => codec.encode(&text, request.add_special_tokens)?,
-            Prompt::Tokens(tokens) => tokens,
-        };
-        let input_tokens = tokens.len();
-        let context_management = ContextManagement { original_input_tokens: input_tokens };
-        Ok(Json(TokensCount { input_tokens, context_management }))
-    })
-    .await
+    let input_tokens = count_prompt_tokens(&state, request).await?;
+    let context_management = ContextManagement { original_input_tokens: input_tokens };
+    Ok(Json(TokensCount { input_tokens, context_management }))
 }

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::{
     conversation::Conversation,
     thinking::{Thinking, ThinkingField},
-    tools::{ToolChoiceField, ToolField, chat_tools, tool_choice},
+    tools::{ToolChoiceField, ToolField, chat_tools, first_strict, tool_choice},
 };
 use crate::{
     config::LimitSettings,
@@ -23,7 +23,7 @@ use crate::{
         error::ApiError,
         limits::at_most,
         state::AppState,
-        turn::{TurnRequest, TurnStyle},
+        turn::{ToolChoice, TurnRequest, TurnStyle},
     },
 };
 
@@ -91,14 +91,25 @@ impl PromptFields {
         max_tokens: Option<u32>,
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
         let turn = TurnRequest { params, max_tokens, ..self.turn()? };
-        turn.plan(state).map_err(|error| match error.param.as_deref() {
+        let is_auto = turn.tool_choice == ToolChoice::Auto;
+        let planned = turn.plan(state).map_err(|error| match error.param.as_deref() {
             Some("thinking_token_budget") => {
                 let message = "thinking.budget_tokens needs a model whose thoughts are marked: \
                                set --reasoning-parser, or ask for type 'adaptive'";
                 ApiError::invalid("thinking.budget_tokens", message)
             }
             _ => error,
-        })
+        })?;
+        let strict = first_strict(self.tools.as_deref().unwrap_or_default());
+        match strict.filter(|_| is_auto && !planned.1.holds_strict_calls()) {
+            None => Ok(planned),
+            Some(index) => {
+                let place = format!("body.tools.{index}.strict");
+                let message = "calls in this model's format, or beside output_config.format, are \
+                               only held to their schema where tool_choice forces them";
+                Err(ApiError::invalid(&place, format!("{place}: {message}")))
+            }
+        }
     }
 
     fn turn(&self) -> Result<TurnRequest, ApiError> {
@@ -107,7 +118,7 @@ impl PromptFields {
         };
         let offered = self.tools.as_deref().unwrap_or_default();
         let tool_choice = tool_choice(self.tool_choice.as_ref(), offered)?;
-        let tools = chat_tools(offered, &tool_choice)?;
+        let tools = chat_tools(offered)?;
         let thinking = Thinking::read(self.thinking.as_ref())?;
         let conversation = Conversation::read(self.system.as_ref(), messages)?;
         let goes_on = conversation.goes_on();

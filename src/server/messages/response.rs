@@ -45,6 +45,7 @@ enum StopReason {
     MaxTokens,
     StopSequence,
     ToolUse,
+    PauseTurn,
 }
 
 /// What a message cost, tokens. The prompt is `input_tokens` and `cache_read_input_tokens` together.
@@ -78,7 +79,7 @@ impl Message {
     /// The message with all that `reader` makes of `done`.
     ///
     /// # Errors
-    /// When the request was aborted.
+    /// When the request failed.
     pub(super) fn completed(
         self,
         style: &Style,
@@ -103,7 +104,7 @@ impl Stop {
     /// The API's word for `finish`, after a message with calls or without.
     ///
     /// # Errors
-    /// When the request was aborted: there is no word for that.
+    /// When the request failed.
     pub(super) fn new(finish: &FinishReason, calls: bool) -> Result<Self, ApiError> {
         let reason = match finish {
             FinishReason::Stop(Some(Stopped::String(text))) => {
@@ -113,7 +114,8 @@ impl Stop {
             FinishReason::Stop(_) if calls => StopReason::ToolUse,
             FinishReason::Stop(_) | FinishReason::Repetition => StopReason::EndTurn,
             FinishReason::Length => StopReason::MaxTokens,
-            FinishReason::Abort => return Err(ApiError::internal("the request was aborted")),
+            // What an operator aborts keeps its text, and may be gone on from.
+            FinishReason::Abort => StopReason::PauseTurn,
             FinishReason::Error(failure) => return Err(failure.into()),
         };
         Ok(Self { stop_reason: Some(reason), stop_sequence: None })
@@ -139,6 +141,7 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_actors::logic::failure::Failure;
     use serde_json::json;
 
     use super::*;
@@ -157,7 +160,9 @@ mod tests {
         let stopped = FinishReason::Stop(Some(Stopped::String("END".to_owned())));
         let sequence = json!({"stop_reason": "stop_sequence", "stop_sequence": "END"});
         assert_eq!(stop(&stopped, true), sequence);
-        assert_eq!(Stop::new(&FinishReason::Abort, false).unwrap_err().status, 500);
+        assert_eq!(stop(&FinishReason::Abort, true), told("pause_turn"));
+        let failed = FinishReason::Error(Failure::NumericalGarbage);
+        assert_eq!(Stop::new(&failed, false).unwrap_err().status, 500);
     }
 
     #[test]

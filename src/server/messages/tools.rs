@@ -36,18 +36,20 @@ impl ToolChoiceField {
     }
 }
 
+/// Where the first tool stands whose every call is to keep to its schema.
+pub(super) fn first_strict(tools: &[ToolField]) -> Option<usize> {
+    tools.iter().position(|tool| tool.strict == Some(true))
+}
+
 /// `tools` as chat completions have them; none where the list is empty.
 ///
 /// # Errors
 /// When one is malformed, or asks for what this server does not do.
-pub(super) fn chat_tools(
-    tools: &[ToolField],
-    choice: &ToolChoice,
-) -> Result<Option<Vec<Value>>, ApiError> {
+pub(super) fn chat_tools(tools: &[ToolField]) -> Result<Option<Vec<Value>>, ApiError> {
     let chat: Result<Vec<Value>, ApiError> = tools
         .iter()
         .enumerate()
-        .map(|(index, tool)| tool.chat_tool(&format!("body.tools.{index}"), choice))
+        .map(|(index, tool)| tool.chat_tool(&format!("body.tools.{index}")))
         .collect();
     Ok(Some(chat?).filter(|chat| !chat.is_empty()))
 }
@@ -89,8 +91,8 @@ pub(super) fn tool_choice(
 }
 
 impl ToolField {
-    fn chat_tool(&self, place: &str, choice: &ToolChoice) -> Result<Value, ApiError> {
-        self.refuse(place, choice)?;
+    fn chat_tool(&self, place: &str) -> Result<Value, ApiError> {
+        self.refuse(place)?;
         let required =
             |field: &str| ApiError::validation(&format!("{place}.{field}"), "Field required");
         let name = self.name.as_deref().ok_or_else(|| required("name"))?;
@@ -104,21 +106,19 @@ impl ToolField {
             function["description"] = Value::from(description.as_str());
         }
         function["parameters"] = Value::Object(schema.clone());
+        if self.strict == Some(true) {
+            function["strict"] = Value::Bool(true);
+        }
         Ok(json!({"type": "function", "function": function}))
     }
 
-    fn refuse(&self, place: &str, choice: &ToolChoice) -> Result<(), ApiError> {
+    fn refuse(&self, place: &str) -> Result<(), ApiError> {
         let refuse = |field: &str, message: String| {
             let place = format!("{place}.{field}");
             Err(ApiError::invalid(&place, format!("{place}: {message}")))
         };
         if let Some(kind) = self.r#type.as_ref().filter(|kind| *kind != "custom") {
             return refuse("type", format!("this server has no tool '{kind}': only custom tools"));
-        }
-        let is_forced = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
-        if self.strict == Some(true) && !is_forced {
-            let message = "only calls that tool_choice forces are held to their schema";
-            return refuse("strict", message.to_owned());
         }
         let callers = self.allowed_callers.iter().flatten();
         if let Some(caller) = callers.into_iter().find(|caller| *caller != "direct") {
@@ -145,8 +145,8 @@ mod tests {
         json!({"name": "now", "input_schema": {"type": "object"}})
     }
 
-    fn refused(tool: Value, choice: &ToolChoice) -> Option<String> {
-        chat_tools(&tools(json!([tool])), choice).err().map(|error| error.param.unwrap())
+    fn refused(tool: Value) -> Option<String> {
+        chat_tools(&tools(json!([tool]))).err().map(|error| error.param.unwrap())
     }
 
     #[test]
@@ -160,9 +160,9 @@ mod tests {
             "name": "now", "description": "The time.", "parameters": {"type": "object"},
         });
         let chat = json!([{"type": "function", "function": function}]);
-        let read = chat_tools(&tools(json!([tool])), &ToolChoice::Auto).unwrap();
+        let read = chat_tools(&tools(json!([tool]))).unwrap();
         assert_eq!(read.map(Value::from), Some(chat));
-        assert_eq!(chat_tools(&[], &ToolChoice::None), Ok(None));
+        assert_eq!(chat_tools(&[]), Ok(None));
     }
 
     #[test]
@@ -177,16 +177,15 @@ mod tests {
             (json!({"name": "now"}), "input_schema"),
             (json!({"input_schema": {}}), "name"),
             (with("name", json!("")), "name"),
-            (with("strict", json!(true)), "strict"),
             (with("defer_loading", json!(true)), "defer_loading"),
             (with("input_examples", json!([{}])), "input_examples"),
             (with("allowed_callers", json!(["code_execution_20250825"])), "allowed_callers"),
         ];
         for (tool, field) in wrong {
-            let place = refused(tool.clone(), &ToolChoice::Auto);
+            let place = refused(tool.clone());
             assert_eq!(place, Some(format!("body.tools.0.{field}")), "{tool}");
         }
-        assert_eq!(refused(with("strict", json!(true)), &ToolChoice::Required), None);
+        assert_eq!(refused(with("strict", json!(true))), None);
     }
 
     #[test]

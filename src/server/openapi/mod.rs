@@ -8,6 +8,7 @@
 //! `#[schema(as = …)]` on one. Tests fail for a route without a line, and for a field without a
 //! schema.
 
+mod conversation;
 mod document;
 mod fields;
 mod paths;
@@ -15,6 +16,7 @@ mod paths;
 use axum::{Json, extract::State};
 use utoipa::openapi::OpenApi;
 
+pub(super) use self::conversation::{ChatMessageParam, ToolChoiceParam, ToolParam};
 use self::document::Document;
 use super::state::AppState;
 

@@ -13,7 +13,7 @@ use super::{
         completions::{Completion, CompletionRequest},
         messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
         models::ModelList,
-        responses::ResponsesRequest,
+        responses::{InputTokens, ResponsesRequest},
         tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
     },
     document::Document,
@@ -37,6 +37,10 @@ pub(super) fn describe(document: &mut Document) {
     d.post_or_stream::<ResponsesRequest, Value>(
         "/v1/responses",
         "The next turn of a conversation, as in OpenAI's Responses API",
+    );
+    d.post::<ResponsesRequest, InputTokens>(
+        "/v1/responses/input_tokens",
+        "How long the prompt of such a turn is",
     );
     d.stored(HttpMethod::Get, "/v1/responses/{id}", "A response that was stored");
     d.stored(HttpMethod::Delete, "/v1/responses/{id}", "Forget a response");

@@ -6,6 +6,7 @@
 //! ones can go on from them; [`background`] ones go on without their client.
 
 mod background;
+mod count;
 mod events;
 mod fields;
 mod follow;
@@ -28,6 +29,7 @@ mod tools;
 #[cfg(test)]
 mod tests;
 
+pub(super) use count::{InputTokens, count_input_tokens};
 pub(super) use handler::create;
 pub(super) use kept::{cancel, delete, input_items, retrieve};
 pub(super) use protocol::ResponsesRequest;

@@ -14,6 +14,8 @@ mod request;
 mod tool_choice;
 
 #[cfg(test)]
+mod strict_tests;
+#[cfg(test)]
 pub(super) mod tests;
 
 pub(super) use answer::{ToolCall, Turn};

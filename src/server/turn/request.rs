@@ -61,6 +61,7 @@ pub(in crate::server) struct TurnStyle {
     reasoning: Option<Reasoning>,
     thinking: Option<bool>,
     include_reasoning: bool,
+    holds_strict: bool,
     codec: Arc<dyn TextCodec>,
 }
 
@@ -103,10 +104,22 @@ impl TurnRequest {
             ToolChoice::Named(name) => (Calls::Named(name.clone()), Some(ForcedCall::Named(name))),
         };
         let schema = forced.map(|call| constraint_schema(&tools, &call, self.parallel_tool_calls));
-        let structured_output = match schema.transpose()? {
-            Some(schema) => Some(Arc::new(OutputFormat::JsonSchema(schema.to_string()).into())),
-            None => self.format.map(Arc::new),
+        let is_guess = parsers.reasoning.as_ref().is_some_and(|found| !found.precedes_structure);
+        let bounds_guessed_thoughts = is_guess && self.thinking_token_budget.is_some();
+        let strict = match &calls {
+            // Thoughts that are only guessed at are bounded where nothing else is asked of the text.
+            Calls::Auto(factory) if self.format.is_none() && !bounds_guessed_thoughts => {
+                factory(&tools).strict_calls(&tools, self.parallel_tool_calls)
+            }
+            _ => None,
         };
+        let holds_strict = strict.is_some();
+        let structured_output = match (schema.transpose()?, strict) {
+            (Some(schema), _) => Some(OutputFormat::JsonSchema(schema.to_string()).into()),
+            (None, Some(tag)) => Some(OutputFormat::StructuralTag(tag.to_string()).into()),
+            (None, None) => self.format,
+        };
+        let structured_output = structured_output.map(Arc::new);
         let style = TurnStyle {
             calls,
             tools,
@@ -114,6 +127,7 @@ impl TurnRequest {
             reasoning: parsers.reasoning.clone(),
             thinking: thinking_switch(&self.chat.chat_template_kwargs),
             include_reasoning: self.include_reasoning,
+            holds_strict,
             codec,
         };
         let shows_special = style.parser(None).needs_special_tokens();
@@ -179,6 +193,12 @@ impl TurnStyle {
             num_calls: 0,
             parser,
         }
+    }
+
+    /// Whether calls that the model makes as it likes are held to the schemas of strict tools. Not
+    /// all formats of calls can be, nor those beside an answer that has a format itself.
+    pub(in crate::server) fn holds_strict_calls(&self) -> bool {
+        self.holds_strict
     }
 
     /// Whether all that is written is content, so that the text needs no reading.

@@ -24,7 +24,7 @@ use crate::{
     server::{choices::FinishedChoice, error::ApiError, test_codec::ByteCodec},
 };
 
-fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
+pub(super) fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
     let registry = Registry::default();
     let reasoning = registry.reasoning_parser(reasoning).ok();
     TurnParsers {
@@ -33,7 +33,7 @@ fn parsers(tools: &str, reasoning: &str) -> TurnParsers {
     }
 }
 
-fn request(tool_choice: ToolChoice) -> TurnRequest {
+pub(super) fn request(tool_choice: ToolChoice) -> TurnRequest {
     let tool = |name: &str, properties: Value| {
         let parameters = json!({"type": "object", "properties": properties});
         json!({"type": "function", "function": {"name": name, "parameters": parameters}})
@@ -51,7 +51,10 @@ fn request(tool_choice: ToolChoice) -> TurnRequest {
     }
 }
 
-fn plan(parsers: &TurnParsers, request: TurnRequest) -> Result<(RawRequest, TurnStyle), ApiError> {
+pub(super) fn plan(
+    parsers: &TurnParsers,
+    request: TurnRequest,
+) -> Result<(RawRequest, TurnStyle), ApiError> {
     request.plan_with(parsers, Arc::new(ByteCodec))
 }
 
@@ -106,7 +109,7 @@ fn call(turn: &Turn) -> Option<(&str, Value)> {
 }
 
 /// A call of `weather` for Ulm in each format, and the name of its parser.
-const CALLS: &[(&str, &str)] = &[
+pub(super) const CALLS: &[(&str, &str)] = &[
     (
         "hermes",
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>",

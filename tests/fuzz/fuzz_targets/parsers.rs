@@ -16,23 +16,11 @@ use parsers::{
     Message, MessageEvent, MessageParser, NamedCallParser, ReasoningParser, ReasoningStart,
     Registry, ToolEvent, ToolParser, Tools, required_call_parser,
 };
-use serde_json::json;
 
+/// The tools of the parsers' own tests.
 static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
-    let parameters = json!({
-        "type": "object",
-        "properties": {
-            "city": {"type": "string"},
-            "days": {"type": "integer"},
-            "factor": {"type": "number"},
-            "exact": {"type": "boolean"},
-            "note": {"type": ["string", "null"]},
-            "at": {"$ref": "#/$defs/Point"},
-        },
-        "$defs": {"Point": {"type": "object"}},
-    });
-    let weather = json!({"function": {"name": "weather", "parameters": parameters}});
-    Tools::from_request(&[weather, json!({"function": {"name": "now"}})])
+    let tools = include_str!("../../../src/parsers/tests/tools.json");
+    Tools::from_request(&serde_json::from_str::<Vec<serde_json::Value>>(tools).unwrap())
 });
 
 /// What is read in which way. The names of the registry, and what a request can force.

@@ -169,5 +169,6 @@ async fn a_failure_is_an_event_of_its_own() {
         assert!(!names(&events).contains(&"message_stop"));
     }
     let events = sent(ToolChoice::None, outputs(&["a"], Some(FinishReason::Abort))).await;
-    assert_eq!(events.last().unwrap().1["error"]["message"], "the request was aborted");
+    let reason = &events[events.len() - 2].1["delta"]["stop_reason"];
+    assert_eq!((names(&events).last(), reason), (Some(&"message_stop"), &json!("pause_turn")));
 }

@@ -1,0 +1,101 @@
+//! Whether a route reads a body, for who has the body and no server: everything that can be said
+//! without a model.
+
+use super::{
+    admin::AbortRequest,
+    chat::{BatchRequest, ChatRequest},
+    completions::CompletionRequest,
+    extract::{JsonRequest, decode},
+    invocations::Invocation,
+    messages::{CountTokensRequest, MessagesRequest},
+    responses::ResponsesRequest,
+    tokenize::{DetokenizeRequest, TokenizeRequest},
+};
+use crate::config::LimitSettings;
+
+/// Why a body is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// No route at this path takes a body.
+    #[error("no route takes a body at {0}")]
+    NoRoute(String),
+    /// The route refuses it.
+    #[error("{message}")]
+    Refused {
+        /// HTTP's status code.
+        status: u16,
+        /// What its client would be told.
+        message: String,
+    },
+}
+
+/// The paths of the routes that take a body.
+pub const ROUTES_WITH_BODY: [&str; 11] = [
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/chat/completions/batch",
+    "/v1/responses",
+    "/v1/responses/input_tokens",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/invocations",
+    "/tokenize",
+    "/detokenize",
+    "/abort_requests",
+];
+
+/// Reads a body as the route at `path` does: its text, its fields' types, and how much it holds.
+/// What depends on the model is not looked at.
+///
+/// # Errors
+/// [`BodyError`] with what the route would answer.
+pub fn check_body(path: &str, body: &[u8], limits: &LimitSettings) -> Result<(), BodyError> {
+    match path {
+        "/v1/completions" => read::<CompletionRequest>(path, body, limits),
+        "/v1/chat/completions" => read::<ChatRequest>(path, body, limits),
+        "/v1/chat/completions/batch" => read::<BatchRequest>(path, body, limits),
+        "/v1/responses" | "/v1/responses/input_tokens" => {
+            read::<ResponsesRequest>(path, body, limits)
+        }
+        "/v1/messages" => read::<MessagesRequest>(path, body, limits),
+        "/v1/messages/count_tokens" => read::<CountTokensRequest>(path, body, limits),
+        "/invocations" => read::<Invocation>(path, body, limits),
+        "/tokenize" => read::<TokenizeRequest>(path, body, limits),
+        "/detokenize" => read::<DetokenizeRequest>(path, body, limits),
+        "/abort_requests" => read::<AbortRequest>(path, body, limits),
+        _ => Err(BodyError::NoRoute(path.to_owned())),
+    }
+}
+
+fn read<T: JsonRequest>(path: &str, body: &[u8], limits: &LimitSettings) -> Result<(), BodyError> {
+    let read = decode::<T>(body, path, limits).map(drop);
+    read.map_err(|error| BodyError::Refused {
+        status: error.status.as_u16(),
+        message: error.message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_reads_its_body_and_says_why_it_does_not() {
+        let limits = LimitSettings::default();
+        for path in ROUTES_WITH_BODY {
+            for (body, status) in [("[1", 400), ("\u{fe}", 400), ("7", 400)] {
+                let refused = check_body(path, body.as_bytes(), &limits).unwrap_err();
+                let BodyError::Refused { status: told, message } = refused else {
+                    panic!("{path}: {refused}")
+                };
+                assert!(told == status && !message.is_empty(), "{path}: {told} {message}");
+            }
+        }
+        let chat = br#"{"messages": [{"role": "user", "content": "Hi"}], "temperature": 0.5}"#;
+        assert_eq!(check_body("/v1/chat/completions", chat, &limits), Ok(()));
+        let none = LimitSettings { max_messages: 0, ..limits };
+        assert!(check_body("/v1/chat/completions", chat, &none).is_err());
+        let nowhere = check_body("/health", b"{}", &LimitSettings::default());
+        assert_eq!(nowhere, Err(BodyError::NoRoute("/health".to_owned())));
+    }
+}

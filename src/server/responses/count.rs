@@ -1,0 +1,29 @@
+//! `POST /v1/responses/input_tokens`: the length of a prompt, without the model.
+
+use axum::{Json, extract::State};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::protocol::ResponsesRequest;
+use crate::server::{
+    caller::Caller, error::ApiError, extract::JsonBody, state::AppState,
+    tokenize::count_prompt_tokens,
+};
+
+/// How long a prompt is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::server) struct InputTokens {
+    object: &'static str,
+    input_tokens: usize,
+}
+
+/// Counts what `POST /v1/responses` would give the model for the same fields, before any is cut off.
+pub(in crate::server) async fn count_input_tokens(
+    State(state): State<AppState>,
+    caller: Caller,
+    JsonBody(request): JsonBody<ResponsesRequest>,
+) -> Result<Json<InputTokens>, ApiError> {
+    let plan = request.plan(&state, caller.tenant)?;
+    let input_tokens = count_prompt_tokens(&state, plan.request).await?;
+    Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }))
+}
