@@ -1,7 +1,6 @@
 //! Linear layers quantized at load: near transformers' float32 answers, and as independent of
 //! batch, chunks, preemption and the death of a worker as any other format.
 
-use burn::tensor::Device;
 use playhouse::{
     Engine, EngineConfig,
     actors::{fault::How, shell::Role},

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::Device;
 use playhouse::model::{CausalLm, Dtype, LoadOptions, ModelError, load_model};
 use playhouse::text::HfTextCodec;
 use tempfile::TempDir;
@@ -14,7 +13,7 @@ use crate::fixture;
 
 fn load(model: &Path) -> Result<Arc<dyn CausalLm>, ModelError> {
     let options =
-        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(64), device: Device::flex() };
+        LoadOptions { dtype: Dtype::Auto, max_model_len: Some(64), ..LoadOptions::default() };
     load_model(model, &options, &mut |_| {})
 }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use burn::tensor::Device;
 use playhouse::model::{Dtype, GenerationConfig, LoadOptions, load_model};
 use serde::Deserialize;
 
@@ -34,7 +33,7 @@ fn relative_difference(logits: &[f32], golden: &[f64]) -> f64 {
 
 fn check(model: &Path, golden: &Path) {
     let prompts: Vec<Prompt> = serde_json::from_slice(&fs::read(golden).unwrap()).unwrap();
-    let options = LoadOptions { dtype: Dtype::F32, max_model_len: None, device: Device::flex() };
+    let options = LoadOptions { dtype: Dtype::F32, ..LoadOptions::default() };
     let model = load_model(model, &options, &mut |_| {}).unwrap();
     let runner = Runner::new(model, &options.device);
     let ids: Vec<_> = prompts.iter().map(|prompt| &prompt.ids[..]).collect();
@@ -88,7 +87,7 @@ fn gguf_qwen3() {
 
 #[test]
 fn the_metadata_of_a_gguf_file_is_the_models_config() {
-    let options = LoadOptions { dtype: Dtype::Auto, max_model_len: None, device: Device::flex() };
+    let options = LoadOptions { dtype: Dtype::Auto, ..LoadOptions::default() };
     let model = load_model(&fixture("qwen3.gguf"), &options, &mut |_| {}).unwrap();
     let config = model.config();
     assert_eq!(config.architecture(), "Qwen3ForCausalLM");
