@@ -116,7 +116,7 @@ fn a_step_of_256_requests_costs_the_runner_little() {
     };
     let (dtype, model) = (model.dtype(), Arc::new(InstantModel(model)));
     let grammars = Arc::new(store());
-    let factory = RunnerFactory::new(model, info, dtype, &Device::flex(), grammars).unwrap();
+    let factory = RunnerFactory::new(model, info, dtype.into(), &Device::flex(), grammars).unwrap();
     let mut runner = factory.create(Epoch(1)).unwrap();
     let begin = SchedulerOutput {
         scheduled_new: (0..NUM_REQUESTS as u64).map(begin).collect(),

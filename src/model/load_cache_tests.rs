@@ -55,7 +55,7 @@ impl House {
 /// Logits after three tokens, to the bit.
 fn answer(model: &dyn CausalLm) -> Vec<u32> {
     let device = Device::flex();
-    let mut kv = KvCache::new(model.kv_cache_shape(2, 4), model.dtype(), &device).unwrap();
+    let mut kv = KvCache::new(model.kv_cache_shape(2, 4), model.dtype().into(), &device).unwrap();
     let meta = AttentionMetadata {
         query_start_loc: vec![0, 3],
         seq_lens: vec![3],

@@ -10,9 +10,11 @@ fn f64_of(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap()
 }
 
-/// Complete events by track, in the order in which they begin.
-fn tracks(trace: &Value) -> BTreeMap<(u64, u64), Vec<(String, f64, f64)>> {
-    let mut tracks = BTreeMap::<_, Vec<_>>::new();
+/// Complete events (name, begin, end) by track (process, thread), in the order in which they begin.
+type Tracks = BTreeMap<(u64, u64), Vec<(String, f64, f64)>>;
+
+fn tracks(trace: &Value) -> Tracks {
+    let mut tracks = Tracks::new();
     for event in trace["traceEvents"].as_array().unwrap() {
         let phase = event["ph"].as_str().unwrap();
         let track = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
