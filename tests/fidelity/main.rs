@@ -100,7 +100,7 @@ fn bf16_is_close_and_independent_of_chunking() {
 /// Keys and values of fewer bits than the model's: near, and independent of chunking to the last bit.
 #[test]
 fn narrower_kv_caches_are_close_and_independent_of_chunking() {
-    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.01), (KvDtype::Int8, 0.02)] {
+    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.05), (KvDtype::Int8, 0.05)] {
         for name in MODELS {
             let folder = folder(name);
             let run = Golden::read(&folder).runs.remove(0);
