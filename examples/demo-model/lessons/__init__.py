@@ -48,7 +48,7 @@ def conversation(seed, index, held_out=False, skills=None):
     rng = random.Random(digest("lesson", seed, index, held_out))
     names = list(skills or SKILLS)
     skill = rng.choices(names, [SKILLS[name][1] for name in names])[0]
-    made = SKILLS[skill][0](rng, Split(held_out)).without_thoughts_of_the_past()
+    made = SKILLS[skill][0](rng, Split(held_out))
     for message in made.messages:
         if message["role"] == "user" and rng.random() < 0.15:
             message["content"] = _casual(message["content"])

@@ -1,10 +1,15 @@
-"""Sums, differences, products and word problems; larger sums are thought through by columns."""
+"""Sums, differences, products and word problems.
+
+Up to twelve, results are known by heart. Larger sums and differences are thought through column by
+column, which leaves only single digits to know.
+"""
 
 from . import check
 from .conversation import one
 from .vocabulary import THINGS, invented_name
 
-_DIRECT = {
+BY_HEART_MAX = 12
+DIRECT = {
     "+": (
         "[What is|How much is|What's|Tell me,|Can you add up|Please work out] {a} [+|plus] {b}?",
         "[Add|Please add|Now add|Can you add] {b} [to|and] {a}[.|, please.|?]",
@@ -35,8 +40,8 @@ _STORIES = {
     "-": (
         "{name} has {a} {things} and [loses|sells|gives away|uses up] {b}. How "
         "many {things} [are left|does {name} still have|remain]?",
-        "There are {a} {things} in the box. {name} [takes|removes] {b} [out|"
-        "away]. How many {things} are [left|still there]?",
+        "There are {a} {things} in the box. {name} [takes {b} out|"
+        "takes {b} away|removes {b}]. How many {things} are [left|still there]?",
     ),
     "*": (
         "{name} has {a} boxes with {b} {things} [each|in each of them|in every "
@@ -46,7 +51,6 @@ _STORIES = {
     ),
 }
 RESULT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
-WORD = {"+": "plus", "-": "minus", "*": "times"}
 
 
 def pair(rng, op, limit=99):
@@ -57,47 +61,43 @@ def pair(rng, op, limit=99):
     return (max(a, b), min(a, b)) if op == "-" else (a, b)
 
 
-def held_pair(rng, split, op):
-    """Operands on this side of the split; a table of products is learned by heart, so not split."""
-    if op == "*":
-        return pair(rng, op)
-    return split.draw(lambda: pair(rng, op), "sum", op)
+def by_heart(a, b, op):
+    """Whether the result is known without a thought."""
+    return op == "*" or max(a, b) <= BY_HEART_MAX
+
+
+def held_pair(rng, split, op, limit=99):
+    """Operands on this side of the split; what is learned by heart is not split."""
+    while True:
+        a, b = pair(rng, op, limit)
+        if by_heart(a, b, op) or split.keeps("sum", op, (a, b)):
+            return a, b
 
 
 def lesson(rng, split):
     op = rng.choice("++--*")
-    kind = rng.random()
-    if kind < 0.25 and op != "*":
-        return columns(rng, split, op)
-    a, b = held_pair(rng, split, op)
-    value = RESULT[op](a, b)
-    if kind < 0.45:
+    limit = rng.choice([BY_HEART_MAX, 99, 99, 99, 999, 999])
+    a, b = held_pair(rng, split, op, limit)
+    if rng.random() < 0.25 and max(a, b) <= 99:
         name, things = invented_name(rng)[0], rng.choice(THINGS)
         question = split.say(rng, *_STORIES[op], name=name, things=things, a=a, b=b)
-        return one(question, f"{a} {op} {b} = {value}. The answer is {value}.", check.number(value))
-    question = split.say(rng, *_DIRECT[op], a=a, b=b)
-    answer = rng.choice([f"{a} {op} {b} = {value}.", f"{a} {WORD[op]} {b} is {value}."])
-    return one(question, answer, check.number(value))
+    else:
+        question = split.say(rng, *DIRECT[op], a=a, b=b)
+    return answered(question, a, b, op)
 
 
-def columns(rng, split, op):
-    """A sum of three-digit numbers, thought through column by column."""
-
-    def make():
-        a, b = rng.randint(100, 999), rng.randint(10, 999)
-        return (max(a, b), min(a, b)) if op == "-" else (a, b)
-
-    a, b = split.draw(make, "columns", op)
+def answered(question, a, b, op):
+    """The question with its thought, where it needs one, and its answer."""
     value = RESULT[op](a, b)
-    question = split.say(rng, *_DIRECT[op], a=a, b=b)
-    answer = f"{a} {op} {b} = {value}."
-    return one(question, answer, check.number(value), working(a, b, op))
+    thought = None if by_heart(a, b, op) else working(a, b, op)
+    return one(question, f"{a} {op} {b} = {value}.", check.number(value), thought)
 
 
 def working(a, b, op):
     """The written working from right to left: `7 + 5 + 0 = 12, write 2, carry 1.`"""
     steps, carry, result = [], 0, ""
-    for x, y in zip(f"{a:03}"[::-1], f"{b:03}"[::-1]):
+    width = max(len(str(a)), len(str(b)))
+    for x, y in zip(f"{a:0{width}}"[::-1], f"{b:0{width}}"[::-1], strict=True):
         if op == "+":
             total = int(x) + int(y) + carry
             steps.append(f"{x} + {y} + {carry} = {total}, write {total % 10}, carry {total // 10}.")

@@ -74,18 +74,16 @@ def lesson(rng, split):
 def _calculation(rng, split):
     op = rng.choice("+-")
     a, b = arithmetic.held_pair(rng, split, op)
+    question = split.say(rng, *arithmetic.DIRECT[op], a=a, b=b)
+    conversation = arithmetic.answered(question, a, b, op)
     total = arithmetic.RESULT[op](a, b)
-    question = split.say(rng, *arithmetic._DIRECT[op], a=a, b=b)
-    conversation = one(question, f"{a} {op} {b} = {total}.", check.number(total))
     for _ in range(rng.randint(1, 2)):
-        op = rng.choice("+-")
-        b = rng.randint(1, max(1, min(99, total if op == "-" else 99)))
-        if total > 99 or (op == "-" and total < 1) or not split.keeps("sum", op, (total, b)):
-            continue
-        value = arithmetic.RESULT[op](total, b)
-        answer = f"{total} {op} {b} = {value}."
-        conversation.turn(split.say(rng, *_MORE[op], b=b), answer, check.number(value))
-        total = value
+        op = "+" if total < 1 else rng.choice("+-")
+        b = rng.randint(1, min(99, total) if op == "-" else 99)
+        if arithmetic.by_heart(total, b, op) or split.keeps("sum", op, (total, b)):
+            question = split.say(rng, *_MORE[op], b=b)
+            conversation.then(arithmetic.answered(question, total, b, op))
+            total = arithmetic.RESULT[op](total, b)
     return conversation
 
 

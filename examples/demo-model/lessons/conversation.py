@@ -42,13 +42,6 @@ class Conversation:
         self.checks += other.checks
         return self
 
-    def without_thoughts_of_the_past(self):
-        """Only thoughts since the last question are shown by the chat template."""
-        last = max(i for i, m in enumerate(self.messages) if m["role"] == "user")
-        for message in self.messages[:last]:
-            message.pop("reasoning_content", None)
-        return self
-
 
 def one(question, answer, check, thought=None):
     """A question and its answer."""

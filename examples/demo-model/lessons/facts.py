@@ -5,7 +5,7 @@ from .conversation import one
 from .vocabulary import listed
 from .world import PEOPLE, REGIONS, TOWN_NAMES, TOWNS
 
-_PLEASE = "[|Please tell me: |Tell me, |Do you know: |I wonder: |Quick question: ]"
+_PLEASE = "[|Please tell me: |Tell me: |Do you know: |I wonder: |Quick question: ]"
 
 PERSON = {
     "town": (

@@ -8,7 +8,8 @@ from .conversation import one
 from .vocabulary import COMMON, syllables
 
 SPELL = (
-    "[Spell|Please spell|Can you spell|How do you spell|How does one spell] [|the word ]{word}[?|.]",
+    "[Spell|Please spell|Can you spell|How do you spell|How does one spell] "
+    "[|the word ]{word}[?|.]",
     "[Write|Say|Tell me] the letters of [|the word ]{word}[.|, please.]",
 )
 REVERSE = (

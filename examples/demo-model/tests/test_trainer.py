@@ -21,7 +21,7 @@ except ImportError as error:
 import lessons
 from trainer import export, lora, text
 from trainer import tokenizer as tokenizers
-from trainer.batches import Batches, document, encode
+from trainer.batches import Batches, document, hides_its_thought
 from trainer.generate import greedy
 from trainer.loop import Plan, Training, rate
 from trainer.model import Model, Shape
@@ -69,15 +69,26 @@ class Tokens(unittest.TestCase):
         self.assertEqual(ids, [0, 1, 2])
 
     def test_only_what_the_assistant_says_is_learned(self):
-        for index in range(200):
+        for index in range(300):
             _, conversation = lessons.conversation("mask", index)
-            parts = list(text.pieces(text.render(conversation.messages, conversation.tools)))
-            learned = [part for part, is_learned in parts if is_learned]
-            golds = [gold for _, gold in text.prompts(conversation)]
-            # Thoughts are asked for at the last turn alone, and shown there alone.
-            self.assertEqual(learned, [gold + "<|im_end|>" for gold in golds])
-            ids, marks = next(iter(encode(TOKENIZER, [parts])))
-            self.assertEqual(len(ids), len(marks))
+            messages, tools = conversation.messages, conversation.tools
+            golds = [gold + "<|im_end|>" for _, gold in text.prompts(conversation)]
+            shown = text.render(messages, tools)
+            hidden = list(hides_its_thought(messages))
+            self.assertEqual(len(hidden), len(golds))
+            parts = [part for part, is_learned in text.pieces(shown) if is_learned]
+            for part, gold, is_hidden in zip(parts, golds, hidden, strict=True):
+                # A turn whose thought the template hides is not what the model should say.
+                self.assertEqual(part != gold, is_hidden)
+
+    def test_what_is_learned_is_what_would_be_asked_for(self):
+        for index in range(300):
+            _, conversation = lessons.conversation("document", index)
+            golds = {gold + "<|im_end|>" for _, gold in text.prompts(conversation)}
+            learned = {part for part, is_learned in document("document", index) if is_learned}
+            bare = any(part.endswith("<|endoftext|>") for part in learned)
+            self.assertTrue(bare or learned <= golds, (learned, golds))
+            self.assertTrue(learned)
 
     def test_a_step_depends_on_its_number_alone(self):
         batches = Batches(TOKENIZER, 3, 16, 1024)
@@ -153,6 +164,7 @@ class TheTraining(unittest.TestCase):
     def test_the_loss_falls(self):
         with tempfile.TemporaryDirectory() as folder:
             plan = Plan(steps=1000, lr=1e-2, weight_decay=0.0, checkpoint=Path(folder) / "x.pt")
+            torch.manual_seed(0)
             training = Training(Model(SHAPE), Batches(TOKENIZER, 3, 8, 512), plan, TOKENIZER)
             losses = [training._one_step() for _ in range(40)]
         self.assertLess(losses[-1], 0.75 * losses[0])

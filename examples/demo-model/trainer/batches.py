@@ -29,12 +29,28 @@ def document(seed, index, skills=None, style=None):
     _, conversation = lessons.conversation(seed, index, skills=skills)
     if style:
         style(conversation)
-    text = render(conversation.messages, conversation.tools)
-    last = conversation.messages[-1]
-    if not last.get("reasoning_content") and rng.random() < WITHOUT_THINKING:
+    messages = cut(rng, conversation.messages)
+    text = render(messages, conversation.tools)
+    if not messages[-1].get("reasoning_content") and rng.random() < WITHOUT_THINKING:
         head, mark, tail = text.rpartition("<|im_start|>assistant\n")
         text = head + mark + NO_THOUGHT + tail
-    return list(pieces(text))
+    hidden = iter(hides_its_thought(messages))
+    return [(part, learned and not next(hidden)) for part, learned in pieces(text)]
+
+
+def cut(rng, messages):
+    """The conversation, or its beginning: the chat template shows only the last turn's thought."""
+    ends = [i for i, m in enumerate(messages) if m.get("reasoning_content")]
+    end = rng.choice([*ends, len(messages) - 1])
+    return messages[: end + 1]
+
+
+def hides_its_thought(messages):
+    """For each of the assistant's turns, whether its thought is not shown: not to be learned."""
+    last = max(i for i, m in enumerate(messages) if m["role"] == "user")
+    for i, message in enumerate(messages):
+        if message["role"] == "assistant":
+            yield bool(message.get("reasoning_content")) and i < last
 
 
 def encode(tokenizer, documents):
