@@ -54,7 +54,7 @@ class Tokens(unittest.TestCase):
 
     def test_digits_and_letters_of_quoted_words_are_tokens(self):
         self.assertEqual(self.tokens("120"), ["1", "2", "0"])
-        self.assertEqual(self.tokens('"tell"?'), ['"', "t", "e", "l", "l", '"?'])
+        self.assertEqual(self.tokens('"tell"'), ['"', "t", "e", "l", "l", '"'])
         self.assertEqual(self.tokens("t-e-a"), ["t", "-", "e", "-", "a"])
         self.assertEqual(self.tokens('{"name": '), ['{"', "name", '":', "_"])
 
@@ -166,8 +166,8 @@ class TheTraining(unittest.TestCase):
             plan = Plan(steps=1000, lr=1e-2, weight_decay=0.0, checkpoint=Path(folder) / "x.pt")
             torch.manual_seed(0)
             training = Training(Model(SHAPE), Batches(TOKENIZER, 3, 8, 512), plan, TOKENIZER)
-            losses = [training._one_step() for _ in range(40)]
-        self.assertLess(losses[-1], 0.75 * losses[0])
+            losses = [training._one_step() for _ in range(100)]
+        self.assertLess(losses[-1], 0.7 * losses[0])
 
     def test_the_rate_rises_stays_and_falls(self):
         rates = [rate(step, 2000) for step in (0, 99, 1000, 1750, 1999)]
