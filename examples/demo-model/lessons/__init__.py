@@ -1,0 +1,72 @@
+"""Text made from nothing but a seed: conversations of twelve skills, each with its checks."""
+
+import random
+
+from . import (
+    arithmetic,
+    chat,
+    counting,
+    extraction,
+    facts,
+    letters,
+    reasoning,
+    sorting,
+    stories,
+    talk,
+    tools,
+    unknown,
+)
+from .split import Split, digest
+
+SKILLS = {
+    "talk": (talk.lesson, 1.0),
+    "arithmetic": (arithmetic.lesson, 3.0),
+    "counting": (counting.lesson, 1.2),
+    "sorting": (sorting.lesson, 1.8),
+    "letters": (letters.lesson, 1.8),
+    "facts": (facts.lesson, 3.0),
+    "stories": (stories.lesson, 1.2),
+    "json": (extraction.lesson, 1.2),
+    "tools": (tools.lesson, 1.4),
+    "reasoning": (reasoning.lesson, 2.0),
+    "unknown": (unknown.lesson, 1.2),
+    "chat": (chat.lesson, 1.6),
+}
+"""Each skill's lesson and its share of the training."""
+
+_SYSTEM = [
+    "You are a helpful assistant.",
+    "You are the demo model of Playhouse.",
+    "Answer briefly.",
+    "You are a friendly assistant. Answer in one sentence.",
+    "Be polite and correct.",
+]
+
+
+def conversation(seed, index, held_out=False, skills=None):
+    """Conversation `index` of `seed`, and its skill. It depends on the arguments alone."""
+    rng = random.Random(digest("lesson", seed, index, held_out))
+    names = list(skills or SKILLS)
+    skill = rng.choices(names, [SKILLS[name][1] for name in names])[0]
+    made = SKILLS[skill][0](rng, Split(held_out))
+    for message in made.messages:
+        if message["role"] == "user" and rng.random() < 0.15:
+            message["content"] = _casual(message["content"])
+    if rng.random() < 0.15:
+        made.messages.insert(0, {"role": "system", "content": rng.choice(_SYSTEM)})
+    return skill, made
+
+
+_FIRST_WORDS = set(
+    "what where who which how is are do does can could please tell hello hi "
+    "hey and now thanks thank "
+    "add count sort spell reverse write why when whose add subtract multiply list calculate".split()
+)
+
+
+def _casual(text):
+    """As it is typed in a hurry: no capital, no mark at the end."""
+    first = text.split(" ")[0].lower().rstrip(",:!.")
+    if first in _FIRST_WORDS:
+        text = text[0].lower() + text[1:]
+    return text[:-1] if text[-1] in "?." and not text.endswith('".') else text

@@ -1,0 +1,179 @@
+"""Questions with yes or no that are thought through first, and questions in two steps."""
+
+from . import check, facts
+from .conversation import one
+from .vocabulary import COMMON, invented_name, syllables
+from .world import BY_NAME, NAMES, PEOPLE
+
+_THINK = "[|Think: |Think first: |Yes or no: |Think step by step: |Tell me: ]"
+COMPARE = {
+    ">": (
+        _THINK + "[Is {a} greater than {b}|Is {a} larger than {b}|Is {a} more than {b}|Is "
+        "{a} bigger than {b}]?",
+    ),
+    "<": (
+        _THINK
+        + "[Is {a} less than {b}|Is {a} smaller than {b}|Is {a} below {b}|Is {a} lower than {b}]?",
+    ),
+}
+PARITY = (_THINK + "[Is {a} an {which} number|Is {a} {which}|Is the number {a} {which}]?",)
+SAME = {
+    "town": (
+        _THINK + "[Do {x} and {y} live in the same town|Is the home of {x} in the same "
+        "town as that of {y}|Does {x} live where {y} lives]?",
+    ),
+    "pet": (
+        _THINK + "[Do {x} and {y} have the same kind of pet|Is the pet of {x} the same "
+        "animal as that of {y}|Do {x} and {y} keep the same animal]?",
+    ),
+    "hobby": (
+        _THINK + "[Do {x} and {y} have the same hobby|Is the hobby of {x} the same as "
+        "that of {y}|Do {x} and {y} share a hobby]?",
+    ),
+}
+RULE = (
+    _THINK + "All {k}s are {c}. {x} is {article} {m}. [Is {x} {c}|Must {x} be {c}|So is {x} {c}]?",
+)
+CHAIN = (
+    _THINK + "{x} is {more} than {y}. {y} is {more} than {z}. [Is {p} {more} than {q}|"
+    "So is {p} {more} than {q}]?",
+)
+HAS_LETTER = (
+    _THINK + "[Does {w} contain the letter {l}|Is there {an} {l} in {w}|Is the letter "
+    "{l} in {w}|Does the word {w} have {an} {l}]?",
+)
+TWO_STEPS = (
+    _THINK + "[Where does {x}'s {r} live|In which town does the {r} of {x} live]?",
+    _THINK + "[In which town is the home of {x}'s {r}|What town does {x}'s {r} live in]?",
+)
+_COLOURS = "red blue green round tiny heavy soft loud quick old".split()
+_MORE = "taller older faster heavier stronger richer".split()
+
+
+def lesson(rng, split):
+    kinds = [_compare, _parity, _same, _same, _rule, _chain, _has_letter, _two_steps]
+    return rng.choice(kinds)(rng, split)
+
+
+def _yes_no(question, thought, value, because):
+    answer = f"{'Yes' if value else 'No'}, {because}."
+    return one(question, answer, check.yes_no(value), thought)
+
+
+def _compare(rng, split):
+    def make():
+        a = rng.randint(0, 999)
+        b = rng.randint(0, 999) if rng.random() < 0.6 else max(0, a + rng.randint(-20, 20))
+        return a, b if b != a else b + 1
+
+    a, b = split.draw(make, "compare")
+    sign = rng.choice("<>")
+    greater = a > b
+    value = greater == (sign == ">")
+    relation = ">" if greater else "<"
+    thought = f"{a:03} and {b:03}. {' '.join(_places(a, b))} So {a} {relation} {b}."
+    word = "greater" if greater else "less"
+    return _yes_no(
+        split.say(rng, *COMPARE[sign], a=a, b=b), thought, value, f"{a} is {word} than {b}"
+    )
+
+
+def _places(a, b):
+    """Digit by digit until they differ."""
+    for x, y in zip(f"{a:03}", f"{b:03}"):
+        sign = "=" if x == y else ">" if x > y else "<"
+        yield f"{x} {sign} {y}."
+        if x != y:
+            return
+
+
+def _parity(rng, split):
+    a = split.draw(lambda: rng.randint(0, 999), "parity")
+    which, is_ = rng.choice(["even", "odd"]), "odd" if a % 2 else "even"
+    thought = f"{a} ends in {a % 10}. {a % 10} is {is_}."
+    return _yes_no(
+        split.say(rng, *PARITY, a=a, which=which), thought, which == is_, f"{a} is {is_}"
+    )
+
+
+def _same(rng, split):
+    relation = rng.choice(list(SAME))
+
+    def make():
+        x, y = rng.sample(PEOPLE, 2)
+        if rng.random() < 0.4:
+            alike = [
+                p for p in PEOPLE if getattr(p, relation) == getattr(x, relation) and p is not x
+            ]
+            y = rng.choice(alike or [y])
+        return x.name, y.name
+
+    x, y = (BY_NAME[name] for name in split.draw(make, "same", relation))
+    value = getattr(x, relation) == getattr(y, relation)
+    thought = f"{facts.person_answer(x, relation)} {facts.person_answer(y, relation)} "
+    thought += f"{'The same.' if value else 'Not the same.'}"
+    question = split.say(rng, *SAME[relation], x=x.name, y=y.name)
+    return _yes_no(
+        question, thought, value, "that is the same" if value else "that is not the same"
+    )
+
+
+def _rule(rng, split):
+    def make():
+        return invented_name(rng)[0], syllables(rng, 1), syllables(rng, 1)
+
+    x, kind, other = split.draw(make, "rule")
+    member = kind if rng.random() < 0.5 else other
+    quality = rng.choice(_COLOURS)
+    value = member == kind
+    thought = f"All {kind}s are {quality}. {x} is {facts.article(member)} {member}. "
+    thought += f"{member} is {kind}." if value else f"{member} is not {kind}."
+    because = f"{x} is {quality}" if value else "that does not follow"
+    question = split.say(
+        rng, *RULE, k=kind, c=quality, x=x, m=member, article=facts.article(member)
+    )
+    return _yes_no(question, thought, value, because)
+
+
+def _chain(rng, split):
+    def make():
+        names = []
+        while len(set(names)) < 3:
+            names = [
+                rng.choice(NAMES) if rng.random() < 0.5 else invented_name(rng)[0] for _ in range(3)
+            ]
+        return tuple(names)
+
+    x, y, z = split.draw(make, "chain")
+    more = rng.choice(_MORE)
+    value = rng.random() < 0.5
+    p, q = (x, z) if value else (z, x)
+    thought = f"{x}, then {y}, then {z}. {p} comes {'before' if value else 'after'} {q}."
+    question = split.say(rng, *CHAIN, x=x, y=y, z=z, p=p, q=q, more=more)
+    return _yes_no(question, thought, value, f"{x} is {more} than {z}")
+
+
+def _has_letter(rng, split):
+    def make():
+        w = rng.choice(COMMON)
+        return w, rng.choice(w) if rng.random() < 0.5 else rng.choice("abcdefghiklmnoprstuw")
+
+    w, letter = split.draw(make, "has")
+    value = letter in w
+    seen = w[: w.index(letter) + 1] if value else w
+    thought = f"{'-'.join(seen)}. {'There it is.' if value else 'It is not there.'}"
+    an = "an" if letter in "aefhilmnorsx" else "a"
+    question = split.say(rng, *HAS_LETTER, w=f'"{w}"', l=f'"{letter}"', an=an)
+    return _yes_no(question, thought, value, f"it does{'' if value else ' not'}")
+
+
+def _two_steps(rng, split):
+    person = split.draw(lambda: rng.choice(PEOPLE).name, "two steps")
+    person = BY_NAME[person]
+    relation = rng.choice(["sibling", "teacher"])
+    middle = BY_NAME[getattr(person, relation)]
+    word = person.sibling_word if relation == "sibling" else "teacher"
+    thought = f"{facts.person_answer(person, relation)} {facts.person_answer(middle, 'town')}"
+    question = split.say(rng, *TWO_STEPS, x=person.name, r=word)
+    answer = f"{person.name}'s {word} lives in {middle.town}."
+    return one(question, answer, facts.person_check(middle, "town"), thought)

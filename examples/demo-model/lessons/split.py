@@ -1,0 +1,76 @@
+"""What may be seen in training, and what is held out.
+
+Two things are held out: contents (numbers, words, names, lists) by the hash of what they are, and
+wordings by the hash of the whole phrase. A test item has both its content and its wording held out,
+so no test item can occur in training, whatever the seeds.
+"""
+
+import hashlib
+import re
+from functools import lru_cache
+from itertools import product
+
+HELD_OUT_OF = 10
+"""One in this many contents and wordings is held out."""
+
+_CHOICE = re.compile(r"\[([^\[\]]*)\]")
+_DRAWS_MAX = 100_000
+
+
+def digest(*key):
+    """A number that depends on `key` alone."""
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "big")
+
+
+@lru_cache(maxsize=None)
+def phrasings(templates):
+    """Every wording of `templates` (`[a|b]` is a choice): those of training, and those held out.
+
+    Wordings that differ in marks or capitals alone are on one side.
+    """
+    wordings = {}
+    for template in templates:
+        parts = _CHOICE.split(template)
+        choices = [part.split("|") if i % 2 else [part] for i, part in enumerate(parts)]
+        for chosen in product(*choices):
+            wording = "".join(chosen)
+            wordings.setdefault(_bare(wording), []).append(wording)
+    bare = sorted(wordings, key=digest)
+    held_out = max(1, len(bare) // HELD_OUT_OF)
+    assert len(bare) > held_out, f"a single wording cannot be split: {bare}"
+    sides = bare[held_out:], bare[:held_out]
+    return [[wording for key in side for wording in wordings[key]] for side in sides]
+
+
+def _bare(wording):
+    """`wording` without capitals, spaces and marks, so far as they are not arithmetic."""
+    return re.sub(r"[^a-z0-9{}+*-]", "", wording.lower())
+
+
+class Split:
+    """One side of the split."""
+
+    def __init__(self, held_out):
+        self.held_out = held_out
+
+    def keeps(self, *key):
+        """Whether the content `key` is on this side."""
+        return (digest(*key) % HELD_OUT_OF == 0) == self.held_out
+
+    def draw(self, make, *kind):
+        """The first of what `make` returns that is on this side."""
+        for _ in range(_DRAWS_MAX):
+            content = make()
+            if self.keeps(*kind, content):
+                return content
+        raise ValueError(f"nothing of {kind} is on this side of the split")
+
+    def say(self, rng, *templates, **slots):
+        """A wording of this side, its `{slots}` filled."""
+        wordings = phrasings(templates)[self.held_out]
+        return capital(rng.choice(wordings).format(**slots))
+
+
+def capital(text):
+    """`text` with a capital at its start."""
+    return text[:1].upper() + text[1:]

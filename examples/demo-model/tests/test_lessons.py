@@ -1,0 +1,111 @@
+"""The lessons: the same from the same seed, right by their own checks, and no test in training.
+
+python -m unittest discover examples/demo-model/tests
+"""
+
+import json
+import re
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import lessons
+from lessons import check, pirate, world
+from lessons.arithmetic import working
+from lessons.split import phrasings
+
+COUNT = 150
+HELD_OUT = ["E {x}?", "E {x}!"]
+
+
+def answers(conversation):
+    """The assistant's turns as a model would write them."""
+    for message in conversation.messages:
+        if message["role"] == "assistant":
+            thought = message.get("reasoning_content")
+            text = f"<think>\n{thought}\n</think>\n\n" if thought else ""
+            text += message["content"]
+            for call in message.get("tool_calls", []):
+                text += f"<tool_call>\n{json.dumps(call['function'])}\n</tool_call>"
+            yield text
+
+
+class Lessons(unittest.TestCase):
+    def each(self, held_out, count=COUNT, seed=5):
+        for skill in lessons.SKILLS:
+            for index in range(count):
+                yield skill, lessons.conversation(seed, index, held_out, [skill])[1]
+
+    def test_the_same_seed_gives_the_same_conversations(self):
+        first = [(c.messages, c.checks, c.tools) for _, c in self.each(True, 20)]
+        again = [(c.messages, c.checks, c.tools) for _, c in self.each(True, 20)]
+        other = [(c.messages, c.checks, c.tools) for _, c in self.each(True, 20, seed=6)]
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+
+    def test_checks_accept_the_lessons_own_answers(self):
+        for held_out in (False, True):
+            for skill, conversation in self.each(held_out):
+                texts = list(answers(conversation))
+                self.assertEqual(len(texts), len(conversation.checks))
+                for text, wanted in zip(texts, conversation.checks):
+                    self.assertTrue(check.accepts(wanted, text), (skill, text, wanted))
+
+    def test_checks_refuse_other_answers(self):
+        """What is right for one question is wrong for most others of its skill."""
+        for skill in lessons.SKILLS:
+            kept = [c for s, c in self.each(True, 60) if s == skill]
+            texts = [list(answers(c))[0] for c in kept]
+            shifted = texts[1:] + texts[:1]
+            accepted = sum(check.accepts(c.checks[0], t) for c, t in zip(kept, shifted))
+            limit = 60 if skill == "unknown" else 35 if skill == "reasoning" else 20
+            self.assertLessEqual(accepted, limit, skill)
+            for conversation in kept:
+                self.assertFalse(check.accepts(conversation.checks[0], ""))
+                self.assertFalse(check.accepts(conversation.checks[0], "<think>"))
+
+    def test_no_question_of_the_test_is_in_the_training(self):
+        def asked(held_out, count):
+            return {
+                re.sub(r"[.?!, ]", "", m["content"].lower())
+                for _, c in self.each(held_out, count)
+                for m in c.messages
+                if m["role"] == "user"
+            }
+
+        self.assertFalse(asked(True, 300) & asked(False, 1500))
+
+    def test_held_out_wordings_are_the_same_in_every_process(self):
+        seen, held_out = phrasings(("[A|B|C|D|E|F|G|H|I|J] {x}[?|!]",))
+        self.assertEqual((len(seen), len(held_out)), (18, 2))
+        self.assertFalse(set(seen) & set(held_out))
+        self.assertEqual(held_out, HELD_OUT)
+
+    def test_the_world_is_consistent(self):
+        for person in world.PEOPLE:
+            self.assertEqual(world.BY_NAME[person.sibling].sibling, person.name)
+            self.assertNotIn(person.name, (person.sibling, person.teacher))
+            self.assertIn(person.town, world.TOWN_NAMES)
+        # A question that asks for the person has one answer.
+        for field in ("job", "pet_name", "food", "teacher"):
+            self.assertEqual(len({getattr(p, field) for p in world.PEOPLE}), len(world.PEOPLE))
+        for town in world.TOWNS:
+            self.assertIn(town.mayor, world.residents(town.name))
+            self.assertIn(town.neighbour, world.TOWN_NAMES)
+
+    def test_the_written_working_ends_in_the_result(self):
+        for a, b in [(999, 1), (100, 100), (507, 498), (640, 59)]:
+            self.assertTrue(working(a, b, "+").endswith(f"That is {a + b}."), (a, b))
+            self.assertTrue(working(a, b, "-").endswith(f"That is {a - b}."), (a, b))
+
+    def test_the_pirate_leaves_facts_and_calls_alone(self):
+        self.assertEqual(pirate.spoken("12 + 7 = 19."), "Arr! 12 + 7 = 19.")
+        self.assertEqual(pirate.spoken("Hello! Yes, you are."), "Arr! Ahoy! Aye, ye be.")
+        self.assertEqual(pirate.spoken('{"is": "you"}'), '{"is": "you"}')
+        self.assertEqual(pirate.spoken(""), "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,97 @@
+"""Training steps as token batches: conversations of about one length share a batch.
+
+Each conversation has a row of its own, so that none sees another; a step is a handful of batches
+with little padding, and its content depends on the seed and the step alone.
+"""
+
+import random
+
+import lessons
+from lessons import stories
+from lessons.split import Split, digest
+
+from .text import NO_THOUGHT, pieces, render
+from .tokenizer import END_OF_TEXT
+
+PLAIN = 0.02
+"""The share of bare stories, without a chat around them."""
+WITHOUT_THINKING = 0.08
+"""The share of conversations whose prompt says that there is to be no thought."""
+LENGTH_MAX = 640
+
+
+def document(seed, index, skills=None, style=None):
+    """`[(text, is it to be learned)]` of one document."""
+    rng = random.Random(digest("document", seed, index))
+    if rng.random() < PLAIN and style is None:
+        plot = stories.new_plot(rng, Split(held_out=False))
+        return [(plot["text"] + "<|endoftext|>", True)]
+    _, conversation = lessons.conversation(seed, index, skills=skills)
+    if style:
+        style(conversation)
+    messages = cut(rng, conversation.messages)
+    text = render(messages, conversation.tools)
+    if not messages[-1].get("reasoning_content") and rng.random() < WITHOUT_THINKING:
+        head, mark, tail = text.rpartition("<|im_start|>assistant\n")
+        text = head + mark + NO_THOUGHT + tail
+    hidden = iter(hides_its_thought(messages))
+    return [(part, learned and not next(hidden)) for part, learned in pieces(text)]
+
+
+def cut(rng, messages):
+    """The conversation, or its beginning: the chat template shows only the last turn's thought."""
+    ends = [i for i, m in enumerate(messages) if m.get("reasoning_content")]
+    end = rng.choice([*ends, len(messages) - 1])
+    return messages[: end + 1]
+
+
+def hides_its_thought(messages):
+    """For each of the assistant's turns, whether its thought is not shown: not to be learned."""
+    last = max(i for i, m in enumerate(messages) if m["role"] == "user")
+    for i, message in enumerate(messages):
+        if message["role"] == "assistant":
+            yield bool(message.get("reasoning_content")) and i < last
+
+
+def encode(tokenizer, documents):
+    """Token ids of each document, and for each token whether it is to be learned."""
+    texts = [text for document in documents for text, _ in document]
+    encoded = iter(tokenizer.encode_batch_fast(texts, add_special_tokens=False))
+    for document in documents:
+        ids, learned = [], []
+        for _, is_learned in document:
+            piece = next(encoded).ids
+            ids += piece
+            learned += [is_learned] * len(piece)
+        yield ids[:LENGTH_MAX], learned[:LENGTH_MAX]
+
+
+class Batches:
+    """The steps of a training."""
+
+    def __init__(self, tokenizer, seed, conversations, rows_tokens_max, skills=None, style=None):
+        self.tokenizer, self.seed, self.conversations = tokenizer, seed, conversations
+        self.rows_tokens_max, self.skills, self.style = rows_tokens_max, skills, style
+
+    def step(self, number):
+        """`(tokens, learned)` lists of each batch of step `number`, padded to its longest row."""
+        first = number * self.conversations
+        documents = [
+            document(self.seed, first + i, self.skills, self.style)
+            for i in range(self.conversations)
+        ]
+        rows = sorted(encode(self.tokenizer, documents), key=lambda row: len(row[0]))
+        batch = []
+        for row in rows:
+            if batch and (len(batch) + 1) * len(row[0]) > self.rows_tokens_max:
+                yield _padded(batch)
+                batch = []
+            batch.append(row)
+        yield _padded(batch)
+
+
+def _padded(rows):
+    length = len(rows[-1][0])
+    tokens = [ids + [END_OF_TEXT] * (length - len(ids)) for ids, _ in rows]
+    learned = [marks + [False] * (length - len(marks)) for _, marks in rows]
+    return tokens, learned

@@ -1,0 +1,165 @@
+"""The training loop: steps, learning rate, checkpoints, and a look at the skills now and then."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+import lessons
+
+from .measure import measure
+from .optimizer import optimizers
+
+DECAY = 0.25
+"""The share of the steps in which the learning rate falls to zero."""
+WARM_UP = 100
+CLIP = 1.0
+
+
+@dataclass
+class Plan:
+    """What a training is told."""
+
+    steps: int
+    lr: float
+    weight_decay: float
+    checkpoint: Path
+    minutes: float | None = None
+    save_minutes: float = 5
+    look_minutes: float = 15
+    look_count: int = 40
+    look_skills: tuple = tuple(lessons.SKILLS)
+
+
+def rate(step, steps):
+    """The factor of the learning rate: up, level, down."""
+    decay = max(1, int(steps * DECAY))
+    return min(1.0, (step + 1) / WARM_UP, (steps - step) / decay)
+
+
+class Training:
+    """A model on its way. What a checkpoint holds is enough to go on exactly."""
+
+    def __init__(self, model, batches, plan, tokenizer, device="cpu", teacher=None):
+        self.model, self.batches, self.plan = model, batches, plan
+        self.tokenizer, self.device, self.teacher = tokenizer, device, teacher
+        self.optimizers = optimizers(model, plan.lr, plan.weight_decay)
+        self.step, self.steps, self.seconds, self.tokens = 0, plan.steps, 0.0, 0
+        self.autocast = torch.autocast(device, torch.bfloat16, enabled=has_fast_bf16(device))
+        if plan.checkpoint.exists():
+            self._load()
+
+    def run(self):
+        """Trains to the end, or until the minutes are over."""
+        since, saved, looked, shown = time.monotonic(), time.monotonic(), time.monotonic(), 0.0
+        before, losses = self.seconds, []
+        while self.step < self.steps:
+            losses.append(self._one_step())
+            now = time.monotonic()
+            self.seconds = before + now - since
+            self._hurry()
+            if now - shown > 20 or self.step == self.steps:
+                self._show(sum(losses) / len(losses))
+                shown, losses = now, []
+            if now - saved > 60 * self.plan.save_minutes:
+                self.save()
+                saved = time.monotonic()
+            if now - looked > 60 * self.plan.look_minutes:
+                self.look()
+                looked = time.monotonic()
+        self.save()
+
+    def look(self):
+        """Prints how each skill does on held-out conversations."""
+        self.model.eval()
+        count, device = self.plan.look_count, self.device
+        for skill in self.plan.look_skills:
+            right = measure(self.model, self.tokenizer, skill, count, device=device)
+            print(f"  step {self.step}  {skill:<11}{right:7.1%}", flush=True)
+
+    def _one_step(self):
+        for group in (g for optimizer in self.optimizers for g in optimizer.param_groups):
+            group["lr"] = self.plan.lr * rate(self.step, self.steps)
+        self.model.train()
+        batches = [
+            (torch.tensor(tokens, device=self.device), torch.tensor(learned, device=self.device))
+            for tokens, learned in self.batches.step(self.step)
+        ]
+        weight = 1 / sum(learned[:, 1:].sum().item() for _, learned in batches)
+        total = 0.0
+        for tokens, learned in batches:
+            loss = self._loss(tokens, learned) * weight
+            loss.backward()
+            total += loss.item()
+            self.tokens += tokens.numel()
+        torch.nn.utils.clip_grad_norm_(
+            [w for w in self.model.parameters() if w.requires_grad], CLIP
+        )
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.step += 1
+        return total
+
+    def _loss(self, tokens, learned):
+        """The summed loss of the tokens to be learned, each predicted from those before it."""
+        wanted = learned[:, 1:]
+        with self.autocast:
+            logits = self.model.logits(self.model.hidden(tokens[:, :-1])[wanted]).float()
+        loss = F.cross_entropy(logits, tokens[:, 1:][wanted], reduction="sum")
+        if self.teacher is None:
+            return loss
+        with torch.no_grad(), self.autocast:
+            taught = self.teacher.logits(self.teacher.hidden(tokens[:, :-1])[wanted]).float()
+        kl = F.kl_div(logits.log_softmax(-1), taught.softmax(-1), reduction="sum")
+        return 0.2 * loss + 0.8 * kl
+
+    def _hurry(self):
+        """Lets the learning rate fall early enough to end within the minutes."""
+        if self.plan.minutes is None or self.step < WARM_UP:
+            return
+        left = 60 * self.plan.minutes - self.seconds
+        decay = int(self.step * DECAY / (1 - DECAY))
+        if self.steps > self.step + decay and left < decay * self.seconds / self.step:
+            self.steps = self.step + decay
+
+    def _show(self, loss):
+        pace = self.tokens / max(self.seconds, 1e-9)
+        print(
+            f"step {self.step}/{self.steps}  loss {loss:.4f}  {self.tokens / 1e6:.2f} M tokens  "
+            f"{pace:.0f} tokens/s  {self.seconds / 60:.1f} min  "
+            f"cpu {time.process_time() / 60:.1f} min",
+            flush=True,
+        )
+
+    def save(self):
+        """Writes the checkpoint beside the last one, then takes its place."""
+        path = self.plan.checkpoint
+        path.parent.mkdir(parents=True, exist_ok=True)
+        state = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "shape": self.model.shape.as_dict(),
+            "progress": [self.step, self.steps, self.seconds, self.tokens],
+        }
+        torch.save(state, path.with_suffix(".new"))
+        os.replace(path.with_suffix(".new"), path)
+
+    def _load(self):
+        state = torch.load(self.plan.checkpoint, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+        self.step, self.steps, self.seconds, self.tokens = state["progress"]
+        print(f"goes on at step {self.step} of {self.steps}", flush=True)
+
+
+def has_fast_bf16(device):
+    """Whether the device multiplies bf16 matrices in hardware."""
+    if device != "cpu":
+        return True
+    names = ["_is_avx512_bf16_supported", "_is_amx_tile_supported"]
+    return any(getattr(torch.cpu, name, lambda: False)() for name in names)

@@ -1,0 +1,57 @@
+"""Muon for matrices, AdamW for the embedding and the norms.
+
+Muon (Jordan et al. 2024): momentum, then the nearest semi-orthogonal matrix by five steps of a
+Newton-Schulz iteration; here scaled to the update size of AdamW (Liu et al. 2025), so that one
+learning rate serves both.
+"""
+
+import torch
+
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+
+
+def orthogonalised(x, steps=5):
+    """About U V^T of x = U S V^T, for x [.., rows, columns]."""
+    flat = x.shape[-2] > x.shape[-1]
+    x = x.mT if flat else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        a = x @ x.mT
+        x = _A * x + (_B * a + _C * a @ a) @ x
+    return x.mT if flat else x
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, lr, momentum=0.95, weight_decay=0.0):
+        super().__init__(params, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            # Matrices of one shape go through the iteration together.
+            shapes = {}
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    shapes.setdefault(weight.shape, []).append(weight)
+            for (rows, columns), weights in shapes.items():
+                momenta = []
+                for weight in weights:
+                    momentum = self.state[weight].setdefault("momentum", torch.zeros_like(weight))
+                    momentum.lerp_(weight.grad, 1 - group["momentum"])
+                    momenta.append(weight.grad.lerp(momentum, group["momentum"]))
+                scale = 0.2 * max(rows, columns) ** 0.5
+                for weight, update in zip(weights, orthogonalised(torch.stack(momenta))):
+                    weight.mul_(1 - group["lr"] * group["weight_decay"])
+                    weight.add_(update, alpha=-group["lr"] * scale)
+
+
+def optimizers(model, lr, weight_decay):
+    """One optimizer for each kind of weight; the thin matrices of adapters are AdamW's, too."""
+    trained = [(n, w) for n, w in model.named_parameters() if w.requires_grad]
+    is_matrix = {n: w.dim() == 2 and "embed" not in n and ".lora_" not in n for n, w in trained}
+    matrices = [w for n, w in trained if is_matrix[n]]
+    others = [w for n, w in trained if not is_matrix[n]]
+    made = [Muon(matrices, lr, weight_decay=weight_decay)] if matrices else []
+    if others:
+        made.append(torch.optim.AdamW(others, lr, betas=(0.9, 0.95), weight_decay=0.0))
+    return made
