@@ -77,7 +77,7 @@ pub fn load_model(
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
     let config = ModelConfig::of_model(model, options.max_model_len)?;
     let checkpoint = Checkpoint::open(model)?.quantized(config.quantization.clone());
-    tracing::info!(format = checkpoint.format(), "reading weights");
+    tracing::debug!(format = checkpoint.format(), "reading weights");
     if options.quantization.is_some() && checkpoint.has_quantized_weights() {
         return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
     }

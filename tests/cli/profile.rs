@@ -86,7 +86,6 @@ fn figures_add_up_and_the_trace_can_be_opened() {
         "down",
         "lm_head",
         "sampling",
-        "masks",
         "forward",
     ] {
         assert!(f64_of(op(name), "own_us") > 0.0, "{name}");

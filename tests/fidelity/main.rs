@@ -98,9 +98,11 @@ fn bf16_is_close_and_independent_of_chunking() {
 }
 
 /// Keys and values of fewer bits than the model's: near, and independent of chunking to the last bit.
+/// The worst prompt differs by 0.017 in bfloat16; int8, whose steps are of a row's largest element and
+/// not of each, by three times that.
 #[test]
 fn narrower_kv_caches_are_close_and_independent_of_chunking() {
-    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.05), (KvDtype::Int8, 0.05)] {
+    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.03), (KvDtype::Int8, 0.1)] {
         for name in MODELS {
             let folder = folder(name);
             let run = Golden::read(&folder).runs.remove(0);

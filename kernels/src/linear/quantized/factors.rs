@@ -63,12 +63,35 @@ impl Factors {
         }
     }
 
+    /// Those of the panel with this index, of so many each.
+    ///
+    /// # Panics
+    /// If there is no such panel.
+    #[inline(always)]
+    pub(super) fn panel(&self, panel: usize, len: usize) -> PanelFactors<'_> {
+        match self {
+            Self::F16(bits) => PanelFactors::F16(&bits[panel * len..][..len]),
+            Self::F32(values) => PanelFactors::F32(&values[panel * len..][..len]),
+        }
+    }
+}
+
+/// Factors of one panel.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PanelFactors<'a> {
+    /// Bits of IEEE binary16.
+    F16(&'a [u16]),
+    /// IEEE binary32.
+    F32(&'a [f32]),
+}
+
+impl PanelFactors<'_> {
     /// The sixteen from `at`.
     ///
     /// # Panics
     /// If there are none.
     #[inline(always)]
-    pub(super) fn load<D: Dots>(&self, dots: D, at: usize) -> D::Floats {
+    pub(super) fn load<D: Dots>(self, dots: D, at: usize) -> D::Floats {
         match self {
             Self::F16(bits) => dots.load_f16(&bits[at..].as_chunks::<LANES>().0[0]),
             Self::F32(values) => dots.load(&values[at..].as_chunks::<LANES>().0[0]),

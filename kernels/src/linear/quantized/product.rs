@@ -129,13 +129,14 @@ impl Piece<'_> {
         let mut each_group =
             x.chunks_exact(groups.words()).zip(codes.chunks_exact(group_bytes)).zip(sums);
         let lower = i32::from(header.zero) - C::lowered_by::<D>();
-        let mut factors = panel * groups.count() * header.group_factors();
+        let factors = self.weight.factors.panel(panel, header.panel_factors());
+        let mut first_factor = 0;
         let mut totals = [[dots.floats(0.0); VECTORS]; R];
         for scales in scales {
             let mut block = [[dots.floats(0.0); VECTORS]; R];
             for ((x, codes), sums) in each_group.by_ref().take(groups.per_block()) {
                 let factor = |kind: usize, v: usize| {
-                    self.weight.factors.load(dots, factors + kind * PANEL + v * LANES)
+                    factors.load(dots, first_factor + kind * PANEL + v * LANES)
                 };
                 let mut dot = [[[dots.ints(0); VECTORS]; R]; CHAINS];
                 for (dot, sum) in dot[0].iter_mut().zip(sums) {
@@ -159,7 +160,7 @@ impl Piece<'_> {
                         }
                     }
                 }
-                factors += header.group_factors();
+                first_factor += header.group_factors();
             }
             for ((totals, block), scale) in totals.iter_mut().zip(block).zip(scales) {
                 let scale = dots.floats(*scale);
