@@ -58,8 +58,14 @@ build_llama() {
 
 make_gguf() {
   local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py out=$dir/models
-  PYTHONPATH=$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" "$convert" "$model" --outtype bf16 \
-    --outfile "$out/qwen3-0.6b-bf16.gguf"
+  # The converter knows tokenizers by what they make of a text, and not this one: it cuts as GPT-2's does.
+  PYTHONPATH=$llama/vendor/llama.cpp:$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" -c '
+import runpy, sys
+from conversion.base import TextModel
+TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+' "$convert" "$model" --outtype bf16 --outfile "$out/qwen3-0.6b-bf16.gguf"
   "$llama/build/bin/llama-quantize" "$out/qwen3-0.6b-bf16.gguf" "$out/qwen3-0.6b-q8_0.gguf" Q8_0
 }
 

@@ -18,7 +18,7 @@ use mutate::{Rng, mutated};
 use playhouse::{
     Engine, EngineConfig,
     config::{LimitSettings, ParserChoice},
-    server::{InProcess, InProcessAnswer, ServerConfig},
+    server::{BodyError, InProcess, InProcessAnswer, ServerConfig, check_body},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -289,6 +289,26 @@ fn server() -> ServerConfig {
         reasoning_parser: ParserChoice::Named("qwen3".to_owned()),
         ..ServerConfig::default()
     }
+}
+
+/// As the routes read them, without an engine behind, so that there can be forty times as many.
+#[test]
+fn mutated_bodies_are_read_or_refused() {
+    let (bodies, limits) = (bodies(), server().limits);
+    let (mutations, seed) = (40 * number("MUTATIONS", MUTATIONS), number("MUTATIONS_SEED", 1));
+    let mut num_refused = 0;
+    for index in 0..mutations {
+        let (path, body) = &bodies[index % bodies.len()];
+        let body = mutated(body, &mut Rng::new(seed as u64, index as u64));
+        if let Err(error) = check_body(path, body.as_bytes(), &limits) {
+            let BodyError::Refused { status, message } = error else {
+                panic!("{error}: mutation {index} of seed {seed}");
+            };
+            assert!((400..500).contains(&status), "{status} {message}\nPOST {path}\n{body}");
+            num_refused += 1;
+        }
+    }
+    assert!(num_refused * 20 > mutations && num_refused * 4 < 3 * mutations, "{num_refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
