@@ -8,9 +8,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a thread looks for what it waits for before it sleeps. Sleeping costs the one who wakes
-/// it a system call, and some 10 µs until it runs; between two operations of a forward pass there is
-/// less. Longer would take the core from whoever else needs it.
-const SPIN: Duration = Duration::from_micros(20);
+/// it a system call, and 10 to 100 µs until it runs. Between two operations over the threads a forward
+/// pass of a few rows has small ones on one thread, some 20 to 60 µs of them. Longer would take the
+/// core from whoever else needs it: between steps there are over 200 µs.
+const SPIN: Duration = Duration::from_micros(100);
 
 /// The bit of [`Gate::inside`] that says that helpers may come in.
 const OPEN: usize = 1 << (usize::BITS - 1);
