@@ -15,7 +15,7 @@ pub enum QuantizationScheme {
     Int8,
     /// 4 bits in groups of neighbouring inputs, each with the scale of least squared error.
     Int4 {
-        /// Inputs of a group, a multiple of 8. Up to [`SYMMETRIC_GROUP_MAX`] codes are symmetric:
+        /// Inputs of a group, a multiple of 8. Up to 32 codes are symmetric:
         /// an offset would cost a small group more bytes than it saves error.
         group_size: usize,
     },
