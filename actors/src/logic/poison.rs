@@ -38,11 +38,17 @@ impl Ward {
     }
 
     /// A step that computed exactly the requests of `batch` panicked, or failed on the device, and
-    /// none of its results counts. `num_live` requests are alive, these among them.
+    /// none of its results counts. `num_live` requests are alive, these among them. Unless it went on
+    /// from committed tokens alone (`is_committed`), nobody gets a strike.
     ///
     /// Returns who is convicted: at most one, and it is forgotten here. The others are suspects
     /// until they are [cleared](Self::clear).
-    pub fn step_failed(&mut self, batch: &[RequestId], num_live: usize) -> Vec<RequestId> {
+    pub fn step_failed(
+        &mut self,
+        batch: &[RequestId],
+        num_live: usize,
+        is_committed: bool,
+    ) -> Vec<RequestId> {
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         let batch: BTreeSet<RequestId> = batch.iter().copied().collect();
         self.leave_groups(&batch);
@@ -53,8 +59,12 @@ impl Ward {
         }
         match batch.len() {
             0 => Vec::new(),
-            1 => {
+            1 if is_committed => {
                 batch.into_iter().filter(|&request| self.is_convicted(request, num_live)).collect()
+            }
+            1 => {
+                self.groups.push_back(batch);
+                Vec::new()
             }
             _ => {
                 self.split(&batch);
@@ -142,7 +152,7 @@ mod tests {
     }
 
     fn fail_alone(ward: &mut Ward, id: u64) -> Vec<RequestId> {
-        ward.step_failed(&ids([id]), 9)
+        ward.step_failed(&ids([id]), 9, true)
     }
 
     #[test]
@@ -155,7 +165,7 @@ mod tests {
     #[test]
     fn a_batch_that_failed_runs_in_halves_and_the_cleared_leave() {
         let mut ward = Ward::new();
-        assert_eq!(ward.step_failed(&ids([5, 1, 4, 2, 3]), 9), []);
+        assert_eq!(ward.step_failed(&ids([5, 1, 4, 2, 3]), 9, true), []);
         assert_eq!((cohort(&ward), ward.num_suspects()), (vec![1, 2, 3], 5));
         ward.step_succeeded();
         ward.clear(RequestId(1));
@@ -171,8 +181,8 @@ mod tests {
     #[test]
     fn a_group_that_fails_is_split_before_the_others_are_tried() {
         let mut ward = Ward::new();
-        ward.step_failed(&ids([1, 2, 3, 4]), 9);
-        ward.step_failed(&ids([1, 2]), 9);
+        ward.step_failed(&ids([1, 2, 3, 4]), 9, true);
+        ward.step_failed(&ids([1, 2]), 9, true);
         assert_eq!(cohort(&ward), [1]);
         assert_eq!(fail_alone(&mut ward, 1), []);
         assert_eq!(cohort(&ward), [2], "who failed alone waits for the others");
@@ -183,8 +193,8 @@ mod tests {
     #[test]
     fn only_a_part_of_a_group_may_have_run() {
         let mut ward = Ward::new();
-        ward.step_failed(&ids([1, 2, 3, 4, 5, 6, 7, 8]), 9);
-        ward.step_failed(&ids([1, 2]), 9);
+        ward.step_failed(&ids([1, 2, 3, 4, 5, 6, 7, 8]), 9, true);
+        ward.step_failed(&ids([1, 2]), 9, true);
         assert_eq!(cohort(&ward), [1]);
         ward.clear(RequestId(1));
         ward.clear(RequestId(2));
@@ -226,9 +236,22 @@ mod tests {
     #[test]
     fn the_only_request_needs_no_evidence() {
         let mut ward = Ward::new();
-        assert_eq!(ward.step_failed(&ids([1]), 1), []);
-        assert_eq!(ward.step_failed(&ids([1]), 1), []);
-        assert_eq!(ward.step_failed(&ids([1]), 1), ids([1]));
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), []);
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), []);
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), ids([1]));
+    }
+
+    #[test]
+    fn a_failure_ahead_of_the_commits_is_no_strike() {
+        let mut ward = Ward::new();
+        for _ in 0..SOLO_STRIKES_UNPROVEN + 1 {
+            assert_eq!(ward.step_failed(&ids([1]), 1, false), []);
+            assert_eq!(cohort(&ward), [1], "it is tried again, alone");
+        }
+        for _ in 1..SOLO_STRIKES {
+            assert_eq!(ward.step_failed(&ids([1]), 1, true), []);
+        }
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), ids([1]));
     }
 
     #[test]
@@ -246,8 +269,8 @@ mod tests {
     #[test]
     fn failures_are_counted_until_a_step_succeeds() {
         let mut ward = Ward::new();
-        ward.step_failed(&ids([1, 2]), 2);
-        assert_eq!(ward.step_failed(&[], 2), [], "a step may fail that computes nothing");
+        ward.step_failed(&ids([1, 2]), 2, true);
+        assert_eq!(ward.step_failed(&[], 2, true), [], "a step may fail that computes nothing");
         assert_eq!(ward.consecutive_failures(), 2);
         ward.step_succeeded();
         assert_eq!(ward.consecutive_failures(), 0);

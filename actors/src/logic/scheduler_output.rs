@@ -96,4 +96,12 @@ impl SchedulerOutput {
         let cached = self.scheduled_cached.iter();
         new.chain(cached.map(|data| (data.request, data.num_scheduled_tokens)))
     }
+
+    /// Requests scheduled with the number of their tokens that are computed once the step is done.
+    pub fn num_tokens_after(&self) -> impl Iterator<Item = (RequestId, usize)> + '_ {
+        let computed = self.scheduled_new.iter().map(|data| data.num_computed_tokens);
+        let computed = computed.chain(self.scheduled_cached.iter().map(|d| d.num_computed_tokens));
+        let scheduled = self.num_scheduled_tokens();
+        scheduled.zip(computed).map(|((request, scheduled), before)| (request, before + scheduled))
+    }
 }

@@ -48,8 +48,8 @@ pub enum LedgerMessage {
     StepFailed {
         /// The epoch of the step.
         epoch: Epoch,
-        /// The requests in it.
-        requests: Vec<RequestId>,
+        /// The requests in it, and how many tokens of each it would have left computed.
+        requests: Vec<(RequestId, usize)>,
         /// Why.
         failure: StepFailure,
     },

@@ -52,8 +52,8 @@ pub enum StepOutcome {
     Failed {
         /// Why.
         failure: StepFailure,
-        /// The requests in it.
-        requests: Vec<RequestId>,
+        /// The requests in it, and how many tokens of each it would have left computed.
+        requests: Vec<(RequestId, usize)>,
     },
     /// It was not begun: the device gave no executor, and said why.
     NoExecutor(String),

@@ -120,10 +120,8 @@ impl Device {
             let executor = executor_for(&*executors, step.epoch, current)?;
             Ok(executor.execute(step))
         }));
-        let failed = |failure| {
-            let requests = step.num_scheduled_tokens().map(|(request, _)| request).collect();
-            StepOutcome::Failed { failure, requests }
-        };
+        let failed =
+            |failure| StepOutcome::Failed { failure, requests: step.num_tokens_after().collect() };
         let outcome = match computed {
             Ok(Ok(Ok(output))) => StepOutcome::Done(output),
             Ok(Ok(Err(error))) => failed(StepFailure::Execute(error)),

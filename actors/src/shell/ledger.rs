@@ -189,7 +189,7 @@ impl LedgerActor {
     fn on_failed_step(
         &self,
         epoch: Epoch,
-        requests: &[RequestId],
+        requests: &[(RequestId, usize)],
         failure: &StepFailure,
         state: &mut State,
     ) {

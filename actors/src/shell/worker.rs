@@ -196,7 +196,7 @@ impl WorkerActor {
         &self,
         myself: &ActorRef<WorkerMessage>,
         failure: StepFailure,
-        requests: Vec<RequestId>,
+        requests: Vec<(RequestId, usize)>,
         state: &mut State,
     ) -> Result<(), ActorError> {
         tracing::warn!(?failure, failures = state.failures + 1, "a step failed");
@@ -227,10 +227,6 @@ impl WorkerActor {
         DeviceThread::spawn(&self.context, myself.clone(), number)
             .map_err(|error| ActorError::DeviceThread(error.to_string()))
     }
-}
-
-fn requests_of(step: &SchedulerOutput) -> Vec<RequestId> {
-    step.num_scheduled_tokens().map(|(request, _)| request).collect()
 }
 
 impl Actor for WorkerActor {
@@ -271,7 +267,7 @@ impl Actor for WorkerActor {
                     self.lost(epoch, "the result of a step");
                 } else if let Some(running) = late {
                     tracing::warn!(step = step.0, limit = ?running.limit, "a step hangs");
-                    let requests = requests_of(&running.step);
+                    let requests = running.step.num_tokens_after().collect();
                     self.fail(&myself, StepFailure::Deadline, requests, state)?;
                 }
             }

@@ -30,13 +30,25 @@ impl Ledger {
         Restriction { cohort, token_budget: self.step_budget.tokens() }
     }
 
-    /// A step with these requests failed, for a reason that may be one of them. Returns those
-    /// that were convicted, and have ended with that.
-    pub fn step_failed(&mut self, requests: &[RequestId], now: Micros) -> Vec<RequestId> {
-        let is_live = |id: &RequestId| self.entries.get(id).is_some_and(|e| e.end().is_none());
-        let batch: Vec<_> = requests.iter().copied().filter(is_live).collect();
+    /// A step failed, for a reason that may be one of its requests: each with the number of tokens
+    /// that the step would have left computed. Returns those that were convicted, and have ended
+    /// with that.
+    ///
+    /// Who ran on tokens whose commit has not arrived is not convicted: it would end short of
+    /// tokens that it has in peace. The next epoch draws them again.
+    pub fn step_failed(&mut self, requests: &[(RequestId, usize)], now: Micros) -> Vec<RequestId> {
+        let mut batch = Vec::with_capacity(requests.len());
+        let mut is_committed = true;
+        for &(request, num_tokens) in requests {
+            let Some(entry) = self.entries.get(&request).filter(|e| e.end().is_none()) else {
+                continue;
+            };
+            let committed = entry.request().prompt_token_ids.len() + entry.output().len();
+            is_committed &= num_tokens <= committed;
+            batch.push(request);
+        }
         let num_live = self.entries.values().filter(|entry| entry.end().is_none()).count();
-        let convicted = self.ward.step_failed(&batch, num_live);
+        let convicted = self.ward.step_failed(&batch, num_live, is_committed);
         for &request in &convicted {
             if let Some(entry) = self.entries.get(&request) {
                 self.quarantine.convict(Fingerprint::of(entry.request()), now);

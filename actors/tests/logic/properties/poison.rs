@@ -40,7 +40,7 @@ fn run(lives: &[Life], max_num_seqs: usize, patience: Option<u32>) -> Outcome {
             let culprits = batch.iter().filter(|id| panics(id));
             culprits.for_each(|&id| *outcome.panics.entry(id).or_default() += 1);
             let ids: Vec<RequestId> = batch.iter().map(|&id| RequestId(id)).collect();
-            for convict in ward.step_failed(&ids, live.len()) {
+            for convict in ward.step_failed(&ids, live.len(), true) {
                 live.remove(&convict.0);
                 outcome.convicted.insert(convict.0);
             }
