@@ -10,9 +10,9 @@ mod constraint;
 #[cfg(test)]
 mod constraint_tests;
 mod factory;
-#[cfg(test)]
-mod host_time_tests;
 mod kv_arena;
+#[cfg(test)]
+mod many_requests_tests;
 mod runner;
 mod sampler;
 #[cfg(test)]

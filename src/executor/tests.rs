@@ -16,7 +16,14 @@ use super::batch::{Chunk, PersistentBatch, RaggedBatch};
 
 const BLOCK_SIZE: usize = 4;
 
-fn new(id: u64, prompt: &[u32], blocks: &[u32], computed: usize, count: usize) -> NewRequestData {
+/// A request that begins, with so many tokens computed and to compute.
+pub(super) fn new(
+    id: u64,
+    prompt: &[u32],
+    blocks: &[u32],
+    computed: usize,
+    count: usize,
+) -> NewRequestData {
     let request = EngineRequest {
         id: RequestId(id),
         prompt_token_ids: prompt.into(),

@@ -1,21 +1,18 @@
-//! What a step costs in the runner beside the model: laying out and handing results over.
-#![cfg(target_os = "linux")]
+//! Many requests in the runner over a model that takes no time: laying out and handing results over.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Instant};
 
 use burn::tensor::{Device, Tensor};
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId},
-        request::EngineRequest,
-        sampling_params::SamplingParams,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::{ExecutorFactory, ModelInfo},
 };
 use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 
-use super::RunnerFactory;
+use super::{RunnerFactory, tests};
 use crate::{
     grammar::tests::store,
     model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
@@ -52,25 +49,8 @@ impl CausalLm for InstantModel {
 }
 
 fn begin(id: u64) -> NewRequestData {
-    let request = EngineRequest {
-        id: RequestId(id),
-        prompt_token_ids: vec![1; PROMPT_TOKENS].into(),
-        params: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
-        seed: 0,
-        eos_token_ids: [].into(),
-        arrival: 0,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: [].into(),
-    };
-    NewRequestData {
-        request: Arc::new(request),
-        output_token_ids: Vec::new(),
-        block_ids: (0..PROMPT_TOKENS.div_ceil(BLOCK_SIZE) as u32).collect(),
-        num_computed_tokens: PROMPT_TOKENS - 1,
-        num_scheduled_tokens: 1,
-    }
+    let blocks: Vec<u32> = (0..PROMPT_TOKENS.div_ceil(BLOCK_SIZE) as u32).collect();
+    tests::new(id, &[1; PROMPT_TOKENS], &blocks, PROMPT_TOKENS - 1, 1)
 }
 
 /// The `number`-th decode step, from 0.
@@ -92,18 +72,10 @@ fn decode(number: usize) -> SchedulerOutput {
     }
 }
 
-/// What the processor spent on this thread so far, in µs: unlike the time that passed, it does not
-/// depend on what else the machine does.
-fn cpu_micros() -> u64 {
-    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    let nanos: u64 = spent.split_whitespace().next().unwrap().parse().unwrap();
-    nanos / 1_000
-}
-
-/// The aim is 100 µs for all of the host; builds for tests, on machines that do other things as well,
-/// get much room.
+/// 256 requests keep their places over steps whose buffers are used again, across blocks' borders. What
+/// a step costs is printed and not held against a limit: time is for benches.
 #[test]
-fn a_step_of_256_requests_costs_the_runner_little() {
+fn each_of_256_requests_gets_its_token_in_every_step() {
     const NUM_STEPS: usize = 400;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let model = load_model(&folder, &LoadOptions::default(), &mut |_| ()).unwrap();
@@ -125,12 +97,11 @@ fn a_step_of_256_requests_costs_the_runner_little() {
     };
     runner.execute(&begin).unwrap();
     let steps: Vec<_> = (0..NUM_STEPS).map(decode).collect();
-    let since = cpu_micros();
+    let began = Instant::now();
     for step in &steps {
         let output = runner.execute(step).unwrap();
-        assert!(output.outputs.iter().all(|output| output.sampled.len() == 1));
+        let served = output.outputs.iter().map(|output| (output.request.0, output.sampled.len()));
+        assert!(served.eq((0..NUM_REQUESTS as u64).map(|id| (id, 1))));
     }
-    let micros = (cpu_micros() - since) / NUM_STEPS as u64;
-    let limit = if cfg!(debug_assertions) { 2_000 } else { 80 };
-    assert!(micros < limit, "{micros} µs a step");
+    println!("{} µs a step", began.elapsed().as_micros() / NUM_STEPS as u128);
 }

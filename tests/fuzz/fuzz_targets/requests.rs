@@ -1,0 +1,35 @@
+//! Request bodies: whatever a client sends, its route reads it, or refuses it as the client's fault.
+//!
+//! An input is a byte that picks the route, and the body.
+#![no_main]
+
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use libfuzzer_sys::fuzz_target;
+use playhouse::{
+    config::LimitSettings,
+    server::{BodyError, ROUTES_WITH_BODY, check_body},
+};
+
+/// How long one input may take, instrumented and beside others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+static LIMITS: LazyLock<LimitSettings> = LazyLock::new(LimitSettings::default);
+
+fuzz_target!(|data: &[u8]| {
+    let Some((route, body)) = data.split_first() else { return };
+    let path = ROUTES_WITH_BODY[*route as usize % ROUTES_WITH_BODY.len()];
+    let start = Instant::now();
+    match check_body(path, body, &LIMITS) {
+        Ok(()) => {}
+        Err(BodyError::Refused { status, message }) => {
+            assert!((400..500).contains(&status), "{status}: {message}");
+            assert!(!message.is_empty());
+        }
+        Err(BodyError::NoRoute(path)) => panic!("{path} is a route"),
+    }
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+});
