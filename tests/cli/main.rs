@@ -4,6 +4,7 @@
 mod bench;
 mod chat;
 mod config;
+mod default_model;
 mod eval;
 mod generate;
 mod measure;
