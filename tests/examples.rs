@@ -1,11 +1,9 @@
 //! Every example runs, and shows what it says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod building;
+
+use std::{collections::BTreeSet, path::Path, process::Command};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -21,24 +19,9 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ("metrics", &["health: Ready, epoch ", "scheduler 0: 0 replaced", "generation_tokens_total{"]),
 ];
 
-/// Where cargo puts them: beside the program. They are there when all tests are run; where only this
-/// one is, they are built now.
-fn built() -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_playhouse")).parent().unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--workspace", "--examples", "--target-dir"]);
-    cargo.arg(folder.parent().unwrap()).current_dir(ROOT);
-    if folder.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let output = cargo.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    folder.join("examples")
-}
-
 #[test]
 fn every_example_shows_what_it_says() {
-    let folder = built();
+    let folder = building::examples();
     for (name, shown) in EXAMPLES {
         let output =
             Command::new(folder.join(name)).env_remove("PLAYHOUSE_CONFIG").output().unwrap();

@@ -1,14 +1,15 @@
 //! Every command of every document is typed.
 
-use std::{collections::BTreeSet, path::Path, process::Command};
+use std::{collections::BTreeSet, process::Command};
 
-use crate::{Document, blocks::blocks, blocks::quoted, documents, sandbox::Sandbox};
+use crate::{Document, blocks::blocks, blocks::quoted, building, documents, sandbox::Sandbox};
 
 /// Runs the blocks of one document in their order, and tells what failed.
 fn run(document: &Document) -> Vec<String> {
     let mut sandbox = Sandbox::new();
     let mut failed = Vec::new();
     for block in blocks(&document.text).iter().filter(|block| block.language == "sh") {
+        eprintln!("{}:{}", document.path, block.line);
         let outcome = match block.needs {
             Some(_) => sandbox.check(block),
             None => sandbox.run(block),
@@ -22,6 +23,7 @@ fn run(document: &Document) -> Vec<String> {
     failed
 }
 
+/// Like other tests that need what may not be there, those of the documents say so and pass.
 fn has_curl() -> bool {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
     if !has_curl {
@@ -30,25 +32,12 @@ fn has_curl() -> bool {
     has_curl
 }
 
-/// The examples are built by whoever runs all tests, and by this where only these are run.
-fn build_examples() {
-    let folder = Path::new(env!("CARGO_BIN_EXE_playhouse")).parent().unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--workspace", "--examples", "--target-dir"]);
-    cargo.arg(folder.parent().unwrap()).current_dir(crate::ROOT);
-    if folder.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let output = cargo.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[test]
 fn the_readmes_commands_run() {
     if !has_curl() {
         return;
     }
-    build_examples();
+    building::examples();
     let readme = documents().into_iter().find(|document| document.path == "README.md").unwrap();
     let failed = run(&readme);
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
@@ -59,7 +48,7 @@ fn the_books_commands_run() {
     if !has_curl() {
         return;
     }
-    build_examples();
+    building::examples();
     let others = documents().into_iter().filter(|document| document.path != "README.md");
     let failed: Vec<_> = others.flat_map(|document| run(&document)).collect();
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod blocks;
+#[path = "../building/mod.rs"]
+mod building;
 mod commands;
 mod excerpts;
 mod links;

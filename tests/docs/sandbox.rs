@@ -15,8 +15,11 @@ use tempfile::TempDir;
 use crate::blocks::{Block, commands};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Where documents say that a server listens.
-const DOCUMENTED: [&str; 2] = ["127.0.0.1:8000", "localhost:8000"];
+/// The port that documents speak of where a server is not given another one.
+const PORT: &str = "8000";
+
+/// A command that takes this long has failed.
+const PATIENCE_SECS: &str = "300";
 
 /// The place where the commands of one document are run.
 pub(crate) struct Sandbox {
@@ -27,6 +30,8 @@ pub(crate) struct Sandbox {
 struct Server {
     child: Child,
     address: String,
+    /// The port that it would have for a reader.
+    documented_port: String,
 }
 
 impl Drop for Server {
@@ -107,18 +112,26 @@ impl Sandbox {
         }
         let mut script = block.text.clone();
         if let Some(server) = &self.server {
-            for address in DOCUMENTED {
-                script = script.replace(address, &server.address);
-            }
+            let port = &server.documented_port;
+            script = script.replace(&format!("127.0.0.1:{port}"), &server.address);
         }
-        outcome(self.bash(&script))
+        let typed = "exec timeout \"$PATIENCE\" bash -euo pipefail -c \"$SCRIPT\"";
+        let mut bash = self.bash(typed);
+        outcome(bash.env("SCRIPT", script).env("PATIENCE", PATIENCE_SECS))
     }
 
     /// Starts a server as `command` says, but on a free port.
     fn serve(&mut self, command: &str) -> Outcome {
         self.server = None;
         let command = command.split(" #").next().unwrap_or(command);
-        let mut bash = self.bash(&format!("exec {command} --port 0"));
+        let (command, documented_port) = match command.split_once(" --port ") {
+            Some((before, rest)) => {
+                let (port, after) = rest.split_once(' ').unwrap_or((rest, ""));
+                (format!("{before} {after}"), port.to_owned())
+            }
+            None => (command.to_owned(), PORT.to_owned()),
+        };
+        let mut bash = self.bash(&format!("{} --port 0", with_exec(&command)));
         let mut child = bash.stderr(Stdio::piped()).process_group(0).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let (mut output, mut address) = (String::new(), None);
@@ -134,7 +147,7 @@ impl Sandbox {
         // A log that nobody reads would stop the server.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         let address = address.unwrap_or_default();
-        self.server = Some(Server { child, address });
+        self.server = Some(Server { child, address, documented_port });
         Outcome { code: Some(0), output }
     }
 
@@ -142,12 +155,12 @@ impl Sandbox {
     pub(crate) fn check(&self, block: &Block) -> Outcome {
         let commands = commands(&block.text).into_iter().filter_map(|line| playhouse(&line));
         let script: Vec<_> = commands.map(|command| format!("{command} >/dev/null")).collect();
-        outcome(self.bash(&script.join("\n")))
+        outcome(&mut self.bash(&script.join("\n")))
     }
 
     /// What the program prints.
     pub(crate) fn playhouse(&self, arguments: &str) -> String {
-        let Outcome { code, output } = outcome(self.bash(&format!("playhouse {arguments}")));
+        let Outcome { code, output } = outcome(&mut self.bash(&format!("playhouse {arguments}")));
         assert_eq!(code, Some(0), "playhouse {arguments}: {output}");
         output
     }
@@ -187,19 +200,26 @@ fn http(address: &str, request: &str) -> String {
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
 }
 
-fn outcome(mut command: Command) -> Outcome {
+fn outcome(command: &mut Command) -> Outcome {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     Outcome { code: output.status.code(), output: String::from_utf8_lossy(&text).into_owned() }
 }
 
+/// The same without a shell between it and us; its variables stay before it.
+fn with_exec(command: &str) -> String {
+    let variables = command.split_whitespace().take_while(|word| word.contains('=')).count();
+    let words: Vec<_> = command.split_whitespace().collect();
+    [&words[..variables], &["exec"], &words[variables..]].concat().join(" ")
+}
+
 /// Whether a command starts a server that stays.
 fn is_serve(command: &str) -> bool {
-    let command = command.trim_start_matches("cargo run --release ").trim_start();
-    let command = command.trim_start_matches("--features chaos ").trim_start_matches("-- ");
-    let command = command.trim_start_matches("playhouse ");
-    let words: Vec<_> = command.split_whitespace().collect();
-    words.first() == Some(&"serve") && !words.contains(&"--help")
+    let words = command.split_whitespace();
+    // Variables before it, and what stands for `playhouse` in the source tree.
+    let begin = ["cargo", "run", "--release", "--features", "chaos", "--", "playhouse"];
+    let mut words = words.skip_while(|word| word.contains('=') || begin.contains(word));
+    words.next() == Some("serve") && !command.contains("--help")
 }
 
 /// The program's part of a line, with `--help` for its work: its flags are read before.
@@ -207,6 +227,9 @@ fn playhouse(line: &str) -> Option<String> {
     let (_, begin) = line.split_once("playhouse ").filter(|(before, _)| {
         before.is_empty() || before.ends_with([' ', '/', '(']) && !before.contains('#')
     })?;
+    if !begin.starts_with(|c: char| c.is_ascii_lowercase() || c == '-') {
+        return None; // An image of that name, say.
+    }
     let end = begin.find(['|', '>', '<', '&', ')', '#']).unwrap_or(begin.len());
     let (ours, passed_on) = match begin[..end].split_once(" -- ") {
         Some((ours, passed_on)) => (ours, Some(passed_on)),
@@ -220,6 +243,14 @@ fn playhouse(line: &str) -> Option<String> {
 }
 
 #[test]
+fn servers_are_told_from_other_commands() {
+    assert!(is_serve("cargo run --release -- serve"));
+    assert!(is_serve("KEY=x playhouse serve models/qwen3 --port 8100"));
+    assert!(!is_serve("playhouse serve --help") && !is_serve("playhouse bench serve"));
+    assert!(!is_serve("cargo run --release --example embed"));
+}
+
+#[test]
 fn flags_are_checked_without_their_work() {
     let expect = |line: &str| playhouse(line).unwrap();
     assert_eq!(expect("playhouse bench kernels | less"), "playhouse bench kernels  --help");
@@ -227,6 +258,8 @@ fn flags_are_checked_without_their_work() {
     assert_eq!(startup, "playhouse bench startup --help && playhouse serve -m x --help");
     assert_eq!(expect("X=1 playhouse chat # y"), "playhouse chat  --help");
     assert_eq!(playhouse("echo # playhouse serve"), None);
+    assert_eq!(playhouse("docker build -t playhouse ."), None);
+    assert_eq!(expect("docker run -p 1:1 playhouse serve /m"), "playhouse serve /m --help");
     let block = |text: &str| Block {
         line: 1,
         language: "sh".to_owned(),
