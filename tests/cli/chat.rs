@@ -30,10 +30,23 @@ fn a_pipe_is_a_question_a_line() {
     let answer = chat(&["-q", "Hello"]).succeeds();
     let cleared = chat(&[]).input("Hello\n\n/clear\nHello\n/exit\nHello\n").succeeds();
     assert_eq!(cleared, answer.repeat(2), "a cleared conversation begins anew, and /exit ends it");
-    let remembered = chat(&[]).input("Hello\nHello\n").succeeds();
-    assert!(remembered.starts_with(&answer));
-    assert_ne!(remembered, answer.repeat(2), "the second answer knows the first");
     assert_eq!(chat(&[]).input("Hello\n/retry\n").succeeds(), answer.repeat(2));
+}
+
+/// Tokens of each question's prompt, from what `/stats` says.
+fn prompt_tokens(input: &str) -> Vec<usize> {
+    let (code, _, stderr) = chat(&[]).input(input).finish();
+    assert_eq!(code, Some(0), "{stderr}");
+    let lines = stderr.lines().filter_map(|line| line.strip_prefix("prompt "));
+    lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_question_comes_with_the_conversation_before_it() {
+    let counts = prompt_tokens("Hi\n/stats\nHi\n/stats\n/clear\nHi\n/stats\n");
+    assert_eq!(counts.len(), 3, "{counts:?}");
+    assert!(counts[1] > counts[0] + 8, "two questions and an answer: {counts:?}");
+    assert_eq!(counts[2], counts[0]);
 }
 
 #[test]
@@ -41,15 +54,14 @@ fn a_question_may_have_several_lines() {
     let answer = chat(&["-q", "One\ntwo"]).succeeds();
     assert_eq!(chat(&[]).input("One\\\ntwo\n").succeeds(), answer);
     assert_eq!(chat(&[]).input("\"\"\"\nOne\ntwo\n\"\"\"\n").succeeds(), answer);
-    assert_ne!(chat(&["-q", "One"]).succeeds(), answer);
 }
 
 #[test]
 fn the_system_prompt_counts() {
-    let without = chat(&["-q", "Hello"]).succeeds();
     let with = chat(&["--system-prompt", "Be brief.", "-q", "Hello"]).succeeds();
-    assert_ne!(with, without);
     assert_eq!(chat(&[]).input("/system Be brief.\nHello\n").succeeds(), with);
+    let without = prompt_tokens("Hello\n/stats\n");
+    assert!(prompt_tokens("/system Be brief.\nHello\n/stats\n") > without);
 }
 
 #[test]
@@ -156,28 +168,25 @@ fn colours_are_for_terminals_that_want_them() {
     }
 }
 
-/// What the chat template says of thoughts decides how they are told; here it says that an answer
-/// begins with them.
+/// What the chat template says of thoughts decides how they are told. Here it says that answers begin
+/// with thoughts, and that only a marker ends them which the demo model does not know.
 #[test]
 fn thoughts_are_apart_from_the_answer() {
     let folder = tempfile::TempDir::new().unwrap();
     let template = folder.path().join("template.jinja");
-    let text = "{% for m in messages %}{{ m.content }}{% if m.reasoning_content %}<think>\n\
-                {{ m.reasoning_content }}\n</think>{% endif %}{% endfor %}<think>\n";
+    let text = "{% for message in messages %}{{ message.content }}{% endfor %}[THINK]";
     std::fs::write(&template, text).unwrap();
     let template = template.to_str().unwrap();
-    let json = chat(&["-q", "Hello", "--output", "json", "--chat-template", template]).succeeds();
+    let flags = "--temperature 0 --ignore-eos --max-tokens 8 --max-model-len 1024";
+    let command = format!("chat -q Hello {flags} --chat-template {template}");
+    let words: Vec<_> = command.split(' ').collect();
+    let json = playhouse(&[&words[..], &["--output", "json"]].concat()).succeeds();
     let json: Value = serde_json::from_str(&json).unwrap();
     assert!(json["reasoning"].as_str().is_some_and(|text| !text.is_empty()), "{json}");
-    assert_eq!(json["content"], "", "eight tokens do not end these thoughts");
-    let piped = chat(&["-q", "Hello", "--chat-template", template]).succeeds();
-    assert_eq!(piped.trim(), "", "in a pipe there is the answer alone");
+    assert_eq!(json["content"], "");
+    assert_eq!(playhouse(&words).succeeds().trim(), "", "in a pipe there is the answer alone");
     if can_make_terminals() {
-        let flags = "--temperature 0 --ignore-eos --max-tokens 8 --max-model-len 1024";
-        let run = |variables: &[(&str, &str)]| {
-            let command = format!("chat -q Hello {flags} --chat-template {template}");
-            Terminal::new(&command, variables).ends().1
-        };
+        let run = |variables: &[(&str, &str)]| Terminal::new(&command, variables).ends().1;
         assert!(run(&[]).contains("\x1b[2m"));
         assert!(run(&[("NO_COLOR", "1")]).contains("(thinking) "));
     }

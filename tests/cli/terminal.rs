@@ -1,9 +1,11 @@
 //! A terminal that a test types into: `script`, of util-linux, makes one.
+#![allow(clippy::print_stderr, reason = "a test that skips says so")]
+#![allow(clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::{
     io::{Read, Write},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::{Receiver, sync_channel},
     time::Duration,
 };
 
@@ -43,7 +45,7 @@ impl Terminal {
         script.args(["-qfec", &command, "/dev/null"]);
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = script.spawn().unwrap();
-        let (sender, news) = channel();
+        let (sender, news) = sync_channel(1024);
         let mut output = child.stdout.take().unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];

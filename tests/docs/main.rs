@@ -3,6 +3,7 @@
 //!
 //! How a block is tested is told in `docs/src/writing.md`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stderr, reason = "what is run is told, and what is skipped")]
 
 mod blocks;
 #[path = "../building/mod.rs"]

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Entries that are brought back.
-const ENTRIES_MAX: usize = 1000;
+pub(super) const ENTRIES_MAX: usize = 1000;
 
 /// The file with the history.
 pub(super) struct History {

@@ -14,7 +14,11 @@ use rustyline::{
 };
 use tokio::sync::mpsc;
 
-use super::{command::NAMES, entry, history::History};
+use super::{
+    command::NAMES,
+    entry,
+    history::{ENTRIES_MAX, History},
+};
 use crate::cli::CliError;
 
 /// What came.
@@ -46,7 +50,8 @@ impl Input {
     /// The terminal that standard input is. `history` is where earlier entries are, if they are
     /// kept.
     pub(super) fn terminal(history: Option<History>) -> Result<Self, CliError> {
-        let config = Config::builder().auto_add_history(false).build();
+        let config = Config::builder().auto_add_history(false).max_history_size(ENTRIES_MAX);
+        let config = config.map_err(editor_error)?.build();
         let mut editor = Editor::with_history(config, MemHistory::new()).map_err(editor_error)?;
         editor.set_helper(Some(Typing));
         for entry in history.iter().flat_map(History::entries) {
