@@ -9,6 +9,7 @@ mod executor;
 mod gguf;
 mod grammar;
 pub mod model;
+mod model_files;
 pub mod parsers;
 pub mod profile;
 pub mod server;

@@ -1,15 +1,19 @@
 //! A running engine for a command: the runtime, the model's loading, and its end.
 
-use std::{io::IsTerminal, num::NonZero, sync::Arc, time::Duration};
+use std::{num::NonZero, sync::Arc, time::Duration};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use playhouse_actors::ports::HandlerProfiler;
+use tokio::task::JoinHandle;
 
-use super::CliError;
+use super::{CliError, style::shows_bars};
 use crate::{
     config::EngineConfig,
     engine::{Engine, StartProgress},
 };
+
+/// What takes less needs no bar.
+const SHORT: Duration = Duration::from_millis(400);
 
 /// Runs a command's work on a runtime for the actors. The model computes on threads of its own, so
 /// few are enough here. Does not wait for what the work leaves behind: an interrupted load, say.
@@ -27,10 +31,9 @@ pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<
 
 /// Loads the model and starts the engine, with a progress bar on a terminal.
 pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
-    let bar = progress_bar();
-    let shown = bar.clone();
+    let bar = LoadBar::new();
+    let shown = bar.shown.clone();
     let engine = Engine::spawn(config, move |progress| show(&shown, progress)).await;
-    bar.finish_and_clear();
     Ok(engine?)
 }
 
@@ -39,25 +42,44 @@ pub(crate) async fn start_profiled(
     config: EngineConfig,
     handlers: Arc<dyn HandlerProfiler>,
 ) -> Result<Engine, CliError> {
-    let bar = progress_bar();
-    let shown = bar.clone();
+    let bar = LoadBar::new();
+    let shown = bar.shown.clone();
     let progress = move |progress| show(&shown, progress);
     let engine = Engine::spawn_profiled(config, progress, handlers).await;
-    bar.finish_and_clear();
     Ok(engine?)
 }
 
-/// A bar on a terminal; in a pipe, one that shows nothing.
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// A bar on a terminal, if loading takes so long that one asks; gone when dropped.
+struct LoadBar {
+    shown: ProgressBar,
+    reveal: Option<JoinHandle<()>>,
+}
+
+impl LoadBar {
+    fn new() -> Self {
+        let template = "{msg:<21} {bar:24} {bytes} of {total_bytes}";
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let shown = ProgressBar::hidden().with_style(style);
+        let bar = shown.clone();
+        let reveal = shows_bars().then(|| {
+            tokio::spawn(async move {
+                tokio::time::sleep(SHORT).await;
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(100));
+            })
+        });
+        Self { shown, reveal }
     }
-    let template = "{msg:<21} {bar:24} {bytes} of {total_bytes}";
-    let style =
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(0).with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
+}
+
+impl Drop for LoadBar {
+    fn drop(&mut self) {
+        if let Some(reveal) = self.reveal.take() {
+            reveal.abort();
+        }
+        self.shown.finish_and_clear();
+    }
 }
 
 fn show(bar: &ProgressBar, progress: StartProgress) {

@@ -5,6 +5,7 @@ use std::{error::Error, io, process::ExitCode};
 
 use playhouse_actors::error::RequestError;
 
+use super::style::Style;
 use crate::{config::ConfigError, engine::StartError, server::ServerError, text::TextLoadError};
 
 /// Wrong usage or configuration.
@@ -27,6 +28,9 @@ pub(crate) enum CliError {
     /// What was typed makes no sense together.
     #[error("{0}")]
     Usage(String),
+    /// An entry of a conversation makes no sense.
+    #[error("{0}")]
+    Entry(String),
     /// The log's level is no level.
     #[error("log.level: {0}")]
     LogLevel(#[from] tracing_subscriber::filter::ParseError),
@@ -129,6 +133,11 @@ impl CliError {
         }
     }
 
+    /// Whether it is about one entry of a conversation, which can go on.
+    pub(crate) fn is_about_one_entry(&self) -> bool {
+        matches!(self, Self::Request(_) | Self::Ended(_) | Self::Entry(_) | Self::Io { .. })
+    }
+
     /// What to do next.
     fn advice(&self) -> Option<&'static str> {
         Some(match self {
@@ -138,12 +147,28 @@ impl CliError {
             Self::Usage(_) => {
                 "`playhouse help` and `playhouse help COMMAND` show what can be typed"
             }
+            Self::Entry(_) => "/help shows what can be typed",
             Self::LogLevel(_) => {
                 "use error, warn, info, debug or trace, or directives such as info,playhouse=debug"
             }
             Self::Start(error) if matches!(**error, StartError::NoModel(_)) => {
                 "give the folder of a Hugging Face model, or none for the demo model"
             }
+            Self::Start(error) if matches!(**error, StartError::Panicked(_)) => {
+                "that is a bug: please report it, with what `playhouse collect-env` prints"
+            }
+            Self::Start(_) | Self::Text(_) => {
+                "`playhouse config` shows the settings the engine was started with, and `-m FOLDER` \
+                 chooses another model"
+            }
+            Self::Request(RequestError::ContextLength { .. }) => {
+                "shorten the text, ask for fewer --max-tokens, or raise --max-model-len if it was \
+                 lowered; in a conversation, /clear forgets what was said"
+            }
+            Self::Request(RequestError::Unservable { .. }) => {
+                "--kv-cache-memory-bytes gives the cache more memory"
+            }
+            Self::Server(_) => "`playhouse serve --help` has all flags with their defaults",
             #[cfg(not(feature = "chaos"))]
             Self::NoChaos => "build it with `cargo build --release --features chaos`",
             Self::GaveUp => "the log above says which actor died and why; please report it",
@@ -155,9 +180,10 @@ impl CliError {
     /// Tells the operator, and what the process should exit with.
     pub(crate) fn report(&self) -> ExitCode {
         if !matches!(self, Self::OutputClosed | Self::Interrupted) {
-            eprintln!("error: {}", with_causes(self));
+            let style = Style::of(&io::stderr());
+            eprintln!("{} {}", style.error("error:"), with_causes(self));
             if let Some(advice) = self.advice() {
-                eprintln!("help: {advice}");
+                eprintln!("{} {advice}", style.dim("help:"));
             }
         }
         ExitCode::from(self.exit_code())

@@ -1,6 +1,6 @@
 //! `playhouse generate`: continue texts.
 
-use std::path::PathBuf;
+use std::{io::IsTerminal, path::PathBuf};
 
 use clap::Args;
 use playhouse_actors::{
@@ -11,10 +11,13 @@ use playhouse_actors::{
 use serde_json::{Value, json};
 
 use super::{
-    CliError, engine,
+    CliError,
+    bench::progress_bar,
+    engine,
     flags::{EngineFlags, SamplingFlags},
     interrupt::or_interrupt,
     output::{self, Format},
+    style::harmless,
 };
 use crate::{config::EngineConfig, engine::Engine};
 
@@ -26,6 +29,9 @@ Examples:
   cat story.txt | playhouse generate --output json
 
 Several prompts run as one batch; their outputs come in the order of the prompts.";
+
+/// Tokens at most, where it is not said: a text alone seldom has an end that a model knows.
+const MAX_TOKENS: u32 = 256;
 
 /// Continue one or several texts.
 #[derive(Debug, Args)]
@@ -82,6 +88,7 @@ async fn generate(
         let mut request = RawRequest::new(Prompt::Text(prompt.clone()));
         args.sampling.apply(engine.default_sampling(), &mut request);
         request.params.n = args.n;
+        request.max_tokens.get_or_insert(MAX_TOKENS);
         submissions.push((prompt, engine.submit(request).await?));
     }
     match args.output {
@@ -93,13 +100,17 @@ async fn generate(
 /// Streams the outputs one after the other, an empty line between them. All of them are computed
 /// meanwhile: what a stream brings before its turn waits in its sink.
 async fn write_text(submissions: Vec<(String, Submission)>) -> Result<(), CliError> {
+    let is_terminal = std::io::stdout().is_terminal();
     let choices = submissions.into_iter().flat_map(|(_, submission)| submission.choices);
     for (i, mut choice) in choices.enumerate() {
         if i > 0 {
             output::show("\n")?;
         }
         while let Some(delta) = choice.next().await {
-            output::show(&delta.text)?;
+            match is_terminal {
+                true => output::show(&harmless(&delta.text))?,
+                false => output::show(&delta.text)?,
+            }
             if let Some(FinishReason::Error(failure)) = delta.finish {
                 return Err(CliError::Ended(failure.to_string()));
             }
@@ -110,15 +121,19 @@ async fn write_text(submissions: Vec<(String, Submission)>) -> Result<(), CliErr
 }
 
 async fn write_json(submissions: Vec<(String, Submission)>) -> Result<(), CliError> {
+    let total = submissions.iter().map(|(_, submission)| submission.choices.len()).sum();
+    let bar = progress_bar(total);
+    bar.set_message("outputs");
     for (prompt, submission) in submissions {
         let prompt_tokens = submission.prompt_token_ids.len();
         let (mut choices, mut completion_tokens) = (Vec::new(), 0);
         for (index, choice) in submission.choices.into_iter().enumerate() {
             let output = collect(choice).await?;
+            bar.inc(1);
             completion_tokens += output.token_ids.len();
             choices.push(output.to_json(index));
         }
-        output::show_json(&json!({
+        let line = json!({
             "prompt": prompt,
             "choices": choices,
             "usage": {
@@ -126,8 +141,10 @@ async fn write_json(submissions: Vec<(String, Submission)>) -> Result<(), CliErr
                 "completion_tokens": completion_tokens,
                 "total_tokens": prompt_tokens + completion_tokens,
             },
-        }))?;
+        });
+        bar.suspend(|| output::show_json(&line))?;
     }
+    bar.finish_and_clear();
     Ok(())
 }
 

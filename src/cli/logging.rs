@@ -1,10 +1,10 @@
 //! The log, on standard error.
 
-use std::io::{self, IsTerminal};
+use std::io;
 
 use tracing_subscriber::EnvFilter;
 
-use super::CliError;
+use super::{CliError, style::Style};
 use crate::config::LogSettings;
 
 /// Lets everything that is logged from now on reach standard error.
@@ -13,7 +13,7 @@ pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
+        .with_ansi(Style::of(&io::stderr()).is_on());
     // A second installation in one process (an embedding test) keeps the first.
     let _ = subscriber.try_init();
     Ok(())

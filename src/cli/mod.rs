@@ -14,10 +14,12 @@ mod flags;
 mod generate;
 mod interrupt;
 mod logging;
+mod manual;
 mod output;
 mod profile;
 mod run_batch;
 mod serve;
+mod style;
 mod tokenize;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -43,6 +45,7 @@ Examples:
   playhouse bench serve --base-url URL             Measure a server
   playhouse profile                                See where a step's time goes
   playhouse config --max-num-seqs 64               See what the settings come to
+  playhouse completions bash                       Let a shell complete commands and flags
 
 Exit codes:
   0 done   1 failed   2 wrong usage or configuration
@@ -63,6 +66,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Configured(Configured),
+    Completions(manual::CompletionsArgs),
+    Man(manual::ManArgs),
+}
+
+/// The commands that settings are for.
+#[derive(Debug, Subcommand)]
+enum Configured {
     Serve(Box<serve::ServeArgs>),
     Generate(Box<generate::GenerateArgs>),
     Chat(Box<chat::ChatArgs>),
@@ -93,37 +105,45 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), CliError> {
-    let flags = match &cli.command {
-        Command::Serve(args) => args.entries(),
-        Command::Generate(args) => args.engine.entries(),
-        Command::Chat(args) => args.engine.entries(),
-        Command::RunBatch(args) => args.engine.entries(),
-        Command::Bench(args) => args.entries(),
-        Command::Eval(args) => args.entries(),
-        Command::Profile(args) => args.engine.entries(),
-        Command::Config(args) => args.entries(),
-        Command::Tokenize(args) => args.entries(),
-        Command::CollectEnv(_) => Vec::new(),
+    match cli.command {
+        Command::Configured(command) => configured(command, cli.config, &cli.log),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
+    }
+}
+
+fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Result<(), CliError> {
+    let flags = match &command {
+        Configured::Serve(args) => args.entries(),
+        Configured::Generate(args) => args.engine.entries(),
+        Configured::Chat(args) => args.engine.entries(),
+        Configured::RunBatch(args) => args.engine.entries(),
+        Configured::Bench(args) => args.entries(),
+        Configured::Eval(args) => args.entries(),
+        Configured::Profile(args) => args.engine.entries(),
+        Configured::Config(args) => args.entries(),
+        Configured::Tokenize(args) => args.entries(),
+        Configured::CollectEnv(_) => Vec::new(),
     };
-    let defaults = match &cli.command {
-        Command::Bench(args) => args.defaults(),
-        Command::Profile(_) => profile::defaults(),
-        Command::RunBatch(_) => run_batch::defaults(),
+    let defaults = match &command {
+        Configured::Bench(args) => args.defaults(),
+        Configured::Profile(_) => profile::defaults(),
+        Configured::RunBatch(_) => run_batch::defaults(),
         _ => Vec::new(),
     };
-    let resolved = resolve(defaults, cli.config, flags, &cli.log)?;
+    let resolved = resolve(defaults, file, flags, log)?;
     logging::install(&resolved.config.log)?;
-    match cli.command {
-        Command::Serve(_) => serve::run(resolved.config),
-        Command::Generate(args) => generate::run(*args, resolved.config.engine),
-        Command::Chat(args) => chat::run(*args, resolved.config.engine),
-        Command::RunBatch(args) => run_batch::run(*args, resolved.config),
-        Command::Bench(args) => bench::run(*args, resolved.config.engine),
-        Command::Eval(args) => eval::run(*args, resolved.config.engine),
-        Command::Profile(args) => profile::run(&args, resolved.config.engine),
-        Command::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
-        Command::CollectEnv(args) => collect_env::run(&args),
-        Command::Config(args) => config::run(&args, &resolved),
+    match command {
+        Configured::Serve(_) => serve::run(resolved.config),
+        Configured::Generate(args) => generate::run(*args, resolved.config.engine),
+        Configured::Chat(args) => chat::run(*args, resolved.config.engine),
+        Configured::RunBatch(args) => run_batch::run(*args, resolved.config),
+        Configured::Bench(args) => bench::run(*args, resolved.config.engine),
+        Configured::Eval(args) => eval::run(*args, resolved.config.engine),
+        Configured::Profile(args) => profile::run(&args, resolved.config.engine),
+        Configured::Tokenize(args) => tokenize::run(args, &resolved.config.engine),
+        Configured::CollectEnv(args) => collect_env::run(&args),
+        Configured::Config(args) => config::run(&args, &resolved),
     }
 }
 

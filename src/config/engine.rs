@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::gguf::is_gguf;
+use crate::{gguf::is_gguf, model_files};
 
 use super::{
     choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, Quantization, SchedulingPolicy},
@@ -17,7 +17,7 @@ use super::{
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
     /// Folder of a Hugging Face model: `config.json`, `*.safetensors`, `tokenizer.json`; or a GGUF
-    /// file.
+    /// file. By default the demo model, which is part of the program.
     pub model: PathBuf,
     /// Folder, `tokenizer.json` or GGUF file to take the tokenizer from; `None`: the model.
     pub tokenizer: Option<PathBuf>,
@@ -146,7 +146,7 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
-            model: demo_model(),
+            model: model_files::demo_model(),
             tokenizer: None,
             served_model_name: Vec::new(),
             dtype: Dtype::default(),
@@ -198,13 +198,13 @@ impl EngineConfig {
     }
 
     /// The names that requests may use: the configured ones; else the model's path as given, as in
-    /// vLLM; `demo-model` for the model that is the default.
+    /// vLLM; `demo-model` for the demo model.
     #[must_use]
     pub fn served_names(&self) -> Vec<String> {
         if !self.served_model_name.is_empty() {
             return self.served_model_name.clone();
         }
-        if self.model == demo_model() {
+        if model_files::is_demo_model(&self.model) {
             return vec![DEMO_MODEL.to_owned()];
         }
         vec![self.model.to_string_lossy().into_owned()]
@@ -222,18 +222,6 @@ impl EngineConfig {
 }
 
 const DEMO_MODEL: &str = "demo-model";
-
-/// The small model of the source tree; where that is gone, the one beside the program.
-fn demo_model() -> PathBuf {
-    let in_source_tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(DEMO_MODEL);
-    if in_source_tree.is_dir() {
-        return in_source_tree;
-    }
-    match std::env::current_exe().ok().as_deref().and_then(Path::parent) {
-        Some(folder) => folder.join(DEMO_MODEL),
-        None => in_source_tree,
-    }
-}
 
 #[cfg(test)]
 mod tests {

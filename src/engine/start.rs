@@ -22,6 +22,7 @@ use crate::{
     gguf::is_gguf,
     grammar::GrammarStore,
     model::{CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
+    model_files,
     text::HfTextCodec,
 };
 
@@ -88,7 +89,8 @@ pub(super) fn load(
     config: &EngineConfig,
     mut progress: impl FnMut(StartProgress),
 ) -> Result<Loaded, StartError> {
-    if !config.model.is_dir() && !is_gguf(&config.model) {
+    let is_folder = model_files::exists(&config.model) && !config.model.is_file();
+    if !is_folder && !is_gguf(&config.model) {
         return Err(StartError::NoModel(config.model.clone()));
     }
     let device = Device::flex();

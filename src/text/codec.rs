@@ -15,6 +15,7 @@ use super::error::TextLoadError;
 use super::tokenizer_files::TokenizerFiles;
 use super::{gguf_tokenizer, special_tokens};
 use crate::gguf::{GgufFile, is_gguf};
+use crate::model_files;
 
 /// The tokenizer of a Hugging Face model folder or of a GGUF file. Cheap to clone.
 #[derive(Clone)]
@@ -157,8 +158,8 @@ fn tokenizer_error(error: tokenizers::Error) -> TextError {
 
 fn read_tokenizer(path: &Path) -> Result<Tokenizer, TextLoadError> {
     let path_buf = || PathBuf::from(path);
-    let bytes =
-        std::fs::read(path).map_err(|source| TextLoadError::Read { path: path_buf(), source })?;
+    let bytes = model_files::read(path)
+        .map_err(|source| TextLoadError::Read { path: path_buf(), source })?;
     let mut tokenizer = match Tokenizer::from_bytes(&bytes) {
         Ok(tokenizer) => tokenizer,
         Err(error) => return Err(why_no_tokenizer(path, &bytes, &error)),

@@ -1,12 +1,14 @@
 //! What stands beside `tokenizer.json`: special tokens, added tokens, chat templates.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
 use super::error::TextLoadError;
+use crate::model_files;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
@@ -194,9 +196,12 @@ fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TextLoadError>
 }
 
 fn read_if_there(path: &Path) -> Result<Option<String>, TextLoadError> {
-    match std::fs::read_to_string(path) {
+    let text = model_files::read(path).and_then(|bytes| {
+        String::from_utf8(bytes.into_owned()).map_err(|error| io::Error::other(error.utf8_error()))
+    });
+    match text {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(TextLoadError::Read { path: path.to_owned(), source }),
     }
 }

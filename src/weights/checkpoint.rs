@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use playhouse_kernels::{KernelError, MappedFile};
+use playhouse_kernels::KernelError;
 use serde::Deserialize;
 
 use super::gguf::{self, BlockFormat, RotaryHeads};
@@ -13,6 +13,7 @@ use super::header::{self, Entry};
 use super::matrix::MatrixElements;
 use super::{Quantization, StoredDtype, StoredMatrix, StoredTensor, WeightsError};
 use crate::gguf::{GgufFile, is_gguf};
+use crate::model_files::{self, Contents};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -42,7 +43,7 @@ enum Layout {
 #[derive(Debug)]
 struct WeightsFile {
     path: PathBuf,
-    map: MappedFile,
+    contents: Contents,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -72,11 +73,11 @@ impl Checkpoint {
             return Self::open_gguf(model);
         }
         let single = model.join(SINGLE_FILE);
-        if single.exists() {
+        if model_files::exists(&single) {
             return Ok(Self::of_one_file(WeightsFile::open(single)?, Layout::HuggingFace(None)));
         }
         let index = model.join(INDEX_FILE);
-        if index.exists() {
+        if model_files::exists(&index) {
             return Self::open_shards(model, index);
         }
         Err(WeightsError::NoWeights { folder: model.to_owned() })
@@ -101,7 +102,11 @@ impl Checkpoint {
             (name.clone(), Entry { dtype, shape, range: (tensor.range.start, tensor.range.end) })
         });
         let entries = entries.collect();
-        let weights = WeightsFile { path: path.to_owned(), map: file.into_map(), entries };
+        let weights = WeightsFile {
+            path: path.to_owned(),
+            contents: Contents::Mapped(file.into_map()),
+            entries,
+        };
         Ok(Self::of_one_file(weights, Layout::Gguf { rotary_heads }))
     }
 
@@ -162,12 +167,12 @@ impl Checkpoint {
     /// Size of all files in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.map.bytes().len() as u64).sum()
+        self.files.iter().map(|file| file.contents.bytes().len() as u64).sum()
     }
 
     /// The files with their contents.
-    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
-        self.files.iter().map(|file| (file.path.as_path(), file.map.bytes()))
+    pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &Contents)> {
+        self.files.iter().map(|file| (file.path.as_path(), &file.contents))
     }
 
     /// Says that `tensor` was read and will not be again, so that its pages no longer count as this
@@ -175,8 +180,8 @@ impl Checkpoint {
     pub fn release(&self, tensor: &StoredTensor<'_>) {
         let Some(file) = self.files.iter().find(|file| file.path == tensor.path) else { return };
         let Cow::Borrowed(bytes) = tensor.bytes else { return };
-        let start = bytes.as_ptr() as usize - file.map.bytes().as_ptr() as usize;
-        file.map.release(start..start + tensor.bytes.len());
+        let start = bytes.as_ptr() as usize - file.contents.bytes().as_ptr() as usize;
+        file.contents.release(start..start + tensor.bytes.len());
     }
 
     /// The tensor `name`, which must have the shape `expected` and a type the engine reads.
@@ -297,7 +302,7 @@ impl Checkpoint {
                 actual: entry.shape.clone(),
             });
         }
-        let bytes = &file.map.bytes()[entry.range.0..entry.range.1];
+        let bytes = &file.contents.bytes()[entry.range.0..entry.range.1];
         let name = stored_name.into_owned();
         Ok(RawTensor { path: &file.path, name, shape: &entry.shape, dtype: &entry.dtype, bytes })
     }
@@ -346,10 +351,10 @@ impl RawTensor<'_> {
 
 impl WeightsFile {
     fn open(path: PathBuf) -> Result<Self, WeightsError> {
-        let map = MappedFile::open(&path)
+        let contents = Contents::open(&path)
             .map_err(|source| WeightsError::Read { path: path.clone(), source })?;
-        let entries = header::parse(&path, map.bytes())?;
-        Ok(Self { path, map, entries })
+        let entries = header::parse(&path, contents.bytes())?;
+        Ok(Self { path, contents, entries })
     }
 }
 

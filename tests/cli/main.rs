@@ -4,8 +4,10 @@
 mod bench;
 mod chat;
 mod config;
+mod default_model;
 mod eval;
 mod generate;
+mod manual;
 mod measure;
 mod operations;
 mod process;
@@ -13,6 +15,7 @@ mod profile;
 mod run_batch;
 mod serve;
 mod server;
+mod terminal;
 mod tokenize;
 
 use process::playhouse;

@@ -95,6 +95,23 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "a GGUF file is keys and tensors; others know what they mean",
     },
     Rule {
+        folder: "src/model_files.rs",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "playhouse_actors",
+            "ractor",
+            "tokio",
+            "serde_json",
+            "crate::config",
+            "crate::engine",
+            "crate::model",
+            "crate::text",
+            "crate::weights",
+        ],
+        reason: "files are bytes; others know what they mean",
+    },
+    Rule {
         folder: "src/weights",
         except: &[],
         forbidden: &["playhouse_actors", "ractor", "tokio", "crate::model", "crate::engine"],

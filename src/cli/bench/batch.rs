@@ -1,6 +1,7 @@
 //! Requests that go into an engine of this process at once, and come out complete.
 
 use clap::Args;
+use indicatif::ProgressBar;
 use playhouse_actors::{
     logic::{ids::TokenId, request::FinishReason, sampling_params::SamplingParams},
     message::input_processor::{Prompt, RawRequest},
@@ -61,10 +62,11 @@ pub(crate) fn with_room(config: EngineConfig, count: usize) -> EngineConfig {
     EngineConfig { max_num_requests: config.max_num_requests.max(count), ..config }
 }
 
-/// Submits all and waits until all are complete: how many tokens came.
+/// Submits all and waits until all are complete: how many tokens came. `bar` counts the requests.
 pub(crate) async fn generate(
     engine: &Engine,
     requests: Vec<RawRequest>,
+    bar: &ProgressBar,
 ) -> Result<usize, CliError> {
     let mut choices = Vec::with_capacity(requests.len());
     for request in requests {
@@ -84,7 +86,7 @@ pub(crate) async fn generate(
             }
         };
         match finish {
-            Some(FinishReason::Length) => {}
+            Some(FinishReason::Length) => bar.inc(1),
             Some(FinishReason::Error(failure)) => return Err(CliError::Ended(failure.to_string())),
             other => {
                 let how = other.map_or("without a reason", |finish| finish.as_str());

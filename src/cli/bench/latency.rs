@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -78,7 +79,7 @@ async fn measure(engine: &Engine, args: &LatencyArgs) -> Result<Vec<f64>, CliErr
     for round in 0..args.num_iters_warmup + args.num_iters {
         let requests = args.shape.requests(args.batch_size, round as u64, vocab_size);
         let begun = Instant::now();
-        batch::generate(engine, requests).await?;
+        batch::generate(engine, requests, &ProgressBar::hidden()).await?;
         if round >= args.num_iters_warmup {
             latencies.push(begun.elapsed().as_secs_f64());
         }

@@ -12,12 +12,12 @@ mod statistics;
 mod throughput;
 mod workload;
 
-use std::{io::IsTerminal, time::Duration};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::CliError;
+use super::{CliError, style::shows_bars};
 use crate::config::{EngineConfig, Key, Origin, layer::Entry};
 
 const EXAMPLES: &str = "\
@@ -105,7 +105,7 @@ pub(crate) fn run(args: BenchArgs, config: EngineConfig) -> Result<(), CliError>
 
 /// A bar on a terminal; in a pipe, one that shows nothing.
 pub(crate) fn progress_bar(len: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !shows_bars() {
         return ProgressBar::hidden();
     }
     let template = "{msg:<24} {bar:32} {pos} of {len}  {eta}";

@@ -4,11 +4,13 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::{
     Report,
     batch::{self, Shape},
+    progress_bar,
     statistics::rounded,
 };
 use crate::{
@@ -68,12 +70,15 @@ async fn measure(engine: &Engine, args: &ThroughputArgs) -> Result<Figures, CliE
     let vocab_size = engine.model_info().vocab_size;
     // The first step is that of a cold machine.
     let warm_up = Shape { output_len: 2, ..args.shape };
-    batch::generate(engine, warm_up.requests(1, 1, vocab_size)).await?;
+    batch::generate(engine, warm_up.requests(1, 1, vocab_size), &ProgressBar::hidden()).await?;
+    let bar = progress_bar(args.num_prompts);
+    bar.set_message("requests");
     let requests = args.shape.requests(args.num_prompts, 0, vocab_size);
     let begun = Instant::now();
-    let output_tokens = batch::generate(engine, requests).await?;
+    let output_tokens = batch::generate(engine, requests, &bar).await?;
     let input_tokens = args.num_prompts * args.shape.input_len;
     let elapsed = begun.elapsed();
+    bar.finish_and_clear();
     Ok(Figures { elapsed, requests: args.num_prompts, input_tokens, output_tokens })
 }
 

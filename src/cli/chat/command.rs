@@ -1,51 +1,84 @@
-//! What a line of a conversation means.
+//! What an entry of a conversation means.
 
 /// What can be typed.
 pub(super) const HELP: &str = "\
 commands:
-  /system TEXT  what the model is told before the conversation; without TEXT, show it
-  /clear        forget the conversation
-  /exit         end (also Ctrl-D)
-  /help         this
-A line that begins with // is said with one slash. Ctrl-C stops an answer.";
+  /system TEXT      what the model is told before the conversation; without TEXT, show it
+  /set NAME VALUE   sample otherwise (temperature, top_p, max_tokens, seed, ...); /set shows how
+  /retry            answer the last question once more
+  /clear            forget the conversation
+  /save FILE        write the conversation to a new file, as JSON messages
+  /load FILE        go on from such a file
+  /stats            what the last answer took, and how full the context is
+  /help             this
+  /exit             end (also Ctrl-D)
+A line that ends with \\ goes on in the next one; so does what is between \"\"\" and \"\"\".
+A line that begins with // is said with one slash. Ctrl-C stops an answer. The arrow keys bring
+back what was typed before, also in earlier conversations.";
 
-/// One line.
+/// The names of all commands.
+pub(super) const NAMES: [&str; 9] =
+    ["/system", "/set", "/retry", "/clear", "/save", "/load", "/stats", "/help", "/exit"];
+
+/// One entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// To the model.
     Say(String),
     /// Set the system prompt, or show it.
     System(Option<String>),
+    /// Set a sampling parameter, or show those that are set.
+    Set(Option<(String, String)>),
+    /// Answer the last question again.
+    Retry,
     /// Forget the conversation.
     Clear,
+    /// Write the conversation to a file.
+    Save(String),
+    /// Read one.
+    Load(String),
+    /// Show what the last answer took.
+    Stats,
     /// Show what can be typed.
     Help,
     /// End.
     Exit,
     /// An empty line.
     Nothing,
+    /// A command without what it needs.
+    Incomplete(&'static str),
     /// A slash and a word that means nothing.
     Unknown(String),
 }
 
 impl Command {
-    /// What `line` means.
-    pub(super) fn parse(line: &str) -> Self {
-        let line = line.trim();
-        if line.is_empty() {
+    /// What `entry` means.
+    pub(super) fn parse(entry: &str) -> Self {
+        let entry = entry.trim();
+        if entry.is_empty() {
             return Self::Nothing;
         }
-        if let Some(said) = line.strip_prefix("//") {
+        if let Some(said) = entry.strip_prefix("//") {
             return Self::Say(format!("/{said}"));
         }
-        if !line.starts_with('/') {
-            return Self::Say(line.to_owned());
+        if !entry.starts_with('/') {
+            return Self::Say(entry.to_owned());
         }
-        let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (name, rest) = entry.split_once(char::is_whitespace).unwrap_or((entry, ""));
         let rest = rest.trim();
+        let given = (!rest.is_empty()).then(|| rest.to_owned());
         match name {
-            "/system" => Self::System((!rest.is_empty()).then(|| rest.to_owned())),
+            "/system" => Self::System(given),
+            "/set" => match rest.split_once(char::is_whitespace) {
+                Some((name, value)) => Self::Set(Some((name.to_owned(), value.trim().to_owned()))),
+                None if given.is_some() => Self::Incomplete("/set NAME VALUE"),
+                None => Self::Set(None),
+            },
+            "/retry" => Self::Retry,
             "/clear" => Self::Clear,
+            "/save" => given.map_or(Self::Incomplete("/save FILE"), Self::Save),
+            "/load" => given.map_or(Self::Incomplete("/load FILE"), Self::Load),
+            "/stats" => Self::Stats,
             "/help" | "/?" => Self::Help,
             "/exit" | "/quit" => Self::Exit,
             _ => Self::Unknown(name.to_owned()),
@@ -66,5 +99,23 @@ mod tests {
         assert_eq!(Command::parse("/system"), Command::System(None));
         assert_eq!(Command::parse("/quit"), Command::Exit);
         assert_eq!(Command::parse("/quiet now"), Command::Unknown("/quiet".to_owned()));
+    }
+
+    #[test]
+    fn commands_have_what_they_need() {
+        let set = Command::Set(Some(("top_p".to_owned(), "0.5".to_owned())));
+        assert_eq!(Command::parse("/set top_p  0.5"), set);
+        assert_eq!(Command::parse("/set"), Command::Set(None));
+        assert_eq!(Command::parse("/set top_p"), Command::Incomplete("/set NAME VALUE"));
+        assert_eq!(Command::parse("/save"), Command::Incomplete("/save FILE"));
+        assert_eq!(Command::parse("/load my talk.json"), Command::Load("my talk.json".to_owned()));
+    }
+
+    #[test]
+    fn every_command_is_known_and_in_the_help() {
+        for name in NAMES {
+            assert!(!matches!(Command::parse(name), Command::Unknown(_)), "{name}");
+            assert!(HELP.contains(&format!("\n  {name} ")), "{name}");
+        }
     }
 }

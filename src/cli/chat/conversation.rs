@@ -1,25 +1,29 @@
 //! The messages so far, and how the next answer is made.
 
+use std::{path::Path, time::Instant};
+
 use playhouse_actors::{
     logic::request::FinishReason,
     message::input_processor::{Prompt, RawRequest},
     ports::ChatPrompt,
+    shell::{ChoiceStream, OutputDelta},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use crate::{
-    cli::{CliError, flags::SamplingFlags, output},
-    engine::Engine,
+use super::{
+    answer::{Answer, Cost},
+    display::{Display, QUIET},
+    transcript,
 };
-
-/// How an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The model, or a limit, ended it.
-    Complete,
-    /// Ctrl-C did.
-    Stopped,
-}
+use crate::{
+    cli::{CliError, flags::SamplingFlags, interrupt::Interrupts},
+    engine::Engine,
+    parsers::{
+        ReasoningEvent, ReasoningParser, ReasoningParserFactory, ReasoningStart, Registry,
+        guess_reasoning_parser,
+    },
+};
 
 /// A conversation with one engine.
 pub(super) struct Conversation {
@@ -28,11 +32,17 @@ pub(super) struct Conversation {
     system: Option<String>,
     /// Questions and answers.
     turns: Vec<Value>,
+    /// How the model marks its thoughts, if its chat template tells.
+    thoughts: Option<ReasoningParserFactory>,
+    last: Option<Cost>,
 }
 
 impl Conversation {
     pub(super) fn new(engine: Engine, sampling: SamplingFlags, system: Option<String>) -> Self {
-        Self { engine, sampling, system, turns: Vec::new() }
+        let templates = &engine.loaded().chat_templates;
+        let parser = templates.iter().find_map(|template| guess_reasoning_parser(template));
+        let thoughts = parser.and_then(|name| Registry::default().reasoning_parser(name).ok());
+        Self { engine, sampling, system, turns: Vec::new(), thoughts, last: None }
     }
 
     /// What the model is told before the conversation.
@@ -45,57 +55,167 @@ impl Conversation {
         self.system = Some(text);
     }
 
+    /// How answers are sampled.
+    pub(super) fn sampling(&mut self) -> &mut SamplingFlags {
+        &mut self.sampling
+    }
+
     /// Forgets all questions and answers.
     pub(super) fn clear(&mut self) {
         self.turns.clear();
     }
 
-    /// Asks, streams the answer to standard output, and remembers both; also an answer that Ctrl-C
-    /// stopped, as far as it came. A question that fails is forgotten.
-    pub(super) async fn ask(&mut self, question: &str) -> Result<Answer, CliError> {
-        self.turns.push(json!({ "role": "user", "content": question }));
-        let mut text = String::new();
-        let outcome = self.stream(&mut text).await;
-        match outcome {
-            Ok(_) => self.turns.push(json!({ "role": "assistant", "content": text })),
-            Err(_) => drop(self.turns.pop()),
-        }
-        outcome
+    /// Takes back the last question with its answer.
+    pub(super) fn take_back(&mut self) -> Option<String> {
+        let question = self.turns.iter().rposition(|turn| turn["role"] == "user")?;
+        let text = self.turns[question]["content"].as_str()?.to_owned();
+        self.turns.truncate(question);
+        Some(text)
     }
 
-    async fn stream(&self, text: &mut String) -> Result<Answer, CliError> {
-        let submission = self.engine.submit(self.request()).await?;
-        // Returning drops the streams, which aborts what is still being computed.
-        for mut choice in submission.choices {
-            loop {
-                let delta = tokio::select! {
-                    delta = choice.next() => delta,
-                    _ = tokio::signal::ctrl_c() => return Ok(Answer::Stopped),
-                };
-                let Some(delta) = delta else { break };
-                text.push_str(&delta.text);
-                output::show(&delta.text)?;
-                if let Some(FinishReason::Error(failure)) = delta.finish {
-                    return Err(CliError::Ended(failure.to_string()));
-                }
+    /// Writes the conversation to a new file.
+    pub(super) fn save(&self, path: &Path) -> Result<(), CliError> {
+        transcript::save(path, &self.messages())
+    }
+
+    /// Goes on from a file instead.
+    pub(super) fn load(&mut self, path: &Path) -> Result<(), CliError> {
+        (self.system, self.turns) = transcript::load(path)?;
+        Ok(())
+    }
+
+    /// What the last answer took, and how full the context is.
+    pub(super) fn stats(&self) -> String {
+        let Some(cost) = self.last else { return "no question was answered yet".to_owned() };
+        let used = cost.prompt_tokens + cost.output_tokens;
+        let max_model_len = self.engine.model_info().max_model_len;
+        let questions = self.turns.iter().filter(|turn| turn["role"] == "user").count();
+        format!(
+            "{cost}\ncontext    {used} of {max_model_len} tokens, questions so far: {questions}"
+        )
+    }
+
+    /// Asks, shows the answer as it comes, and remembers both; also an answer that Ctrl-C stopped,
+    /// as far as it came. A question that fails is forgotten.
+    pub(super) async fn ask(
+        &mut self,
+        question: &str,
+        display: &mut Display,
+    ) -> Result<Answer, CliError> {
+        self.turns.push(json!({ "role": "user", "content": question }));
+        let outcome = self.answer(display).await;
+        let shown = display.end();
+        match outcome {
+            Ok(answer) => {
+                self.turns.push(answer.message());
+                self.last = Some(answer.cost);
+                shown.map(|()| answer)
+            }
+            Err(error) => {
+                self.turns.pop();
+                Err(error)
             }
         }
-        Ok(Answer::Complete)
     }
 
-    fn request(&self) -> RawRequest {
+    async fn answer(&self, display: &mut Display) -> Result<Answer, CliError> {
         let chat = ChatPrompt {
             messages: self.messages(),
             add_generation_prompt: true,
             ..ChatPrompt::default()
         };
+        let mut thoughts = self.thoughts.as_ref().map(|factory| {
+            let prompt = self.engine.codec().render_chat(&chat).ok();
+            factory(&ReasoningStart { prompt: prompt.as_deref(), thinking: None })
+        });
         let mut request = RawRequest::new(Prompt::Chat(Box::new(chat)));
         self.sampling.apply(self.engine.default_sampling(), &mut request);
-        request
+        if thoughts.as_ref().is_some_and(|parser| parser.needs_special_tokens()) {
+            request.params.skip_special_tokens = false;
+        }
+        let (mut interrupts, asked) = (Interrupts::new()?, Instant::now());
+        let submission = self.engine.submit(request).await?;
+        let mut answer = Answer::default();
+        answer.cost.prompt_tokens = submission.prompt_token_ids.len();
+        // Returning drops the streams, which aborts what is still being computed.
+        for mut choice in submission.choices {
+            while let Some(delta) = next(&mut choice, &mut interrupts, display).await {
+                display.came();
+                answer.cost.count(&delta, asked);
+                show(&delta, &mut answer, &mut thoughts, display)?;
+                match delta.finish {
+                    Some(FinishReason::Error(failure)) => {
+                        return Err(CliError::Ended(failure.to_string()));
+                    }
+                    finish => answer.finish = finish,
+                }
+            }
+        }
+        Ok(answer)
     }
 
     fn messages(&self) -> Vec<Value> {
         let system = self.system.iter().map(|text| json!({ "role": "system", "content": text }));
         system.chain(self.turns.iter().cloned()).collect()
+    }
+}
+
+/// What comes next; `None` at the end and after Ctrl-C.
+async fn next(
+    choice: &mut ChoiceStream,
+    interrupts: &mut Interrupts,
+    display: &mut Display,
+) -> Option<OutputDelta> {
+    let mut delta = std::pin::pin!(choice.next());
+    loop {
+        tokio::select! {
+            delta = timeout(QUIET, &mut delta) => match delta {
+                Ok(delta) => return delta,
+                Err(_) => display.wait(),
+            },
+            () = interrupts.next() => return None,
+        }
+    }
+}
+
+/// Adds what came to `answer`, and shows it.
+fn show(
+    delta: &OutputDelta,
+    answer: &mut Answer,
+    thoughts: &mut Option<Box<dyn ReasoningParser>>,
+    display: &mut Display,
+) -> Result<(), CliError> {
+    let Some(parser) = thoughts else {
+        answer.content.push_str(&delta.text);
+        return display.content(&delta.text);
+    };
+    let mut parts = parser.push(&delta.text);
+    if delta.finish.is_some() {
+        parts.extend(parser.finish());
+    }
+    for part in parts {
+        match part {
+            ReasoningEvent::Reasoning(text) => {
+                answer.reasoning.push_str(&text);
+                display.thought(&text)?;
+            }
+            ReasoningEvent::Content(text) => {
+                answer.content.push_str(&text);
+                display.content(&text)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Cost {
+    fn count(&mut self, delta: &OutputDelta, asked: Instant) {
+        let elapsed = asked.elapsed();
+        if self.output_tokens == 0 {
+            self.first_token = elapsed;
+        }
+        self.total = elapsed;
+        self.output_tokens += delta.tokens.len();
+        self.cached_tokens = delta.num_cached_tokens.unwrap_or(self.cached_tokens);
     }
 }

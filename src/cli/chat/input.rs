@@ -1,16 +1,30 @@
-//! Where a conversation's lines come from: an editor on a terminal, plain lines in a pipe.
+//! Where a conversation's entries come from: an editor on a terminal, plain lines in a pipe.
+#![allow(clippy::print_stderr, reason = "that no history is kept is told beside the conversation")]
 
 use std::io;
 
-use rustyline::{DefaultEditor, error::ReadlineError};
+use rustyline::{
+    Config, Context, Editor, Helper,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::Highlighter,
+    hint::Hinter,
+    history::MemHistory,
+    validate::{ValidationContext, ValidationResult, Validator},
+};
 use tokio::sync::mpsc;
 
+use super::{
+    command::NAMES,
+    entry,
+    history::{ENTRIES_MAX, History},
+};
 use crate::cli::CliError;
 
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A line.
+    /// An entry of one or several lines.
     Text(String),
     /// Ctrl-C at the prompt.
     Interrupted,
@@ -18,18 +32,32 @@ pub(super) enum Line {
     End,
 }
 
-/// A source of lines.
+/// A source of entries.
 pub(super) enum Input {
     /// With editing and history.
-    Terminal(Box<DefaultEditor>),
+    Terminal(Box<Terminal>),
     /// As they come.
     Piped(mpsc::Receiver<io::Result<String>>),
 }
 
+/// An editor, and where what is typed is kept.
+pub(super) struct Terminal {
+    editor: Editor<Typing, MemHistory>,
+    history: Option<History>,
+}
+
 impl Input {
-    /// The terminal that standard input is.
-    pub(super) fn terminal() -> Result<Self, CliError> {
-        Ok(Self::Terminal(Box::new(DefaultEditor::new().map_err(editor_error)?)))
+    /// The terminal that standard input is. `history` is where earlier entries are, if they are
+    /// kept.
+    pub(super) fn terminal(history: Option<History>) -> Result<Self, CliError> {
+        let config = Config::builder().auto_add_history(false).max_history_size(ENTRIES_MAX);
+        let config = config.map_err(editor_error)?.build();
+        let mut editor = Editor::with_history(config, MemHistory::new()).map_err(editor_error)?;
+        editor.set_helper(Some(Typing));
+        for entry in history.iter().flat_map(History::entries) {
+            editor.add_history_entry(entry).map_err(editor_error)?;
+        }
+        Ok(Self::Terminal(Box::new(Terminal { editor, history })))
     }
 
     /// The pipe or file that standard input is. Read on a thread of its own, so that Ctrl-C is
@@ -46,31 +74,91 @@ impl Input {
         Self::Piped(received)
     }
 
-    /// The next line.
+    /// The next entry.
     pub(super) async fn next(&mut self) -> Result<Line, CliError> {
         match self {
-            Self::Terminal(editor) => tokio::task::block_in_place(|| edited(editor)),
+            Self::Terminal(terminal) => tokio::task::block_in_place(|| terminal.next()),
             Self::Piped(lines) => tokio::select! {
-                line = lines.recv() => match line {
-                    Some(Ok(text)) => Ok(Line::Text(text)),
-                    Some(Err(error)) => Err(CliError::io("cannot read standard input")(error)),
-                    None => Ok(Line::End),
-                },
+                line = piped_entry(lines) => line,
                 _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
             },
         }
     }
 }
 
-fn edited(editor: &mut DefaultEditor) -> Result<Line, CliError> {
-    match editor.readline("> ") {
-        Ok(text) => {
-            editor.add_history_entry(&text).map_err(editor_error)?;
-            Ok(Line::Text(text))
+impl Terminal {
+    fn next(&mut self) -> Result<Line, CliError> {
+        match self.editor.readline("> ") {
+            Ok(typed) => {
+                self.keep(&typed)?;
+                Ok(Line::Text(entry::complete(&typed).unwrap_or_else(|| entry::cut_off(&typed))))
+            }
+            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+            Err(ReadlineError::Eof) => Ok(Line::End),
+            Err(error) => Err(editor_error(error)),
         }
-        Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
-        Err(ReadlineError::Eof) => Ok(Line::End),
-        Err(error) => Err(editor_error(error)),
+    }
+
+    /// Brings `typed` back with the arrow keys, in later conversations as well.
+    fn keep(&mut self, typed: &str) -> Result<(), CliError> {
+        let is_new = self.editor.add_history_entry(typed).map_err(editor_error)?;
+        if let Some(history) = self.history.take_if(|_| is_new) {
+            match history.add(typed) {
+                Ok(()) => self.history = Some(history),
+                Err(error) => eprintln!("(what you type is not kept: {error})"),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn piped_entry(lines: &mut mpsc::Receiver<io::Result<String>>) -> Result<Line, CliError> {
+    let mut typed = String::new();
+    loop {
+        match lines.recv().await {
+            Some(Ok(line)) => typed.push_str(&line),
+            Some(Err(error)) => return Err(CliError::io("cannot read standard input")(error)),
+            None if typed.is_empty() => return Ok(Line::End),
+            None => return Ok(Line::Text(entry::cut_off(&typed))),
+        }
+        match entry::complete(&typed) {
+            Some(entry) => return Ok(Line::Text(entry)),
+            None => typed.push('\n'),
+        }
+    }
+}
+
+/// What the editor does beside editing: Enter begins a new line where an entry is not complete, Tab
+/// completes commands.
+struct Typing;
+
+impl Helper for Typing {}
+impl Highlighter for Typing {}
+impl Hinter for Typing {
+    type Hint = String;
+}
+
+impl Validator for Typing {
+    fn validate(&self, typed: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(match entry::complete(typed.input()) {
+            Some(_) => ValidationResult::Valid(None),
+            None => ValidationResult::Incomplete,
+        })
+    }
+}
+
+impl Completer for Typing {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = line.get(..position).unwrap_or(line);
+        let fitting = NAMES.iter().filter(|name| typed.starts_with('/') && name.starts_with(typed));
+        Ok((0, fitting.map(|name| format!("{name} ")).collect()))
     }
 }
 

@@ -1,24 +1,33 @@
 //! `playhouse chat`: a conversation on the terminal, in a pipe, or one question.
 #![allow(clippy::print_stderr, reason = "hints and errors of a conversation go beside its text")]
 
+mod answer;
 mod command;
 mod conversation;
+mod display;
+mod entry;
+mod history;
 mod input;
+mod transcript;
 
-use std::io::IsTerminal;
+use std::{io::IsTerminal, path::Path};
 
 use clap::Args;
+use playhouse_actors::logic::request::FinishReason;
 
 use self::{
     command::{Command, HELP},
-    conversation::{Answer, Conversation},
+    conversation::Conversation,
+    display::Display,
+    history::History,
     input::{Input, Line},
 };
 use super::{
     CliError, engine,
     flags::{EngineFlags, SamplingFlags},
     interrupt::or_interrupt,
-    output,
+    output::{self, Format},
+    style::Style,
 };
 use crate::{config::EngineConfig, engine::Engine};
 
@@ -27,9 +36,11 @@ Examples:
   playhouse chat                                   Talk to the demo model
   playhouse chat -m models/qwen3 --system-prompt \"Answer in one sentence.\"
   playhouse chat -q \"Who are you?\"                 Ask once and print the answer
+  playhouse chat -q \"Who are you?\" --output json   The same, for programs
   printf 'Hello\\nWho are you?\\n' | playhouse chat  A question a line
 
-In a conversation: /system TEXT, /clear, /exit, /help. Ctrl-C stops an answer, Ctrl-D ends.";
+In a conversation: /help shows the commands, Ctrl-C stops an answer, Ctrl-D ends. What is typed on a
+terminal is kept in ~/.local/state/playhouse/chat_history ($XDG_STATE_HOME), for its user alone.";
 
 /// Talk to a model.
 #[derive(Debug, Args)]
@@ -41,6 +52,12 @@ pub(crate) struct ChatArgs {
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     system_prompt: Option<String>,
+    /// How to write the answer to -q; in json it comes whole, with its thoughts and token counts
+    #[arg(long, value_enum, default_value_t, requires = "quick")]
+    output: Format,
+    /// Do not keep what is typed
+    #[arg(long)]
+    no_history: bool,
     #[command(flatten)]
     sampling: SamplingFlags,
     #[command(flatten)]
@@ -53,55 +70,114 @@ pub(crate) fn run(args: ChatArgs, config: EngineConfig) -> Result<(), CliError> 
         let engine = or_interrupt(engine::start(config)).await?;
         let conversation = Conversation::new(engine.clone(), args.sampling, args.system_prompt);
         let outcome = match &args.quick {
-            Some(prompt) => ask_once(conversation, prompt).await,
-            None => converse(conversation, &engine).await,
+            Some(prompt) => ask_once(conversation, prompt, args.output).await,
+            None => converse(conversation, &engine, !args.no_history).await,
         };
         engine.shutdown().await;
         outcome
     })
 }
 
-async fn ask_once(mut conversation: Conversation, prompt: &str) -> Result<(), CliError> {
-    match conversation.ask(prompt).await? {
-        Answer::Complete => output::show("\n"),
-        Answer::Stopped => Err(CliError::Interrupted),
+async fn ask_once(
+    mut conversation: Conversation,
+    prompt: &str,
+    format: Format,
+) -> Result<(), CliError> {
+    let mut display = match format {
+        Format::Text => Display::new(),
+        Format::Json => Display::silent(),
+    };
+    let answer = conversation.ask(prompt, &mut display).await?;
+    match (&answer.finish, format) {
+        (None, _) => Err(CliError::Interrupted),
+        (Some(_), Format::Text) => output::show("\n"),
+        (Some(_), Format::Json) => output::show_json(&answer.to_json()),
     }
 }
 
-async fn converse(mut conversation: Conversation, engine: &Engine) -> Result<(), CliError> {
+async fn converse(
+    mut conversation: Conversation,
+    engine: &Engine,
+    keeps_history: bool,
+) -> Result<(), CliError> {
     let is_terminal = std::io::stdin().is_terminal();
-    if is_terminal {
-        let name = engine.served_model_names().first().map_or("the model", String::as_str);
-        eprintln!("Talking to {name}. /help shows what else can be typed.");
-    }
-    let mut input = if is_terminal { Input::terminal()? } else { Input::piped() };
+    let mut input = match is_terminal {
+        true => {
+            let name = engine.served_model_names().first().map_or("the model", String::as_str);
+            eprintln!("Talking to {name}. /help shows what else can be typed, Ctrl-D ends.");
+            let history = keeps_history.then(History::of_user).flatten();
+            Input::terminal(history)?
+        }
+        false => Input::piped(),
+    };
     loop {
         match input.next().await? {
             Line::End => return Ok(()),
-            Line::Interrupted => eprintln!("(Ctrl-D or /exit ends)"),
-            Line::Text(line) => match Command::parse(&line) {
-                Command::Nothing => {}
+            Line::Interrupted => hint("(Ctrl-D or /exit ends)"),
+            Line::Text(entry) => match Command::parse(&entry) {
                 Command::Exit => return Ok(()),
-                Command::Help => eprintln!("{HELP}"),
-                Command::Clear => conversation.clear(),
-                Command::System(None) => eprintln!("{}", conversation.system().unwrap_or("(none)")),
-                Command::System(Some(text)) => conversation.set_system(text),
-                Command::Unknown(name) => eprintln!("unknown command {name}; {HELP}"),
-                Command::Say(text) => say(&mut conversation, &text).await?,
+                command => survive(obey(&mut conversation, command).await)?,
             },
         }
     }
 }
 
-/// Asks and shows the answer. What goes wrong with one question does not end the conversation.
+/// Does what was typed.
+async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Nothing | Command::Exit => {}
+        Command::Help => eprintln!("{HELP}"),
+        Command::Clear => conversation.clear(),
+        Command::Stats => eprintln!("{}", conversation.stats()),
+        Command::System(None) => eprintln!("{}", conversation.system().unwrap_or("(none)")),
+        Command::System(Some(text)) => conversation.set_system(text),
+        Command::Set(None) => eprintln!("{}", conversation.sampling()),
+        Command::Set(Some((name, value))) => {
+            conversation.sampling().set(&name, &value).map_err(CliError::Entry)?;
+        }
+        Command::Save(path) => {
+            conversation.save(Path::new(&path))?;
+            hint(&format!("(saved to {path}; /load {path} goes on from it)"));
+        }
+        Command::Load(path) => {
+            conversation.load(Path::new(&path))?;
+            hint(&format!("(loaded {path})"));
+        }
+        Command::Incomplete(usage) => {
+            return Err(CliError::Entry(format!("something is missing: {usage}")));
+        }
+        Command::Unknown(name) => eprintln!("unknown command {name}\n{HELP}"),
+        Command::Retry => match conversation.take_back() {
+            Some(question) => say(conversation, &question).await?,
+            None => hint("(there is no question to answer again)"),
+        },
+        Command::Say(text) => say(conversation, &text).await?,
+    }
+    Ok(())
+}
+
+/// Asks and shows the answer.
 async fn say(conversation: &mut Conversation, text: &str) -> Result<(), CliError> {
-    match conversation.ask(text).await {
-        Ok(Answer::Complete) => output::show("\n"),
-        Ok(Answer::Stopped) => output::show(" [stopped]\n"),
-        Err(error @ (CliError::Request(_) | CliError::Ended(_))) => {
+    let answer = conversation.ask(text, &mut Display::new()).await?;
+    output::show(if answer.finish.is_some() { "\n" } else { " [stopped]\n" })?;
+    if answer.finish == Some(FinishReason::Length) && std::io::stdin().is_terminal() {
+        hint("(cut off: max_tokens, or the context's end; /stats, /set max_tokens N, /clear)");
+    }
+    Ok(())
+}
+
+/// What goes wrong with one entry does not end the conversation.
+fn survive(outcome: Result<(), CliError>) -> Result<(), CliError> {
+    match outcome {
+        Err(error) if error.is_about_one_entry() => {
             error.report();
             Ok(())
         }
-        Err(error) => Err(error),
+        outcome => outcome,
     }
+}
+
+/// Something beside the conversation.
+fn hint(text: &str) {
+    eprintln!("{}", Style::of(&std::io::stderr()).dim(text));
 }

@@ -1,5 +1,7 @@
 //! Flags about how one request samples.
 
+use std::{fmt, str::FromStr};
+
 use clap::Args;
 use playhouse_actors::{
     logic::sampling_params::SamplingParams, message::input_processor::RawRequest,
@@ -12,9 +14,9 @@ use crate::engine::DefaultSampling;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingFlags {
-    /// Tokens at most to generate
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    pub(crate) max_tokens: u32,
+    /// Tokens at most to generate [default: 256; in chat as many as the context leaves]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
     /// Tokens at least to generate
     #[arg(long, value_name = "N")]
     pub(crate) min_tokens: Option<u32>,
@@ -63,7 +65,7 @@ impl SamplingFlags {
         set(self.presence_penalty, &mut params.presence_penalty);
         set(self.frequency_penalty, &mut params.frequency_penalty);
         self.apply_limits(params);
-        request.max_tokens = Some(self.max_tokens);
+        request.max_tokens = self.max_tokens;
     }
 
     fn apply_limits(&self, params: &mut SamplingParams) {
@@ -72,6 +74,67 @@ impl SamplingFlags {
         params.seed = self.seed.or(params.seed);
         params.stop.extend(self.stop.iter().cloned());
         params.ignore_eos |= self.ignore_eos;
+    }
+}
+
+/// What [`SamplingFlags::set`] knows.
+const SETTABLE: &str = "max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, \
+                        repetition_penalty, presence_penalty, frequency_penalty";
+
+impl SamplingFlags {
+    /// Sets the parameter `name`, or what it falls back to with the value `default`.
+    ///
+    /// # Errors
+    /// In words, when there is no such parameter, or it cannot have this value.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "max_tokens" => put(&mut self.max_tokens, name, value),
+            "min_tokens" => put(&mut self.min_tokens, name, value),
+            "temperature" => put(&mut self.temperature, name, value),
+            "top_p" => put(&mut self.top_p, name, value),
+            "top_k" => put(&mut self.top_k, name, value),
+            "min_p" => put(&mut self.min_p, name, value),
+            "seed" => put(&mut self.seed, name, value),
+            "repetition_penalty" => put(&mut self.repetition_penalty, name, value),
+            "presence_penalty" => put(&mut self.presence_penalty, name, value),
+            "frequency_penalty" => put(&mut self.frequency_penalty, name, value),
+            _ => Err(format!("there is no parameter {name}: set one of {SETTABLE}")),
+        }
+    }
+}
+
+fn put<T: FromStr>(parameter: &mut Option<T>, name: &str, value: &str) -> Result<(), String> {
+    if value == "default" {
+        *parameter = None;
+        return Ok(());
+    }
+    let parsed = value.parse().map_err(|_| format!("{name} must be a number, not {value:?}"))?;
+    *parameter = Some(parsed);
+    Ok(())
+}
+
+/// The parameters that are set.
+impl fmt::Display for SamplingFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: Option<f32>| value.map(|value| value.to_string());
+        let set = [
+            ("max_tokens", self.max_tokens.map(|value| value.to_string())),
+            ("min_tokens", self.min_tokens.map(|value| value.to_string())),
+            ("temperature", text(self.temperature)),
+            ("top_p", text(self.top_p)),
+            ("top_k", self.top_k.map(|value| value.to_string())),
+            ("min_p", text(self.min_p)),
+            ("seed", self.seed.map(|value| value.to_string())),
+            ("repetition_penalty", text(self.repetition_penalty)),
+            ("presence_penalty", text(self.presence_penalty)),
+            ("frequency_penalty", text(self.frequency_penalty)),
+        ];
+        let set = set.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+        let set: Vec<_> = set.collect();
+        match set.is_empty() {
+            true => write!(f, "all as the model's authors, or the API, have it; set {SETTABLE}"),
+            false => write!(f, "{}; all else by default", set.join(", ")),
+        }
     }
 }
 
@@ -85,11 +148,25 @@ mod tests {
     fn flags_come_before_the_models_defaults() {
         let defaults =
             DefaultSampling { temperature: Some(0.6), top_p: Some(0.9), ..Default::default() };
-        let flags = SamplingFlags { temperature: Some(0.0), max_tokens: 7, ..Default::default() };
+        let flags =
+            SamplingFlags { temperature: Some(0.0), max_tokens: Some(7), ..Default::default() };
         let mut request = RawRequest::new(Prompt::Text("hello".to_owned()));
         flags.apply(&defaults, &mut request);
         assert_eq!((request.params.temperature, request.params.top_p), (0.0, 0.9));
         assert_eq!(request.params.repetition_penalty, 1.0);
         assert_eq!(request.max_tokens, Some(7));
+    }
+
+    #[test]
+    fn parameters_are_set_by_name_and_refused_with_what_there_is() {
+        let mut flags = SamplingFlags::default();
+        for name in SETTABLE.split(", ") {
+            flags.set(name, "1").unwrap();
+            assert!(flags.to_string().contains(&format!("{name} 1")), "{flags}");
+            flags.set(name, "default").unwrap();
+        }
+        assert!(flags.to_string().starts_with("all as"));
+        assert_eq!(flags.set("seed", "x").unwrap_err(), "seed must be a number, not \"x\"");
+        assert!(flags.set("heat", "1").unwrap_err().contains("set one of max_tokens, "));
     }
 }

@@ -11,6 +11,7 @@ use super::{
     bench::{
         Report,
         batch::{self, Shape},
+        progress_bar,
     },
     engine,
     flags::EngineFlags,
@@ -100,16 +101,19 @@ async fn record(
 ) -> Result<Profile, CliError> {
     let vocab_size = engine.model_info().vocab_size;
     let requests = |round: usize| args.shape.requests(args.batch_size, round as u64, vocab_size);
+    let bar = progress_bar((args.num_iters_warmup + args.num_iters) * args.batch_size);
+    bar.set_message("requests");
     for round in 0..args.num_iters_warmup {
-        batch::generate(engine, requests(args.num_iters + round)).await?;
+        batch::generate(engine, requests(args.num_iters + round), &bar).await?;
     }
     let recorded = profiler.record(async {
         for round in 0..args.num_iters {
-            batch::generate(engine, requests(round)).await?;
+            batch::generate(engine, requests(round), &bar).await?;
         }
         Ok::<_, CliError>(())
     });
     let (outcome, profile) =
         recorded.await.map_err(|error| CliError::Measure(error.to_string()))?;
+    bar.finish_and_clear();
     outcome.map(|()| profile)
 }

@@ -8,14 +8,17 @@ mod request;
 mod requests;
 mod work;
 
-use std::{collections::BTreeSet, io::IsTerminal, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 use futures_util::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::{answers::Answers, requests::Requests, work::Worker};
-use super::{CliError, engine, flags::EngineFlags, interrupt::or_interrupt, serve::metrics};
+use super::{
+    CliError, engine, flags::EngineFlags, interrupt::or_interrupt, serve::metrics,
+    style::shows_bars,
+};
 use crate::{
     config::{Config, Key, Origin, ServerSettings, layer::Entry},
     server::InProcess,
@@ -121,7 +124,7 @@ async fn answer(
 
 /// A bar on a terminal; in a pipe, one that shows nothing.
 fn progress_bar(total: Option<u64>) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !shows_bars() {
         return ProgressBar::hidden();
     }
     let (bar, template) = match total {

@@ -1,7 +1,7 @@
 //! What the operator sees once the server is ready.
 #![allow(clippy::print_stderr, reason = "the banner is for the operator's terminal")]
 
-use playhouse_kernels::WeightDtype;
+use playhouse_kernels::{ThreadPool, WeightDtype};
 
 use crate::{
     config::Quantization,
@@ -9,7 +9,7 @@ use crate::{
     server::{Address, Listener, ServerConfig},
 };
 
-/// Shows address, model and KV cache, and three requests to try.
+/// Shows address, model, device and KV cache, and three requests to try.
 pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
     eprint!("{}", text(engine, server, listener.address().ok()));
 }
@@ -45,9 +45,9 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
     let kv_dtype = loaded.kv_cache_dtype;
     let weights = match engine.config().quantization {
         Quantization::None => String::new(),
-        Quantization::Int8 => ", weights in int8".to_owned(),
+        Quantization::Int8 => ", linear layers in int8".to_owned(),
         Quantization::Int4 => {
-            format!(", weights in int4 of {}", engine.config().quantization_group_size)
+            format!(", linear layers in int4 of {}", engine.config().quantization_group_size)
         }
     };
     let tokens = info.num_blocks.saturating_sub(1) * info.block_size;
@@ -56,7 +56,8 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
     format!(
         "\
 playhouse {version} serves {name} on {shown}
-  model     {root} ({architecture}), {dtype}{weights} on cpu, context {context} tokens
+  model     {root} ({architecture}), {dtype}{weights}, context {context} tokens
+  device    cpu: {isa}, {threads} threads
   kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
 Try:
   curl {base}/v1/models{key}
@@ -67,6 +68,8 @@ Try:
 \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'
 ",
         version = env!("CARGO_PKG_VERSION"),
+        isa = playhouse_kernels::cpu_isa(),
+        threads = engine.config().threads.unwrap_or_else(|| ThreadPool::common().num_threads()),
         root = loaded.root,
         architecture = loaded.architecture,
         context = info.max_model_len,

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::file::Fields;
 use super::{ConfigError, gguf};
 use crate::gguf::{GgufFile, is_gguf};
+use crate::model_files;
 
 /// What `generation_config.json` says, as far as vLLM reads it; everything may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,7 +45,7 @@ impl GenerationConfig {
     /// [`ConfigError`] where the file is not readable, not JSON, or a field has another type.
     pub fn from_dir(folder: &Path) -> Result<Self, ConfigError> {
         let path = folder.join("generation_config.json");
-        if !path.exists() {
+        if !model_files::exists(&path) {
             return Ok(Self::default());
         }
         Self::from_fields(&Fields::read(&path)?)

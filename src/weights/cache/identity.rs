@@ -28,9 +28,9 @@ pub(crate) struct Identity {
 struct FileIdentity {
     path: PathBuf,
     bytes: u64,
-    /// Since 1970; negative before.
+    /// Since 1970; negative before; 0 for a file that is part of the program.
     modified_ns: i128,
-    /// SHA-256 of the file's beginning.
+    /// SHA-256 of the file's beginning; of a file that is part of the program, of all of it.
     head: String,
 }
 
@@ -41,12 +41,19 @@ impl Identity {
     /// What the system says when asked about a file.
     pub(crate) fn of(checkpoint: &Checkpoint, format: &str) -> io::Result<Self> {
         let files = checkpoint.files().map(|(path, contents)| {
+            let bytes = contents.bytes();
+            if contents.is_built_in() {
+                // Nothing but its bytes tells that a program came with another model.
+                let head = hex(&Sha256::digest(bytes));
+                let (path, bytes) = (path.to_owned(), bytes.len() as u64);
+                return Ok(FileIdentity { path, bytes, modified_ns: 0, head });
+            }
             let metadata = fs::metadata(path)?;
             let modified_ns = match metadata.modified()?.duration_since(UNIX_EPOCH) {
                 Ok(since) => since.as_nanos() as i128,
                 Err(before) => -(before.duration().as_nanos() as i128),
             };
-            let head = &contents[..contents.len().min(HEAD_BYTES)];
+            let head = &bytes[..bytes.len().min(HEAD_BYTES)];
             Ok(FileIdentity {
                 path: path.canonicalize()?,
                 bytes: metadata.len(),

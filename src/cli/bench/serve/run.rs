@@ -27,6 +27,7 @@ use crate::{
         interrupt::or_interrupt,
         output,
     },
+    model_files,
     text::HfTextCodec,
 };
 
@@ -104,7 +105,7 @@ async fn model(args: &ServeArgs, client: &Client) -> Result<Model, CliError> {
             first_model(client, limit).await.map_err(unreachable)?
         }
     };
-    let has_tokenizer = |path: &&String| Path::new(path).exists();
+    let has_tokenizer = |path: &&String| model_files::exists(Path::new(path));
     let of_model = || root.as_ref().filter(has_tokenizer).map(PathBuf::from);
     let tokenizer = args.tokenizer.clone().or_else(of_model).ok_or_else(|| {
         let message = "prompts are made with the model's tokenizer, which is not known here: give \

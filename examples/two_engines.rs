@@ -2,7 +2,7 @@
 //! as JSON.
 //!
 //! ```sh
-//! cargo run --release --example embedded [MODEL_FOLDER]
+//! cargo run --release --example two_engines [MODEL_FOLDER]
 //! ```
 #![allow(clippy::print_stdout, reason = "the output is the example's result")]
 

@@ -1,0 +1,93 @@
+//! What is seen of an answer while it comes.
+
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{
+    CliError, output,
+    style::{Style, harmless, shows_bars},
+};
+
+/// How long nothing may be seen before that is told.
+pub(super) const QUIET: Duration = Duration::from_secs(1);
+
+/// Shows answers: on a terminal with the thoughts before them, dimmed; in a pipe without.
+pub(super) struct Display {
+    style: Style,
+    is_terminal: bool,
+    is_silent: bool,
+    is_thinking: bool,
+    /// Tells that the prompt is being computed.
+    wait: Option<ProgressBar>,
+}
+
+impl Display {
+    /// On standard output.
+    pub(super) fn new() -> Self {
+        let stdout = io::stdout();
+        let (style, is_terminal) = (Style::of(&stdout), stdout.is_terminal());
+        Self { style, is_terminal, is_silent: false, is_thinking: false, wait: None }
+    }
+
+    /// One that shows nothing.
+    pub(super) fn silent() -> Self {
+        Self { is_silent: true, is_terminal: false, ..Self::new() }
+    }
+
+    /// Nothing has come for [`QUIET`].
+    pub(super) fn wait(&mut self) {
+        if self.wait.is_none() && self.is_terminal && shows_bars() {
+            let style = ProgressStyle::with_template("{spinner} reading the prompt, {elapsed}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+            let bar = ProgressBar::new_spinner().with_style(style);
+            bar.enable_steady_tick(Duration::from_millis(100));
+            self.wait = Some(bar);
+        }
+    }
+
+    /// Something has come.
+    pub(super) fn came(&mut self) {
+        if let Some(bar) = self.wait.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    pub(super) fn thought(&mut self, text: &str) -> Result<(), CliError> {
+        if !self.is_terminal {
+            return Ok(());
+        }
+        if !self.is_thinking && !self.style.is_on() {
+            output::show("(thinking) ")?;
+        }
+        self.is_thinking = true;
+        output::show(&self.style.dim(&harmless(text)))
+    }
+
+    pub(super) fn content(&mut self, text: &str) -> Result<(), CliError> {
+        if self.is_silent {
+            return Ok(());
+        }
+        self.end_thoughts()?;
+        match self.is_terminal {
+            true => output::show(&harmless(text)),
+            false => output::show(text),
+        }
+    }
+
+    /// The answer is over.
+    pub(super) fn end(&mut self) -> Result<(), CliError> {
+        self.came();
+        self.end_thoughts()
+    }
+
+    fn end_thoughts(&mut self) -> Result<(), CliError> {
+        match std::mem::take(&mut self.is_thinking) {
+            true => output::show("\n\n"),
+            false => Ok(()),
+        }
+    }
+}

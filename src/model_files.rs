@@ -1,0 +1,170 @@
+//! The files of a model: those of a folder; or the demo model's, which are part of the program, so
+//! that it has something to run wherever it was copied to.
+
+use std::{
+    borrow::Cow,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use playhouse_kernels::MappedFile;
+
+/// What the demo model's folder is called where it is part of the program. No file system has it.
+const BUILT_IN: &str = "builtin:demo-model";
+const DEMO_MODEL: &str = "demo-model";
+
+/// The demo model: the one that was built in; in a program without it (feature `demo-model`), that
+/// of an installation, `../share/playhouse/demo-model` beside the program; else the source tree's.
+pub(crate) fn demo_model() -> PathBuf {
+    if cfg!(feature = "demo-model") {
+        return BUILT_IN.into();
+    }
+    let installed = std::env::current_exe().ok().and_then(|program| installed(&program));
+    installed.unwrap_or_else(in_source_tree)
+}
+
+/// Whether `model` is a copy of the demo model that this program knows.
+pub(crate) fn is_demo_model(model: &Path) -> bool {
+    model == demo_model() || model == in_source_tree()
+}
+
+fn in_source_tree() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(DEMO_MODEL)
+}
+
+/// The demo model that was installed with `program`, if there is one.
+fn installed(program: &Path) -> Option<PathBuf> {
+    let prefix = program.parent()?.parent()?;
+    let folder = prefix.join("share/playhouse").join(DEMO_MODEL);
+    folder.is_dir().then_some(folder)
+}
+
+/// Whether there is a file or folder `path`.
+pub(crate) fn exists(path: &Path) -> bool {
+    path == Path::new(BUILT_IN) && cfg!(feature = "demo-model")
+        || built_in(path).is_some()
+        || path.exists()
+}
+
+/// What is in `path`.
+///
+/// # Errors
+/// As [`std::fs::read`].
+pub(crate) fn read(path: &Path) -> io::Result<Cow<'static, [u8]>> {
+    match built_in(path) {
+        Some(contents) => Ok(Cow::Borrowed(contents)),
+        None => std::fs::read(path).map(Cow::Owned),
+    }
+}
+
+/// A whole file in memory, read when it is first touched.
+#[derive(Debug)]
+pub(crate) enum Contents {
+    /// Of a file system.
+    Mapped(MappedFile),
+    /// Of the program.
+    BuiltIn(&'static [u8]),
+}
+
+impl Contents {
+    /// Maps `path`.
+    ///
+    /// # Errors
+    /// As [`MappedFile::open`].
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        match built_in(path) {
+            Some(contents) => Ok(Self::BuiltIn(contents)),
+            None => MappedFile::open(path).map(Self::Mapped),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped(file) => file.bytes(),
+            Self::BuiltIn(contents) => contents,
+        }
+    }
+
+    /// As [`MappedFile::release`]. The program's own pages are the system's to drop.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        if let Self::Mapped(file) = self {
+            file.release(range);
+        }
+    }
+
+    /// Whether it is part of the program.
+    pub(crate) fn is_built_in(&self) -> bool {
+        matches!(self, Self::BuiltIn(_))
+    }
+}
+
+/// The file `path` of the demo model, where it is part of the program.
+fn built_in(path: &Path) -> Option<&'static [u8]> {
+    let name = path.strip_prefix(BUILT_IN).ok()?.to_str()?;
+    FILES.iter().find(|(known, _)| *known == name).map(|(_, contents)| *contents)
+}
+
+#[cfg(not(feature = "demo-model"))]
+const FILES: &[(&str, &[u8])] = &[];
+
+#[cfg(feature = "demo-model")]
+const FILES: &[(&str, &[u8])] = {
+    /// Where the tensors of a safetensors file must lie to be read as numbers, and more.
+    #[repr(align(64))]
+    struct Aligned<T: ?Sized>(T);
+    static WEIGHTS: &Aligned<[u8]> =
+        &Aligned(*include_bytes!("../examples/demo-model/model.safetensors"));
+    &[
+        ("config.json", include_bytes!("../examples/demo-model/config.json")),
+        ("generation_config.json", include_bytes!("../examples/demo-model/generation_config.json")),
+        ("model.safetensors", &WEIGHTS.0),
+        ("tokenizer.json", include_bytes!("../examples/demo-model/tokenizer.json")),
+        ("tokenizer_config.json", include_bytes!("../examples/demo-model/tokenizer_config.json")),
+        ("chat_template.jinja", include_bytes!("../examples/demo-model/chat_template.jinja")),
+    ]
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_files_are_those_of_the_source_tree() {
+        assert!(exists(&demo_model()));
+        let folder = std::fs::read_dir(in_source_tree()).unwrap().map(|entry| entry.unwrap());
+        let of_model = ["json", "jinja", "safetensors"];
+        let mut files = 0;
+        for path in folder.map(|entry| entry.path()) {
+            if path.extension().is_some_and(|e| of_model.iter().any(|known| e == *known)) {
+                let here = demo_model().join(path.file_name().unwrap());
+                let expected = std::fs::read(&path).unwrap();
+                assert!(exists(&here), "{here:?}");
+                assert_eq!(read(&here).unwrap(), expected);
+                assert_eq!(Contents::open(&here).unwrap().bytes(), expected);
+                files += 1;
+            }
+        }
+        assert_eq!(files, FILES.len());
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        for name in ["model.safetensors.index.json", "lessons", "../config.json"] {
+            let path = demo_model().join(name);
+            assert!(!exists(&path), "{path:?}");
+            assert_eq!(read(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert!(Contents::open(&path).is_err());
+        }
+    }
+
+    #[test]
+    fn an_installation_has_it_beside_its_programs() {
+        let prefix = tempfile::TempDir::new().unwrap();
+        let program = prefix.path().join("bin/playhouse");
+        assert_eq!(installed(&program), None);
+        let folder = prefix.path().join("share/playhouse/demo-model");
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(installed(&program), Some(folder));
+    }
+}

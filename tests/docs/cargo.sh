@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Stands for cargo where documents are tested: `run` runs what the tests have built, and everything
+# else is held against what the workspace has, since building it is what cargo is doing already.
+set -euo pipefail
+
+fail() { echo "cargo: $*" >&2; exit 1; }
+
+command="$1"
+shift
+example=
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --) shift; break ;;
+        --example) example="$2"; shift ;;
+        -p | --package) [ -f "$ROOT/${2#playhouse-}/Cargo.toml" ] || fail "no package $2"; shift ;;
+        --test) [ -e "$ROOT/tests/$2" ] || [ -e "$ROOT/tests/$2.rs" ] || [ -e "$ROOT/actors/tests/$2.rs" ] || fail "no test $2"; shift ;;
+        --bench) [ -e "$ROOT/benches/$2.rs" ] || fail "no bench $2"; shift ;;
+        --bin) shift ;;
+        --features)
+            case "$2" in chaos | demo-model) ;; *) fail "no feature $2" ;; esac
+            shift ;;
+        --path | --manifest-path) [ -e "$ROOT/$2" ] || fail "nothing at $2"; shift ;;
+        --release | --workspace | --all | --all-targets | --lib | --no-default-features | --no-deps | --locked) ;;
+        -*) fail "unknown flag $1" ;;
+        *) ;;
+    esac
+    shift
+done
+case "$command" in
+    run)
+        [ -n "$example" ] && exec "$TARGET/examples/$example" "$@"
+        exec playhouse "$@" ;;
+    build | check | test | bench | clippy | install | doc | fmt) ;;
+    *) fail "unknown command $command" ;;
+esac

@@ -1,0 +1,84 @@
+//! Rust and TOML in the documents is Rust and TOML that works.
+
+use std::{fs, path::Path};
+
+use crate::{Document, ROOT, blocks::blocks, documents, sandbox::Sandbox};
+
+/// The lines of a text without their indentation, empty ones and comments left out.
+fn lines(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
+}
+
+fn sources(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// Whether all of `excerpt` stands in `source`, line after line.
+fn is_in(excerpt: &[&str], source: &[&str]) -> bool {
+    source.windows(excerpt.len().max(1)).any(|window| window == excerpt)
+}
+
+/// Examples are built and run by tests of their own, everything else is the program.
+#[test]
+fn rust_stands_in_a_file_that_is_compiled() {
+    let mut all = Vec::new();
+    for folder in ["examples", "src", "actors/src", "kernels/src"] {
+        sources(&Path::new(ROOT).join(folder), &mut all);
+    }
+    assert!(all.len() > 100, "the sources were not found");
+    let all: Vec<_> = all.iter().map(|source| lines(source)).collect();
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for Document { path, text } in documents() {
+        for block in blocks(&text).iter().filter(|block| block.language == "rust") {
+            let excerpt = lines(&block.text);
+            count += 1;
+            if excerpt.len() < 2 || !all.iter().any(|source| is_in(&excerpt, source)) {
+                missing.push(format!("{path}:{}: in no source file:\n{}", block.line, block.text));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+    assert!(count > 1, "there were no excerpts");
+}
+
+#[test]
+fn settings_are_taken() {
+    let sandbox = Sandbox::new();
+    for Document { path, text } in documents() {
+        for block in blocks(&text).iter().filter(|block| block.language == "toml") {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            fs::write(file.path(), &block.text).unwrap();
+            let config = format!("config --config {}", file.path().display());
+            let printed = sandbox.playhouse(&config);
+            assert!(printed.contains("[engine]"), "{path}:{}", block.line);
+        }
+    }
+}
+
+#[test]
+fn every_block_says_what_it_is() {
+    for Document { path, text } in documents() {
+        for block in blocks(&text) {
+            let is_known = ["sh", "rust", "toml", "text", "json", "ini", "yaml"];
+            // Drawings have no language.
+            let is_drawing = block.language.is_empty() && path == "ARCHITECTURE.md";
+            let language = block.language.as_str();
+            assert!(is_known.contains(&language) || is_drawing, "{path}:{}", block.line);
+        }
+    }
+}
+
+#[test]
+fn an_excerpt_is_found_whatever_its_indentation() {
+    let source = lines("fn f() {\n    // why\n    one();\n    two();\n}\n");
+    assert!(is_in(&lines("one();\ntwo();\n"), &source));
+    assert!(!is_in(&lines("two();\none();\n"), &source));
+}

@@ -1,0 +1,45 @@
+//! Every example runs, and shows what it says.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod building;
+
+use std::{collections::BTreeSet, path::Path, process::Command};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What each one prints, among else.
+const EXAMPLES: [(&str, &[&str]); 8] = [
+    ("embed", &["\n"]),
+    ("stream", &["whole: ", "ended by length", "half:  ", "ended by us", "open requests: 0"]),
+    ("two_engines", &["first:  ", "second: ["]),
+    ("supervised", &["first engine:", "the owner failed: the engine is dead", "second engine:"]),
+    ("survive_a_kill", &["the scheduler panics", "the streamer panics", "the same text: true"]),
+    ("structured_output", &[" is ", "\n"]),
+    ("tools", &["the model calls add(", "and says: "]),
+    ("metrics", &["health: Ready, epoch ", "scheduler 0: 0 replaced", "generation_tokens_total{"]),
+];
+
+#[test]
+fn every_example_shows_what_it_says() {
+    let folder = building::examples();
+    for (name, shown) in EXAMPLES {
+        let output =
+            Command::new(folder.join(name)).env_remove("PLAYHOUSE_CONFIG").output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {printed}{errors}");
+        for text in shown {
+            assert!(printed.contains(text), "{name} does not show {text:?}: {printed}{errors}");
+        }
+    }
+}
+
+#[test]
+fn every_example_is_run() {
+    let folder = std::fs::read_dir(Path::new(ROOT).join("examples")).unwrap();
+    let files = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let there: BTreeSet<_> =
+        files.filter_map(|file| file.strip_suffix(".rs").map(str::to_owned)).collect();
+    let run: BTreeSet<_> = EXAMPLES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(there, run);
+}
