@@ -10,11 +10,15 @@ use crate::{
     fault::Observed,
     logic::{
         allocation::{Allocation, AllocationPlan, PlanError},
+        house::{BlockMap, KvCacheView},
         ids::Epoch,
         kv_cache::KvCacheManager,
     },
     message::KvCacheManagerMessage,
 };
+
+/// Cells of the map that it shows, at most.
+const MAX_CELLS: u32 = 4_096;
 
 /// The KV cache manager actor.
 #[derive(Debug)]
@@ -79,6 +83,11 @@ impl KvCacheManagerActor {
     }
 }
 
+fn view(state: &State) -> KvCacheView {
+    let map = state.manager.as_ref().map(|manager| BlockMap::of(manager, MAX_CELLS));
+    KvCacheView { epoch: state.epoch, map }
+}
+
 impl Actor for KvCacheManagerActor {
     type Msg = KvCacheManagerMessage;
     type State = State;
@@ -103,6 +112,11 @@ impl Actor for KvCacheManagerActor {
                 let allocation = self.execute(&plan, state)?;
                 // A scheduler that died over its plan needs no answer.
                 let _ = reply.send(allocation);
+            }
+            KvCacheManagerMessage::View(reply) => {
+                if !reply.is_closed() {
+                    let _ = reply.send(view(state));
+                }
             }
             KvCacheManagerMessage::Ping => {}
         }
