@@ -31,7 +31,7 @@ async fn look_until(system: &System, shows: impl Fn(&HouseView) -> bool) -> Hous
             sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(PATIENCE, looks).await.expect("what was waited for never showed")
+    timeout(PATIENCE, looks).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +56,7 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
             scheduler.running.first().is_some_and(|request| request.num_output_tokens > 5)
         });
         let holds = view.kv_cache.as_ref().is_ok_and(|kv_cache| {
-            let mut runs = kv_cache.map.iter().flat_map(|map| &map.runs);
+            let mut runs = kv_cache.iter().flat_map(|map| &map.runs);
             runs.any(|run| run.state == BlockState::Used && run.owner == Some(id))
         });
         runs && holds
@@ -64,7 +64,7 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
     let view = runs.await;
     let seen = &view.scheduler.unwrap().running[0];
     assert_eq!((seen.id, seen.waits_for, seen.max_tokens), (id, None, 400));
-    let (_, timeline) = view.timelines.iter().find(|(request, _)| *request == id).unwrap();
+    let (_, timeline) = view.timelines.requests().find(|(request, _)| *request == id).unwrap();
     let kinds: Vec<StepKind> = timeline.segments.iter().map(|segment| segment.kind).collect();
     assert_eq!(kinds.first(), Some(&StepKind::Prefill));
     assert_eq!(kinds.last(), Some(&StepKind::Decode));
@@ -81,14 +81,17 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
 
     assert_eq!(collect(submission.choices.remove(0)).await.0, expected_text(&prompt, 400));
     let ended = look_until(&system, |view| {
-        view.totals.finished_requests == 1 && view.timelines.iter().any(|(_, t)| t.has_ended)
+        view.totals.finished_requests == 1 && view.timelines.requests().any(|(_, t)| t.has_ended)
     });
     let totals = ended.await.totals;
     assert_eq!((totals.output_tokens, totals.prompt_tokens), (400, 40));
     assert_eq!(totals.inter_token_latency.count(), 399);
 
     system.set_watched(false);
-    assert!(system.look().await.timelines.is_empty(), "what nobody watches is forgotten");
+    assert!(
+        system.look().await.timelines.requests().next().is_none(),
+        "what nobody watches is forgotten"
+    );
     system.shutdown().await;
 }
 

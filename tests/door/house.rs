@@ -42,7 +42,7 @@ impl Watch {
                 }
                 continue;
             }
-            let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("an event").unwrap();
+            let chunk = timeout(PATIENCE, self.response.chunk()).await.unwrap().unwrap();
             self.rest.push_str(std::str::from_utf8(&chunk?).unwrap());
         }
     }
@@ -51,13 +51,13 @@ impl Watch {
     async fn until(&mut self, shows: impl Fn(&Value) -> bool) -> Value {
         let looks = async {
             loop {
-                let snapshot = self.next().await.expect("more snapshots");
+                let snapshot = self.next().await.unwrap();
                 if shows(&snapshot) {
                     return snapshot;
                 }
             }
         };
-        timeout(PATIENCE, looks).await.expect("what was waited for never showed")
+        timeout(PATIENCE, looks).await.unwrap()
     }
 }
 
@@ -73,7 +73,7 @@ async fn complete(served: &Served, max_tokens: usize) -> String {
     });
     let request = Client::new().post(format!("{}/v1/completions", served.url)).json(&body);
     let answer: Value = request.send().await.unwrap().json().await.unwrap();
-    answer["choices"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    answer["choices"][0]["text"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,9 +21,11 @@ let server;
 let browser;
 const opened = [];
 
-async function open(options) {
+/** A page that is closed at the end of the test `t`; what it complained of is read at the end of all. */
+async function open(t, options) {
   const page = await browser.open(server.url, options);
   opened.push(page);
+  t.after(() => page.context().close());
   return page;
 }
 
@@ -46,6 +48,8 @@ const ask = async (page, text) => {
 };
 
 const answer = (page) => page.locator('.message.assistant').last();
+/** What it says, without its thoughts. */
+const textOf = (page) => answer(page).locator(':scope > .prose').textContent();
 const isDone = async (page) => (await answer(page).getAttribute('aria-busy')) === null;
 const go = async (page, view) => {
   await page.click(`#tab-${view}`);
@@ -66,13 +70,13 @@ after(async () => {
   assert.equal(await server?.stop(), 0, 'the server ends well');
 });
 
-test('an answer streams, tells how long it took, and can be stopped', async () => {
-  const page = await open();
+test('an answer streams, tells how long it took, and can be stopped', async (t) => {
+  const page = await open(t);
   await endless(page, 300);
   await ask(page, 'Hello');
   const lengths = new Set();
   await until('the end of the answer', async () => {
-    lengths.add((await answer(page).locator('.prose').last().textContent()).length);
+    lengths.add((await textOf(page)).length);
     return isDone(page);
   });
   assert.ok(lengths.size > 2, `it grew: ${[...lengths]}`);
@@ -81,7 +85,7 @@ test('an answer streams, tells how long it took, and can be stopped', async () =
 
   await page.fill('#max_tokens', '3500');
   await ask(page, 'Go on for ever');
-  await until('the beginning', async () => (await answer(page).locator('.prose').textContent()).length > 40);
+  await until('the beginning', async () => (await textOf(page)).length > 40);
   await page.click('#stop');
   await until('the end', () => isDone(page));
   assert.equal(await foot.textContent(), 'stopped by you');
@@ -90,22 +94,24 @@ test('an answer streams, tells how long it took, and can be stopped', async () =
   assert.equal(await page.locator('.message').count(), 0);
 });
 
-test('a stream that began goes on while rooms go dark and are lit again', async () => {
-  const page = await open();
-  await endless(page, 1500);
+test('a stream that began goes on while rooms go dark and are lit again', async (t) => {
+  const page = await open(t);
+  await endless(page, 3500);
   await page.fill('#seed', '7');
   await ask(page, 'Tell me a long story');
   await until('the answer in peace', () => isDone(page), 120_000);
-  const inPeace = await answer(page).locator('.prose').textContent();
+  const inPeace = await textOf(page);
   await page.click('#clear');
 
   await ask(page, 'Tell me a long story');
-  await until('the beginning', async () => (await answer(page).locator('.prose').textContent()).length > 20);
+  await until('the beginning', async () => (await textOf(page)).length > 20);
   await go(page, 'house');
   for (const room of ['scheduler/0', 'kv_cache/0', 'worker/0', 'detokenizer/0', 'detokenizer/1']) {
     const before = await restarts(page, room);
     await page.locator(`[data-kill="${room}"]`).click();
     await until(`${room} was replaced`, async () => (await restarts(page, room)) > before);
+    // Otherwise nothing went on while they were away.
+    if (room === 'scheduler/0') assert.equal(await isDone(page), false);
   }
   await page.locator('[data-room="streamer/0"]').click();
   const before = await restarts(page, 'streamer/0');
@@ -115,12 +121,12 @@ test('a stream that began goes on while rooms go dark and are lit again', async 
   assert.match(await page.textContent('#events'), /epoch \d+ began/);
   await go(page, 'chat');
   await until('the end of the answer', () => isDone(page), 120_000);
-  assert.equal(await answer(page).locator('.prose').textContent(), inPeace);
+  assert.equal(await textOf(page), inPeace);
   assert.equal(await page.locator('.problem[role=alert]:visible').count(), 0);
 });
 
-test('plots, blocks, requests and steps move under load', async () => {
-  const page = await open();
+test('plots, blocks, requests and steps move under load', async (t) => {
+  const page = await open(t);
   await go(page, 'traffic');
   const plot = page.locator('#plots canvas').first();
   const picture = () => plot.evaluate((canvas) => canvas.toDataURL());
@@ -144,7 +150,7 @@ test('plots, blocks, requests and steps move under load', async () => {
     assert.ok(Number.parseFloat(used) > 0, used);
     await go(page, 'house');
     const flow = page.locator('.flow.busy[data-edge="scheduler->worker"]');
-    await flow.waitFor();
+    await flow.waitFor({ state: 'attached' });
     const offset = () => flow.evaluate((line) => line.style.strokeDashoffset);
     const before = await offset();
     await until('messages that walk', async () => (await offset()) !== before);
@@ -153,20 +159,20 @@ test('plots, blocks, requests and steps move under load', async () => {
   }
 });
 
-test('nothing moves for those who do not want it', async () => {
-  const page = await open({ reducedMotion: 'reduce' });
+test('nothing moves for those who do not want it', async (t) => {
+  const page = await open(t, { reducedMotion: 'reduce' });
   await go(page, 'house');
   const stop = load(server.url, 2);
   try {
-    await page.locator('.flow.busy').first().waitFor();
+    await page.locator('.flow.busy').first().waitFor({ state: 'attached' });
     assert.equal(await page.locator('.flow').evaluateAll((all) => all.filter((one) => one.style.strokeDashoffset).length), 0);
   } finally {
     await stop();
   }
 });
 
-test('the keyboard is enough', async () => {
-  const page = await open();
+test('the keyboard is enough', async (t) => {
+  const page = await open(t);
   await endless(page, 20);
   const focused = () => page.evaluate(() => {
     const { activeElement: one } = document;
@@ -210,8 +216,8 @@ test('the keyboard is enough', async () => {
   assert.equal(await focused(), 'tab-traffic');
 });
 
-test('on a phone nothing is wider than the screen', async () => {
-  const page = await open({ ...PHONE, hasTouch: true });
+test('on a phone nothing is wider than the screen', async (t) => {
+  const page = await open(t, { ...PHONE, hasTouch: true });
   await endless(page, 60);
   await ask(page, 'Hello '.repeat(30) + 'x'.repeat(200));
   await until('the answer', () => isDone(page));
@@ -229,8 +235,8 @@ test('on a phone nothing is wider than the screen', async () => {
   }
 });
 
-test('what a model writes is shown as text, its thoughts folded, its calls with a place for results', async () => {
-  const page = await open();
+test('what a model writes is shown as text, its thoughts folded, its calls with a place for results', async (t) => {
+  const page = await open(t);
   const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>';
   await canned(page,
     { choices: [{ delta: { role: 'assistant', content: '' } }] },
@@ -267,8 +273,8 @@ test('what a model writes is shown as text, its thoughts folded, its calls with 
   page.problems.length = 0;
 });
 
-test('how sure the model is shows as colour, with what else might have come', async () => {
-  const page = await open();
+test('how sure the model is shows as colour, with what else might have come', async (t) => {
+  const page = await open(t);
   await endless(page, 12);
   await page.check('#logprobs');
   await ask(page, 'Hello');
@@ -282,8 +288,8 @@ test('how sure the model is shows as colour, with what else might have come', as
   assert.match(await tip.textContent(), /%/);
 });
 
-test('what cannot be sent is said before it is', async () => {
-  const page = await open();
+test('what cannot be sent is said before it is', async (t) => {
+  const page = await open(t);
   await page.fill('#tools', '[{"type": ');
   await ask(page, 'Hello');
   assert.match(await page.textContent('#tools-problem'), /^Tools: /);
@@ -295,10 +301,10 @@ test('what cannot be sent is said before it is', async () => {
   assert.equal(await page.locator('.message').count(), 0);
 });
 
-test('colours, names and roles are as they should be, by day and by night', async () => {
+test('colours, names and roles are as they should be, by day and by night', async (t) => {
   const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
   for (const colorScheme of ['light', 'dark']) {
-    const page = await open({ colorScheme, reducedMotion: 'reduce' });
+    const page = await open(t, { colorScheme, reducedMotion: 'reduce' });
     await endless(page, 30);
     await ask(page, 'Hello');
     await until('the answer', () => isDone(page));
@@ -316,6 +322,21 @@ test('colours, names and roles are as they should be, by day and by night', asyn
       await stop();
     }
   }
+});
+
+test('a server that cannot be broken has no buttons for it', async (t) => {
+  const snapshot = await (await fetch(`${server.url}/house`)).json();
+  const page = await open(t);
+  await page.route('**/house/events', (route) => route.fulfill({
+    contentType: 'text/event-stream',
+    body: `data: ${JSON.stringify({ ...snapshot, has_chaos: false })}\n\n`,
+  }));
+  await page.goto(`${server.url}/#/house`);
+  await page.reload();
+  await page.locator('.room').first().waitFor();
+  assert.equal(await page.locator('.room').count(), snapshot.actors.length);
+  assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
+  assert.match(await page.textContent('#room'), /built with the feature chaos/);
 });
 
 test('a server with a key asks for it, and again when it is wrong', async () => {
@@ -360,6 +381,7 @@ test('no page had anything to complain of, or asked for anything elsewhere', () 
 });
 
 const asked = process.argv.indexOf('--screenshots');
-test('pictures', { skip: asked < 0 && 'not asked for' }, async () => {
-  await screenshots(process.argv[asked + 1] ?? 'docs/screenshots', { open, load: () => load(server.url, 7), go, ask });
+test('pictures', { skip: asked < 0 && 'not asked for' }, async (t) => {
+  const folder = process.argv[asked + 1] ?? 'docs/screenshots';
+  await screenshots(folder, { open: (options) => open(t, options), load: () => load(server.url, 7), go, ask });
 });

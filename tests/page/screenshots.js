@@ -25,6 +25,8 @@ export async function screenshots(folder, { open, load, go, ask }) {
     for (const { name, view, ...options } of PICTURES) {
       const page = await open(options);
       if (view === 'chat') {
+        await page.fill('#max_tokens', '160');
+        await page.check('#logprobs');
         await ask(page, 'Tell me about this house');
         await until('an answer', async () => (await page.locator('.message.assistant .foot').textContent()) !== '');
       } else {

@@ -5,7 +5,7 @@ use ractor::RpcReplyPort;
 use super::edge::{Edge, Letter, pings};
 use crate::logic::{
     allocation::{Allocation, AllocationPlan},
-    house::KvCacheView,
+    house::BlockMap,
 };
 
 /// Received by the KV cache manager.
@@ -15,7 +15,7 @@ pub enum KvCacheManagerMessage {
     /// forgets all but sealed blocks and tails. `None` answers a plan of a past epoch.
     Execute(AllocationPlan, RpcReplyPort<Option<Allocation>>),
     /// From somebody who looks in from outside: what the blocks are. Nothing before the first plan.
-    View(RpcReplyPort<KvCacheView>),
+    View(RpcReplyPort<Option<BlockMap>>),
     /// From the watchdog.
     Ping,
 }

@@ -17,8 +17,8 @@ use super::{directory::ActorStats, edges::EdgeCounts, system::System, totals::To
 use crate::{
     error::ActorError,
     logic::{
-        house::{KvCacheView, Timeline, Timelines},
-        ids::{Epoch, Micros, RequestId, Step},
+        house::{BlockMap, Timelines},
+        ids::{Epoch, Micros},
         scheduler::SchedulerView,
         scheduler_output::SchedulerOutput,
     },
@@ -58,12 +58,10 @@ pub struct HouseView {
     pub totals: TotalsView,
     /// The scheduler, if it answered.
     pub scheduler: Result<SchedulerView, ActorError>,
-    /// The KV cache, if its manager answered.
-    pub kv_cache: Result<KvCacheView, ActorError>,
+    /// The KV cache, if its manager answered: nothing before the first plan of the manager's life.
+    pub kv_cache: Result<Option<BlockMap>, ActorError>,
     /// What requests did in which step while somebody watched.
-    pub timelines: Vec<(RequestId, Timeline)>,
-    /// The epochs of these steps, each with its first one.
-    pub epochs: Vec<(Step, Epoch)>,
+    pub timelines: Timelines,
 }
 
 impl House {
@@ -88,13 +86,12 @@ impl House {
         }
     }
 
-    fn timelines(&self) -> (Vec<(RequestId, Timeline)>, Vec<(Step, Epoch)>) {
+    fn timelines(&self) -> Timelines {
         // The scheduler waits for nobody who looks.
         let steps = std::mem::take(&mut *self.steps.lock());
         let mut timelines = self.timelines.lock();
         steps.iter().for_each(|step| timelines.record(step));
-        let requests = timelines.requests().map(|(request, timeline)| (request, timeline.clone()));
-        (requests.collect(), timelines.epochs().collect())
+        timelines.clone()
     }
 }
 
@@ -113,8 +110,8 @@ impl System {
         let kv_cache =
             directory.kv_cache_manager.call("view", ANSWER_LIMIT, KvCacheManagerMessage::View);
         let (scheduler, kv_cache) = tokio::join!(scheduler, kv_cache);
-        let (timelines, epochs) = context.house.timelines();
-        HouseView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines, epochs }
+        let timelines = context.house.timelines();
+        HouseView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines }
     }
 
     /// Whether somebody looks again and again: then each step is noted for [`System::look`].

@@ -10,7 +10,7 @@ use crate::{
     fault::Observed,
     logic::{
         allocation::{Allocation, AllocationPlan, PlanError},
-        house::{BlockMap, KvCacheView},
+        house::BlockMap,
         ids::Epoch,
         kv_cache::KvCacheManager,
     },
@@ -83,11 +83,6 @@ impl KvCacheManagerActor {
     }
 }
 
-fn view(state: &State) -> KvCacheView {
-    let map = state.manager.as_ref().map(|manager| BlockMap::of(manager, MAX_CELLS));
-    KvCacheView { epoch: state.epoch, map }
-}
-
 impl Actor for KvCacheManagerActor {
     type Msg = KvCacheManagerMessage;
     type State = State;
@@ -115,7 +110,8 @@ impl Actor for KvCacheManagerActor {
             }
             KvCacheManagerMessage::View(reply) => {
                 if !reply.is_closed() {
-                    let _ = reply.send(view(state));
+                    let map = |manager| BlockMap::of(manager, MAX_CELLS);
+                    let _ = reply.send(state.manager.as_ref().map(map));
                 }
             }
             KvCacheManagerMessage::Ping => {}

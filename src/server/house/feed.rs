@@ -1,12 +1,6 @@
 //! Snapshots, taken once for all who want one.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::body::Bytes;
 use playhouse_actors::shell::Health;
@@ -27,7 +21,8 @@ const AROUND_JSON: (usize, usize) = (b"data: ".len(), b"\n\n".len());
 pub(in crate::server) struct HouseFeed {
     engine: Engine,
     taken: Mutex<(Shaper, Option<Taken>)>,
-    num_watchers: AtomicUsize,
+    /// Locked while the engine is told, so that it hears of it in the order in which it happens.
+    num_watchers: parking_lot::Mutex<usize>,
 }
 
 /// A snapshot, ready to be sent.
@@ -52,7 +47,7 @@ impl Taken {
 impl HouseFeed {
     pub(in crate::server) fn new(engine: Engine) -> Self {
         let shaper = Shaper::new(&engine);
-        Self { engine, taken: Mutex::new((shaper, None)), num_watchers: AtomicUsize::new(0) }
+        Self { engine, taken: Mutex::new((shaper, None)), num_watchers: Default::default() }
     }
 
     /// The last snapshot, or a new one if that is too old. Whoever asks meanwhile waits for the
@@ -79,9 +74,9 @@ impl HouseFeed {
 
     /// Somebody who watches from now on.
     pub(super) fn watch(self: &Arc<Self>) -> Watcher {
-        if self.num_watchers.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.engine.set_watched(true);
-        }
+        let mut num_watchers = self.num_watchers.lock();
+        *num_watchers += 1;
+        self.engine.set_watched(true);
         Watcher { feed: Arc::clone(self), last: None }
     }
 }
@@ -115,8 +110,8 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        if self.feed.num_watchers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.feed.engine.set_watched(false);
-        }
+        let mut num_watchers = self.feed.num_watchers.lock();
+        *num_watchers -= 1;
+        self.feed.engine.set_watched(*num_watchers > 0);
     }
 }

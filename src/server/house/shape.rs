@@ -55,7 +55,7 @@ impl Shaper {
         if let Ok(scheduler) = view.scheduler {
             self.scheduler = Some((at, scheduler));
         }
-        if let Some(map) = view.kv_cache.ok().and_then(|kv_cache| kv_cache.map) {
+        if let Some(map) = view.kv_cache.ok().flatten() {
             self.blocks = Some((at, map));
         }
         let before = std::mem::replace(&mut self.totals, view.totals);
@@ -81,8 +81,8 @@ impl Shaper {
             inter_token_latency: latency(&itl),
             scheduler: self.scheduler.as_ref().map(|(of, view)| scheduler(view, *of, at)),
             kv_cache: self.blocks.as_ref().map(|(of, map)| kv_cache(map, *of, at)),
-            timelines: view.timelines.iter().map(timeline).collect(),
-            epochs: view.epochs.iter().map(|(step, epoch)| [step.0, epoch.0]).collect(),
+            timelines: view.timelines.requests().map(timeline).collect(),
+            epochs: view.timelines.epochs().map(|(step, epoch)| [step.0, epoch.0]).collect(),
         }
     }
 }
@@ -174,7 +174,7 @@ fn run(run: &BlockRun) -> [u64; 4] {
     [run.num_blocks.into(), state, owner, run.ref_cnt.into()]
 }
 
-fn timeline((id, timeline): &(RequestId, Timeline)) -> TimelineFacts {
+fn timeline((id, timeline): (RequestId, &Timeline)) -> TimelineFacts {
     let segments = timeline.segments.iter().map(segment).collect();
     TimelineFacts { id: id.0, has_ended: timeline.has_ended, segments }
 }
@@ -203,9 +203,10 @@ mod tests {
     use playhouse_actors::{
         error::ActorError,
         logic::{
-            house::{KvCacheView, latencies},
+            house::{Timelines, latencies},
             ids::{Epoch, Step},
             scheduler::WaitingReason,
+            scheduler_output::SchedulerOutput,
         },
         message::Edge,
     };
@@ -228,6 +229,9 @@ mod tests {
     }
 
     fn view(at_ms: u64) -> HouseView {
+        let mut timelines = Timelines::default();
+        let (step, epoch) = (Step(4), Epoch(3));
+        timelines.record(&SchedulerOutput { step, epoch, ..SchedulerOutput::default() });
         HouseView {
             at: at_ms * 1_000,
             epoch: Epoch(3),
@@ -236,8 +240,7 @@ mod tests {
             totals: TotalsView::default(),
             scheduler: Err(gone()),
             kv_cache: Err(gone()),
-            timelines: Vec::new(),
-            epochs: vec![(Step(4), Epoch(3))],
+            timelines,
         }
     }
 
@@ -275,7 +278,7 @@ mod tests {
         let map = BlockMap { num_blocks: 5, runs: vec![run], ..BlockMap::default() };
         let answered = HouseView {
             scheduler: Ok(SchedulerView { waiting: vec![waiting], ..SchedulerView::default() }),
-            kv_cache: Ok(KvCacheView { epoch: Epoch(3), map: Some(map) }),
+            kv_cache: Ok(Some(map)),
             ..view(200)
         };
         let second = shaped(&mut shaper, answered);
@@ -288,8 +291,7 @@ mod tests {
         assert_eq!(second["kv_cache"]["runs"], json!([[5, 3, 8, 2]]));
         assert_eq!(second["kv_cache"]["age_ms"], 0);
 
-        let unplanned = Ok(KvCacheView { epoch: Epoch(4), map: None });
-        let third = shaped(&mut shaper, HouseView { kv_cache: unplanned, ..view(700) });
+        let third = shaped(&mut shaper, HouseView { kv_cache: Ok(None), ..view(700) });
         assert_eq!(third["scheduler"]["age_ms"], 500);
         assert_eq!(third["scheduler"]["requests"][0]["age_ms"], 150, "as it was then");
         assert_eq!(

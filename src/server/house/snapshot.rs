@@ -158,9 +158,9 @@ pub(super) struct KvCacheFacts {
     pub(super) num_blocks: u32,
     /// Blocks that can be handed out, cached ones among them.
     pub(super) num_free: u32,
-    /// Free blocks whose content can be hit.
+    /// Free blocks whose content can be hit; with cells of more than 16 blocks, an estimate.
     pub(super) num_cached: u32,
-    /// Blocks that more than one request holds.
+    /// Blocks that more than one request holds; likewise.
     pub(super) num_shared: u32,
     /// Above 1, each cell of `runs` stands for so many blocks, and shows what most of them are.
     pub(super) blocks_per_cell: u32,

@@ -4,6 +4,8 @@ import { $, colour, duration, h, onColourChange, pen, say, whole } from './dom.j
 import { usage } from './rates.js';
 
 const STATES = ['free', 'cached', 'kept', 'held'];
+/** Of larger cells the server looks at a sample. */
+const SAMPLES_PER_CELL = 16;
 const TOLD = {
   free: 'free, nothing in it can be used again',
   cached: 'free, and its content can be hit',
@@ -65,10 +67,11 @@ export class MemoryView {
   #facts(snapshot, point) {
     const { totals, kv_cache: cache } = snapshot;
     const { prefix_cache_queries: asked, prefix_cache_hits: hit } = totals;
+    const about = cache?.blocks_per_cell > SAMPLES_PER_CELL ? 'about ' : '';
     const facts = [
       ['In use', `${(usage(cache) * 100).toFixed(1)} %`, cache ? `${whole(cache.num_blocks - cache.num_free)} blocks` : ''],
-      ['Can be hit', cache ? whole(cache.num_cached) : '0', 'free blocks with content'],
-      ['Shared', cache ? whole(cache.num_shared) : '0', 'blocks of several requests'],
+      ['Can be hit', cache ? about + whole(cache.num_cached) : '0', 'free blocks with content'],
+      ['Shared', cache ? about + whole(cache.num_shared) : '0', 'blocks of several requests'],
       ['Hit rate', asked ? `${((hit / asked) * 100).toFixed(1)} %` : '–', `${whole(hit)} of ${whole(asked)} prompt tokens`],
       ['Computed again', whole(totals.recomputed_tokens), 'tokens, after preemptions and new epochs'],
     ];

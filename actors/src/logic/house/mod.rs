@@ -6,7 +6,7 @@ pub mod latencies;
 pub mod timelines;
 
 pub use self::{
-    block_map::{BlockMap, BlockRun, BlockState, KvCacheView},
+    block_map::{BlockMap, BlockRun, BlockState},
     latencies::Latencies,
     timelines::{Segment, StepKind, Timeline, Timelines},
 };

@@ -14,8 +14,6 @@ pub struct SchedulerView {
     pub stats: SchedulerStats,
     /// What is held back.
     pub pause: PauseState,
-    /// Tokens that a step may have at present.
-    pub token_budget: usize,
     /// Running requests, in the order in which they are scheduled; perhaps not all.
     pub running: Vec<RequestView>,
     /// Waiting requests, the next to be served first; perhaps not all.
@@ -56,7 +54,6 @@ impl Scheduler {
             epoch: self.epoch,
             stats: self.stats(),
             pause: self.pause,
-            token_budget: self.token_budget,
             running: running.map(|slot| self.request_view(slot, None)).collect(),
             waiting: waiting.map(|(slot, reason)| self.request_view(slot, Some(reason))).collect(),
         }
