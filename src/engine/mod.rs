@@ -4,6 +4,7 @@
 mod beam_search;
 mod default_sampling;
 mod error;
+mod house;
 mod pause;
 mod start;
 

@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 
 use super::state::AppState;
 
+/// The word for a state of the engine.
+pub(super) fn status(health: Health) -> &'static str {
+    report(health).status
+}
+
 /// What the routes say of one state of the engine.
 struct Report {
     status: &'static str,

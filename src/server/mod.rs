@@ -19,6 +19,7 @@ mod error;
 mod extract;
 mod fields;
 mod health;
+mod house;
 mod in_process;
 mod invocations;
 mod keep_alive;
@@ -31,6 +32,7 @@ mod metrics;
 mod models;
 mod open_requests;
 mod openapi;
+mod page;
 mod parts;
 mod reload;
 mod request_id;
@@ -219,6 +221,9 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/openapi.json", get(openapi::serve))
+        .route("/house", get(house::snapshot))
+        .route("/house/events", get(house::events))
+        .merge(page::routes(&state.config.root_path))
         .merge(admin::routes(&state));
     let router = match state.config.enable_tokenizer_info_endpoint {
         true => router.route("/tokenizer_info", get(tokenizer_info::tokenizer_info)),

@@ -8,8 +8,8 @@ use std::{
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
-    ServerConfig, ServerError, auth::ApiKeys, error::ApiError, open_requests::OpenRequests,
-    responses::ResponseStore, turn::TurnParsers,
+    ServerConfig, ServerError, auth::ApiKeys, error::ApiError, house::HouseFeed,
+    open_requests::OpenRequests, responses::ResponseStore, turn::TurnParsers,
 };
 use crate::engine::Engine;
 
@@ -24,6 +24,7 @@ pub(super) struct AppState {
     pub(super) parsers: Arc<TurnParsers>,
     pub(super) open: OpenRequests,
     pub(super) responses: Arc<ResponseStore>,
+    pub(super) house: Arc<HouseFeed>,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -40,8 +41,9 @@ impl AppState {
         let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
         let responses = Arc::new(ResponseStore::new(&config));
         let (config, open) = (Arc::new(config), OpenRequests::default());
+        let house = Arc::new(HouseFeed::new(engine.clone()));
         let created = unix_seconds();
-        Ok(Self { engine, config, keys, metrics, parsers, open, responses, created })
+        Ok(Self { engine, config, keys, metrics, parsers, open, responses, house, created })
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

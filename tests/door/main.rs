@@ -4,6 +4,7 @@
 mod certificates;
 mod client;
 mod connections;
+mod house;
 mod keys;
 mod limits;
 mod pages;

@@ -141,12 +141,18 @@ impl<T: Copy> RequestQueue<T> {
     /// Everyone, in the order of service.
     #[must_use]
     pub fn in_order(&self, now: Micros) -> Vec<T> {
+        self.first(usize::MAX, now)
+    }
+
+    /// The first `most` of them, without a look at the others.
+    #[must_use]
+    pub fn first(&self, most: usize, now: Micros) -> Vec<T> {
         let aged = self.by_age.iter().take_while(|((arrival, _), _)| self.is_aged(*arrival, now));
-        let aged: Vec<QueueKey> = aged.map(|(_, &key)| key).collect();
+        let aged: Vec<QueueKey> = aged.take(most).map(|(_, &key)| key).collect();
         let is_aged: BTreeSet<QueueKey> = aged.iter().copied().collect();
         let others = self.entries.keys().filter(|key| !is_aged.contains(key)).copied();
         let keys = aged.iter().copied().chain(others);
-        keys.filter_map(|key| self.entries.get(&key).copied()).collect()
+        keys.take(most).filter_map(|key| self.entries.get(&key).copied()).collect()
     }
 
     fn is_aged(&self, arrival: Micros, now: Micros) -> bool {
@@ -233,6 +239,10 @@ mod tests {
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 100), [0, 2, 3, 1]);
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 110), [0, 1, 2, 3]);
         assert_eq!(priority_queue(&requests, 100).in_order(100), [0, 2, 3, 1]);
+        for most in 0..6 {
+            let first = priority_queue(&requests, 100).first(most, 100);
+            assert_eq!(first, [0, 2, 3, 1][..most.min(4)]);
+        }
     }
 
     #[test]

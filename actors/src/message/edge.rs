@@ -34,7 +34,8 @@ pub enum Edge {
     StreamerToLedger,
     /// News that an actor was replaced.
     SupervisorToLedger,
-    /// An actor's own timer, and the watchdog's pings.
+    /// An actor's own timer, the watchdog's pings, and the looks of those who watch from outside:
+    /// what would not be said if nothing went on.
     Timer,
     /// Grammars to compile.
     SchedulerToStructuredOutput,

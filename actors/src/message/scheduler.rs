@@ -11,7 +11,7 @@ use crate::logic::{
     ledger::Restriction,
     outputs::StepOutput,
     request::EngineRequest,
-    scheduler::{RecoveredRequest, SchedulerStats},
+    scheduler::{RecoveredRequest, SchedulerStats, SchedulerView},
     sequence::Stamp,
     structured_output::StructuredOutput,
 };
@@ -54,6 +54,13 @@ pub enum SchedulerMessage {
     },
     /// How things stand.
     Stats(RpcReplyPort<SchedulerStats>),
+    /// From somebody who looks in from outside: how things stand, with the requests.
+    View {
+        /// Running requests told of at most; as many waiting ones.
+        most: usize,
+        /// The answer.
+        reply: RpcReplyPort<SchedulerView>,
+    },
     /// From its own timer.
     Tick,
     /// From the watchdog.
@@ -83,7 +90,7 @@ impl Letter for SchedulerMessage {
             Self::PauseChanged | Self::ResetPrefixCache { .. } | Self::Stats(_) => {
                 Edge::DoorToScheduler
             }
-            Self::Tick | Self::Ping => Edge::Timer,
+            Self::View { .. } | Self::Tick | Self::Ping => Edge::Timer,
         }
     }
 
@@ -104,7 +111,7 @@ impl Letter for SchedulerMessage {
             Self::PauseChanged => Self::PauseChanged,
             Self::Tick => Self::Tick,
             Self::Ping => Self::Ping,
-            Self::ResetPrefixCache { .. } | Self::Stats(_) => return None,
+            Self::ResetPrefixCache { .. } | Self::Stats(_) | Self::View { .. } => return None,
         })
     }
 }

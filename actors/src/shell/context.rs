@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    config::SystemConfig, directory::Directory, grammar_threads::Grammars, metrics::SystemMetrics,
-    progress::Progress, sink::SinkTable,
+    config::SystemConfig, directory::Directory, grammar_threads::Grammars, house::House,
+    metrics::SystemMetrics, progress::Progress, sink::SinkTable,
 };
 use crate::{
     fault::Chaos,
@@ -55,6 +55,8 @@ pub struct Context {
     pub is_asleep: AtomicBool,
     /// Faults on purpose.
     pub chaos: Arc<Chaos>,
+    /// What is noted for those who look in from outside.
+    pub house: House,
     /// Whether the engine gets anywhere.
     pub progress: Progress,
     /// Whether clients are let in.
@@ -159,6 +161,7 @@ impl Context {
             pause: Mutex::default(),
             is_asleep: AtomicBool::new(false),
             chaos,
+            house: House::default(),
             progress: Progress::default(),
             breaker: Mutex::new(Breaker::new(CANARY_LIMIT)),
             breaker_tripped: Notify::new(),

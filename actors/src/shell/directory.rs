@@ -101,14 +101,11 @@ impl Directory {
     /// The supervisor that looks after a role.
     #[must_use]
     pub fn supervisor_of(&self, role: Role) -> Option<&Slot<SupervisorMessage>> {
-        match role {
-            Role::Root => None,
-            Role::Ledger | Role::Core | Role::Egress | Role::Ingress => Some(&self.root),
-            Role::KvCacheManager | Role::StructuredOutput | Role::Scheduler | Role::Worker => {
-                Some(&self.core)
-            }
-            Role::Detokenizer | Role::OutputStreamer => Some(&self.egress),
-            Role::InputProcessor => Some(&self.ingress),
+        match role.supervisor()? {
+            Role::Core => Some(&self.core),
+            Role::Egress => Some(&self.egress),
+            Role::Ingress => Some(&self.ingress),
+            _ => Some(&self.root),
         }
     }
 

@@ -10,11 +10,15 @@ use crate::{
     fault::Observed,
     logic::{
         allocation::{Allocation, AllocationPlan, PlanError},
+        house::BlockMap,
         ids::Epoch,
         kv_cache::KvCacheManager,
     },
     message::KvCacheManagerMessage,
 };
+
+/// Cells of the map that it shows, at most.
+const MAX_CELLS: u32 = 4_096;
 
 /// The KV cache manager actor.
 #[derive(Debug)]
@@ -103,6 +107,12 @@ impl Actor for KvCacheManagerActor {
                 let allocation = self.execute(&plan, state)?;
                 // A scheduler that died over its plan needs no answer.
                 let _ = reply.send(allocation);
+            }
+            KvCacheManagerMessage::View(reply) => {
+                if !reply.is_closed() {
+                    let map = |manager| BlockMap::of(manager, MAX_CELLS);
+                    let _ = reply.send(state.manager.as_ref().map(map));
+                }
             }
             KvCacheManagerMessage::Ping => {}
         }

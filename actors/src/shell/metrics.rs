@@ -3,7 +3,7 @@
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-use super::directory::Role;
+use super::{directory::Role, totals::Totals};
 use crate::logic::{
     ids::Micros,
     ledger::{CommitTiming, Entry},
@@ -41,6 +41,8 @@ pub struct SystemMetrics {
     pub replayed_tokens: Counter,
     recomputed_tokens: Counter,
     adopted_tail_tokens: Counter,
+    /// The same, for those who read within the process.
+    pub totals: Totals,
 }
 
 impl SystemMetrics {
@@ -84,12 +86,14 @@ impl SystemMetrics {
             replayed_tokens: counter!("playhouse:replayed_tokens_total", l.iter()),
             recomputed_tokens: counter!("playhouse:recomputed_tokens_total", l.iter()),
             adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),
+            totals: Totals::default(),
             labels,
         }
     }
 
     /// A step was planned.
     pub fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
+        self.totals.scheduled(step);
         self.running.set(now.num_running as f64);
         self.waiting.set((now.num_waiting + now.num_skipped_waiting) as f64);
         for (class, gauge) in &self.waiting_by_reason {
@@ -118,6 +122,7 @@ impl SystemMetrics {
 
     /// Tokens became permanent.
     pub fn committed(&self, commit: &Commit, timing: &CommitTiming) {
+        self.totals.committed(commit.tokens.len(), timing);
         self.generation_tokens.increment(commit.tokens.len() as u64);
         if let Some(waited) = timing.time_to_first_token {
             self.time_to_first_token.record(seconds(waited));
@@ -129,6 +134,7 @@ impl SystemMetrics {
 
     /// A request ended.
     pub fn finished(&self, entry: &Entry, reason: &FinishReason, now: Micros) {
+        self.totals.finished();
         let request = entry.request();
         let mut labels = self.labels.clone();
         labels.push(Label::new("finished_reason", reason.as_str()));

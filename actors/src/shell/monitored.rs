@@ -96,6 +96,7 @@ where
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
         self.pulse.begin(&message, self.context.now());
+        self.context.house.edges.count(message.edge());
         self.let_others_go_first().await;
         self.strike(&myself).await;
         if !message.is_ping() {

@@ -49,6 +49,20 @@ impl Role {
         }
     }
 
+    /// The supervisor's role; the root has none.
+    #[must_use]
+    pub const fn supervisor(self) -> Option<Self> {
+        match self {
+            Self::Root => None,
+            Self::Ledger | Self::Core | Self::Egress | Self::Ingress => Some(Self::Root),
+            Self::KvCacheManager | Self::StructuredOutput | Self::Scheduler | Self::Worker => {
+                Some(Self::Core)
+            }
+            Self::Detokenizer | Self::OutputStreamer => Some(Self::Egress),
+            Self::InputProcessor => Some(Self::Ingress),
+        }
+    }
+
     /// All roles, leaves first.
     pub const ALL: [Self; 12] = [
         Self::Ledger,

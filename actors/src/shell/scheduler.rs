@@ -87,7 +87,9 @@ impl SchedulerActor {
         }
         self.context.chaos.observe(&Observed::Step { output: &output });
         if output.has_news() {
-            let execute = WorkerMessage::Execute(state.steps.stamp(), Arc::new(output));
+            let output = Arc::new(output);
+            self.context.house.note_step(&output);
+            let execute = WorkerMessage::Execute(state.steps.stamp(), output);
             self.context.directory.worker.cast(execute);
         }
     }
@@ -259,6 +261,12 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::Stats(reply) => {
                 let _ = reply.send(state.scheduler.stats());
+            }
+            SchedulerMessage::View { most, reply } => {
+                // Who asked while it was at a step may have given up since.
+                if !reply.is_closed() {
+                    let _ = reply.send(state.scheduler.view(most, most));
+                }
             }
             SchedulerMessage::Tick => {
                 // Word of a change may have been lost.

@@ -57,6 +57,8 @@ pub struct ActorStats {
     pub mailbox_depth: u64,
     /// Microseconds since it last began with a message, the watchdog's pings among them.
     pub heartbeat_age: Micros,
+    /// Microseconds that it has been at the message that it is at.
+    pub busy_for: Option<Micros>,
 }
 
 impl<M: Letter> Slot<M> {
@@ -173,6 +175,7 @@ impl<M: Letter> Slot<M> {
             restarts: self.restarts(),
             mailbox_depth: pulse.map_or(0, |pulse| pulse.depth()),
             heartbeat_age: pulse.map_or(0, |pulse| pulse.age(now)),
+            busy_for: pulse.and_then(|pulse| pulse.busy_for(now)),
         }
     }
 }

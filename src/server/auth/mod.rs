@@ -1,5 +1,5 @@
 //! Bearer tokens. Once there is a key everything is guarded but what tells of the server's state and
-//! the tokenizer, which are open as in vLLM.
+//! the tokenizer, which are open as in vLLM, and the files of the page, which asks for the key.
 
 mod keys;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 pub use self::keys::KeyFileError;
 pub(super) use self::keys::{ApiKeys, Identity};
-use super::state::AppState;
+use super::{page, state::AppState};
 
 /// Routes that need no key.
 const OPEN: [&str; 10] = [
@@ -32,7 +32,7 @@ const OPEN: [&str; 10] = [
 
 /// Whether `path` needs no key.
 pub(super) fn is_open(path: &str) -> bool {
-    OPEN.contains(&path)
+    OPEN.contains(&path) || page::is_file(path)
 }
 
 fn is_guarded(method: &Method, path: &str) -> bool {
@@ -65,11 +65,13 @@ mod tests {
     #[test]
     fn only_what_costs_nothing_is_open() {
         for guarded in ["/v1/models", "/reset_prefix_cache", "/chaos/kill", "/healthy", "/nothing"]
+            .into_iter()
+            .chain(["/house", "/house/events", "/pages"])
         {
             assert!(is_guarded(&Method::GET, guarded), "{guarded}");
         }
         assert!(!is_guarded(&Method::OPTIONS, "/v1/models"));
-        for open in ["/health", "/metrics", "/tokenize"] {
+        for open in ["/health", "/metrics", "/tokenize", "/", "/page/main.js"] {
             assert!(!is_guarded(&Method::GET, open), "{open}");
         }
     }

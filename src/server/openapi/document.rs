@@ -104,6 +104,15 @@ impl Document {
         self.add(method, path, summary, operation);
     }
 
+    /// A route that answers with server-sent events.
+    pub(super) fn get_events(&mut self, path: &str, summary: &str) {
+        let events = Content::new(Some(Object::with_type(Type::String)));
+        let answer = ResponseBuilder::new()
+            .description("Events, as they come")
+            .content("text/event-stream", events);
+        self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
+    }
+
     /// A route that answers with text.
     pub(super) fn get_text(&mut self, path: &str, summary: &str) {
         let text = Content::new(Some(Object::with_type(Type::String)));

@@ -11,6 +11,7 @@ use super::{
         admin::AbortRequest,
         chat::{ChatCompletion, ChatRequest},
         completions::{Completion, CompletionRequest},
+        house::HouseSnapshot,
         messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
         models::ModelList,
         responses::{InputTokens, ResponsesRequest},
@@ -66,6 +67,8 @@ pub(super) fn describe(document: &mut Document) {
     d.get::<Value>("/load", "How many requests are open");
     d.get_text("/metrics", "Metrics for Prometheus");
     d.get::<Value>("/openapi.json", "This document");
+    d.get::<HouseSnapshot>("/house", "The actors, the requests and the KV cache, now");
+    d.get_events("/house/events", "The same again and again, each event's data a snapshot");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
     admin(d);
 }

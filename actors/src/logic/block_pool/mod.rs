@@ -95,6 +95,12 @@ impl BlockPool {
         self.blocks[block as usize].key.map(|key| key.hash())
     }
 
+    /// Whether the block can be hit.
+    #[must_use]
+    pub fn is_cached(&self, block: BlockId) -> bool {
+        self.blocks[block as usize].key.is_some()
+    }
+
     /// A block with this content, referenced or free.
     #[must_use]
     pub fn get_cached_block(&self, hash: &BlockHash) -> Option<BlockId> {

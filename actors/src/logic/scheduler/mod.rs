@@ -22,6 +22,7 @@ mod stats;
 mod step;
 mod stop_check;
 mod update;
+mod view;
 
 use std::collections::BTreeSet;
 
@@ -39,6 +40,7 @@ pub use self::{
     config::{SchedulerConfig, SchedulerConfigError},
     lifecycle::RecoveredRequest,
     stats::{FirstScheduled, SchedulerStats, StepStats, WaitingReason},
+    view::{RequestView, SchedulerView},
 };
 pub use super::request_queue::SchedulingPolicy;
 use super::{
@@ -210,18 +212,7 @@ impl Scheduler {
     /// aside for their grammar.
     #[must_use]
     pub fn waiting_reasons(&self) -> Vec<(RequestId, WaitingReason)> {
-        let cohort = self.active_cohort();
-        let slots = self.waiting.in_order(self.now).into_iter();
-        let with_reason = |slot| {
-            let id = self.requests[slot].request.id;
-            match cohort.is_some_and(|cohort| !cohort.contains(&id)) {
-                true => (id, WaitingReason::Suspects),
-                false => (id, self.waiting_reason),
-            }
-        };
-        let aside = self.grammars.requests();
-        let aside = aside.map(|id| (id, WaitingReason::StructuredOutputGrammar));
-        slots.map(with_reason).chain(aside).collect()
+        self.first_waiting(usize::MAX)
     }
 
     /// Where it stands.

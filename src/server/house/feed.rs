@@ -1,0 +1,117 @@
+//! Snapshots, taken once for all who want one.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Bytes;
+use playhouse_actors::shell::Health;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep_until},
+};
+
+use super::shape::Shaper;
+use crate::{engine::Engine, server::sse};
+
+/// A snapshot is good for so long.
+const PERIOD: Duration = Duration::from_millis(250);
+/// What [`sse::event`] puts around the JSON.
+const AROUND_JSON: (usize, usize) = (b"data: ".len(), b"\n\n".len());
+
+/// The one source of an engine's snapshots.
+pub(in crate::server) struct HouseFeed {
+    engine: Engine,
+    taken: Mutex<(Shaper, Option<Taken>)>,
+    /// Locked while the engine is told, so that it hears of it in the order in which it happens.
+    num_watchers: parking_lot::Mutex<usize>,
+}
+
+/// A snapshot, ready to be sent.
+#[derive(Clone)]
+pub(super) struct Taken {
+    event: Bytes,
+    seq: u64,
+    /// When the next one may be taken.
+    due: Instant,
+    /// The engine has ended what it had, and takes nothing new: nothing follows.
+    is_last: bool,
+}
+
+impl Taken {
+    /// The event's data.
+    pub(super) fn json(&self) -> Bytes {
+        let (before, after) = AROUND_JSON;
+        self.event.slice(before..self.event.len() - after)
+    }
+}
+
+impl HouseFeed {
+    pub(in crate::server) fn new(engine: Engine) -> Self {
+        let shaper = Shaper::new(&engine);
+        Self { engine, taken: Mutex::new((shaper, None)), num_watchers: Default::default() }
+    }
+
+    /// The last snapshot, or a new one if that is too old. Whoever asks meanwhile waits for the
+    /// same one.
+    pub(super) async fn latest(&self) -> Taken {
+        let mut taken = self.taken.lock().await;
+        let (shaper, last) = &mut *taken;
+        if let Some(last) = last.as_ref().filter(|last| Instant::now() < last.due) {
+            return last.clone();
+        }
+        let view = self.engine.look().await;
+        let (health, open_requests) = (self.engine.health(), self.engine.open_requests());
+        let is_last = match health {
+            Health::Draining => open_requests == 0,
+            Health::Dead => true,
+            Health::Starting | Health::Ready | Health::Recovering => false,
+        };
+        let snapshot = shaper.shape(view, health, open_requests);
+        let due = Instant::now() + PERIOD;
+        let fresh = Taken { event: sse::event(&snapshot), seq: snapshot.seq, due, is_last };
+        *last = Some(fresh.clone());
+        fresh
+    }
+
+    /// Somebody who watches from now on.
+    pub(super) fn watch(self: &Arc<Self>) -> Watcher {
+        let mut num_watchers = self.num_watchers.lock();
+        *num_watchers += 1;
+        self.engine.set_watched(true);
+        Watcher { feed: Arc::clone(self), last: None }
+    }
+}
+
+/// One who watches. Once all of them are dropped, nothing is noted any more.
+pub(super) struct Watcher {
+    feed: Arc<HouseFeed>,
+    last: Option<Taken>,
+}
+
+impl Watcher {
+    /// The next snapshot that this one has not seen, as an event; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(last) = &self.last {
+                if last.is_last {
+                    return None;
+                }
+                sleep_until(last.due).await;
+            }
+            let taken = self.feed.latest().await;
+            let is_new = self.last.as_ref().is_none_or(|last| last.seq != taken.seq);
+            let event = taken.event.clone();
+            self.last = Some(taken);
+            if is_new {
+                return Some(event);
+            }
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let mut num_watchers = self.feed.num_watchers.lock();
+        *num_watchers -= 1;
+        self.feed.engine.set_watched(*num_watchers > 0);
+    }
+}

@@ -1,0 +1,35 @@
+//! The running engine as its page shows it: `GET /house` once, `GET /house/events` again and again as
+//! server-sent events. Read-only, in every build, for those who have a key where keys are needed.
+//!
+//! A snapshot is taken at most four times a second, and all who watch get the same one. While nobody
+//! watches, none is taken. It holds ids, counts and reasons, never what anybody said.
+
+mod feed;
+mod shape;
+mod snapshot;
+
+use axum::{
+    extract::State,
+    http::header::{CACHE_CONTROL, CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream::unfold;
+
+pub(super) use self::{feed::HouseFeed, snapshot::HouseSnapshot};
+use super::{sse, state::AppState};
+
+/// `GET /house`
+pub(super) async fn snapshot(State(state): State<AppState>) -> Response {
+    let taken = state.house.latest().await;
+    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    (headers, taken.json()).into_response()
+}
+
+/// `GET /house/events`: a snapshot whenever there is a new one, until the engine has ended.
+pub(super) async fn events(State(state): State<AppState>) -> Response {
+    let watcher = state.house.watch();
+    sse::response(unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await?;
+        Some((event, watcher))
+    }))
+}

@@ -1,0 +1,90 @@
+// Speaks to the server that the page is from: relative addresses, the key if there is one, and
+// server-sent events read from the body, because EventSource cannot bring a key.
+
+import { $ } from './dom.js';
+
+let key = '';
+let asking = null;
+
+const address = (path) => new URL(path, document.baseURI);
+
+/** An answer that is no success. */
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function failure(response) {
+  let message = `the server answered ${response.status}`;
+  try {
+    const { error } = await response.json();
+    message = typeof error === 'string' ? error : error?.message ?? message;
+  } catch {
+    // Not every answer is JSON: the status says enough.
+  }
+  return new ApiError(response.status, message);
+}
+
+/** Asks for a key until there is one; several who want it wait for the same answer. */
+function askForKey(wasRefused) {
+  asking ??= new Promise((resolve) => {
+    const dialog = $('key-dialog');
+    $('key-problem').hidden = !wasRefused;
+    dialog.returnValue = 'cancel';
+    dialog.addEventListener('close', () => {
+      asking = null;
+      const given = dialog.returnValue === 'use' ? $('key').value.trim() : '';
+      $('key').value = '';
+      if (given) key = given;
+      resolve(given !== '');
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}
+
+/** `fetch`, with the key; asks for one when the server wants it. */
+export async function request(path, { body, signal, method } = {}) {
+  for (;;) {
+    const used = key;
+    const headers = {};
+    if (used) headers.Authorization = `Bearer ${used}`;
+    if (body !== undefined) headers['Content-Type'] = 'application/json';
+    const response = await fetch(address(path), {
+      method: method ?? (body === undefined ? 'GET' : 'POST'),
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      cache: 'no-store',
+    });
+    if (response.ok) return response;
+    const error = await failure(response);
+    // Somebody else may have been given a key meanwhile.
+    if (response.status === 401 && (key !== used || await askForKey(used !== ''))) continue;
+    throw error;
+  }
+}
+
+/** The events of a stream, as the text after `data:`. */
+export async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += value;
+      let end;
+      while ((end = rest.indexOf('\n\n')) >= 0) {
+        const event = rest.slice(0, end);
+        rest = rest.slice(end + 2);
+        const data = event.split('\n').filter((line) => line.startsWith('data:'));
+        if (data.length) yield data.map((line) => line.slice(5).trimStart()).join('\n');
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

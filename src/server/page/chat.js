@@ -1,0 +1,165 @@
+// The conversation: what was said, what is being said, and who may stop it.
+
+import { events, request } from './api.js';
+import { $, h } from './dom.js';
+import { wake } from './feed.js';
+import { Answer, problem, said } from './message.js';
+import { fields, loadModels, system } from './settings.js';
+
+const STARTERS = ['Who are you?', 'Tell me a short story', 'What is 17 + 25?'];
+
+let messages = [];
+let speaking = null;
+/** Results that the last answer's calls still want. */
+let wanted = new Set();
+
+const list = () => $('messages');
+
+/** Keeps the end in view, unless somebody reads further up. */
+function follow(force) {
+  const box = list();
+  const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 120;
+  if (force || isAtEnd) box.scrollTop = box.scrollHeight;
+}
+
+function showEmpty() {
+  const starter = (text) => h('button', {
+    class: 'quiet',
+    type: 'button',
+    onclick: () => { $('ask').value = text; send(); },
+  }, text);
+  list().replaceChildren(h('div', { class: 'empty' },
+    h('img', { src: 'page/house.svg', alt: '', width: 88, height: 88 }),
+    h('h2', null, 'Somebody is home'),
+    h('p', null, 'Everything you say is answered by the model on this server. While it speaks, have a look at the house.'),
+    h('div', { class: 'row' }, STARTERS.map(starter))));
+}
+
+function show(element) {
+  list().querySelector('.empty')?.remove();
+  list().append(element);
+  follow(true);
+}
+
+function setSpeaking(controller) {
+  speaking = controller;
+  $('send').hidden = controller !== null;
+  $('stop').hidden = controller === null;
+}
+
+/** Reads the stream into `answer`; gives what there is to say of it. */
+async function read(response, answer, began) {
+  const told = { reason: null, tokens: 0, firstMs: 0, ms: 0 };
+  for await (const data of events(response)) {
+    if (data === '[DONE]') break;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new Error(chunk.error.message ?? String(chunk.error));
+    if (chunk.usage) told.tokens = chunk.usage.completion_tokens;
+    const choice = chunk.choices?.[0];
+    if (!choice) continue;
+    const { delta } = choice;
+    const hasNews = delta.content || delta.reasoning || delta.tool_calls;
+    if (hasNews) told.firstMs ||= performance.now() - began;
+    answer.add(delta, choice.logprobs);
+    told.reason = choice.finish_reason ?? told.reason;
+  }
+  told.ms = performance.now() - began;
+  return told;
+}
+
+async function speak(settings) {
+  const controller = new AbortController();
+  setSpeaking(controller);
+  const answer = new Answer(onResult);
+  answer.onDraw = () => follow(false);
+  show(answer.element);
+  const began = performance.now();
+  // Cleared meanwhile, it is another conversation.
+  const conversation = messages;
+  const body = {
+    ...settings,
+    messages: [...system(), ...messages],
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+  try {
+    const response = await request('v1/chat/completions', { body, signal: controller.signal });
+    const told = await read(response, answer, began);
+    answer.end(told);
+    conversation.push(answer.message());
+    wanted = new Set(told.reason === 'tool_calls' ? answer.calls.filter(Boolean).map(({ id }) => id) : []);
+  } catch (error) {
+    const wasStopped = controller.signal.aborted;
+    answer.end({ reason: wasStopped ? 'stopped' : null });
+    // What was said so far was said.
+    if (answer.content) conversation.push({ role: 'assistant', content: answer.content });
+    else answer.element.remove();
+    if (!wasStopped) show(problem(error.message));
+  } finally {
+    setSpeaking(null);
+    follow(false);
+  }
+}
+
+function onResult(call, content) {
+  messages.push({ role: 'tool', tool_call_id: call.id, content });
+  show(said('tool', content));
+  wanted.delete(call.id);
+  const settings = fields();
+  if (!wanted.size && settings && !speaking) speak(settings);
+}
+
+async function send() {
+  const content = $('ask').value.trim();
+  if (!content || speaking) return;
+  const settings = fields();
+  if (!settings) return;
+  $('ask').value = '';
+  grow();
+  messages.push({ role: 'user', content });
+  wanted.clear();
+  show(said('user', content));
+  wake();
+  await speak(settings);
+}
+
+/** The box is as high as what is in it. */
+function grow() {
+  const box = $('ask');
+  box.style.height = 'auto';
+  box.style.height = `${Math.min(box.scrollHeight, 200)}px`;
+}
+
+function clear() {
+  speaking?.abort();
+  messages = [];
+  wanted.clear();
+  showEmpty();
+  $('ask').focus();
+}
+
+/** Begins. */
+export function startChat() {
+  showEmpty();
+  $('composer').addEventListener('submit', (event) => {
+    event.preventDefault();
+    send();
+  });
+  $('ask').addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  });
+  $('ask').addEventListener('input', grow);
+  $('stop').addEventListener('click', () => speaking?.abort());
+  $('clear').addEventListener('click', clear);
+  $('settings').addEventListener('submit', (event) => event.preventDefault());
+  window.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && speaking && document.body.dataset.view === 'chat') speaking.abort();
+  });
+  // Beside the conversation where there is room.
+  $('params').open = matchMedia('(min-width: 900px)').matches;
+  loadModels().then(wake).catch((error) => {
+    if (error.status !== 401) show(problem(`The list of models could not be read: ${error.message}`));
+  });
+}

@@ -1,0 +1,77 @@
+// Elements, made of names, attributes and children. Text is always text: nothing here reads markup.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'class') element.setAttribute('class', value);
+    else if (name === 'data') Object.assign(element.dataset, value);
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** An HTML element: `h('p', {class: 'note'}, 'text', child)`. */
+export function h(name, attributes, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** The same for SVG. */
+export function svg(name, attributes, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+/** The element with that id, which the document has. */
+export const $ = (id) => document.getElementById(id);
+
+/** Writes `text` only if it is news: what is read aloud must not be said again. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** A value of the style sheet. */
+export const colour = (name) =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/** Whether things may move. */
+export const mayMove = () => !matchMedia('(prefers-reduced-motion: reduce)').matches;
+
+/** Calls back when the colours of the page change. */
+export function onColourChange(call) {
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', call);
+}
+
+/** Numbers as people read them. */
+export const whole = (value) => Math.round(value).toLocaleString('en');
+
+export function short(value) {
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
+  if (value >= 100 || Number.isInteger(value)) return whole(value);
+  return value.toFixed(1);
+}
+
+export function duration(ms) {
+  if (ms === 0) return '0 ms';
+  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms < 10) return `${ms.toFixed(1)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}
+
+/** A canvas as large as it is shown, and its pen; `null` while it is not shown. */
+export function pen(canvas) {
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (!width || !height) return null;
+  const scale = window.devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
+  if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
+  const ctx = canvas.getContext('2d');
+  ctx.setTransform(scale, 0, 0, scale, 0, 0);
+  ctx.clearRect(0, 0, width, height);
+  return { ctx, width, height };
+}

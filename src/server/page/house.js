@@ -1,0 +1,304 @@
+// The supervision tree as a house: a room an actor. Where the light is on, somebody lives; messages
+// walk from room to room, as many as there are.
+
+import { request } from './api.js';
+import { $, duration, h, mayMove, say, short, svg, whole } from './dom.js';
+import { ROLES, idOf, nameOf, planOf, shortName, waysOf, waysOut } from './plan.js';
+
+const NARROW = matchMedia('(max-width: 700px)');
+/** An actor that is at one message for this long is told of. */
+const BUSY_MS = 500;
+const MAX_EVENTS = 30;
+/** What stands in front of the house. */
+const ICONS = {
+  in: 'M4 5h16v11H11l-4 4v-4H4z',
+  out: 'M4 5h16v11h-3v4l-4-4H4zM8 9h8M8 12.500h5',
+};
+const HOWS = { panic: 'panics', kill: 'is killed', hang: 'hangs' };
+
+export class HouseView {
+  #rooms = new Map();
+  #flows = [];
+  #shape = '';
+  #chosen = 'scheduler/0';
+  #snapshot = null;
+  #frame = 0;
+
+  /** Draws it as it is now. */
+  draw(snapshot, point) {
+    this.#snapshot = snapshot;
+    this.point = point;
+    const shape = JSON.stringify([NARROW.matches, snapshot.has_chaos, snapshot.actors.map(idOf)]);
+    if (shape !== this.#shape) {
+      this.#shape = shape;
+      this.#build(snapshot);
+    }
+    for (const actor of snapshot.actors) this.#drawRoom(actor, snapshot);
+    for (const flow of this.#flows) {
+      flow.rate = flow.isOut ? point.output : (point.edges.get(flow.edge) ?? 0) / flow.share;
+      const isOfChosen = flow.edge.split('->').includes(this.#chosen.split('/')[0]);
+      flow.line.setAttribute('class', `flow${flow.rate > 0 ? ' busy' : ''}${isOfChosen ? ' chosen' : ''}`);
+      flow.line.style.strokeWidth = flow.rate > 0 ? 1.5 + Math.min(2.5, Math.log10(1 + flow.rate)) : 1;
+    }
+    this.smoke.setAttribute('class', `smoke${point.steps > 0 ? ' busy' : ''}`);
+    say(this.epoch, `epoch ${snapshot.epoch}`);
+    this.#card();
+    if ($('actor-table-box').open) this.#tables();
+    if (mayMove()) this.#frame ||= requestAnimationFrame((now) => this.#move(now, now));
+  }
+
+  /** Keeps what happened. */
+  note(news) {
+    const clock = new Date().toLocaleTimeString('en-GB');
+    for (const { kind, text } of news) {
+      $('events').prepend(h('li', { class: kind }, h('time', null, clock), ' ', text));
+    }
+    while ($('events').childElementCount > MAX_EVENTS) $('events').lastChild.remove();
+  }
+
+  #build(snapshot) {
+    const plan = planOf(snapshot.actors, NARROW.matches);
+    const [left, top, width, height] = plan.view;
+    this.#rooms.clear();
+    this.smoke = svg('g', { class: 'smoke' }, [0, 1, 2].map((i) => svg('circle', {
+      cx: plan.chimney.x + plan.chimney.w / 2, cy: plan.chimney.y - 6, r: plan.isNarrow ? 5 : 8, class: `puff puff${i}`,
+    })));
+    this.epoch = svg('text', {
+      class: 'epoch', x: plan.isNarrow ? 200 : 520, y: plan.rooms.get('root/0').y - 12,
+    });
+    const outside = (key, text, icon) => {
+      const [x, y] = plan.outside[key];
+      return svg('g', { class: 'outside', transform: `translate(${x - 12} ${y - 12})` },
+        svg('title', null, text), svg('rect', { x: -8, y: -8, width: 40, height: 40, rx: 20 }), svg('path', { d: icon }));
+    };
+    const drawing = svg('svg', {
+      viewBox: plan.view.join(' '),
+      role: 'group',
+      'aria-label': `The supervision tree of ${snapshot.model.name}, drawn as a house`,
+    },
+    patterns(),
+    svg('circle', { class: 'sky', cx: left + plan.sky[0], cy: plan.sky[1], r: plan.isNarrow ? 16 : 26 }),
+    svg('circle', { class: 'sky-shade', cx: left + plan.sky[0] + 11, cy: plan.sky[1] - 7, r: plan.isNarrow ? 14 : 23 }),
+    svg('rect', { class: 'earth', x: left, y: plan.ground, width, height: top + height - plan.ground, rx: 14 }),
+    svg('path', { class: 'grass', d: `M${left + 8} ${plan.ground}H${left + width - 8}` }),
+    rect('cellar', plan.cellar, { rx: 6 }),
+    this.smoke,
+    rect('chimney', plan.chimney),
+    rect('walls', plan.walls),
+    svg('path', { class: 'roof', d: plan.roof }),
+    svg('path', { class: 'roof shingles', d: plan.roof, fill: 'url(#shingles)' }),
+    plan.wings.map((wing) => rect('wing', wing, { rx: 4 })),
+    this.epoch,
+    snapshot.actors.map((actor) => this.#roomOf(actor, plan, snapshot)),
+    this.#flowsOf(plan, snapshot),
+    plan.isNarrow ? null : outside('door', 'Clients come in here', ICONS.in),
+    plan.isNarrow ? null : outside('clients', 'Text goes out here', ICONS.out));
+    $('drawing').replaceChildren(drawing);
+  }
+
+  #flowsOf(plan, snapshot) {
+    this.#flows = [];
+    const add = (edge, ways, isOut) => ways.map((d) => {
+      const line = svg('path', { class: 'flow', d, 'data-edge': edge });
+      this.#flows.push({ edge, line, isOut, share: ways.length, rate: 0, at: 0 });
+      return line;
+    });
+    return svg('g', { class: 'flows', 'aria-hidden': 'true' },
+      snapshot.edges.map(({ edge }) => add(edge, waysOf(plan, edge), false)),
+      add('out', waysOut(plan), true));
+  }
+
+  #roomOf(actor, plan, snapshot) {
+    const id = idOf(actor);
+    const room = plan.rooms.get(id);
+    if (!room) return null;
+    const count = snapshot.actors.filter(({ role }) => role === actor.role).length;
+    const isPlaque = room.h < 40;
+    const name = nameOf(actor, count);
+    const text = (kind, x, y) => svg('text', { class: kind, x, y });
+    const hasButton = snapshot.has_chaos && actor.parent;
+    const first = room.y + (isPlaque ? room.h / 2 + 5 : 22);
+    const parts = {
+      title: text('name', room.x + 11, first),
+      state: text('state num', room.x + 11, room.y + room.h - 11),
+      restarts: text('restarts num', room.x + room.w - (hasButton ? 34 : 11), first),
+    };
+    parts.title.textContent = plan.isNarrow ? shortName(name) : name;
+    parts.button = svg('g', {
+      class: 'press',
+      tabindex: 0,
+      role: 'button',
+      'data-room': id,
+      onclick: () => this.#choose(id),
+      onkeydown: (event) => press(event, () => this.#choose(id)),
+    }, rect('light', room, { rx: 5 }), iconOf(actor.role, room));
+    // The button's label says it all: the text beside it is for eyes.
+    const told = svg('g', { class: 'told-in-room', 'aria-hidden': 'true' }, parts.title, parts.state, parts.restarts);
+    const strike = hasButton ? this.#strikeButton(actor, name, room, isPlaque) : null;
+    parts.group = svg('g', { class: `room${isPlaque ? ' plaque' : ''}` }, parts.button, told, strike);
+    this.#rooms.set(id, { ...parts, name, isPlaque });
+    return parts.group;
+  }
+
+  #strikeButton(actor, name, room, isPlaque) {
+    const [x, y] = [room.x + room.w - 18, room.y + (isPlaque ? room.h / 2 : 17)];
+    const strike = () => this.#strike(actor, 'kill');
+    return svg('g', {
+      class: 'strike',
+      role: 'button',
+      tabindex: 0,
+      'aria-label': `Kill ${name}`,
+      'data-kill': idOf(actor),
+      onclick: strike,
+      onkeydown: (event) => press(event, strike),
+    },
+    svg('title', null, `Kill ${name}`),
+    svg('circle', { cx: x, cy: y, r: 11 }),
+    svg('path', { d: `M${x - 4} ${y - 4}l8 8m0 -8l-8 8` }));
+  }
+
+  async #strike(actor, how) {
+    const name = this.#rooms.get(idOf(actor))?.name ?? actor.role;
+    this.#choose(idOf(actor));
+    try {
+      await request('chaos/kill', { body: { role: actor.role, index: actor.index, how } });
+      this.note([{ kind: 'strike', text: `${name} ${HOWS[how]}, because you wanted it` }]);
+    } catch (error) {
+      this.note([{ kind: 'problem', text: `${name} was not struck: ${error.message}` }]);
+    }
+  }
+
+  #drawRoom(actor, snapshot) {
+    const room = this.#rooms.get(idOf(actor));
+    if (!room) return;
+    const isStuck = actor.busy_ms > BUSY_MS;
+    const state = actor.state === 'dead' ? 'dead' : isStuck ? 'busy' : 'alive';
+    room.group.dataset.state = state;
+    room.group.dataset.chosen = idOf(actor) === this.#chosen;
+    const told = state === 'dead' ? 'gone' : isStuck ? `busy for ${duration(actor.busy_ms)}` : heartbeat(actor);
+    const queue = actor.mailbox_depth ? `, ${whole(actor.mailbox_depth)} in the mailbox` : '';
+    const mail = actor.mailbox_depth ? ` · ✉ ${whole(actor.mailbox_depth)}` : '';
+    if (!room.isPlaque) say(room.state, told + mail);
+    say(room.restarts, actor.restarts ? `↻ ${whole(actor.restarts)}` : '');
+    room.button.setAttribute('aria-label',
+      `${room.name}: ${state}, replaced ${actor.restarts} times${queue}`);
+    room.button.setAttribute('aria-pressed', idOf(actor) === this.#chosen);
+  }
+
+  #choose(id) {
+    this.#chosen = id;
+    this.#card();
+    for (const actor of this.#snapshot.actors) this.#drawRoom(actor, this.#snapshot);
+  }
+
+  /** What there is to say of the room that was chosen. */
+  #card() {
+    const { actors, has_chaos: hasChaos } = this.#snapshot;
+    const actor = actors.find((one) => idOf(one) === this.#chosen) ?? actors[0];
+    const shape = `${idOf(actor)}/${hasChaos}`;
+    if ($('room').dataset.shape !== shape) {
+      $('room').dataset.shape = shape;
+      this.#buildCard(actor, hasChaos);
+    }
+    const facts = {
+      state: actor.state,
+      replaced: `${whole(actor.restarts)} times`,
+      mailbox: whole(actor.mailbox_depth),
+      heartbeat: `${duration(actor.heartbeat_age_ms)} ago`,
+      busy: actor.busy_ms === null ? 'no' : `for ${duration(actor.busy_ms)}`,
+    };
+    for (const [name, value] of Object.entries(facts)) say(this.facts[name], value);
+    const rows = [...this.point.edges].filter(([edge]) => edge.split('->').includes(actor.role));
+    this.mail.replaceChildren(...rows.map(([edge, rate]) => h('li', { class: rate ? null : 'idle' },
+      h('span', null, edge.replace('->', ' → ').replaceAll('_', ' ')),
+      h('span', { class: 'num' }, `${short(rate)}/s`))));
+  }
+
+  #buildCard(actor, hasChaos) {
+    const { name } = this.#rooms.get(idOf(actor)) ?? { name: actor.role };
+    this.facts = {};
+    const fact = (key, label) => {
+      this.facts[key] = h('dd', { class: 'num' });
+      return [h('dt', null, label), this.facts[key]];
+    };
+    this.mail = h('ul', { class: 'mail' });
+    const buttons = Object.keys(HOWS).map((how) => h('button', {
+      class: 'danger',
+      type: 'button',
+      data: { how },
+      onclick: () => this.#strike(actor, how),
+    }, { panic: 'Panic', kill: 'Kill', hang: 'Hang' }[how]));
+    $('room').replaceChildren(
+      h('h2', null, name),
+      h('p', { class: 'note' }, ROLES[actor.role]?.[1] ?? ''),
+      h('dl', null, fact('state', 'State'), fact('replaced', 'Replaced'), fact('mailbox', 'Mailbox'),
+        fact('heartbeat', 'Heartbeat'), fact('busy', 'At a message')),
+      h('h3', null, 'Messages'),
+      this.mail,
+      hasChaos && actor.parent
+        ? h('div', { class: 'row strikes', role: 'group', 'aria-label': `Break ${name}` }, buttons)
+        : h('p', { class: 'note' }, actor.parent
+          ? 'A server built with the feature chaos lets you break this room and watch it come back.'
+          : 'The root cannot be struck: its end is the engine’s.'));
+  }
+
+  #tables() {
+    const head = (...names) => h('thead', null, h('tr', null, names.map((name) => h('th', { scope: 'col' }, name))));
+    const row = (first, ...cells) => h('tr', null, h('th', { scope: 'row' }, first),
+      cells.map((cell) => h('td', { class: 'num' }, cell)));
+    const { actors, edges } = this.#snapshot;
+    $('actor-table').replaceChildren(
+      head('Actor', 'Supervisor', 'State', 'Replaced', 'Mailbox', 'Heartbeat'),
+      h('tbody', null, actors.map((one) => row(`${one.role} ${one.index}`, one.parent ?? '', one.state,
+        whole(one.restarts), whole(one.mailbox_depth), duration(one.heartbeat_age_ms)))));
+    $('edge-table').replaceChildren(
+      head('Messages', 'A second', 'In all'),
+      h('tbody', null, edges.map(({ edge, messages }) =>
+        row(edge, short(this.point.edges.get(edge) ?? 0), whole(messages)))));
+  }
+
+  /** Messages walk. Stops when the view is left, or when nothing is to move. */
+  #move(now, before) {
+    this.#frame = 0;
+    if ($('view-house').hidden || document.hidden || !mayMove()) return;
+    const seconds = Math.min(0.1, (now - before) / 1000);
+    for (const flow of this.#flows) {
+      if (!flow.rate) continue;
+      flow.at -= seconds * (14 + 26 * Math.log10(1 + flow.rate));
+      flow.line.style.strokeDashoffset = flow.at.toFixed(1);
+    }
+    this.#frame = requestAnimationFrame((next) => this.#move(next, now));
+  }
+}
+
+const rect = (name, { x, y, w, h: height }, more) =>
+  svg('rect', { class: name, x, y, width: w, height, ...more });
+
+/** What hangs on the wall, where there is room for it. */
+function iconOf(role, room) {
+  const d = ROLES[role]?.[2];
+  if (!d || room.h < 50) return null;
+  const size = room.h > 80 && room.w > 140 ? 1.5 : 1;
+  return svg('path', {
+    class: 'picture',
+    d,
+    transform: `translate(${room.x + room.w - 24 * size - 10} ${room.y + room.h - 24 * size - 8}) scale(${size})`,
+  });
+}
+
+/** Tiles for the roof. */
+function patterns() {
+  return svg('defs', null, svg('pattern', {
+    id: 'shingles', width: 26, height: 24, patternUnits: 'userSpaceOnUse',
+  },
+  svg('path', { class: 'shingle', d: 'M0 0q6.500 14 13 0q6.500 14 13 0M-13 12q6.500 14 13 0q6.500 14 13 0q6.500 14 13 0q6.500 14 13 0' })));
+}
+
+const heartbeat = (actor) => `♥ ${duration(actor.heartbeat_age_ms)}`;
+
+function press(event, act) {
+  if (event.key !== 'Enter' && event.key !== ' ') return;
+  event.preventDefault();
+  event.stopPropagation();
+  act();
+}

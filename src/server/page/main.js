@@ -1,0 +1,71 @@
+// The tabs, the lamp in the corner, and who is told of each snapshot.
+
+import { startChat } from './chat.js';
+import { $, say, short } from './dom.js';
+import { onSnapshot, start } from './feed.js';
+import { HouseView } from './house.js';
+import { MemoryView } from './memory.js';
+import { History, news } from './rates.js';
+import { TrafficView } from './traffic.js';
+
+const NAMES = ['chat', 'house', 'memory', 'traffic'];
+const views = { house: new HouseView(), memory: new MemoryView(), traffic: new TrafficView() };
+const history = new History();
+let shown = 'chat';
+let last = null;
+let lastPoint = null;
+
+function show(name) {
+  shown = name;
+  for (const one of NAMES) {
+    const tab = $(`tab-${one}`);
+    tab.setAttribute('aria-selected', one === name);
+    tab.tabIndex = one === name ? 0 : -1;
+    $(`view-${one}`).hidden = one !== name;
+  }
+  document.body.dataset.view = name;
+  document.title = `${$(`tab-${name}`).textContent} · Playhouse`;
+  if (last) views[name]?.draw(last, lastPoint, history);
+}
+
+function route() {
+  const name = location.hash.replace(/^#\/?/, '');
+  // The skip link leads to `#main`: the view stays.
+  if (name !== 'main') show(NAMES.includes(name) ? name : 'chat');
+}
+
+function steer(event) {
+  const at = NAMES.indexOf(shown);
+  const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: NAMES.length - 1 }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  const name = NAMES[(next + NAMES.length) % NAMES.length];
+  location.hash = `#/${name}`;
+  $(`tab-${name}`).focus();
+}
+
+function onNews(snapshot) {
+  $('status').dataset.health = snapshot?.health ?? 'unknown';
+  say($('status-health'), snapshot?.health ?? 'no connection');
+  if (!snapshot) {
+    say($('status-rate'), '');
+    return;
+  }
+  lastPoint = history.push(snapshot);
+  const rate = lastPoint.output;
+  say($('status-rate'), rate > 0 ? `${short(rate)} tok/s` : '');
+  views.house.note(news(last, snapshot));
+  last = snapshot;
+  views[shown]?.draw(snapshot, lastPoint, history);
+}
+
+for (const name of NAMES) {
+  $(`tab-${name}`).addEventListener('click', () => { location.hash = `#/${name}`; });
+}
+document.querySelector('.tabs').addEventListener('keydown', steer);
+window.addEventListener('hashchange', route);
+window.addEventListener('resize', () => last && views[shown]?.draw(last, lastPoint, history));
+route();
+startChat();
+onSnapshot(onNews);
+start();

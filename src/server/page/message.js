@@ -1,0 +1,129 @@
+// One message as it is shown. An answer grows while it comes: it is drawn once a frame at most.
+
+import { duration, h } from './dom.js';
+import { markdown } from './markdown.js';
+import { tokenText } from './tokens.js';
+
+const NAMES = { user: 'You', assistant: 'Playhouse', tool: 'Tool' };
+
+function frame(role, ...children) {
+  return h('article', { class: `message ${role}` }, h('h2', null, NAMES[role]), ...children);
+}
+
+/** What somebody said. */
+export function said(role, text) {
+  return frame(role, h('p', { class: 'plain' }, text));
+}
+
+/** What went wrong. */
+export function problem(text) {
+  return h('p', { class: 'message problem', role: 'alert' }, text);
+}
+
+/** A thing that was called, and a place for what it gave. */
+function callCard(call, onResult) {
+  const name = h('code');
+  const given = h('pre', null, h('code'));
+  const element = h('section', { class: 'call' }, h('h3', null, 'Calls ', name), given);
+  const update = () => {
+    name.textContent = call.function.name;
+    let text = call.function.arguments;
+    try {
+      text = JSON.stringify(JSON.parse(text), null, 2);
+    } catch {
+      // It is not whole yet, or no JSON at all: shown as it is.
+    }
+    given.firstChild.textContent = text;
+  };
+  const askForResult = () => {
+    const result = h('textarea', { rows: 2, 'aria-label': `What ${call.function.name} gave` });
+    const form = h('form', { class: 'result' }, result, h('button', { class: 'quiet' }, 'Give the result'));
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      form.remove();
+      onResult(call, result.value);
+    });
+    element.append(form);
+  };
+  return { element, update, askForResult };
+}
+
+/** An answer that comes in pieces. */
+export class Answer {
+  content = '';
+  reasoning = '';
+  calls = [];
+  #cards = [];
+  #tokens = null;
+  #due = 0;
+  #onResult;
+
+  constructor(onResult) {
+    this.#onResult = onResult;
+    this.thoughts = h('details', { class: 'thoughts', hidden: true },
+      h('summary', null, 'Thoughts'), h('div', { class: 'prose' }));
+    this.body = h('div', { class: 'prose' }, h('span', { class: 'caret', 'aria-hidden': 'true' }));
+    this.foot = h('p', { class: 'foot num' });
+    this.element = frame('assistant', this.thoughts, this.body, this.foot);
+    this.element.setAttribute('aria-busy', 'true');
+  }
+
+  /** The next piece. */
+  add(delta, logprobs) {
+    this.content += delta.content ?? '';
+    this.reasoning += delta.reasoning ?? '';
+    for (const piece of delta.tool_calls ?? []) this.#addCall(piece);
+    if (logprobs?.content?.length) {
+      this.#tokens ??= tokenText();
+      logprobs.content.forEach(this.#tokens.add);
+    }
+    this.#due ||= requestAnimationFrame(() => this.#draw());
+  }
+
+  #addCall({ index, id, function: { name, arguments: text } }) {
+    if (!this.calls[index]) {
+      this.calls[index] = { id, type: 'function', function: { name: '', arguments: '' } };
+      this.#cards[index] = callCard(this.calls[index], this.#onResult);
+      this.foot.before(this.#cards[index].element);
+    }
+    const { function: call } = this.calls[index];
+    if (name) call.name = name;
+    call.arguments += text ?? '';
+    this.#cards[index].update();
+  }
+
+  #draw() {
+    this.#due = 0;
+    if (this.reasoning) {
+      this.thoughts.hidden = false;
+      this.thoughts.lastChild.replaceChildren(...markdown(this.reasoning));
+    }
+    const text = this.#tokens ? [this.#tokens.element] : markdown(this.content);
+    const caret = this.element.hasAttribute('aria-busy') ? [h('span', { class: 'caret', 'aria-hidden': 'true' })] : [];
+    this.body.replaceChildren(...text, ...caret);
+    this.onDraw?.();
+  }
+
+  /** It is complete, or was cut off. */
+  end({ reason, tokens, firstMs, ms }) {
+    cancelAnimationFrame(this.#due);
+    this.element.removeAttribute('aria-busy');
+    this.#draw();
+    const rate = tokens > 1 && ms > firstMs ? ((tokens - 1) / (ms - firstMs)) * 1000 : 0;
+    const told = [
+      reason === 'stopped' ? 'stopped by you' : reason === 'length' ? 'cut off at its limit' : null,
+      tokens ? `${tokens} tokens` : null,
+      firstMs ? `first after ${duration(firstMs)}` : null,
+      rate ? `${rate.toFixed(rate < 100 ? 1 : 0)} tokens/s` : null,
+    ];
+    this.foot.textContent = told.filter(Boolean).join(' · ');
+    if (reason === 'tool_calls') this.#cards.forEach((card) => card.askForResult());
+  }
+
+  /** As the API wants it back. */
+  message() {
+    const calls = this.calls.filter(Boolean);
+    const message = { role: 'assistant', content: this.content || null };
+    return calls.length ? { ...message, tool_calls: calls } : { ...message, content: this.content };
+  }
+}

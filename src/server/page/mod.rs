@@ -1,0 +1,167 @@
+//! The page at `/`: files that are built in, and the headers that they are sent with. What it shows it
+//! asks the API for, as any client does; this part knows nothing but bytes.
+
+mod files;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::Path,
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+            REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use sha2::{Digest, Sha256};
+
+use self::files::FILES;
+use super::{error::ApiError, state::AppState};
+
+/// Nothing from elsewhere, no script and no style within the document.
+const POLICY: &str = "default-src 'self'; base-uri 'self'; form-action 'none'; \
+                      frame-ancestors 'none'; object-src 'none'";
+/// Where the document says what its addresses are relative to.
+const BASE: &str = r#"<base href="/">"#;
+
+/// A file, ready to be sent.
+struct File {
+    name: &'static str,
+    kind: &'static str,
+    content: Bytes,
+    /// A hash of the content, in quotes.
+    etag: String,
+}
+
+/// `/` and the files that it refers to, under `/page/`.
+pub(super) fn routes(root_path: &str) -> Router<AppState> {
+    let files: Arc<[File]> = FILES.iter().map(|&file| File::new(file, root_path)).collect();
+    let document = Arc::clone(&files);
+    let index = async move |headers: HeaderMap| answer(&document, "index.html", &headers);
+    let file =
+        async move |Path(name): Path<String>, headers: HeaderMap| answer(&files, &name, &headers);
+    Router::new().route("/", get(index)).route("/page/{file}", get(file))
+}
+
+/// Whether `path` leads to a file of the page.
+pub(super) fn is_file(path: &str) -> bool {
+    path == "/" || path.starts_with("/page/")
+}
+
+fn answer(files: &[File], name: &str, headers: &HeaderMap) -> Response {
+    match files.iter().find(|file| file.name == name) {
+        Some(file) => file.answer(headers),
+        None => ApiError::not_found().into_response(),
+    }
+}
+
+impl File {
+    fn new((name, kind, content): (&'static str, &'static str, &'static str), root: &str) -> Self {
+        let content = match name {
+            // Behind a proxy the page does not lie at the top.
+            "index.html" => {
+                let base = format!(r#"<base href="{}/">"#, escaped(root));
+                Bytes::from(content.replace(BASE, &base))
+            }
+            _ => Bytes::from_static(content.as_bytes()),
+        };
+        let hash = Sha256::digest(&content);
+        let hash: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        Self { name, kind, content, etag: format!("\"{hash}\"") }
+    }
+
+    fn answer(&self, headers: &HeaderMap) -> Response {
+        let given: [(HeaderName, HeaderValue); 5] = [
+            (CONTENT_TYPE, HeaderValue::from_static(self.kind)),
+            // Kept, and asked about each time: another version has another hash.
+            (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+            (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+            (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+            (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        ];
+        let known = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+        let is_known = known.is_some_and(|tags| {
+            tags.split(',').any(|tag| tag.trim().trim_start_matches("W/") == self.etag)
+        });
+        match is_known {
+            true => (StatusCode::NOT_MODIFIED, given, [(ETAG, &self.etag)]).into_response(),
+            false => (given, [(ETAG, &self.etag)], self.content.clone()).into_response(),
+        }
+    }
+}
+
+/// Text within an attribute.
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('"', "&quot;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+
+    use super::*;
+
+    fn file(name: &str, root: &str) -> File {
+        let found = FILES.iter().find(|(known, ..)| *known == name);
+        File::new(*found.unwrap(), root)
+    }
+
+    #[tokio::test]
+    async fn who_knows_a_file_is_not_sent_it_again() {
+        let file = file("main.js", "");
+        let fresh = file.answer(&HeaderMap::new());
+        assert_eq!(fresh.status(), StatusCode::OK);
+        let etag = fresh.headers()[ETAG].clone();
+        for tags in [etag.to_str().unwrap().to_owned(), format!("\"x\", W/{}", file.etag)] {
+            let headers = HeaderMap::from_iter([(IF_NONE_MATCH, tags.parse().unwrap())]);
+            let known = file.answer(&headers);
+            assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
+            assert_eq!(known.headers()[ETAG], etag);
+            assert!(to_bytes(known.into_body(), 10).await.unwrap().is_empty());
+        }
+        let other = HeaderMap::from_iter([(IF_NONE_MATCH, "\"other\"".parse().unwrap())]);
+        assert_eq!(file.answer(&other).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn addresses_are_relative_to_where_the_server_lies() {
+        let text = |root| String::from_utf8(file("index.html", root).content.to_vec()).unwrap();
+        assert!(text("").contains(r#"<base href="/">"#));
+        assert!(text("/llm").contains(r#"<base href="/llm/">"#));
+        assert!(text("/a\"><b").contains(r#"<base href="/a&quot;&gt;&lt;b/">"#));
+        assert_ne!(file("index.html", "").etag, file("index.html", "/llm").etag);
+    }
+
+    /// What the policy forbids would be missing on the page without a word.
+    #[test]
+    fn the_document_obeys_its_policy_and_refers_to_files_that_are_there() {
+        let (_, _, document) = FILES.iter().find(|(name, ..)| *name == "index.html").unwrap();
+        for forbidden in ["<style", " style=", " onclick=", "http://", "https://", "//cdn"] {
+            assert!(!document.contains(forbidden), "{forbidden}");
+        }
+        let scripts = document.matches("<script").count();
+        assert_eq!(scripts, document.matches("<script type=\"module\" src=").count());
+        let names = || FILES.iter().map(|(name, ..)| *name);
+        let referred = document.split("\"page/").skip(1).filter_map(|rest| rest.split('"').next());
+        let referred: Vec<_> = referred.collect();
+        assert!(referred.len() >= 3, "{referred:?}");
+        for name in referred {
+            assert!(names().any(|known| known == name), "{name}");
+        }
+        for (name, _, script) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+            assert!(!script.contains("innerHTML"), "{name} may show text only");
+            for import in
+                script.split(" from './").skip(1).filter_map(|rest| rest.split('\'').next())
+            {
+                assert!(names().any(|known| known == import), "{name} imports {import}");
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+// The plan of the house: which room lies where, and which way messages take. Pure: roles in, boxes and
+// paths out. Two plans, one for wide windows and one for phones.
+
+/** What each role does, for those who ask, and what hangs on the wall of its room. */
+export const ROLES = {
+  root: ['Root', 'Holds up the roof: supervises the supervisors, and owns what must outlive every actor.',
+    'M12 3l2.6 6 6.4.5-4.9 4.2 1.5 6.3-5.6-3.4L6.4 20l1.5-6.3L3 9.5 9.4 9z'],
+  core: ['Core', 'Supervises the rooms where tokens are made. When one of them dies, those after it start anew.'],
+  ingress: ['Ingress', 'Supervises the input processors.'],
+  egress: ['Egress', 'Supervises those who bring the text out.'],
+  ledger: ['Ledger', 'The ground that the house stands on: what was asked, and every token that is certain.',
+    'M12 6c-2-2-5-2-9-2v14c4 0 7 0 9 2 2-2 5-2 9-2V4c-4 0-7 0-9 2zM12 6v14'],
+  input: ['Input', 'Makes token ids of what a client wrote, and checks it.', 'M3 6h18v12H3zM3 7l9 7 9-7'],
+  kv_cache: ['KV cache', 'Knows the blocks: which request holds which, and what can be used again.',
+    'M4 3h16v18H4zM4 9h16M4 15h16M10 6h4M10 12h4M10 18h4'],
+  structured_output: ['Grammars', 'Compiles the grammars that outputs have to follow.',
+    'M8 4c-3 0-3 2-3 4s0 4-2 4c2 0 2 2 2 4s0 4 3 4M16 4c3 0 3 2 3 4s0 4 2 4c-2 0-2 2-2 4s0 4-3 4'],
+  scheduler: ['Scheduler', 'Decides who computes how many tokens in the next step.',
+    'M12 3a9 9 0 100 18 9 9 0 100-18M12 7v5l3.5 2.5'],
+  worker: ['Worker', 'Runs the model, a step at a time, on a thread of its own.',
+    'M7 7h10v10H7zM10 3v4M14 3v4M10 17v4M14 17v4M3 10h4M3 14h4M17 10h4M17 14h4'],
+  detokenizer: ['Detokenizer', 'Makes text of tokens, and looks for stop strings.',
+    'M3 19L8.5 5 14 19M5 14h7M21 10v9M21 14.500a3.300 4.500 0 100 .1'],
+  streamer: ['Streamer', 'Puts the text where the client waits for it.', 'M3 11l18-8-7 18-3.500-7zM10.500 14L21 3'],
+};
+
+export const idOf = ({ role, index }) => `${role}/${index}`;
+export const nameOf = ({ role, index }, count = 1) =>
+  `${ROLES[role]?.[0] ?? role}${count > 1 ? ` ${index + 1}` : ''}`;
+/** The same for a small room. */
+export const shortName = (name) => name.replace('Detokenizer', 'Detok.');
+
+const box = (x, y, w, h) => ({ x, y, w, h });
+
+/** `count` boxes on top of each other. */
+const column = (area, count, gap) => {
+  const height = (area.h - gap * (count - 1)) / Math.max(count, 1);
+  return Array.from({ length: count }, (_, i) => box(area.x, area.y + i * (height + gap), area.w, height));
+};
+
+/** `count` boxes beside each other. */
+const row = (area, count, gap) => {
+  const width = (area.w - gap * (count - 1)) / Math.max(count, 1);
+  return Array.from({ length: count }, (_, i) => box(area.x + i * (width + gap), area.y, width, area.h));
+};
+
+const indices = (actors, role) =>
+  actors.filter((actor) => actor.role === role).map(({ index }) => index);
+
+function wide(actors) {
+  const inputs = indices(actors, 'input');
+  const shards = indices(actors, 'detokenizer');
+  const rooms = new Map([
+    ['root/0', box(440, 92, 160, 66)],
+    ['ingress/0', box(70, 190, 180, 34)],
+    ['core/0', box(290, 190, 460, 34)],
+    ['egress/0', box(790, 190, 180, 34)],
+    ['kv_cache/0', box(300, 242, 180, 118)],
+    ['structured_output/0', box(560, 242, 180, 118)],
+    ['scheduler/0', box(300, 410, 180, 118)],
+    ['worker/0', box(560, 410, 180, 118)],
+    ['ledger/0', box(330, 590, 380, 84)],
+  ]);
+  column(box(80, 242, 160, 286), inputs.length, 22)
+    .forEach((room, i) => rooms.set(`input/${inputs[i]}`, room));
+  column(box(800, 242, 160, 286), shards.length * 2, 16).forEach((room, i) =>
+    rooms.set(`${i % 2 ? 'streamer' : 'detokenizer'}/${shards[i >> 1]}`, room));
+  return {
+    isNarrow: false,
+    view: [-60, 0, 1160, 710],
+    rooms,
+    roof: 'M520 16 30 176H1010Z',
+    chimney: box(790, 44, 46, 90),
+    wings: [box(60, 176, 200, 370), box(280, 176, 480, 370), box(780, 176, 200, 370)],
+    walls: box(52, 176, 936, 372),
+    cellar: box(290, 556, 460, 132),
+    ground: 552,
+    sky: [60, 66],
+    outside: { door: [-16, 385], clients: [1056, 385] },
+  };
+}
+
+function narrow(actors) {
+  const inputs = indices(actors, 'input');
+  const shards = indices(actors, 'detokenizer');
+  const rooms = new Map([
+    ['root/0', box(138, 66, 124, 54)],
+    ['ingress/0', box(36, 142, 328, 30)],
+    ['core/0', box(36, 272, 328, 30)],
+    ['kv_cache/0', box(44, 312, 134, 84)],
+    ['structured_output/0', box(222, 312, 134, 84)],
+    ['scheduler/0', box(44, 432, 134, 84)],
+    ['worker/0', box(222, 432, 134, 84)],
+    ['egress/0', box(36, 542, 328, 30)],
+    ['ledger/0', box(70, 816, 260, 76)],
+  ]);
+  row(box(44, 196, 312, 60), inputs.length, 20)
+    .forEach((room, i) => rooms.set(`input/${inputs[i]}`, room));
+  for (const [role, y] of [['detokenizer', 582], ['streamer', 676]]) {
+    row(box(44, y, 312, 70), shards.length, 44)
+      .forEach((room, i) => rooms.set(`${role}/${shards[i]}`, room));
+  }
+  return {
+    isNarrow: true,
+    view: [0, 0, 400, 918],
+    rooms,
+    roof: 'M200 12 4 132H396Z',
+    chimney: box(292, 30, 28, 60),
+    wings: [box(28, 134, 344, 130), box(28, 268, 344, 260), box(28, 532, 344, 234)],
+    walls: box(22, 132, 356, 640),
+    cellar: box(46, 782, 308, 124),
+    ground: 776,
+    sky: [36, 40],
+    outside: { door: [28, 226], clients: [391, 711] },
+  };
+}
+
+/** The plan for these actors. */
+export const planOf = (actors, isNarrow) => (isNarrow ? narrow : wide)(actors);
+
+/** Rooms of an end of an edge: several where there are several of a role. */
+function roomsOf(plan, end) {
+  const role = { supervisor: 'core', device: 'worker', compiler: 'structured_output' }[end] ?? end;
+  return [...plan.rooms].filter(([id]) => id.startsWith(`${role}/`)).map(([, room]) => room);
+}
+
+const middle = ({ x, y, w, h }) => [x + w / 2, y + h / 2];
+const at = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+
+/** Where a line from the middle of `room` towards `[x, y]` leaves it. */
+function border(room, [x, y]) {
+  const [cx, cy] = middle(room);
+  const [dx, dy] = [x - cx, y - cy];
+  const scale = Math.min(dx ? room.w / 2 / Math.abs(dx) : Infinity, dy ? room.h / 2 / Math.abs(dy) : Infinity, 1);
+  return [cx + dx * scale, cy + dy * scale];
+}
+
+/** From one room to a neighbour, a little to the side: there may be a way back. */
+function straight(from, to) {
+  const [a, b] = [border(from, middle(to)), border(to, middle(from))];
+  const [dx, dy] = [b[0] - a[0], b[1] - a[1]];
+  const length = Math.hypot(dx, dy) || 1;
+  const [ox, oy] = [(-dy / length) * 8, (dx / length) * 8];
+  return `M${at(a[0] + ox, a[1] + oy)}L${at(b[0] + ox, b[1] + oy)}`;
+}
+
+/** Where a corridor at `x` is entered from `room`: from above or below where it passes by, or else from a side. */
+function gate(room, x, isAbove, shift) {
+  const isOver = x > room.x + 12 && x < room.x + room.w - 12;
+  if (isOver) return { x, y: isAbove ? room.y : room.y + room.h, isOver };
+  return { x: x > room.x ? room.x + room.w : room.x, y: room.y + room.h / 2 + shift, isOver };
+}
+
+/** Along a corridor at `x`, up or down. */
+function around(from, to, x, lane) {
+  const isDown = from.y < to.y;
+  const a = gate(from, x, !isDown, lane * 6);
+  const b = gate(to, x, isDown, lane * 7);
+  const down = isDown ? 1 : -1;
+  const r = Math.min(9, Math.abs(b.y - a.y) / 2);
+  const [out, into] = [Math.sign(x - a.x) * r, Math.sign(b.x - x) * r];
+  const begin = a.isOver ? `M${at(x, a.y)}` : `M${at(a.x, a.y)}H${x - out}Q${at(x, a.y)} ${at(x, a.y + down * r)}`;
+  const end = b.isOver ? `V${b.y}` : `V${b.y - down * r}Q${at(x, b.y)} ${at(x + into, b.y)}H${b.x}`;
+  return begin + end;
+}
+
+/** Straight down, at the middle of `room`. */
+const drop = ({ x, w }, from, to) => `M${at(x + w / 2, from)}V${to}`;
+
+/** The corridor between two rooms that are no neighbours, if they are none. */
+function corridor(plan, from, to, lane) {
+  const ends = [from, to].sort();
+  const isTo = (role) => ends.includes('ledger') && ends.includes(role);
+  if (isTo('door')) return plan.isNarrow ? 14 + lane : 30;
+  if (plan.isNarrow) {
+    if (isTo('scheduler')) return 34 + lane * 4;
+    if (isTo('worker')) return 366 + lane * 4;
+    if (isTo('detokenizer') || isTo('streamer')) return 200 + lane * 7;
+    return null;
+  }
+  return isTo('detokenizer') || isTo('streamer') ? 770 + lane * 7 : null;
+}
+
+/** Several ways through one corridor keep apart. */
+const LANES = {
+  'ledger->detokenizer': 0,
+  'detokenizer->ledger': -1,
+  'streamer->ledger': 1,
+  'ledger->scheduler': -1,
+  'scheduler->ledger': 1,
+};
+
+/** All ways of an edge named `from->to`; none for what stays within a room. */
+export function waysOf(plan, edge) {
+  const [from, to] = edge.split('->');
+  if (!to || from === 'compiler' || from === 'device' || edge === 'door->scheduler') return [];
+  const [x, y] = plan.outside.door;
+  const starts = from === 'door' ? [box(x, y, 0, 0)] : roomsOf(plan, from);
+  const ends = roomsOf(plan, to);
+  const lane = LANES[edge] ?? 0;
+  const aisle = corridor(plan, from, to, lane);
+  // On a phone they come in from above.
+  if (plan.isNarrow && edge === 'door->input') return ends.map((room) => drop(room, room.y - 22, room.y));
+  const way = (a, b) => (aisle === null ? straight(a, b) : around(a, b, aisle, lane));
+  // A detokenizer speaks to the streamer of its own shard.
+  if (starts.length > 1 && starts.length === ends.length) return starts.map((start, i) => way(start, ends[i]));
+  return starts.flatMap((start) => ends.map((end) => way(start, end)));
+}
+
+/** The ways out: from each streamer to the clients. */
+export function waysOut(plan) {
+  const [x, y] = plan.outside.clients;
+  if (plan.isNarrow) {
+    return roomsOf(plan, 'streamer').map((room) => drop(room, room.y + room.h, room.y + room.h + 20));
+  }
+  return roomsOf(plan, 'streamer').map((room) => straight(room, box(x, y, 0, 0)));
+}

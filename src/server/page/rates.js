@@ -1,0 +1,83 @@
+// What a snapshot does not say by itself: how fast things go. Pure: snapshots in, numbers out.
+
+/** How far back the plots go. */
+export const WINDOW_MS = 60_000;
+/** Rates are of about this time: shorter ones only flicker. */
+const RATE_MS = 1000;
+
+/** The last minute. */
+export class History {
+  points = [];
+  #snapshots = [];
+
+  /** Takes the next snapshot, and gives what there is to say now. */
+  push(snapshot) {
+    const last = this.#snapshots.at(-1);
+    // Another engine counts from the start.
+    if (last && snapshot.at_ms < last.at_ms) {
+      this.#snapshots = [];
+      this.points = [];
+    }
+    this.#snapshots.push(snapshot);
+    const before = this.#before(snapshot.at_ms - RATE_MS);
+    const seconds = (snapshot.at_ms - before.at_ms) / 1000;
+    const rate = (now, then) => (seconds > 0 ? Math.max(0, now - then) / seconds : 0);
+    const isFirst = seconds === 0;
+    const total = (name) => rate(snapshot.totals[name], before.totals[name]);
+    const edges = new Map(before.edges.map(({ edge, messages }) => [edge, messages]));
+    const point = {
+      at: snapshot.at_ms,
+      isFirst,
+      output: total('output_tokens'),
+      computed: total('scheduled_tokens'),
+      steps: total('steps'),
+      running: snapshot.scheduler?.num_running ?? 0,
+      waiting: snapshot.scheduler?.num_waiting ?? 0,
+      ttft: snapshot.time_to_first_token,
+      itl: snapshot.inter_token_latency,
+      usage: usage(snapshot.kv_cache),
+      edges: new Map(snapshot.edges.map(({ edge, messages }) =>
+        [edge, rate(messages, edges.get(edge) ?? messages)])),
+    };
+    this.points.push(point);
+    this.points = this.points.filter(({ at }) => at > point.at - WINDOW_MS - RATE_MS);
+    this.#snapshots = this.#snapshots.filter(({ at_ms }) => at_ms >= before.at_ms);
+    return point;
+  }
+
+  /** The last snapshot from before `at`, or the first there is. */
+  #before(at) {
+    return this.#snapshots.findLast((one) => one.at_ms <= at) ?? this.#snapshots[0];
+  }
+}
+
+/** The share of the KV cache that requests hold. */
+export function usage(cache) {
+  return cache?.num_blocks ? 1 - cache.num_free / cache.num_blocks : 0;
+}
+
+/** What was different a snapshot before, in words. */
+export function news(before, now) {
+  if (!before || before.at_ms > now.at_ms) return [];
+  const told = [];
+  const name = ({ role, index }) => `${role}${index ? ` ${index}` : ''}`;
+  const old = new Map(before.actors.map((actor) => [`${actor.role}/${actor.index}`, actor]));
+  for (const actor of now.actors) {
+    const known = old.get(`${actor.role}/${actor.index}`);
+    if (!known) continue;
+    if (actor.restarts > known.restarts) {
+      told.push({ kind: 'restart', text: `${name(actor)} was replaced (${actor.restarts} so far)` });
+    } else if (actor.state !== known.state && actor.state === 'dead') {
+      told.push({ kind: 'death', text: `${name(actor)} died` });
+    }
+  }
+  if (now.epoch > before.epoch) {
+    told.push({ kind: 'epoch', text: `epoch ${now.epoch} began: the core starts from what is committed` });
+  }
+  if (now.totals.preemptions > before.totals.preemptions) {
+    const count = now.totals.preemptions - before.totals.preemptions;
+    told.push({ kind: 'preemption', text: `${count} ${count === 1 ? 'request' : 'requests'} preempted` });
+  }
+  if (now.health !== before.health) told.push({ kind: 'health', text: `the engine is ${now.health}` });
+  return told;
+}

@@ -1,0 +1,387 @@
+// The page in a headless Chromium, over a server that may be broken on purpose.
+//
+//   node --test tests/page/page.test.js                    the test
+//   node tests/page/page.test.js --screenshots FOLDER      the test, and pictures of all views
+//
+// PLAYHOUSE is the program, built with the feature `chaos` (default: target/debug/playhouse), CHROMIUM
+// the browser (default: /usr/bin/chromium).
+
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { launch, until } from './browser.js';
+import { screenshots } from './screenshots.js';
+import { load, serve } from './server.js';
+
+const VIEWS = ['chat', 'house', 'memory', 'traffic'];
+const PHONE = { width: 360, height: 740 };
+
+let server;
+let browser;
+const opened = [];
+
+/** A page that is closed at the end of the test `t`; what it complained of is read at the end of all. */
+async function open(t, options) {
+  const page = await browser.open(server.url, options);
+  opened.push(page);
+  t.after(() => page.context().close());
+  return page;
+}
+
+/** Whatever the model is like, its answers are as long as the test needs them. */
+const endless = (page, maxTokens) => page.route('**/v1/chat/completions', (route) => {
+  const body = { ...JSON.parse(route.request().postData()), ignore_eos: true };
+  body.max_tokens ??= maxTokens;
+  return route.continue({ postData: JSON.stringify(body) });
+});
+
+/** An answer that the model does not have to give. */
+const canned = (page, ...chunks) => page.route('**/v1/chat/completions', (route) => route.fulfill({
+  contentType: 'text/event-stream',
+  body: [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''),
+}));
+
+const ask = async (page, text) => {
+  await page.fill('#ask', text);
+  await page.press('#ask', 'Enter');
+};
+
+const answer = (page) => page.locator('.message.assistant').last();
+/** What it says, without its thoughts. */
+const textOf = (page) => answer(page).locator(':scope > .prose').textContent();
+const isDone = async (page) => (await answer(page).getAttribute('aria-busy')) === null;
+const go = async (page, view) => {
+  await page.click(`#tab-${view}`);
+  await page.waitForSelector(`#view-${view}:not([hidden])`);
+};
+/** As the page shows it. */
+const restarts = async (page, room) => {
+  const label = await page.locator(`[data-room="${room}"]`).getAttribute('aria-label');
+  return Number(label.match(/replaced (\d+) times/)[1]);
+};
+
+before(async () => {
+  [server, browser] = await Promise.all([serve(), launch()]);
+});
+
+after(async () => {
+  await browser?.close();
+  assert.equal(await server?.stop(), 0, 'the server ends well');
+});
+
+test('an answer streams, tells how long it took, and can be stopped', async (t) => {
+  const page = await open(t);
+  await endless(page, 300);
+  await ask(page, 'Hello');
+  const lengths = new Set();
+  await until('the end of the answer', async () => {
+    lengths.add((await textOf(page)).length);
+    return isDone(page);
+  });
+  assert.ok(lengths.size > 2, `it grew: ${[...lengths]}`);
+  const foot = answer(page).locator('.foot');
+  assert.match(await foot.textContent(), /^cut off at its limit · 300 tokens · first after .+ tokens\/s$/);
+
+  await page.fill('#max_tokens', '3500');
+  await ask(page, 'Go on for ever');
+  await until('the beginning', async () => (await textOf(page)).length > 40);
+  await page.click('#stop');
+  await until('the end', () => isDone(page));
+  assert.equal(await foot.textContent(), 'stopped by you');
+  await until('nobody to compute for', async () => (await (await fetch(`${server.url}/load`)).json()).server_load === 0);
+  await page.click('#clear');
+  assert.equal(await page.locator('.message').count(), 0);
+});
+
+test('a stream that began goes on while rooms go dark and are lit again', async (t) => {
+  const page = await open(t);
+  await endless(page, 3500);
+  await page.fill('#seed', '7');
+  await ask(page, 'Tell me a long story');
+  await until('the answer in peace', () => isDone(page), 120_000);
+  const inPeace = await textOf(page);
+  await page.click('#clear');
+
+  await ask(page, 'Tell me a long story');
+  await until('the beginning', async () => (await textOf(page)).length > 20);
+  await go(page, 'house');
+  for (const room of ['scheduler/0', 'kv_cache/0', 'worker/0', 'detokenizer/0', 'detokenizer/1']) {
+    const before = await restarts(page, room);
+    await page.locator(`[data-kill="${room}"]`).click();
+    await until(`${room} was replaced`, async () => (await restarts(page, room)) > before);
+    // Otherwise nothing went on while they were away.
+    if (room === 'scheduler/0') assert.equal(await isDone(page), false);
+  }
+  await page.locator('[data-room="streamer/0"]').click();
+  const before = await restarts(page, 'streamer/0');
+  await page.locator('#room [data-how="panic"]').click();
+  await until('the streamer was replaced', async () => (await restarts(page, 'streamer/0')) > before);
+  await until('word of it', async () => /streamer was replaced/.test(await page.textContent('#events')));
+  assert.match(await page.textContent('#events'), /epoch \d+ began/);
+  await go(page, 'chat');
+  await until('the end of the answer', () => isDone(page), 120_000);
+  assert.equal(await textOf(page), inPeace);
+  assert.equal(await page.locator('.problem[role=alert]:visible').count(), 0);
+});
+
+test('plots, blocks, requests and steps move under load', async (t) => {
+  const page = await open(t);
+  await go(page, 'traffic');
+  const plot = page.locator('#plots canvas').first();
+  const picture = () => plot.evaluate((canvas) => canvas.toDataURL());
+  const stop = load(server.url, 6);
+  try {
+    await until('tokens a second', async () => /output [1-9]/.test(await plot.getAttribute('aria-label')));
+    const first = await picture();
+    await until('another picture', async () => (await picture()) !== first);
+    await until('a latency', async () => {
+      const label = await page.locator('#plots canvas').last().getAttribute('aria-label');
+      return /median [\d.]+ m?s/.test(label);
+    });
+    await until('requests', async () => (await page.locator('#requests tbody tr').count()) >= 4);
+    await until('their steps', async () => {
+      const labels = await page.locator('.timeline canvas').evaluateAll((all) => all.map((one) => one.ariaLabel));
+      return labels.some((label) => /[1-9]\d* tokens of the prompt.* [1-9]\d* decoded/.test(label));
+    });
+    await go(page, 'memory');
+    await until('owners', async () => (await page.locator('#owners .bar').count()) >= 4);
+    const used = await page.textContent('#memory-facts .figure');
+    assert.ok(Number.parseFloat(used) > 0, used);
+    await go(page, 'house');
+    const flow = page.locator('.flow.busy[data-edge="scheduler->worker"]');
+    await flow.waitFor({ state: 'attached' });
+    const offset = () => flow.evaluate((line) => line.style.strokeDashoffset);
+    const before = await offset();
+    await until('messages that walk', async () => (await offset()) !== before);
+  } finally {
+    await stop();
+  }
+});
+
+test('nothing moves for those who do not want it', async (t) => {
+  const page = await open(t, { reducedMotion: 'reduce' });
+  await go(page, 'house');
+  const stop = load(server.url, 2);
+  try {
+    await page.locator('.flow.busy').first().waitFor({ state: 'attached' });
+    assert.equal(await page.locator('.flow').evaluateAll((all) => all.filter((one) => one.style.strokeDashoffset).length), 0);
+  } finally {
+    await stop();
+  }
+});
+
+test('the keyboard is enough', async (t) => {
+  const page = await open(t);
+  await endless(page, 20);
+  const focused = () => page.evaluate(() => {
+    const { activeElement: one } = document;
+    return one.id || one.dataset.room || (one.dataset.kill && `kill ${one.dataset.kill}`) || one.className;
+  });
+  const tabTo = async (wanted) => {
+    const seen = [];
+    for (let presses = 0; presses < 60; presses += 1) {
+      await page.keyboard.press('Tab');
+      seen.push(await focused());
+      if (seen.at(-1) === wanted) return;
+    }
+    assert.fail(`${wanted} is not reached: ${seen}`);
+  };
+  await tabTo('skip');
+  await tabTo('tab-chat');
+  await tabTo('ask');
+  await page.keyboard.type('Hello');
+  await page.keyboard.press('Enter');
+  await until('the answer', async () => (await page.locator('.message.assistant').count()) === 1 && isDone(page));
+  await page.reload();
+  await tabTo('tab-chat');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await focused(), 'tab-house');
+  await page.locator('[data-room="scheduler/0"]').waitFor();
+  await tabTo('scheduler/0');
+  await page.keyboard.press('Enter');
+  assert.match(await page.textContent('#room'), /Scheduler/);
+  const before = await restarts(page, 'scheduler/0');
+  await tabTo('kill scheduler/0');
+  await page.keyboard.press('Enter');
+  await until('a new scheduler', async () => (await restarts(page, 'scheduler/0')) > before);
+  await page.focus('#tab-house');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.getAttribute('#tab-memory', 'aria-selected'), 'true');
+  await tabTo('blocks');
+  await page.keyboard.press('ArrowRight');
+  await until('word of the block', async () => /^Block 2: /.test(await page.textContent('#block-told')));
+  await page.focus('#tab-memory');
+  await page.keyboard.press('End');
+  assert.equal(await focused(), 'tab-traffic');
+});
+
+test('on a phone nothing is wider than the screen', async (t) => {
+  const page = await open(t, { ...PHONE, hasTouch: true });
+  await endless(page, 60);
+  await ask(page, 'Hello '.repeat(30) + 'x'.repeat(200));
+  await until('the answer', () => isDone(page));
+  const stop = load(server.url, 3);
+  try {
+    for (const view of VIEWS) {
+      await go(page, view);
+      if (view === 'house') await page.locator('.room').first().waitFor();
+      if (view === 'traffic') await page.locator('.timeline').first().waitFor();
+      const [whole, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(whole <= shown, `${view}: ${whole} of ${shown}`);
+    }
+  } finally {
+    await stop();
+  }
+});
+
+test('what a model writes is shown as text, its thoughts folded, its calls with a place for results', async (t) => {
+  const page = await open(t);
+  const evil = '<img src=x onerror=alert(1)> [a](javascript:alert(1)) **bold** `code`\n\n<script>alert(1)</script>';
+  await canned(page,
+    { choices: [{ delta: { role: 'assistant', content: '' } }] },
+    { choices: [{ delta: { reasoning: 'Let me <b>think</b>.' } }] },
+    { choices: [{ delta: { content: evil } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 0, id: 'c1', function: { name: 'weather', arguments: '{"city":' } }] } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] }, finish_reason: 'tool_calls' }] });
+  await ask(page, 'What is the weather?');
+  await until('the answer', () => isDone(page));
+  const shown = answer(page);
+  const text = await shown.locator(':scope > .prose').textContent();
+  assert.ok(text.includes('<img src=x onerror=alert(1)>') && text.includes('<script>'), text);
+  assert.equal(await shown.locator('img, script, a').count(), 0);
+  assert.equal(await shown.locator('strong').textContent(), 'bold');
+  const thoughts = shown.locator('.thoughts');
+  assert.equal(await thoughts.getAttribute('open'), null);
+  assert.equal(await thoughts.locator('.prose').textContent(), 'Let me <b>think</b>.');
+  assert.match(await shown.locator('.call').textContent(), /weather.*"city": "Oslo"/s);
+  await page.unroute('**/v1/chat/completions');
+  let sent;
+  await page.route('**/v1/chat/completions', (route) => {
+    sent = JSON.parse(route.request().postData());
+    return route.fulfill({ status: 400, contentType: 'application/json', body: '{"error": {"message": "no more"}}' });
+  });
+  page.problems.length = 0;
+  await page.fill('.result textarea', '{"degrees": 3}');
+  await page.click('.result button');
+  await page.locator('.message.problem').waitFor();
+  assert.equal(await page.textContent('.message.problem'), 'no more');
+  assert.deepEqual(sent.messages.at(-1), { role: 'tool', tool_call_id: 'c1', content: '{"degrees": 3}' });
+  assert.equal(sent.messages.at(-2).tool_calls[0].function.name, 'weather');
+  // The browser tells of the 400, as it should.
+  assert.ok(page.problems.every((problem) => /status of 400/.test(problem)), page.problems);
+  page.problems.length = 0;
+});
+
+test('how sure the model is shows as colour, with what else might have come', async (t) => {
+  const page = await open(t);
+  await endless(page, 12);
+  await page.check('#logprobs');
+  await ask(page, 'Hello');
+  await until('the answer', async () => (await page.locator('.message.assistant').count()) === 1 && isDone(page));
+  assert.equal(await page.locator('.token').count(), 12);
+  await page.locator('.token').first().focus();
+  await page.keyboard.press('ArrowRight');
+  const tip = page.locator('#tip');
+  assert.ok(await tip.isVisible());
+  assert.ok((await tip.locator('li').count()) >= 5);
+  assert.match(await tip.textContent(), /%/);
+});
+
+test('what cannot be sent is said before it is', async (t) => {
+  const page = await open(t);
+  await page.fill('#tools', '[{"type": ');
+  await ask(page, 'Hello');
+  assert.match(await page.textContent('#tools-problem'), /^Tools: /);
+  assert.equal(await page.locator('.message').count(), 0);
+  await page.fill('#tools', '');
+  await page.fill('#temperature', '9');
+  await ask(page, 'Hello');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'temperature');
+  assert.equal(await page.locator('.message').count(), 0);
+});
+
+test('colours, names and roles are as they should be, by day and by night', async (t) => {
+  const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await open(t, { colorScheme, reducedMotion: 'reduce' });
+    await endless(page, 30);
+    await ask(page, 'Hello');
+    await until('the answer', () => isDone(page));
+    const stop = load(server.url, 2);
+    try {
+      for (const view of VIEWS) {
+        await go(page, view);
+        if (view === 'traffic') await page.locator('.timeline').first().waitFor();
+        await page.evaluate(axe);
+        const { violations } = await page.evaluate('axe.run()');
+        const told = violations.flatMap(({ id, nodes }) => nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ''}`));
+        assert.deepEqual(told, [], `${view}, ${colorScheme}`);
+      }
+    } finally {
+      await stop();
+    }
+  }
+});
+
+test('a server that cannot be broken has no buttons for it', async (t) => {
+  const snapshot = await (await fetch(`${server.url}/house`)).json();
+  const page = await open(t);
+  await page.route('**/house/events', (route) => route.fulfill({
+    contentType: 'text/event-stream',
+    body: `data: ${JSON.stringify({ ...snapshot, has_chaos: false })}\n\n`,
+  }));
+  await page.goto(`${server.url}/#/house`);
+  await page.reload();
+  await page.locator('.room').first().waitFor();
+  assert.equal(await page.locator('.room').count(), snapshot.actors.length);
+  assert.equal(await page.locator('[data-kill], [data-how]').count(), 0);
+  assert.match(await page.textContent('#room'), /built with the feature chaos/);
+});
+
+test('a server with a key asks for it, and again when it is wrong', async () => {
+  const guarded = await serve('--api-key', 'open-sesame');
+  try {
+    const page = await browser.open(guarded.url);
+    const dialog = page.locator('#key-dialog');
+    await dialog.waitFor();
+    await page.fill('#key', 'wrong');
+    await page.keyboard.press('Enter');
+    await page.locator('#key-problem').waitFor();
+    await page.fill('#key', 'open-sesame');
+    await page.keyboard.press('Enter');
+    await until('the lamp', async () => (await page.getAttribute('#status', 'data-health')) === 'ready');
+    assert.equal(await page.locator('#model option').count(), 1);
+    await endless(page, 10);
+    await ask(page, 'Hello');
+    await until('the answer', async () => (await page.locator('.message.assistant').count()) === 1 && isDone(page));
+    assert.match(await answer(page).locator('.foot').textContent(), /10 tokens/);
+    assert.ok(page.problems.every((problem) => /status of 401/.test(problem)), page.problems);
+  } finally {
+    await guarded.stop();
+  }
+});
+
+test('the page finds the server again', async () => {
+  const first = await serve();
+  const page = await browser.open(first.url);
+  await until('the lamp', async () => (await page.getAttribute('#status', 'data-health')) === 'ready');
+  await first.stop();
+  await until('word of the end', async () => (await page.getAttribute('#status', 'data-health')) === 'unknown');
+  const second = await serve('--port', new URL(first.url).port);
+  try {
+    await until('the lamp again', async () => (await page.getAttribute('#status', 'data-health')) === 'ready');
+  } finally {
+    await second.stop();
+  }
+});
+
+test('no page had anything to complain of, or asked for anything elsewhere', () => {
+  for (const page of opened) assert.deepEqual(page.problems, []);
+});
+
+const asked = process.argv.indexOf('--screenshots');
+test('pictures', { skip: asked < 0 && 'not asked for' }, async (t) => {
+  const folder = process.argv[asked + 1] ?? 'docs/screenshots';
+  await screenshots(folder, { open: (options) => open(t, options), load: () => load(server.url, 7), go, ask });
+});

@@ -1,0 +1,100 @@
+// What the page computes without a document: rates, news, the plan of the house.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { planOf, waysOf, waysOut } from '../../src/server/page/plan.js';
+import { roundUp } from '../../src/server/page/plot.js';
+import { History, WINDOW_MS, news, usage } from '../../src/server/page/rates.js';
+
+const ACTORS = [
+  ['root', 0], ['core', 0], ['egress', 0], ['ingress', 0], ['ledger', 0], ['kv_cache', 0],
+  ['structured_output', 0], ['scheduler', 0], ['worker', 0], ['detokenizer', 0], ['detokenizer', 1],
+  ['streamer', 0], ['streamer', 1], ['input', 0], ['input', 1],
+].map(([role, index]) => ({ role, index, state: 'alive', restarts: 0 }));
+
+const snapshot = (at, more = {}) => ({
+  at_ms: at,
+  epoch: 1,
+  health: 'ready',
+  actors: ACTORS,
+  totals: { output_tokens: at, scheduled_tokens: 2 * at, steps: at / 10, preemptions: 0 },
+  edges: [{ edge: 'scheduler->worker', messages: at / 5 }],
+  scheduler: { num_running: 1, num_waiting: 2 },
+  time_to_first_token: {},
+  inter_token_latency: {},
+  ...more,
+});
+
+test('rates are of about the last second', () => {
+  const history = new History();
+  assert.equal(history.push(snapshot(1000)).output, 0, 'one snapshot has no rate');
+  for (let at = 1250; at <= 3000; at += 250) history.push(snapshot(at));
+  const point = history.push(snapshot(3250));
+  assert.equal(Math.round(point.output), 1000);
+  assert.equal(Math.round(point.computed), 2000);
+  assert.equal(Math.round(point.edges.get('scheduler->worker')), 200);
+  assert.deepEqual([point.running, point.waiting], [1, 2]);
+});
+
+test('points older than the plots are forgotten, and another engine begins anew', () => {
+  const history = new History();
+  for (let at = 0; at < 3 * WINDOW_MS; at += 1000) history.push(snapshot(at));
+  assert.ok(history.points.length <= WINDOW_MS / 1000 + 2);
+  const point = history.push(snapshot(50));
+  assert.equal(history.points.length, 1);
+  assert.equal(point.output, 0);
+});
+
+test('what happened is what is different', () => {
+  const before = snapshot(1000);
+  assert.deepEqual(news(null, before), []);
+  assert.deepEqual(news(before, snapshot(1250)), []);
+  const actors = ACTORS.map((actor) => ({
+    ...actor,
+    restarts: actor.role === 'worker' ? 2 : 0,
+    state: actor.role === 'streamer' && actor.index === 1 ? 'dead' : 'alive',
+  }));
+  const now = snapshot(1250, { actors, epoch: 3, health: 'recovering', totals: { preemptions: 1 } });
+  assert.deepEqual(news(before, now).map(({ kind }) => kind), ['restart', 'death', 'epoch', 'preemption', 'health']);
+  assert.deepEqual(news(now, before), [], 'another engine');
+});
+
+test('a cache that nobody knows is not in use', () => {
+  assert.equal(usage(null), 0);
+  assert.equal(usage({ num_blocks: 8, num_free: 6 }), 0.25);
+});
+
+test('every actor has a room that no other overlaps', () => {
+  for (const isNarrow of [false, true]) {
+    const plan = planOf(ACTORS, isNarrow);
+    assert.deepEqual([...plan.rooms.keys()].sort(), ACTORS.map(({ role, index }) => `${role}/${index}`).sort());
+    const rooms = [...plan.rooms];
+    const [left, top, width, height] = plan.view;
+    for (const [id, a] of rooms) {
+      assert.ok(a.x >= left && a.y >= top && a.x + a.w <= left + width && a.y + a.h <= top + height, id);
+      for (const [other, b] of rooms) {
+        const apart = a.x + a.w <= b.x || b.x + b.w <= a.x || a.y + a.h <= b.y || b.y + b.h <= a.y;
+        assert.ok(id === other || apart, `${id} and ${other}`);
+      }
+    }
+  }
+});
+
+test('messages have a way, as many as there are rooms to go between', () => {
+  for (const isNarrow of [false, true]) {
+    const plan = planOf(ACTORS, isNarrow);
+    const count = (edge) => waysOf(plan, edge).length;
+    assert.equal(count('scheduler->worker'), 1);
+    assert.equal(count('door->input'), 2);
+    assert.equal(count('ledger->detokenizer'), 2);
+    assert.equal(count('detokenizer->streamer'), 2);
+    assert.equal(count('supervisor->ledger'), 1);
+    assert.equal(count('timer') + count('device->worker'), 0);
+    assert.equal(waysOut(plan).length, 2);
+    for (const way of waysOf(plan, 'streamer->ledger')) assert.ok(!/NaN|undefined/.test(way), way);
+  }
+});
+
+test('an axis ends at a round number', () => {
+  assert.deepEqual([0, 0.3, 1, 1.2, 45, 50, 999, 1010].map(roundUp), [1, 0.5, 1, 2, 50, 50, 1000, 2000]);
+});

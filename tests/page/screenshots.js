@@ -1,0 +1,46 @@
+// Pictures of all views under load, by day and by night, on a desk and on a phone.
+
+import { mkdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { until } from './browser.js';
+
+const BYTES_MAX = 200_000;
+/** Until the plots have a shape. */
+const LOOK_MS = 25_000;
+
+const PICTURES = [
+  { name: 'chat-light', view: 'chat', colorScheme: 'light' },
+  { name: 'house-light', view: 'house', colorScheme: 'light' },
+  { name: 'house-dark', view: 'house', colorScheme: 'dark' },
+  { name: 'memory-light', view: 'memory', colorScheme: 'light' },
+  { name: 'traffic-dark', view: 'traffic', colorScheme: 'dark' },
+  { name: 'house-phone', view: 'house', colorScheme: 'light', width: 360, height: 1100 },
+];
+
+/** Writes them into `folder`; none may be large. */
+export async function screenshots(folder, { open, load, go, ask }) {
+  await mkdir(folder, { recursive: true });
+  const stop = load();
+  try {
+    for (const { name, view, ...options } of PICTURES) {
+      const page = await open(options);
+      if (view === 'chat') {
+        await page.fill('#max_tokens', '160');
+        await page.check('#logprobs');
+        await ask(page, 'Tell me about this house');
+        await until('an answer', async () => (await page.locator('.message.assistant .foot').textContent()) !== '');
+      } else {
+        await go(page, view);
+        if (view === 'traffic') await page.waitForTimeout(LOOK_MS);
+        await page.waitForTimeout(2_000);
+      }
+      const path = join(folder, `${name}.png`);
+      await page.screenshot({ path });
+      const { size } = await stat(path);
+      if (size > BYTES_MAX) throw new Error(`${path} has ${size} bytes`);
+      await page.close();
+    }
+  } finally {
+    await stop();
+  }
+}
