@@ -83,11 +83,7 @@ impl From<WeightDtype> for WordFormat {
 
 /// Part `h` of a chunk, exactly.
 #[cube]
-pub(crate) fn widen(
-    words: Words,
-    #[comptime] h: usize,
-    #[comptime] format: WordFormat,
-) -> Vec4 {
+pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: WordFormat) -> Vec4 {
     match comptime!(format) {
         WordFormat::F32 => Vector::reinterpret(words),
         WordFormat::Bf16 => {
@@ -116,11 +112,7 @@ pub(crate) fn widen(
 /// The fields of part `h` that stand for `numbers`, in their place; the other fields are zero. To
 /// bfloat16, numbers are rounded to nearest, ties to even; integers must be whole and in range.
 #[cube]
-pub(crate) fn encode(
-    numbers: Vec4,
-    #[comptime] h: usize,
-    #[comptime] format: WordFormat,
-) -> Words {
+pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: WordFormat) -> Words {
     match comptime!(format) {
         WordFormat::F32 => Words::reinterpret(numbers),
         WordFormat::Bf16 => {
@@ -133,7 +125,8 @@ pub(crate) fn encode(
             words
         }
         _ => {
-            let (bits, mask) = comptime!(if format == WordFormat::Uint4 { (4, 15u32) } else { (8, 255u32) });
+            let (bits, mask) =
+                comptime!(if format == WordFormat::Uint4 { (4, 15u32) } else { (8, 255u32) });
             let codes = Words::reinterpret(Vector::<i32, Const<4>>::cast_from(numbers));
             (codes & Words::new(mask)) << Words::new(comptime!(bits * h as u32))
         }

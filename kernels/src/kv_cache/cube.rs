@@ -54,7 +54,11 @@ impl CubeKv {
         let format = WordFormat::from(dtype);
         if !shape.head_dim.is_multiple_of(format.per_chunk()) || shape.head_dim > HEAD_DIM_MAX {
             let form = format!("head_dim {} in {dtype}", shape.head_dim);
-            return Err(KernelError::UnsupportedForm { what: WHAT, form, device: format!("{device:?}") });
+            return Err(KernelError::UnsupportedForm {
+                what: WHAT,
+                form,
+                device: format!("{device:?}"),
+            });
         }
         let client = device.client();
         let tokens = shape.num_slots() * shape.num_kv_heads;

@@ -15,8 +15,13 @@ fn slots_hold_what_was_written_to_them() {
         (KvDtype::Int8, 24, 64),
     ] {
         let heads = 3;
-        let shape =
-            KvCacheShape { num_layers: 1, num_blocks: 7, block_size, num_kv_heads: heads, head_dim };
+        let shape = KvCacheShape {
+            num_layers: 1,
+            num_blocks: 7,
+            block_size,
+            num_kv_heads: heads,
+            head_dim,
+        };
         let mut cache = KvCache::new(shape, dtype, &device).unwrap();
         let (slots, width) = ([5u32, 0, 6], heads * head_dim);
         let (k, mut v) = (numbers(3 * width, 1), numbers(3 * width, 2));
@@ -40,7 +45,10 @@ fn slots_hold_what_was_written_to_them() {
                 let stored = arena.at(slot as usize, head);
                 for (row, stored) in [&k[range.clone()], &v[range]].into_iter().zip(stored) {
                     for (x, stored) in row.iter().zip(stored) {
-                        assert!((stored - round(*x)).abs() <= tolerance(row), "{dtype} {x} {stored}");
+                        assert!(
+                            (stored - round(*x)).abs() <= tolerance(row),
+                            "{dtype} {x} {stored}"
+                        );
                     }
                 }
             }

@@ -49,8 +49,7 @@ impl World {
 
     fn slot(&self, seq: usize, position: usize) -> u32 {
         let block_size = self.shape.block_size;
-        self.tables[seq][position / block_size] * block_size as u32
-            + (position % block_size) as u32
+        self.tables[seq][position / block_size] * block_size as u32 + (position % block_size) as u32
     }
 
     fn write(&mut self, seq: usize, positions: std::ops::Range<usize>, k: &[f32], v: &[f32]) {
@@ -80,7 +79,9 @@ impl World {
     fn run(&self, q: &[f32], meta: &AttentionMetadata, params: &AttentionParams) -> Vec<f32> {
         let q = tensor(q, params.num_heads * self.shape.head_dim, &self.device);
         let run = |cubes_enough| {
-            let DispatchTensorKind::Cube(q) = q.clone().into_dispatch().kind else { unreachable!() };
+            let DispatchTensorKind::Cube(q) = q.clone().into_dispatch().kind else {
+                unreachable!()
+            };
             let o = cube::attention(q.float(), self.cache.layer(0), meta, params, cubes_enough);
             values(into_tensor(o))
         };
@@ -127,8 +128,7 @@ fn head_sizes_and_groups_agree_with_the_reference() {
         (wide, 32, 1, 40),
     ] {
         for dtype in dtypes {
-            let world =
-                World::new(&device, &[40, 17, 1], 16, [kv_heads, head_dim], *dtype, true);
+            let world = World::new(&device, &[40, 17, 1], 16, [kv_heads, head_dim], *dtype, true);
             let chunks = [(0, 39, 1), (1, 3, 14), (2, 0, 1)];
             world.check(&chunks, &params(kv_heads * group));
         }

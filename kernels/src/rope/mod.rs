@@ -33,7 +33,10 @@ pub struct RotaryTable {
 /// Where the table lives: `[max_position, rotary_dim / 2]` each.
 #[derive(Debug)]
 enum RotaryStorage {
-    Cpu { cos: Vec<f32>, sin: Vec<f32> },
+    Cpu {
+        cos: Vec<f32>,
+        sin: Vec<f32>,
+    },
     #[cfg(feature = "gpu")]
     Cube(cube::CubeRotary),
 }
@@ -61,9 +64,7 @@ impl RotaryTable {
         let storage = match place {
             Place::Cpu => RotaryStorage::Cpu { cos, sin },
             #[cfg(feature = "gpu")]
-            Place::Cube(device) => {
-                RotaryStorage::Cube(cube::CubeRotary::new(&device, &cos, &sin))
-            }
+            Place::Cube(device) => RotaryStorage::Cube(cube::CubeRotary::new(&device, &cos, &sin)),
         };
         Ok(Self { storage, rotary_dim, max_position })
     }

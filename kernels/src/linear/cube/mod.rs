@@ -26,11 +26,7 @@ const K_BLOCK: usize = 128;
 const SKINNY_ROWS_MAX: usize = 32;
 
 /// `x Wᵀ + b`
-pub(crate) fn linear(
-    x: CubeTensor,
-    weight: &LinearWeight,
-    bias: Option<CubeTensor>,
-) -> CubeTensor {
+pub(crate) fn linear(x: CubeTensor, weight: &LinearWeight, bias: Option<CubeTensor>) -> CubeTensor {
     let weight = packed(weight);
     let x = inputs(x, weight);
     let bias = bias.as_ref();

@@ -136,12 +136,7 @@ fn fill_panel(words: &mut [u32], rows: &[Row<'_>], format: WordFormat, inputs: u
 }
 
 /// Packs column `output` of a panel, one number an input.
-fn place(
-    words: &mut [u32],
-    numbers: impl Iterator<Item = f32>,
-    output: usize,
-    format: WordFormat,
-) {
+fn place(words: &mut [u32], numbers: impl Iterator<Item = f32>, output: usize, format: WordFormat) {
     let (word, shift) = format.place(output);
     for (x, words) in numbers.zip(words.chunks_exact_mut(PANEL / format.per_word())) {
         words[word] |= format.field(x) << shift;

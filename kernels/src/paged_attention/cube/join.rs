@@ -2,9 +2,9 @@
 
 use cubecl::prelude::*;
 
-use crate::cube::Vec4;
 use super::plan::{JOIN_WORDS, Tile};
 use super::{HIDDEN, SPAN};
+use crate::cube::Vec4;
 
 /// A span's or a row's sums so far, relative to their largest score: the factors of the old sums and
 /// of the span's, and the larger of both maxima.

@@ -1,6 +1,7 @@
 //! Which cube does what: decided on the host, from lengths alone.
 
 use super::SPAN;
+use super::spans::{UNITS_A_ROW, VALUE_PARTS};
 use crate::cube::WordFormat;
 use crate::kv_cache::cube::CubeKv;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
@@ -47,11 +48,10 @@ impl Tile {
         self.group.div_ceil(self.heads)
     }
 
-    /// Bytes of shared memory: queries and results, scores, and what is added up.
+    /// Bytes of shared memory: queries, results and their parts, scores and what they come to.
     const fn shared_bytes(self) -> usize {
-        let floats = self.rows() * (2 * self.head_dim + SPAN + 4)
-            + SPAN * (4 * self.format.per_word() + 1);
-        floats * size_of::<f32>()
+        let floats_of_row = (2 + VALUE_PARTS) * self.head_dim + SPAN + 2 * UNITS_A_ROW + 2;
+        self.rows() * floats_of_row * size_of::<f32>()
     }
 }
 

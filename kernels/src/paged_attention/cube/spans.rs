@@ -12,7 +12,10 @@ use crate::kv_cache::cube::CubeKv;
 use crate::paged_attention::AttentionParams;
 
 /// Units that find a row's largest score and the sum of its weights.
-const UNITS_A_ROW: usize = 16;
+pub(super) const UNITS_A_ROW: usize = 16;
+
+/// Parts that the values of a span are summed in, so that few rows keep more units busy.
+pub(super) const VALUE_PARTS: usize = 2;
 
 /// Cubes of one dimension of a grid: what every runtime takes.
 const CUBES_MAX: usize = 65_535;
@@ -112,7 +115,6 @@ fn spans_kernel(
     let vectors = comptime!(tile.head_dim / 4);
     let parts = comptime!(tile.format.per_word());
     let chunks = comptime!(tile.head_dim / tile.format.per_chunk());
-    let groups = comptime!(SPAN / chunks);
     let unit = UNIT_POS as usize;
 
     let of = item * ITEM_WORDS;
@@ -134,14 +136,14 @@ fn spans_kernel(
     }
 
     let mut queries = Shared::<[Vec4]>::new_slice(comptime!(rows * vectors));
+    let mut scores = Shared::<[f32]>::new_slice(comptime!(rows * SPAN));
+    let mut row_maxima = Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW));
+    let mut row_totals = Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW));
+    // What the values of a span add up to, in parts; and all spans so far.
+    let mut partial = Shared::<[Vec4]>::new_slice(comptime!(VALUE_PARTS * rows * vectors));
     let mut sums = Shared::<[Vec4]>::new_slice(comptime!(rows * vectors));
     let mut maxima = Shared::<[f32]>::new_slice(rows);
     let mut totals = Shared::<[f32]>::new_slice(rows);
-    let mut scores = Shared::<[f32]>::new_slice(comptime!(rows * SPAN));
-    let mut span_maxima = Shared::<[f32]>::new_slice(rows);
-    let mut span_totals = Shared::<[f32]>::new_slice(rows);
-    let mut folded = Shared::<[f32]>::new_slice(SPAN);
-    let mut partial = Shared::<[Vec4]>::new_slice(comptime!(SPAN * parts));
 
     // Rows of a tile that are none repeat its last.
     let mut at = unit;
@@ -186,7 +188,8 @@ fn spans_kernel(
                     }
                 }
             }
-            let scale: ComptimeOption<f32> = key_scales.map(|scales| scales[place + key % block_size]);
+            let scale: ComptimeOption<f32> =
+                key_scales.map(|scales| scales[place + key % block_size]);
             key_scale = scale.unwrap_or_else(|| 1.0f32.runtime());
         }
         #[unroll]
@@ -203,131 +206,111 @@ fn spans_kernel(
 
         // Some units a row: from scores to weights, of which those of hidden keys are -1.
         let (row, lane) = (unit / UNITS_A_ROW, unit % UNITS_A_ROW);
-        let mut largest = HIDDEN.runtime();
         if row < rows {
-            #[unroll]
+            let mut largest = HIDDEN.runtime();
             for i in 0..comptime!(SPAN / UNITS_A_ROW) {
-                largest = max(largest, scores[row * SPAN + comptime!(i * UNITS_A_ROW) + lane]);
+                largest = max(largest, scores[row * SPAN + i * UNITS_A_ROW + lane]);
             }
+            row_maxima[unit] = largest;
         }
-        folded[unit] = largest;
         sync_cube();
-        #[unroll]
-        for level in 0..comptime!(UNITS_A_ROW.ilog2() as usize) {
-            let step = comptime!(UNITS_A_ROW >> (level + 1));
-            if lane < step {
-                folded[unit] = max(folded[unit], folded[unit + step]);
-            }
-            sync_cube();
-        }
-        let largest = folded[row * UNITS_A_ROW];
-        sync_cube();
-        let mut total = 0.0f32.runtime();
         if row < rows {
-            #[unroll]
+            let largest = row_maximum(&row_maxima, row);
+            let mut total = 0.0f32.runtime();
             for i in 0..comptime!(SPAN / UNITS_A_ROW) {
-                let at = row * SPAN + comptime!(i * UNITS_A_ROW) + lane;
+                let at = row * SPAN + i * UNITS_A_ROW + lane;
                 let score = scores[at];
-                let weight = (score - largest).exp();
                 if score == HIDDEN {
                     scores[at] = (-1.0f32).runtime();
                 } else {
+                    let weight = (score - largest).exp();
                     scores[at] = weight;
                     total += weight;
                 }
             }
-        }
-        folded[unit] = total;
-        sync_cube();
-        #[unroll]
-        for level in 0..comptime!(UNITS_A_ROW.ilog2() as usize) {
-            let step = comptime!(UNITS_A_ROW >> (level + 1));
-            if lane < step {
-                folded[unit] = folded[unit] + folded[unit + step];
-            }
-            sync_cube();
-        }
-        if row < rows && lane == 0 {
-            span_maxima[row] = largest;
-            span_totals[row] = folded[unit];
+            row_totals[unit] = total;
         }
         sync_cube();
 
-        // A unit a chunk of dimensions of every `groups`th value.
-        let (group, chunk) = (unit / chunks, unit % chunks);
-        let mut acc = Array::<Vec4>::new(comptime!(rows * parts));
-        #[unroll]
-        for i in 0..comptime!(rows * parts) {
-            acc[i] = Vec4::new(0.0f32);
-        }
-        if group < groups {
-            let count = min(SPAN.runtime(), last_position + 1 - start);
-            let mut j = group;
-            while j < count {
-                let key = start + j;
-                let block = plan[table + key / block_size] as usize;
-                let place = (block * num_kv_heads + kv_head) * block_size + key % block_size;
-                let words = values[place * chunks + chunk];
-                let scale: ComptimeOption<f32> = value_scales.map(|scales| scales[place]);
-                let value_scale = scale.unwrap_or_else(|| 1.0f32.runtime());
-                #[unroll]
-                for r in 0..rows {
-                    let weight = scores[comptime!(r * SPAN) + j];
-                    // Whatever a hidden key's value is, a NaN too, it must not be added.
-                    if !(weight < 0.0f32) {
-                        let weight = Vec4::new(weight * value_scale);
-                        #[unroll]
-                        for h in 0..parts {
-                            let numbers = widen(words, h, comptime!(tile.format));
-                            let i = comptime!(r * parts + h);
-                            acc[i] = fma(weight, numbers, acc[i]);
-                        }
-                    }
-                }
-                j += groups;
-            }
-        }
-
-        // Row by row: the groups' sums added, and joined to those of earlier spans.
-        #[unroll]
-        for r in 0..rows {
+        // A unit a row's chunk of dimensions, of half of the values.
+        let count = min(SPAN.runtime(), last_position + 1 - start);
+        let mut task = unit;
+        while task < comptime!(VALUE_PARTS * rows * chunks) {
+            let chunk = task % chunks;
+            let row = task / chunks % rows;
+            let part = task / comptime!(chunks * rows);
+            let mut acc = Array::<Vec4>::new(parts);
             #[unroll]
             for h in 0..parts {
-                partial[unit * parts + h] = acc[comptime!(r * parts + h)];
+                acc[h] = Vec4::new(0.0f32);
             }
-            sync_cube();
-            if unit < vectors && sees(positions[r], start, window) {
-                let mut sum = Vec4::new(0.0f32);
-                #[unroll]
-                for g in 0..groups {
-                    sum += partial[comptime!(g * vectors) + unit];
+            let mut j = part * comptime!(SPAN / VALUE_PARTS);
+            let end = min(j + comptime!(SPAN / VALUE_PARTS), count);
+            while j < end {
+                let weight = scores[row * SPAN + j];
+                // Whatever a hidden key's value is, a NaN too, it must not be added.
+                if !(weight < 0.0f32) {
+                    let key = start + j;
+                    let block = plan[table + key / block_size] as usize;
+                    let place = (block * num_kv_heads + kv_head) * block_size + key % block_size;
+                    let words = values[place * chunks + chunk];
+                    let scale: ComptimeOption<f32> = value_scales.map(|scales| scales[place]);
+                    let weight = Vec4::new(weight * scale.unwrap_or_else(|| 1.0f32.runtime()));
+                    #[unroll]
+                    for h in 0..parts {
+                        acc[h] = fma(weight, widen(words, h, comptime!(tile.format)), acc[h]);
+                    }
                 }
+                j += 1;
+            }
+            #[unroll]
+            for h in 0..parts {
+                partial[task * parts + h] = acc[h];
+            }
+            task += SPAN;
+        }
+        sync_cube();
+
+        // The parts added, and joined to the spans before.
+        let mut at = unit;
+        while at < comptime!(rows * vectors) {
+            let row = at / vectors;
+            let (token, in_tile) = (row / comptime!(tile.heads), row % comptime!(tile.heads));
+            let of_row = first_token + min(token, tokens - 1);
+            if sees(plan[positions_at + of_row] as usize, start, window) {
+                let mut sum = partial[at];
+                #[unroll]
+                for part in 1..VALUE_PARTS {
+                    sum += partial[comptime!(part * rows * vectors) + at];
+                }
+                let span_maximum = row_maximum(&row_maxima, row);
                 if comptime!(tile.is_split) {
-                    if comptime!(r / tile.heads) < tokens && comptime!(r % tile.heads) < heads {
-                        let token = item * comptime!(tile.tokens) + comptime!(r / tile.heads);
-                        let head = first_head + comptime!(r % tile.heads);
-                        let at = (token * num_heads + head) * comptime!(vectors + 1);
-                        out[at + unit] = sum;
-                        if unit == 0 {
-                            let mut of_head = Vec4::new(span_maxima[r]);
-                            of_head.insert(1usize, span_totals[r]);
-                            out[at + vectors] = of_head;
+                    if token < tokens && in_tile < heads {
+                        let record = (item * comptime!(tile.tokens) + token) * num_heads;
+                        let to = (record + first_head + in_tile) * comptime!(vectors + 1);
+                        out[to + at % vectors] = sum;
+                        if at % vectors == 0 {
+                            let mut of_head = Vec4::new(span_maximum);
+                            of_head.insert(1usize, row_total(&row_totals, row));
+                            out[to + vectors] = of_head;
                         }
                     }
                 } else {
-                    let (old, new, _) = factors(maxima[r], span_maxima[r]);
-                    let at = comptime!(r * vectors) + unit;
+                    let (old, new, _) = factors(maxima[row], span_maximum);
                     sums[at] = fma(sum, Vec4::new(new), sums[at] * Vec4::new(old));
                 }
             }
-            sync_cube();
+            at += SPAN;
         }
-        if unit < rows {
-            let token = first_token + min(unit / comptime!(tile.heads), tokens - 1);
-            if sees(plan[positions_at + token] as usize, start, window) {
-                let (old, new, largest) = factors(maxima[unit], span_maxima[unit]);
-                maxima[unit] = largest;
-                totals[unit] = fma(span_totals[unit], new, totals[unit] * old);
+        sync_cube();
+        if comptime!(!tile.is_split) {
+            if unit < rows {
+                let of_row = first_token + min(unit / comptime!(tile.heads), tokens - 1);
+                if sees(plan[positions_at + of_row] as usize, start, window) {
+                    let (old, new, largest) = factors(maxima[unit], row_maximum(&row_maxima, unit));
+                    maxima[unit] = largest;
+                    totals[unit] = fma(row_total(&row_totals, unit), new, totals[unit] * old);
+                }
             }
         }
         sync_cube();
@@ -345,6 +328,26 @@ fn spans_kernel(
             at += SPAN;
         }
     }
+}
+
+/// The largest score of a row, from what its units found.
+#[cube]
+fn row_maximum(row_maxima: &Shared<[f32]>, row: usize) -> f32 {
+    let mut largest = row_maxima[row * UNITS_A_ROW];
+    for lane in 1..UNITS_A_ROW {
+        largest = max(largest, row_maxima[row * UNITS_A_ROW + lane]);
+    }
+    largest
+}
+
+/// The sum of a row's weights, from those of its units in order.
+#[cube]
+fn row_total(row_totals: &Shared<[f32]>, row: usize) -> f32 {
+    let mut total = row_totals[row * UNITS_A_ROW];
+    for lane in 1..UNITS_A_ROW {
+        total += row_totals[row * UNITS_A_ROW + lane];
+    }
+    total
 }
 
 /// `cap · tanh(score / cap)`
