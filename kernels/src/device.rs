@@ -1,13 +1,55 @@
-//! Which of the crate's kernels a burn device gets.
+//! Which devices there are, and which of the crate's kernels one gets.
 
 use burn::tensor::Device;
 
 use crate::KernelError;
 
-/// Fails unless `device` is the CPU's, the only one with kernels in this build.
-pub(crate) fn require_cpu(device: &Device, what: &'static str) -> Result<(), KernelError> {
-    if *device == Device::flex() {
-        return Ok(());
+/// A device that this build has kernels for and this machine has.
+#[derive(Debug, Clone)]
+pub struct ComputeDevice {
+    /// Its runtime and, where that may have several, its index there: `cpu`, `wgpu:0`.
+    pub id: String,
+    /// Whether it imitates a GPU on the CPU.
+    pub is_software: bool,
+    /// The device itself.
+    pub device: Device,
+}
+
+/// All of them, the CPU last. Asks drivers, but opens no device, and a machine without drivers
+/// merely has fewer.
+#[must_use]
+pub fn devices() -> Vec<ComputeDevice> {
+    let cpu = ComputeDevice { id: "cpu".to_owned(), is_software: false, device: Device::flex() };
+    #[cfg(feature = "gpu")]
+    let gpus = crate::cube::devices();
+    #[cfg(not(feature = "gpu"))]
+    let gpus = Vec::new();
+    gpus.into_iter().chain([cpu]).collect()
+}
+
+/// Whose kernels a thing is built for.
+pub(crate) enum Place {
+    /// The CPU's, native.
+    Cpu,
+    /// Those of a CubeCL runtime.
+    #[cfg(feature = "gpu")]
+    Cube(cubecl::Device),
+}
+
+impl Place {
+    /// The place of `device`.
+    ///
+    /// # Errors
+    /// A device that no kernel of this build runs on.
+    pub(crate) fn of(device: &Device, what: &'static str) -> Result<Self, KernelError> {
+        #[cfg(feature = "gpu")]
+        if let burn::backend::DispatchDevice::Cube(device) = device.as_dispatch() {
+            return Ok(Self::Cube(device.clone()));
+        }
+        if *device == Device::flex() {
+            return Ok(Self::Cpu);
+        }
+        let built = if cfg!(feature = "wgpu") { "cpu (flex), wgpu" } else { "cpu (flex)" };
+        Err(KernelError::UnsupportedDevice { what, device: format!("{device:?}"), built })
     }
-    Err(KernelError::UnsupportedDevice { what, device: format!("{device:?}") })
 }

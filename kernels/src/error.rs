@@ -41,10 +41,22 @@ pub enum KernelError {
         part: usize,
     },
     /// A device that no kernel of this build runs on.
-    #[error("{what}: no kernels for device {device}; this build has: cpu (flex)")]
+    #[error("{what}: no kernels for device {device}; this build has: {built}")]
     UnsupportedDevice {
         /// The thing being built.
         what: &'static str,
+        /// The device asked for.
+        device: String,
+        /// The devices that this build has kernels for.
+        built: &'static str,
+    },
+    /// A form that the kernels of this device do not take.
+    #[error("{what}: {form} has no kernels on device {device}")]
+    UnsupportedForm {
+        /// The thing being built.
+        what: &'static str,
+        /// What was asked for.
+        form: String,
         /// The device asked for.
         device: String,
     },

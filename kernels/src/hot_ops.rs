@@ -12,7 +12,7 @@ use crate::rope::RotaryTable;
 use crate::{kv_cache, linear, paged_attention, rms_norm, rope, select_rows, swiglu};
 
 /// The operations that a backend provides; the public function of the same name documents each.
-#[backend_extension(Flex)]
+#[backend_extension(Cube: cfg(feature = "gpu"), Flex)]
 pub(crate) trait HotOps: Backend {
     /// See [`linear::linear`].
     fn linear(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self>;

@@ -3,9 +3,10 @@
 //! Activations are burn `Tensor<2>` in f32, row-major `[num_tokens, features]`; weights and the KV
 //! arena are opaque types of this crate, so that a device can keep them in the layout it likes.
 //! Each operation is a folder: `mod.rs` states the maths and holds the public function, `cpu.rs` is
-//! the native version, `reference.rs` the straight loops that the tests hold it against.
+//! the native version, `cube.rs` that of GPUs (feature `wgpu`), `reference.rs` the straight loops that
+//! the tests hold both against.
 //!
-//! Two promises hold for every operation here, on every instruction set:
+//! Two promises hold for every operation here, on every instruction set and every GPU:
 //! - a row's result depends on that row alone: not on the number of rows, its place among them, or
 //!   the threads they are spread over. The bytes are equal;
 //! - a query token's attention depends on its position, its query and the keys and values that it
@@ -13,6 +14,8 @@
 
 mod aligned;
 mod ceilings;
+#[cfg(feature = "gpu")]
+mod cube;
 mod device;
 mod dtype;
 mod embedding;
@@ -34,6 +37,7 @@ mod tensors;
 mod threads;
 
 pub use ceilings::Ceilings;
+pub use device::{ComputeDevice, devices};
 pub use dtype::{WeightDtype, WeightView};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;

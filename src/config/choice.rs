@@ -59,25 +59,57 @@ impl<'de> Deserialize<'de> for Quantization {
 }
 
 /// What the model runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
-    /// The best device that this build supports.
+    /// The processor: a GPU is not chosen unless it is named.
     #[default]
     Auto,
     /// The processor.
     Cpu,
+    /// A device of wgpu, by its number in `playhouse collect-env`; without one the first GPU or,
+    /// where there is none, the first device that imitates one.
+    Wgpu(Option<usize>),
+}
+
+impl fmt::Display for Device {
+    /// As it is written in settings.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Wgpu(None) => f.write_str("wgpu"),
+            Self::Wgpu(Some(index)) => write!(f, "wgpu:{index}"),
+        }
+    }
+}
+
+impl Serialize for Device {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
 }
 
 impl<'de> Deserialize<'de> for Device {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match String::deserialize(from)?.as_str() {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            name @ ("cuda" | "wgpu" | "vulkan" | "metal" | "gpu") => Err(de::Error::custom(
-                format!("this build has no {name} support; expected auto or cpu"),
-            )),
-            _ => Err(de::Error::custom("expected auto or cpu")),
+        let has_wgpu = cfg!(feature = "wgpu");
+        let expected = if has_wgpu { "auto, cpu, wgpu or wgpu:N" } else { "auto or cpu" };
+        let text = String::deserialize(from)?;
+        let (name, index) = match text.split_once(':') {
+            Some((name, index)) => (name, Some(index)),
+            None => (text.as_str(), None),
+        };
+        match (name, index) {
+            ("auto", None) => Ok(Self::Auto),
+            ("cpu", None) => Ok(Self::Cpu),
+            ("wgpu", None) if has_wgpu => Ok(Self::Wgpu(None)),
+            ("wgpu", Some(index)) if has_wgpu => match index.parse() {
+                Ok(index) => Ok(Self::Wgpu(Some(index))),
+                Err(_) => Err(de::Error::custom(format!("expected {expected}"))),
+            },
+            ("cuda" | "wgpu" | "vulkan" | "metal" | "gpu", _) => Err(de::Error::custom(format!(
+                "this build has no {name} support; expected {expected}"
+            ))),
+            _ => Err(de::Error::custom(format!("expected {expected}"))),
         }
     }
 }

@@ -161,8 +161,13 @@ mod tests {
             ),
             (
                 flag("device", "cuda"),
-                "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
-                 expected auto or cpu",
+                if cfg!(feature = "wgpu") {
+                    "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
+                     expected auto, cpu, wgpu or wgpu:N"
+                } else {
+                    "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
+                     expected auto or cpu"
+                },
             ),
             (
                 flag("max_num_seqs", "0"),

@@ -21,6 +21,14 @@ pub enum StartError {
         .0.display()
     )]
     NoModel(PathBuf),
+    /// There is no such device.
+    #[error("device = \"{wanted}\": there is none; this machine has, for this build: {}", available.join(", "))]
+    NoDevice {
+        /// The device asked for.
+        wanted: crate::config::Device,
+        /// Those there are.
+        available: Vec<String>,
+    },
     /// The model could not be loaded.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -93,7 +93,7 @@ pub(super) fn load(
     if !is_folder && !is_gguf(&config.model) {
         return Err(StartError::NoModel(config.model.clone()));
     }
-    let device = Device::flex();
+    let device = device(config.device)?;
     let options = LoadOptions {
         dtype: dtype(config.dtype),
         quantization: quantization(config),
@@ -231,6 +231,23 @@ fn num_blocks(
         });
     }
     Ok(num_blocks)
+}
+
+/// The device that the settings name.
+fn device(wanted: config::Device) -> Result<Device, StartError> {
+    let index = match wanted {
+        config::Device::Auto | config::Device::Cpu => return Ok(Device::flex()),
+        config::Device::Wgpu(index) => index,
+    };
+    let mut of_runtime = playhouse_kernels::devices();
+    let available = of_runtime.iter().map(|device| device.id.clone()).collect();
+    of_runtime.retain(|device| device.id.starts_with("wgpu:"));
+    // Imitations come last.
+    if index.is_none() {
+        of_runtime.sort_by_key(|device| device.is_software);
+    }
+    let found = of_runtime.into_iter().nth(index.unwrap_or(0));
+    found.map(|found| found.device).ok_or(StartError::NoDevice { wanted, available })
 }
 
 /// The actors' settings.

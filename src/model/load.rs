@@ -82,7 +82,9 @@ pub fn load_model(
         return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
     }
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
-    let cache = options.weights_cache.as_deref();
+    // Weights of other devices are not in memory that a file could be mapped to.
+    let is_cached = options.device == Device::flex();
+    let cache = options.weights_cache.as_deref().filter(|_| is_cached);
     let cache = cache
         .map(|folder| WeightsCache::open(folder, &checkpoint, &form(dtype, options.quantization)));
     let mut loader = WeightLoader::new(&checkpoint, dtype, options, cache, progress);

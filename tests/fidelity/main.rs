@@ -7,6 +7,8 @@
 
 mod engine;
 mod golden;
+#[cfg(feature = "wgpu")]
+mod gpu;
 mod quantized;
 mod rope;
 mod runner;
@@ -65,13 +67,22 @@ fn check_model(name: &str) {
             assert!(difference <= TOLERANCE, "{name}: log-probabilities differ by {difference}");
             assert_eq!(answer.greedy, prompt.greedy_token_ids, "{name}");
         }
-        check_chunking(name, &runner, &prompts, &whole);
+        check_chunking(name, &runner, &prompts, &whole, &CHUNKINGS);
     }
 }
 
-/// Holds every other way of running `prompts` against the bytes of `whole`.
-fn check_chunking(name: &str, runner: &Runner, prompts: &[&[u32]], whole: &[Answer]) {
-    for chunking in [Chunking::Chunks(16), Chunking::Chunks(1), Chunking::Ragged] {
+/// Every way of running prompts but at once.
+const CHUNKINGS: [Chunking; 3] = [Chunking::Chunks(16), Chunking::Chunks(1), Chunking::Ragged];
+
+/// Holds other ways of running `prompts` against the bytes of `whole`.
+fn check_chunking(
+    name: &str,
+    runner: &Runner,
+    prompts: &[&[u32]],
+    whole: &[Answer],
+    chunkings: &[Chunking],
+) {
+    for &chunking in chunkings {
         for (answer, expected) in runner.answer(prompts, chunking).iter().zip(whole) {
             assert_eq!(answer.greedy, expected.greedy, "{name} in {chunking:?}");
             assert!(answer.bits().eq(expected.bits()), "{name}: other bytes in {chunking:?}");
@@ -93,7 +104,7 @@ fn bf16_is_close_and_independent_of_chunking() {
             let difference = prompt.mean_difference(answer);
             assert!(difference < 0.05, "{name}: mean difference {difference}");
         }
-        check_chunking(name, &runner, &prompts, &whole);
+        check_chunking(name, &runner, &prompts, &whole, &CHUNKINGS);
     }
 }
 
@@ -114,7 +125,7 @@ fn narrower_kv_caches_are_close_and_independent_of_chunking() {
                 assert!(difference > 0.0, "{name}: {kv_dtype} is not in use");
                 assert!(difference < tolerance, "{name}, {kv_dtype}: {difference}");
             }
-            check_chunking(name, &runner, &prompts, &whole);
+            check_chunking(name, &runner, &prompts, &whole, &CHUNKINGS);
         }
     }
 }

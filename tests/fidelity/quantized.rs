@@ -10,7 +10,7 @@ use playhouse::{
 use playhouse_kernels::QuantizationScheme;
 
 use crate::{
-    Chunking, check_chunking,
+    CHUNKINGS, Chunking, check_chunking,
     engine::{Output, collect, long_prompt, request, run},
     folder,
     golden::Golden,
@@ -49,7 +49,7 @@ fn quantized_models_are_close_and_independent_of_chunking() {
                 let range = 1e-4..difference_max;
                 assert!(range.contains(&difference), "{name} in {scheme:?}: {difference}");
             }
-            check_chunking(name, &runner, &prompts, &whole);
+            check_chunking(name, &runner, &prompts, &whole, &CHUNKINGS);
         }
     }
 }

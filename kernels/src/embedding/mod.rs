@@ -15,7 +15,9 @@ use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 
 use crate::aligned::AlignedBuf;
-use crate::device::require_cpu;
+use crate::device::Place;
+#[cfg(feature = "gpu")]
+use crate::linear::{self, cube::CubeWeight};
 use crate::{KernelError, LinearWeight, WeightDtype, WeightView};
 
 /// An embedding table on its device.
@@ -31,6 +33,9 @@ pub struct EmbeddingTable {
 enum EmbeddingStorage {
     CpuF32(AlignedBuf<f32>),
     CpuBf16(AlignedBuf<u16>),
+    /// In panels, as an output layer's weight is.
+    #[cfg(feature = "gpu")]
+    Cube(CubeWeight),
 }
 
 impl EmbeddingTable {
@@ -46,9 +51,14 @@ impl EmbeddingTable {
         device: &Device,
     ) -> Result<Self, KernelError> {
         const WHAT: &str = "embedding table";
-        require_cpu(device, WHAT)?;
+        let place = Place::of(device, WHAT)?;
         KernelError::require(hidden > 0, WHAT, "hidden", 0, "at least 1")?;
         KernelError::require_len(WHAT, "view", view.len(), vocab.saturating_mul(hidden))?;
+        #[cfg(feature = "gpu")]
+        if let Place::Cube(device) = place {
+            let storage = EmbeddingStorage::Cube(CubeWeight::new(&[view], hidden, dtype, device)?);
+            return Ok(Self { storage, vocab, hidden });
+        }
         let storage = match dtype {
             WeightDtype::F32 => {
                 let mut data = AlignedBuf::zeroed(view.len(), WHAT)?;
@@ -90,7 +100,12 @@ fn fill<T: Send>(data: &mut [T], width: usize, value: impl Fn(usize) -> T + Sync
 /// If a token id is not below the table's `vocab`.
 #[must_use]
 pub fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
-    cpu::embedding(table, token_ids)
+    check(token_ids, table.vocab);
+    match &table.storage {
+        #[cfg(feature = "gpu")]
+        EmbeddingStorage::Cube(packed) => linear::cube::tied_embedding(packed, token_ids),
+        _ => cpu::embedding(table, token_ids),
+    }
 }
 
 /// The same of the matrix of an output layer, `[vocab, hidden]`: `[num_tokens, hidden]` f32.
@@ -100,5 +115,17 @@ pub fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
 /// ([`LinearWeight::has_rows`]).
 #[must_use]
 pub fn tied_embedding(weight: &LinearWeight, token_ids: &[u32]) -> Tensor<2> {
+    check(token_ids, weight.out_features());
+    #[cfg(feature = "gpu")]
+    if let Some(packed) = weight.on_gpu() {
+        return linear::cube::tied_embedding(packed, token_ids);
+    }
     cpu::tied_embedding(weight, token_ids)
+}
+
+/// Asserts that there are rows for all tokens.
+fn check(token_ids: &[u32], vocab: usize) {
+    for id in token_ids {
+        assert!((*id as usize) < vocab, "embedding: token id {id} is not below {vocab}");
+    }
 }

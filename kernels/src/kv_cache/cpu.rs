@@ -12,6 +12,7 @@ use crate::threads::{SharedMut, for_each_piece};
 /// One layer's keys and values.
 #[derive(Debug)]
 pub(crate) struct CpuKv {
+    shape: KvCacheShape,
     pub(crate) layout: KvLayout,
     pub(crate) data: CpuKvData,
 }
@@ -48,7 +49,7 @@ impl CpuKv {
             KvDtype::Bf16 => CpuKvData::Bf16(Arenas::new(&layout)?),
             KvDtype::Int8 => CpuKvData::Int8(Arenas::new(&layout)?),
         };
-        Ok(Self { layout, data })
+        Ok(Self { shape: *shape, layout, data })
     }
 }
 
@@ -161,11 +162,15 @@ pub(crate) fn reshape_and_cache(
     layer: &mut KvLayer,
     slot_mapping: &[u32],
 ) -> usize {
-    let KvStorage::Cpu(kv) = &mut layer.storage;
+    let kv = match &mut layer.storage {
+        KvStorage::Cpu(kv) => kv,
+        #[cfg(feature = "gpu")]
+        KvStorage::Cube(_) => unreachable!("reshape_and_cache: k is on the CPU, the cache is not"),
+    };
     let shape = [slot_mapping.len(), kv.layout.num_kv_heads * kv.layout.head_dim];
     assert_eq!(dims2(&k), shape, "reshape_and_cache: shape of k");
     assert_eq!(dims2(&v), shape, "reshape_and_cache: shape of v");
-    kv.layout.check_slots(slot_mapping);
+    kv.shape.check_slots(slot_mapping);
     let (k, v) = (dense(k), dense(v));
     let rows = [values(&k), values(&v)];
     match &mut kv.data {
@@ -233,7 +238,7 @@ pub(crate) fn stored(layer: &KvLayer, block: usize, offset: usize, head: usize) 
             dims().map(|d| scaled(values, layout.value_at(offset, d))).collect(),
         ]
     }
-    let KvStorage::Cpu(kv) = layer.storage();
+    let kv = layer.cpu();
     let at = (block, offset, head);
     match &kv.data {
         CpuKvData::F32(arenas) => read(arenas, &kv.layout, at, |x| x),

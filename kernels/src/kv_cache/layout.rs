@@ -55,15 +55,6 @@ impl KvLayout {
         (self.keys_len() + self.values_len() + 2 * self.scales_len::<E>()) * size_of::<E>()
     }
 
-    /// # Panics
-    /// If a slot is outside the arena.
-    pub(crate) fn check_slots(&self, slots: &[u32]) {
-        let num_slots = self.num_blocks * self.block_size;
-        for slot in slots {
-            assert!((*slot as usize) < num_slots, "KV cache: slot {slot} of {num_slots}");
-        }
-    }
-
     /// Which head of which block it is, among all.
     pub(crate) fn head_index(&self, block: usize, kv_head: usize) -> usize {
         block * self.num_kv_heads + kv_head

@@ -6,6 +6,10 @@
 //! sizeof(dtype))`, and 4 a scale.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 mod dtype;
 mod element;
 mod layout;
@@ -17,7 +21,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
 use crate::KernelError;
-use crate::device::require_cpu;
+use crate::device::Place;
 use crate::hot_ops::HotOps;
 pub use dtype::KvDtype;
 pub(crate) use element::KvElement;
@@ -42,19 +46,28 @@ pub struct KvLayer {
 #[derive(Debug)]
 pub(crate) enum KvStorage {
     Cpu(cpu::CpuKv),
+    #[cfg(feature = "gpu")]
+    Cube(cube::CubeKv),
 }
 
 impl KvCache {
-    /// An arena of zeros.
+    /// An arena on `device`.
     ///
     /// # Errors
-    /// A dimension of zero or an odd `head_dim`, a device without kernels, or too little memory.
+    /// A dimension of zero or an odd `head_dim`, a device without kernels, a `head_dim` that those of
+    /// a GPU do not take, or too little memory.
     pub fn new(shape: KvCacheShape, dtype: KvDtype, device: &Device) -> Result<Self, KernelError> {
-        require_cpu(device, "KV cache")?;
+        let place = Place::of(device, "KV cache")?;
         shape.validate()?;
         let layers = (0..shape.num_layers)
             .map(|_| {
-                let storage = KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?);
+                let storage = match &place {
+                    Place::Cpu => KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?),
+                    #[cfg(feature = "gpu")]
+                    Place::Cube(device) => {
+                        KvStorage::Cube(cube::CubeKv::new(&shape, dtype, device)?)
+                    }
+                };
                 Ok(KvLayer { storage })
             })
             .collect::<Result<_, KernelError>>()?;
@@ -94,8 +107,21 @@ impl KvCache {
 
 impl KvLayer {
     /// The storage, for the operations that read it.
+    #[cfg(feature = "gpu")]
     pub(crate) fn storage(&self) -> &KvStorage {
         &self.storage
+    }
+
+    /// The storage, on the CPU.
+    ///
+    /// # Panics
+    /// If it is elsewhere.
+    pub(crate) fn cpu(&self) -> &cpu::CpuKv {
+        match &self.storage {
+            KvStorage::Cpu(kv) => kv,
+            #[cfg(feature = "gpu")]
+            KvStorage::Cube(_) => unreachable!("the KV cache is not on the CPU"),
+        }
     }
 }
 

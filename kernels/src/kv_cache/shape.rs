@@ -38,6 +38,15 @@ impl KvCacheShape {
         self.num_blocks * self.block_size
     }
 
+    /// # Panics
+    /// If a slot is outside the arena.
+    pub(crate) fn check_slots(&self, slots: &[u32]) {
+        let num_slots = self.num_slots();
+        for slot in slots {
+            assert!((*slot as usize) < num_slots, "KV cache: slot {slot} of {num_slots}");
+        }
+    }
+
     /// Fails on a dimension that no arena can have.
     pub(crate) fn validate(&self) -> Result<(), KernelError> {
         const WHAT: &str = "KV cache";

@@ -27,6 +27,8 @@ pub(crate) fn linear(x: FlexTensor, weight: &LinearWeight, bias: Option<FlexTens
             product(isa, x, packed, [inputs, outputs], Epilogue::Bias(bias))
         }
         LinearStorage::CpuQuantized(packed) => quantized::product(isa, x, packed, bias),
+        #[cfg(feature = "gpu")]
+        LinearStorage::Cube(_) => unreachable!("linear: x is on the CPU, the weight is not"),
     };
     from_rows(y, rows, outputs)
 }

@@ -29,6 +29,12 @@ pub(super) fn stacked_rows<'a>(parts: &[WeightView<'a>], in_features: usize) -> 
 }
 
 impl Row<'_> {
+    /// All elements, widened exactly.
+    #[cfg(feature = "gpu")]
+    pub(super) fn widen_into(&self, out: &mut [f32]) {
+        self.view.widen_into(self.start, out);
+    }
+
     /// Elements `first ..`, as far as there are any; zeros behind them.
     fn f32s(&self, first: usize, out: &mut [f32; BLOCK]) {
         let count = self.len.saturating_sub(first).min(BLOCK);

@@ -12,6 +12,10 @@
 mod amx;
 mod blocked;
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 mod fill;
 mod micro;
 mod output;
@@ -27,10 +31,12 @@ mod tests;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
-use crate::device::require_cpu;
+use crate::device::Place;
 use crate::hot_ops::HotOps;
 use crate::{KernelError, QuantizedMatrix, WeightDtype, WeightView};
 use pack::PackedWeight;
+#[cfg(feature = "gpu")]
+use quantized::CodedMatrix;
 use quantized::PackedQuantized;
 pub use quantized::QuantizationScheme;
 pub use stored::{PackedSections, packed_layout};
@@ -51,6 +57,8 @@ pub struct LinearWeight {
 enum LinearStorage {
     Cpu(PackedWeight),
     CpuQuantized(PackedQuantized),
+    #[cfg(feature = "gpu")]
+    Cube(cube::CubeWeight),
 }
 
 impl LinearWeight {
@@ -66,9 +74,15 @@ impl LinearWeight {
         dtype: WeightDtype,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
+        let place = Place::of(device, WHAT)?;
         let out_features = stacked_outputs(parts, in_features)?;
-        let storage = LinearStorage::Cpu(PackedWeight::new(parts, in_features, dtype)?);
+        let storage = match place {
+            Place::Cpu => LinearStorage::Cpu(PackedWeight::new(parts, in_features, dtype)?),
+            #[cfg(feature = "gpu")]
+            Place::Cube(device) => {
+                LinearStorage::Cube(cube::CubeWeight::new(parts, in_features, dtype, device)?)
+            }
+        };
         Ok(Self { storage, out_features, in_features })
     }
 
@@ -82,10 +96,20 @@ impl LinearWeight {
         scheme: QuantizationScheme,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
+        let place = Place::of(device, WHAT)?;
         let out_features = stacked_outputs(parts, in_features)?;
-        let packed = PackedQuantized::quantize(parts, [out_features, in_features], scheme)?;
-        Ok(Self { storage: LinearStorage::CpuQuantized(packed), out_features, in_features })
+        let shape = [out_features, in_features];
+        let storage = match place {
+            Place::Cpu => {
+                LinearStorage::CpuQuantized(PackedQuantized::quantize(parts, shape, scheme)?)
+            }
+            #[cfg(feature = "gpu")]
+            Place::Cube(device) => {
+                let matrix = CodedMatrix::quantizing(parts, shape, scheme)?;
+                LinearStorage::Cube(cube::CubeWeight::coded(&matrix, device)?)
+            }
+        };
+        Ok(Self { storage, out_features, in_features })
     }
 
     /// Packs matrices that came quantized, stacked along the outputs. Scales and offsets are kept
@@ -98,10 +122,20 @@ impl LinearWeight {
         parts: Vec<QuantizedMatrix>,
         device: &Device,
     ) -> Result<Self, KernelError> {
-        require_cpu(device, WHAT)?;
-        let packed = PackedQuantized::ready_made(&parts)?;
-        let [out_features, in_features] = packed.shape();
-        Ok(Self { storage: LinearStorage::CpuQuantized(packed), out_features, in_features })
+        match Place::of(device, WHAT)? {
+            Place::Cpu => {
+                let packed = PackedQuantized::ready_made(&parts)?;
+                let [out_features, in_features] = packed.shape();
+                Ok(Self { storage: LinearStorage::CpuQuantized(packed), out_features, in_features })
+            }
+            #[cfg(feature = "gpu")]
+            Place::Cube(device) => {
+                let matrix = CodedMatrix::ready_made(&parts)?;
+                let [out_features, in_features] = matrix.shape();
+                let packed = cube::CubeWeight::coded(&matrix, device)?;
+                Ok(Self { storage: LinearStorage::Cube(packed), out_features, in_features })
+            }
+        }
     }
 
     /// Bytes that a product of one row reads.
@@ -111,6 +145,8 @@ impl LinearWeight {
             LinearStorage::Cpu(PackedWeight::F32(data)) => size_of_val(&data[..]),
             LinearStorage::Cpu(PackedWeight::Bf16(data)) => size_of_val(&data[..]),
             LinearStorage::CpuQuantized(packed) => packed.size_bytes(),
+            #[cfg(feature = "gpu")]
+            LinearStorage::Cube(packed) => packed.size_bytes(),
         }
     }
 
@@ -133,6 +169,17 @@ impl LinearWeight {
         match &self.storage {
             LinearStorage::Cpu(PackedWeight::F32(_) | PackedWeight::Bf16(_)) => true,
             LinearStorage::CpuQuantized(_) => false,
+            #[cfg(feature = "gpu")]
+            LinearStorage::Cube(packed) => packed.has_rows(),
+        }
+    }
+
+    /// The weight as GPUs keep it, where it is on one.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn on_gpu(&self) -> Option<&cube::CubeWeight> {
+        match &self.storage {
+            LinearStorage::Cube(packed) => Some(packed),
+            LinearStorage::Cpu(_) | LinearStorage::CpuQuantized(_) => None,
         }
     }
 
@@ -146,6 +193,8 @@ impl LinearWeight {
         match &self.storage {
             LinearStorage::Cpu(packed) => packed.copy_row(o, row),
             LinearStorage::CpuQuantized(_) => unreachable!("`has_rows` says that it has none"),
+            #[cfg(feature = "gpu")]
+            LinearStorage::Cube(_) => unreachable!("its rows stay on the device"),
         }
     }
 }

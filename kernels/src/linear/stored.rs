@@ -31,20 +31,22 @@ pub fn packed_layout() -> String {
 }
 
 impl LinearWeight {
-    /// Its packed bytes.
+    /// Its packed bytes; none where they lie on another device than the CPU.
     #[must_use]
-    pub fn sections(&self) -> PackedSections<'_> {
+    pub fn sections(&self) -> Option<PackedSections<'_>> {
         let packed = match &self.storage {
             LinearStorage::Cpu(packed) => packed,
             LinearStorage::CpuQuantized(packed) => {
-                return PackedSections { form: packed.form(), sections: packed.sections() };
+                return Some(PackedSections { form: packed.form(), sections: packed.sections() });
             }
+            #[cfg(feature = "gpu")]
+            LinearStorage::Cube(_) => return None,
         };
         let (form, section) = match packed {
             PackedWeight::F32(data) => ("f32", data.bytes()),
             PackedWeight::Bf16(data) => ("bf16", data.bytes()),
         };
-        PackedSections { form: form.to_owned(), sections: vec![section] }
+        Some(PackedSections { form: form.to_owned(), sections: vec![section] })
     }
 
     /// A weight in bytes that [`LinearWeight::sections`] gave, under the same [`packed_layout`],
@@ -106,13 +108,13 @@ mod tests {
         for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
             let view = WeightView::F32(&values);
             let weight = LinearWeight::pack(&[view], 37, dtype, &Device::flex()).unwrap();
-            let PackedSections { form, sections } = weight.sections();
+            let PackedSections { form, sections } = weight.sections().unwrap();
             std::fs::write(&path, sections[0]).unwrap();
             let file = Arc::new(MappedFile::open(&path).unwrap());
             let len = sections[0].len();
             let whole = || vec![MappedRange::new(&file, 0..len).unwrap()];
             let again = LinearWeight::from_sections(&form, [45, 37], whole()).unwrap();
-            assert_eq!(again.sections().sections, sections);
+            assert_eq!(again.sections().unwrap().sections, sections);
             let (mut before, mut after) = (vec![0.0; 37], vec![1.0; 37]);
             for o in 0..45 {
                 weight.copy_row(o, &mut before);
@@ -148,7 +150,7 @@ mod tests {
         ];
         let path = std::env::temp_dir().join(format!("quantized-{}", std::process::id()));
         for (i, weight) in weights.iter().enumerate() {
-            let PackedSections { form, sections } = weight.sections();
+            let PackedSections { form, sections } = weight.sections().unwrap();
             assert_eq!(sections.len(), if i == 3 { 3 } else { 2 });
             let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
             for section in &sections {
@@ -161,7 +163,7 @@ mod tests {
             let mapped = |range: &std::ops::Range<usize>| MappedRange::new(&file, range.clone());
             let ranges: Vec<_> = ranges.iter().map(|range| mapped(range).unwrap()).collect();
             let again = LinearWeight::from_sections(&form, shape, ranges.clone()).unwrap();
-            assert_eq!(again.sections().sections, sections);
+            assert_eq!(again.sections().unwrap().sections, sections);
             let x = || burn::tensor::Tensor::<2>::ones([3, 64], &device);
             let product = |weight| linear(x(), weight, None).into_data();
             assert_eq!(product(weight), product(&again), "{form}");

@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::tile::{JoinTask, PartTask};
 use super::{AttentionMetadata, AttentionParams};
 use crate::kv_cache::cpu::{Arenas, CpuKv, CpuKvData};
-use crate::kv_cache::{KvElement, KvLayer, KvLayout, KvStorage};
+use crate::kv_cache::{KvElement, KvLayer, KvLayout};
 use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, from_rows, values};
 use crate::threads::{SharedMut, for_each_piece};
@@ -18,7 +18,7 @@ pub(crate) fn paged_attention(
     meta: &AttentionMetadata,
     params: &AttentionParams,
 ) -> FlexTensor {
-    let KvStorage::Cpu(kv) = layer.storage();
+    let kv = layer.cpu();
     let shape = [meta.num_tokens(), params.num_heads * kv.layout.head_dim];
     assert_eq!(dims2(&q), shape, "paged_attention: shape of q");
     let (heads, kv_heads) = (params.num_heads, kv.layout.num_kv_heads);

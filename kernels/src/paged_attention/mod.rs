@@ -15,6 +15,10 @@
 //! | int8 against f32 | stored elements are within `a/253` of the row's own, a its largest: with `e = scale · max_j(Σ|q| · a(k_j)) / 253` the result is within `(exp(2 e) − 1) · max|v| + max|v| / 253` |
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 mod metadata;
 mod plan;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::cpu::attention;
 use super::*;
-use crate::kv_cache::{KvStorage, cpu::stored};
+use crate::kv_cache::cpu::stored;
 use crate::simd::Isa;
 use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
 
@@ -84,7 +84,7 @@ impl World {
         meta: &AttentionMetadata,
         params: &AttentionParams,
     ) -> Vec<f32> {
-        let KvStorage::Cpu(kv) = self.cache.layer(0).storage();
+        let kv = self.cache.layer(0).cpu();
         attention(isa, q, kv, meta, params)
     }
 
@@ -272,7 +272,7 @@ fn a_long_context_in_parts_gives_the_same_bytes() {
         [(KvDtype::F32, None), (KvDtype::Bf16, Some(1900)), (KvDtype::Int8, None)]
     {
         let world = World::new(&[len], 16, [1, 32], dtype, false);
-        let KvStorage::Cpu(kv) = world.cache.layer(0).storage();
+        let kv = world.cache.layer(0).cpu();
         let (params, width) = (AttentionParams { sliding_window, ..params(4) }, 4 * 32);
         let q = values(len * width, 3);
         let (whole, last) = (world.meta(&[(0, 0, len)]), world.meta(&[(0, len - 1, 1)]));

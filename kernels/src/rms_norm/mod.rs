@@ -7,6 +7,10 @@
 //! in one fixed tree.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]

@@ -14,21 +14,18 @@ pub(crate) fn rope(
     head_dim: usize,
     table: &RotaryTable,
 ) -> FlexTensor {
-    let RotaryStorage::Cpu { cos, sin } = &table.storage;
+    let (cos, sin) = match &table.storage {
+        RotaryStorage::Cpu { cos, sin } => (cos, sin),
+        #[cfg(feature = "gpu")]
+        RotaryStorage::Cube(_) => unreachable!("rope: x is on the CPU, the table is not"),
+    };
     let [tokens, width] = dims2(&x);
-    assert_eq!(tokens, positions.len(), "rope: one position a token");
-    assert!(width.is_multiple_of(head_dim), "rope: width {width} in heads of {head_dim}");
-    assert!(table.rotary_dim <= head_dim, "rope: {} of {head_dim}", table.rotary_dim);
+    super::check([tokens, width], positions, head_dim, table);
     let half = table.rotary_dim / 2;
     let mut x = dense(x);
     let (start, end) = x.layout().contiguous_offsets().unwrap_or((0, 0));
     // Copies first if someone else holds the tensor.
     let y = &mut x.storage_mut::<f32>()[start..end];
-    assert!(
-        positions.iter().all(|p| (*p as usize) < table.max_position),
-        "rope: a position is outside the table of {}",
-        table.max_position
-    );
     for_each_rows(y, width, |first, rows| {
         let positions = &positions[first..];
         Isa::active().run(Rotate { rows, width, head_dim, positions, cos, sin, half });

@@ -8,6 +8,10 @@
 //! the formula (`1e-6 · |x|`).
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +19,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
 use crate::KernelError;
-use crate::device::require_cpu;
+use crate::device::Place;
 use crate::hot_ops::HotOps;
 
 /// Cosines and sines by position, on their device.
@@ -29,7 +33,12 @@ pub struct RotaryTable {
 /// Where the table lives: `[max_position, rotary_dim / 2]` each.
 #[derive(Debug)]
 enum RotaryStorage {
-    Cpu { cos: Vec<f32>, sin: Vec<f32> },
+    Cpu {
+        cos: Vec<f32>,
+        sin: Vec<f32>,
+    },
+    #[cfg(feature = "gpu")]
+    Cube(cube::CubeRotary),
 }
 
 impl RotaryTable {
@@ -46,13 +55,18 @@ impl RotaryTable {
         device: &Device,
     ) -> Result<Self, KernelError> {
         const WHAT: &str = "rotary table";
-        require_cpu(device, WHAT)?;
+        let place = Place::of(device, WHAT)?;
         let even = rotary_dim > 0 && rotary_dim.is_multiple_of(2);
         KernelError::require(even, WHAT, "rotary_dim", rotary_dim as u64, "even, at least 2")?;
         let max_position = cos.len() / (rotary_dim / 2);
         KernelError::require_len(WHAT, "cos", cos.len(), max_position * (rotary_dim / 2))?;
         KernelError::require_len(WHAT, "sin", sin.len(), cos.len())?;
-        Ok(Self { storage: RotaryStorage::Cpu { cos, sin }, rotary_dim, max_position })
+        let storage = match place {
+            Place::Cpu => RotaryStorage::Cpu { cos, sin },
+            #[cfg(feature = "gpu")]
+            Place::Cube(device) => RotaryStorage::Cube(cube::CubeRotary::new(&device, &cos, &sin)),
+        };
+        Ok(Self { storage, rotary_dim, max_position })
     }
 
     /// Number of positions; valid ones are below it.
@@ -76,4 +90,14 @@ impl RotaryTable {
 #[must_use]
 pub fn rope(x: Tensor<2>, positions: &[u32], head_dim: usize, table: &RotaryTable) -> Tensor<2> {
     Tensor::from_dispatch(Dispatch::rope(x.into_dispatch(), positions, head_dim, table))
+}
+
+/// Asserts what [`rope`] says of its arguments.
+fn check([tokens, width]: [usize; 2], positions: &[u32], head_dim: usize, table: &RotaryTable) {
+    let (rotary_dim, max_position) = (table.rotary_dim, table.max_position);
+    assert_eq!(tokens, positions.len(), "rope: one position a token");
+    assert!(width.is_multiple_of(head_dim), "rope: width {width} in heads of {head_dim}");
+    assert!(rotary_dim <= head_dim, "rope: {rotary_dim} of {head_dim}");
+    let are_inside = positions.iter().all(|p| (*p as usize) < max_position);
+    assert!(are_inside, "rope: a position is outside the table of {max_position}");
 }

@@ -4,6 +4,10 @@
 //! `2 · rows.len() · features · 4`.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;

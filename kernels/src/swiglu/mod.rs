@@ -5,6 +5,10 @@
 //! the exponential is a polynomial of error below 2 ulp.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
+pub(crate) mod cube;
+#[cfg(all(test, feature = "gpu"))]
+mod cube_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]

@@ -51,14 +51,28 @@ fn facts() -> Map<String, Value> {
         "threads": threads,
         "memory_bytes": total_memory_bytes(),
         "memory_available_bytes": available_memory_bytes(),
-        "devices": ["cpu"],
+        "devices": devices(),
         "weight_formats": ["safetensors", "gptq", "awq", "compressed-tensors", "gguf"],
-        "tensor_backends": ["burn-flex"],
+        "tensor_backends": tensor_backends(),
     });
     match facts {
         Value::Object(facts) => facts,
         _ => Map::new(),
     }
+}
+
+/// What tensors of this build can be on.
+fn tensor_backends() -> &'static [&'static str] {
+    if cfg!(feature = "wgpu") { &["burn-flex", "burn-wgpu"] } else { &["burn-flex"] }
+}
+
+/// Devices by the names that `--device` takes.
+fn devices() -> Vec<String> {
+    let name = |device: playhouse_kernels::ComputeDevice| match device.is_software {
+        true => format!("{}(software)", device.id),
+        false => device.id,
+    };
+    playhouse_kernels::devices().into_iter().map(name).collect()
 }
 
 fn kernel_version() -> Option<String> {

@@ -158,7 +158,9 @@ impl PackedWriter {
 
     /// Appends a weight.
     pub(super) fn add(&mut self, name: &str, weight: &LinearWeight) -> io::Result<()> {
-        let packed = weight.sections();
+        let Some(packed) = weight.sections() else {
+            return Err(io::Error::other("a weight that is not in the host's memory"));
+        };
         let mut sections = Vec::with_capacity(packed.sections.len());
         for section in packed.sections {
             let start = self.position.next_multiple_of(ALIGNMENT);

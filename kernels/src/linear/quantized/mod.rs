@@ -22,6 +22,8 @@
 mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(feature = "gpu")]
+mod coded;
 mod factors;
 mod isa;
 mod pack;
@@ -37,6 +39,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
+#[cfg(feature = "gpu")]
+pub(crate) use coded::CodedMatrix;
 pub(crate) use pack::PackedQuantized;
 pub(super) use product::product;
 pub use scheme::QuantizationScheme;

@@ -5,9 +5,9 @@ use super::pack::{CodeFormat, Groups, Header, WHAT};
 use crate::{Codes, KernelError, QuantizedMatrix};
 
 /// One output's codes and factors.
-pub(super) struct CodedRow {
+pub(crate) struct CodedRow {
     /// As the packed weight counts them, from 0: `[inputs]`.
-    pub(super) codes: Vec<u8>,
+    pub(crate) codes: Vec<u8>,
     /// One a group.
     pub(super) scales: Vec<f32>,
     /// One a group; 0 where there are none.
@@ -22,7 +22,7 @@ impl CodedRow {
     }
 
     /// Scale and offset of each group.
-    pub(super) fn factors(&self) -> impl Iterator<Item = (f32, f32)> {
+    pub(crate) fn factors(&self) -> impl Iterator<Item = (f32, f32)> {
         self.scales.iter().copied().zip(self.offsets.iter().copied())
     }
 }

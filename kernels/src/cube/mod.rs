@@ -1,0 +1,25 @@
+//! What the kernels for GPUs share. One source serves every runtime of CubeCL; what a device cannot
+//! do is asked of it, never assumed.
+//!
+//! The promises of the crate hold here by the same means everywhere: how a sum is cut and in which
+//! order its parts are added follows from the shape of the weights, the head or the position, never
+//! from the batch; and every multiplication that is added to something is an explicit `fma`, so that
+//! no compiler rounds one variant of a kernel otherwise than another.
+
+mod devices;
+mod hot_ops;
+mod reduce;
+mod tensors;
+mod words;
+
+pub(crate) use devices::devices;
+pub(crate) use reduce::{lanes_sum, sum_of_units};
+pub(crate) use tensors::{
+    Rows, buffer, cubes, float_tensor, into_tensor, reserved, resident, upload, words_buffer,
+};
+#[cfg(test)]
+pub(crate) use words::CHUNK_WORDS;
+pub(crate) use words::{Vec4, WordFormat, Words, encode, widen};
+
+#[cfg(test)]
+pub(crate) mod test_device;

@@ -1,0 +1,33 @@
+//! Sums in a fixed order.
+
+use cubecl::prelude::*;
+
+/// The elements of a vector, added from the first to the last.
+#[cube]
+pub(crate) fn lanes_sum<N: Size>(vector: Vector<f32, N>) -> f32 {
+    let mut sum = vector.extract(0usize);
+    #[unroll]
+    for i in 1..N::value() {
+        sum += vector.extract(i);
+    }
+    sum
+}
+
+/// `partial` of all `units` of the cube, a power of two, added in a tree; every unit gets the sum.
+#[cube]
+pub(crate) fn sum_of_units(partial: f32, #[comptime] units: usize) -> f32 {
+    let mut sums = Shared::<[f32]>::new_slice(units);
+    let unit = UNIT_POS as usize;
+    sums[unit] = partial;
+    sync_cube();
+    #[unroll]
+    for level in 0..comptime!(units.ilog2() as usize) {
+        let step = comptime!(units >> (level + 1));
+        if unit < step {
+            let other = sums[unit + step];
+            sums[unit] += other;
+        }
+        sync_cube();
+    }
+    sums[0]
+}

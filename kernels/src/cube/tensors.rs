@@ -1,0 +1,156 @@
+//! Between burn's device tensors and the arguments of kernels.
+
+use burn::backend::{BackendTensor, DispatchTensor, DispatchTensorKind};
+use burn::tensor::{DType, Shape, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::bytes::Bytes;
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use crate::KernelError;
+
+/// Cubes of one dimension of a grid: what every runtime takes.
+const CUBES_MAX: usize = 65_535;
+
+/// Elements of a vector load: 128 bits of f32.
+const LANES: usize = 4;
+
+/// Rows of f32, each in one piece.
+pub(crate) struct Rows {
+    tensor: CubeTensor,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// Elements from one row to the next.
+    stride: usize,
+    /// Elements of a vector load: 4 where `cols` allows, else 1. It follows from the width alone.
+    pub(crate) lanes: usize,
+}
+
+impl Rows {
+    /// The rows of `x`, `[rows, cols]` f32, copied only where they cannot be read in vectors.
+    pub(crate) fn new(x: CubeTensor) -> Self {
+        assert_eq!(x.dtype, DType::F32, "activations are f32");
+        let [rows, cols] = x.meta.shape().dims::<2>();
+        let lanes = if cols.is_multiple_of(LANES) { LANES } else { 1 };
+        let strides = x.meta.strides();
+        let is_readable = !x.meta.is_tiled()
+            && (cols == 1 || strides[1] == 1)
+            && (rows <= 1 || (strides[0] >= cols && strides[0].is_multiple_of(lanes)));
+        let tensor = if is_readable { x } else { into_contiguous(x) };
+        let stride = if rows <= 1 { cols } else { tensor.meta.strides()[0] };
+        Self { tensor, rows, cols, stride, lanes }
+    }
+
+    /// Vectors of a row.
+    pub(crate) fn vectors(&self) -> usize {
+        self.cols / self.lanes
+    }
+
+    /// Vectors from one row to the next.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride / self.lanes
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.tensor.client
+    }
+
+    pub(crate) fn arg(&self) -> BufferArg {
+        buffer(&self.tensor)
+    }
+
+    /// A tensor `[rows, cols]` on the same device, not yet written.
+    pub(crate) fn sibling(&self, rows: usize, cols: usize) -> CubeTensor {
+        float_tensor(&self.tensor.client, &self.tensor.device, [rows, cols])
+    }
+}
+
+/// A dense f32 tensor `[rows, cols]`, not yet written.
+pub(crate) fn float_tensor(
+    client: &Client,
+    device: &cubecl::Device,
+    [rows, cols]: [usize; 2],
+) -> CubeTensor {
+    // No runtime has buffers of no bytes.
+    let handle = client.empty((rows * cols).max(1) * size_of::<f32>());
+    let shape = Shape::new([rows, cols]);
+    CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle, DType::F32)
+}
+
+/// The same as a tensor of burn's.
+pub(crate) fn into_tensor(tensor: CubeTensor) -> Tensor<2> {
+    Tensor::from_dispatch(DispatchTensor {
+        kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
+        autodiff: Default::default(),
+    })
+}
+
+/// The whole buffer of a dense tensor, or of [`Rows`].
+pub(crate) fn buffer(tensor: &CubeTensor) -> BufferArg {
+    words_buffer(&tensor.handle)
+}
+
+/// A buffer of 32-bit elements.
+pub(crate) fn words_buffer(handle: &Handle) -> BufferArg {
+    let len = handle.size_in_used() as usize / size_of::<u32>();
+    // SAFETY: the length is the buffer's own.
+    unsafe { BufferArg::from_raw_parts(handle.clone(), len) }
+}
+
+/// Numbers of the host's, copied to the device; at least one, as no runtime has empty buffers.
+pub(crate) fn upload(client: &Client, numbers: &[u32]) -> Handle {
+    let numbers = if numbers.is_empty() { &[0] } else { numbers };
+    client.create_from_slice(bytemuck::cast_slice(numbers))
+}
+
+/// Memory of the device's that is there to stay, holding `words`.
+///
+/// # Errors
+/// The device refuses.
+pub(crate) fn resident(
+    client: &Client,
+    words: Vec<u32>,
+    what: &'static str,
+) -> Result<Handle, KernelError> {
+    // No runtime has empty buffers.
+    let words = if words.is_empty() { vec![0] } else { words };
+    let bytes = size_of_val(&words[..]);
+    allocated(client, bytes, what, || client.create(Bytes::from_elems(words)))
+}
+
+/// Memory of the device's that is there to stay, of any content.
+///
+/// # Errors
+/// The device refuses.
+pub(crate) fn reserved(
+    client: &Client,
+    bytes: usize,
+    what: &'static str,
+) -> Result<Handle, KernelError> {
+    allocated(client, bytes, what, || client.empty(bytes))
+}
+
+fn allocated(
+    client: &Client,
+    bytes: usize,
+    what: &'static str,
+    allocate: impl FnOnce() -> Handle + Send,
+) -> Result<Handle, KernelError> {
+    let refused = KernelError::OutOfMemory { what, bytes };
+    if bytes as u64 > client.properties().memory.max_page_size {
+        return Err(refused);
+    }
+    let handle = client.memory_persistent_allocation((), |()| allocate());
+    match client.check([&handle]) {
+        Ok(()) => Ok(handle),
+        Err(_) => Err(refused),
+    }
+}
+
+/// A grid of at least `count` cubes; kernels find theirs by `CUBE_POS` and leave if it is none.
+pub(crate) fn cubes(count: usize) -> CubeCount {
+    let x = count.min(CUBES_MAX);
+    CubeCount::Static(x as u32, count.div_ceil(x.max(1)) as u32, 1)
+}

@@ -1,0 +1,49 @@
+//! The device that tests of GPU kernels run on.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+/// The first device of any runtime, software ones included. A test that gets none has nothing to
+/// test: it prints why, and passes, unless `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
+pub(crate) fn test_device() -> Option<Device> {
+    let found = super::devices().into_iter().next();
+    if found.is_none() {
+        let is_required = std::env::var("PLAYHOUSE_REQUIRE_GPU").is_ok_and(|value| value == "1");
+        assert!(!is_required, "PLAYHOUSE_REQUIRE_GPU=1, but no runtime of this build has a device");
+        eprintln!("skipped: no runtime of this build has a device");
+    }
+    found.map(|found| found.device)
+}
+
+/// Rows of `width` on `device`.
+pub(crate) fn tensor(data: &[f32], width: usize, device: &Device) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(data.to_vec(), [data.len() / width, width]), device)
+}
+
+/// A vector on `device`.
+pub(crate) fn vector(data: &[f32], device: &Device) -> Tensor<1> {
+    Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)
+}
+
+/// What a tensor holds.
+pub(crate) fn values(tensor: Tensor<2>) -> Vec<f32> {
+    tensor.into_data().try_to_vec().unwrap()
+}
+
+/// Numbers within ±1 that repeat nowhere.
+pub(crate) fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 31 + seed * 17) as f32 * 0.37).sin()).collect()
+}
+
+/// For comparisons of bytes.
+pub(crate) fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Asserts that numbers differ by at most `bound`.
+pub(crate) fn assert_near(got: &[f32], exact: &[f64], bound: f64, what: &str) {
+    assert_eq!(got.len(), exact.len(), "{what}");
+    for (i, (got, exact)) in got.iter().zip(exact).enumerate() {
+        let error = (f64::from(*got) - exact).abs();
+        assert!(error <= bound, "{what}: [{i}] is {got}, not {exact}");
+    }
+}

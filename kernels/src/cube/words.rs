@@ -1,0 +1,143 @@
+//! Numbers of every format, packed in 32-bit words: all that a kernel has to load are vectors of
+//! four words, and no device needs to know the format.
+//!
+//! Four words make a chunk of `4 · per_word` neighbouring numbers; its part `h` of four neighbours,
+//! `4 h .. 4 h + 4`, are the `h`th fields of the words, lowest bits first. So a part is widened by one
+//! operation on all four words.
+
+use cubecl::prelude::*;
+use half::bf16;
+
+use crate::WeightDtype;
+
+/// Four words, as they are loaded.
+pub(crate) type Words = Vector<u32, Const<4>>;
+
+/// Four numbers, the widest vectors that every device loads at once.
+pub(crate) type Vec4 = Vector<f32, Const<4>>;
+
+/// Words of a chunk.
+pub(crate) const CHUNK_WORDS: usize = 4;
+
+/// What the fields of a word are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum WordFormat {
+    /// One IEEE binary32.
+    F32,
+    /// Two bfloat16.
+    Bf16,
+    /// Four integers, `-128..=127`.
+    Int8,
+    /// Four integers, `0..=255`.
+    Uint8,
+    /// Eight integers, `0..=15`.
+    Uint4,
+}
+
+impl WordFormat {
+    /// Numbers in a word; also the parts of a chunk.
+    pub(crate) const fn per_word(self) -> usize {
+        match self {
+            Self::F32 => 1,
+            Self::Bf16 => 2,
+            Self::Int8 | Self::Uint8 => 4,
+            Self::Uint4 => 8,
+        }
+    }
+
+    /// Numbers in a chunk.
+    pub(crate) const fn per_chunk(self) -> usize {
+        CHUNK_WORDS * self.per_word()
+    }
+
+    /// Whether numbers are codes, which stand for something only with a scale and an offset.
+    pub(crate) const fn is_coded(self) -> bool {
+        matches!(self, Self::Uint8 | Self::Uint4)
+    }
+
+    /// Where number `i` of a run of chunks lies: its word, and the bits below it there.
+    pub(crate) const fn place(self, i: usize) -> (usize, usize) {
+        let (chunk, i) = (i / self.per_chunk(), i % self.per_chunk());
+        (chunk * CHUNK_WORDS + i % CHUNK_WORDS, i / CHUNK_WORDS * (32 / self.per_word()))
+    }
+
+    /// The field that stands for `x`; an integer must be whole and in range.
+    pub(crate) fn field(self, x: f32) -> u32 {
+        match self {
+            Self::F32 => x.to_bits(),
+            Self::Bf16 => u32::from(bf16::from_f32(x).to_bits()),
+            Self::Int8 => u32::from((x as i8).cast_unsigned()),
+            Self::Uint8 | Self::Uint4 => x as u32,
+        }
+    }
+}
+
+impl From<WeightDtype> for WordFormat {
+    fn from(dtype: WeightDtype) -> Self {
+        match dtype {
+            WeightDtype::F32 => Self::F32,
+            WeightDtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+/// Part `h` of a chunk, exactly.
+#[cube]
+pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: WordFormat) -> Vec4 {
+    match comptime!(format) {
+        WordFormat::F32 => Vector::reinterpret(words),
+        WordFormat::Bf16 => {
+            if comptime!(h == 0) {
+                Vector::reinterpret(words << Words::new(16u32))
+            } else {
+                Vector::reinterpret(words & Words::new(0xffff_0000u32))
+            }
+        }
+        WordFormat::Int8 => {
+            let shift = comptime!(24 - 8 * h as u32);
+            let signed = Vector::<i32, Const<4>>::reinterpret(words << Words::new(shift));
+            Vector::cast_from(signed >> Vector::new(24i32))
+        }
+        WordFormat::Uint8 => {
+            let shift = comptime!(8 * h as u32);
+            Vector::cast_from((words >> Words::new(shift)) & Words::new(0xffu32))
+        }
+        WordFormat::Uint4 => {
+            let shift = comptime!(4 * h as u32);
+            Vector::cast_from((words >> Words::new(shift)) & Words::new(0xfu32))
+        }
+    }
+}
+
+/// The fields of part `h` that stand for `numbers`, in their place; the other fields are zero. To
+/// bfloat16, numbers are rounded to nearest, ties to even; integers must be whole and in range.
+#[cube]
+pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: WordFormat) -> Words {
+    match comptime!(format) {
+        WordFormat::F32 => Words::reinterpret(numbers),
+        WordFormat::Bf16 => {
+            let mut words = Words::new(0u32);
+            #[unroll]
+            for i in 0..4usize {
+                let bits = bf16_bits(numbers.extract(i));
+                words.insert(i, bits << comptime!(16 * h as u32));
+            }
+            words
+        }
+        _ => {
+            let (bits, mask) =
+                comptime!(if format == WordFormat::Uint4 { (4, 15u32) } else { (8, 255u32) });
+            let codes = Words::reinterpret(Vector::<i32, Const<4>>::cast_from(numbers));
+            (codes & Words::new(mask)) << Words::new(comptime!(bits * h as u32))
+        }
+    }
+}
+
+/// The bfloat16 nearest to `x`, ties to even; a NaN stays one.
+#[cube]
+fn bf16_bits(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    let is_nan = (bits & 0x7fff_ffffu32) > 0x7f80_0000u32;
+    let rounded = (bits + 0x7fffu32 + ((bits >> 16u32) & 1u32)) >> 16u32;
+    select(is_nan, (bits >> 16u32) | 0x40u32, rounded)
+}

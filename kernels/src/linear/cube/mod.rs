@@ -1,0 +1,77 @@
+//! Products on a GPU: one kernel for few rows, which cuts the inputs over units to have enough loads
+//! in flight, and one for many, which keeps a tile of results in registers. Both sum in the same
+//! order, which is the CPU's: a block of [`K_BLOCK`] inputs from zero, then the blocks. So which of
+//! them runs does not change a byte.
+
+mod columns;
+mod pack;
+mod rows;
+mod skinny;
+mod tiled;
+
+use burn_cubecl::tensor::CubeTensor;
+
+use super::LinearWeight;
+use crate::cube::Rows;
+pub(crate) use pack::CubeWeight;
+pub(crate) use rows::tied_embedding;
+
+/// Outputs of a panel.
+const PANEL: usize = 64;
+
+/// Inputs that are summed from zero before they are added to the result.
+const K_BLOCK: usize = 128;
+
+/// Rows up to which the kernel for few is the faster one: it reads the weight once for eight.
+const SKINNY_ROWS_MAX: usize = 32;
+
+/// `x Wᵀ + b`
+pub(crate) fn linear(x: CubeTensor, weight: &LinearWeight, bias: Option<CubeTensor>) -> CubeTensor {
+    let weight = packed(weight);
+    let x = inputs(x, weight);
+    let bias = bias.as_ref();
+    if let Some(bias) = bias {
+        let [outputs] = bias.meta.shape().dims::<1>();
+        assert_eq!(outputs, weight.outputs, "linear: length of the bias");
+    }
+    let y = x.sibling(x.rows, weight.outputs);
+    match x.rows {
+        0 => {}
+        1..=SKINNY_ROWS_MAX => skinny::launch(&x, weight, bias, &y, false),
+        _ => tiled::launch(&x, weight, bias, &y),
+    }
+    y
+}
+
+/// `silu(gate) · up` for `[gate, up] = x Wᵀ`.
+pub(crate) fn linear_swiglu(x: CubeTensor, weight: &LinearWeight) -> CubeTensor {
+    let device_weight = packed(weight);
+    let inter = device_weight.outputs / 2;
+    let rows = x.meta.shape().dims::<2>()[0];
+    // Gate and up of one result must lie at the same place of two panels.
+    let is_fused = rows <= SKINNY_ROWS_MAX && inter.is_multiple_of(PANEL);
+    if !is_fused {
+        return crate::swiglu::cube::swiglu(linear(x, weight, None));
+    }
+    let x = inputs(x, device_weight);
+    let y = x.sibling(x.rows, inter);
+    if x.rows > 0 {
+        skinny::launch(&x, device_weight, None, &y, true);
+    }
+    y
+}
+
+/// The inputs, in the order of the weight's columns.
+fn inputs(x: CubeTensor, weight: &CubeWeight) -> Rows {
+    let x = Rows::new(x);
+    assert_eq!(x.cols, weight.inputs, "linear: width of x [{}, {}]", x.rows, x.cols);
+    match weight.groups.as_ref().and_then(|groups| groups.input_order.as_ref()) {
+        Some(order) => Rows::new(columns::in_order(&x, order)),
+        None => x,
+    }
+}
+
+fn packed(weight: &LinearWeight) -> &CubeWeight {
+    let packed = weight.on_gpu();
+    packed.unwrap_or_else(|| unreachable!("linear: x is on a GPU, the weight is not"))
+}

@@ -1,0 +1,144 @@
+//! The layout of a weight on a GPU: `[panel][in][PANEL]`, in chunks of four words, so that neighbouring
+//! units load neighbouring bytes, and a product with one row is one forward stream.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use rayon::prelude::*;
+
+use super::PANEL;
+use crate::cube::{WordFormat, resident, words_buffer};
+use crate::linear::WHAT;
+use crate::linear::fill::{Row, stacked_rows};
+use crate::linear::quantized::CodedMatrix;
+use crate::{KernelError, WeightDtype, WeightView};
+
+/// A weight on a GPU.
+#[derive(Debug)]
+pub(crate) struct CubeWeight {
+    pub(super) device: cubecl::Device,
+    pub(super) words: Handle,
+    pub(super) format: WordFormat,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    /// Of integers.
+    pub(super) groups: Option<CubeGroups>,
+}
+
+/// What the integers of a weight stand for: `scale · code + offset`.
+#[derive(Debug)]
+pub(crate) struct CubeGroups {
+    /// Neighbouring inputs that share factors.
+    pub(super) size: usize,
+    /// `[panel][group][scale, offset][PANEL]` f32.
+    pub(super) factors: Handle,
+    /// The input of each column, where it is not its own index.
+    pub(super) input_order: Option<Handle>,
+}
+
+impl CubeWeight {
+    /// Packs row-major parts stacked along the outputs; lengths are checked by the caller.
+    pub(crate) fn new(
+        parts: &[WeightView<'_>],
+        inputs: usize,
+        dtype: WeightDtype,
+        device: cubecl::Device,
+    ) -> Result<Self, KernelError> {
+        let format = WordFormat::from(dtype);
+        let rows = stacked_rows(parts, inputs);
+        let panel_words = inputs * PANEL / format.per_word();
+        let mut words = vec![0u32; rows.len().div_ceil(PANEL) * panel_words];
+        let panels = words.par_chunks_mut(panel_words).zip(rows.par_chunks(PANEL));
+        panels.for_each(|(words, rows)| fill_panel(words, rows, format, inputs));
+        let words = resident(&device.client(), words, WHAT)?;
+        Ok(Self { device, words, format, outputs: rows.len(), inputs, groups: None })
+    }
+
+    /// Packs integers.
+    ///
+    /// # Errors
+    /// Groups that vectors of inputs do not fit in, or the device refuses.
+    pub(crate) fn coded(
+        matrix: &CodedMatrix<'_>,
+        device: cubecl::Device,
+    ) -> Result<Self, KernelError> {
+        let ([outputs, inputs], size) = (matrix.shape(), matrix.group_size());
+        let count = inputs.div_ceil(size);
+        if count > 1 && !size.is_multiple_of(4) {
+            let (form, device) = (format!("a weight in groups of {size}"), format!("{device:?}"));
+            return Err(KernelError::UnsupportedForm { what: WHAT, form, device });
+        }
+        let format = if matrix.is_u4() { WordFormat::Uint4 } else { WordFormat::Uint8 };
+        let panels = outputs.div_ceil(PANEL);
+        let (panel_words, panel_factors) = (inputs * PANEL / format.per_word(), 2 * count * PANEL);
+        let mut words = vec![0u32; panels * panel_words];
+        let mut factors = vec![0u32; panels * panel_factors];
+        let pairs = words.par_chunks_mut(panel_words).zip(factors.par_chunks_mut(panel_factors));
+        pairs.enumerate().for_each(|(panel, (words, factors))| {
+            let first = panel * PANEL;
+            matrix.read_rows(first..outputs.min(first + PANEL), |output, row| {
+                place(words, row.codes.iter().map(|code| f32::from(*code)), output - first, format);
+                for (group, (scale, offset)) in row.factors().enumerate() {
+                    let at = 2 * group * PANEL + output - first;
+                    factors[at] = scale.to_bits();
+                    factors[at + PANEL] = (offset - scale * matrix.zero()).to_bits();
+                }
+            });
+        });
+        let client = device.client();
+        let words = resident(&client, words, WHAT)?;
+        let factors = resident(&client, factors, WHAT)?;
+        let order = |order: &[u32]| resident(&client, order.to_vec(), WHAT);
+        let input_order = matrix.input_order().map(order).transpose()?;
+        let groups = Some(CubeGroups { size, factors, input_order });
+        Ok(Self { device, words, format, outputs, inputs, groups })
+    }
+
+    /// Inputs that share factors; all of them where there are none.
+    pub(super) fn group_size(&self) -> usize {
+        self.groups.as_ref().map_or(self.inputs, |groups| groups.size)
+    }
+
+    /// Scales and offsets, where there are any.
+    pub(super) fn factors(&self) -> Option<BufferArg> {
+        self.groups.as_ref().map(|groups| words_buffer(&groups.factors))
+    }
+
+    /// Whether it holds the elements that it was packed from.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.groups.is_none()
+    }
+
+    /// Panels.
+    pub(super) fn panels(&self) -> usize {
+        self.outputs.div_ceil(PANEL)
+    }
+
+    /// Bytes that a product of one row reads.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let factors = self.groups.as_ref().map_or(0, |groups| groups.factors.size_in_used());
+        (self.words.size_in_used() + factors) as usize
+    }
+}
+
+/// Where the scales of a group lie, in vectors of four; its offsets follow them.
+#[cube]
+pub(super) fn factor_at(panel: usize, group: usize, inputs: usize, group_size: usize) -> usize {
+    (panel * inputs.div_ceil(group_size) + group) * comptime!(PANEL / 2)
+}
+
+/// Packs up to [`PANEL`] rows; what no row has stays zero.
+fn fill_panel(words: &mut [u32], rows: &[Row<'_>], format: WordFormat, inputs: usize) {
+    let mut numbers = vec![0.0; inputs];
+    for (output, row) in rows.iter().enumerate() {
+        row.widen_into(&mut numbers);
+        place(words, numbers.iter().copied(), output, format);
+    }
+}
+
+/// Packs column `output` of a panel, one number an input.
+fn place(words: &mut [u32], numbers: impl Iterator<Item = f32>, output: usize, format: WordFormat) {
+    let (word, shift) = format.place(output);
+    for (x, words) in numbers.zip(words.chunks_exact_mut(PANEL / format.per_word())) {
+        words[word] |= format.field(x) << shift;
+    }
+}

@@ -1,0 +1,65 @@
+//! Rows of a weight, read back out of its panels: the embedding that an output layer is tied to.
+
+use burn::tensor::Tensor;
+use cubecl::prelude::*;
+
+use super::{CubeWeight, PANEL};
+use crate::cube::{
+    WordFormat, Words, buffer, cubes, float_tensor, into_tensor, upload, widen, words_buffer,
+};
+
+const UNITS: usize = 256;
+
+/// Rows `token_ids`, which are all below the number of outputs, `[num_tokens, in]`.
+pub(crate) fn tied_embedding(weight: &CubeWeight, token_ids: &[u32]) -> Tensor<2> {
+    let client = weight.device.client();
+    let y = float_tensor(&client, &weight.device, [token_ids.len(), weight.inputs]);
+    let ids = upload(&client, token_ids);
+    let elements = token_ids.len() * weight.inputs;
+    // SAFETY: a unit beyond the elements leaves, and the ids are those of rows.
+    unsafe {
+        rows_kernel::launch_unchecked(
+            &client,
+            cubes(elements.div_ceil(UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            words_buffer(&weight.words),
+            words_buffer(&ids),
+            buffer(&y),
+            elements,
+            weight.inputs,
+            weight.format,
+        );
+    }
+    into_tensor(y)
+}
+
+#[cube(launch_unchecked)]
+fn rows_kernel(
+    weight: &[Words],
+    ids: &[u32],
+    y: &mut [f32],
+    elements: usize,
+    inputs: usize,
+    #[comptime] format: WordFormat,
+) {
+    let element = ABSOLUTE_POS;
+    if element >= elements {
+        terminate!();
+    }
+    let per_chunk = comptime!(format.per_chunk());
+    let output = ids[element / inputs] as usize;
+    let place = output % PANEL;
+    let chunk = ((output / PANEL) * inputs + element % inputs) * comptime!(PANEL / per_chunk);
+    let words = weight[chunk + place / per_chunk];
+    let (part, lane) = (place % per_chunk / 4, place % 4);
+    #[unroll]
+    for h in 0..comptime!(format.per_word()) {
+        let numbers = widen(words, h, format);
+        #[unroll]
+        for i in 0..4usize {
+            if part == h && lane == i {
+                y[element] = numbers.extract(i);
+            }
+        }
+    }
+}

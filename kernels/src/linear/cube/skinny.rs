@@ -1,0 +1,207 @@
+//! Few rows. A cube makes a panel of results for a tile of rows: its units are as many as a panel has
+//! chunks, times the slices, each of which sums blocks of inputs of its own; after a round the blocks
+//! are added in their order.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::pack::factor_at;
+use super::{CubeWeight, K_BLOCK, PANEL};
+use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
+use crate::swiglu::cube::gated;
+
+/// Units of a cube.
+const UNITS: usize = 256;
+
+/// Rows of a tile at most.
+const TILE_MAX: usize = 8;
+
+/// Writes `x Wᵀ + b`, or with `swiglu` the first half of the outputs gating the second.
+pub(super) fn launch(
+    x: &Rows,
+    weight: &CubeWeight,
+    bias: Option<&CubeTensor>,
+    y: &CubeTensor,
+    swiglu: bool,
+) {
+    let tile = x.rows.next_power_of_two().min(TILE_MAX);
+    let panels = if swiglu { weight.panels() / 2 } else { weight.panels() };
+    let cubes = CubeCount::Static(panels as u32, x.rows.div_ceil(tile) as u32, 1);
+    // SAFETY: rows, inputs and outputs were checked against the buffers by the caller.
+    unsafe {
+        skinny_kernel::launch_unchecked(
+            x.client(),
+            cubes,
+            CubeDim::new_1d(UNITS as u32),
+            x.lanes,
+            x.arg(),
+            words_buffer(&weight.words),
+            weight.factors().into(),
+            bias.map(buffer).into(),
+            buffer(y),
+            weight.group_size(),
+            x.rows,
+            x.stride(),
+            weight.inputs,
+            weight.outputs,
+            tile,
+            weight.format,
+            swiglu,
+        );
+    }
+}
+
+#[cube(launch_unchecked)]
+fn skinny_kernel<N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Words],
+    factors: ComptimeOption<&[Vec4]>,
+    bias: ComptimeOption<&[f32]>,
+    y: &mut [f32],
+    group_size: usize,
+    rows: usize,
+    x_stride: usize,
+    inputs: usize,
+    outputs: usize,
+    #[comptime] tile: usize,
+    #[comptime] format: WordFormat,
+    #[comptime] swiglu: bool,
+) {
+    let first_row = CUBE_POS_Y as usize * tile;
+    let panel = CUBE_POS_X as usize;
+    let unit = UNIT_POS as usize;
+    let mut results = panel_sums::<N>(
+        x, weight, factors, first_row, rows, x_stride, inputs, panel, group_size, tile, format,
+    );
+    let mut width = outputs;
+    if swiglu {
+        width = outputs / 2;
+        let up = panel + width / PANEL;
+        let ups = panel_sums::<N>(
+            x, weight, factors, first_row, rows, x_stride, inputs, up, group_size, tile, format,
+        );
+        #[unroll]
+        for r in 0..tile {
+            let gate = Vector::<f32, Const<1>>::new(results[r]);
+            results[r] = gated(gate, Vector::new(ups[r])).extract(0usize);
+        }
+    }
+    let output = panel * PANEL + unit;
+    if unit < PANEL && output < width {
+        let bias: ComptimeOption<f32> = bias.map(|bias| bias[output]);
+        let bias = bias.unwrap_or_else(|| 0.0f32.runtime());
+        #[unroll]
+        for r in 0..tile {
+            if first_row + r < rows {
+                y[(first_row + r) * width + output] = results[r] + bias;
+            }
+        }
+    }
+}
+
+/// The products of a tile of rows with a panel; unit `o < PANEL` gets those of output `o`.
+#[cube]
+fn panel_sums<N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Words],
+    factors: ComptimeOption<&[Vec4]>,
+    first_row: usize,
+    rows: usize,
+    x_stride: usize,
+    inputs: usize,
+    panel: usize,
+    group_size: usize,
+    #[comptime] tile: usize,
+    #[comptime] format: WordFormat,
+) -> Array<f32> {
+    let chunks = comptime!(PANEL / format.per_chunk());
+    let parts = comptime!(format.per_word());
+    let slices = comptime!(UNITS / chunks);
+    let unit = UNIT_POS as usize;
+    let chunk = unit % chunks;
+    let slice = unit / chunks;
+    let blocks = inputs.div_ceil(K_BLOCK);
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(UNITS * parts * 4));
+    let mut totals = Array::<f32>::new(tile);
+    #[unroll]
+    for r in 0..tile {
+        totals[r] = 0.0f32;
+    }
+    for round in 0..blocks.div_ceil(slices) {
+        let first_block = round * slices;
+        let mut acc = Array::<Vec4>::new(comptime!(tile * parts));
+        #[unroll]
+        for i in 0..comptime!(tile * parts) {
+            acc[i] = Vector::new(0.0f32);
+        }
+        // In vectors of x.
+        let begin = (first_block + slice) * comptime!(K_BLOCK) / N::value();
+        let end = min(begin + comptime!(K_BLOCK) / N::value(), inputs / N::value());
+        let mut at = begin;
+        let mut scales = Array::<Vec4>::new(parts);
+        let mut offsets = Array::<Vec4>::new(parts);
+        // That of no input.
+        let mut group = inputs;
+        while at < end {
+            if comptime!(format.is_coded()) {
+                let of_input = at * N::value() / group_size;
+                if of_input != group {
+                    group = of_input;
+                    let scale = factor_at(panel, group, inputs, group_size) + chunk * parts;
+                    #[unroll]
+                    for h in 0..parts {
+                        scales[h] = factors.unwrap()[scale + h];
+                        offsets[h] = factors.unwrap()[scale + h + comptime!(PANEL / 4)];
+                    }
+                }
+            }
+            let from = (panel * inputs + at * N::value()) * chunks + chunk;
+            let mut values = Array::<Vector<f32, N>>::new(tile);
+            #[unroll]
+            for r in 0..tile {
+                // The rows of a last tile that are none repeat the last row.
+                values[r] = x[min(first_row + r, rows - 1) * x_stride + at];
+            }
+            #[unroll]
+            for i in 0..N::value() {
+                let words = weight[from + i * chunks];
+                #[unroll]
+                for h in 0..parts {
+                    let mut w = widen(words, h, format);
+                    if comptime!(format.is_coded()) {
+                        w = fma(w, scales[h], offsets[h]);
+                    }
+                    #[unroll]
+                    for r in 0..tile {
+                        let input = Vec4::new(values[r].extract(i));
+                        acc[r * parts + h] = fma(input, w, acc[r * parts + h]);
+                    }
+                }
+            }
+            at += 1;
+        }
+        #[unroll]
+        for r in 0..tile {
+            #[unroll]
+            for h in 0..parts {
+                #[unroll]
+                for lane in 0..4usize {
+                    sums[(unit * parts + h) * 4 + lane] = acc[r * parts + h].extract(lane);
+                }
+            }
+            sync_cube();
+            if unit < PANEL {
+                let mut total = totals[r];
+                let in_round = min(slices, blocks - first_block);
+                let mut s = 0usize;
+                while s < in_round {
+                    total += sums[s * PANEL + unit];
+                    s += 1;
+                }
+                totals[r] = total;
+            }
+            sync_cube();
+        }
+    }
+    totals
+}

@@ -1,0 +1,177 @@
+//! Many rows. A cube makes a tile of [`ROWS`] rows and a panel of outputs, each unit four by four of
+//! them in registers; inputs come through shared memory.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::pack::factor_at;
+use super::{CubeWeight, K_BLOCK, PANEL};
+use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
+
+/// Units of a cube: one for each four by four results.
+const UNITS: usize = ROWS / 4 * (PANEL / 4);
+
+/// Rows of a tile.
+const ROWS: usize = 64;
+
+/// Inputs in shared memory at a time; a divisor of [`K_BLOCK`].
+const DEPTH: usize = 16;
+
+pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&CubeTensor>, y: &CubeTensor) {
+    let cubes = CubeCount::Static(weight.panels() as u32, x.rows.div_ceil(ROWS) as u32, 1);
+    // SAFETY: rows, inputs and outputs were checked against the buffers by the caller.
+    unsafe {
+        tiled_kernel::launch_unchecked(
+            x.client(),
+            cubes,
+            CubeDim::new_1d(UNITS as u32),
+            x.lanes,
+            x.arg(),
+            words_buffer(&weight.words),
+            weight.factors().into(),
+            bias.map(buffer).into(),
+            buffer(y),
+            weight.group_size(),
+            x.rows,
+            x.stride(),
+            weight.inputs,
+            weight.outputs,
+            weight.format,
+        );
+    }
+}
+
+#[cube(launch_unchecked)]
+fn tiled_kernel<N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Words],
+    factors: ComptimeOption<&[Vec4]>,
+    bias: ComptimeOption<&[f32]>,
+    y: &mut [f32],
+    group_size: usize,
+    rows: usize,
+    x_stride: usize,
+    inputs: usize,
+    outputs: usize,
+    #[comptime] format: WordFormat,
+) {
+    let (first_row, panel) = (CUBE_POS_Y as usize * ROWS, CUBE_POS_X as usize);
+    let unit = UNIT_POS as usize;
+    let (row, column) = (unit / comptime!(PANEL / 4) * 4, unit % comptime!(PANEL / 4));
+    // `[DEPTH][ROWS]` and `[DEPTH][PANEL / 4]`.
+    let mut x_tile = Shared::<[f32]>::new_slice(comptime!(DEPTH * ROWS));
+    let mut w_tile = Shared::<[Vec4]>::new_slice(comptime!(DEPTH * PANEL / 4));
+    let mut totals = Array::<Vec4>::new(4usize);
+    let mut block = Array::<Vec4>::new(4usize);
+    #[unroll]
+    for i in 0..4usize {
+        totals[i] = Vector::new(0.0f32);
+        block[i] = Vector::new(0.0f32);
+    }
+    let mut k = 0usize;
+    while k < inputs {
+        load_x::<N>(x, &mut x_tile, first_row, rows, x_stride, inputs, k);
+        load_weight(weight, factors, &mut w_tile, panel, inputs, k, group_size, format);
+        sync_cube();
+        // Inputs beyond the last are products of zeros, which change no sum.
+        #[unroll]
+        for i in 0..DEPTH {
+            let w = w_tile[comptime!(i * PANEL / 4) + column];
+            #[unroll]
+            for r in 0..4usize {
+                let input = Vec4::new(x_tile[comptime!(i * ROWS + r) + row]);
+                block[r] = fma(input, w, block[r]);
+            }
+        }
+        k += DEPTH;
+        if k % K_BLOCK == 0 || k >= inputs {
+            #[unroll]
+            for r in 0..4usize {
+                totals[r] += block[r];
+                block[r] = Vector::new(0.0f32);
+            }
+        }
+        sync_cube();
+    }
+    #[unroll]
+    for lane in 0..4usize {
+        let output = panel * PANEL + column * 4 + lane;
+        if output < outputs {
+            let bias: ComptimeOption<f32> = bias.map(|bias| bias[output]);
+            let bias = bias.unwrap_or_else(|| 0.0f32.runtime());
+            #[unroll]
+            for r in 0..4usize {
+                if first_row + row + r < rows {
+                    y[(first_row + row + r) * outputs + output] = totals[r].extract(lane) + bias;
+                }
+            }
+        }
+    }
+}
+
+/// Loads inputs `k .. k + DEPTH` of the tile's rows; those that are none are zeros.
+#[cube]
+fn load_x<N: Size>(
+    x: &[Vector<f32, N>],
+    tile: &mut Shared<[f32]>,
+    first_row: usize,
+    rows: usize,
+    x_stride: usize,
+    inputs: usize,
+    k: usize,
+) {
+    let vectors = DEPTH / N::value();
+    let mut at = UNIT_POS as usize;
+    while at < vectors * ROWS {
+        let (row, vector) = (at / vectors, at % vectors);
+        let input = k + vector * N::value();
+        let mut values = Vector::<f32, N>::new(0.0f32);
+        if first_row + row < rows && input < inputs {
+            values = x[(first_row + row) * x_stride + input / N::value()];
+        }
+        #[unroll]
+        for i in 0..N::value() {
+            tile[(vector * N::value() + i) * ROWS + row] = values.extract(i);
+        }
+        at += UNITS;
+    }
+}
+
+/// Loads inputs `k .. k + DEPTH` of a panel; those that are none are zeros.
+#[cube]
+fn load_weight(
+    weight: &[Words],
+    factors: ComptimeOption<&[Vec4]>,
+    tile: &mut Shared<[Vec4]>,
+    panel: usize,
+    inputs: usize,
+    k: usize,
+    group_size: usize,
+    #[comptime] format: WordFormat,
+) {
+    let chunks = comptime!(PANEL / format.per_chunk());
+    let parts = comptime!(format.per_word());
+    let mut at = UNIT_POS as usize;
+    while at < comptime!(DEPTH * chunks) {
+        let input = k + at / chunks;
+        #[unroll]
+        for h in 0..parts {
+            tile[at * parts + h] = Vec4::new(0.0f32);
+        }
+        if input < inputs {
+            let words = weight[(panel * inputs + k) * chunks + at];
+            #[unroll]
+            for h in 0..parts {
+                let mut w = widen(words, h, format);
+                if comptime!(format.is_coded()) {
+                    let of_group = factor_at(panel, input / group_size, inputs, group_size);
+                    let scale = of_group + at % chunks * parts + h;
+                    let offset = scale + comptime!(PANEL / 4);
+                    w = fma(w, factors.unwrap()[scale], factors.unwrap()[offset]);
+                }
+                tile[at * parts + h] = w;
+            }
+        }
+        at += UNITS;
+    }
+}

@@ -1,0 +1,64 @@
+//! Attention on a GPU: decode tokens and prefill chunks by one kernel.
+//!
+//! A cube takes a tile of queries that share a key-value head, and goes over spans of [`SPAN`] keys at
+//! absolute positions: a unit a key for the scores, a unit some dimensions for the sum of the values.
+//! Where tiles are many, a cube joins its spans as it goes; where they are few, each span has a cube
+//! of its own ("Flash-Decoding", Dao et al. 2023), and a second kernel joins what they come to. Both
+//! do the same arithmetic in the same order, so the bytes are the same.
+
+mod join;
+mod plan;
+mod spans;
+
+use burn_cubecl::tensor::CubeTensor;
+
+use super::{AttentionMetadata, AttentionParams};
+use crate::cube::{Rows, upload};
+use crate::kv_cache::{KvLayer, KvStorage};
+use plan::Plan;
+
+/// Keys of a span, and units of a cube.
+const SPAN: usize = 128;
+
+/// The score of a key that a query does not see. No sum of finite products comes near it.
+const HIDDEN: f32 = -3.0e38;
+
+/// Cubes that keep any GPU busy: with so many tiles, spans need no cubes of their own.
+const CUBES_ENOUGH: usize = 1024;
+
+/// Attention on GPU tensors.
+pub(crate) fn paged_attention(
+    q: CubeTensor,
+    layer: &KvLayer,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> CubeTensor {
+    attention(q, layer, meta, params, CUBES_ENOUGH)
+}
+
+/// The same, spans having cubes of their own where there are fewer than `cubes_enough` without.
+pub(super) fn attention(
+    q: CubeTensor,
+    layer: &KvLayer,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+    cubes_enough: usize,
+) -> CubeTensor {
+    let kv = match layer.storage() {
+        KvStorage::Cube(kv) => kv,
+        KvStorage::Cpu(_) => unreachable!("paged_attention: q is on a GPU, the cache is not"),
+    };
+    let (heads, kv_heads) = (params.num_heads, kv.shape.num_kv_heads);
+    assert!(heads.is_multiple_of(kv_heads), "paged_attention: {heads} heads over {kv_heads}");
+    let q = Rows::new(q);
+    let shape = [meta.num_tokens(), heads * kv.shape.head_dim];
+    assert_eq!([q.rows, q.cols], shape, "paged_attention: shape of q");
+    let o = q.sibling(q.rows, q.cols);
+    if q.rows > 0 {
+        let shared_bytes = q.client().properties().hardware.max_shared_memory_size;
+        let plan = Plan::new(kv, meta, params, shared_bytes, cubes_enough);
+        let words = upload(q.client(), &plan.words);
+        spans::launch(&q, kv, params, &plan, &words, &o);
+    }
+    o
+}

@@ -1,0 +1,214 @@
+//! On a GPU: against the reference, and the promise that a token sees its own keys and nothing else.
+
+use burn::backend::DispatchTensorKind;
+use burn::tensor::Device;
+
+use super::*;
+use crate::cube::into_tensor;
+use crate::cube::test_device::{assert_near, bits, numbers, tensor, test_device, values};
+use crate::kv_cache::KvStorage;
+use crate::kv_cache::cube::Stored;
+use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
+
+/// A cache of one layer, with sequences whose keys and values are written.
+struct World {
+    device: Device,
+    shape: KvCacheShape,
+    cache: KvCache,
+    /// By sequence, in order; not the order of the arena.
+    tables: Vec<Vec<u32>>,
+}
+
+impl World {
+    /// Sequences of `lens` tokens; block ids descend where `reversed`.
+    fn new(
+        device: &Device,
+        lens: &[usize],
+        block_size: usize,
+        [num_kv_heads, head_dim]: [usize; 2],
+        dtype: KvDtype,
+        reversed: bool,
+    ) -> Self {
+        let num_blocks = 1 + lens.iter().map(|len| len.div_ceil(block_size)).sum::<usize>();
+        let shape = KvCacheShape { num_layers: 1, num_blocks, block_size, num_kv_heads, head_dim };
+        let cache = KvCache::new(shape, dtype, device).unwrap();
+        let mut ids: Vec<u32> = (1..num_blocks as u32).collect();
+        if reversed {
+            ids.reverse();
+        }
+        let tables = lens.iter().map(|len| ids.drain(..len.div_ceil(block_size)).collect());
+        let tables = tables.collect();
+        let mut world = Self { device: device.clone(), shape, cache, tables };
+        for (seq, len) in lens.iter().enumerate() {
+            let width = num_kv_heads * head_dim;
+            let (k, v) = (numbers(len * width, 2 * seq), numbers(len * width, 2 * seq + 1));
+            world.write(seq, 0..*len, &k, &v);
+        }
+        world
+    }
+
+    fn slot(&self, seq: usize, position: usize) -> u32 {
+        let block_size = self.shape.block_size;
+        self.tables[seq][position / block_size] * block_size as u32 + (position % block_size) as u32
+    }
+
+    fn write(&mut self, seq: usize, positions: std::ops::Range<usize>, k: &[f32], v: &[f32]) {
+        let slots: Vec<u32> = positions.map(|position| self.slot(seq, position)).collect();
+        let width = self.shape.num_kv_heads * self.shape.head_dim;
+        let [k, v] = [k, v].map(|x| tensor(x, width, &self.device));
+        reshape_and_cache(k, v, self.cache.layer_mut(0), &slots);
+    }
+
+    /// A batch of (sequence, first position, tokens).
+    fn meta(&self, chunks: &[(usize, usize, usize)]) -> AttentionMetadata {
+        let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+        for (seq, first, count) in chunks {
+            for position in *first..first + count {
+                meta.positions.push(position as u32);
+                meta.slot_mapping.push(self.slot(*seq, position));
+            }
+            meta.query_start_loc.push(meta.positions.len() as u32);
+            meta.seq_lens.push((first + count) as u32);
+            meta.block_tables.push(self.tables[*seq].clone());
+        }
+        meta.validate(&self.shape).unwrap();
+        meta
+    }
+
+    /// The result, which must be the same whether cubes join their spans or not.
+    fn run(&self, q: &[f32], meta: &AttentionMetadata, params: &AttentionParams) -> Vec<f32> {
+        let q = tensor(q, params.num_heads * self.shape.head_dim, &self.device);
+        let run = |cubes_enough| {
+            let DispatchTensorKind::Cube(q) = q.clone().into_dispatch().kind else {
+                unreachable!()
+            };
+            let o = cube::attention(q.float(), self.cache.layer(0), meta, params, cubes_enough);
+            values(into_tensor(o))
+        };
+        let (joined, split) = (run(0), run(usize::MAX));
+        assert!(bits(&joined) == bits(&split), "{:?} {params:?}", self.shape);
+        split
+    }
+
+    /// Asserts that the result is the reference's.
+    fn check(&self, chunks: &[(usize, usize, usize)], params: &AttentionParams) {
+        let KvCacheShape { num_kv_heads, head_dim, .. } = self.shape;
+        let meta = self.meta(chunks);
+        let q = numbers(meta.num_tokens() * params.num_heads * head_dim, 9);
+        let KvStorage::Cube(kv) = self.cache.layer(0).storage() else { unreachable!() };
+        let arena = Stored::read(kv);
+        let read = |position: usize, of: usize, head: usize| {
+            arena.at(self.slot(chunks[of].0, position) as usize, head)
+        };
+        let exact = reference::paged_attention(&q, head_dim, num_kv_heads, &meta, params, read);
+        let o = self.run(&q, &meta, params);
+        let what = format!("{:?} {:?} {params:?}", self.shape, self.cache.dtype());
+        assert_near(&o, &exact, 2e-5, &what);
+    }
+}
+
+fn params(num_heads: usize) -> AttentionParams {
+    AttentionParams { num_heads, scale: 0.3, sliding_window: None, soft_cap: None }
+}
+
+const DTYPES: [KvDtype; 3] = [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8];
+
+#[test]
+fn head_sizes_and_groups_agree_with_the_reference() {
+    let Some(device) = test_device() else { return };
+    let (all, wide) = (&DTYPES[..], &DTYPES[..2]);
+    for (dtypes, head_dim, kv_heads, group) in [
+        (all, 32, 2, 1),
+        (all, 64, 1, 2),
+        (wide, 80, 2, 4),
+        (all, 128, 2, 3),
+        (wide, 256, 1, 1),
+        (wide, 40, 1, 2),
+        (wide, 64, 2, 7),
+        (wide, 32, 1, 40),
+    ] {
+        for dtype in dtypes {
+            let world = World::new(&device, &[40, 17, 1], 16, [kv_heads, head_dim], *dtype, true);
+            let chunks = [(0, 39, 1), (1, 3, 14), (2, 0, 1)];
+            world.check(&chunks, &params(kv_heads * group));
+        }
+    }
+}
+
+#[test]
+fn long_sequences_cross_spans_and_windows() {
+    let Some(device) = test_device() else { return };
+    for (dtype, block_size) in
+        [(KvDtype::F32, 16), (KvDtype::Bf16, 24), (KvDtype::Int8, 8), (KvDtype::Bf16, 512)]
+    {
+        let world = World::new(&device, &[600, 257], block_size, [2, 32], dtype, false);
+        for (sliding_window, soft_cap) in
+            [(None, None), (Some(1), None), (Some(300), Some(2.0)), (None, Some(30.0))]
+        {
+            let params = AttentionParams { sliding_window, soft_cap, ..params(4) };
+            world.check(&[(0, 599, 1), (1, 250, 7)], &params);
+        }
+    }
+}
+
+/// The same tokens in one prefill, in chunks, alone, beside others, in other blocks, with the spans
+/// joined by one cube or by many: the same bytes.
+#[test]
+fn a_token_does_not_see_its_batch() {
+    let Some(device) = test_device() else { return };
+    for (dtype, sliding_window) in
+        [(KvDtype::F32, None), (KvDtype::Bf16, Some(150)), (KvDtype::Int8, None)]
+    {
+        let (len, cut, width) = (300, 130, 4 * 32);
+        let params = AttentionParams { sliding_window, ..params(4) };
+        let q = numbers(len * width, 3);
+        let world = World::new(&device, &[len], 16, [2, 32], dtype, false);
+        let other = World::new(&device, &[len, 70], 16, [2, 32], dtype, true);
+        let whole = bits(&world.run(&q, &world.meta(&[(0, 0, len)]), &params));
+        let first = world.run(&q[..cut * width], &world.meta(&[(0, 0, cut)]), &params);
+        assert!(bits(&first) == whole[..cut * width], "{dtype}: the first chunk");
+        let rest = world.run(&q[cut * width..], &world.meta(&[(0, cut, len - cut)]), &params);
+        assert!(bits(&rest) == whole[cut * width..], "{dtype}: the second chunk");
+        let last = &q[(len - 1) * width..];
+        let alone = world.run(last, &world.meta(&[(0, len - 1, 1)]), &params);
+        assert!(bits(&alone) == whole[(len - 1) * width..], "{dtype}: alone");
+        let beside = [&numbers(3 * width, 8), last].concat();
+        let meta = other.meta(&[(1, 60, 3), (0, len - 1, 1)]);
+        let beside = other.run(&beside, &meta, &params);
+        assert!(bits(&beside[3 * width..]) == whole[(len - 1) * width..], "{dtype}: beside others");
+    }
+}
+
+/// What another request left behind in a block must not leak, garbage least of all.
+#[test]
+fn stale_garbage_beyond_the_sequence_is_not_read() {
+    let Some(device) = test_device() else { return };
+    for dtype in DTYPES {
+        let mut world = World::new(&device, &[32], 16, [1, 32], dtype, false);
+        let mut meta = world.meta(&[(0, 10, 10)]);
+        meta.seq_lens[0] = 20;
+        let q = numbers(10 * 32, 3);
+        let clean = world.run(&q, &meta, &params(1));
+        assert!(clean.iter().all(|x| x.is_finite()));
+        let garbage = vec![f32::NAN; 12 * 32];
+        world.write(0, 20..32, &garbage, &garbage);
+        assert_eq!(bits(&world.run(&q, &meta, &params(1))), bits(&clean), "{dtype}");
+    }
+}
+
+#[test]
+fn garbage_that_is_seen_shows() {
+    let Some(device) = test_device() else { return };
+    let world = World::new(&device, &[20], 16, [1, 32], KvDtype::F32, false);
+    let mut q = numbers(2 * 32, 3);
+    q[33] = f32::NAN;
+    let o = world.run(&q, &world.meta(&[(0, 18, 2)]), &params(1));
+    assert!(o[..32].iter().all(|x| x.is_finite()) && o[32..].iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn an_empty_batch_is_fine() {
+    let Some(device) = test_device() else { return };
+    let world = World::new(&device, &[20], 16, [1, 32], KvDtype::F32, false);
+    assert!(world.run(&[], &world.meta(&[]), &params(1)).is_empty());
+}

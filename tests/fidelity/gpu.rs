@@ -1,0 +1,86 @@
+//! The same models on a GPU, or on a software device of the same runtime: transformers' answers, and
+//! the same bytes however the work is cut up.
+
+use playhouse::model::{Dtype, LoadOptions, load_model};
+use playhouse_kernels::{ComputeDevice, KvDtype};
+
+use super::{Path, TOLERANCE, check_chunking, folder};
+use crate::golden::Golden;
+use crate::runner::{Chunking, Runner};
+
+/// One of each: biases and shards, tied weights, windows, norms of heads, layers of two kinds.
+const MODELS: [&str; 4] =
+    ["llama-biases-sharded", "mistral-window", "qwen2-tied", "qwen3-layer-types"];
+
+/// The first device beside the CPU. A test that gets none has nothing to test: it prints why, and
+/// passes, unless `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
+fn gpu() -> Option<ComputeDevice> {
+    let found = playhouse_kernels::devices().into_iter().find(|device| device.id != "cpu");
+    if found.is_none() {
+        let is_required = std::env::var("PLAYHOUSE_REQUIRE_GPU").is_ok_and(|value| value == "1");
+        assert!(!is_required, "PLAYHOUSE_REQUIRE_GPU=1, but there is no device beside the CPU");
+        eprintln!("skipped: there is no device beside the CPU");
+    }
+    found
+}
+
+fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>, on: &ComputeDevice) -> Runner {
+    let device = on.device.clone();
+    let options = LoadOptions { dtype, max_model_len, device, ..LoadOptions::default() };
+    Runner::new(load_model(folder, &options, &mut |_| {}).unwrap(), &options.device)
+}
+
+#[test]
+fn models_answer_as_transformers_does() {
+    let Some(gpu) = gpu() else { return };
+    for name in MODELS {
+        let folder = folder(name);
+        let run = Golden::read(&folder).runs.remove(0);
+        let runner = runner(&folder, Dtype::F32, run.max_model_len, &gpu);
+        let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
+        let whole = runner.answer(&prompts, Chunking::Whole);
+        for (prompt, answer) in run.prompts.iter().zip(&whole) {
+            let difference = prompt.difference(answer);
+            assert!(difference <= TOLERANCE, "{name}: log-probabilities differ by {difference}");
+            assert_eq!(answer.greedy, prompt.greedy_token_ids, "{name}");
+        }
+        check_chunking(name, &runner, &prompts, &whole, &[Chunking::Ragged]);
+    }
+}
+
+#[test]
+fn narrow_weights_and_caches_are_close() {
+    let Some(gpu) = gpu() else { return };
+    let name = "qwen3-layer-types";
+    let folder = folder(name);
+    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.05), (KvDtype::Int8, 0.1)] {
+        let run = Golden::read(&folder).runs.remove(0);
+        let runner = runner(&folder, Dtype::Bf16, run.max_model_len, &gpu).with_kv_dtype(kv_dtype);
+        let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
+        let whole = runner.answer(&prompts, Chunking::Whole);
+        for (prompt, answer) in run.prompts.iter().zip(&whole) {
+            let difference = prompt.mean_difference(answer);
+            assert!(difference > 0.0, "{name}: {kv_dtype} is not in use");
+            assert!(difference < tolerance, "{name}, {kv_dtype}: {difference}");
+        }
+        check_chunking(name, &runner, &prompts, &whole, &[Chunking::Ragged]);
+    }
+}
+
+/// The demo model, as it is served: the CPU's tokens.
+#[test]
+fn the_demo_model_says_what_it_says_on_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
+    let prompt: Vec<u32> = (0..40).map(|i| 5 + i * 37 % 1900).collect();
+    let on_cpu = super::runner(&folder, Dtype::F32, None).answer(&[&prompt], Chunking::Whole);
+    let on_gpu = runner(&folder, Dtype::F32, None, &gpu).answer(&[&prompt], Chunking::Whole);
+    let (cpu, gpu) = (&on_cpu[0], &on_gpu[0]);
+    assert_eq!(gpu.greedy, cpu.greedy);
+    let logits = |answer: &crate::runner::Answer| -> Vec<f32> {
+        answer.prompt_rows.iter().chain(&answer.greedy_rows).flatten().copied().collect()
+    };
+    for (gpu, cpu) in logits(gpu).into_iter().zip(logits(cpu)) {
+        assert!((gpu - cpu).abs() < 1e-3, "a logit is {gpu}, not {cpu}");
+    }
+}
