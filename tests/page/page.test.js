@@ -58,7 +58,7 @@ const go = async (page, view) => {
 /** As the page shows it. */
 const restarts = async (page, room) => {
   const label = await page.locator(`[data-room="${room}"]`).getAttribute('aria-label');
-  return Number(label.match(/replaced (\d+) times/)[1]);
+  return Number(label.match(/restarts: (\d+)/)[1]);
 };
 
 before(async () => {
@@ -117,7 +117,7 @@ test('a stream that began goes on while rooms go dark and are lit again', async 
   const before = await restarts(page, 'streamer/0');
   await page.locator('#room [data-how="panic"]').click();
   await until('the streamer was replaced', async () => (await restarts(page, 'streamer/0')) > before);
-  await until('word of it', async () => /streamer was replaced/.test(await page.textContent('#events')));
+  await until('word of it', async () => /Streamer 1 was replaced/.test(await page.textContent('#events')));
   assert.match(await page.textContent('#events'), /epoch \d+ began/);
   await go(page, 'chat');
   await until('the end of the answer', () => isDone(page), 120_000);

@@ -55,6 +55,7 @@ test('what happened is what is different', () => {
     state: actor.role === 'streamer' && actor.index === 1 ? 'dead' : 'alive',
   }));
   const now = snapshot(1250, { actors, epoch: 3, health: 'recovering', totals: { preemptions: 1 } });
+  assert.equal(news(before, now)[1].text, 'Streamer 2 died');
   assert.deepEqual(news(before, now).map(({ kind }) => kind), ['restart', 'death', 'epoch', 'preemption', 'health']);
   assert.deepEqual(news(now, before), [], 'another engine');
 });

@@ -10,7 +10,7 @@ const LOOK_MS = 25_000;
 
 const PICTURES = [
   { name: 'chat-light', view: 'chat', colorScheme: 'light' },
-  { name: 'house-light', view: 'house', colorScheme: 'light' },
+  { name: 'house-light', view: 'house', colorScheme: 'light', strike: ['streamer/1', 'worker/0'] },
   { name: 'house-dark', view: 'house', colorScheme: 'dark' },
   { name: 'memory-light', view: 'memory', colorScheme: 'light' },
   { name: 'traffic-dark', view: 'traffic', colorScheme: 'dark' },
@@ -22,7 +22,7 @@ export async function screenshots(folder, { open, load, go, ask }) {
   await mkdir(folder, { recursive: true });
   const stop = load();
   try {
-    for (const { name, view, ...options } of PICTURES) {
+    for (const { name, view, strike = [], ...options } of PICTURES) {
       const page = await open(options);
       if (view === 'chat') {
         await page.fill('#max_tokens', '160');
@@ -33,6 +33,8 @@ export async function screenshots(folder, { open, load, go, ask }) {
         await go(page, view);
         if (view === 'traffic') await page.waitForTimeout(LOOK_MS);
         await page.waitForTimeout(2_000);
+        for (const room of strike) await page.locator(`[data-kill="${room}"]`).click();
+        if (strike.length) await page.waitForTimeout(1_500);
       }
       const path = join(folder, `${name}.png`);
       await page.screenshot({ path });

@@ -9,7 +9,8 @@ const START_MS = 120_000;
 
 /** Starts it, and waits until it serves. */
 export async function serve(...flags) {
-  const args = ['serve', '--port', '0', '--served-model-name', 'demo', '--max-model-len', '4096',
+  const port = flags.includes('--port') ? [] : ['--port', '0'];
+  const args = ['serve', ...port, '--served-model-name', 'demo', '--max-model-len', '4096',
     '--num-gpu-blocks-override', '600', ...flags];
   const child = spawn(PLAYHOUSE, args, { cwd: ROOT, stdio: ['ignore', 'ignore', 'pipe'] });
   let log = '';

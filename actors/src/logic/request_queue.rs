@@ -138,13 +138,7 @@ impl<T: Copy> RequestQueue<T> {
         (priority, request.arrival, request.id)
     }
 
-    /// Everyone, in the order of service.
-    #[must_use]
-    pub fn in_order(&self, now: Micros) -> Vec<T> {
-        self.first(usize::MAX, now)
-    }
-
-    /// The first `most` of them, without a look at the others.
+    /// The first `most`, in the order of service.
     #[must_use]
     pub fn first(&self, most: usize, now: Micros) -> Vec<T> {
         let aged = self.by_age.iter().take_while(|((arrival, _), _)| self.is_aged(*arrival, now));
@@ -218,7 +212,7 @@ mod tests {
         }
         queue.push_front(&request(3, 9, 0), 3);
         queue.push_front(&request(4, 9, 0), 4);
-        assert_eq!(queue.in_order(0), [4, 3, 0, 1, 2]);
+        assert_eq!(queue.first(usize::MAX, 0), [4, 3, 0, 1, 2]);
         assert_eq!(order(&mut queue, &[0; 5], 0), [4, 3, 0, 1, 2]);
     }
 
@@ -238,7 +232,7 @@ mod tests {
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 99), [2, 3, 1, 0]);
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 100), [0, 2, 3, 1]);
         assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 110), [0, 1, 2, 3]);
-        assert_eq!(priority_queue(&requests, 100).in_order(100), [0, 2, 3, 1]);
+        assert_eq!(priority_queue(&requests, 100).first(usize::MAX, 100), [0, 2, 3, 1]);
         for most in 0..6 {
             let first = priority_queue(&requests, 100).first(most, 100);
             assert_eq!(first, [0, 2, 3, 1][..most.min(4)]);
@@ -251,7 +245,7 @@ mod tests {
         let queue = priority_queue(&requests, 100);
         let keys: Vec<QueueKey> = queue.entries.keys().copied().collect();
         for now in [99, 100, 110] {
-            let all = queue.in_order(now);
+            let all = queue.first(usize::MAX, now);
             for skipped in 0..=all.len() {
                 let places = keys.iter().filter(|key| !all[..skipped].contains(&key.id.0));
                 let places = places.map(|&key| (key, requests[key.id.0 as usize].1));
@@ -276,9 +270,9 @@ mod tests {
             queue.push_back(&request(0, 0, 0), 0);
             let kept = queue.reserve_back(&request(1, 0, 1));
             queue.push_back(&request(2, 0, 2), 2);
-            assert_eq!(queue.in_order(2), [0, 2]);
+            assert_eq!(queue.first(usize::MAX, 2), [0, 2]);
             queue.reinsert(kept, 1, 1);
-            assert_eq!(queue.in_order(2), [0, 1, 2]);
+            assert_eq!(queue.first(usize::MAX, 2), [0, 1, 2]);
         }
     }
 
@@ -292,6 +286,6 @@ mod tests {
         assert!(queue.remove(key, 0));
         assert!(!queue.remove(key, 0));
         queue.reinsert(key, 0, id);
-        assert_eq!(queue.in_order(0), [0, 1, 2]);
+        assert_eq!(queue.first(usize::MAX, 0), [0, 1, 2]);
     }
 }

@@ -14,7 +14,11 @@ const ICONS = {
   in: 'M4 5h16v11H11l-4 4v-4H4z',
   out: 'M4 5h16v11h-3v4l-4-4H4zM8 9h8M8 12.500h5',
 };
-const HOWS = { panic: 'panics', kill: 'is killed', hang: 'hangs' };
+const HOWS = {
+  panic: (name) => `you made ${name} panic`,
+  kill: (name) => `you killed ${name}`,
+  hang: (name) => `you made ${name} hang`,
+};
 
 export class HouseView {
   #rooms = new Map();
@@ -121,7 +125,9 @@ export class HouseView {
     const parts = {
       title: text('name', room.x + 11, first),
       state: text('state num', room.x + 11, room.y + room.h - 11),
-      restarts: text('restarts num', room.x + room.w - (hasButton ? 34 : 11), first),
+      restarts: isPlaque
+        ? text('restarts at-end num', room.x + room.w - (hasButton ? 34 : 11), first)
+        : text('restarts num', room.x + 11, first + 20),
     };
     parts.title.textContent = plan.isNarrow ? shortName(name) : name;
     parts.button = svg('g', {
@@ -136,7 +142,7 @@ export class HouseView {
     const told = svg('g', { class: 'told-in-room', 'aria-hidden': 'true' }, parts.title, parts.state, parts.restarts);
     const strike = hasButton ? this.#strikeButton(actor, name, room, isPlaque) : null;
     parts.group = svg('g', { class: `room${isPlaque ? ' plaque' : ''}` }, parts.button, told, strike);
-    this.#rooms.set(id, { ...parts, name, isPlaque });
+    this.#rooms.set(id, { ...parts, name, isPlaque, isSmall: !isPlaque && room.h < 80 });
     return parts.group;
   }
 
@@ -162,7 +168,7 @@ export class HouseView {
     this.#choose(idOf(actor));
     try {
       await request('chaos/kill', { body: { role: actor.role, index: actor.index, how } });
-      this.note([{ kind: 'strike', text: `${name} ${HOWS[how]}, because you wanted it` }]);
+      this.note([{ kind: 'strike', text: HOWS[how](name) }]);
     } catch (error) {
       this.note([{ kind: 'problem', text: `${name} was not struck: ${error.message}` }]);
     }
@@ -178,10 +184,11 @@ export class HouseView {
     const told = state === 'dead' ? 'gone' : isStuck ? `busy for ${duration(actor.busy_ms)}` : heartbeat(actor);
     const queue = actor.mailbox_depth ? `, ${whole(actor.mailbox_depth)} in the mailbox` : '';
     const mail = actor.mailbox_depth ? ` · ✉ ${whole(actor.mailbox_depth)}` : '';
-    if (!room.isPlaque) say(room.state, told + mail);
-    say(room.restarts, actor.restarts ? `↻ ${whole(actor.restarts)}` : '');
+    const restarts = actor.restarts ? `↻ ${whole(actor.restarts)}` : '';
+    if (!room.isPlaque) say(room.state, told + mail + (room.isSmall && restarts ? ` · ${restarts}` : ''));
+    say(room.restarts, room.isSmall ? '' : restarts);
     room.button.setAttribute('aria-label',
-      `${room.name}: ${state}, replaced ${actor.restarts} times${queue}`);
+      `${room.name}: ${state}, restarts: ${actor.restarts}${queue}`);
     room.button.setAttribute('aria-pressed', idOf(actor) === this.#chosen);
   }
 
@@ -202,7 +209,7 @@ export class HouseView {
     }
     const facts = {
       state: actor.state,
-      replaced: `${whole(actor.restarts)} times`,
+      replaced: times(actor.restarts),
       mailbox: whole(actor.mailbox_depth),
       heartbeat: `${duration(actor.heartbeat_age_ms)} ago`,
       busy: actor.busy_ms === null ? 'no' : `for ${duration(actor.busy_ms)}`,
@@ -293,6 +300,8 @@ function patterns() {
   },
   svg('path', { class: 'shingle', d: 'M0 0q6.500 14 13 0q6.500 14 13 0M-13 12q6.500 14 13 0q6.500 14 13 0q6.500 14 13 0q6.500 14 13 0' })));
 }
+
+const times = (count) => ['never', 'once', 'twice'][count] ?? `${whole(count)} times`;
 
 const heartbeat = (actor) => `♥ ${duration(actor.heartbeat_age_ms)}`;
 

@@ -1,5 +1,7 @@
 // What a snapshot does not say by itself: how fast things go. Pure: snapshots in, numbers out.
 
+import { nameOf } from './plan.js';
+
 /** How far back the plots go. */
 export const WINDOW_MS = 60_000;
 /** Rates are of about this time: shorter ones only flicker. */
@@ -60,7 +62,7 @@ export function usage(cache) {
 export function news(before, now) {
   if (!before || before.at_ms > now.at_ms) return [];
   const told = [];
-  const name = ({ role, index }) => `${role}${index ? ` ${index}` : ''}`;
+  const name = (actor) => nameOf(actor, now.actors.filter(({ role }) => role === actor.role).length);
   const old = new Map(before.actors.map((actor) => [`${actor.role}/${actor.index}`, actor]));
   for (const actor of now.actors) {
     const known = old.get(`${actor.role}/${actor.index}`);

@@ -273,22 +273,4 @@ mod tests {
             [(512, BlockState::Used, Some(1), 1), (489, BlockState::Free, None, 0)]
         );
     }
-
-    #[test]
-    #[ignore]
-    fn tmp_timing() {
-        for n in [10_000u32, 100_000, 1_000_000] {
-            let mut manager = KvCacheManager::new(config(n));
-            for r in 0..64 {
-                execute(&mut manager, vec![allocate(r, (n as usize / 100) * BLOCK_SIZE, 0, &[])]);
-            }
-            let mut best = std::time::Duration::MAX;
-            for _ in 0..20 {
-                let t = std::time::Instant::now();
-                std::hint::black_box(BlockMap::of(&manager, 4096));
-                best = best.min(t.elapsed());
-            }
-            eprintln!("TIMING {n}: {best:?}");
-        }
-    }
 }
