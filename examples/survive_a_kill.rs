@@ -1,5 +1,6 @@
 //! Every actor that works on a stream dies while it runs, and the stream is the one that it would
-//! have been. Wants playhouse's feature `chaos`, which breaks things on purpose: not for production.
+//! have been. Wants playhouse's feature `chaos`, which breaks things on purpose: never serve anybody
+//! with it.
 //!
 //! ```sh
 //! cargo run --release --example survive_a_kill

@@ -87,7 +87,8 @@ fn a_conversation_is_saved_and_gone_on_with() {
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let roles: Vec<_> = file["messages"].as_array().unwrap().iter().map(|m| &m["role"]).collect();
     assert_eq!(roles, ["system", "user", "assistant"]);
-    let second = chat(&[]).input(&format!("/load {path}\nTwo\n")).succeeds();
+    let home = folder.path().to_str().unwrap();
+    let second = chat(&[]).input("/load ~/talk.json\nTwo\n").env("HOME", home).succeeds();
     assert_eq!([first, second].concat(), whole);
 }
 
@@ -168,8 +169,8 @@ fn colours_are_for_terminals_that_want_them() {
     }
 }
 
-/// What the chat template says of thoughts decides how they are told. Here it says that answers begin
-/// with thoughts, and that only a marker ends them which the demo model does not know.
+/// What the chat template says of thoughts decides how they are told. Here it says that answers
+/// begin with thoughts, and that only a marker ends them which the demo model does not know.
 #[test]
 fn thoughts_are_apart_from_the_answer() {
     let folder = tempfile::TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! The documents hold what they say: every command runs, every excerpt is in the sources, every link
-//! leads somewhere, and what is listed is what there is.
+//! The documents hold what they say: every command runs, every excerpt is in the sources, every
+//! link leads somewhere, and what is listed is what there is.
 //!
 //! How a block is tested is told in `docs/src/writing.md`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -15,8 +15,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// The user's: `playhouse/chat_history` in `$XDG_STATE_HOME`, which is `~/.local/state` where it
-    /// is not set. `None` for users without a home.
+    /// The user's: `playhouse/chat_history` in `$XDG_STATE_HOME`, which is `~/.local/state` where
+    /// it is not set. `None` for users without a home.
     pub(super) fn of_user() -> Option<Self> {
         let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));

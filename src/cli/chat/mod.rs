@@ -10,7 +10,10 @@ mod history;
 mod input;
 mod transcript;
 
-use std::{io::IsTerminal, path::Path};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use playhouse_actors::logic::request::FinishReason;
@@ -136,11 +139,11 @@ async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), C
             conversation.sampling().set(&name, &value).map_err(CliError::Entry)?;
         }
         Command::Save(path) => {
-            conversation.save(Path::new(&path))?;
+            conversation.save(&file(&path))?;
             hint(&format!("(saved to {path}; /load {path} goes on from it)"));
         }
         Command::Load(path) => {
-            conversation.load(Path::new(&path))?;
+            conversation.load(&file(&path))?;
             hint(&format!("(loaded {path})"));
         }
         Command::Incomplete(usage) => {
@@ -154,6 +157,14 @@ async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), C
         Command::Say(text) => say(conversation, &text).await?,
     }
     Ok(())
+}
+
+/// The file that was typed, with `~/` as shells have it.
+fn file(typed: &str) -> PathBuf {
+    match (typed.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(rest), Some(home)) => Path::new(&home).join(rest),
+        _ => PathBuf::from(typed),
+    }
 }
 
 /// Asks and shows the answer.

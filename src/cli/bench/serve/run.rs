@@ -97,7 +97,9 @@ struct Model {
 }
 
 async fn model(args: &ServeArgs, client: &Client) -> Result<Model, CliError> {
-    let unreachable = |error| CliError::Measure(format!("the server's models: {error}"));
+    let unreachable = |error| {
+        CliError::Measure(format!("the server's models: {error}; `playhouse serve` starts one"))
+    };
     let (id, root) = match &args.model {
         Some(model) => (model.clone(), Some(model.clone())),
         None => {
