@@ -7,7 +7,7 @@ use cubecl::server::Handle;
 use super::join::{factors, join_kernel, sees};
 use super::plan::{ITEM_WORDS, Plan, Tile};
 use super::{HIDDEN, SPAN};
-use crate::cube::{Rows, Vec4, Words, buffer, cubes, lanes_sum, widen, words_buffer};
+use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, cubes, lanes_sum, widen, words_buffer};
 use crate::kv_cache::cube::CubeKv;
 use crate::paged_attention::AttentionParams;
 
@@ -16,9 +16,6 @@ pub(super) const UNITS_A_ROW: usize = 16;
 
 /// Parts that the values of a span are summed in, so that few rows keep more units busy.
 pub(super) const VALUE_PARTS: usize = 2;
-
-/// Cubes of one dimension of a grid: what every runtime takes.
-const CUBES_MAX: usize = 65_535;
 
 /// Runs a plan.
 pub(super) fn launch(
