@@ -124,6 +124,18 @@ impl KvLayer {
             KvStorage::Cube(_) => unreachable!("the KV cache is not on the CPU"),
         }
     }
+
+    /// The storage, on the CPU, to be written.
+    ///
+    /// # Panics
+    /// If it is elsewhere.
+    fn cpu_mut(&mut self) -> &mut cpu::CpuKv {
+        match &mut self.storage {
+            KvStorage::Cpu(kv) => kv,
+            #[cfg(feature = "gpu")]
+            KvStorage::Cube(_) => unreachable!("the KV cache is not on the CPU"),
+        }
+    }
 }
 
 /// Writes k and v, each `[num_tokens, num_kv_heads * head_dim]` f32, to the slots given per token.
