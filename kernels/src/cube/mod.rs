@@ -15,7 +15,8 @@ mod words;
 pub(crate) use devices::devices;
 pub(crate) use reduce::{lanes_sum, sum_of_units};
 pub(crate) use tensors::{
-    Rows, buffer, cubes, float_tensor, into_tensor, reserved, resident, upload, words_buffer,
+    CUBES_MAX, Rows, buffer, cubes, float_tensor, into_tensor, reserved, resident, upload,
+    words_buffer,
 };
 #[cfg(test)]
 pub(crate) use words::CHUNK_WORDS;

@@ -12,7 +12,7 @@ use cubecl::server::Handle;
 use crate::KernelError;
 
 /// Cubes of one dimension of a grid: what every runtime takes.
-const CUBES_MAX: usize = 65_535;
+pub(crate) const CUBES_MAX: usize = 65_535;
 
 /// Elements of a vector load: 128 bits of f32.
 const LANES: usize = 4;
@@ -117,10 +117,11 @@ pub(crate) fn resident(
     // No runtime has empty buffers.
     let words = if words.is_empty() { vec![0] } else { words };
     let bytes = size_of_val(&words[..]);
-    allocated(client, bytes, what, || client.create(Bytes::from_elems(words)))
+    let create = || client.create(Bytes::from_elems(words));
+    allocated(client, bytes, what, || client.memory_persistent_allocation((), |()| create()))
 }
 
-/// Memory of the device's that is there to stay, of any content.
+/// Memory of any content that the driver gets back when it is freed.
 ///
 /// # Errors
 /// The device refuses.
@@ -129,20 +130,21 @@ pub(crate) fn reserved(
     bytes: usize,
     what: &'static str,
 ) -> Result<Handle, KernelError> {
-    allocated(client, bytes, what, || client.empty(bytes))
+    let empty = || client.empty(bytes);
+    allocated(client, bytes, what, || client.memory_dedicated_allocation((), |()| empty()))
 }
 
 fn allocated(
     client: &Client,
     bytes: usize,
     what: &'static str,
-    allocate: impl FnOnce() -> Handle + Send,
+    allocate: impl FnOnce() -> Handle,
 ) -> Result<Handle, KernelError> {
     let refused = KernelError::OutOfMemory { what, bytes };
     if bytes as u64 > client.properties().memory.max_page_size {
         return Err(refused);
     }
-    let handle = client.memory_persistent_allocation((), |()| allocate());
+    let handle = allocate();
     match client.check([&handle]) {
         Ok(()) => Ok(handle),
         Err(_) => Err(refused),

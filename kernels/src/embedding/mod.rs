@@ -35,7 +35,7 @@ enum EmbeddingStorage {
     CpuBf16(AlignedBuf<u16>),
     /// In panels, as an output layer's weight is.
     #[cfg(feature = "gpu")]
-    Cube(CubeWeight),
+    Cube(Box<CubeWeight>),
 }
 
 impl EmbeddingTable {
@@ -54,21 +54,21 @@ impl EmbeddingTable {
         let place = Place::of(device, WHAT)?;
         KernelError::require(hidden > 0, WHAT, "hidden", 0, "at least 1")?;
         KernelError::require_len(WHAT, "view", view.len(), vocab.saturating_mul(hidden))?;
-        #[cfg(feature = "gpu")]
-        if let Place::Cube(device) = place {
-            let storage = EmbeddingStorage::Cube(CubeWeight::new(&[view], hidden, dtype, device)?);
-            return Ok(Self { storage, vocab, hidden });
-        }
-        let storage = match dtype {
-            WeightDtype::F32 => {
+        let storage = match (place, dtype) {
+            (Place::Cpu, WeightDtype::F32) => {
                 let mut data = AlignedBuf::zeroed(view.len(), WHAT)?;
                 fill(&mut data, hidden, |i| view.f32_at(i));
                 EmbeddingStorage::CpuF32(data)
             }
-            WeightDtype::Bf16 => {
+            (Place::Cpu, WeightDtype::Bf16) => {
                 let mut data = AlignedBuf::zeroed(view.len(), WHAT)?;
                 fill(&mut data, hidden, |i| view.bf16_at(i).to_bits());
                 EmbeddingStorage::CpuBf16(data)
+            }
+            #[cfg(feature = "gpu")]
+            (Place::Cube(device), _) => {
+                let packed = CubeWeight::new(&[view], hidden, dtype, device)?;
+                EmbeddingStorage::Cube(Box::new(packed))
             }
         };
         Ok(Self { storage, vocab, hidden })
@@ -101,11 +101,11 @@ fn fill<T: Send>(data: &mut [T], width: usize, value: impl Fn(usize) -> T + Sync
 #[must_use]
 pub fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
     check(token_ids, table.vocab);
-    match &table.storage {
-        #[cfg(feature = "gpu")]
-        EmbeddingStorage::Cube(packed) => linear::cube::tied_embedding(packed, token_ids),
-        _ => cpu::embedding(table, token_ids),
+    #[cfg(feature = "gpu")]
+    if let EmbeddingStorage::Cube(packed) = &table.storage {
+        return linear::cube::tied_embedding(packed, token_ids);
     }
+    cpu::embedding(table, token_ids)
 }
 
 /// The same of the matrix of an output layer, `[vocab, hidden]`: `[num_tokens, hidden]` f32.

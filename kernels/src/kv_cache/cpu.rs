@@ -2,7 +2,7 @@
 
 use burn_flex::FlexTensor;
 
-use super::{KvCacheShape, KvDtype, KvElement, KvLayer, KvLayout, KvStorage};
+use super::{KvCacheShape, KvDtype, KvElement, KvLayer, KvLayout};
 use crate::KernelError;
 use crate::aligned::AlignedBuf;
 use crate::simd::{Isa, Kernel, Simd};
@@ -162,11 +162,7 @@ pub(crate) fn reshape_and_cache(
     layer: &mut KvLayer,
     slot_mapping: &[u32],
 ) -> usize {
-    let kv = match &mut layer.storage {
-        KvStorage::Cpu(kv) => kv,
-        #[cfg(feature = "gpu")]
-        KvStorage::Cube(_) => unreachable!("reshape_and_cache: k is on the CPU, the cache is not"),
-    };
+    let kv = layer.cpu_mut();
     let shape = [slot_mapping.len(), kv.layout.num_kv_heads * kv.layout.head_dim];
     assert_eq!(dims2(&k), shape, "reshape_and_cache: shape of k");
     assert_eq!(dims2(&v), shape, "reshape_and_cache: shape of v");

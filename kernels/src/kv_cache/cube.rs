@@ -195,12 +195,12 @@ fn coded(
             }
         }
         let largest = f32::reinterpret(largest);
-        let mut inverse = 0.0f32;
-        scale = 0.0f32;
-        // Not below, so that a NaN comes through as one.
-        if !(largest < SMALLEST) {
-            scale = largest / LARGEST_CODE;
-            inverse = LARGEST_CODE / largest;
+        // A NaN is not below, so that it comes through as one.
+        scale = largest / LARGEST_CODE;
+        let mut inverse = LARGEST_CODE / largest;
+        if largest < SMALLEST {
+            scale = 0.0f32;
+            inverse = 0.0f32;
         }
         #[unroll]
         for h in 0..parts {

@@ -8,7 +8,8 @@
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
-#[cfg(all(test, feature = "gpu"))]
+#[cfg(test)]
+#[cfg(feature = "gpu")]
 mod cube_tests;
 mod dtype;
 mod element;
@@ -47,7 +48,7 @@ pub struct KvLayer {
 pub(crate) enum KvStorage {
     Cpu(cpu::CpuKv),
     #[cfg(feature = "gpu")]
-    Cube(cube::CubeKv),
+    Cube(Box<cube::CubeKv>),
 }
 
 impl KvCache {
@@ -65,7 +66,7 @@ impl KvCache {
                     Place::Cpu => KvStorage::Cpu(cpu::CpuKv::new(&shape, dtype)?),
                     #[cfg(feature = "gpu")]
                     Place::Cube(device) => {
-                        KvStorage::Cube(cube::CubeKv::new(&shape, dtype, device)?)
+                        KvStorage::Cube(Box::new(cube::CubeKv::new(&shape, dtype, device)?))
                     }
                 };
                 Ok(KvLayer { storage })
@@ -118,6 +119,18 @@ impl KvLayer {
     /// If it is elsewhere.
     pub(crate) fn cpu(&self) -> &cpu::CpuKv {
         match &self.storage {
+            KvStorage::Cpu(kv) => kv,
+            #[cfg(feature = "gpu")]
+            KvStorage::Cube(_) => unreachable!("the KV cache is not on the CPU"),
+        }
+    }
+
+    /// The storage, on the CPU, to be written.
+    ///
+    /// # Panics
+    /// If it is elsewhere.
+    fn cpu_mut(&mut self) -> &mut cpu::CpuKv {
+        match &mut self.storage {
             KvStorage::Cpu(kv) => kv,
             #[cfg(feature = "gpu")]
             KvStorage::Cube(_) => unreachable!("the KV cache is not on the CPU"),

@@ -19,7 +19,7 @@ pub struct KvCacheShape {
 }
 
 impl KvCacheShape {
-    /// Bytes of the whole arena, padding and scales included.
+    /// Bytes of the whole arena as the CPU keeps it, padding and scales included; a GPU needs no more.
     #[must_use]
     pub fn bytes(&self, dtype: KvDtype) -> usize {
         let layout = KvLayout::new(self);

@@ -71,12 +71,17 @@ fn a_row_does_not_see_its_batch() {
 fn swiglu_within_a_product_is_swiglu_after_it() {
     let Some(device) = test_device() else { return };
     for (rows, inputs, intermediate) in [(1, 133, 64), (5, 96, 192), (3, 20, 23), (40, 64, 64)] {
-        let weight =
-            pack(&numbers(2 * intermediate * inputs, 6), inputs, WeightDtype::Bf16, &device);
-        let x = tensor(&numbers(rows * inputs, 7), inputs, &device);
-        let fused = values(linear_swiglu(x.clone(), &weight));
-        let apart = values(swiglu(linear(x, &weight, None)));
-        assert_eq!(bits(&fused), bits(&apart), "{rows} {inputs} {intermediate}");
+        let w = numbers(2 * intermediate * inputs, 6);
+        let scheme = QuantizationScheme::Int4 { group_size: 32 };
+        for weight in [
+            pack(&w, inputs, WeightDtype::Bf16, &device),
+            LinearWeight::quantize(&[WeightView::F32(&w)], inputs, scheme, &device).unwrap(),
+        ] {
+            let x = tensor(&numbers(rows * inputs, 7), inputs, &device);
+            let fused = values(linear_swiglu(x.clone(), &weight));
+            let apart = values(swiglu(linear(x, &weight, None)));
+            assert_eq!(bits(&fused), bits(&apart), "{rows} {inputs} {intermediate}");
+        }
     }
 }
 

@@ -14,7 +14,8 @@ mod blocked;
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod cube;
-#[cfg(all(test, feature = "gpu"))]
+#[cfg(test)]
+#[cfg(feature = "gpu")]
 mod cube_tests;
 mod fill;
 mod micro;

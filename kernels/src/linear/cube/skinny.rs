@@ -10,11 +10,20 @@ use super::{CubeWeight, K_BLOCK, PANEL};
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 use crate::swiglu::cube::gated;
 
-/// Units of a cube.
-const UNITS: usize = 256;
+/// Slices that the inputs are cut in at a time, each a block: loads in flight.
+const SLICES_MAX: usize = 32;
+
+/// Units of a cube at most: what every device takes.
+const UNITS_MAX: usize = 256;
 
 /// Rows of a tile at most.
 const TILE_MAX: usize = 8;
+
+/// Units of a cube. With as few as narrow formats take, all need the same shared memory.
+const fn units(format: WordFormat) -> usize {
+    let units = SLICES_MAX * PANEL / format.per_chunk();
+    if units < UNITS_MAX { units } else { UNITS_MAX }
+}
 
 /// Writes `x Wᵀ + b`, or with `swiglu` the first half of the outputs gating the second.
 pub(super) fn launch(
@@ -32,7 +41,7 @@ pub(super) fn launch(
         skinny_kernel::launch_unchecked(
             x.client(),
             cubes,
-            CubeDim::new_1d(UNITS as u32),
+            CubeDim::new_1d(units(weight.format) as u32),
             x.lanes,
             x.arg(),
             words_buffer(&weight.words),
@@ -70,15 +79,18 @@ fn skinny_kernel<N: Size>(
     let first_row = CUBE_POS_Y as usize * tile;
     let panel = CUBE_POS_X as usize;
     let unit = UNIT_POS as usize;
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(units(format) * format.per_chunk()));
     let mut results = panel_sums::<N>(
-        x, weight, factors, first_row, rows, x_stride, inputs, panel, group_size, tile, format,
+        x, weight, factors, &mut sums, first_row, rows, x_stride, inputs, panel, group_size, tile,
+        format,
     );
     let mut width = outputs;
     if swiglu {
         width = outputs / 2;
         let up = panel + width / PANEL;
         let ups = panel_sums::<N>(
-            x, weight, factors, first_row, rows, x_stride, inputs, up, group_size, tile, format,
+            x, weight, factors, &mut sums, first_row, rows, x_stride, inputs, up, group_size, tile,
+            format,
         );
         #[unroll]
         for r in 0..tile {
@@ -105,6 +117,7 @@ fn panel_sums<N: Size>(
     x: &[Vector<f32, N>],
     weight: &[Words],
     factors: ComptimeOption<&[Vec4]>,
+    sums: &mut Shared<[f32]>,
     first_row: usize,
     rows: usize,
     x_stride: usize,
@@ -116,12 +129,11 @@ fn panel_sums<N: Size>(
 ) -> Array<f32> {
     let chunks = comptime!(PANEL / format.per_chunk());
     let parts = comptime!(format.per_word());
-    let slices = comptime!(UNITS / chunks);
+    let slices = comptime!(units(format) / chunks);
     let unit = UNIT_POS as usize;
     let chunk = unit % chunks;
     let slice = unit / chunks;
     let blocks = inputs.div_ceil(K_BLOCK);
-    let mut sums = Shared::<[f32]>::new_slice(comptime!(UNITS * parts * 4));
     let mut totals = Array::<f32>::new(tile);
     #[unroll]
     for r in 0..tile {

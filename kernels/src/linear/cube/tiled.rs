@@ -84,7 +84,8 @@ fn tiled_kernel<N: Size>(
             }
         }
         k += DEPTH;
-        if k % K_BLOCK == 0 || k >= inputs {
+        let in_block = k % K_BLOCK;
+        if in_block == 0 || k >= inputs {
             #[unroll]
             for r in 0..4usize {
                 totals[r] += block[r];

@@ -7,7 +7,7 @@ use cubecl::server::Handle;
 use super::join::{factors, join_kernel, sees};
 use super::plan::{ITEM_WORDS, Plan, Tile};
 use super::{HIDDEN, SPAN};
-use crate::cube::{Rows, Vec4, Words, buffer, cubes, lanes_sum, widen, words_buffer};
+use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, cubes, lanes_sum, widen, words_buffer};
 use crate::kv_cache::cube::CubeKv;
 use crate::paged_attention::AttentionParams;
 
@@ -16,9 +16,6 @@ pub(super) const UNITS_A_ROW: usize = 16;
 
 /// Parts that the values of a span are summed in, so that few rows keep more units busy.
 pub(super) const VALUE_PARTS: usize = 2;
-
-/// Cubes of one dimension of a grid: what every runtime takes.
-const CUBES_MAX: usize = 65_535;
 
 /// Runs a plan.
 pub(super) fn launch(
@@ -249,7 +246,8 @@ fn spans_kernel(
             while j < end {
                 let weight = scores[row * SPAN + j];
                 // Whatever a hidden key's value is, a NaN too, it must not be added.
-                if !(weight < 0.0f32) {
+                let is_hidden = weight < 0.0f32;
+                if !is_hidden {
                     let key = start + j;
                     let block = plan[table + key / block_size] as usize;
                     let place = (block * num_kv_heads + kv_head) * block_size + key % block_size;
@@ -289,7 +287,8 @@ fn spans_kernel(
                         let record = (item * comptime!(tile.tokens) + token) * num_heads;
                         let to = (record + first_head + in_tile) * comptime!(vectors + 1);
                         out[to + at % vectors] = sum;
-                        if at % vectors == 0 {
+                        let vector = at % vectors;
+                        if vector == 0 {
                             let mut of_head = Vec4::new(span_maximum);
                             of_head.insert(1usize, row_total(&row_totals, row));
                             out[to + vectors] = of_head;
@@ -303,14 +302,12 @@ fn spans_kernel(
             at += SPAN;
         }
         sync_cube();
-        if comptime!(!tile.is_split) {
-            if unit < rows {
-                let of_row = first_token + min(unit / comptime!(tile.heads), tokens - 1);
-                if sees(plan[positions_at + of_row] as usize, start, window) {
-                    let (old, new, largest) = factors(maxima[unit], row_maximum(&row_maxima, unit));
-                    maxima[unit] = largest;
-                    totals[unit] = fma(row_total(&row_totals, unit), new, totals[unit] * old);
-                }
+        if unit < rows {
+            let of_row = first_token + min(unit / comptime!(tile.heads), tokens - 1);
+            if sees(plan[positions_at + of_row] as usize, start, window) {
+                let (old, new, largest) = factors(maxima[unit], row_maximum(&row_maxima, unit));
+                maxima[unit] = largest;
+                totals[unit] = fma(row_total(&row_totals, unit), new, totals[unit] * old);
             }
         }
         sync_cube();
