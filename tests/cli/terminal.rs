@@ -35,7 +35,9 @@ pub(crate) fn can_make_terminals() -> bool {
 impl Terminal {
     /// Starts the program with these arguments, quoted for a shell, and these variables.
     pub(crate) fn new(arguments: &str, variables: &[(&str, &str)]) -> Self {
-        let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_playhouse"));
+        // A shell that waited for the program would die of the Ctrl-C that the program handles:
+        // dash does, and its exit code would be the one that is seen here.
+        let command = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_playhouse"));
         let mut script = Command::new("script");
         let settings = std::env::vars_os().map(|(name, _)| name);
         for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
