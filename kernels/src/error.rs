@@ -60,6 +60,24 @@ pub enum KernelError {
         /// The device asked for.
         device: String,
     },
+    /// A buffer that no device of this kind has.
+    #[error("{what}: needs a buffer of {bytes} bytes, and the device's largest has {largest}")]
+    BufferTooLarge {
+        /// The thing being built.
+        what: &'static str,
+        /// The bytes asked for.
+        bytes: u64,
+        /// The bytes it could have.
+        largest: u64,
+    },
+    /// The device did not do what it was asked to.
+    #[error("device error: {why}")]
+    Device {
+        /// What it said.
+        why: String,
+        /// Whether its memory ran out.
+        is_out_of_memory: bool,
+    },
     /// The allocator refused.
     #[error("{what}: cannot allocate {bytes} bytes")]
     OutOfMemory {
@@ -71,6 +89,13 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// What a device said. Through burn and the queues of devices errors come as text; this is how
+    /// cubecl says that memory ran out.
+    pub(crate) fn device(why: String) -> Self {
+        let is_out_of_memory = why.contains("out of device memory");
+        Self::Device { why, is_out_of_memory }
+    }
+
     /// Fails with [`KernelError::OutOfRange`] unless `ok`.
     pub(crate) fn require(
         ok: bool,

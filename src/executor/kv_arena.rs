@@ -18,6 +18,8 @@ use playhouse_actors::{
 };
 use playhouse_kernels::{KernelError, KvCache};
 
+use super::execute_error;
+
 /// Makes an empty cache, of the same shape each time.
 type Allocate = dyn Fn() -> Result<KvCache, KernelError> + Send + Sync;
 
@@ -83,7 +85,7 @@ impl KvArena {
         if current.kv_cache.try_lock().is_some() {
             return Ok(KvContent::Kept);
         }
-        let kv_cache = Mutex::new(Some((self.allocate)().map_err(refused)?));
+        let kv_cache = Mutex::new(Some((self.allocate)().map_err(execute_error)?));
         let (good, allocate) = (AtomicU64::new(number), Arc::clone(&self.allocate));
         *current = Arc::new(Arena { good, kv_cache, allocate });
         Ok(KvContent::Lost)
@@ -114,7 +116,7 @@ impl Arena {
     ) -> Result<MappedMutexGuard<'a, KvCache>, ExecuteError> {
         let kv_cache = match slot.take() {
             Some(kv_cache) => kv_cache,
-            None => (self.allocate)().map_err(refused)?,
+            None => (self.allocate)().map_err(execute_error)?,
         };
         Ok(MutexGuard::map(slot, |slot| slot.insert(kv_cache)))
     }
@@ -144,13 +146,6 @@ impl KvLease {
         let message =
             format!("superseded: epoch {mine}'s lease on the KV cache gave way to {good}");
         Err(ExecuteError::Device(message))
-    }
-}
-
-fn refused(error: KernelError) -> ExecuteError {
-    match error {
-        KernelError::OutOfMemory { .. } => ExecuteError::OutOfMemory(error.to_string()),
-        _ => ExecuteError::Device(error.to_string()),
     }
 }
 

@@ -22,3 +22,17 @@ mod tests;
 mod threads;
 
 pub(crate) use factory::RunnerFactory;
+
+use playhouse_actors::ports::ExecuteError;
+use playhouse_kernels::KernelError;
+
+/// What the actors are told of a kernel's error.
+fn execute_error(error: KernelError) -> ExecuteError {
+    match error {
+        KernelError::OutOfMemory { .. } | KernelError::Device { is_out_of_memory: true, .. } => {
+            ExecuteError::OutOfMemory(error.to_string())
+        }
+        KernelError::Device { why, .. } => ExecuteError::Device(why),
+        _ => ExecuteError::Device(error.to_string()),
+    }
+}

@@ -12,14 +12,15 @@ use playhouse_actors::{
     ports::{ExecuteError, ModelExecutor},
 };
 use playhouse_kernels::{
-    KvCache,
+    KernelError, KvCache,
     profile::timed,
-    sampling::{logprob_rows, sample_rows},
+    sampling::{logprobs_tensor, sample_tensor},
 };
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
     constraint::{Allowed, Masks},
+    execute_error,
     kv_arena::KvLease,
     sampler::{sampled_token, sampling_row, token_logprobs},
     threads::ComputeThreads,
@@ -163,7 +164,7 @@ impl ModelRunner {
             indices.clear();
             indices.extend(rows.iter().map(|row| row.row));
             let sampled =
-                self.with_logits(hidden, indices, |logits| sample_rows(logits, &sampling_rows))?;
+                self.with_logits(hidden, indices, |logits| sample_tensor(logits, &sampling_rows))?;
             for (row, sampled) in rows.iter().zip(sampled) {
                 let output = &mut outputs[row.chunk];
                 match sampled {
@@ -197,7 +198,7 @@ impl ModelRunner {
             indices.clear();
             indices.extend(rows.iter().map(|row| row.row));
             let computed =
-                self.with_logits(hidden, indices, |logits| logprob_rows(logits, &wanted))?;
+                self.with_logits(hidden, indices, |logits| logprobs_tensor(logits, &wanted))?;
             for (row, computed) in rows.iter().zip(computed) {
                 let empty = || PromptLogprobs { start: row.position, rows: Vec::new() };
                 let output = outputs[row.chunk].prompt_logprobs.get_or_insert_with(empty);
@@ -212,17 +213,14 @@ impl ModelRunner {
         &self,
         hidden: &Tensor<2>,
         indices: &[u32],
-        read: impl FnOnce(&mut [f32]) -> R + Send,
+        read: impl FnOnce(Tensor<2>) -> Result<R, KernelError> + Send,
     ) -> Result<R, ExecuteError> {
         // A step that was abandoned is worth no more work.
         self.kv_lease.check()?;
         let (model, hidden) = (&*self.model, hidden.clone());
         self.threads.run(|| {
-            let logits = timed("logits", || model.logits(hidden, indices)).into_data();
-            let mut logits = logits.try_into_vec::<f32>().map_err(|error| {
-                ExecuteError::Device(format!("logits could not be read: {error:?}"))
-            })?;
-            Ok(timed("sampling", || read(&mut logits)))
+            let logits = timed("logits", || model.logits(hidden, indices));
+            timed("sampling", || read(logits)).map_err(execute_error)
         })
     }
 

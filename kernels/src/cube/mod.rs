@@ -12,11 +12,11 @@ mod reduce;
 mod tensors;
 mod words;
 
-pub(crate) use devices::devices;
+pub(crate) use devices::{devices, memory};
 pub(crate) use reduce::{lanes_sum, sum_of_units};
 pub(crate) use tensors::{
-    CUBES_MAX, Rows, buffer, cubes, float_tensor, into_tensor, reserved, resident, upload,
-    words_buffer,
+    CUBES_MAX, Rows, buffer, cubes, device_error, device_tensor, float_tensor, into_tensor,
+    reserved, resident, upload, words_buffer,
 };
 #[cfg(test)]
 pub(crate) use words::CHUNK_WORDS;

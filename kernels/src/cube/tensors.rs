@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::server::Handle;
+use cubecl::server::{Handle, ServerError};
 
 use crate::KernelError;
 
@@ -53,6 +53,10 @@ impl Rows {
         self.stride / self.lanes
     }
 
+    pub(crate) fn tensor(&self) -> &CubeTensor {
+        &self.tensor
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.tensor.client
     }
@@ -77,6 +81,20 @@ pub(crate) fn float_tensor(
     let handle = client.empty((rows * cols).max(1) * size_of::<f32>());
     let shape = Shape::new([rows, cols]);
     CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle, DType::F32)
+}
+
+/// The tensor on a GPU that `tensor` is; or `tensor`, if it is none.
+pub(crate) fn device_tensor(tensor: Tensor<2>) -> Result<CubeTensor, Tensor<2>> {
+    let DispatchTensor { kind, autodiff } = tensor.into_dispatch();
+    match kind {
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => Ok(tensor),
+        kind => Err(Tensor::from_dispatch(DispatchTensor { kind, autodiff })),
+    }
+}
+
+/// What a device said.
+pub(crate) fn device_error(error: ServerError) -> KernelError {
+    KernelError::device(error.to_string())
 }
 
 /// The same as a tensor of burn's.
@@ -140,14 +158,14 @@ fn allocated(
     what: &'static str,
     allocate: impl FnOnce() -> Handle,
 ) -> Result<Handle, KernelError> {
-    let refused = KernelError::OutOfMemory { what, bytes };
-    if bytes as u64 > client.properties().memory.max_page_size {
-        return Err(refused);
+    let largest = client.properties().memory.max_page_size;
+    if bytes as u64 > largest {
+        return Err(KernelError::BufferTooLarge { what, bytes: bytes as u64, largest });
     }
     let handle = allocate();
     match client.check([&handle]) {
         Ok(()) => Ok(handle),
-        Err(_) => Err(refused),
+        Err(_) => Err(KernelError::OutOfMemory { what, bytes }),
     }
 }
 

@@ -9,19 +9,20 @@ pub(super) fn apply(logits: &mut [f32], row: &SamplingRow<'_>) {
     if let Some(allowed) = row.allowed_token_ids {
         keep_only(logits, allowed);
     }
-    for word in row.bad_words {
-        if let Some(last) = completed_by(word, row.output_token_ids) {
-            mask(logits, last);
-        }
-    }
-    if row.output_token_ids.len() < row.min_tokens as usize {
-        row.stop_token_ids.iter().for_each(|id| mask(logits, *id));
-    }
+    masked_tokens(row).for_each(|id| mask(logits, id));
     for (id, bias) in row.logit_bias {
         if let Some(logit) = logits.get_mut(*id as usize) {
             *logit += bias;
         }
     }
+}
+
+/// The tokens that `bad_words` and `min_tokens` forbid now.
+pub(super) fn masked_tokens(row: &SamplingRow<'_>) -> impl Iterator<Item = u32> {
+    let completed = |word: &Vec<u32>| completed_by(word, row.output_token_ids);
+    let is_too_short = row.output_token_ids.len() < row.min_tokens as usize;
+    let stop = row.stop_token_ids.iter().filter(move |_| is_too_short).copied();
+    row.bad_words.iter().filter_map(completed).chain(stop)
 }
 
 fn mask(logits: &mut [f32], id: u32) {

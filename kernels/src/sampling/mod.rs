@@ -1,4 +1,4 @@
-//! From a row of logits to a token, in vLLM's order and with its exact rules, on the host.
+//! From a row of logits to a token, in vLLM's order and with its exact rules, where the logits are.
 //!
 //! 1. log-probabilities of the unmodified row, where asked for;
 //! 2. masks: `allowed_token_ids`, `bad_words`, `min_tokens`; then `logit_bias`;
@@ -12,8 +12,16 @@
 
 use std::cell::RefCell;
 
+use burn::tensor::Tensor;
+
+use crate::KernelError;
 use crate::threads::{SharedMut, for_each_piece};
 
+#[cfg(feature = "gpu")]
+mod cube;
+#[cfg(test)]
+#[cfg(feature = "gpu")]
+mod cube_tests;
 mod draw;
 mod logprobs;
 mod mask;
@@ -73,6 +81,51 @@ pub fn sample(
     let logprobs = row.num_logprobs;
     let logprobs = logprobs.map(|k| logprob_row(raw, token_id, k, row.logprob_token_ids));
     Ok(Sampled { token_id, logprobs })
+}
+
+/// [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device. On a GPU the
+/// noise is float32: where two tokens are as good as equal, its draw may be the other one.
+///
+/// # Errors
+/// What the device says; also of all that was asked of it to make the logits.
+///
+/// # Panics
+/// If `logits` has another number of rows.
+pub fn sample_tensor(
+    logits: Tensor<2>,
+    rows: &[SamplingRow<'_>],
+) -> Result<Vec<Result<Sampled, SampleError>>, KernelError> {
+    #[cfg(feature = "gpu")]
+    let logits = match crate::cube::device_tensor(logits) {
+        Ok(logits) => return cube::sample(logits, rows),
+        Err(logits) => logits,
+    };
+    Ok(sample_rows(&mut host_rows(logits)?, rows))
+}
+
+/// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]` f32, on their device: for each a
+/// token, and the number of likeliest ones.
+///
+/// # Errors
+/// As [`sample_tensor`].
+///
+/// # Panics
+/// If `logits` has another number of rows, or a token is outside them.
+pub fn logprobs_tensor(
+    logits: Tensor<2>,
+    wanted: &[(u32, u32)],
+) -> Result<Vec<LogprobRow>, KernelError> {
+    #[cfg(feature = "gpu")]
+    let logits = match crate::cube::device_tensor(logits) {
+        Ok(logits) => return cube::logprobs(logits, wanted),
+        Err(logits) => logits,
+    };
+    Ok(logprob_rows(&host_rows(logits)?, wanted))
+}
+
+fn host_rows(logits: Tensor<2>) -> Result<Vec<f32>, KernelError> {
+    let data = logits.try_into_data().map_err(|error| KernelError::device(error.to_string()))?;
+    data.try_into_vec().map_err(|error| KernelError::device(format!("{error:?}")))
 }
 
 /// [`sample`] for each row of `logits`, `[rows.len(), vocab]`, over the threads; a result is a

@@ -1,0 +1,155 @@
+//! Sampling where the logits are: what comes back to the host is tokens and log-probabilities.
+//!
+//! A cube a row. What masks, biases and penalties change is told as a list of edits, made on a copy;
+//! `top_k` and `top_p` are thresholds, found three bits at a time ([`threshold`]); the noise is the
+//! host's, in float32. Sums run in an order that the vocabulary alone decides, so a row's token is
+//! the same in any batch.
+
+mod edit;
+mod noise;
+mod pick;
+mod plan;
+mod tell;
+mod threshold;
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{LogprobRow, SampleError, Sampled, SamplingRow};
+use crate::KernelError;
+use crate::cube::Rows;
+use plan::Plan;
+use tell::Question;
+
+/// Units of a cube.
+const UNITS: usize = 256;
+
+/// Thresholds that a pass over a row tries.
+const TRIED: usize = 7;
+
+/// A logit that is masked, and all below it; no sum of finite products comes near it.
+const MASKED: f32 = f32::MIN;
+
+/// What a kernel says of a row: in words of their own, as WGSL has no bytes.
+const PICKED: u32 = 0;
+const GARBAGE: u32 = 1;
+
+/// Picks a token for each row of `logits`, `[rows.len(), vocab]`.
+pub(super) fn sample(
+    logits: CubeTensor,
+    rows: &[SamplingRow<'_>],
+) -> Result<Vec<Result<Sampled, SampleError>>, KernelError> {
+    let logits = Rows::new(logits);
+    assert_eq!(logits.rows, rows.len(), "sample: logits of {} rows", rows.len());
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let plan = Plan::new(rows, logits.cols);
+    let edited = edit::edited(&logits, &plan);
+    let picks = pick::pick(&logits, edited.as_ref(), &plan);
+    let mut sampled: Vec<_> = pick::read(&logits, &picks)?
+        .into_iter()
+        .map(|token| token.map(|token_id| Sampled { token_id, logprobs: None }))
+        .collect();
+    // Tokens are needed on the host before it can ask about them: log-probabilities cost a second
+    // turn.
+    let question = |(i, sampled): (usize, &Result<Sampled, SampleError>)| {
+        let (token, k) = (sampled.as_ref().ok()?.token_id, rows[i].num_logprobs?);
+        Some(Question { row: i as u32, token, k, named: rows[i].logprob_token_ids })
+    };
+    let questions: Vec<_> = sampled.iter().enumerate().filter_map(question).collect();
+    let told = tell::tell(&logits, &questions)?;
+    for (question, told) in questions.iter().zip(told) {
+        if let Ok(sampled) = &mut sampled[question.row as usize] {
+            sampled.logprobs = Some(told);
+        }
+    }
+    Ok(sampled)
+}
+
+/// Log-probabilities of rows of `logits`, `[wanted.len(), vocab]`: for each a token, and the number
+/// of likeliest ones.
+pub(super) fn logprobs(
+    logits: CubeTensor,
+    wanted: &[(u32, u32)],
+) -> Result<Vec<LogprobRow>, KernelError> {
+    let logits = Rows::new(logits);
+    assert_eq!(logits.rows, wanted.len(), "logprobs: logits of {} rows", wanted.len());
+    let question = |(row, &(token, k)): (usize, &(u32, u32))| {
+        assert!((token as usize) < logits.cols, "logprobs: token {token} of {}", logits.cols);
+        Question { row: row as u32, token, k, named: &[] }
+    };
+    tell::tell(&logits, &wanted.iter().enumerate().map(question).collect::<Vec<_>>())
+}
+
+/// A number's place among all numbers, as an integer: larger for larger ones.
+#[cube]
+fn rank(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    let flip = select(bits >= 0x8000_0000u32, 0xffff_ffffu32, 0x8000_0000u32);
+    bits ^ flip
+}
+
+/// What the units of a cube have in common, for one thing after another.
+#[derive(CubeType)]
+struct Scratch {
+    /// Seven numbers a unit.
+    numbers: Shared<[f32]>,
+    /// A token a unit.
+    ids: Shared<[u32]>,
+}
+
+#[cube]
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch {
+            numbers: Shared::<[f32]>::new_slice(comptime!(TRIED * UNITS)),
+            ids: Shared::<[u32]>::new_slice(UNITS),
+        }
+    }
+
+    /// Of all units' candidates the best: the largest number, of equal ones the lowest id. Every
+    /// unit gets it.
+    fn best(&mut self, number: f32, id: u32) -> (f32, u32) {
+        let unit = UNIT_POS as usize;
+        self.numbers[unit] = number;
+        self.ids[unit] = id;
+        sync_cube();
+        let mut step = comptime!(UNITS / 2).runtime();
+        while step > 0 {
+            if unit < step {
+                let (other, other_id) = (self.numbers[unit + step], self.ids[unit + step]);
+                let (mine, my_id) = (self.numbers[unit], self.ids[unit]);
+                if other > mine || (other == mine && other_id < my_id) {
+                    self.numbers[unit] = other;
+                    self.ids[unit] = other_id;
+                }
+            }
+            sync_cube();
+            step /= 2;
+        }
+        let best = (self.numbers[0], self.ids[0]);
+        // Who comes next may write.
+        sync_cube();
+        best
+    }
+
+    /// `partial` of all units, added in a tree; every unit gets the sum.
+    fn sum(&mut self, partial: f32) -> f32 {
+        let unit = UNIT_POS as usize;
+        self.numbers[unit] = partial;
+        sync_cube();
+        let mut step = comptime!(UNITS / 2).runtime();
+        while step > 0 {
+            if unit < step {
+                let other = self.numbers[unit + step];
+                self.numbers[unit] += other;
+            }
+            sync_cube();
+            step /= 2;
+        }
+        let sum = self.numbers[0];
+        sync_cube();
+        sum
+    }
+}

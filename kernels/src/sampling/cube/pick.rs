@@ -1,0 +1,354 @@
+//! The kernel that picks: a cube a row.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use burn_cubecl::tensor::CubeTensor;
+
+use super::super::SampleError;
+use super::edit::is_set;
+use super::noise::{gumbel, word};
+use super::plan::{NONE, Plan, ROW_WORDS};
+use super::threshold::{self, Weight};
+use super::{GARBAGE, MASKED, PICKED, Scratch, UNITS, rank};
+use crate::KernelError;
+use crate::cube::{Rows, buffer, cubes, device_error, upload, words_buffer};
+
+/// Every token is masked.
+const EMPTY: u32 = 2;
+
+/// No noise is larger, and none is as low as minus the other.
+const NOISE_MAX: f32 = 22.88;
+const NOISE_MIN: f32 = 3.2;
+
+/// Picks tokens: a status and a token id a row.
+pub(super) fn pick(logits: &Rows, edited: Option<&CubeTensor>, plan: &Plan) -> Handle {
+    let client = logits.client();
+    let picks = client.empty(logits.rows * 2 * size_of::<u32>());
+    let (rows, masks) = (upload(client, &plan.rows), upload(client, &plan.masks));
+    // SAFETY: a cube beyond the rows leaves; parameters and masks are those of the rows.
+    unsafe {
+        pick_kernel::launch_unchecked(
+            client,
+            cubes(logits.rows),
+            CubeDim::new_1d(UNITS as u32),
+            logits.arg(),
+            edited.map_or_else(|| logits.arg(), buffer),
+            words_buffer(&rows),
+            words_buffer(&masks),
+            words_buffer(&picks),
+            logits.rows,
+            logits.cols,
+            logits.stride() * logits.lanes,
+            edited.is_some(),
+        );
+    }
+    picks
+}
+
+/// What was picked, on the host. Waits for the device.
+pub(super) fn read(
+    logits: &Rows,
+    picks: &Handle,
+) -> Result<Vec<Result<u32, SampleError>>, KernelError> {
+    let bytes = logits.client().read_one(picks.clone()).map_err(device_error)?;
+    let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes[..]);
+    let pick = |pick: &[u32]| match (pick[0], pick[1]) {
+        (PICKED, token) => Ok(token),
+        (GARBAGE, token_id) => {
+            Err(SampleError::NotFinite { token_id, logit: "NaN or inf".to_owned() })
+        }
+        _ => Err(SampleError::NoCandidate),
+    };
+    Ok(words.chunks_exact(2).take(logits.rows).map(pick).collect())
+}
+
+/// A row of logits as the draw sees it.
+#[derive(CubeType)]
+pub(super) struct Source {
+    /// Where the row begins, as the model made it and with edits.
+    raw_at: usize,
+    edited_at: usize,
+    pub(super) vocab: usize,
+    temperature: f32,
+    /// A grammar's mask, or [`NONE`].
+    grammar: u32,
+    /// Whether edits do not count.
+    is_raw: bool,
+    #[cube(comptime)]
+    is_edited: bool,
+}
+
+/// A token's logit by temperature, or [`MASKED`].
+#[cube]
+pub(super) fn logit(raw: &[f32], edited: &[f32], masks: &[u32], source: &Source, id: usize) -> f32 {
+    let mut logit = raw[source.raw_at + id];
+    if comptime!(source.is_edited) {
+        if !source.is_raw {
+            logit = edited[source.edited_at + id];
+        }
+    }
+    if source.grammar != NONE {
+        let is_in_grammar = is_set(masks, source.grammar, id);
+        logit = select(is_in_grammar, logit, MASKED.runtime());
+    }
+    select(logit <= MASKED, MASKED.runtime(), logit / source.temperature)
+}
+
+#[cube(launch_unchecked)]
+fn pick_kernel(
+    raw: &[f32],
+    edited: &[f32],
+    rows: &[u32],
+    masks: &[u32],
+    picks: &mut [u32],
+    count: usize,
+    vocab: usize,
+    stride: usize,
+    #[comptime] is_edited: bool,
+) {
+    let row = CUBE_POS;
+    if row >= count {
+        terminate!();
+    }
+    let unit = UNIT_POS as usize;
+    let of_row = row * ROW_WORDS;
+    let is_greedy = rows[of_row] == 1u32;
+    let mut source = Source {
+        raw_at: row * stride,
+        edited_at: row * vocab,
+        vocab,
+        temperature: f32::reinterpret(rows[of_row + 1]),
+        grammar: rows[of_row + 9],
+        is_raw: false.runtime(),
+        is_edited,
+    };
+    if is_greedy {
+        source.temperature = 1.0f32.runtime();
+    }
+
+    let mut scratch = Scratch::new();
+    let (is_garbage, garbage) = first_garbage(raw, row * stride, vocab, &mut scratch);
+    let (mut max, mut best) = likeliest(raw, edited, masks, &source, &mut scratch);
+    // A grammar that leaves nothing of what edits left counts alone.
+    if comptime!(is_edited) {
+        if best == NONE && source.grammar != NONE {
+            source.is_raw = true.runtime();
+            let (raw_max, raw_best) = likeliest(raw, edited, masks, &source, &mut scratch);
+            max = raw_max;
+            best = raw_best;
+        }
+    }
+
+    let mut status = PICKED.runtime();
+    let mut token = best;
+    if is_garbage > 0.0f32 {
+        status = GARBAGE.runtime();
+        token = garbage;
+    } else if best == NONE {
+        status = EMPTY.runtime();
+    } else if !is_greedy {
+        token = draw(raw, edited, rows, masks, &source, &mut scratch, of_row, max);
+    }
+    if unit == 0 {
+        picks[row * 2] = status;
+        picks[row * 2 + 1] = token;
+    }
+}
+
+/// The first logit that is NaN or +∞: 1 and its token, or 0.
+#[cube]
+fn first_garbage(raw: &[f32], at: usize, vocab: usize, scratch: &mut Scratch) -> (f32, u32) {
+    let mut found = 0.0f32.runtime();
+    let mut first = NONE.runtime();
+    let mut id = UNIT_POS as usize;
+    while id < vocab {
+        let bits = u32::reinterpret(raw[at + id]);
+        let is_garbage = (bits & 0x7fff_ffffu32) > 0x7f80_0000u32 || bits == 0x7f80_0000u32;
+        if is_garbage && first == NONE {
+            found = 1.0f32.runtime();
+            first = id as u32;
+        }
+        id += UNITS;
+    }
+    scratch.best(found, first)
+}
+
+/// The largest logit and its token, of several the first; [`NONE`] where all are masked.
+#[cube]
+fn likeliest(
+    raw: &[f32],
+    edited: &[f32],
+    masks: &[u32],
+    source: &Source,
+    scratch: &mut Scratch,
+) -> (f32, u32) {
+    let mut max = MASKED.runtime();
+    let mut best = NONE.runtime();
+    let mut id = UNIT_POS as usize;
+    while id < source.vocab {
+        let x = logit(raw, edited, masks, source, id);
+        if x > max {
+            max = x;
+            best = id as u32;
+        }
+        id += UNITS;
+    }
+    scratch.best(max, best)
+}
+
+/// A token by chance, of those that truncation leaves.
+#[cube]
+fn draw(
+    raw: &[f32],
+    edited: &[f32],
+    rows: &[u32],
+    masks: &[u32],
+    source: &Source,
+    scratch: &mut Scratch,
+    of_row: usize,
+    max: f32,
+) -> u32 {
+    let top_k = rows[of_row + 2];
+    let floor = max + f32::reinterpret(rows[of_row + 3]);
+    let tail = f32::reinterpret(rows[of_row + 4]);
+    let mut seed = Array::<u32>::new(2usize);
+    let mut position = Array::<u32>::new(2usize);
+    #[unroll]
+    for half in 0..2usize {
+        seed[half] = rows[of_row + 5 + half];
+        position[half] = rows[of_row + 7 + half];
+    }
+
+    // Ranks that are kept; masked tokens never are.
+    let mut kept = rank(MASKED.runtime()) + 1u32;
+    if floor > MASKED {
+        kept = max_u32(kept, rank(floor));
+    }
+    if top_k > 0u32 {
+        let enough = f32::cast_from(top_k);
+        let kth = threshold::largest(
+            raw,
+            edited,
+            masks,
+            source,
+            scratch,
+            0u32.runtime(),
+            max,
+            enough,
+            Weight::Count,
+        );
+        kept = max_u32(kept, kth);
+    }
+    // Of those of the lowest rank, ids from here on are not.
+    let mut first_cut = NONE.runtime();
+    if tail >= 0.0f32 {
+        let total = mass_above(raw, edited, masks, source, scratch, kept - 1u32, max);
+        let enough = total - tail * total;
+        let below = threshold::largest(
+            raw,
+            edited,
+            masks,
+            source,
+            scratch,
+            kept,
+            max,
+            enough,
+            Weight::Mass,
+        );
+        let edge = max_u32(below + 1u32, kept);
+        // Tied tokens stay as long as those before them weigh too little.
+        let before = mass_above(raw, edited, masks, source, scratch, edge, max);
+        let (tied, weight) = tied_at(raw, edited, masks, source, scratch, edge, max);
+        let stay = ((enough - before) / weight).ceil();
+        if tied > stay {
+            let cut = tied - stay;
+            first_cut = threshold::largest(
+                raw,
+                edited,
+                masks,
+                source,
+                scratch,
+                edge,
+                max,
+                cut,
+                Weight::Tie,
+            );
+        }
+        kept = edge;
+    }
+
+    let hopeless = max - comptime!(NOISE_MAX + NOISE_MIN);
+    let mut score = MASKED.runtime();
+    let mut token = NONE.runtime();
+    let mut id = UNIT_POS as usize;
+    while id < source.vocab {
+        let x = logit(raw, edited, masks, source, id);
+        let place = rank(x);
+        let is_kept = place > kept || (place == kept && (id as u32) < first_cut);
+        if is_kept && x >= hopeless {
+            let noisy = x + gumbel(word(id as u32, &seed, &position));
+            if noisy > score {
+                score = noisy;
+                token = id as u32;
+            }
+        }
+        id += UNITS;
+    }
+    let (_, token) = scratch.best(score, token);
+    token
+}
+
+/// What tokens above `place` weigh together, relative to the likeliest.
+#[cube]
+fn mass_above(
+    raw: &[f32],
+    edited: &[f32],
+    masks: &[u32],
+    source: &Source,
+    scratch: &mut Scratch,
+    place: u32,
+    max: f32,
+) -> f32 {
+    let mut mass = 0.0f32.runtime();
+    let mut id = UNIT_POS as usize;
+    while id < source.vocab {
+        let x = logit(raw, edited, masks, source, id);
+        if rank(x) > place {
+            mass += (x - max).exp();
+        }
+        id += UNITS;
+    }
+    scratch.sum(mass)
+}
+
+/// How many tokens have rank `place`, and what each of them weighs.
+#[cube]
+fn tied_at(
+    raw: &[f32],
+    edited: &[f32],
+    masks: &[u32],
+    source: &Source,
+    scratch: &mut Scratch,
+    place: u32,
+    max: f32,
+) -> (f32, f32) {
+    let mut tied = 0.0f32.runtime();
+    let mut weight = 0.0f32.runtime();
+    let mut id = UNIT_POS as usize;
+    while id < source.vocab {
+        let x = logit(raw, edited, masks, source, id);
+        if rank(x) == place {
+            tied += 1.0f32;
+            weight = (x - max).exp();
+        }
+        id += UNITS;
+    }
+    let (weight, _) = scratch.best(weight, 0u32.runtime());
+    (scratch.sum(tied), weight)
+}
+
+#[cube]
+fn max_u32(a: u32, b: u32) -> u32 {
+    select(a > b, a, b)
+}
