@@ -27,6 +27,27 @@ pub fn devices() -> Vec<ComputeDevice> {
     gpus.into_iter().chain([cpu]).collect()
 }
 
+/// What is known of a GPU's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes that it may be asked to hold; `None` where its driver does not say.
+    pub total_bytes: Option<u64>,
+    /// Bytes that this process holds there now, those that wait to be used again among them.
+    pub held_bytes: u64,
+    /// Bytes of its largest buffer.
+    pub max_buffer_bytes: u64,
+}
+
+/// The memory of `device`; `None` for the CPU's, which is the machine's.
+#[must_use]
+pub fn device_memory(device: &Device) -> Option<DeviceMemory> {
+    match Place::of(device, "device memory") {
+        #[cfg(feature = "gpu")]
+        Ok(Place::Cube(device)) => Some(crate::cube::memory(&device)),
+        _ => None,
+    }
+}
+
 /// Whose kernels a thing is built for.
 pub(crate) enum Place {
     /// The CPU's, native.

@@ -47,6 +47,10 @@ pub struct EngineConfig {
     /// Bytes of the KV cache; `None`: see [`EngineConfig::kv_cache_budget_bytes`].
     #[serde(deserialize_with = "quantity::some_bytes")]
     pub kv_cache_memory_bytes: Option<u64>,
+    /// Share of a GPU's memory that weights, activations and KV cache may take together. On a CPU
+    /// it says nothing, nor where the driver does not tell how much memory there is.
+    #[serde(deserialize_with = "quantity::number")]
+    pub gpu_memory_utilization: f64,
     /// Blocks of the KV cache, the null block among them, whatever the memory settings say.
     #[serde(deserialize_with = "quantity::some_count")]
     pub num_gpu_blocks_override: Option<usize>,
@@ -157,6 +161,7 @@ impl Default for EngineConfig {
             device: Device::default(),
             block_size: 16,
             kv_cache_memory_bytes: None,
+            gpu_memory_utilization: 0.92,
             num_gpu_blocks_override: None,
             kv_cache_dtype: KvCacheDtype::default(),
             enable_prefix_caching: true,

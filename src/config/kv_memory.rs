@@ -2,31 +2,37 @@
 
 use super::EngineConfig;
 
-/// Share of the memory available after the weights are loaded that the KV cache may take. The rest
-/// is for activations, for the page cache that holds mapped files, and for other programs: unlike
-/// a GPU's, a machine's memory is not ours alone, and an arena that makes it swap is worse than one
-/// that preempts.
+/// Share of the memory available after the weights are loaded that the KV cache may take on a CPU.
+/// The rest is for activations, for the page cache that holds mapped files, and for other programs:
+/// unlike a GPU's, a machine's memory is not ours alone, and an arena that makes it swap is worse
+/// than one that preempts.
 pub const KV_CACHE_MEMORY_SHARE: f64 = 0.5;
 
 impl EngineConfig {
-    /// Bytes for the KV cache: `kv_cache_memory_bytes` if given; else
-    /// [`KV_CACHE_MEMORY_SHARE`] of `available_bytes`, but at most what `max_num_seqs` requests of
-    /// `max_model_len` tokens need, `token_bytes` each, and one null block.
+    /// Bytes for the KV cache: `kv_cache_memory_bytes` if given; else those that are `free` for it,
+    /// but at most what `max_num_seqs` requests of `max_model_len` tokens need in blocks of
+    /// `block_bytes`, and one null block.
     #[must_use]
-    pub fn kv_cache_budget_bytes(
-        &self,
-        available_bytes: u64,
-        token_bytes: u64,
-        max_model_len: usize,
-    ) -> u64 {
+    pub fn kv_cache_budget_bytes(&self, free: u64, block_bytes: u64, max_model_len: usize) -> u64 {
         if let Some(bytes) = self.kv_cache_memory_bytes {
             return bytes;
         }
         let blocks_a_request = max_model_len.div_ceil(self.block_size.max(1)) as u64;
         let blocks = blocks_a_request.saturating_mul(self.max_num_seqs as u64).saturating_add(1);
-        let block_bytes = token_bytes.saturating_mul(self.block_size as u64);
-        let share = available_bytes as f64 * KV_CACHE_MEMORY_SHARE;
-        blocks.saturating_mul(block_bytes).min(share as u64)
+        blocks.saturating_mul(block_bytes).min(free)
+    }
+
+    /// Bytes that are free for the KV cache of a CPU of whose memory `available` are.
+    #[must_use]
+    pub fn free_for_kv_cache_on_cpu(available: u64) -> u64 {
+        (available as f64 * KV_CACHE_MEMORY_SHARE) as u64
+    }
+
+    /// Bytes that are free for the KV cache of a GPU of `total` bytes which holds `held` of ours:
+    /// the rest of [`EngineConfig::gpu_memory_utilization`].
+    #[must_use]
+    pub fn free_for_kv_cache_on_gpu(&self, total: u64, held: u64) -> u64 {
+        ((total as f64 * self.gpu_memory_utilization) as u64).saturating_sub(held)
     }
 }
 
@@ -64,13 +70,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_what_is_free_but_no_more_than_can_be_used() {
+    fn what_is_free_but_no_more_than_can_be_used() {
         let config = EngineConfig { max_num_seqs: 2, block_size: 16, ..EngineConfig::new("m") };
-        // 2 requests × 7 blocks (100 tokens) and the null block, 16 × 10 bytes each.
-        assert_eq!(config.kv_cache_budget_bytes(1 << 30, 10, 100), 15 * 160);
-        assert_eq!(config.kv_cache_budget_bytes(1_000, 10, 100), 500);
+        // 2 requests × 7 blocks (100 tokens) and the null block.
+        assert_eq!(config.kv_cache_budget_bytes(1 << 30, 160, 100), 15 * 160);
+        assert_eq!(config.kv_cache_budget_bytes(500, 160, 100), 500);
         let given = EngineConfig { kv_cache_memory_bytes: Some(7), ..config };
-        assert_eq!(given.kv_cache_budget_bytes(1 << 30, 10, 100), 7);
+        assert_eq!(given.kv_cache_budget_bytes(1 << 30, 160, 100), 7);
+    }
+
+    #[test]
+    fn half_of_a_machine_is_free_and_a_gpu_but_for_what_it_holds() {
+        let config = EngineConfig { gpu_memory_utilization: 0.75, ..EngineConfig::new("m") };
+        assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000), 500);
+        assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 600), 150);
+        assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 800), 0);
     }
 
     #[test]

@@ -82,6 +82,10 @@ impl EngineConfig {
         })?;
         let size = self.block_size;
         require((1..=1024).contains(&size), "block_size", size, || "in 1..=1024".to_owned())?;
+        let share = self.gpu_memory_utilization;
+        require(share > 0.0 && share <= 1.0, "gpu_memory_utilization", share, || {
+            "a share of the memory, in (0, 1]".to_owned()
+        })?;
         let blocks = self.num_gpu_blocks_override.unwrap_or(2);
         require(blocks >= 2, "num_gpu_blocks_override", blocks, || {
             "at least 2: the null block and one to use".to_owned()
@@ -256,6 +260,8 @@ mod tests {
         assert_eq!(refused(|c| c.block_size = 0), Some("block_size"));
         assert_eq!(refused(|c| c.watermark = 1.0), Some("watermark"));
         assert_eq!(refused(|c| c.restart_tolerance = Some(0.0)), Some("restart_tolerance"));
+        assert_eq!(refused(|c| c.gpu_memory_utilization = 0.0), Some("gpu_memory_utilization"));
+        assert_eq!(refused(|c| c.gpu_memory_utilization = 1.5), Some("gpu_memory_utilization"));
         let one_block = |c: &mut EngineConfig| c.num_gpu_blocks_override = Some(1);
         assert_eq!(refused(one_block), Some("num_gpu_blocks_override"));
         assert_eq!(refused(|c| c.hang_timeout_secs = 0.0), Some("hang_timeout_secs"));

@@ -67,6 +67,14 @@ pub enum StartError {
         /// Blocks needed, the null block among them.
         needed_blocks: usize,
     },
+    /// The device did not run a first step as it should.
+    #[error("a first step on {device} failed: {why}")]
+    WarmUp {
+        /// The device's name.
+        device: String,
+        /// What it said.
+        why: String,
+    },
     /// The KV cache could not be allocated.
     #[error("the KV cache could not be allocated: {0}")]
     KvCache(#[from] KernelError),

@@ -3,10 +3,13 @@
 
 mod beam_search;
 mod default_sampling;
+mod device;
 mod error;
 mod house;
+mod kv_blocks;
 mod pause;
 mod start;
+mod warm_up;
 
 use std::{sync::Arc, time::Duration};
 

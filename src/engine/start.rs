@@ -2,7 +2,6 @@
 
 use std::{panic::resume_unwind, path::Path, sync::Arc, thread, time::Duration};
 
-use burn::tensor::Device;
 use playhouse_actors::{
     logic::{
         admission::{AdmissionLimits, Quota},
@@ -15,19 +14,16 @@ use playhouse_actors::{
 };
 use playhouse_kernels::{KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
 
-use super::{DefaultSampling, StartError};
+use super::{DefaultSampling, StartError, device, kv_blocks, warm_up};
 use crate::{
-    config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
+    config::{self, EngineConfig, GenerationConfigSource},
     executor::RunnerFactory,
     gguf::is_gguf,
     grammar::GrammarStore,
-    model::{CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
+    model::{Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
     model_files,
     text::HfTextCodec,
 };
-
-/// What the KV cache may take where the system does not say what is free.
-const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
 /// How far the start has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +89,12 @@ pub(super) fn load(
     if !is_folder && !is_gguf(&config.model) {
         return Err(StartError::NoModel(config.model.clone()));
     }
-    let device = device(config.device)?;
+    let device = device::choose(config.device)?;
     let options = LoadOptions {
         dtype: dtype(config.dtype),
         quantization: quantization(config),
         max_model_len: config.max_model_len,
-        device: device.clone(),
+        device: device.device.clone(),
         weights_cache: config.weights_cache.clone(),
     };
     // A large vocabulary takes about as long as a gigabyte of weights.
@@ -115,7 +111,8 @@ pub(super) fn load(
     config.validate_for(model_config.max_model_len)?;
     let generation = generation_config(config)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype());
-    let num_blocks = num_blocks(config, &*model, kv_cache_dtype)?;
+    warm_up::run(config, &*model, kv_cache_dtype, &device)?;
+    let num_blocks = kv_blocks::count(config, &*model, kv_cache_dtype, &device)?;
     let info = ModelInfo {
         vocab_size: model_config.vocab_size as u32,
         max_model_len: model_config.max_model_len,
@@ -141,7 +138,7 @@ pub(super) fn load(
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
     let grammars = Arc::new(grammars);
     let mut executors =
-        RunnerFactory::new(model, info, kv_cache_dtype, &device, Arc::clone(&grammars))?;
+        RunnerFactory::new(model, info, kv_cache_dtype, &device.device, Arc::clone(&grammars))?;
     if config.threads.is_some() || config.pin_threads {
         let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
         executors = executors.on_threads(count, config.pin_threads).map_err(StartError::Threads)?;
@@ -202,52 +199,6 @@ fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConf
         }
     }
     ids
-}
-
-/// Blocks of the KV cache, the null block among them: as many as its memory holds, and enough for
-/// at least one request of full length.
-fn num_blocks(
-    config: &EngineConfig,
-    model: &dyn CausalLm,
-    dtype: KvDtype,
-) -> Result<usize, StartError> {
-    let (block_size, max_model_len) = (config.block_size, model.config().max_model_len);
-    if let Some(blocks) = config.num_gpu_blocks_override {
-        return Ok(blocks);
-    }
-    let block_bytes = model.kv_cache_shape(1, block_size).bytes(dtype) as u64;
-    let available = available_memory_bytes().unwrap_or(UNKNOWN_MEMORY_BYTES);
-    let token_bytes = block_bytes.div_ceil(block_size as u64);
-    let budget_bytes = config.kv_cache_budget_bytes(available, token_bytes, max_model_len);
-    let num_blocks = usize::try_from(budget_bytes / block_bytes.max(1)).unwrap_or(usize::MAX);
-    let needed_blocks = max_model_len.div_ceil(block_size) + 1;
-    if num_blocks < needed_blocks {
-        return Err(StartError::KvCacheTooSmall {
-            num_blocks,
-            block_size,
-            budget_bytes,
-            max_model_len,
-            needed_blocks,
-        });
-    }
-    Ok(num_blocks)
-}
-
-/// The device that the settings name.
-fn device(wanted: config::Device) -> Result<Device, StartError> {
-    let index = match wanted {
-        config::Device::Auto | config::Device::Cpu => return Ok(Device::flex()),
-        config::Device::Wgpu(index) => index,
-    };
-    let mut of_runtime = playhouse_kernels::devices();
-    let available = of_runtime.iter().map(|device| device.id.clone()).collect();
-    of_runtime.retain(|device| device.id.starts_with("wgpu:"));
-    // Imitations come last.
-    if index.is_none() {
-        of_runtime.sort_by_key(|device| device.is_software);
-    }
-    let found = of_runtime.into_iter().nth(index.unwrap_or(0));
-    found.map(|found| found.device).ok_or(StartError::NoDevice { wanted, available })
 }
 
 /// The actors' settings.

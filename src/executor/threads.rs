@@ -1,4 +1,4 @@
-//! The threads that an engine computes on.
+//! The threads that an engine computes on, and the queue of its device.
 
 use std::{
     io,
@@ -8,12 +8,14 @@ use std::{
     },
 };
 
-use playhouse_kernels::ThreadPool;
+use playhouse_kernels::{DeviceStream, ThreadPool};
 
 /// The process's common threads, or some that belong to one engine. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct ComputeThreads {
     pool: ThreadPool,
+    /// Where they submit what a GPU is to do.
+    stream: DeviceStream,
     /// Whether threads are bound to cores, if these are replaced.
     pin: bool,
     /// Computations of this engine that have not ended.
@@ -23,7 +25,7 @@ pub(super) struct ComputeThreads {
 impl Default for ComputeThreads {
     /// The common ones.
     fn default() -> Self {
-        Self { pool: ThreadPool::common(), pin: false, running: Arc::default() }
+        Self::on(ThreadPool::common(), false)
     }
 }
 
@@ -33,14 +35,18 @@ impl ComputeThreads {
     /// # Errors
     /// When the system does not give that many.
     pub(super) fn own(count: usize, pin: bool) -> io::Result<Self> {
-        Ok(Self { pool: ThreadPool::new(count, pin)?, pin, running: Arc::default() })
+        Ok(Self::on(ThreadPool::new(count, pin)?, pin))
+    }
+
+    fn on(pool: ThreadPool, pin: bool) -> Self {
+        Self { pool, stream: DeviceStream::new(), pin, running: Arc::default() }
     }
 
     /// Runs `work` here, and whatever a kernel spreads out on these threads. A panic goes on once
     /// no thread works on it any more.
     pub(super) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _running = Running::enter(&self.running);
-        self.pool.install(work)
+        self.stream.run(|| self.pool.install(work))
     }
 
     /// Threads for who comes after an abandoned computation: these if all is quiet, else as many

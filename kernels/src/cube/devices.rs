@@ -1,9 +1,10 @@
 //! The devices of all runtimes.
 
 use burn::tensor::Device;
+use cubecl::MemoryScope;
 use cubecl::device::WgpuDeviceKind;
 
-use crate::device::ComputeDevice;
+use crate::device::{ComputeDevice, DeviceMemory};
 
 /// Those that drivers report.
 pub(crate) fn devices() -> Vec<ComputeDevice> {
@@ -20,4 +21,15 @@ pub(crate) fn devices() -> Vec<ComputeDevice> {
         Some(ComputeDevice { id, is_software, device: Device::new(device) })
     });
     known.collect()
+}
+
+/// What the driver of `device` and its runtime say.
+pub(crate) fn memory(device: &cubecl::Device) -> DeviceMemory {
+    let client = device.client();
+    let properties = &client.properties().memory;
+    DeviceMemory {
+        total_bytes: properties.max_memory(),
+        held_bytes: client.memory_report(MemoryScope::Device).usage().bytes_reserved,
+        max_buffer_bytes: properties.max_page_size,
+    }
 }

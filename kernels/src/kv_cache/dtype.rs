@@ -16,6 +16,18 @@ pub enum KvDtype {
     Int8,
 }
 
+impl KvDtype {
+    /// Bytes of a number, without its share of a scale.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+            Self::Int8 => 1,
+        }
+    }
+}
+
 impl From<WeightDtype> for KvDtype {
     /// The format that loses nothing beside weights of that one.
     fn from(dtype: WeightDtype) -> Self {

@@ -32,6 +32,14 @@ impl KvCacheShape {
             }
     }
 
+    /// The blocks that a device can have whose largest buffer has `max_buffer_bytes`: all keys of a
+    /// layer share one, and so do its values.
+    #[must_use]
+    pub fn max_num_blocks(&self, dtype: KvDtype, max_buffer_bytes: u64) -> usize {
+        let block_bytes = self.block_size * self.num_kv_heads * self.head_dim * dtype.size();
+        usize::try_from(max_buffer_bytes / block_bytes.max(1) as u64).unwrap_or(usize::MAX)
+    }
+
     /// Number of slots of a layer.
     #[must_use]
     pub fn num_slots(&self) -> usize {

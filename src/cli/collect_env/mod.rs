@@ -5,6 +5,7 @@ mod cpu;
 use std::fmt::Write;
 
 use clap::Args;
+use playhouse_kernels::ComputeDevice;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -52,6 +53,7 @@ fn facts() -> Map<String, Value> {
         "memory_bytes": total_memory_bytes(),
         "memory_available_bytes": available_memory_bytes(),
         "devices": devices(),
+        "devices_not_used": devices_not_used(&playhouse_kernels::devices()),
         "weight_formats": ["safetensors", "gptq", "awq", "compressed-tensors", "gguf"],
         "tensor_backends": tensor_backends(),
     });
@@ -75,6 +77,22 @@ fn devices() -> Vec<String> {
     playhouse_kernels::devices().into_iter().map(name).collect()
 }
 
+/// Why `--device auto` and `--device wgpu` do not take what somebody may expect them to.
+fn devices_not_used(found: &[ComputeDevice]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let of_wgpu = || found.iter().filter(|device| device.id.starts_with("wgpu:"));
+    match (cfg!(feature = "wgpu"), of_wgpu().next()) {
+        (false, _) => reasons.push("wgpu: built without the feature wgpu".to_owned()),
+        (true, None) => reasons.push("wgpu: no driver reports a device".to_owned()),
+        (true, Some(_)) => reasons.push("wgpu: only where --device names it".to_owned()),
+    }
+    for device in of_wgpu().filter(|device| device.is_software) {
+        reasons.push(format!("{}: imitates a GPU on the CPU, comes last", device.id));
+    }
+    reasons.push("cuda: not supported by this version".to_owned());
+    reasons
+}
+
 fn kernel_version() -> Option<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     Some(release.trim().to_owned())
@@ -88,7 +106,7 @@ fn as_text(facts: &Map<String, Value>) -> String {
             Value::String(text) => text.clone(),
             Value::Array(items) => {
                 let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
-                items.join(" ")
+                items.join(if items.iter().any(|item| item.contains(' ')) { "; " } else { " " })
             }
             Value::Number(bytes) if name.ends_with("_bytes") => {
                 let gib = bytes.as_f64().unwrap_or_default() / f64::from(1 << 30);
@@ -111,6 +129,8 @@ mod tests {
         let facts = facts();
         assert!(facts["threads"].as_u64().unwrap() >= 1);
         assert!(facts["cpu_kernels"].as_str().is_some_and(|name| !name.is_empty()));
+        let not_used = facts["devices_not_used"].as_array().unwrap();
+        assert!(not_used.iter().any(|why| why.as_str().unwrap().starts_with("wgpu: ")));
         let text = as_text(&facts);
         assert_eq!(text.lines().count(), facts.len());
         assert!(text.contains(env!("CARGO_PKG_VERSION")));

@@ -66,6 +66,9 @@ pub(crate) struct EngineFlags {
     /// Bytes of the KV cache, such as 4GiB [default: half of the free memory, if it needs that]
     #[arg(long, value_name = "BYTES", help_heading = "Machine")]
     pub(crate) kv_cache_memory_bytes: Option<String>,
+    /// Share of a GPU's memory for weights, activations and KV cache [default: 0.92]
+    #[arg(long, value_name = "SHARE", help_heading = "Machine")]
+    pub(crate) gpu_memory_utilization: Option<String>,
     /// Blocks of the KV cache, whatever its bytes
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) num_gpu_blocks_override: Option<String>,

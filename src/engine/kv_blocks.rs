@@ -1,0 +1,64 @@
+//! How many blocks the KV cache gets.
+
+use playhouse_kernels::{ComputeDevice, KvDtype, device_memory};
+
+use super::StartError;
+use crate::{
+    config::{EngineConfig, available_memory_bytes},
+    model::CausalLm,
+};
+
+/// What the KV cache may take where nobody says what is free.
+const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
+
+/// Blocks of the KV cache, the null block among them: as many as its memory and the device's buffers
+/// hold, and enough for at least one request of full length. What else the model needs on the device
+/// must be there already.
+pub(super) fn count(
+    config: &EngineConfig,
+    model: &dyn CausalLm,
+    dtype: KvDtype,
+    device: &ComputeDevice,
+) -> Result<usize, StartError> {
+    if let Some(blocks) = config.num_gpu_blocks_override {
+        return Ok(blocks);
+    }
+    let (block_size, max_model_len) = (config.block_size, model.config().max_model_len);
+    let block = model.kv_cache_shape(1, block_size);
+    let block_bytes = block.bytes(dtype).max(1) as u64;
+    let budget_bytes =
+        config.kv_cache_budget_bytes(free(config, device), block_bytes, max_model_len);
+    let in_budget = usize::try_from(budget_bytes / block_bytes).unwrap_or(usize::MAX);
+    let in_buffers = device_memory(&device.device)
+        .map_or(usize::MAX, |memory| block.max_num_blocks(dtype, memory.max_buffer_bytes));
+    let num_blocks = in_budget.min(in_buffers);
+    if num_blocks < in_budget {
+        let device = &device.id;
+        tracing::info!(device, num_blocks, in_budget, "the largest buffer bounds the KV cache");
+    }
+    let needed_blocks = max_model_len.div_ceil(block_size) + 1;
+    if num_blocks < needed_blocks {
+        return Err(StartError::KvCacheTooSmall {
+            num_blocks,
+            block_size,
+            budget_bytes: budget_bytes.min(num_blocks as u64 * block_bytes),
+            max_model_len,
+            needed_blocks,
+        });
+    }
+    Ok(num_blocks)
+}
+
+/// Bytes that the KV cache may take. A device that imitates a GPU has the machine's memory.
+fn free(config: &EngineConfig, device: &ComputeDevice) -> u64 {
+    match device_memory(&device.device) {
+        Some(memory) if !device.is_software => match memory.total_bytes {
+            Some(total) => config.free_for_kv_cache_on_gpu(total, memory.held_bytes),
+            None => UNKNOWN_MEMORY_BYTES,
+        },
+        _ => match available_memory_bytes() {
+            Some(available) => EngineConfig::free_for_kv_cache_on_cpu(available),
+            None => UNKNOWN_MEMORY_BYTES / 2,
+        },
+    }
+}
