@@ -56,7 +56,7 @@ impl Output {
     }
 }
 
-fn config(name: &str, max_model_len: Option<usize>) -> EngineConfig {
+pub(crate) fn config(name: &str, max_model_len: Option<usize>) -> EngineConfig {
     EngineConfig { dtype: Dtype::Float32, max_model_len, ..EngineConfig::new(folder(name)) }
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn run(config: EngineConfig, requests: Vec<RawRequest>) -> (Vec
 }
 
 /// All recorded prompts of a model, over and over until eight are in flight.
-async fn check(name: &str, change: impl Fn(&mut EngineConfig)) {
+pub(crate) async fn check(name: &str, change: impl Fn(&mut EngineConfig)) {
     for recorded in Golden::read(&folder(name)).runs {
         let prompts: Vec<_> = recorded.prompts.iter().cycle().take(IN_FLIGHT).collect();
         let request = |prompt: &&crate::golden::Prompt| {
@@ -140,47 +140,60 @@ pub(crate) fn long_prompt(name: &str) -> (Vec<u32>, Vec<u32>) {
     (prompt.ids().to_vec(), prompt.greedy_token_ids.clone())
 }
 
+/// Requests that preempt each other.
+pub(crate) async fn check_preemption(name: &str, change: impl Fn(&mut EngineConfig)) {
+    let (prompt, greedy) = long_prompt(name);
+    let mut config = config(name, None);
+    // Three prompts fit to the last block, so that none of them can grow.
+    let blocks = prompt.len().div_ceil(config.block_size);
+    config.num_gpu_blocks_override = Some(3 * blocks + 1);
+    config.enable_prefix_caching = false;
+    change(&mut config);
+    let requests = (0..IN_FLIGHT).map(|_| request(&prompt, greedy.len(), 0.0, 0));
+    let (outputs, status) = run(config, requests.collect()).await;
+    assert!(status.scheduler.num_preemptions > 0, "{name}: nothing was preempted");
+    for output in outputs {
+        assert_eq!(output.tokens, greedy, "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn preempted_requests_give_the_same_tokens() {
     for name in ["qwen3-layer-types", "mistral-window"] {
-        let (prompt, greedy) = long_prompt(name);
-        let mut config = config(name, None);
-        // Three prompts fit to the last block, so that none of them can grow.
-        let blocks = prompt.len().div_ceil(config.block_size);
-        config.num_gpu_blocks_override = Some(3 * blocks + 1);
-        config.enable_prefix_caching = false;
-        let requests = (0..IN_FLIGHT).map(|_| request(&prompt, greedy.len(), 0.0, 0));
-        let (outputs, status) = run(config, requests.collect()).await;
-        assert!(status.scheduler.num_preemptions > 0, "{name}: nothing was preempted");
-        for output in outputs {
-            assert_eq!(output.tokens, greedy, "{name}");
-        }
+        check_preemption(name, |_| ()).await;
     }
+}
+
+/// A prompt that is asked twice.
+pub(crate) async fn check_prefix_hits(name: &str, change: impl Fn(&mut EngineConfig)) {
+    let (prompt, greedy) = long_prompt(name);
+    let mut config = config(name, None);
+    change(&mut config);
+    let is_exact = config.kv_cache_dtype == KvCacheDtype::Auto;
+    let engine = Engine::spawn(config, |_| ()).await.unwrap();
+    let mut outputs = Vec::new();
+    for _ in 0..2 {
+        let raw = request(&prompt, greedy.len(), 0.0, 0);
+        outputs.push(collect(engine.submit(raw).await.unwrap().choices.remove(0)).await);
+    }
+    let [first, second] = &outputs[..] else { unreachable!() };
+    assert_eq!(first.num_cached_tokens, 0);
+    assert!(!is_exact || first.tokens == greedy);
+    assert_eq!(second.num_cached_tokens, (prompt.len() - 1) / 16 * 16);
+    assert_eq!((bits(first), &first.text), (bits(second), &second.text));
+    engine.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prefix_hits_give_the_same_bytes() {
-    let name = "qwen3-layer-types";
-    let (prompt, greedy) = long_prompt(name);
     for kv_cache_dtype in KV_DTYPES {
-        let config = EngineConfig { kv_cache_dtype, ..config(name, None) };
-        let engine = Engine::spawn(config, |_| ()).await.unwrap();
-        let mut outputs = Vec::new();
-        for _ in 0..2 {
-            let raw = request(&prompt, greedy.len(), 0.0, 0);
-            outputs.push(collect(engine.submit(raw).await.unwrap().choices.remove(0)).await);
-        }
-        let [first, second] = &outputs[..] else { unreachable!() };
-        assert_eq!(first.num_cached_tokens, 0);
-        assert!(kv_cache_dtype != KvCacheDtype::Auto || first.tokens == greedy);
-        assert_eq!(second.num_cached_tokens, (prompt.len() - 1) / 16 * 16);
-        assert_eq!((bits(first), &first.text), (bits(second), &second.text));
-        engine.shutdown().await;
+        check_prefix_hits("qwen3-layer-types", |config| config.kv_cache_dtype = kv_cache_dtype)
+            .await;
     }
 }
 
 /// The tokens, and the bits of their log-probabilities.
-fn bits(output: &Output) -> (Vec<u32>, Vec<u32>) {
+pub(crate) fn bits(output: &Output) -> (Vec<u32>, Vec<u32>) {
     (output.tokens.clone(), output.logprobs.iter().map(|p| p.to_bits()).collect())
 }
 

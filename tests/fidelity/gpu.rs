@@ -16,7 +16,7 @@ const PROMPTS_MAX: usize = 2;
 
 /// The first device beside the CPU. A test that gets none has nothing to test: it prints why, and
 /// passes, unless `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
-fn gpu() -> Option<ComputeDevice> {
+pub(crate) fn gpu() -> Option<ComputeDevice> {
     let found = playhouse_kernels::devices().into_iter().find(|device| device.id != "cpu");
     if found.is_none() {
         let is_required = std::env::var("PLAYHOUSE_REQUIRE_GPU").is_ok_and(|value| value == "1");

@@ -9,6 +9,8 @@ mod engine;
 mod golden;
 #[cfg(feature = "wgpu")]
 mod gpu;
+#[cfg(feature = "wgpu")]
+mod gpu_engine;
 mod quantized;
 mod rope;
 mod runner;

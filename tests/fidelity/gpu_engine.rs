@@ -1,0 +1,100 @@
+//! Engines on a GPU, or on a software device of the same runtime: what holds of them on a CPU.
+
+use playhouse::{
+    Engine, EngineConfig,
+    actors::{fault::How, shell::Role},
+    config::Device,
+};
+
+use crate::engine::{
+    Output, bits, check, check_preemption, check_prefix_hits, collect, config, long_prompt,
+    request, run,
+};
+use crate::gpu::gpu;
+
+const NAME: &str = "qwen3-layer-types";
+
+/// Strikes in the middle of a stream, one after another.
+const STRIKES: usize = 3;
+
+fn on_gpu(config: &mut EngineConfig) {
+    config.device = Device::Wgpu(None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_in_flight_do_not_meet() {
+    if gpu().is_none() {
+        return;
+    }
+    check(NAME, on_gpu).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_and_preemption_change_nothing() {
+    if gpu().is_none() {
+        return;
+    }
+    check_preemption(NAME, |config| {
+        on_gpu(config);
+        config.max_num_batched_tokens = 64;
+        config.max_num_seqs = 64;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefixes_are_shared() {
+    if gpu().is_none() {
+        return;
+    }
+    check_prefix_hits(NAME, on_gpu).await;
+}
+
+/// The default size of the KV cache is one that the device has buffers for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_settings_fit_the_device() {
+    if gpu().is_none() {
+        return;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
+    let on_cpu = EngineConfig::new(folder);
+    let mut config = on_cpu.clone();
+    on_gpu(&mut config);
+    let requests = || vec![request(&[5, 42, 79, 116], 8, 0.0, 0)];
+    let (on_cpu, on_gpu) = (run(on_cpu, requests()).await.0, run(config, requests()).await.0);
+    assert_eq!(on_gpu[0].tokens, on_cpu[0].tokens);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_dies_and_streams_go_on() {
+    if gpu().is_none() {
+        return;
+    }
+    let (prompt, _) = long_prompt(NAME);
+    let mut config = config(NAME, None);
+    on_gpu(&mut config);
+    let requests = || (0..4).map(|seed| request(&prompt, 24, 0.9, seed)).collect::<Vec<_>>();
+    let expected = run(config.clone(), requests()).await.0;
+    for how in How::ALL {
+        let engine = Engine::spawn(config.clone(), |_| ()).await.unwrap();
+        let mut streams = Vec::new();
+        for request in requests() {
+            streams.push(engine.submit(request).await.unwrap().choices.remove(0));
+        }
+        let mut first = streams.remove(0);
+        let mut output = Output::default();
+        for _ in 0..STRIKES {
+            output.append(first.next().await.unwrap().into());
+            let _ = engine.chaos().strike(Role::Worker, 0, how);
+        }
+        output.append(collect(first).await);
+        let mut outputs = vec![output];
+        for stream in streams {
+            outputs.push(collect(stream).await);
+        }
+        for (output, expected) in outputs.iter().zip(&expected) {
+            assert_eq!(bits(output), bits(expected), "{how:?}");
+        }
+        engine.shutdown().await;
+    }
+}
