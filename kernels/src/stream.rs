@@ -12,7 +12,7 @@ pub struct DeviceStream {
 }
 
 impl DeviceStream {
-    /// One that nothing else submits to.
+    /// Another one; devices that have fewer share them out.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {

@@ -9,7 +9,6 @@ mod house;
 mod kv_blocks;
 mod pause;
 mod start;
-mod warm_up;
 
 use std::{sync::Arc, time::Duration};
 

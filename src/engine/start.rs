@@ -14,10 +14,10 @@ use playhouse_actors::{
 };
 use playhouse_kernels::{KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
 
-use super::{DefaultSampling, StartError, device, kv_blocks, warm_up};
+use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
-    executor::RunnerFactory,
+    executor::{ComputeThreads, RunnerFactory, warm_up},
     gguf::is_gguf,
     grammar::GrammarStore,
     model::{Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
@@ -111,7 +111,10 @@ pub(super) fn load(
     config.validate_for(model_config.max_model_len)?;
     let generation = generation_config(config)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype());
-    warm_up::run(config, &*model, kv_cache_dtype, &device)?;
+    let threads = compute_threads(config)?;
+    threads.run(|| warm_up(config, &*model, kv_cache_dtype, &device)).map_err(|error| {
+        StartError::WarmUp { device: device.id.clone(), why: error.to_string() }
+    })?;
     let num_blocks = kv_blocks::count(config, &*model, kv_cache_dtype, &device)?;
     let info = ModelInfo {
         vocab_size: model_config.vocab_size as u32,
@@ -137,13 +140,18 @@ pub(super) fn load(
     let codec = Arc::clone(&loaded.codec);
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
     let grammars = Arc::new(grammars);
-    let mut executors =
+    let executors =
         RunnerFactory::new(model, info, kv_cache_dtype, &device.device, Arc::clone(&grammars))?;
-    if config.threads.is_some() || config.pin_threads {
-        let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
-        executors = executors.on_threads(count, config.pin_threads).map_err(StartError::Threads)?;
-    }
+    let executors = executors.on_threads(threads);
     Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
+}
+
+fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> {
+    if config.threads.is_none() && !config.pin_threads {
+        return Ok(ComputeThreads::default());
+    }
+    let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
+    ComputeThreads::own(count, config.pin_threads).map_err(StartError::Threads)
 }
 
 fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {

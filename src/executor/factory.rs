@@ -41,14 +41,10 @@ impl RunnerFactory {
         Ok(Self { info, model, kv_arena, grammars, threads: Mutex::default() })
     }
 
-    /// Computes on `count` threads of its own from now on, each bound to a core if `pin` and the
-    /// process has as many.
-    ///
-    /// # Errors
-    /// When the system does not give that many.
-    pub(crate) fn on_threads(mut self, count: usize, pin: bool) -> io::Result<Self> {
-        self.threads = Mutex::new(ComputeThreads::own(count, pin)?);
-        Ok(self)
+    /// Computes on these threads from now on, not on the common ones.
+    pub(crate) fn on_threads(mut self, threads: ComputeThreads) -> Self {
+        self.threads = Mutex::new(threads);
+        self
     }
 
     /// Runners from now on compute on threads that no abandoned one occupies.

@@ -2,8 +2,9 @@
 //! [`ModelExecutor`](playhouse_actors::ports::ModelExecutor).
 //!
 //! [`batch`] keeps what a request's steps have in common, [`runner`] computes a step, [`constraint`]
-//! says which tokens may come, [`sampler`] makes tokens of logits, and [`factory`] holds what outlives every runner: weights and KV cache,
-//! which [`kv_arena`] leases to one runner at a time.
+//! says which tokens may come, [`sampler`] makes tokens of logits, and [`factory`] holds what outlives
+//! every runner: weights and KV cache, which [`kv_arena`] leases to one runner at a time. A GPU begins
+//! with [`warm_up`].
 
 mod batch;
 mod constraint;
@@ -20,8 +21,11 @@ mod supersede_tests;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod warm_up;
 
 pub(crate) use factory::RunnerFactory;
+pub(crate) use threads::ComputeThreads;
+pub(crate) use warm_up::warm_up;
 
 use playhouse_actors::ports::ExecuteError;
 use playhouse_kernels::KernelError;

@@ -226,8 +226,7 @@ impl ModelRunner {
 
     /// Rows of logits made at a time.
     fn logit_rows(&self) -> usize {
-        let row_bytes = self.model.config().vocab_size * size_of::<f32>();
-        (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
+        logit_rows(self.model.config().vocab_size)
     }
 
     fn run(
@@ -252,6 +251,12 @@ impl ModelRunner {
         }
         Ok(outputs)
     }
+}
+
+/// Rows of logits over `vocab_size` tokens that are made at a time.
+pub(super) fn logit_rows(vocab_size: usize) -> usize {
+    let row_bytes = vocab_size * size_of::<f32>();
+    (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
 }
 
 /// The prompt positions that a chunk's logits are about.

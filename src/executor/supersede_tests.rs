@@ -24,7 +24,7 @@ use playhouse_actors::{
 use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 use rayon::prelude::*;
 
-use super::RunnerFactory;
+use super::{ComputeThreads, RunnerFactory};
 use crate::{
     grammar::tests::store,
     model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
@@ -92,7 +92,7 @@ impl House {
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
         let factory = RunnerFactory::new(model, info, dtype, &device, Arc::new(store())).unwrap();
         Self {
-            factory: factory.on_threads(count, false).unwrap(),
+            factory: factory.on_threads(ComputeThreads::own(count, false).unwrap()),
             prank,
             epochs: AtomicU64::new(1),
         }

@@ -12,7 +12,7 @@ use playhouse_kernels::{DeviceStream, ThreadPool};
 
 /// The process's common threads, or some that belong to one engine. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct ComputeThreads {
+pub(crate) struct ComputeThreads {
     pool: ThreadPool,
     /// Where they submit what a GPU is to do.
     stream: DeviceStream,
@@ -34,7 +34,7 @@ impl ComputeThreads {
     ///
     /// # Errors
     /// When the system does not give that many.
-    pub(super) fn own(count: usize, pin: bool) -> io::Result<Self> {
+    pub(crate) fn own(count: usize, pin: bool) -> io::Result<Self> {
         Ok(Self::on(ThreadPool::new(count, pin)?, pin))
     }
 
@@ -44,7 +44,7 @@ impl ComputeThreads {
 
     /// Runs `work` here, and whatever a kernel spreads out on these threads. A panic goes on once
     /// no thread works on it any more.
-    pub(super) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _running = Running::enter(&self.running);
         self.stream.run(|| self.pool.install(work))
     }

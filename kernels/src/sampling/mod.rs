@@ -83,8 +83,9 @@ pub fn sample(
     Ok(Sampled { token_id, logprobs })
 }
 
-/// [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device. On a GPU the
-/// noise is float32: where two tokens are as good as equal, its draw may be the other one.
+/// [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device. On a GPU noise
+/// and masses are float32: where two tokens are as good as equal, or a token is at the very edge of
+/// `top_p`, its draw may be another one.
 ///
 /// # Errors
 /// What the device says; also of all that was asked of it to make the logits.

@@ -44,6 +44,8 @@ pub(super) fn sample(
     if rows.is_empty() {
         return Ok(Vec::new());
     }
+    let places = logits.rows * logits.cols;
+    assert!(u32::try_from(places).is_ok(), "sample: {places} logits are more than words count");
     let plan = Plan::new(rows, logits.cols);
     let edited = edit::edited(&logits, &plan);
     let picks = pick::pick(&logits, edited.as_ref(), &plan);
@@ -85,7 +87,8 @@ pub(super) fn logprobs(
 /// A number's place among all numbers, as an integer: larger for larger ones.
 #[cube]
 fn rank(x: f32) -> u32 {
-    let bits = u32::reinterpret(x);
+    // Both zeros are one number.
+    let bits = select(x == 0.0f32, 0u32.runtime(), u32::reinterpret(x));
     let flip = select(bits >= 0x8000_0000u32, 0xffff_ffffu32, 0x8000_0000u32);
     bits ^ flip
 }

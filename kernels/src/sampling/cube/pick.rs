@@ -21,10 +21,13 @@ const EMPTY: u32 = 2;
 const NOISE_MAX: f32 = 22.88;
 const NOISE_MIN: f32 = 3.2;
 
-/// Picks tokens: a status and a token id a row.
+/// Words that a pick takes up: its status, its token, and the token's logit.
+const PICK_WORDS: usize = 3;
+
+/// Picks a token for each row.
 pub(super) fn pick(logits: &Rows, edited: Option<&CubeTensor>, plan: &Plan) -> Handle {
     let client = logits.client();
-    let picks = client.empty(logits.rows * 2 * size_of::<u32>());
+    let picks = client.empty(logits.rows * PICK_WORDS * size_of::<u32>());
     let (rows, masks) = (upload(client, &plan.rows), upload(client, &plan.masks));
     // SAFETY: a cube beyond the rows leaves; parameters and masks are those of the rows.
     unsafe {
@@ -56,11 +59,12 @@ pub(super) fn read(
     let pick = |pick: &[u32]| match (pick[0], pick[1]) {
         (PICKED, token) => Ok(token),
         (GARBAGE, token_id) => {
-            Err(SampleError::NotFinite { token_id, logit: "NaN or inf".to_owned() })
+            let logit = f32::from_bits(pick[2]).to_string();
+            Err(SampleError::NotFinite { token_id, logit })
         }
         _ => Err(SampleError::NoCandidate),
     };
-    Ok(words.chunks_exact(2).take(logits.rows).map(pick).collect())
+    Ok(words.chunks_exact(PICK_WORDS).take(logits.rows).map(pick).collect())
 }
 
 /// A row of logits as the draw sees it.
@@ -148,11 +152,16 @@ fn pick_kernel(
     } else if best == NONE {
         status = EMPTY.runtime();
     } else if !is_greedy {
-        token = draw(raw, edited, rows, masks, &source, &mut scratch, of_row, max);
+        token = draw(raw, edited, rows, masks, &source, &mut scratch, of_row, max, best);
     }
     if unit == 0 {
-        picks[row * 2] = status;
-        picks[row * 2 + 1] = token;
+        let pick = row * PICK_WORDS;
+        picks[pick] = status;
+        picks[pick + 1] = token;
+        picks[pick + 2] = 0u32.runtime();
+        if status == GARBAGE {
+            picks[pick + 2] = u32::reinterpret(raw[row * stride + token as usize]);
+        }
     }
 }
 
@@ -208,6 +217,7 @@ fn draw(
     scratch: &mut Scratch,
     of_row: usize,
     max: f32,
+    best: u32,
 ) -> u32 {
     let top_k = rows[of_row + 2];
     let floor = max + f32::reinterpret(rows[of_row + 3]);
@@ -244,7 +254,7 @@ fn draw(
     let mut first_cut = NONE.runtime();
     if tail >= 0.0f32 {
         let total = mass_above(raw, edited, masks, source, scratch, kept - 1u32, max);
-        let enough = total - tail * total;
+        let enough = fma(-tail, total, total);
         let below = threshold::largest(
             raw,
             edited,
@@ -287,7 +297,8 @@ fn draw(
         let place = rank(x);
         let is_kept = place > kept || (place == kept && (id as u32) < first_cut);
         if is_kept && x >= hopeless {
-            let noisy = x + gumbel(word(id as u32, &seed, &position));
+            // Relative to the largest, lest the noise drown in large logits.
+            let noisy = (x - max) + gumbel(word(id as u32, &seed, &position));
             if noisy > score {
                 score = noisy;
                 token = id as u32;
@@ -296,7 +307,8 @@ fn draw(
         id += UNITS;
     }
     let (_, token) = scratch.best(score, token);
-    token
+    // The likeliest is never cut off.
+    select(token == NONE, best, token)
 }
 
 /// What tokens above `place` weigh together, relative to the likeliest.

@@ -50,7 +50,8 @@ impl Plan {
     fn push_row(&mut self, row: &SamplingRow<'_>, vocab: usize, grammar: u32) {
         let top_k = if (row.top_k as usize) < vocab { row.top_k } else { 0 };
         let min_p = if row.min_p > 0.0 { row.min_p.ln() } else { f32::MIN };
-        let tail = if row.top_p < 1.0 { 1.0 - row.top_p } else { -1.0 };
+        // Never all: the likeliest token stays, however small top_p is.
+        let tail = if row.top_p < 1.0 { (1.0 - row.top_p).min(1.0 - f32::EPSILON) } else { -1.0 };
         self.rows.extend([
             u32::from(row.is_greedy()),
             row.temperature.to_bits(),

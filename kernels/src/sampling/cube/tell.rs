@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::super::{LogprobRow, logprob_row};
-use super::{Scratch, UNITS};
+use super::{MASKED, Scratch, UNITS};
 use crate::KernelError;
 use crate::cube::{Rows, cubes, device_error, upload, words_buffer};
 use crate::select_rows;
@@ -32,6 +32,11 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     fn is_small(&self) -> bool {
         self.k as usize + self.named.len() <= TOLD_MAX
+    }
+
+    /// How many likeliest tokens there are to tell.
+    fn likeliest(&self, vocab: usize) -> usize {
+        vocab.min(self.k as usize)
     }
 }
 
@@ -70,10 +75,10 @@ fn ask(logits: &Rows, questions: &[Question<'_>]) -> Result<Vec<LogprobRow>, Ker
     let mut words = Vec::with_capacity(questions.len() * QUESTION_WORDS);
     let (mut names, mut told) = (Vec::new(), 0);
     for (question, named) in questions.iter().zip(&named) {
-        let k = question.k.min(logits.cols as u32);
-        words.extend([question.row, question.token, k, names.len() as u32, named.len() as u32]);
+        let (k, first_name) = (question.likeliest(logits.cols), names.len() as u32);
+        words.extend([question.row, question.token, k as u32, first_name, named.len() as u32]);
         names.extend(named);
-        told = told.max(k as usize + named.len());
+        told = told.max(k + named.len());
     }
     let stride = 2 * (1 + told);
     let answers = client.empty(questions.len() * stride * size_of::<u32>());
@@ -98,23 +103,38 @@ fn ask(logits: &Rows, questions: &[Question<'_>]) -> Result<Vec<LogprobRow>, Ker
     let bytes = client.read_one(answers).map_err(device_error)?;
     let answers: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes[..]);
     let answers = answers.chunks_exact(stride).zip(questions.iter().zip(&named));
-    Ok(answers.map(|(answer, (question, named))| row_of(answer, question, named)).collect())
+    Ok(answers
+        .map(|(answer, (question, named))| {
+            let (likeliest, of_named) = answer[2..].split_at(2 * question.likeliest(logits.cols));
+            row_of(answer, question, likeliest, (named, of_named))
+        })
+        .collect())
 }
 
-/// Log-probability and rank of the token; token and log-probability of each of the likeliest;
-/// log-probability and rank of each that was named.
-fn row_of(answer: &[u32], question: &Question<'_>, named: &[u32]) -> LogprobRow {
-    let mut entries = vec![(question.token, f32::from_bits(answer[0]), answer[1])];
-    let (likeliest, of_named) = answer[2..].split_at(2 * question.k.min(TOLD_MAX as u32) as usize);
+/// From an answer: log-probability and rank of the token; token and log-probability of each of the
+/// likeliest; log-probability and rank of each that was named.
+fn row_of(
+    answer: &[u32],
+    question: &Question<'_>,
+    likeliest: &[u32],
+    (named, of_named): (&[u32], &[u32]),
+) -> LogprobRow {
+    let mut entries = vec![(question.token, logprob(answer[0]), answer[1])];
     for (pair, rank) in likeliest.chunks_exact(2).zip(1..).filter(|(pair, _)| pair[0] != NONE) {
-        entries.push((pair[0], f32::from_bits(pair[1]), rank));
+        entries.push((pair[0], logprob(pair[1]), rank));
     }
     for (&id, pair) in named.iter().zip(of_named.chunks_exact(2)) {
         if !entries.iter().any(|(there, ..)| *there == id) {
-            entries.push((id, f32::from_bits(pair[0]), pair[1]));
+            entries.push((id, logprob(pair[0]), pair[1]));
         }
     }
     LogprobRow { entries }
+}
+
+/// What a kernel told; −∞ is a very low number there.
+fn logprob(bits: u32) -> f32 {
+    let logprob = f32::from_bits(bits);
+    if logprob < MASKED / 2.0 { f32::NEG_INFINITY } else { logprob }
 }
 
 #[cube(launch_unchecked)]
@@ -190,13 +210,13 @@ fn next_likeliest(
     last: f32,
     last_id: u32,
 ) -> (f32, u32) {
-    let mut best = f32::MIN.runtime();
+    let mut best = MASKED.runtime();
     let mut best_id = NONE.runtime();
     let mut id = UNIT_POS as usize;
     while id < vocab {
-        let logit = logits[row + id];
+        let logit = max(logits[row + id], MASKED.runtime());
         let comes_after = logit < last || (logit == last && id as u32 > last_id);
-        if comes_after && logit > best {
+        if comes_after && (logit > best || best_id == NONE) {
             best = logit;
             best_id = id as u32;
         }

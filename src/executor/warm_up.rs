@@ -1,0 +1,104 @@
+//! A GPU's first steps: kernels are compiled before a request waits for them, a device that cannot run
+//! them is known at once, and the memory of activations is taken before the KV cache takes the rest.
+
+use playhouse_kernels::{
+    AttentionMetadata, ComputeDevice, KernelError, KvCache, KvDtype, device_memory,
+    sampling::{SampleError, SamplingRow, sample_tensor},
+};
+
+use super::runner::logit_rows;
+use crate::{
+    config::EngineConfig,
+    model::{CausalLm, ForwardBatch},
+};
+
+/// Requests that a software device begins with: it is slow, and its memory is the machine's.
+const SOFTWARE_REQUESTS: usize = 3;
+
+/// Runs the largest step that the settings allow, and one of a single token; on the CPU, where there
+/// is nothing to gain, none. To be called where steps will be, so that they find its memory.
+///
+/// # Errors
+/// What the device says, or that it computes no numbers.
+pub(crate) fn warm_up(
+    config: &EngineConfig,
+    model: &dyn CausalLm,
+    dtype: KvDtype,
+    device: &ComputeDevice,
+) -> Result<(), KernelError> {
+    if device_memory(&device.device).is_none() {
+        return Ok(());
+    }
+    let tokens_max = config.max_num_batched_tokens;
+    let tokens = config.block_size.min(model.config().max_model_len).min(tokens_max);
+    let requests = match device.is_software {
+        true => SOFTWARE_REQUESTS,
+        false => tokens_max.div_ceil(tokens),
+    };
+    let shape = model.kv_cache_shape(1, config.block_size);
+    let mut kv_cache = KvCache::new(shape, dtype, &device.device)?;
+    let rows = logit_rows(model.config().vocab_size).min(config.max_num_seqs);
+    step(model, &mut kv_cache, requests, tokens, rows)?;
+    step(model, &mut kv_cache, 1, 1, rows)
+}
+
+/// Runs requests that begin with so many tokens, and draws a token for as many of them as `rows`.
+fn step(
+    model: &dyn CausalLm,
+    kv_cache: &mut KvCache,
+    requests: usize,
+    tokens: usize,
+    rows: usize,
+) -> Result<(), KernelError> {
+    let (token_ids, meta) = batch(requests, tokens);
+    let last_rows: Vec<u32> = meta.query_start_loc[1..].iter().map(|end| end - 1).collect();
+    let last_rows = &last_rows[..requests.min(rows)];
+    let plain = SamplingRow { top_p: 0.9, ..SamplingRow::default() };
+    let edited = SamplingRow { logit_bias: &[(0, 1.0)], num_logprobs: Some(1), ..plain.clone() };
+    for row in [plain, edited] {
+        let batch = ForwardBatch { token_ids: &token_ids, meta: &meta };
+        let hidden = model.forward(&batch, kv_cache);
+        let rows = vec![row; last_rows.len()];
+        for drawn in sample_tensor(model.logits(hidden, last_rows), &rows)? {
+            if let Err(error @ SampleError::NotFinite { .. }) = drawn {
+                return Err(KernelError::Device {
+                    why: error.to_string(),
+                    is_out_of_memory: false,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Requests that all write the same to one block.
+fn batch(requests: usize, tokens: usize) -> (Vec<u32>, AttentionMetadata) {
+    let repeated = || (0..requests).flat_map(|_| 0..tokens as u32).collect::<Vec<_>>();
+    let meta = AttentionMetadata {
+        query_start_loc: (0..=requests).map(|request| (request * tokens) as u32).collect(),
+        seq_lens: vec![tokens as u32; requests],
+        block_tables: vec![vec![0]; requests],
+        slot_mapping: repeated(),
+        positions: repeated(),
+    };
+    (vec![0; requests * tokens], meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_kernels::KvCacheShape;
+
+    use super::*;
+
+    #[test]
+    fn a_step_is_one_that_kernels_take() {
+        let (num_layers, num_blocks, block_size, num_kv_heads, head_dim) = (1, 1, 16, 1, 8);
+        let shape = KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim };
+        for (requests, tokens) in [(5, 16), (1, 1)] {
+            let (token_ids, meta) = batch(requests, tokens);
+            assert_eq!(token_ids.len(), requests * tokens);
+            assert_eq!((meta.num_tokens(), meta.num_seqs()), (requests * tokens, requests));
+            meta.validate(&shape).unwrap();
+        }
+    }
+}
