@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
-    /// The checkpoint's own, where it is one of these two; bfloat16 for float16 checkpoints.
+    /// The checkpoint's own, where it is one of these two; float32 for float16 checkpoints.
     #[default]
     Auto,
     /// IEEE binary32.

@@ -50,6 +50,8 @@ pub struct LoadedModel {
     pub architecture: &'static str,
     /// The format of the weights.
     pub dtype: WeightDtype,
+    /// What it runs on, as `--device` names it.
+    pub device: String,
     /// The format of the KV cache.
     pub kv_cache_dtype: KvDtype,
     /// The size of the KV cache.
@@ -130,6 +132,7 @@ pub(super) fn load(
         root: config.model.to_string_lossy().into_owned(),
         architecture: model_config.architecture(),
         dtype: model.dtype(),
+        device: device.id.clone(),
         kv_cache_dtype,
         kv_cache_bytes,
         default_sampling: DefaultSampling::from(&generation),

@@ -63,7 +63,8 @@ pub(crate) struct EngineFlags {
     #[arg(long, conflicts_with = "pin_threads", help_heading = "Machine")]
     #[serde(skip)]
     pub(crate) no_pin_threads: bool,
-    /// Bytes of the KV cache, such as 4GiB [default: half of the free memory, if it needs that]
+    /// Bytes of the KV cache, such as 4GiB [default: half of the free memory, on a GPU what
+    /// --gpu-memory-utilization leaves, if it needs that]
     #[arg(long, value_name = "BYTES", help_heading = "Machine")]
     pub(crate) kv_cache_memory_bytes: Option<String>,
     /// Share of a GPU's memory for weights, activations and KV cache [default: 0.92]

@@ -50,6 +50,14 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
             format!(", linear layers in int4 of {}", engine.config().quantization_group_size)
         }
     };
+    let device = match loaded.device.as_str() {
+        "cpu" => {
+            let own = engine.config().threads;
+            let threads = own.unwrap_or_else(|| ThreadPool::common().num_threads());
+            format!("cpu: {}, {threads} threads", playhouse_kernels::cpu_isa())
+        }
+        gpu => gpu.to_owned(),
+    };
     let tokens = info.num_blocks.saturating_sub(1) * info.block_size;
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
@@ -57,7 +65,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         "\
 playhouse {version} serves {name} on {shown}
   model     {root} ({architecture}), {dtype}{weights}, context {context} tokens
-  device    cpu: {isa}, {threads} threads
+  device    {device}
   kv cache  {tokens} tokens in {blocks} blocks of {block_size}, {kv_dtype}, {megabytes} MB
 Try:
   curl {base}/v1/models{key}
@@ -68,8 +76,6 @@ Try:
 \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'
 ",
         version = env!("CARGO_PKG_VERSION"),
-        isa = playhouse_kernels::cpu_isa(),
-        threads = engine.config().threads.unwrap_or_else(|| ThreadPool::common().num_threads()),
         root = loaded.root,
         architecture = loaded.architecture,
         context = info.max_model_len,

@@ -32,7 +32,7 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  playhouse bench chaos                            1,000 strikes over eight roles
+  playhouse bench chaos                            Some 1,000 strikes over nine roles
   playhouse bench chaos --kills 10000 --interval-ms 30
   playhouse bench chaos -m models/qwen3 --clients 8 --output json
 
