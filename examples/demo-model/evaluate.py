@@ -1,6 +1,7 @@
 """How the demo model does on held-out conversations of each skill.
 
     python examples/demo-model/evaluate.py [FOLDER] [--count 200] [--skill NAME]... [--wrong 3]
+    python examples/demo-model/evaluate.py --count 5 --record tests/demo_model/answers.jsonl
 
 Greedy decoding. A conversation counts as right when all of the model's answers in it pass their
 checks, each given the expected ones before it. Exit code 1 where a skill is under `--at-least`.
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 
 import lessons
 from trainer import export
-from trainer.measure import measure, questions
+from trainer.measure import answers
 
 HERE = Path(__file__).parent
 
@@ -30,25 +31,21 @@ def arguments():
         "--wrong", type=int, default=0, help="show so many wrong answers of a skill"
     )
     parser.add_argument("--at-least", type=float, default=0.0, help="the share that is asked for")
-    parser.add_argument("--items", type=Path, help="only write the questions, as JSON lines")
+    parser.add_argument("--record", type=Path, help="write right answers there, for tests")
     parser.add_argument("--threads", type=int, help="of the processor")
     return parser.parse_args()
 
 
-def write_items(path, skills, count):
-    """The questions with what a right answer is, for tests in other languages."""
-    with path.open("w") as file:
-        for skill in skills:
-            for _, prompt, gold, check in questions(skill, count):
-                row = {"skill": skill, "prompt": prompt, "answer": gold, "check": check}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+def record(file, skill, answers):
+    """Writes right answers, as JSON lines: what an engine must say, too."""
+    for answer in answers:
+        row = {"skill": skill, "prompt": answer.prompt, "answer": answer.text}
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def main():
     args = arguments()
     skills = args.skill or list(lessons.SKILLS)
-    if args.items:
-        return write_items(args.items, skills, args.count)
     if args.threads:
         torch.set_num_threads(args.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -57,13 +54,18 @@ def main():
     side = "seen" if args.seen else "held out"
     print(f"| skill | right | of {args.count} {side} |\n|---|---|---|")
     worst = 1.0
+    recorded = args.record.open("w") if args.record else None
     for skill in skills:
-        wrong = []
-        right = measure(model, tokenizer, skill, args.count, not args.seen, device, wrong)
-        worst = min(worst, right)
-        print(f"| {skill} | {right:.1%} | {round(right * args.count)} |", flush=True)
-        for prompt, gold, text in wrong[: args.wrong]:
-            print(f"    {prompt[-300:]!r}\n      expected {gold!r}\n      got      {text!r}")
+        given = list(answers(model, tokenizer, skill, args.count, not args.seen, device))
+        wrong = [answer for answer in given if not answer.is_right]
+        right = args.count - len({answer.item for answer in wrong})
+        worst = min(worst, right / args.count)
+        print(f"| {skill} | {right / args.count:.1%} | {right} |", flush=True)
+        for answer in wrong[: args.wrong]:
+            print(f"    {answer.prompt[-300:]!r}")
+            print(f"      expected {answer.gold!r}\n      got      {answer.text!r}")
+        if recorded:
+            record(recorded, skill, [answer for answer in given if answer.is_right])
     raise SystemExit(worst < args.at_least)
 
 

@@ -1,5 +1,7 @@
 """The share of right answers per skill, on held-out conversations or those of training."""
 
+from dataclasses import dataclass
+
 import lessons
 from lessons.check import accepts
 
@@ -11,6 +13,17 @@ EXTRA_TOKENS = 24
 ROWS = 48
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a model said, and what was expected."""
+
+    item: int
+    prompt: str
+    gold: str
+    text: str
+    is_right: bool
+
+
 def questions(skill, count, seed=2, held_out=True):
     """`(item, prompt, gold, check)` for each of the assistant's turns in `count` conversations."""
     for item in range(count):
@@ -19,21 +32,22 @@ def questions(skill, count, seed=2, held_out=True):
             yield item, prompt, gold, check
 
 
-def measure(model, tokenizer, skill, count, held_out=True, device="cpu", wrong=None):
-    """The share of `count` conversations with every answer right; `wrong` gathers the others."""
+def answers(model, tokenizer, skill, count, held_out=True, device="cpu"):
+    """The answers of `count` conversations, each given the expected ones before it."""
     asked = list(questions(skill, count, held_out=held_out))
     ids = [tokenizer.encode(prompt, add_special_tokens=False).ids for _, prompt, _, _ in asked]
     longest = [len(tokenizer.encode(gold).ids) + EXTRA_TOKENS for _, _, gold, _ in asked]
     order = sorted(range(len(asked)), key=lambda i: (len(ids[i]), longest[i]))
-    failed = set()
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
-        answers = greedy(model, [ids[i] for i in rows], max(longest[i] for i in rows), device)
-        for i, answer in zip(rows, answers):
+        written = greedy(model, [ids[i] for i in rows], max(longest[i] for i in rows), device)
+        for i, tokens in zip(rows, written):
             item, prompt, gold, check = asked[i]
-            text = tokenizer.decode(answer, skip_special_tokens=False)
-            if not accepts(check, text):
-                failed.add(item)
-                if wrong is not None:
-                    wrong.append((prompt, gold, text))
-    return 1 - len(failed) / count
+            text = tokenizer.decode(tokens, skip_special_tokens=False)
+            yield Answer(item, prompt, gold, text, accepts(check, text))
+
+
+def measure(model, tokenizer, skill, count, held_out=True, device="cpu"):
+    """The share of `count` conversations with every answer right."""
+    given = answers(model, tokenizer, skill, count, held_out, device)
+    return 1 - len({answer.item for answer in given if not answer.is_right}) / count
