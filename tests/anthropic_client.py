@@ -64,7 +64,7 @@ client = connect(plain_url)
 # What the client has no argument for goes into the body as it is.
 greedy = {"temperature": 0}
 hello = {
-    "model": "demo", "max_tokens": 24, "extra_body": greedy, "messages": [user("Hello there")]
+    "model": "demo", "max_tokens": 24, "extra_body": greedy, "messages": [user("Tell me a story.")]
 }
 weather = {
     "name": "weather",
@@ -126,7 +126,7 @@ def prompts():
     as_string, as_blocks = asked(system="Be brief."), asked(system=blocks)
     assert text(as_string) == text(as_blocks) and as_string.usage == as_blocks.usage
     assert as_string.usage.input_tokens > alone.usage.input_tokens
-    assert text(asked(messages=[user([{"type": "text", "text": "Hello there"}])])) == text(alone)
+    assert text(asked(messages=[user([{"type": "text", "text": "Tell me a story."}])])) == text(alone)
 
     begun = asked(messages=[*hello["messages"], assistant("General")])
     told = asked(messages=[*hello["messages"], assistant("General"), user("?")])

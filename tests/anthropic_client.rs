@@ -8,7 +8,7 @@ mod contrived;
 mod python;
 mod serving;
 
-use playhouse::{EngineConfig, server::ServerConfig};
+use playhouse::{EngineConfig, config::ParserChoice, server::ServerConfig};
 use serving::Served;
 
 fn engine() -> EngineConfig {
@@ -21,7 +21,9 @@ fn engine() -> EngineConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_client_is_served() {
-    let plain = Served::start(engine(), ServerConfig::default()).await;
+    // The demo model's template would have thoughts read by default.
+    let unread = ServerConfig { reasoning_parser: ParserChoice::None, ..ServerConfig::default() };
+    let plain = Served::start(engine(), unread).await;
     let one_at_a_time = EngineConfig { quota_max_open_requests: Some(1), ..engine() };
     let api_keys = vec!["secret".to_owned()];
     let with_keys = contrived::reading(ServerConfig { api_keys, ..ServerConfig::default() });

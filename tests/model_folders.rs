@@ -61,8 +61,8 @@ fn the_demo_model_loads_and_reports_progress() {
     assert_eq!(model.config().architecture(), "Qwen3ForCausalLM");
     assert_eq!(model.config().max_model_len, 64);
     assert_eq!(model.dtype(), WeightDtype::Bf16);
-    // Embedding, final norm, and eleven tensors in each of four layers.
-    assert_eq!(reports.last().unwrap().tensors, 2 + 4 * 11);
+    // Embedding, final norm, and eleven tensors in each of six layers.
+    assert_eq!(reports.last().unwrap().tensors, 2 + 6 * 11);
     assert!(reports.is_sorted_by_key(|report| report.tensors));
     assert!(reports.is_sorted_by_key(|report| report.bytes));
     let last = reports.last().unwrap();

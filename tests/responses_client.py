@@ -31,7 +31,7 @@ def connect(url, key):
 client, reading, other = connect(sys.argv[1], "none"), connect(sys.argv[2], "first"), connect(sys.argv[2], "second")
 model = client.models.list().data[0].id
 greedy = {"model": model, "max_output_tokens": 24, "temperature": 0}
-question = greedy | {"input": "Once upon a time"}
+question = greedy | {"input": "Tell me a story."}
 ECHO = {
     "type": "function",
     "name": "echo",
@@ -285,10 +285,10 @@ def errors():
 
 
 def count():
-    told = client.responses.input_tokens.count(model=model, input="Once upon a time")
+    told = client.responses.input_tokens.count(model=model, input="Tell me a story.")
     assert told.object == "response.input_tokens"
     assert told.input_tokens == whole.usage.input_tokens
-    longer = client.responses.input_tokens.count(model=model, input="Once upon a time", instructions="Be brief.")
+    longer = client.responses.input_tokens.count(model=model, input="Tell me a story.", instructions="Be brief.")
     assert longer.input_tokens > told.input_tokens
 
 

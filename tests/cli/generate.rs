@@ -50,7 +50,8 @@ fn the_number_of_threads_changes_nothing() {
 
 #[test]
 fn n_outputs_differ() {
-    let outputs = json(generate(&["-n", "3", "--temperature", "1", "--output", "json", "x"]));
+    let hot = ["-n", "3", "--temperature", "2", "--top-p", "1", "--output", "json"];
+    let outputs = json(generate(&[&hot[..], &["Once"]].concat()));
     let choices = outputs[0]["choices"].as_array().unwrap();
     assert_eq!(choices.len(), 3);
     assert_ne!(choices[0]["token_ids"], choices[1]["token_ids"]);

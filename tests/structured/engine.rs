@@ -176,7 +176,7 @@ async fn the_grammar_has_the_last_word() {
 async fn the_answer_follows_thoughts_that_keep_to_their_budget() {
     let engine = Engine::spawn(config(), |_| ()).await.unwrap();
     let encode = |text: &str| engine.codec().encode(text, false).unwrap();
-    let (begin, end) = (encode("<think>"), encode("</think>"));
+    let (begin, end) = (encode("[THINK]"), encode("[/THINK]"));
     assert!(end.len() > 1, "the demo model has no token for it");
     let mut request = request(1, Some(OutputFormat::Choice(vec!["yes".to_owned()]).into()));
     request.prompt = Prompt::Tokens([encode("Well?"), begin.clone()].concat());
@@ -187,7 +187,7 @@ async fn the_answer_follows_thoughts_that_keep_to_their_budget() {
     let (thoughts, rest) = output.tokens.split_at(5);
     assert!(!thoughts.ends_with(&end[..1]), "no coincidence");
     assert!(rest.starts_with(&end), "{output:?}");
-    assert!(output.text.ends_with("</think>yes"), "{output:?}");
+    assert!(output.text.ends_with("[/THINK]yes"), "{output:?}");
 }
 
 /// What cannot be compiled fails its request, and no other.

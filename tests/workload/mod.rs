@@ -72,7 +72,7 @@ fn request(client: usize) -> RawRequest {
             ..base
         },
         3 => SamplingParams { logprobs: Some(5), prompt_logprobs: Some(2), ..base },
-        4 => SamplingParams { stop: vec!["42".to_owned(), "qu".to_owned()], min_tokens: 8, ..base },
+        4 => SamplingParams { stop: vec!["42".to_owned(), " a".to_owned()], min_tokens: 8, ..base },
         5 => SamplingParams { n: 2, logprobs: Some(1), ..base },
         6 => SamplingParams { min_p: 0.05, logit_bias: vec![(350, 2.0), (400, -9.0)], ..base },
         _ => SamplingParams { temperature: 0.0, logprobs: Some(0), min_tokens: 4, ..base },

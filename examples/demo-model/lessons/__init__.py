@@ -19,18 +19,18 @@ from . import (
 from .split import Split, digest
 
 SKILLS = {
-    "talk": (talk.lesson, 1.0),
-    "arithmetic": (arithmetic.lesson, 3.0),
-    "counting": (counting.lesson, 1.2),
-    "sorting": (sorting.lesson, 1.8),
+    "talk": (talk.lesson, 0.8),
+    "arithmetic": (arithmetic.lesson, 2.0),
+    "counting": (counting.lesson, 1.8),
+    "sorting": (sorting.lesson, 3.0),
     "letters": (letters.lesson, 1.8),
-    "facts": (facts.lesson, 3.0),
-    "stories": (stories.lesson, 1.2),
-    "json": (extraction.lesson, 1.2),
-    "tools": (tools.lesson, 1.4),
-    "reasoning": (reasoning.lesson, 2.0),
-    "unknown": (unknown.lesson, 1.2),
-    "chat": (chat.lesson, 1.6),
+    "facts": (facts.lesson, 2.2),
+    "stories": (stories.lesson, 1.0),
+    "json": (extraction.lesson, 2.2),
+    "tools": (tools.lesson, 2.4),
+    "reasoning": (reasoning.lesson, 2.6),
+    "unknown": (unknown.lesson, 0.6),
+    "chat": (chat.lesson, 2.2),
 }
 """Each skill's lesson and its share of the training."""
 
