@@ -200,8 +200,13 @@ fn show(
                 display.thought(&text)?;
             }
             ReasoningEvent::Content(text) => {
-                answer.content.push_str(&text);
-                display.content(&text)?;
+                // What separates an answer from its thoughts is not part of it.
+                let text = match answer.content.is_empty() {
+                    true => text.trim_start(),
+                    false => &text,
+                };
+                answer.content.push_str(text);
+                display.content(text)?;
             }
         }
     }
