@@ -288,6 +288,16 @@ test('how sure the model is shows as colour, with what else might have come', as
   assert.match(await tip.textContent(), /%/);
 });
 
+test('the token that ends an answer is a mark behind it', async (t) => {
+  const page = await open(t);
+  await page.check('#logprobs');
+  await page.fill('#temperature', '0');
+  await ask(page, 'Who are you?');
+  await until('the answer', () => isDone(page));
+  const answered = await page.locator('.message.assistant .tokens').textContent();
+  assert.match(answered, /^I am .*[.]∎$/);
+});
+
 test('what cannot be sent is said before it is', async (t) => {
   const page = await open(t);
   await page.fill('#tools', '[{"type": ');

@@ -84,6 +84,7 @@ pub(crate) fn float_tensor(
 }
 
 /// The tensor on a GPU that `tensor` is; or `tensor`, if it is none.
+#[expect(clippy::result_large_err, reason = "what is handed back is no error")]
 pub(crate) fn device_tensor(tensor: Tensor<2>) -> Result<CubeTensor, Tensor<2>> {
     let DispatchTensor { kind, autodiff } = tensor.into_dispatch();
     match kind {

@@ -31,10 +31,13 @@ fn kept(logits: &[f32], top_k: u32, top_p: f32, min_p: f32) -> Option<Vec<u32>> 
     Some(on_device)
 }
 
+/// Logits, `top_k`, `top_p`, `min_p`, and the tokens that are kept.
+type Golden<'a> = (&'a [f32], u32, f32, f32, &'a [u32]);
+
 #[test]
 fn golden_cases() {
     let logits = [1.0, 2.0, 3.0, 4.0];
-    let cases: [(&[f32], u32, f32, f32, &[u32]); 8] = [
+    let cases: [Golden<'_>; 8] = [
         (&logits, 2, 1.0, 0.0, &[2, 3]),
         (&logits, 0, 0.5, 0.0, &[3]),
         (&logits, 0, 0.9, 0.0, &[1, 2, 3]),

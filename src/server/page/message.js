@@ -108,6 +108,10 @@ export class Answer {
   end({ reason, tokens, firstMs, ms }) {
     cancelAnimationFrame(this.#due);
     this.element.removeAttribute('aria-busy');
+    // A token that ended the answer is not part of it: a mark stands for it.
+    const last = this.#tokens?.element.lastElementChild;
+    const isPart = last && `${this.reasoning}${this.content}`.trimEnd().endsWith(last.textContent.trimEnd());
+    if (reason === 'stop' && last && !isPart) last.textContent = '∎';
     this.#draw();
     const rate = tokens > 1 && ms > firstMs ? ((tokens - 1) / (ms - firstMs)) * 1000 : 0;
     const told = [
