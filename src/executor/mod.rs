@@ -40,3 +40,18 @@ fn execute_error(error: KernelError) -> ExecuteError {
         _ => ExecuteError::Device(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod error_tests {
+    use super::*;
+
+    #[test]
+    fn only_memory_that_ran_out_makes_a_step_smaller() {
+        let device = |is_out_of_memory| KernelError::Device { why: "x".into(), is_out_of_memory };
+        let host = KernelError::OutOfMemory { what: "KV cache", bytes: 1 };
+        for error in [device(true), host] {
+            assert!(matches!(execute_error(error), ExecuteError::OutOfMemory(_)));
+        }
+        assert_eq!(execute_error(device(false)), ExecuteError::Device("x".into()));
+    }
+}

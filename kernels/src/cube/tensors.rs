@@ -175,3 +175,22 @@ pub(crate) fn cubes(count: usize) -> CubeCount {
     let x = count.min(CUBES_MAX);
     CubeCount::Static(x as u32, count.div_ceil(x.max(1)) as u32, 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use cubecl::server::IoError;
+
+    use super::*;
+
+    /// Errors come as text through burn; the text is cubecl's, and may change with it.
+    #[test]
+    fn a_device_without_memory_is_told_from_a_broken_one() {
+        let told = |error: IoError| match device_error(error.into()) {
+            KernelError::Device { is_out_of_memory, .. } => is_out_of_memory,
+            other => unreachable!("{other}"),
+        };
+        let backtrace = cubecl_environment::backtrace::BackTrace::capture;
+        assert!(told(IoError::OutOfMemory { size: 7, backtrace: backtrace() }));
+        assert!(!told(IoError::BufferTooBig { size: 7, backtrace: backtrace() }));
+    }
+}

@@ -66,3 +66,25 @@ fn a_head_that_fills_no_chunks_is_refused() {
         assert!(matches!(refused, KernelError::UnsupportedForm { .. }), "{refused}");
     }
 }
+
+#[test]
+fn as_many_blocks_as_the_largest_buffer_holds_and_not_one_more() {
+    let Some(device) = test_device() else { return };
+    let largest = crate::device_memory(&device).unwrap().max_buffer_bytes;
+    let one = KvCacheShape {
+        num_layers: 1,
+        num_blocks: 1,
+        block_size: 16,
+        num_kv_heads: 8,
+        head_dim: 128,
+    };
+    for dtype in [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8] {
+        let fitting = one.max_num_blocks(dtype, largest);
+        let shape = KvCacheShape { num_blocks: fitting + 1, ..one };
+        let refused = KvCache::new(shape, dtype, &device).unwrap_err();
+        assert!(matches!(refused, KernelError::BufferTooLarge { .. }), "{refused}");
+    }
+    let fitting = one.max_num_blocks(KvDtype::Bf16, largest);
+    let shape = KvCacheShape { num_blocks: fitting, ..one };
+    assert!(KvCache::new(shape, KvDtype::Bf16, &device).is_ok());
+}
