@@ -361,7 +361,7 @@ test('a server with a key asks for it, and again when it is wrong', async () => 
     await page.fill('#key', 'open-sesame');
     await page.keyboard.press('Enter');
     await until('the lamp', async () => (await page.getAttribute('#status', 'data-health')) === 'ready');
-    assert.equal(await page.locator('#model option').count(), 1);
+    await until('the model', async () => (await page.locator('#model option').count()) === 1);
     await endless(page, 10);
     await ask(page, 'Hello');
     await until('the answer', async () => (await page.locator('.message.assistant').count()) === 1 && isDone(page));
