@@ -7,7 +7,7 @@ use crate::KernelError;
 /// A device that this build has kernels for and this machine has.
 #[derive(Debug, Clone)]
 pub struct ComputeDevice {
-    /// Its runtime and, where that may have several, its index there: `cpu`, `wgpu:0`.
+    /// Its runtime and, where that may have several, its index there: `cpu`, `wgpu:0`, `cuda:0`.
     pub id: String,
     /// Whether it imitates a GPU on the CPU.
     pub is_software: bool,
@@ -70,7 +70,12 @@ impl Place {
         if *device == Device::flex() {
             return Ok(Self::Cpu);
         }
-        let built = if cfg!(feature = "wgpu") { "cpu (flex), wgpu" } else { "cpu (flex)" };
+        let built = match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
+            (false, false) => "cpu (flex)",
+            (false, true) => "cpu (flex), wgpu",
+            (true, false) => "cpu (flex), cuda",
+            (true, true) => "cpu (flex), cuda, wgpu",
+        };
         Err(KernelError::UnsupportedDevice { what, device: format!("{device:?}"), built })
     }
 }

@@ -66,9 +66,21 @@ pub enum Device {
     Auto,
     /// The processor.
     Cpu,
+    /// An NVIDIA GPU, by the driver's number; without one the first.
+    Cuda(Option<usize>),
     /// A device of wgpu, by its number in `playhouse collect-env`; without one the first GPU or,
     /// where there is none, the first device that imitates one.
     Wgpu(Option<usize>),
+}
+
+impl Device {
+    /// What settings of this build may name, for messages.
+    pub(crate) const EXPECTED: &str = match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
+        (false, false) => "auto or cpu",
+        (false, true) => "auto, cpu, wgpu or wgpu:N",
+        (true, false) => "auto, cpu, cuda or cuda:N",
+        (true, true) => "auto, cpu, cuda, cuda:N, wgpu or wgpu:N",
+    };
 }
 
 impl fmt::Display for Device {
@@ -77,6 +89,8 @@ impl fmt::Display for Device {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(None) => f.write_str("cuda"),
+            Self::Cuda(Some(index)) => write!(f, "cuda:{index}"),
             Self::Wgpu(None) => f.write_str("wgpu"),
             Self::Wgpu(Some(index)) => write!(f, "wgpu:{index}"),
         }
@@ -91,21 +105,19 @@ impl Serialize for Device {
 
 impl<'de> Deserialize<'de> for Device {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let has_wgpu = cfg!(feature = "wgpu");
-        let expected = if has_wgpu { "auto, cpu, wgpu or wgpu:N" } else { "auto or cpu" };
+        let expected = Self::EXPECTED;
         let text = String::deserialize(from)?;
         let (name, index) = match text.split_once(':') {
             Some((name, index)) => (name, Some(index)),
             None => (text.as_str(), None),
         };
+        let index = index.map(str::parse).transpose();
+        let index = index.map_err(|_| de::Error::custom(format!("expected {expected}")))?;
         match (name, index) {
             ("auto", None) => Ok(Self::Auto),
             ("cpu", None) => Ok(Self::Cpu),
-            ("wgpu", None) if has_wgpu => Ok(Self::Wgpu(None)),
-            ("wgpu", Some(index)) if has_wgpu => match index.parse() {
-                Ok(index) => Ok(Self::Wgpu(Some(index))),
-                Err(_) => Err(de::Error::custom(format!("expected {expected}"))),
-            },
+            ("cuda", index) if cfg!(feature = "cuda") => Ok(Self::Cuda(index)),
+            ("wgpu", index) if cfg!(feature = "wgpu") => Ok(Self::Wgpu(index)),
             ("cuda" | "wgpu" | "vulkan" | "metal" | "gpu", _) => Err(de::Error::custom(format!(
                 "this build has no {name} support; expected {expected}"
             ))),

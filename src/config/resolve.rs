@@ -160,13 +160,13 @@ mod tests {
                  (int8)",
             ),
             (
-                flag("device", "cuda"),
+                flag("device", "metal"),
                 if cfg!(feature = "wgpu") {
-                    "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
-                     expected auto, cpu, wgpu or wgpu:N"
+                    "engine.device = \"metal\" (from flag --device): this build has no metal \
+                     support; expected auto, cpu, wgpu or wgpu:N"
                 } else {
-                    "engine.device = \"cuda\" (from flag --device): this build has no cuda support; \
-                     expected auto or cpu"
+                    "engine.device = \"metal\" (from flag --device): this build has no metal \
+                     support; expected auto or cpu"
                 },
             ),
             (

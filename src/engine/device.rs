@@ -9,20 +9,16 @@ use crate::config::Device;
 pub(super) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
     let mut found = devices();
     let available = found.iter().map(|device| device.id.clone()).collect();
-    let index = match wanted {
-        Device::Auto | Device::Cpu => {
-            found.retain(|device| device.id == "cpu");
-            None
-        }
-        Device::Wgpu(index) => {
-            found.retain(|device| device.id.starts_with("wgpu:"));
-            index
-        }
+    let (runtime, index) = match wanted {
+        Device::Auto | Device::Cpu => ("cpu", None),
+        Device::Cuda(index) => ("cuda", index),
+        Device::Wgpu(index) => ("wgpu", index),
     };
-    // Imitations come last, unless one is named.
-    if index.is_none() {
-        found.sort_by_key(|device| device.is_software);
+    match index {
+        Some(index) => found.retain(|device| device.id == format!("{runtime}:{index}")),
+        None => found.retain(|device| device.id.split(':').next() == Some(runtime)),
     }
-    let found = found.into_iter().nth(index.unwrap_or(0));
-    found.ok_or(StartError::NoDevice { wanted, available })
+    // Imitations come last.
+    found.sort_by_key(|device| device.is_software);
+    found.into_iter().next().ok_or(StartError::NoDevice { wanted, available })
 }

@@ -65,7 +65,12 @@ fn facts() -> Map<String, Value> {
 
 /// What tensors of this build can be on.
 fn tensor_backends() -> &'static [&'static str] {
-    if cfg!(feature = "wgpu") { &["burn-flex", "burn-wgpu"] } else { &["burn-flex"] }
+    match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
+        (false, false) => &["burn-flex"],
+        (false, true) => &["burn-flex", "burn-wgpu"],
+        (true, false) => &["burn-flex", "burn-cuda"],
+        (true, true) => &["burn-flex", "burn-cuda", "burn-wgpu"],
+    }
 }
 
 /// Devices by the names that `--device` takes.
@@ -77,19 +82,21 @@ fn devices() -> Vec<String> {
     playhouse_kernels::devices().into_iter().map(name).collect()
 }
 
-/// Why `--device auto` and `--device wgpu` do not take what somebody may expect them to.
+/// Why `--device` does not take what somebody may expect it to.
 fn devices_not_used(found: &[ComputeDevice]) -> Vec<String> {
     let mut reasons = Vec::new();
-    let of_wgpu = || found.iter().filter(|device| device.id.starts_with("wgpu:"));
-    match (cfg!(feature = "wgpu"), of_wgpu().next()) {
-        (false, _) => reasons.push("wgpu: built without the feature wgpu".to_owned()),
-        (true, None) => reasons.push("wgpu: no driver reports a device".to_owned()),
-        (true, Some(_)) => reasons.push("wgpu: only where --device names it".to_owned()),
+    for (runtime, is_built) in [("cuda", cfg!(feature = "cuda")), ("wgpu", cfg!(feature = "wgpu"))]
+    {
+        let has_one = found.iter().any(|device| device.id.split(':').next() == Some(runtime));
+        reasons.push(match (is_built, has_one) {
+            (false, _) => format!("{runtime}: built without the feature {runtime}"),
+            (true, false) => format!("{runtime}: no driver reports a device"),
+            (true, true) => format!("{runtime}: only where --device names it"),
+        });
     }
-    for device in of_wgpu().filter(|device| device.is_software) {
+    for device in found.iter().filter(|device| device.is_software) {
         reasons.push(format!("{}: imitates a GPU on the CPU, comes last", device.id));
     }
-    reasons.push("cuda: not supported by this version".to_owned());
     reasons
 }
 

@@ -43,7 +43,8 @@ pub(crate) struct EngineFlags {
     #[arg(long, value_name = "N")]
     pub(crate) max_logprobs: Option<String>,
 
-    /// What the model runs on: auto, cpu or, where it was built with it, wgpu[:N] [default: auto]
+    /// What the model runs on: auto, cpu or, where it was built with it, cuda[:N] or wgpu[:N]
+    /// [default: auto]
     #[arg(long, value_name = "DEVICE", help_heading = "Machine")]
     pub(crate) device: Option<String>,
     /// Threads that compute [default: one a core]
