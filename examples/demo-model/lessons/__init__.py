@@ -1,4 +1,4 @@
-"""Text made from nothing but a seed: conversations of twelve skills, each with its checks."""
+"""Text made from nothing but a seed: conversations of thirteen skills, each with its checks."""
 
 import random
 
@@ -6,6 +6,7 @@ from . import (
     arithmetic,
     chat,
     counting,
+    echo,
     extraction,
     facts,
     letters,
@@ -19,18 +20,19 @@ from . import (
 from .split import Split, digest
 
 SKILLS = {
-    "talk": (talk.lesson, 0.8),
-    "arithmetic": (arithmetic.lesson, 2.0),
-    "counting": (counting.lesson, 1.8),
-    "sorting": (sorting.lesson, 3.0),
-    "letters": (letters.lesson, 1.8),
-    "facts": (facts.lesson, 2.2),
-    "stories": (stories.lesson, 1.0),
-    "json": (extraction.lesson, 2.2),
-    "tools": (tools.lesson, 2.4),
-    "reasoning": (reasoning.lesson, 2.6),
-    "unknown": (unknown.lesson, 0.6),
-    "chat": (chat.lesson, 2.2),
+    "talk": (talk.lesson, 0.7),
+    "arithmetic": (arithmetic.lesson, 1.6),
+    "counting": (counting.lesson, 2.2),
+    "sorting": (sorting.lesson, 3.2),
+    "letters": (letters.lesson, 2.4),
+    "facts": (facts.lesson, 1.6),
+    "stories": (stories.lesson, 1.2),
+    "json": (extraction.lesson, 1.8),
+    "tools": (tools.lesson, 2.6),
+    "reasoning": (reasoning.lesson, 3.4),
+    "unknown": (unknown.lesson, 0.9),
+    "echo": (echo.lesson, 1.0),
+    "chat": (chat.lesson, 2.4),
 }
 """Each skill's lesson and its share of the training."""
 

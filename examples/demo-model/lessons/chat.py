@@ -21,11 +21,11 @@ _WHICH_WORD = (
 _MORE = {
     "+": (
         "[And if you|Now|And|Then|Next,] [add|please add] {b}[?|.| to that.| more.]",
-        "[And|Now] plus {b}?",
+        "[And|Now] [plus {b}|{b} more]?",
     ),
     "-": (
         "[And if you|Now|And|Then|Next,] [take away|subtract|take off] {b}[?|.| from that.]",
-        "[And|Now] minus {b}?",
+        "[And|Now] [minus {b}|{b} less]?",
     ),
 }
 _AND_HE = {

@@ -2,11 +2,18 @@
 
 from . import check
 from .conversation import one
+from .split import capital
 from .vocabulary import COMMON
 
-_RANGE = (
-    "[Count|Please count|Can you count|Now count] from {a} to {b}[.|, please.|?|!]",
+_UP = (
+    "[Count|Please count|Can you count|Now count] [|up ]from {a} to {b}[.|, please.|?|!]",
     "[List|Write|Give me|Say] [the numbers|all numbers|every number] from {a} to {b}[.|, please.]",
+)
+_DOWN = (
+    "[Count|Please count|Can you count|Now count] [down|backwards] from {a} to {b}"
+    "[.|, please.|?|!]",
+    "[List|Write|Give me|Say] [the numbers|all numbers|every number] from {a} down to {b}"
+    "[.|, please.]",
 )
 _NEXT = {
     1: (
@@ -36,19 +43,20 @@ def lesson(rng, split):
 
 def _count(rng, split):
     def make():
-        a, length = rng.randint(0, 100), rng.randint(3, 12)
-        b = a + length if rng.random() < 0.6 else a - length
-        return a, max(b, 0)
+        low, length = rng.randint(0, 100), rng.randint(3, 12)
+        ends = low, low + length
+        return ends if rng.random() < 0.5 else ends[::-1]
 
     a, b = split.draw(make, "range")
     values = list(range(a, b + 1)) if a < b else list(range(a, b - 1, -1))
     answer = ", ".join(map(str, values)) + "."
-    return one(split.say(rng, *_RANGE, a=a, b=b), answer, check.numbers(values))
+    templates = _UP if a < b else _DOWN
+    return one(split.say(rng, *templates, a=a, b=b), answer, check.numbers(values))
 
 
 def _neighbour(rng, split):
     step = rng.choice([1, -1])
-    a = split.draw(lambda: rng.randint(1, 999), "next", step)
+    a = split.draw(lambda: rng.randint(1, rng.choice([99, 999])), "next", step)
     word = "After" if step == 1 else "Before"
     question = split.say(rng, *_NEXT[step], a=a)
     return one(question, f"{word} {a} comes {a + step}.", check.number(a + step))
@@ -58,13 +66,8 @@ def _items(rng, split):
     items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(2, 9))), "items")
     numbered = ", ".join(f"{i} {item}" for i, item in enumerate(items, 1))
     question = split.say(rng, *_ITEMS, items=", ".join(items))
-    return one(
-        question, f"{capitalised(numbered)}. There are {len(items)}.", check.number(len(items))
-    )
-
-
-def capitalised(text):
-    return text[:1].upper() + text[1:]
+    answer = f"{capital(numbered)}. There are {len(items)}."
+    return one(question, answer, check.number(len(items)))
 
 
 def _of_one(rng, split):
@@ -80,5 +83,5 @@ def _of_one(rng, split):
         count += item == word
         told.append(f"{item} {count}")
     question = split.say(rng, *_OF_ONE, word=word, items=", ".join(items))
-    answer = f"{capitalised(', '.join(told))}. It appears {count} times."
+    answer = f"{capital(', '.join(told))}. It appears {count} times."
     return one(question, answer.replace(" 1 times", " 1 time"), check.number(count))

@@ -2,7 +2,8 @@
 
 from . import check, world
 from .conversation import one
-from .vocabulary import listed
+from .split import capital
+from .vocabulary import article, listed
 from .world import PEOPLE, REGIONS, TOWN_NAMES, TOWNS
 
 _PLEASE = "[|Please tell me: |Tell me: |Do you know: |I wonder: |Quick question: ]"
@@ -213,10 +214,6 @@ def value_of(person, relation):
     return f"{article(value)} {value}" if relation == "job" else value
 
 
-def article(noun):
-    return "an" if noun[0] in "aeiou" else "a"
-
-
 def others(relation):
     return {getattr(person, relation) for person in PEOPLE}
 
@@ -244,13 +241,9 @@ def _inverse(rng, split):
     wrong = [name for name in world.NAMES if name != value]
     return one(
         question,
-        _capital(answer.format(x=person.name, v=value)),
+        capital(answer.format(x=person.name, v=value)),
         check.says(person.name, others=wrong),
     )
-
-
-def _capital(text):
-    return text[:1].upper() + text[1:]
 
 
 def _town_value(town, relation):

@@ -26,7 +26,7 @@ LENGTH = (
     "[Count|Please count] the letters [of|in] [|the word ]{word}[.|, please.]",
 )
 HOW_OFTEN = (
-    "How [many times|often] does [the letter|] {letter} [appear|occur] in [|the word ]{word}?",
+    "How [many times|often] does [the letter |]{letter} [appear|occur] in [|the word ]{word}?",
     "[Count|Please count] the letter {letter} in [|the word ]{word}[.|, please.]",
 )
 
@@ -37,9 +37,9 @@ def lesson(rng, split):
 
 def word(rng, split):
     """A word of this side, common or meaningless, of three to nine letters."""
-    if rng.random() < 0.5:
+    if rng.random() < 0.4:
         return split.draw(lambda: rng.choice(COMMON), "word")
-    return split.draw(lambda: syllables(rng, rng.randint(1, 3)), "word")
+    return split.draw(lambda: syllables(rng, rng.randint(1, 2)), "word")
 
 
 def spelled(text):

@@ -2,7 +2,7 @@
 
 from . import check, facts
 from .conversation import one
-from .vocabulary import COMMON, invented_name, syllables
+from .vocabulary import COMMON, article, invented_name, syllables
 from .world import BY_NAME, NAMES, PEOPLE
 
 _THINK = "[|Think: |Think first: |Yes or no: |Think step by step: |Tell me: ]"
@@ -31,6 +31,10 @@ SAME = {
         "that of {y}|Do {x} and {y} share a hobby]?",
     ),
 }
+SAME_THING = (
+    _THINK + "{x} has {a} {f}. {y} has {b} {s}. [Do they have the same|Is that the same|Do {x} "
+    "and {y} have the same thing|Do both have the same]?",
+)
 RULE = (
     _THINK + "All {k}s are {c}. {x} is {article} {m}. [Is {x} {c}|Must {x} be {c}|So is {x} {c}]?",
 )
@@ -51,7 +55,10 @@ _MORE = "taller older faster heavier stronger richer".split()
 
 
 def lesson(rng, split):
-    kinds = [_compare, _parity, _same, _same, _rule, _chain, _has_letter, _two_steps]
+    kinds = [
+        *[_compare, _parity, _same, _same, _same_thing],
+        *[_rule, _chain, _has_letter, _two_steps],
+    ]
     return rng.choice(kinds)(rng, split)
 
 
@@ -71,7 +78,8 @@ def _compare(rng, split):
     greater = a > b
     value = greater == (sign == ">")
     relation = ">" if greater else "<"
-    thought = f"{a:03} and {b:03}. {' '.join(_places(a, b))} So {a} {relation} {b}."
+    thought = f"{a:03} and {b:03}. {' '.join(_places(a, b))} So {a} {relation} {b}. "
+    thought += f"Asked: {a} {sign} {b}. {'True.' if value else 'False.'}"
     word = "greater" if greater else "less"
     return _yes_no(
         split.say(rng, *COMPARE[sign], a=a, b=b), thought, value, f"{a} is {word} than {b}"
@@ -111,11 +119,33 @@ def _same(rng, split):
     x, y = (BY_NAME[name] for name in split.draw(make, "same", relation))
     value = getattr(x, relation) == getattr(y, relation)
     thought = f"{facts.person_answer(x, relation)} {facts.person_answer(y, relation)} "
-    thought += f"{'The same.' if value else 'Not the same.'}"
+    thought += _compared(getattr(x, relation), getattr(y, relation))
     question = split.say(rng, *SAME[relation], x=x.name, y=y.name)
     return _yes_no(
         question, thought, value, "that is the same" if value else "that is not the same"
     )
+
+
+def _compared(x, y):
+    """The two side by side, which makes them easy to compare."""
+    return f"{x} and {y}: {'the same' if x == y else 'not the same'}."
+
+
+def _same_thing(rng, split):
+    """As `_same`, of people and things that the question tells."""
+
+    def make():
+        (x, _), (y, _) = invented_name(rng), invented_name(rng)
+        first, second = rng.sample(COMMON, 2)
+        return x, first, y, first if rng.random() < 0.5 else second
+
+    x, first, y, second = split.draw(make, "same thing")
+    question = split.say(
+        rng, *SAME_THING, x=x, f=first, a=article(first), y=y, s=second, b=article(second)
+    )
+    value = first == second
+    because = "that is the same" if value else "that is not the same"
+    return _yes_no(question, _compared(first, second), value, because)
 
 
 def _rule(rng, split):
@@ -126,11 +156,11 @@ def _rule(rng, split):
     member = kind if rng.random() < 0.5 else other
     quality = rng.choice(_COLOURS)
     value = member == kind
-    thought = f"All {kind}s are {quality}. {x} is {facts.article(member)} {member}. "
-    thought += f"{member} is {kind}." if value else f"{member} is not {kind}."
+    thought = f"All {kind}s are {quality}. {x} is {article(member)} {member}. "
+    thought += _compared(member, kind)
     because = f"{x} is {quality}" if value else "that does not follow"
     question = split.say(
-        rng, *RULE, k=kind, c=quality, x=x, m=member, article=facts.article(member)
+        rng, *RULE, k=kind, c=quality, x=x, m=member, article=article(member)
     )
     return _yes_no(question, thought, value, because)
 
@@ -155,7 +185,7 @@ def _chain(rng, split):
 
 def _has_letter(rng, split):
     def make():
-        w = rng.choice(COMMON)
+        w = rng.choice(COMMON) if rng.random() < 0.5 else syllables(rng, rng.randint(1, 2))
         return w, rng.choice(w) if rng.random() < 0.5 else rng.choice("abcdefghiklmnoprstuw")
 
     w, letter = split.draw(make, "has")

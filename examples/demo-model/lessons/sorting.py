@@ -50,14 +50,14 @@ def _numbers(rng, split):
 
 
 def _words(rng, split):
-    items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 5))), "sort")
+    items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 4))), "sort")
     values = sorted(items)
     question = split.say(rng, *WORDS, items=_told(items))
     return one(question, f"In order: {_told(values)}.", check.words(values))
 
 
 def _turned(rng, split):
-    items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 6))), "turned")
+    items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 5))), "turned")
     question = split.say(rng, *TURNED, items=_told(items))
     return one(question, f"Backwards: {_told(items[::-1])}.", check.words(items[::-1]))
 

@@ -2,7 +2,8 @@
 
 from . import check
 from .conversation import Conversation, one
-from .vocabulary import invented_name
+from .split import capital
+from .vocabulary import article, invented_name
 from .world import BY_NAME, NAMES
 
 PLACES = (
@@ -52,23 +53,23 @@ ENDINGS = {
         "A friendly {animal} looked everywhere and found the {thing} {where}.",
     ],
     "rested": [
-        "Then a {animal} came with a cart and took {him} home.",
-        "A {animal} offered {him} a chair, and they rested together.",
+        "Then {an_animal} came with a cart and took {him} home.",
+        "{An_animal} offered {him} a chair, and they rested together.",
     ],
     "lit": [
-        "Then a {animal} brought a lantern, and it was bright.",
-        "A {animal} lit a candle, and the dark was gone.",
+        "Then {an_animal} brought a lantern, and it was bright.",
+        "{An_animal} lit a candle, and the dark was gone.",
     ],
     "friends": [
-        "Then a {animal} came along, and they became friends.",
+        "Then {an_animal} came along, and they became friends.",
         "A shy {animal} sat down with {him}, and they talked for hours.",
     ],
     "played": [
-        "Then a {animal} knocked, and they played until the evening.",
-        "A {animal} brought a game, and they laughed a lot.",
+        "Then {an_animal} knocked, and they played until the evening.",
+        "{An_animal} brought a game, and they laughed a lot.",
     ],
     "shared": [
-        "Then a {animal} came and shared its soup with {him}.",
+        "Then {an_animal} came and shared its soup with {him}.",
         "A kind {animal} gave {him} half of its cake.",
     ],
 }
@@ -117,9 +118,10 @@ ASK = {
     "animal": (
         (
             "[Which animal|What animal] [helped|came|is in the story|was there|appears]?",
-            "[Who helped|Who came to] {name}?",
+            "[Who helped|Who came to|Who was there with|Who was with|Which animal helped|"
+            "What animal was with] {name}[?| in the end?| then?]",
         ),
-        "It was a {animal}.",
+        "It was {an_animal}.",
     ),
     "feeling": (
         (
@@ -129,6 +131,12 @@ ASK = {
         "{name} was {feeling}.",
     ),
 }
+ANY = (
+    "[Tell|Write|Please tell|Please write|Can you tell] me [a|another] [|short |little "
+    "|nice ]story[.|?|, please.]",
+    "[I would like|I want|Give me|Let me hear|Make up|Invent] [a|another] [|short |little "
+    "|nice ]story[.|, please.]",
+)
 READ = (
     "[Read|Here is|Listen to] [this story|a story|a short story]: {story} {question}",
     "{story} [Now tell me:|Question:|My question:|Tell me:] {question}",
@@ -159,6 +167,8 @@ def new_plot(rng, split):
     )
     feeling, cause, end = rng.choice(TROUBLES)
     slots = {"name": name, "place": place, "thing": thing, "animal": animal, "feeling": feeling}
+    an_animal = f"{article(animal)} {animal}"
+    slots |= {"an_animal": an_animal, "An_animal": capital(an_animal)}
     slots |= {"him": "her" if she else "him", "he": "she" if she else "he", "where": LOST[thing]}
     slots["cause"] = cause.format(**slots)
     parts = [
@@ -174,6 +184,8 @@ def new_plot(rng, split):
 
 def told(rng, split, plot):
     """A request for the story, and the story."""
+    if rng.random() < 0.2:
+        return one(split.say(rng, *ANY), plot["text"], check.story("because"))
     templates = WITH_THING if plot["has_thing"] else REQUESTS
     request = split.say(rng, *templates, **plot)
     return one(request, plot["text"], story_check(plot))

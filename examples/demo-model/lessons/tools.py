@@ -4,7 +4,7 @@ import json
 
 from . import arithmetic, check, facts
 from .conversation import Conversation
-from .vocabulary import COMMON, invented_name, invented_town
+from .vocabulary import COMMON, invented_name, invented_town, syllables
 from .world import PEOPLE, TOWN_NAMES
 
 _STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
@@ -19,13 +19,17 @@ class Tool:
         self.questions, self.make, self.result, self.answer = questions, make, result, answer
 
 
+def _thing(rng):
+    return rng.choice(COMMON) if rng.random() < 0.5 else syllables(rng, rng.randint(1, 2))
+
+
 def _town(rng):
     return rng.choice(TOWN_NAMES) if rng.random() < 0.4 else invented_town(rng)
 
 
 TOOLS = [
     Tool(
-        "get_weather|weather|look_up_weather".split("|"),
+        "get_weather|weather|look_up_weather|read_weather|weather_of|check_weather".split("|"),
         "The weather of a place",
         {"place|town|city|location": _STRING},
         (
@@ -41,7 +45,7 @@ TOOLS = [
         ),
     ),
     Tool(
-        "set_timer|start_timer|timer".split("|"),
+        "set_timer|start_timer|timer|new_timer|run_timer|timer_start".split("|"),
         "Starts a timer",
         {"minutes|duration": _INTEGER},
         (
@@ -53,7 +57,7 @@ TOOLS = [
         lambda args, r: (f"The timer is set for {args[0]} minutes.", [str(args[0]), "timer"]),
     ),
     Tool(
-        "calculate|multiply|calculator".split("|"),
+        "calculate|multiply|calculator|product|times|multiply_numbers".split("|"),
         "Multiplies two numbers",
         {"a|x|first": _INTEGER, "b|y|second": _INTEGER},
         (
@@ -65,7 +69,7 @@ TOOLS = [
         lambda args, r: (f"The result is {r['result']}.", [str(r["result"])]),
     ),
     Tool(
-        "send_message|write_to|message".split("|"),
+        "send_message|write_to|message|send_text|write_message|post_message".split("|"),
         "Sends a message to somebody",
         {"to|recipient": _STRING, "text|message": _STRING},
         (
@@ -74,7 +78,7 @@ TOOLS = [
         ),
         lambda rng: [
             invented_name(rng)[0],
-            rng.choice(["Come", "Wait", "Hello", "Dinner is", "I am", "We are"])
+            rng.choice(["Come", "Wait", "Hello", "Dinner is", "I am", "We are", "Bring it"])
             + " "
             + rng.choice(
                 [
@@ -92,7 +96,7 @@ TOOLS = [
         lambda args, r: (f"The message to {args[0]} is sent.", [args[0], "sent"]),
     ),
     Tool(
-        "find_book|search_books|look_up_book".split("|"),
+        "find_book|search_books|look_up_book|books|get_book|find_books".split("|"),
         "Finds books about a subject",
         {"subject|topic|query": _STRING},
         (
@@ -100,9 +104,9 @@ TOOLS = [
             "something to read] [about|on] {v0}[.|, please.]",
             "[Is there|Do you have|Are there] [a book|books] [about|on] {v0}?",
         ),
-        lambda rng: [rng.choice(COMMON)],
+        lambda rng: [_thing(rng)],
         lambda rng, args: {
-            "title": f"The {rng.choice(COMMON).capitalize()}",
+            "title": f"The {_thing(rng).capitalize()}",
             "shelf": rng.randint(1, 40),
         },
         lambda args, r: (
@@ -111,7 +115,7 @@ TOOLS = [
         ),
     ),
     Tool(
-        "book_table|reserve_table|reserve".split("|"),
+        "book_table|reserve_table|reserve|table|get_table|hold_table".split("|"),
         "Reserves a table",
         {"name|guest": _STRING, "people|guests|seats": _INTEGER, "hour|time": _INTEGER},
         (
@@ -126,7 +130,7 @@ TOOLS = [
         ),
     ),
     Tool(
-        "find_ferry|next_ferry|ferry".split("|"),
+        "find_ferry|next_ferry|ferry|get_ferry|search_ferry|ferry_times".split("|"),
         "Finds the next ferry between two towns",
         {"from|start|departure": _STRING, "to|end|destination": _STRING},
         (

@@ -65,6 +65,10 @@ def _stem(rng):
     return rng.choice(_ONSETS) + rng.choice(_MIDDLES) + rng.choice(_CODAS)
 
 
+def article(noun):
+    return "an" if noun[0] in "aeiou" else "a"
+
+
 def listed(items):
     """`a, b and c`."""
     items = [str(item) for item in items]
