@@ -4,16 +4,11 @@
 //! token.
 #![no_main]
 
-// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
-#[allow(dead_code, unused_imports, unreachable_pub, reason = "not all of it is used here")]
-#[path = "../../../src/text/mod.rs"]
-mod text;
-
 use std::{path::Path, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
+use playhouse::text::HfTextCodec;
 use playhouse_actors::ports::{DecodeOptions, TextCodec};
-use text::HfTextCodec;
 
 static CODEC: LazyLock<HfTextCodec> = LazyLock::new(|| {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo-model"));

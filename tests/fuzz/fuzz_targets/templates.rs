@@ -5,11 +5,6 @@
 //! the latter, a conversation of every kind of message.
 #![no_main]
 
-// Included, not depended on: the crate's tensors would be built, and instrumented, for nothing.
-#[allow(dead_code, unused_imports, unreachable_pub, reason = "not all of it is used here")]
-#[path = "../../../src/text/mod.rs"]
-mod text;
-
 use std::{
     path::Path,
     sync::LazyLock,
@@ -17,9 +12,9 @@ use std::{
 };
 
 use libfuzzer_sys::fuzz_target;
+use playhouse::text::HfTextCodec;
 use playhouse_actors::ports::{ChatPrompt, TextCodec};
 use serde_json::{Value, json};
-use text::HfTextCodec;
 
 /// How long one input may take, instrumented and beside others.
 const PATIENCE: Duration = Duration::from_secs(60);
