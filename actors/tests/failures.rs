@@ -12,7 +12,7 @@ use playhouse_actors::{
     fault::How,
     logic::restart::Intensity,
     message::input_processor::Prompt,
-    shell::{Health, Role, Supervision, System, SystemConfig},
+    shell::{Health, PauseMode, Role, Supervision, System, SystemConfig},
 };
 use tokio::time::timeout;
 
@@ -124,6 +124,8 @@ async fn a_root_that_gives_up_is_dead() {
         config.supervision = Supervision::uniform(Intensity::new(1, 60));
     })
     .await;
+    system.pause(PauseMode::Keep).await.unwrap();
+    let mut held = system.submit(request(1, 40, 5).1).await.unwrap().choices.remove(0);
     let died = async {
         while system.health() != Health::Dead {
             let _ = system.chaos().strike(Role::Ledger, 0, How::Kill);
@@ -131,6 +133,17 @@ async fn a_root_that_gives_up_is_dead() {
         }
     };
     timeout(PATIENCE, died).await.unwrap();
+    // Who waits for output waits for nobody any more.
+    let last = async {
+        loop {
+            let delta = held.next().await.unwrap();
+            if delta.finish.is_some() {
+                break delta.finish;
+            }
+        }
+    };
+    let last = timeout(PATIENCE, last).await.unwrap();
+    assert!(format!("{last:?}").contains("EngineStopped"), "{last:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,6 +56,29 @@ async fn wait_lets_what_runs_end() {
     system.shutdown().await;
 }
 
+/// Who waits to sleep when another resumes must not put a running engine to sleep later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_that_somebody_resumes_does_not_come_later() {
+    let (system, _) = spawn(64).await;
+    let (prompt, begun, open) = begin(&system, 1, LONG).await;
+    let system = std::sync::Arc::new(system);
+    let sleeper = tokio::spawn({
+        let system = std::sync::Arc::clone(&system);
+        async move { system.sleep(PauseMode::Wait).await }
+    });
+    while system.pause_state() != PauseState::PausedNew {
+        tokio::task::yield_now().await;
+    }
+    system.resume();
+    let refused = sleeper.await.unwrap().unwrap_err();
+    assert!(refused.to_string().contains("resumed"), "{refused}");
+    assert!(!system.is_sleeping());
+    assert_eq!(system.pause_state(), PauseState::Unpaused);
+    let (rest, _) = collect(open).await;
+    assert_eq!(begun + &rest, expected_text(&prompt, LONG as usize));
+    system.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
     let (system, _) = spawn(64).await;

@@ -30,4 +30,7 @@ pub enum Failure {
     /// Its client did not read its output for too long.
     #[error("reader_stalled")]
     ReaderStalled,
+    /// The supervisors gave up, or the engine was shut down, before it ended.
+    #[error("engine_stopped")]
+    EngineStopped,
 }

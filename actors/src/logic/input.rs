@@ -31,6 +31,27 @@ pub struct FittedPrompt {
     pub max_tokens: u32,
 }
 
+/// How much output a request may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OutputTokens {
+    /// What the client asks for, which has to fit beside the prompt.
+    pub wanted: Option<u32>,
+    /// Otherwise no more than this, and no more than fits.
+    pub default: Option<u32>,
+}
+
+impl OutputTokens {
+    /// The tokens of it where the context leaves `room`, which may be fewer than are wanted.
+    #[must_use]
+    pub fn within(self, room: usize) -> usize {
+        match (self.wanted, self.default) {
+            (Some(wanted), _) => wanted as usize,
+            (None, Some(default)) => room.min(default as usize),
+            (None, None) => room,
+        }
+    }
+}
+
 /// Truncates and checks a prompt. `truncate_to` of -1 means: to what the context leaves beside
 /// `max_tokens`.
 ///
@@ -39,14 +60,14 @@ pub struct FittedPrompt {
 /// [`RequestError::ContextLength`] when prompt and output do not fit the context.
 pub fn fit_prompt(
     mut tokens: Vec<TokenId>,
-    max_tokens: Option<u32>,
+    output: OutputTokens,
     truncate_to: Option<i64>,
     side: TruncationSide,
     limits: &PromptLimits,
 ) -> Result<FittedPrompt, RequestError> {
     let max_model_len = limits.max_model_len;
     if let Some(truncate_to) = truncate_to {
-        let room = max_model_len.saturating_sub(max_tokens.unwrap_or(1).max(1) as usize);
+        let room = max_model_len.saturating_sub(output.wanted.unwrap_or(1).max(1) as usize);
         let keep = match usize::try_from(truncate_to) {
             Ok(keep) if (1..=max_model_len).contains(&keep) => keep,
             Err(_) if truncate_to == -1 => room,
@@ -67,7 +88,7 @@ pub fn fit_prompt(
     }
     let prompt_tokens = tokens.len();
     let room = max_model_len.saturating_sub(prompt_tokens);
-    let wanted = max_tokens.map_or(room, |tokens| tokens as usize);
+    let wanted = output.within(room);
     if room == 0 || wanted > room {
         let max_tokens = wanted.max(1);
         return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
@@ -89,8 +110,12 @@ mod tests {
 
     const LIMITS: PromptLimits = PromptLimits { vocab_size: 100, max_model_len: 10 };
 
+    fn wanted(wanted: Option<u32>) -> OutputTokens {
+        OutputTokens { wanted, default: None }
+    }
+
     fn fit(len: u32, max: Option<u32>, cut: Option<i64>) -> Result<(Vec<u32>, u32), String> {
-        fit_prompt((0..len).collect(), max, cut, TruncationSide::Left, &LIMITS)
+        fit_prompt((0..len).collect(), wanted(max), cut, TruncationSide::Left, &LIMITS)
             .map(|fitted| (fitted.prompt_token_ids, fitted.max_tokens))
             .map_err(|error| error.to_string())
     }
@@ -98,6 +123,17 @@ mod tests {
     #[test]
     fn without_a_wish_the_output_gets_what_the_context_leaves() {
         assert_eq!(fit(4, None, None), Ok((vec![0, 1, 2, 3], 6)));
+    }
+
+    /// A default is no wish that a prompt could be too long for.
+    #[test]
+    fn a_default_only_caps_what_the_context_leaves() {
+        for (len, expected) in [(4, 5), (7, 3)] {
+            let output = OutputTokens { wanted: None, default: Some(5) };
+            let tokens = (0..len).collect();
+            let fitted = fit_prompt(tokens, output, None, TruncationSide::Left, &LIMITS).unwrap();
+            assert_eq!(fitted.max_tokens, expected);
+        }
     }
 
     #[test]
@@ -112,7 +148,8 @@ mod tests {
     fn truncation_keeps_the_asked_for_end() {
         assert_eq!(fit(20, Some(2), Some(3)), Ok((vec![17, 18, 19], 2)));
         assert_eq!(fit(20, Some(2), Some(-1)).map(|(tokens, _)| tokens.len()), Ok(8));
-        let right = fit_prompt((0..9).collect(), Some(1), Some(4), TruncationSide::Right, &LIMITS);
+        let right =
+            fit_prompt((0..9).collect(), wanted(Some(1)), Some(4), TruncationSide::Right, &LIMITS);
         assert_eq!(right.map(|fitted| fitted.prompt_token_ids), Ok(vec![0, 1, 2, 3]));
         assert!(fit(20, Some(2), Some(0)).is_err());
         assert!(fit(20, Some(2), Some(-2)).is_err());
@@ -121,7 +158,7 @@ mod tests {
 
     #[test]
     fn unknown_tokens_are_named() {
-        let error = fit_prompt(vec![5, 999], Some(1), None, TruncationSide::Left, &LIMITS);
+        let error = fit_prompt(vec![5, 999], wanted(Some(1)), None, TruncationSide::Left, &LIMITS);
         assert!(error.is_err_and(|error| error.to_string().contains("999")));
     }
 }

@@ -40,8 +40,10 @@ pub struct RawRequest {
     pub prompt: Prompt,
     /// How to sample. Its `max_tokens` and `bad_words` are overwritten from the fields below.
     pub params: SamplingParams,
-    /// Output tokens at most; `None`: as many as the context leaves.
+    /// Output tokens at most; `None`: as many as the context leaves, up to `max_tokens_default`.
     pub max_tokens: Option<u32>,
+    /// Where the client says nothing, no more than these, and no more than the context leaves.
+    pub max_tokens_default: Option<u32>,
     /// Words that must not appear.
     pub bad_words: Vec<String>,
     /// Whether the tokenizer adds what the model expects around a text.
@@ -89,6 +91,7 @@ impl RawRequest {
             prompt,
             params: SamplingParams::default(),
             max_tokens: None,
+            max_tokens_default: None,
             bad_words: Vec::new(),
             add_special_tokens,
             truncate_prompt_tokens: None,

@@ -18,6 +18,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the system is shut down.
 pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
+    let mut number = 0_u64;
     while !context.is_stopped.load(Ordering::Acquire) {
         if context.breaker.lock().state(context.now()) == BreakerState::Closed {
             context.breaker_tripped.notified().await;
@@ -27,7 +28,9 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
         let is_due = context.breaker.lock().canary_due(context.now());
         if let Some(door) = door.upgrade().filter(|_| is_due) {
             let limit = patience(&context);
-            let is_served = tokio::time::timeout(limit, is_served(&door)).await.unwrap_or(false);
+            number += 1;
+            let is_served = tokio::time::timeout(limit, is_served(&door, number)).await;
+            let is_served = is_served.unwrap_or(false);
             let now = context.now();
             let mut breaker = context.breaker.lock();
             if is_served && !planted(Bug::DeafToCanary) {
@@ -46,9 +49,11 @@ fn patience(context: &Context) -> Duration {
     step.map_or(context.config.call_timeout, |step| context.config.call_timeout.max(10 * step))
 }
 
-/// One token after one token.
-async fn is_served(door: &Arc<Door>) -> bool {
+/// One token after one token. Each is another request: one that a broken device has quarantined must
+/// not be why the next is refused.
+async fn is_served(door: &Arc<Door>, number: u64) -> bool {
     let mut canary = RawRequest::new(Prompt::Tokens(vec![0]));
+    canary.cache_salt = Some(format!("canary {number}"));
     canary.max_tokens = Some(1);
     canary.params.ignore_eos = true;
     let Ok(mut submission) = door.admit(canary).await else { return false };

@@ -51,6 +51,8 @@ pub struct Context {
     pub last_step: AtomicU64,
     /// What the operator holds back: a new scheduler does too.
     pub pause: Mutex<PauseState>,
+    /// How often that was set, changed under its lock: who finds another number was superseded.
+    pub num_pauses: AtomicU64,
     /// The memory of the KV cache was given back.
     pub is_asleep: AtomicBool,
     /// Faults on purpose.
@@ -126,11 +128,13 @@ impl Vault {
     /// # Errors
     /// What [`ExecutorFactory::reclaim`] says.
     pub fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
-        if self.executors.reclaim(epoch)? == KvContent::Lost {
+        let content = self.executors.reclaim(epoch);
+        // What fails may have failed after the cache was exchanged.
+        if content != Ok(KvContent::Kept) {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
             self.blocks.lock().lose_content();
         }
-        Ok(())
+        content.map(drop)
     }
 }
 
@@ -159,6 +163,7 @@ impl Context {
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
             last_step: AtomicU64::new(0),
             pause: Mutex::default(),
+            num_pauses: AtomicU64::default(),
             is_asleep: AtomicBool::new(false),
             chaos,
             house: House::default(),

@@ -10,7 +10,7 @@ use crate::{
     error::RequestError,
     logic::{
         ids::TokenId,
-        input::{PromptLimits, fit_prompt},
+        input::{OutputTokens, PromptLimits, fit_prompt},
         sampling_params::{SamplingLimits, SamplingParams},
     },
     message::{
@@ -41,13 +41,9 @@ fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, Requ
         vocab_size: info.vocab_size,
         max_model_len: context.config.scheduler.max_model_len,
     };
-    let fitted = fit_prompt(
-        tokens,
-        raw.max_tokens,
-        raw.truncate_prompt_tokens,
-        raw.truncation_side,
-        &limits,
-    )?;
+    let output = OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default };
+    let fitted =
+        fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
     context.config.scheduler.check_servable(fitted.prompt_token_ids.len())?;
     let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
     params.bad_words = bad_words(&*context.codec, &raw.bad_words)?;
@@ -110,6 +106,10 @@ impl Actor for InputProcessorActor {
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
         let InputProcessorMessage::Process(raw, reply) = message else { return Ok(()) };
+        // The client left, or the job was given up, while it waited here.
+        if reply.is_closed() {
+            return Ok(());
+        }
         let context = Arc::clone(&self.context);
         let result = match context.config.device {
             // A panic in there is this actor's, and the job is retried on another.

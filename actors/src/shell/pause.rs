@@ -37,7 +37,8 @@ impl System {
     /// caller that stops waiting leaves the engine paused.
     ///
     /// # Errors
-    /// [`RequestError::Unavailable`] when aborted requests do not leave: the engine is paused then.
+    /// [`RequestError::Unavailable`] when aborted requests do not leave, and the engine is paused then;
+    /// or when somebody resumes it meanwhile.
     pub async fn pause(&self, mode: PauseMode) -> Result<(), RequestError> {
         let limit = match mode {
             PauseMode::Keep => {
@@ -48,12 +49,16 @@ impl System {
             PauseMode::Abort => Some(ABORT_LIMIT),
         };
         self.set_pause(PauseState::PausedNew);
+        let number = self.num_pauses();
         if mode == PauseMode::Abort {
             self.abort_all();
         }
         let started = Instant::now();
         // While the scheduler is being replaced there is no answer, but there will be.
         while !self.status().await.is_ok_and(|status| status.scheduler.num_running == 0) {
+            if self.num_pauses() != number {
+                return Err(superseded());
+            }
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 let cause = "aborted requests still run".to_owned();
                 return Err(RequestError::Unavailable(cause));
@@ -65,7 +70,6 @@ impl System {
 
     /// Ends a pause, and a sleep.
     pub fn resume(&self) {
-        self.context().is_asleep.store(false, Ordering::Release);
         self.set_pause(PauseState::Unpaused);
     }
 
@@ -92,15 +96,30 @@ impl System {
     pub async fn sleep(&self, mode: PauseMode) -> Result<(), RequestError> {
         self.pause(mode).await?;
         self.set_pause(PauseState::PausedAll);
+        let number = self.num_pauses();
         // No step is being computed when this is answered, and no block holds anything.
         if !self.reset_prefix_cache(true).await? {
             let cause = "blocks of the KV cache are still in use".to_owned();
             return Err(RequestError::Unavailable(cause));
         }
-        let executors = Arc::clone(&self.context().vault.executors);
-        blocking(move || executors.release_kv_cache()).await?;
-        self.context().is_asleep.store(true, Ordering::Release);
-        Ok(())
+        let context = Arc::clone(self.context());
+        blocking(move || {
+            // Nobody resumes until it is gone: a step would find it neither full nor empty.
+            let _pause = context.pause.lock();
+            if context.num_pauses.load(Ordering::Acquire) != number {
+                return Err(superseded());
+            }
+            let released = context.vault.executors.release_kv_cache();
+            released.map_err(|error| RequestError::Unavailable(error.to_string()))?;
+            context.is_asleep.store(true, Ordering::Release);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes with every pause and resumption.
+    fn num_pauses(&self) -> u64 {
+        self.context().num_pauses.load(Ordering::Acquire)
     }
 
     /// Takes the memory again, and goes on.
@@ -119,6 +138,10 @@ impl System {
     pub fn is_sleeping(&self) -> bool {
         self.context().is_asleep.load(Ordering::Acquire)
     }
+}
+
+fn superseded() -> RequestError {
+    RequestError::Unavailable("it was resumed, or paused anew, meanwhile".to_owned())
 }
 
 /// Taking and giving back gigabytes takes a while.

@@ -4,7 +4,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -106,6 +109,17 @@ impl Sink {
         state.num_tokens > 0 || state.num_prompt_rows > 0 || state.finished
     }
 
+    /// Ends the output, if nothing has: there is nobody left who would.
+    fn end(&self) {
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.finished, true) {
+            state.pending.finish = Some(FinishReason::Error(Failure::EngineStopped));
+            state.news_since.get_or_insert(0);
+        }
+        drop(state);
+        self.news.notify_one();
+    }
+
     /// Ends the output of a client that has taken nothing for `patience`; what waits is dropped.
     fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
         let mut state = self.state.lock();
@@ -129,14 +143,27 @@ impl Sink {
 #[derive(Debug, Default)]
 pub struct SinkTable {
     sinks: Mutex<BTreeMap<RequestId, Arc<Sink>>>,
+    /// Whether all have ended, and new ones end at once.
+    has_ended: AtomicBool,
 }
 
 impl SinkTable {
     /// A sink for a new request.
     pub fn open(&self, request: RequestId) -> Arc<Sink> {
         let sink = Arc::new(Sink::default());
-        self.sinks.lock().insert(request, Arc::clone(&sink));
+        let mut sinks = self.sinks.lock();
+        sinks.insert(request, Arc::clone(&sink));
+        if self.has_ended.load(Ordering::Acquire) {
+            sink.end();
+        }
         sink
+    }
+
+    /// Ends what has not ended, now and from now on: no actor is left.
+    pub fn end_all(&self) {
+        let sinks = self.sinks.lock();
+        self.has_ended.store(true, Ordering::Release);
+        sinks.values().for_each(|sink| sink.end());
     }
 
     /// The sink of a request whose client is still there.
@@ -286,5 +313,21 @@ mod tests {
         sink.offer(entry(1, &["b"], Some("c")), 0);
         assert_eq!(stream.next().await.map(|delta| delta.text), Some("abc".to_owned()));
         assert_eq!(stream.next().await, None);
+    }
+
+    #[test]
+    fn without_actors_every_output_ends() {
+        let table = SinkTable::default();
+        let [running, done] = [1, 2].map(|id| table.open(RequestId(id)));
+        done.offer(entry(0, &["a"], Some("b")), 0);
+        running.offer(entry(0, &["a"], None), 0);
+        table.end_all();
+        let late = table.open(RequestId(3));
+        let stopped = Some(FinishReason::Error(Failure::EngineStopped));
+        let taken = running.take().unwrap();
+        assert_eq!((taken.text.as_str(), taken.finish), ("a", stopped.clone()));
+        assert_eq!(late.take().unwrap().finish, stopped);
+        assert_ne!(done.take().unwrap().finish, stopped);
+        assert!(running.take().is_none());
     }
 }

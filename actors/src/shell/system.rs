@@ -1,6 +1,9 @@
 //! One running actor system: its door, its health, its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use ractor::ActorRef;
 use tokio::{task::JoinHandle, time::Instant};
@@ -81,6 +84,12 @@ impl System {
             .map_err(|error| ActorError::Invariant(format!("no watchdog: {error}")))?;
         let door = Arc::new(Door::new(Arc::clone(&context), seed));
         drop(tokio::spawn(canary::watch(Arc::clone(&context), Arc::downgrade(&door))));
+        let ended = Arc::clone(&context);
+        let root_task = tokio::spawn(async move {
+            // However the root ended: those who wait for output wait for nobody.
+            let _ = root_task.await;
+            ended.sinks.end_all();
+        });
         Ok(Self { context, root, root_task, door })
     }
 
@@ -217,9 +226,15 @@ impl System {
         scheduler.call("reset_prefix_cache", limit, reset).await.map_err(unavailable)
     }
 
-    /// Holds back new requests, or all.
+    /// Holds back new requests, or all, or ends that, and a sleep.
     pub fn set_pause(&self, pause: PauseState) {
-        *self.context.pause.lock() = pause;
+        let mut current = self.context.pause.lock();
+        self.context.num_pauses.fetch_add(1, Ordering::AcqRel);
+        *current = pause;
+        if pause == PauseState::Unpaused {
+            self.context.is_asleep.store(false, Ordering::Release);
+        }
+        drop(current);
         self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
     }
 

@@ -14,6 +14,10 @@ use crate::{
     },
 };
 
+/// Tokens after which a batch ends with the request that it is at. A shard that is told everything
+/// again confirms in time, however much that is.
+const BATCH_SIZE: usize = 8_192;
+
 /// Names one batch on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct BatchId {
@@ -111,9 +115,16 @@ impl Ledger {
         state.in_flight_since = Some(now);
         let id = BatchId { shard, generation: state.generation, number: state.num_batches };
         state.num_batches += 1;
-        let dirty = std::mem::take(&mut state.dirty);
-        let told = dirty.iter().filter_map(|id| Some(self.entries.get_mut(id)?.tell()));
-        Some(EgressBatch { id, entries: told.collect() })
+        let (mut entries, mut size) = (Vec::new(), 0);
+        while size < BATCH_SIZE
+            && let Some(request) = state.dirty.pop_first()
+        {
+            let Some(entry) = self.entries.get_mut(&request) else { continue };
+            let told = entry.tell();
+            size += 1 + told.tokens.len() + told.prompt_logprobs.len();
+            entries.push(told);
+        }
+        Some(EgressBatch { id, entries })
     }
 
     /// Whether this batch is out.

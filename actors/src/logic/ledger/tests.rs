@@ -178,6 +178,25 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     assert_eq!(replay.entries[0].tokens.len(), 1);
 }
 
+/// Each batch is confirmed before the next, however much there is to be told again.
+#[test]
+fn a_replay_comes_in_parts() {
+    let ids: Vec<u64> = (1..=6).map(|i| 2 * i).collect();
+    let (mut ledger, epoch) = ledger_with(&ids);
+    let long = vec![7; 5_000];
+    for &id in &ids {
+        ledger.commit(epoch, &commit(id, 0, &long), 0);
+    }
+    ledger.attach(0).unwrap();
+    let mut told = Vec::new();
+    while let Some(batch) = ledger.take_batch(0, 0) {
+        assert!(batch.entries.len() <= 2, "{} requests at once", batch.entries.len());
+        told.extend(batch.entries.iter().map(|entry| (entry.request.0, entry.tokens.len())));
+        assert!(ledger.delivered(batch.id, &[]));
+    }
+    assert_eq!(told, ids.iter().map(|&id| (id, 5_000)).collect::<Vec<_>>());
+}
+
 #[test]
 fn delivery_of_the_end_closes_the_entry() {
     let (mut ledger, _) = ledger_with(&[2]);
