@@ -1,15 +1,19 @@
-//! What this machine can do at most, measured: what the operations' rates are held against.
+//! What a device can do at most, measured: what the operations' rates are held against.
 
 use std::{
     hint::black_box,
     time::{Duration, Instant},
 };
 
+use burn::tensor::Device;
+
+use crate::device::Place;
 use crate::simd::{Isa, Kernel, LANES, Simd, prefetch, sum_of};
 use crate::threads::{for_each_piece, for_each_rows, num_threads};
 use crate::{KernelError, aligned::AlignedBuf};
 
-/// The machine's limits, on the threads that kernels compute on, with the instruction set in use.
+/// A device's limits: the CPU's on the threads that kernels compute on, with the instruction set in
+/// use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ceilings {
     /// Bytes a second that can be read from memory.
@@ -17,9 +21,10 @@ pub struct Ceilings {
     /// f32 operations a second, a fused multiply-add being two.
     pub f32_flops: f64,
     /// The same over bfloat16 weights by vectors. Tiles, where the processor has them, are faster.
-    pub bf16_flops: f64,
-    /// Threads.
-    pub threads: usize,
+    /// `None` on a GPU, whose kernels widen.
+    pub bf16_flops: Option<f64>,
+    /// The CPU's threads.
+    pub threads: Option<usize>,
 }
 
 /// Larger than any cache.
@@ -39,8 +44,16 @@ impl Ceilings {
     /// Measures for `duration` each: the best of what was seen, since a limit is never exceeded.
     ///
     /// # Errors
-    /// Too little memory for what is to be read.
-    pub fn measure(duration: Duration) -> Result<Self, KernelError> {
+    /// A device without kernels, too little memory for what is to be read, or what a GPU says.
+    pub fn measure(device: &Device, duration: Duration) -> Result<Self, KernelError> {
+        match Place::of(device, "limits")? {
+            Place::Cpu => Self::of_cpu(duration),
+            #[cfg(feature = "gpu")]
+            Place::Cube(device) => crate::cube::measure_ceilings(&device, duration),
+        }
+    }
+
+    fn of_cpu(duration: Duration) -> Result<Self, KernelError> {
         let isa = Isa::active();
         let mut memory =
             AlignedBuf::<f32>::zeroed(READ_BYTES / size_of::<f32>(), "memory to read")?;
@@ -66,6 +79,7 @@ impl Ceilings {
             });
             threads as f64 * flops_of::<DotCount>(isa)
         });
+        let (bf16_flops, threads) = (Some(bf16_flops), Some(threads));
         Ok(Self { read_bytes_per_s: read, f32_flops, bf16_flops, threads })
     }
 }
@@ -208,9 +222,9 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_a_computer() {
-        let ceilings = Ceilings::measure(Duration::from_millis(20)).unwrap();
+        let ceilings = Ceilings::measure(&Device::flex(), Duration::from_millis(20)).unwrap();
         assert!((1e8..1e13).contains(&ceilings.read_bytes_per_s), "{ceilings:?}");
         assert!((1e8..1e15).contains(&ceilings.f32_flops), "{ceilings:?}");
-        assert!((1e8..1e15).contains(&ceilings.bf16_flops), "{ceilings:?}");
+        assert!((1e8..1e15).contains(&ceilings.bf16_flops.unwrap()), "{ceilings:?}");
     }
 }

@@ -15,16 +15,23 @@ pub struct ComputeDevice {
     pub device: Device,
 }
 
+impl ComputeDevice {
+    /// The CPU, which is always there.
+    #[must_use]
+    pub fn cpu() -> Self {
+        Self { id: "cpu".to_owned(), is_software: false, device: Device::flex() }
+    }
+}
+
 /// All of them, the CPU last. Asks drivers, but opens no device, and a machine without drivers
 /// merely has fewer.
 #[must_use]
 pub fn devices() -> Vec<ComputeDevice> {
-    let cpu = ComputeDevice { id: "cpu".to_owned(), is_software: false, device: Device::flex() };
     #[cfg(feature = "gpu")]
     let gpus = crate::cube::devices();
     #[cfg(not(feature = "gpu"))]
     let gpus = Vec::new();
-    gpus.into_iter().chain([cpu]).collect()
+    gpus.into_iter().chain([ComputeDevice::cpu()]).collect()
 }
 
 /// What is known of a GPU's memory.

@@ -3,11 +3,13 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// The format in which a weight or the KV cache is kept and computed. Sums are f32 in both.
+/// The format in which a weight is kept and computed. Sums are f32 in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WeightDtype {
     /// IEEE binary32.
     F32,
+    /// IEEE binary16. On GPUs alone.
+    F16,
     /// bfloat16: the upper half of an f32.
     Bf16,
 }
@@ -18,6 +20,7 @@ impl WeightDtype {
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
+            Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
         }
     }
@@ -27,7 +30,7 @@ impl WeightDtype {
     pub fn size_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::Bf16 => 2,
+            Self::F16 | Self::Bf16 => 2,
         }
     }
 }

@@ -96,6 +96,11 @@ impl KernelError {
         Self::Device { why, is_out_of_memory }
     }
 
+    /// A number format that only GPUs have kernels for.
+    pub(crate) fn not_on_cpu(what: &'static str, form: &str) -> Self {
+        Self::UnsupportedForm { what, form: form.to_owned(), device: "cpu".to_owned() }
+    }
+
     /// Fails with [`KernelError::OutOfRange`] unless `ok`.
     pub(crate) fn require(
         ok: bool,

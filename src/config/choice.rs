@@ -8,11 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
-    /// The checkpoint's own, where it is one of these two; float32 for float16 checkpoints.
+    /// The checkpoint's own; on the processor float32 for float16 checkpoints.
     #[default]
     Auto,
     /// IEEE binary32.
     Float32,
+    /// IEEE binary16 weights, float32 activations and sums. On GPUs alone.
+    Float16,
     /// bfloat16 weights and activations, float32 sums.
     Bfloat16,
 }
@@ -22,11 +24,9 @@ impl<'de> Deserialize<'de> for Dtype {
         match String::deserialize(from)?.as_str() {
             "auto" => Ok(Self::Auto),
             "float32" | "float" => Ok(Self::Float32),
+            "float16" | "half" => Ok(Self::Float16),
             "bfloat16" => Ok(Self::Bfloat16),
-            "float16" | "half" => Err(de::Error::custom(
-                "float16 is not supported on this device; expected auto, float32 or bfloat16",
-            )),
-            _ => Err(de::Error::custom("expected auto, float32 or bfloat16")),
+            _ => Err(de::Error::custom("expected auto, float32, float16 or bfloat16")),
         }
     }
 }
@@ -135,6 +135,8 @@ pub enum KvCacheDtype {
     Auto,
     /// IEEE binary32.
     Float32,
+    /// IEEE binary16. On GPUs alone.
+    Float16,
     /// bfloat16.
     Bfloat16,
     /// int8 with a float32 scale for each token and head. The name is vLLM's.
@@ -143,14 +145,16 @@ pub enum KvCacheDtype {
 
 impl<'de> Deserialize<'de> for KvCacheDtype {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "expected auto, float32, bfloat16 or int8_per_token_head (int8)";
+        const EXPECTED: &str =
+            "expected auto, float32, float16, bfloat16 or int8_per_token_head (int8)";
         let name = String::deserialize(from)?;
         match name.as_str() {
             "auto" => Ok(Self::Auto),
             "float32" | "float" | "f32" => Ok(Self::Float32),
+            "float16" | "half" | "f16" => Ok(Self::Float16),
             "bfloat16" | "bf16" => Ok(Self::Bfloat16),
             "int8_per_token_head" | "int8" => Ok(Self::Int8PerTokenHead),
-            _ if ["float16", "half", "fp8", "int4", "nvfp4", "turboquant"]
+            _ if ["fp8", "int4", "nvfp4", "turboquant"]
                 .iter()
                 .any(|format| name.starts_with(format)) =>
             {

@@ -150,14 +150,14 @@ mod tests {
             ),
             (
                 flag("dtype", "float16"),
-                "engine.dtype = \"float16\" (from flag --dtype): float16 is not supported on \
-                 this device; expected auto, float32 or bfloat16",
+                "engine.dtype = float16 (from flag --dtype): must be auto, float32 or bfloat16 on \
+                 the processor",
             ),
             (
                 flag("kv_cache_dtype", "fp8_e4m3"),
                 "engine.kv_cache_dtype = \"fp8_e4m3\" (from flag --kv-cache-dtype): fp8_e4m3 is not \
-                 supported on this device; expected auto, float32, bfloat16 or int8_per_token_head \
-                 (int8)",
+                 supported on this device; expected auto, float32, float16, bfloat16 or \
+                 int8_per_token_head (int8)",
             ),
             (
                 flag("device", "metal"),

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    CertReqs, EngineConfig, LimitSettings, ParserChoice, ServerSettings, error::InvalidSetting,
+    CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LimitSettings, ParserChoice,
+    ServerSettings, error::InvalidSetting,
 };
 use crate::parsers::UnknownParser;
 
@@ -21,6 +22,7 @@ impl EngineConfig {
     /// The first such setting, with what would be accepted.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         self.validate_counts()?;
+        self.validate_dtypes()?;
         self.validate_scheduling()?;
         self.validate_times()?;
         match self.max_model_len {
@@ -90,6 +92,20 @@ impl EngineConfig {
         require(blocks >= 2, "num_gpu_blocks_override", blocks, || {
             "at least 2: the null block and one to use".to_owned()
         })
+    }
+
+    fn validate_dtypes(&self) -> Result<(), InvalidSetting> {
+        let is_cpu = matches!(self.device, Device::Auto | Device::Cpu);
+        let halves = [
+            ("dtype", self.dtype == Dtype::Float16),
+            ("kv_cache_dtype", self.kv_cache_dtype == KvCacheDtype::Float16),
+        ];
+        for (name, is_half) in halves {
+            require(!(is_cpu && is_half), name, "float16", || {
+                "auto, float32 or bfloat16 on the processor".to_owned()
+            })?;
+        }
+        Ok(())
     }
 
     fn validate_scheduling(&self) -> Result<(), InvalidSetting> {

@@ -169,6 +169,7 @@ fn dtype(configured: config::Dtype) -> Dtype {
     match configured {
         config::Dtype::Auto => Dtype::Auto,
         config::Dtype::Float32 => Dtype::F32,
+        config::Dtype::Float16 => Dtype::F16,
         config::Dtype::Bfloat16 => Dtype::Bf16,
     }
 }
@@ -177,6 +178,7 @@ fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvD
     match configured {
         config::KvCacheDtype::Auto => weights.into(),
         config::KvCacheDtype::Float32 => KvDtype::F32,
+        config::KvCacheDtype::Float16 => KvDtype::F16,
         config::KvCacheDtype::Bfloat16 => KvDtype::Bf16,
         config::KvCacheDtype::Int8PerTokenHead => KvDtype::Int8,
     }

@@ -16,12 +16,14 @@ use crate::weights::{
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dtype {
-    /// The checkpoint's: bfloat16 and float32 stay; float16, which would lose three bits in
-    /// bfloat16, is widened to float32.
+    /// The checkpoint's: bfloat16 and float32 stay, and on a GPU float16; on the CPU float16, which
+    /// would lose three bits in bfloat16, is widened to float32.
     #[default]
     Auto,
     /// 32-bit floats.
     F32,
+    /// IEEE binary16, on a GPU alone.
+    F16,
     /// bfloat16.
     Bf16,
 }
@@ -81,7 +83,7 @@ pub fn load_model(
     if options.quantization.is_some() && checkpoint.has_quantized_weights() {
         return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
     }
-    let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?);
+    let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?, &options.device);
     // Weights of other devices are not in memory that a file could be mapped to.
     let is_cached = options.device == Device::flex();
     let cache = options.weights_cache.as_deref().filter(|_| is_cached);
@@ -120,10 +122,12 @@ fn form(dtype: WeightDtype, quantization: Option<QuantizationScheme>) -> String 
     }
 }
 
-fn weight_dtype(requested: Dtype, stored: StoredDtype) -> WeightDtype {
+fn weight_dtype(requested: Dtype, stored: StoredDtype, device: &Device) -> WeightDtype {
     match (requested, stored) {
         (Dtype::F32, _) | (Dtype::Auto, StoredDtype::F32) => WeightDtype::F32,
         (Dtype::Bf16, _) | (Dtype::Auto, StoredDtype::Bf16) => WeightDtype::Bf16,
+        (Dtype::F16, _) => WeightDtype::F16,
+        (Dtype::Auto, StoredDtype::F16) if *device != Device::flex() => WeightDtype::F16,
         (Dtype::Auto, StoredDtype::F16) => {
             tracing::info!("a float16 checkpoint is computed in float32");
             WeightDtype::F32

@@ -1,6 +1,6 @@
 //! A weight matrix of a checkpoint: numbers as they are, or few-bit integers with scales.
 
-use half::bf16;
+use half::{bf16, f16};
 use playhouse_kernels::{QuantizedMatrix, WeightDtype};
 use rayon::prelude::*;
 
@@ -39,23 +39,25 @@ impl<'a> StoredMatrix<'a> {
             MatrixElements::Dense(tensor) => return tensor.values(),
             MatrixElements::Quantized(matrix) => matrix,
         };
-        let (rows, columns) = (matrix.out_features(), matrix.in_features());
         match dtype {
-            WeightDtype::F32 => {
-                let mut values = vec![0.0; rows * columns];
-                let rows = values.par_chunks_mut(columns).enumerate();
-                rows.for_each(|(o, row)| row.copy_from_slice(&matrix.row_f32(o)));
-                TensorValues::F32(values.into())
-            }
-            WeightDtype::Bf16 => {
-                let mut values = vec![bf16::ZERO; rows * columns];
-                let rows = values.par_chunks_mut(columns).enumerate();
-                rows.for_each(|(o, row)| {
-                    let exact = matrix.row_f32(o).into_iter();
-                    row.iter_mut().zip(exact).for_each(|(x, exact)| *x = bf16::from_f32(exact));
-                });
-                TensorValues::Bf16(values.into())
-            }
+            WeightDtype::F32 => TensorValues::F32(rounded(matrix, |exact| exact).into()),
+            WeightDtype::F16 => TensorValues::F16(rounded(matrix, f16::from_f32).into()),
+            WeightDtype::Bf16 => TensorValues::Bf16(rounded(matrix, bf16::from_f32).into()),
         }
     }
+}
+
+/// The elements, each rounded.
+fn rounded<T: Copy + Default + Send>(
+    matrix: &QuantizedMatrix,
+    round: impl Fn(f32) -> T + Sync,
+) -> Vec<T> {
+    let (rows, columns) = (matrix.out_features(), matrix.in_features());
+    let mut values = vec![T::default(); rows * columns];
+    let rows = values.par_chunks_mut(columns).enumerate();
+    rows.for_each(|(o, row)| {
+        let exact = matrix.row_f32(o).into_iter();
+        row.iter_mut().zip(exact).for_each(|(x, exact)| *x = round(exact));
+    });
+    values
 }

@@ -56,10 +56,14 @@ fn narrow_weights_and_caches_are_close() {
     let Some(gpu) = gpu() else { return };
     let name = "qwen3-layer-types";
     let folder = folder(name);
-    for (kv_dtype, tolerance) in [(KvDtype::Bf16, 0.05), (KvDtype::Int8, 0.1)] {
+    for (dtype, kv_dtype, tolerance) in [
+        (Dtype::F16, KvDtype::F16, 0.01),
+        (Dtype::Bf16, KvDtype::Bf16, 0.05),
+        (Dtype::Bf16, KvDtype::Int8, 0.1),
+    ] {
         let mut run = Golden::read(&folder).runs.remove(0);
         run.prompts.truncate(PROMPTS_MAX);
-        let runner = runner(&folder, Dtype::Bf16, run.max_model_len, &gpu).with_kv_dtype(kv_dtype);
+        let runner = runner(&folder, dtype, run.max_model_len, &gpu).with_kv_dtype(kv_dtype);
         let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
         let whole = runner.answer(&prompts, Chunking::Whole);
         for (prompt, answer) in run.prompts.iter().zip(&whole) {

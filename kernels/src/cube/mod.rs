@@ -6,12 +6,14 @@
 //! from the batch; and every multiplication that is added to something is an explicit `fma`, so that
 //! no compiler rounds one variant of a kernel otherwise than another.
 
+mod ceilings;
 mod devices;
 mod hot_ops;
 mod reduce;
 mod tensors;
 mod words;
 
+pub(crate) use ceilings::measure as measure_ceilings;
 pub(crate) use devices::{devices, memory};
 pub(crate) use reduce::{lanes_sum, sum_of_units};
 pub(crate) use tensors::{

@@ -6,7 +6,7 @@
 //! operation on all four words.
 
 use cubecl::prelude::*;
-use half::bf16;
+use half::{bf16, f16};
 
 use crate::WeightDtype;
 
@@ -24,6 +24,8 @@ pub(crate) const CHUNK_WORDS: usize = 4;
 pub(crate) enum WordFormat {
     /// One IEEE binary32.
     F32,
+    /// Two IEEE binary16.
+    F16,
     /// Two bfloat16.
     Bf16,
     /// Four integers, `-128..=127`.
@@ -39,7 +41,7 @@ impl WordFormat {
     pub(crate) const fn per_word(self) -> usize {
         match self {
             Self::F32 => 1,
-            Self::Bf16 => 2,
+            Self::F16 | Self::Bf16 => 2,
             Self::Int8 | Self::Uint8 => 4,
             Self::Uint4 => 8,
         }
@@ -65,6 +67,7 @@ impl WordFormat {
     pub(crate) fn field(self, x: f32) -> u32 {
         match self {
             Self::F32 => x.to_bits(),
+            Self::F16 => u32::from(f16::from_f32(x).to_bits()),
             Self::Bf16 => u32::from(bf16::from_f32(x).to_bits()),
             Self::Int8 => u32::from((x as i8).cast_unsigned()),
             Self::Uint8 | Self::Uint4 => x as u32,
@@ -76,6 +79,7 @@ impl From<WeightDtype> for WordFormat {
     fn from(dtype: WeightDtype) -> Self {
         match dtype {
             WeightDtype::F32 => Self::F32,
+            WeightDtype::F16 => Self::F16,
             WeightDtype::Bf16 => Self::Bf16,
         }
     }
@@ -86,6 +90,14 @@ impl From<WeightDtype> for WordFormat {
 pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: WordFormat) -> Vec4 {
     match comptime!(format) {
         WordFormat::F32 => Vector::reinterpret(words),
+        WordFormat::F16 => {
+            let mut numbers = Vec4::new(0.0f32);
+            #[unroll]
+            for i in 0..4usize {
+                numbers.insert(i, of_f16(words.extract(i) >> comptime!(16 * h as u32)));
+            }
+            numbers
+        }
         WordFormat::Bf16 => {
             if comptime!(h == 0) {
                 Vector::reinterpret(words << Words::new(16u32))
@@ -109,17 +121,22 @@ pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: Word
     }
 }
 
-/// The fields of part `h` that stand for `numbers`, in their place; the other fields are zero. To
-/// bfloat16, numbers are rounded to nearest, ties to even; integers must be whole and in range.
+/// The fields of part `h` that stand for `numbers`, in their place; the other fields are zero. To 16
+/// bits, numbers are rounded to nearest, ties to even; integers must be whole and in range.
 #[cube]
 pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: WordFormat) -> Words {
     match comptime!(format) {
         WordFormat::F32 => Words::reinterpret(numbers),
-        WordFormat::Bf16 => {
+        WordFormat::F16 | WordFormat::Bf16 => {
             let mut words = Words::new(0u32);
             #[unroll]
             for i in 0..4usize {
-                let bits = bf16_bits(numbers.extract(i));
+                let number = numbers.extract(i);
+                let bits = if comptime!(format == WordFormat::F16) {
+                    f16_bits(number)
+                } else {
+                    bf16_bits(number)
+                };
                 words.insert(i, bits << comptime!(16 * h as u32));
             }
             words
@@ -140,4 +157,32 @@ fn bf16_bits(x: f32) -> u32 {
     let is_nan = (bits & 0x7fff_ffffu32) > 0x7f80_0000u32;
     let rounded = (bits + 0x7fffu32 + ((bits >> 16u32) & 1u32)) >> 16u32;
     select(is_nan, (bits >> 16u32) | 0x40u32, rounded)
+}
+
+/// The number that the lower 16 bits are as an IEEE binary16, exactly. In integers as far as it goes:
+/// a device may have no f16, and may take small floats for zero.
+#[cube]
+fn of_f16(bits: u32) -> f32 {
+    let magnitude = bits & 0x7fffu32;
+    // 112 more in the exponent, 224 more for infinities and NaN.
+    let rebias = select(magnitude < 0x7c00u32, 0x3800_0000u32, 0x7000_0000u32);
+    let normal = f32::reinterpret((magnitude << 13u32) + rebias);
+    let subnormal = f32::cast_from(magnitude) * comptime!(2.0f32.powi(-24));
+    let size = select(magnitude < 0x400u32, subnormal, normal);
+    f32::reinterpret(u32::reinterpret(size) | ((bits & 0x8000u32) << 16u32))
+}
+
+/// The IEEE binary16 nearest to `x`, ties to even; a NaN stays one, and too large is infinite.
+#[cube]
+fn f16_bits(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    let magnitude = bits & 0x7fff_ffffu32;
+    let normal = (magnitude + 0xfffu32 + ((magnitude >> 13u32) & 1u32) - 0x3800_0000u32) >> 13u32;
+    // Beside a half, the last place of an f32 is that of the smallest binary16.
+    let sum = f32::reinterpret(magnitude) + 0.5f32;
+    let subnormal = u32::reinterpret(sum) - 0x3f00_0000u32;
+    let finite = select(magnitude < 0x3880_0000u32, subnormal, normal);
+    let large = select(magnitude > 0x7f80_0000u32, 0x7e00u32, 0x7c00u32);
+    let size = select(magnitude < 0x477f_f000u32, finite, large);
+    size | ((bits >> 16u32) & 0x8000u32)
 }

@@ -60,6 +60,9 @@ impl EmbeddingTable {
                 fill(&mut data, hidden, |i| view.f32_at(i));
                 EmbeddingStorage::CpuF32(data)
             }
+            (Place::Cpu, WeightDtype::F16) => {
+                return Err(KernelError::not_on_cpu(WHAT, dtype.name()));
+            }
             (Place::Cpu, WeightDtype::Bf16) => {
                 let mut data = AlignedBuf::zeroed(view.len(), WHAT)?;
                 fill(&mut data, hidden, |i| view.bf16_at(i).to_bits());

@@ -1,7 +1,7 @@
 //! Rows come out as they went in.
 
 use burn::tensor::Device;
-use half::bf16;
+use half::{bf16, f16};
 
 use super::*;
 
@@ -17,6 +17,7 @@ fn rows_are_copied_or_rounded_once() {
         let table = EmbeddingTable::new(view, 4, 3, dtype, &Device::flex()).unwrap();
         let kept = |x: &f32| match dtype {
             WeightDtype::F32 => *x,
+            WeightDtype::F16 => f16::from_f32(*x).to_f32(),
             WeightDtype::Bf16 => bf16::from_f32(*x).to_f32(),
         };
         let expected: Vec<f32> =
@@ -47,6 +48,9 @@ fn a_table_of_another_size_is_refused() {
     let view = WeightView::F32(&[0.0; 11]);
     let error = EmbeddingTable::new(view, 4, 3, WeightDtype::F32, &Device::flex()).unwrap_err();
     assert_eq!(error.to_string(), "embedding table: view holds 11 elements, but 12 are needed");
+    let view = WeightView::F32(&[0.0; 12]);
+    let error = EmbeddingTable::new(view, 4, 3, WeightDtype::F16, &Device::flex()).unwrap_err();
+    assert_eq!(error.to_string(), "embedding table: float16 has no kernels on device cpu");
 }
 
 #[test]

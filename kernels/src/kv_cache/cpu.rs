@@ -46,6 +46,7 @@ impl CpuKv {
         let layout = KvLayout::new(shape);
         let data = match dtype {
             KvDtype::F32 => CpuKvData::F32(Arenas::new(&layout)?),
+            KvDtype::F16 => return Err(KernelError::not_on_cpu("KV cache", "float16")),
             KvDtype::Bf16 => CpuKvData::Bf16(Arenas::new(&layout)?),
             KvDtype::Int8 => CpuKvData::Int8(Arenas::new(&layout)?),
         };

@@ -37,6 +37,7 @@ impl From<KvDtype> for WordFormat {
     fn from(dtype: KvDtype) -> Self {
         match dtype {
             KvDtype::F32 => Self::F32,
+            KvDtype::F16 => Self::F16,
             KvDtype::Bf16 => Self::Bf16,
             KvDtype::Int8 => Self::Int8,
         }
@@ -67,7 +68,7 @@ impl CubeKv {
         let scales = || reserved(&client, tokens * size_of::<f32>(), WHAT);
         let scales = match dtype {
             KvDtype::Int8 => Some([scales()?, scales()?]),
-            KvDtype::F32 | KvDtype::Bf16 => None,
+            KvDtype::F32 | KvDtype::F16 | KvDtype::Bf16 => None,
         };
         Ok(Self {
             #[cfg(test)]
@@ -248,6 +249,7 @@ impl<'a> Stored<'a> {
             let bits = words[chunk * crate::cube::CHUNK_WORDS + word] >> shift;
             match format {
                 WordFormat::F32 => f32::from_bits(bits),
+                WordFormat::F16 => half::f16::from_bits(bits as u16).to_f32(),
                 WordFormat::Bf16 => f32::from_bits(bits << 16),
                 _ => f32::from(bits as u8 as i8),
             }

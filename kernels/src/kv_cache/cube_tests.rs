@@ -1,6 +1,6 @@
 //! On a GPU: what is written is what is read.
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::*;
 use crate::cube::test_device::{numbers, tensor, test_device};
@@ -10,6 +10,7 @@ fn slots_hold_what_was_written_to_them() {
     let Some(device) = test_device() else { return };
     for (dtype, block_size, head_dim) in [
         (KvDtype::F32, 16, 40),
+        (KvDtype::F16, 4, 48),
         (KvDtype::Bf16, 8, 80),
         (KvDtype::Bf16, 1, 256),
         (KvDtype::Int8, 24, 64),
@@ -33,9 +34,10 @@ fn slots_hold_what_was_written_to_them() {
         // Half a step of the row's scale, and its roundings; nothing where the format holds the value.
         let tolerance = |row: &[f32]| match dtype {
             KvDtype::Int8 => row.iter().fold(0.0, |m: f32, x| m.max(x.abs())) / 253.0,
-            KvDtype::F32 | KvDtype::Bf16 => 0.0,
+            KvDtype::F32 | KvDtype::F16 | KvDtype::Bf16 => 0.0,
         };
         let round = |x: f32| match dtype {
+            KvDtype::F16 => f16::from_f32(x).to_f32(),
             KvDtype::Bf16 => bf16::from_f32(x).to_f32(),
             KvDtype::F32 | KvDtype::Int8 => x,
         };
@@ -53,6 +55,36 @@ fn slots_hold_what_was_written_to_them() {
                 }
             }
         }
+    }
+}
+
+/// Whatever the device thinks of 16 bits, small numbers and those that are none.
+#[test]
+fn binary16_is_rounded_as_ieee_says() {
+    let Some(device) = test_device() else { return };
+    let mut written = vec![0.0, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
+    for x in [65_504.0, 65_519.9, 65_520.0, 1e9, 6.1e-5, 6.097e-5, 5.96e-8, 2.9e-8, 2.99e-8, 1e-30]
+    {
+        written.extend([x, -x]);
+    }
+    // Halfway between neighbours, and beside it; subnormal ones, too.
+    for bits in [0x3c00u16, 0x3c01, 0x0001, 0x0002, 0x03ff, 0x0400, 0x7bfe] {
+        let [x, next] = [bits, bits + 1].map(|bits| f16::from_bits(bits).to_f32());
+        let half = f32::midpoint(x, next);
+        written.extend([half, half.next_down(), half.next_up(), -half]);
+    }
+    written.resize(64, 2.5);
+    let shape =
+        KvCacheShape { num_layers: 1, num_blocks: 1, block_size: 8, num_kv_heads: 1, head_dim: 64 };
+    let mut cache = KvCache::new(shape, KvDtype::F16, &device).unwrap();
+    let row = || tensor(&written, 64, &device);
+    reshape_and_cache(row(), row(), cache.layer_mut(0), &[3]);
+    let KvStorage::Cube(kv) = cache.layer(0).storage() else { unreachable!() };
+    let [keys, values] = cube::Stored::read(kv).at(3, 0);
+    for (x, stored) in written.iter().zip(keys).chain(written.iter().zip(values)) {
+        let expected = f16::from_f32(*x).to_f32();
+        let is_equal = stored.to_bits() == expected.to_bits() || x.is_nan() && stored.is_nan();
+        assert!(is_equal, "{x:e} became {stored:e}, not {expected:e}");
     }
 }
 

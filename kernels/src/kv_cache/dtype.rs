@@ -9,6 +9,8 @@ use crate::WeightDtype;
 pub enum KvDtype {
     /// IEEE binary32.
     F32,
+    /// IEEE binary16, rounded to nearest, ties to even; from 65,520 on infinite. On GPUs alone.
+    F16,
     /// bfloat16, rounded to nearest, ties to even.
     Bf16,
     /// `round(x / scale)`, with one f32 `scale = max|x| / 127` for the key of a token and head, and
@@ -22,7 +24,7 @@ impl KvDtype {
     pub fn size(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::Bf16 => 2,
+            Self::F16 | Self::Bf16 => 2,
             Self::Int8 => 1,
         }
     }
@@ -33,6 +35,7 @@ impl From<WeightDtype> for KvDtype {
     fn from(dtype: WeightDtype) -> Self {
         match dtype {
             WeightDtype::F32 => Self::F32,
+            WeightDtype::F16 => Self::F16,
             WeightDtype::Bf16 => Self::Bf16,
         }
     }
@@ -43,6 +46,7 @@ impl fmt::Display for KvDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::F32 => "float32",
+            Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
             Self::Int8 => "int8_per_token_head",
         })

@@ -27,7 +27,7 @@ impl KvCacheShape {
         heads
             * match dtype {
                 KvDtype::F32 => layout.head_bytes::<f32>(),
-                KvDtype::Bf16 => layout.head_bytes::<u16>(),
+                KvDtype::F16 | KvDtype::Bf16 => layout.head_bytes::<u16>(),
                 KvDtype::Int8 => layout.head_bytes::<i8>(),
             }
     }

@@ -116,4 +116,6 @@ fn a_dimension_that_no_arena_has_is_refused_by_name() {
         let error = KvCache::new(bad, KvDtype::F32, &Device::flex()).unwrap_err();
         assert!(error.to_string().contains(field), "{error}");
     }
+    let error = KvCache::new(good, KvDtype::F16, &Device::flex()).unwrap_err();
+    assert_eq!(error.to_string(), "KV cache: float16 has no kernels on device cpu");
 }

@@ -1,16 +1,17 @@
 //! On a GPU: against the reference, and a row alone as in every batch.
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::*;
 use crate::cube::test_device::{assert_near, bits, numbers, tensor, test_device, values, vector};
 use crate::{embedding, swiglu, tied_embedding};
 
-const DTYPES: [WeightDtype; 2] = [WeightDtype::F32, WeightDtype::Bf16];
+const DTYPES: [WeightDtype; 3] = [WeightDtype::F32, WeightDtype::F16, WeightDtype::Bf16];
 
 fn kept(w: &[f32], dtype: WeightDtype) -> Vec<f32> {
     let keep = |w: &f32| match dtype {
         WeightDtype::F32 => *w,
+        WeightDtype::F16 => f16::from_f32(*w).to_f32(),
         WeightDtype::Bf16 => bf16::from_f32(*w).to_f32(),
     };
     w.iter().map(keep).collect()

@@ -45,6 +45,7 @@ impl PackedWeight {
                 fill_f32(&mut data, panel_len, &rows);
                 Self::F32(data.into())
             }
+            WeightDtype::F16 => return Err(KernelError::not_on_cpu(WHAT, dtype.name())),
             WeightDtype::Bf16 => {
                 let panel_len = panel_len_bf16(in_features);
                 let mut data = AlignedBuf::zeroed(panels * panel_len, WHAT)?;

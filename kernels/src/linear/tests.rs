@@ -41,6 +41,7 @@ fn check(isa: Isa, rows: usize, inputs: usize, outputs: usize, dtype: WeightDtyp
     let y = run(isa, &x, &pack(&w, inputs, dtype), bias.as_deref());
     let (x, w) = match dtype {
         WeightDtype::F32 => (x, w),
+        WeightDtype::F16 => unreachable!("not on the CPU"),
         WeightDtype::Bf16 if isa.rounds_activations() => (rounded(&x), rounded(&w)),
         WeightDtype::Bf16 => (x, rounded(&w)),
     };
@@ -182,6 +183,9 @@ fn a_part_that_is_no_whole_number_of_rows_is_refused() {
     let parts = [WeightView::F32(&w[..6]), WeightView::F32(&w)];
     let error = LinearWeight::pack(&parts, 3, WeightDtype::F32, &Device::flex()).unwrap_err();
     assert_eq!(error.to_string(), "linear weight: parts[1] holds 7 elements, but 6 are needed");
+    let refused =
+        LinearWeight::pack(&parts[..1], 3, WeightDtype::F16, &Device::flex()).unwrap_err();
+    assert_eq!(refused.to_string(), "linear weight: float16 has no kernels on device cpu");
     let none = LinearWeight::pack(&[], 3, WeightDtype::F32, &Device::flex()).unwrap_err();
     assert!(none.to_string().contains("out_features"));
 }

@@ -111,7 +111,7 @@ fn params(num_heads: usize) -> AttentionParams {
     AttentionParams { num_heads, scale: 0.3, sliding_window: None, soft_cap: None }
 }
 
-const DTYPES: [KvDtype; 3] = [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8];
+const DTYPES: [KvDtype; 4] = [KvDtype::F32, KvDtype::F16, KvDtype::Bf16, KvDtype::Int8];
 
 #[test]
 fn head_sizes_and_groups_agree_with_the_reference() {

@@ -18,7 +18,7 @@ pub(crate) struct EngineFlags {
     /// Name that requests may use; may be repeated, the first is shown [default: the model's path]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) served_model_name: Vec<String>,
-    /// Format of the weights: auto, float32 or bfloat16 [default: auto]
+    /// Format of the weights: auto, float32, bfloat16 or, on a GPU, float16 [default: auto]
     #[arg(long, value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
     /// Folder to keep packed weights in, for faster later starts [default: none are kept]
@@ -74,7 +74,8 @@ pub(crate) struct EngineFlags {
     /// Blocks of the KV cache, whatever its bytes
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) num_gpu_blocks_override: Option<String>,
-    /// Format of the KV cache: auto, float32, bfloat16 or int8 [default: auto]
+    /// Format of the KV cache: auto, float32, bfloat16, int8 or, on a GPU, float16
+    /// [default: auto]
     #[arg(long, value_name = "DTYPE", help_heading = "Machine")]
     pub(crate) kv_cache_dtype: Option<String>,
     /// Tokens a KV cache block holds [default: 16]

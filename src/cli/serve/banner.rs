@@ -1,7 +1,7 @@
 //! What the operator sees once the server is ready.
 #![allow(clippy::print_stderr, reason = "the banner is for the operator's terminal")]
 
-use playhouse_kernels::{ThreadPool, WeightDtype};
+use playhouse_kernels::ThreadPool;
 
 use crate::{
     config::Quantization,
@@ -38,10 +38,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         true => socket,
         false => format!("{socket} -H \"Authorization: Bearer $KEY\""),
     };
-    let dtype = match loaded.dtype {
-        WeightDtype::F32 => "float32",
-        WeightDtype::Bf16 => "bfloat16",
-    };
+    let dtype = loaded.dtype.name();
     let kv_dtype = loaded.kv_cache_dtype;
     let weights = match engine.config().quantization {
         Quantization::None => String::new(),
