@@ -6,14 +6,15 @@ use super::StartError;
 use crate::config::Device;
 
 /// The device of `wanted`, of those of this build and machine.
-pub(super) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
-    let mut found = devices();
-    let available = found.iter().map(|device| device.id.clone()).collect();
+pub(crate) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
     let (runtime, index) = match wanted {
-        Device::Auto | Device::Cpu => ("cpu", None),
+        // Drivers, which may take long to load, are not asked.
+        Device::Auto | Device::Cpu => return Ok(ComputeDevice::cpu()),
         Device::Cuda(index) => ("cuda", index),
         Device::Wgpu(index) => ("wgpu", index),
     };
+    let mut found = devices();
+    let available = found.iter().map(|device| device.id.clone()).collect();
     match index {
         Some(index) => found.retain(|device| device.id == format!("{runtime}:{index}")),
         None => found.retain(|device| device.id.split(':').next() == Some(runtime)),

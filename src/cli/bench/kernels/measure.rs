@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use burn::tensor::{Device, ExecutionError};
+
 use crate::cli::bench::distribution::Distribution;
 
 /// What one call has to do.
@@ -26,17 +28,52 @@ pub(super) struct Rate {
 const WARM_UPS: usize = 2;
 /// Calls at least, however long each takes.
 const CALLS_MIN: usize = 3;
+/// Seconds of work that a GPU is given before it is waited for.
+const BATCH_S: f64 = 0.02;
+/// Calls at most of that.
+const BATCH_MAX: usize = 200;
 
-/// Calls `call` again and again for `duration`.
-pub(super) fn measure(duration: Duration, work: Work, mut call: impl FnMut()) -> Rate {
-    (0..WARM_UPS).for_each(|_| call());
-    let begun = Instant::now();
-    let mut times = Vec::new();
-    while times.len() < CALLS_MIN || begun.elapsed() < duration {
-        let called = Instant::now();
-        call();
-        times.push(called.elapsed().as_secs_f64());
+/// Where and for how long to measure.
+#[derive(Debug, Clone)]
+pub(super) struct Bench {
+    pub(super) device: Device,
+    pub(super) duration: Duration,
+}
+
+impl Bench {
+    /// Calls `call` again and again. Calls to a GPU only submit: it is waited for after as many as
+    /// take long beside the waiting.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) fn measure(
+        &self,
+        work: Work,
+        mut call: impl FnMut(),
+    ) -> Result<Rate, ExecutionError> {
+        let is_cpu = self.device == Device::flex();
+        let mut timed = |calls: usize| {
+            let begun = Instant::now();
+            (0..calls).for_each(|_| call());
+            if !is_cpu {
+                self.device.sync()?;
+            }
+            Ok(begun.elapsed().as_secs_f64() / calls as f64)
+        };
+        let mut last = 0.0;
+        for _ in 0..WARM_UPS {
+            last = timed(1)?;
+        }
+        let calls = match is_cpu {
+            true => 1,
+            false => ((BATCH_S / last) as usize).clamp(1, BATCH_MAX),
+        };
+        let begun = Instant::now();
+        let mut times = Vec::new();
+        while times.len() < CALLS_MIN || begun.elapsed() < self.duration {
+            times.push(timed(calls)?);
+        }
+        let time_s = Distribution::of(times).median();
+        Ok(Rate { time_s, bytes_per_s: work.bytes / time_s, flops: work.flops / time_s })
     }
-    let time_s = Distribution::of(times).median();
-    Rate { time_s, bytes_per_s: work.bytes / time_s, flops: work.flops / time_s }
 }

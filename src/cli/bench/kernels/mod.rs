@@ -8,17 +8,19 @@ mod shapes;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use playhouse_kernels::{
-    Ceilings, KernelError, QuantizationScheme, ThreadPool, WeightDtype, cpu_isa,
-};
+use playhouse_kernels::{Ceilings, QuantizationScheme, ThreadPool, WeightDtype, cpu_isa};
 use serde_json::{Value, json};
 
-use self::{measure::Rate, ops::Op, shapes::Shapes};
+use self::{
+    measure::{Bench, Rate},
+    ops::{MeasureError, Op},
+    shapes::Shapes,
+};
 use super::{Report, progress_bar, statistics::rounded};
 use crate::{
     cli::{CliError, output},
     config::{EngineConfig, Key, Origin, layer::Entry},
-    engine::StartError,
+    engine::{StartError, choose_device},
 };
 
 const EXAMPLES: &str = "\
@@ -26,6 +28,7 @@ Examples:
   playhouse bench kernels                          A Qwen3 of 0.6 billion parameters, bfloat16
   playhouse bench kernels -m models/qwen3 --num-tokens 1,32 --op linear --dtype float32
   PLAYHOUSE_CPU_ISA=avx2 playhouse bench kernels   With another instruction set
+  playhouse bench kernels --device wgpu            On a GPU
 
 GB/s are of bytes that an operation has to move, GFLOP/s of operations that it has to do: what it
 does beyond that lowers both.";
@@ -52,6 +55,9 @@ pub(crate) struct KernelsArgs {
     /// Tokens in the KV cache of each sequence
     #[arg(long, value_name = "N", default_value_t = 1024)]
     context_len: usize,
+    /// What to measure: cpu or, where it was built with it, cuda[:N] or wgpu[:N] [default: cpu]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Threads that compute [default: one a core]
     #[arg(long, value_name = "N")]
     threads: Option<String>,
@@ -72,6 +78,8 @@ enum DtypeName {
     /// Half the bytes.
     #[default]
     Bfloat16,
+    /// Half the bytes, on a GPU.
+    Float16,
     /// Full precision.
     Float32,
 }
@@ -80,6 +88,7 @@ impl DtypeName {
     fn dtype(self) -> WeightDtype {
         match self {
             Self::Bfloat16 => WeightDtype::Bf16,
+            Self::Float16 => WeightDtype::F16,
             Self::Float32 => WeightDtype::F32,
         }
     }
@@ -104,10 +113,13 @@ impl KernelsArgs {
 
     /// The settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let key = Key::new("engine", "threads");
-        let origin = Origin::Flag(key.flag());
-        let threads = self.threads.clone();
-        threads.map(|value| Entry { key, value: value.into(), origin }).into_iter().collect()
+        let given = [("device", &self.device), ("threads", &self.threads)];
+        let entry = |(name, value): (_, &Option<String>)| {
+            let key = Key::new("engine", name);
+            let (origin, value) = (Origin::Flag(key.flag()), value.clone()?.into());
+            Some(Entry { key, value, origin })
+        };
+        given.into_iter().filter_map(entry).collect()
     }
 
     fn validate(&self) -> Result<Duration, CliError> {
@@ -120,10 +132,6 @@ impl KernelsArgs {
             CliError::Usage(format!("--seconds must be above 0, got {}", self.seconds))
         })
     }
-}
-
-fn refused(error: KernelError) -> CliError {
-    CliError::Measure(error.to_string())
 }
 
 /// Measures and prints.
@@ -146,14 +154,16 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
     if ops.is_empty() {
         return Err(CliError::Usage(format!("no operation begins with {:?}", args.op)));
     }
-    let measure_all = || -> Result<_, KernelError> {
-        let ceilings = Ceilings::measure(duration)?;
+    let device = choose_device(config.device)?;
+    let bench = Bench { device: device.device, duration };
+    let measure_all = || -> Result<_, MeasureError> {
+        let ceilings = Ceilings::measure(&bench.device, duration)?;
         let bar = progress_bar(ops.len());
         let mut rates = Vec::with_capacity(ops.len());
         let mut weights = ops::Weights::default();
         for op in &ops {
             bar.set_message(op.name);
-            rates.push(op.measure(duration, &mut weights)?);
+            rates.push(op.measure(&bench, &mut weights)?);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -162,8 +172,13 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
     let threads = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
     let pool = ThreadPool::new(threads, config.pin_threads);
     let pool = pool.map_err(|error| CliError::Measure(error.to_string()))?;
-    let (ceilings, rates) = pool.install(measure_all).map_err(refused)?;
-    let result = Outcome { ceilings, dtype, ops, rates };
+    let measured = pool.install(measure_all);
+    let (ceilings, rates) = measured.map_err(|error| CliError::Measure(error.to_string()))?;
+    let device = match ceilings.threads {
+        Some(threads) => format!("{} on {threads} threads", cpu_isa()),
+        None => device.id,
+    };
+    let result = Outcome { device, ceilings, dtype, ops, rates };
     match args.output {
         Report::Table => output::show(&result.to_table()),
         Report::Json => output::show_json(&result.to_json()),
@@ -171,6 +186,7 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
 }
 
 struct Outcome {
+    device: String,
     ceilings: Ceilings,
     dtype: WeightDtype,
     ops: Vec<Op>,
@@ -180,8 +196,11 @@ struct Outcome {
 impl Outcome {
     fn flops_max(&self) -> f64 {
         match self.dtype {
-            WeightDtype::F32 => self.ceilings.f32_flops,
-            WeightDtype::Bf16 => self.ceilings.bf16_flops.max(self.ceilings.f32_flops),
+            WeightDtype::F32 | WeightDtype::F16 => self.ceilings.f32_flops,
+            WeightDtype::Bf16 => {
+                let f32_flops = self.ceilings.f32_flops;
+                self.ceilings.bf16_flops.map_or(f32_flops, |flops| flops.max(f32_flops))
+            }
         }
     }
 
@@ -193,14 +212,15 @@ impl Outcome {
     }
 
     fn to_table(&self) -> String {
-        let Ceilings { read_bytes_per_s, f32_flops, bf16_flops, threads } = self.ceilings;
+        let Ceilings { read_bytes_per_s, f32_flops, bf16_flops, .. } = self.ceilings;
+        let bf16 = bf16_flops.map(|flops| format!(", {:.0} bf16", flops / 1e9));
         let mut text = format!(
-            "{} on {threads} threads; at most {:.1} GB/s read, {:.0} GFLOP/s f32, {:.0} bf16\n\n\
+            "{}; at most {:.1} GB/s read, {:.0} GFLOP/s f32{}\n\n\
              {:<14} {:<24} {:>6} {:>12} {:>8} {:>7} {:>9} {:>7}\n",
-            cpu_isa(),
+            self.device,
             read_bytes_per_s / 1e9,
             f32_flops / 1e9,
-            bf16_flops / 1e9,
+            bf16.unwrap_or_default(),
             "op",
             "shape",
             "tokens",
@@ -242,12 +262,13 @@ impl Outcome {
         };
         let rows: Value = self.ops.iter().zip(&self.rates).map(row).collect();
         json!({
-            "isa": cpu_isa(),
+            "device": self.device,
+            "isa": self.ceilings.threads.map(|_| cpu_isa()),
             "threads": self.ceilings.threads,
-            "dtype": match self.dtype { WeightDtype::F32 => "float32", WeightDtype::Bf16 => "bfloat16" },
+            "dtype": self.dtype.name(),
             "read_max_gb_per_s": rounded(self.ceilings.read_bytes_per_s / 1e9),
             "f32_max_gflops": rounded(self.ceilings.f32_flops / 1e9),
-            "bf16_max_gflops": rounded(self.ceilings.bf16_flops / 1e9),
+            "bf16_max_gflops": self.ceilings.bf16_flops.map(|flops| rounded(flops / 1e9)),
             "ops": rows,
         })
     }

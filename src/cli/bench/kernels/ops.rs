@@ -3,19 +3,19 @@
 //! Weights exist as often as it takes to be larger than any cache, as a model's layers are; what a
 //! step has just computed is still in a cache, so activations are not counted as bytes.
 
-use std::{hint::black_box, time::Duration};
+use std::hint::black_box;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use playhouse_kernels::{
     AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache, KvCacheShape,
     LinearWeight, QuantizationScheme, RotaryTable, WeightDtype, WeightView, add_rms_norm,
     embedding, linear, paged_attention, reshape_and_cache, rope,
-    sampling::{SamplingRow, SamplingScratch, sample},
+    sampling::{SamplingRow, SamplingScratch, sample, sample_tensor},
     swiglu,
 };
 
 use super::{
-    measure::{Rate, Work, measure},
+    measure::{Bench, Rate, Work},
     shapes::Shapes,
 };
 
@@ -23,6 +23,17 @@ use super::{
 const WEIGHT_BYTES_MIN: usize = 256 << 20;
 /// Tokens of a KV block.
 const BLOCK_SIZE: usize = 16;
+
+/// Why an operation was not measured.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MeasureError {
+    /// Its operands cannot be made.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The device did not do it.
+    #[error(transparent)]
+    Execution(#[from] ExecutionError),
+}
 
 /// What to measure.
 pub(super) struct Workload<'a> {
@@ -133,33 +144,31 @@ fn values(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
 }
 
-fn tensor(rows: usize, width: usize) -> Tensor<2> {
-    Tensor::from_data(TensorData::new(values(rows * width), [rows, width]), &Device::flex())
+fn tensor(rows: usize, width: usize, device: &Device) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(values(rows * width), [rows, width]), device)
 }
 
 impl Op {
-    /// Measures for so long.
-    ///
     /// # Errors
-    /// Too little memory for the operands, or weights that cannot be quantized so.
+    /// Too little memory for the operands, weights that cannot be quantized so, or what a GPU says.
     pub(super) fn measure(
         &self,
-        duration: Duration,
+        bench: &Bench,
         weights: &mut Weights,
-    ) -> Result<Rate, KernelError> {
+    ) -> Result<Rate, MeasureError> {
         match self.kind {
             Kind::Linear { outputs, inputs } => {
-                self.fill(weights, [outputs, inputs])?;
-                Ok(self.measure_linear(duration, weights))
+                self.fill(bench, weights, [outputs, inputs])?;
+                self.measure_linear(bench, weights)
             }
             Kind::Attention { seqs, queries, context } => {
-                self.measure_attention(duration, seqs, queries, context)
+                self.measure_attention(bench, seqs, queries, context)
             }
-            Kind::KvWrite => self.measure_kv_write(duration),
-            Kind::Embedding => self.measure_embedding(duration),
-            Kind::Rope => self.measure_rope(duration),
-            Kind::Norm | Kind::Swiglu => Ok(self.measure_rows(duration)),
-            Kind::Sampling { temperature } => Ok(self.measure_sampling(duration, temperature)),
+            Kind::KvWrite => self.measure_kv_write(bench),
+            Kind::Embedding => self.measure_embedding(bench),
+            Kind::Rope => self.measure_rope(bench),
+            Kind::Norm | Kind::Swiglu => self.measure_rows(bench),
+            Kind::Sampling { temperature } => self.measure_sampling(bench, temperature),
         }
     }
 
@@ -169,19 +178,24 @@ impl Op {
     }
 
     /// Packs weights of this shape, if they are not the ones that are there.
-    fn fill(&self, weights: &mut Weights, shape: [usize; 2]) -> Result<(), KernelError> {
+    fn fill(
+        &self,
+        bench: &Bench,
+        weights: &mut Weights,
+        shape: [usize; 2],
+    ) -> Result<(), KernelError> {
         if weights.shape == shape {
             return Ok(());
         }
         *weights = Weights::default();
         let [outputs, inputs] = shape;
         let numbers = values(outputs * inputs);
-        let (parts, device) = ([WeightView::F32(&numbers)], Device::flex());
+        let parts = [WeightView::F32(&numbers)];
         let mut bytes = 0;
         while bytes < WEIGHT_BYTES_MIN {
             let weight = match self.quantization {
-                None => LinearWeight::pack(&parts, inputs, self.dtype, &device)?,
-                Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &device)?,
+                None => LinearWeight::pack(&parts, inputs, self.dtype, &bench.device)?,
+                Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &bench.device)?,
             };
             bytes += weight.size_bytes();
             weights.copies.push(weight);
@@ -190,23 +204,24 @@ impl Op {
         Ok(())
     }
 
-    fn measure_linear(&self, duration: Duration, weights: &Weights) -> Rate {
+    fn measure_linear(&self, bench: &Bench, weights: &Weights) -> Result<Rate, MeasureError> {
         let Weights { shape: [outputs, inputs], copies } = weights;
-        let x = tensor(self.num_tokens, *inputs);
+        let x = tensor(self.num_tokens, *inputs, &bench.device);
         let work = Work {
             bytes: copies.iter().map(LinearWeight::size_bytes).sum::<usize>() as f64
                 / copies.len() as f64,
             flops: 2.0 * (self.num_tokens * outputs * inputs) as f64,
         };
         let mut copies = copies.iter().cycle();
-        measure(duration, work, || {
+        let rate = bench.measure(work, || {
             let weight = copies.next();
             drop(black_box(weight.map(|weight| linear(x.clone(), weight, None))));
-        })
+        });
+        Ok(rate?)
     }
 
     /// A cache of blocks for so many sequences.
-    fn kv_cache(&self, seqs: usize, context: usize) -> Result<KvCache, KernelError> {
+    fn kv_cache(&self, bench: &Bench, seqs: usize, context: usize) -> Result<KvCache, KernelError> {
         let shape = KvCacheShape {
             num_layers: 1,
             num_blocks: seqs * context.div_ceil(BLOCK_SIZE),
@@ -214,25 +229,25 @@ impl Op {
             num_kv_heads: self.shapes.num_kv_heads,
             head_dim: self.shapes.head_dim,
         };
-        KvCache::new(shape, self.dtype.into(), &Device::flex())
+        KvCache::new(shape, self.dtype.into(), &bench.device)
     }
 
     fn measure_attention(
         &self,
-        duration: Duration,
+        bench: &Bench,
         seqs: usize,
         queries: usize,
         context: usize,
-    ) -> Result<Rate, KernelError> {
+    ) -> Result<Rate, MeasureError> {
         let s = self.shapes;
-        let mut cache = self.kv_cache(seqs, context)?;
+        let mut cache = self.kv_cache(bench, seqs, context)?;
         let meta = batch(seqs, context, queries);
         // Each row of the cache is written, or the system would have one page for all of them.
         let fill = batch(seqs, context, context);
         let (rows, width) = (seqs * context, s.kv_size());
-        let kv = || tensor(rows, width);
+        let kv = || tensor(rows, width, &bench.device);
         reshape_and_cache(kv(), kv(), cache.layer_mut(0), &fill.slot_mapping);
-        let q = tensor(seqs * queries, s.q_size());
+        let q = tensor(seqs * queries, s.q_size(), &bench.device);
         let scale = (s.head_dim as f32).sqrt().recip();
         let params =
             AttentionParams { num_heads: s.num_heads, scale, sliding_window: None, soft_cap: None };
@@ -242,76 +257,84 @@ impl Op {
             bytes: (2 * seqs * context * s.kv_size() * self.dtype.size_bytes()) as f64,
             flops: 4.0 * (seen * s.q_size()) as f64,
         };
-        Ok(measure(duration, work, || {
+        Ok(bench.measure(work, || {
             black_box(paged_attention(q.clone(), cache.layer(0), &meta, &params));
-        }))
+        })?)
     }
 
-    fn measure_kv_write(&self, duration: Duration) -> Result<Rate, KernelError> {
+    fn measure_kv_write(&self, bench: &Bench) -> Result<Rate, MeasureError> {
         let (n, width) = (self.num_tokens, self.shapes.kv_size());
-        let mut cache = self.kv_cache(n, BLOCK_SIZE)?;
+        let mut cache = self.kv_cache(bench, n, BLOCK_SIZE)?;
         let slots = batch(n, BLOCK_SIZE, 1).slot_mapping;
-        let (k, v) = (tensor(n, width), tensor(n, width));
+        let (k, v) = (tensor(n, width, &bench.device), tensor(n, width, &bench.device));
         let bytes = (2 * n * width * self.dtype.size_bytes()) as f64;
-        Ok(measure(duration, Work { bytes, flops: 0.0 }, || {
+        Ok(bench.measure(Work { bytes, flops: 0.0 }, || {
             reshape_and_cache(k.clone(), v.clone(), cache.layer_mut(0), &slots);
-        }))
+        })?)
     }
 
-    fn measure_embedding(&self, duration: Duration) -> Result<Rate, KernelError> {
+    fn measure_embedding(&self, bench: &Bench) -> Result<Rate, MeasureError> {
         let Shapes { vocab, hidden, .. } = self.shapes;
         let rows = values(vocab * hidden);
         let view = WeightView::F32(&rows);
-        let table = EmbeddingTable::new(view, vocab, hidden, self.dtype, &Device::flex())?;
+        let table = EmbeddingTable::new(view, vocab, hidden, self.dtype, &bench.device)?;
         let tokens: Vec<u32> = (0..self.num_tokens).map(|i| (i * 7919 % vocab) as u32).collect();
         let bytes = (self.num_tokens * hidden * self.dtype.size_bytes()) as f64;
-        Ok(measure(duration, Work { bytes, flops: 0.0 }, || {
+        Ok(bench.measure(Work { bytes, flops: 0.0 }, || {
             black_box(embedding(&table, &tokens));
-        }))
+        })?)
     }
 
-    fn measure_rope(&self, duration: Duration) -> Result<Rate, KernelError> {
+    fn measure_rope(&self, bench: &Bench) -> Result<Rate, MeasureError> {
         let Shapes { head_dim, .. } = self.shapes;
         let rows = self.num_tokens * head_dim / 2;
-        let table = RotaryTable::new(values(rows), values(rows), head_dim, &Device::flex())?;
+        let table = RotaryTable::new(values(rows), values(rows), head_dim, &bench.device)?;
         let positions: Vec<u32> = (0..self.num_tokens as u32).collect();
-        let x = tensor(self.num_tokens, self.shapes.q_size());
+        let x = tensor(self.num_tokens, self.shapes.q_size(), &bench.device);
         let flops = 3.0 * (self.num_tokens * self.shapes.q_size()) as f64;
-        Ok(measure(duration, Work { bytes: 0.0, flops }, || {
+        Ok(bench.measure(Work { bytes: 0.0, flops }, || {
             black_box(rope(x.clone(), &positions, head_dim, &table));
-        }))
+        })?)
     }
 
     /// Operations on rows that lie in a cache.
-    fn measure_rows(&self, duration: Duration) -> Rate {
+    fn measure_rows(&self, bench: &Bench) -> Result<Rate, MeasureError> {
         let Shapes { hidden, intermediate, .. } = self.shapes;
         let n = self.num_tokens;
         if matches!(self.kind, Kind::Swiglu) {
-            let x = tensor(n, 2 * intermediate);
+            let x = tensor(n, 2 * intermediate, &bench.device);
             let work = Work { bytes: 0.0, flops: 5.0 * (n * intermediate) as f64 };
-            return measure(duration, work, || drop(black_box(swiglu(x.clone()))));
+            return Ok(bench.measure(work, || drop(black_box(swiglu(x.clone()))))?);
         }
         let data = TensorData::new(values(hidden), [hidden]);
-        let weight = Tensor::<1>::from_data(data, &Device::flex());
-        let (x, residual) = (tensor(n, hidden), tensor(n, hidden));
+        let weight = Tensor::<1>::from_data(data, &bench.device);
+        let (x, residual) = (tensor(n, hidden, &bench.device), tensor(n, hidden, &bench.device));
         let work = Work { bytes: 0.0, flops: 5.0 * (n * hidden) as f64 };
-        measure(duration, work, || {
+        Ok(bench.measure(work, || {
             black_box(add_rms_norm(x.clone(), residual.clone(), &weight, 1e-6));
-        })
+        })?)
     }
 
-    fn measure_sampling(&self, duration: Duration, temperature: f32) -> Rate {
+    fn measure_sampling(&self, bench: &Bench, temperature: f32) -> Result<Rate, MeasureError> {
         // Peaked, as a language model's are.
         let peak = |i: usize| 8.0 * ((i * i % 7919) as f32 * 0.11).sin();
         let logits: Vec<f32> = (0..self.shapes.vocab).map(peak).collect();
         let row = SamplingRow { temperature, ..SamplingRow::default() };
-        let (mut scratch, mut work_row) = (SamplingScratch::default(), logits.clone());
         let work = Work { bytes: size_of_val(logits.as_slice()) as f64, flops: 0.0 };
-        measure(duration, work, || {
-            work_row.copy_from_slice(&logits);
-            // These logits are finite and nothing is masked: there is always a token.
-            drop(black_box(sample(&mut work_row, &row, &mut scratch)));
-        })
+        if bench.device == Device::flex() {
+            let (mut scratch, mut work_row) = (SamplingScratch::default(), logits.clone());
+            return Ok(bench.measure(work, || {
+                work_row.copy_from_slice(&logits);
+                // These logits are finite and nothing is masked: there is always a token.
+                drop(black_box(sample(&mut work_row, &row, &mut scratch)));
+            })?);
+        }
+        // To the token on the host.
+        let shape = [1, logits.len()];
+        let logits = Tensor::<2>::from_data(TensorData::new(logits, shape), &bench.device);
+        Ok(bench.measure(work, || {
+            drop(black_box(sample_tensor(logits.clone(), std::slice::from_ref(&row))));
+        })?)
     }
 }
 
