@@ -6,9 +6,10 @@ use clap::Args;
 use playhouse_actors::{
     logic::request::{FinishReason, StopReason},
     message::input_processor::{Prompt, RawRequest},
-    shell::{ChoiceStream, Submission},
+    shell::{OutputDelta, Submission},
 };
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
     CliError,
@@ -17,6 +18,7 @@ use super::{
     flags::{EngineFlags, SamplingFlags},
     interrupt::or_interrupt,
     output::{self, Format},
+    streams::read_ahead,
     style::harmless,
 };
 use crate::{config::EngineConfig, engine::Engine};
@@ -98,15 +100,16 @@ async fn generate(
 }
 
 /// Streams the outputs one after the other, an empty line between them. All of them are computed
-/// meanwhile: what a stream brings before its turn waits in its sink.
+/// meanwhile.
 async fn write_text(submissions: Vec<(String, Submission)>) -> Result<(), CliError> {
     let is_terminal = std::io::stdout().is_terminal();
     let choices = submissions.into_iter().flat_map(|(_, submission)| submission.choices);
-    for (i, mut choice) in choices.enumerate() {
+    let choices: Vec<_> = choices.map(read_ahead).collect();
+    for (i, mut choice) in choices.into_iter().enumerate() {
         if i > 0 {
             output::show("\n")?;
         }
-        while let Some(delta) = choice.next().await {
+        while let Some(delta) = choice.recv().await {
             match is_terminal {
                 true => output::show(&harmless(&delta.text))?,
                 false => output::show(&delta.text)?,
@@ -124,10 +127,14 @@ async fn write_json(submissions: Vec<(String, Submission)>) -> Result<(), CliErr
     let total = submissions.iter().map(|(_, submission)| submission.choices.len()).sum();
     let bar = progress_bar(total);
     bar.set_message("outputs");
-    for (prompt, submission) in submissions {
-        let prompt_tokens = submission.prompt_token_ids.len();
+    let read = |(prompt, submission): (String, Submission)| {
+        let choices: Vec<_> = submission.choices.into_iter().map(read_ahead).collect();
+        (prompt, submission.prompt_token_ids.len(), choices)
+    };
+    let submissions: Vec<_> = submissions.into_iter().map(read).collect();
+    for (prompt, prompt_tokens, streams) in submissions {
         let (mut choices, mut completion_tokens) = (Vec::new(), 0);
-        for (index, choice) in submission.choices.into_iter().enumerate() {
+        for (index, choice) in streams.into_iter().enumerate() {
             let output = collect(choice).await?;
             bar.inc(1);
             completion_tokens += output.token_ids.len();
@@ -155,9 +162,9 @@ struct Output {
     finish: FinishReason,
 }
 
-async fn collect(mut choice: ChoiceStream) -> Result<Output, CliError> {
+async fn collect(mut choice: UnboundedReceiver<OutputDelta>) -> Result<Output, CliError> {
     let (mut text, mut token_ids) = (String::new(), Vec::new());
-    while let Some(delta) = choice.next().await {
+    while let Some(delta) = choice.recv().await {
         text.push_str(&delta.text);
         token_ids.extend(delta.tokens.iter().map(|token| token.token_id));
         match delta.finish {

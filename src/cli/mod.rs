@@ -19,6 +19,7 @@ mod output;
 mod profile;
 mod run_batch;
 mod serve;
+mod streams;
 mod style;
 mod tokenize;
 

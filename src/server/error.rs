@@ -198,6 +198,7 @@ impl From<&Failure> for ApiError {
             Failure::InvalidGrammar(message) => Self::bad_request(message),
             Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
             Failure::ReaderStalled => RequestError::ReaderStalled.into(),
+            Failure::EngineStopped => RequestError::Unavailable(failure.to_string()).into(),
             Failure::GrammarCompiler(_)
             | Failure::Quarantined
             | Failure::NumericalGarbage

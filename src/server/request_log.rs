@@ -41,6 +41,8 @@ impl Drop for RequestLog {
         let Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome } = self;
         let tenant = tenant.map(|tenant| tenant.0);
         let elapsed_ms = started.elapsed().as_millis() as u64;
+        // A client's own name for it may hold anything.
+        let id = id.escape_debug();
         tracing::info!(
             %id, %route, tenant, %outcome, prompt_tokens, output_tokens, elapsed_ms, "request ended"
         );

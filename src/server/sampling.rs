@@ -18,6 +18,9 @@ use crate::{config::LimitSettings, engine::DefaultSampling};
 /// Longest cache salt, characters.
 const MAX_CACHE_SALT: usize = 128;
 
+/// Tokens, or bytes, of a list at most, those of all choices together.
+const MAX_LISTED: usize = 1 << 24;
+
 /// Absent and `null` mean the same everywhere.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -193,7 +196,32 @@ impl SamplingFields {
         let stop = self.stop.as_ref().map_or(0, |Strings(stop)| stop.len());
         at_most("stop", stop, limits.max_stop_strings)?;
         let bad_words = self.bad_words.as_ref().map_or(0, Vec::len);
-        at_most("bad_words", bad_words, limits.max_num_bad_words)
+        at_most("bad_words", bad_words, limits.max_num_bad_words)?;
+        self.check_copies(prompts)
+    }
+
+    /// Every choice of every prompt has lists of its own.
+    fn check_copies(&self, prompts: usize) -> Result<(), ApiError> {
+        let copies = prompts.max(1).saturating_mul(self.num_choices()? as usize);
+        let bytes =
+            |texts: Option<&Vec<String>>| texts.into_iter().flatten().map(String::len).sum();
+        let lists = [
+            ("allowed_token_ids", self.allowed_token_ids.as_ref().map_or(0, Vec::len)),
+            ("stop_token_ids", self.stop_token_ids.as_ref().map_or(0, Vec::len)),
+            ("logit_bias", self.logit_bias.as_ref().map_or(0, IndexMap::len)),
+            ("stop", bytes(self.stop.as_ref().map(|Strings(stop)| stop))),
+            ("bad_words", bytes(self.bad_words.as_ref())),
+        ];
+        for (name, len) in lists {
+            if len.saturating_mul(copies) > MAX_LISTED {
+                let message = format!(
+                    "{name} is too long for {copies} choices: it may hold {} in each",
+                    MAX_LISTED / copies
+                );
+                return Err(ApiError::invalid(name, message));
+            }
+        }
+        Ok(())
     }
 
     fn num_choices(&self) -> Result<u32, ApiError> {
@@ -348,6 +376,13 @@ mod tests {
         assert_eq!(refused(json!({"stop": ["a", "b", "c", "d", "e"]}), 1).as_deref(), Some("stop"));
         let words = vec!["a"; 129];
         assert_eq!(refused(json!({"bad_words": words}), 1).as_deref(), Some("bad_words"));
+        // One list for each choice.
+        let tokens = vec![7; 1 << 14];
+        assert_eq!(refused(json!({"allowed_token_ids": tokens}), 1 << 10), None);
+        let refused_for = refused(json!({"allowed_token_ids": tokens, "n": 2}), 1 << 10);
+        assert_eq!(refused_for.as_deref(), Some("allowed_token_ids"));
+        let stop = "x".repeat(1 << 15);
+        assert_eq!(refused(json!({"stop": [stop]}), 1 << 10).as_deref(), Some("stop"));
     }
 
     #[test]

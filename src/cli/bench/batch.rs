@@ -8,7 +8,11 @@ use playhouse_actors::{
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
-use crate::{cli::CliError, config::EngineConfig, engine::Engine};
+use crate::{
+    cli::{CliError, streams::read_ahead},
+    config::EngineConfig,
+    engine::Engine,
+};
 
 /// How long prompts and outputs are, and how tokens are drawn.
 #[derive(Debug, Clone, Copy, Args)]
@@ -70,12 +74,12 @@ pub(crate) async fn generate(
 ) -> Result<usize, CliError> {
     let mut choices = Vec::with_capacity(requests.len());
     for request in requests {
-        choices.extend(engine.submit(request).await?.choices);
+        choices.extend(engine.submit(request).await?.choices.into_iter().map(read_ahead));
     }
     let mut tokens = 0;
     for mut choice in choices {
         let finish = loop {
-            match choice.next().await {
+            match choice.recv().await {
                 None => break None,
                 Some(delta) => {
                     tokens += delta.tokens.len();

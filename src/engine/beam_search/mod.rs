@@ -10,6 +10,7 @@ use playhouse_actors::{
     error::RequestError,
     logic::{
         ids::{Micros, TokenId},
+        input::OutputTokens,
         outputs::{SampledToken, TokenLogprobs},
         request::FinishReason,
         sampling_params::SamplingParams,
@@ -136,10 +137,12 @@ impl Engine {
         aborted: &CancellationToken,
     ) -> Result<BeamSearchOutput, RequestError> {
         params.validate(self.config().max_logprobs)?;
+        let output =
+            OutputTokens { wanted: params.max_tokens, default: request.max_tokens_default };
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;
         let prompt_token_ids = Arc::clone(&submission.prompt_token_ids);
-        let max_tokens = self.room(prompt_token_ids.len(), params.max_tokens)?;
+        let max_tokens = self.room(prompt_token_ids.len(), output)?;
         let mut search = BeamSearch::new(
             prompt_token_ids.len(),
             SearchParams {
@@ -190,15 +193,14 @@ impl Engine {
     }
 
     /// The tokens that the output may have.
-    fn room(&self, prompt_tokens: usize, wanted: Option<u32>) -> Result<usize, RequestError> {
+    fn room(&self, prompt_tokens: usize, output: OutputTokens) -> Result<usize, RequestError> {
         let max_model_len = self.model_info().max_model_len;
         let room = max_model_len.saturating_sub(prompt_tokens);
-        match wanted.map(|tokens| tokens as usize) {
-            Some(max_tokens) if max_tokens > room => {
-                Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens })
-            }
-            wanted => Ok(wanted.unwrap_or(room)),
+        let max_tokens = output.within(room);
+        if max_tokens > room {
+            return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
         }
+        Ok(max_tokens)
     }
 
     fn beam(&self, (score, found): (f64, Hypothesis), skip_special_tokens: bool) -> Beam {

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 /// How many references are followed from one schema to the next.
 const MAX_REFERENCES: usize = 16;
+/// How many schemas are looked at for a parameter: references can make few of them a tree without end.
+const MAX_SCHEMAS: usize = 1024;
 
 /// The functions on offer. A clone is cheap: every choice of a request can have one.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +64,7 @@ impl Tools {
         let root = self.parameters(tool)?;
         let schema = root.get("properties")?.get(parameter)?;
         let mut types = Types::default();
-        types.collect(schema, root, MAX_REFERENCES);
+        types.collect(schema, root, MAX_REFERENCES, &mut MAX_SCHEMAS.clone());
         (types != Types::default()).then_some(types)
     }
 }
@@ -86,8 +88,16 @@ impl Types {
     pub(super) const ANY: Self =
         Self { null: true, boolean: true, number: true, string: true, composite: true };
 
-    fn collect(&mut self, schema: &Value, root: &Value, references_left: usize) {
+    fn collect(
+        &mut self,
+        schema: &Value,
+        root: &Value,
+        references_left: usize,
+        schemas_left: &mut usize,
+    ) {
         let Some(references_left) = references_left.checked_sub(1) else { return };
+        let Some(rest) = schemas_left.checked_sub(1) else { return };
+        *schemas_left = rest;
         match schema.get("type") {
             Some(Value::String(name)) => self.add_name(name),
             Some(Value::Array(names)) => {
@@ -106,13 +116,13 @@ impl Types {
         for key in ["anyOf", "oneOf", "allOf"] {
             let schemas = schema.get(key).and_then(Value::as_array);
             for schema in schemas.into_iter().flatten() {
-                self.collect(schema, root, references_left);
+                self.collect(schema, root, references_left, schemas_left);
             }
         }
         let pointer = schema.get("$ref").and_then(Value::as_str);
         let target = pointer.and_then(|pointer| root.pointer(pointer.strip_prefix('#')?));
         if let Some(target) = target {
-            self.collect(target, root, references_left);
+            self.collect(target, root, references_left, schemas_left);
         }
     }
 
@@ -188,5 +198,14 @@ mod tests {
         assert_eq!(types("missing"), None);
         assert_eq!(tools.types("g", "a"), None);
         assert_eq!(tools.types("h", "a"), None);
+    }
+
+    /// Ended by how much is looked at: each of these is followed by fifty, sixteen times.
+    #[test]
+    fn references_that_branch_end() {
+        let branches = vec![json!({"$ref": "#/properties/a"}); 50];
+        let parameters = json!({"properties": {"a": {"anyOf": branches, "type": "integer"}}});
+        let tools = Tools::from_request(&[json!({"name": "f", "parameters": parameters})]);
+        assert_eq!(tools.types("f", "a"), Some(Types { number: true, ..Types::default() }));
     }
 }

@@ -103,7 +103,11 @@ impl ApiKeys {
 
     /// Whose key the headers bring.
     pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
-        let given = digest(given_key(headers)?);
+        given_keys(headers).find_map(|key| self.identify_key(key))
+    }
+
+    fn identify_key(&self, key: &str) -> Option<Identity> {
+        let given = digest(key);
         let known = self.known.read();
         // Every key is compared to its end: no early exit tells which byte was wrong.
         let tenant = known.iter().zip(0..).fold(None, |found, (key, index)| {
@@ -117,14 +121,15 @@ impl ApiKeys {
     }
 }
 
-/// The key that the headers bring: a Bearer token, or `x-api-key` as Anthropic's clients have it.
-fn given_key(headers: &HeaderMap) -> Option<&str> {
+/// The keys that the headers bring: a Bearer token, and `x-api-key` as Anthropic's clients have it,
+/// which may be a proxy's own.
+fn given_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(key) = header(X_API_KEY) {
-        return Some(key.trim());
-    }
-    let (scheme, token) = header(AUTHORIZATION)?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    let bearer = header(AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token)
+    });
+    [bearer, header(X_API_KEY)].into_iter().flatten().map(str::trim)
 }
 
 /// One key a line; `#` begins a comment.
@@ -188,6 +193,15 @@ mod tests {
             assert_eq!(tenant(&keys, wrong), None, "{wrong}");
         }
         assert_eq!(keys.identify(&HeaderMap::new()), None);
+        // A proxy's own key beside the client's.
+        let both = |bearer: &str, key: &str| {
+            let headers = [(AUTHORIZATION, bearer), (X_API_KEY, key)];
+            let headers = headers.map(|(name, value)| (name, value.parse().unwrap()));
+            keys.identify(&HeaderMap::from_iter(headers)).map(|identity| identity.tenant)
+        };
+        assert_eq!(both("Bearer first", ""), Some(Tenant(0)));
+        assert_eq!(both("Bearer gateway", "second"), Some(Tenant(1)));
+        assert_eq!(both("Bearer third", "fourth"), None);
         let with = |key: &'static str| {
             let headers = HeaderMap::from_iter([(X_API_KEY, key.parse().unwrap())]);
             keys.identify(&headers).map(|identity| identity.tenant)

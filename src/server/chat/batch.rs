@@ -24,6 +24,8 @@ use crate::{
 
 /// Most conversations in one request.
 const MAX_CONVERSATIONS: usize = 1024;
+/// Bytes at most of what conversations share, all copies together.
+const MAX_SHARED_BYTES: usize = 32 << 20;
 
 /// A chat request whose `messages` are conversations: one request for each.
 pub(in crate::server) struct BatchRequest(Vec<ChatRequest>);
@@ -39,6 +41,16 @@ impl JsonRequest for BatchRequest {
         if !(1..=MAX_CONVERSATIONS).contains(&conversations.len()) {
             let count = conversations.len();
             let message = format!("messages must be 1 to {MAX_CONVERSATIONS} lists, got {count}");
+            return Err(ApiError::invalid("messages", message));
+        }
+        // Each conversation gets a copy of what they share.
+        let shared = Value::Object(fields.clone()).to_string().len();
+        if shared.saturating_mul(conversations.len()) > MAX_SHARED_BYTES {
+            let count = conversations.len();
+            let message = format!(
+                "the fields beside `messages` have {shared} bytes, for each of {count} \
+                 conversations; that must be at most {MAX_SHARED_BYTES} bytes together"
+            );
             return Err(ApiError::invalid("messages", message));
         }
         let request = |(index, messages): (usize, Value)| {
@@ -149,6 +161,14 @@ mod tests {
         assert_eq!(param(json!({})).as_deref(), Some("body.messages"));
         assert_eq!(param(json!({"messages": [message]})).as_deref(), Some("body.messages.0"));
         assert_eq!(param(json!({"messages": []})).as_deref(), Some("messages"));
+    }
+
+    #[test]
+    fn what_all_share_is_not_copied_without_end() {
+        let message = json!([{"role": "user", "content": "hi"}]);
+        let body = |count, len| json!({"messages": vec![&message; count], "user": "x".repeat(len)});
+        assert_eq!(param(body(10, 1 << 20)), None);
+        assert_eq!(param(body(40, 1 << 20)).as_deref(), Some("messages"));
     }
 
     #[test]

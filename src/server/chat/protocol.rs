@@ -109,7 +109,7 @@ impl ChatRequest {
         let beam_search = self.sampling.beam_search()?;
         let defaults = state.engine.default_sampling();
         let mut params = self.sampling.params(defaults)?;
-        if is_stream && params.prompt_logprobs.is_some() {
+        if is_stream && params.prompt_logprobs.take().is_some_and(|count| count > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
@@ -135,7 +135,7 @@ impl ChatRequest {
             thinking_token_budget: self.fields.thinking_token_budget()?,
             include_reasoning: self.fields.include_reasoning.unwrap_or(true),
             params,
-            max_tokens: self.fields.output_tokens()?.or(defaults.max_tokens),
+            max_tokens: self.fields.output_tokens()?,
         };
         let (RawRequest { prompt, params, max_tokens, .. }, turn) = turn.plan(state)?;
         let style = Style {
@@ -153,7 +153,8 @@ impl ChatRequest {
         };
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
         let add_special_tokens = self.conversation.adds_special_tokens();
-        let request = RawRequest { add_special_tokens, ..request };
+        let max_tokens_default = defaults.max_tokens;
+        let request = RawRequest { add_special_tokens, max_tokens_default, ..request };
         Ok(Plan { model, request, style, usage, beam_search })
     }
 }

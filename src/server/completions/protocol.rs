@@ -134,7 +134,7 @@ impl CompletionRequest {
         let beam_search = self.sampling.beam_search()?;
         let echo = self.fields.echo.unwrap_or(false);
         let mut params = self.sampling.params(state.engine.default_sampling())?;
-        if is_stream && params.prompt_logprobs.is_some() {
+        if is_stream && params.prompt_logprobs.take().is_some_and(|count| count > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
@@ -146,8 +146,7 @@ impl CompletionRequest {
         let prompt_only = echo && self.fields.max_tokens == Some(Int(0));
         let max_tokens = match prompt_only {
             true => Some(1),
-            false => output_tokens("max_tokens", self.fields.max_tokens)?
-                .or(state.engine.default_sampling().max_tokens),
+            false => output_tokens("max_tokens", self.fields.max_tokens)?,
         };
         let as_ids = self.sampling.return_tokens_as_token_ids;
         let style = Style {
@@ -166,7 +165,8 @@ impl CompletionRequest {
         let requests = self.prompts()?.into_iter().map(|prompt| {
             let request = self.sampling.raw_request(prompt, params.clone(), max_tokens)?;
             let add_special_tokens = self.fields.add_special_tokens.unwrap_or(true);
-            Ok(RawRequest { add_special_tokens, ..request })
+            let max_tokens_default = state.engine.default_sampling().max_tokens;
+            Ok(RawRequest { add_special_tokens, max_tokens_default, ..request })
         });
         let requests = requests.collect::<Result<_, ApiError>>()?;
         Ok(Plan { model, requests, style, usage, beam_search })

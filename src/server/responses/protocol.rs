@@ -133,13 +133,18 @@ impl ResponsesRequest {
             thinking_token_budget: fields.thinking_token_budget()?,
             include_reasoning: fields.include_reasoning.unwrap_or(true),
             params,
-            max_tokens: max_tokens.or(state.engine.default_sampling().max_tokens),
+            max_tokens,
         };
         let (RawRequest { prompt, params, max_tokens, .. }, style) = turn.plan(state)?;
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
         let truncate = fields.truncates().then_some(-1);
         let truncate_prompt_tokens = request.truncate_prompt_tokens.or(truncate);
-        let request = RawRequest { add_special_tokens: false, truncate_prompt_tokens, ..request };
+        let request = RawRequest {
+            add_special_tokens: false,
+            truncate_prompt_tokens,
+            max_tokens_default: state.engine.default_sampling().max_tokens,
+            ..request
+        };
         let status = if asked.background { Status::Queued } else { Status::InProgress };
         Ok(Plan {
             request,

@@ -1,0 +1,23 @@
+//! Streams that are read as they come, whoever's turn it is to be shown: one that nobody reads is cut
+//! off after a while.
+
+use playhouse_actors::shell::{ChoiceStream, OutputDelta};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// What `choice` brings, and will bring, without end to what is kept. Dropping it aborts the choice.
+pub(super) fn read_ahead(mut choice: ChoiceStream) -> UnboundedReceiver<OutputDelta> {
+    let (sender, receiver) = unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let delta = tokio::select! {
+                delta = choice.next() => delta,
+                () = sender.closed() => None,
+            };
+            let Some(delta) = delta else { return };
+            if sender.send(delta).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
