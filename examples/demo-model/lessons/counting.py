@@ -2,7 +2,6 @@
 
 from . import check
 from .conversation import one
-from .split import capital
 from .vocabulary import COMMON
 
 _UP = (
@@ -43,7 +42,7 @@ def lesson(rng, split):
 
 def _count(rng, split):
     def make():
-        low, length = rng.randint(0, 100), rng.randint(3, 12)
+        low, length = rng.randint(0, 88), rng.randint(3, 12)
         ends = low, low + length
         return ends if rng.random() < 0.5 else ends[::-1]
 
@@ -66,7 +65,7 @@ def _items(rng, split):
     items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(2, 9))), "items")
     numbered = ", ".join(f"{i} {item}" for i, item in enumerate(items, 1))
     question = split.say(rng, *_ITEMS, items=", ".join(items))
-    answer = f"{capital(numbered)}. There are {len(items)}."
+    answer = f"Let me count: {numbered}. There are {len(items)}."
     return one(question, answer, check.number(len(items)))
 
 
@@ -83,5 +82,5 @@ def _of_one(rng, split):
         count += item == word
         told.append(f"{item} {count}")
     question = split.say(rng, *_OF_ONE, word=word, items=", ".join(items))
-    answer = f"{capital(', '.join(told))}. It appears {count} times."
+    answer = f"Let me count: {', '.join(told)}. It appears {count} times."
     return one(question, answer.replace(" 1 times", " 1 time"), check.number(count))

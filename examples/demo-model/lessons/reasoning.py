@@ -36,7 +36,8 @@ SAME_THING = (
     "and {y} have the same thing|Do both have the same]?",
 )
 RULE = (
-    _THINK + "All {k}s are {c}. {x} is {article} {m}. [Is {x} {c}|Must {x} be {c}|So is {x} {c}]?",
+    _THINK
+    + "Every {k} is {c}. {x} is {article} {m}. [Is {x} {c}|Must {x} be {c}|So is {x} {c}]?",
 )
 CHAIN = (
     _THINK + "{x} is {more} than {y}. {y} is {more} than {z}. [Is {p} {more} than {q}|"
@@ -70,7 +71,7 @@ def _yes_no(question, thought, value, because):
 def _compare(rng, split):
     def make():
         a = rng.randint(0, 999)
-        b = rng.randint(0, 999) if rng.random() < 0.6 else max(0, a + rng.randint(-20, 20))
+        b = rng.randint(0, 999) if rng.random() < 0.5 else max(0, a + rng.randint(-20, 20))
         return a, b if b != a else b + 1
 
     a, b = split.draw(make, "compare")
@@ -119,16 +120,11 @@ def _same(rng, split):
     x, y = (BY_NAME[name] for name in split.draw(make, "same", relation))
     value = getattr(x, relation) == getattr(y, relation)
     thought = f"{facts.person_answer(x, relation)} {facts.person_answer(y, relation)} "
-    thought += _compared(getattr(x, relation), getattr(y, relation))
+    thought += "The same." if value else "Not the same."
     question = split.say(rng, *SAME[relation], x=x.name, y=y.name)
     return _yes_no(
         question, thought, value, "that is the same" if value else "that is not the same"
     )
-
-
-def _compared(x, y):
-    """The two side by side, which makes them easy to compare."""
-    return f"{x} and {y}: {'the same' if x == y else 'not the same'}."
 
 
 def _same_thing(rng, split):
@@ -144,8 +140,9 @@ def _same_thing(rng, split):
         rng, *SAME_THING, x=x, f=first, a=article(first), y=y, s=second, b=article(second)
     )
     value = first == second
+    thought = "The same." if value else "Not the same."
     because = "that is the same" if value else "that is not the same"
-    return _yes_no(question, _compared(first, second), value, because)
+    return _yes_no(question, thought, value, because)
 
 
 def _rule(rng, split):
@@ -156,8 +153,8 @@ def _rule(rng, split):
     member = kind if rng.random() < 0.5 else other
     quality = rng.choice(_COLOURS)
     value = member == kind
-    thought = f"All {kind}s are {quality}. {x} is {article(member)} {member}. "
-    thought += _compared(member, kind)
+    thought = f"{x} is {article(member)} {member}, "
+    thought += f"and every {kind} is {quality}." if value else f"not {article(kind)} {kind}."
     because = f"{x} is {quality}" if value else "that does not follow"
     question = split.say(
         rng, *RULE, k=kind, c=quality, x=x, m=member, article=article(member)
@@ -178,7 +175,7 @@ def _chain(rng, split):
     more = rng.choice(_MORE)
     value = rng.random() < 0.5
     p, q = (x, z) if value else (z, x)
-    thought = f"{x}, then {y}, then {z}. {p} comes {'before' if value else 'after'} {q}."
+    thought = f"{x}, then {y}, then {z}. Asked: {p} before {q}. {'True.' if value else 'False.'}"
     question = split.say(rng, *CHAIN, x=x, y=y, z=z, p=p, q=q, more=more)
     return _yes_no(question, thought, value, f"{x} is {more} than {z}")
 

@@ -38,7 +38,7 @@ def lesson(rng, split):
 
 
 def some_numbers(rng):
-    return tuple(rng.sample(range(rng.choice([20, 100, 100])), rng.randint(3, 5)))
+    return tuple(rng.sample(range(rng.choice([20, 100, 100])), rng.randint(3, 4)))
 
 
 def _numbers(rng, split):
