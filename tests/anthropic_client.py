@@ -276,14 +276,15 @@ def forced():
 
     schema = weather["input_schema"]
     config = {"format": {"type": "json_schema", "schema": schema}}
-    answer = client.messages.create(**hello, output_config=config)
+    roomy = hello | {"max_tokens": 200}
+    answer = client.messages.create(**roomy, output_config=config)
     assert json.loads(text(answer))["unit"] in ("c", "f"), answer
     assert answer.stop_reason == "end_turn", answer
 
     class Verdict(pydantic.BaseModel):
         is_wet: bool
 
-    verdict = client.messages.parse(**hello, output_format=Verdict).parsed_output
+    verdict = client.messages.parse(**roomy, output_format=Verdict).parsed_output
     assert verdict.is_wet in (True, False), verdict
 
 
