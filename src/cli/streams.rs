@@ -4,8 +4,9 @@
 use playhouse_actors::shell::{ChoiceStream, OutputDelta};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// What `choice` brings, and will bring, without end to what is kept. Dropping it aborts the choice.
+/// What `choice` brings, and will bring, all of it kept. Dropping it aborts the choice.
 pub(super) fn read_ahead(mut choice: ChoiceStream) -> UnboundedReceiver<OutputDelta> {
+    #[allow(clippy::disallowed_methods, reason = "an output is bounded by its own max_tokens")]
     let (sender, receiver) = unbounded_channel();
     tokio::spawn(async move {
         loop {
