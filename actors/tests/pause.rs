@@ -48,11 +48,12 @@ async fn abort_ends_what_is_open_and_what_comes_later_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_lets_what_runs_end() {
     let (system, _) = spawn(64).await;
-    let (prompt, begun, open) = begin(&system, 1, 60).await;
+    let (prompt, begun, open) = begin(&system, 1, LONG).await;
     system.pause(PauseMode::Wait).await.unwrap();
     assert_eq!(system.pause_state(), PauseState::PausedNew);
     let (rest, finish) = collect(open).await;
-    assert_eq!((begun + &rest, finish.as_str()), (expected_text(&prompt, 60), "length"));
+    let whole = expected_text(&prompt, LONG as usize);
+    assert_eq!((begun + &rest, finish.as_str()), (whole, "length"));
     system.shutdown().await;
 }
 

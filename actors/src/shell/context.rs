@@ -51,8 +51,9 @@ pub struct Context {
     pub last_step: AtomicU64,
     /// What the operator holds back: a new scheduler does too.
     pub pause: Mutex<PauseState>,
-    /// How often that was set, changed under its lock: who finds another number was superseded.
-    pub num_pauses: AtomicU64,
+    /// How often that was set: who finds another number was superseded. It is set under this lock,
+    /// which may be held for long, and read without.
+    pub num_pauses: Mutex<u64>,
     /// The memory of the KV cache was given back.
     pub is_asleep: AtomicBool,
     /// Faults on purpose.
@@ -163,7 +164,7 @@ impl Context {
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
             last_step: AtomicU64::new(0),
             pause: Mutex::default(),
-            num_pauses: AtomicU64::default(),
+            num_pauses: Mutex::default(),
             is_asleep: AtomicBool::new(false),
             chaos,
             house: House::default(),

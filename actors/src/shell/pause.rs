@@ -40,16 +40,20 @@ impl System {
     /// [`RequestError::Unavailable`] when aborted requests do not leave, and the engine is paused then;
     /// or when somebody resumes it meanwhile.
     pub async fn pause(&self, mode: PauseMode) -> Result<(), RequestError> {
+        self.paused(mode).await.map(drop)
+    }
+
+    /// Pauses, and tells the number of this pause.
+    async fn paused(&self, mode: PauseMode) -> Result<u64, RequestError> {
+        let set = |pause| self.set_pause_if(pause, |_| true).ok_or_else(superseded);
         let limit = match mode {
             PauseMode::Keep => {
-                self.set_pause(PauseState::PausedAll);
-                return Ok(());
+                return set(PauseState::PausedAll);
             }
             PauseMode::Wait => None,
             PauseMode::Abort => Some(ABORT_LIMIT),
         };
-        self.set_pause(PauseState::PausedNew);
-        let number = self.num_pauses();
+        let number = set(PauseState::PausedNew)?;
         if mode == PauseMode::Abort {
             self.abort_all();
         }
@@ -65,7 +69,7 @@ impl System {
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        Ok(())
+        Ok(number)
     }
 
     /// Ends a pause, and a sleep.
@@ -94,9 +98,9 @@ impl System {
     /// As [`System::pause`]; [`RequestError::Unavailable`] also when the executors cannot give
     /// memory back. The engine is paused then.
     pub async fn sleep(&self, mode: PauseMode) -> Result<(), RequestError> {
-        self.pause(mode).await?;
-        self.set_pause(PauseState::PausedAll);
-        let number = self.num_pauses();
+        let number = self.paused(mode).await?;
+        let all = self.set_pause_if(PauseState::PausedAll, |latest| latest == number);
+        let number = all.ok_or_else(superseded)?;
         // No step is being computed when this is answered, and no block holds anything.
         if !self.reset_prefix_cache(true).await? {
             let cause = "blocks of the KV cache are still in use".to_owned();
@@ -105,8 +109,8 @@ impl System {
         let context = Arc::clone(self.context());
         blocking(move || {
             // Nobody resumes until it is gone: a step would find it neither full nor empty.
-            let _pause = context.pause.lock();
-            if context.num_pauses.load(Ordering::Acquire) != number {
+            let num_pauses = context.num_pauses.lock();
+            if *num_pauses != number {
                 return Err(superseded());
             }
             let released = context.vault.executors.release_kv_cache();
@@ -119,7 +123,7 @@ impl System {
 
     /// Changes with every pause and resumption.
     fn num_pauses(&self) -> u64 {
-        self.context().num_pauses.load(Ordering::Acquire)
+        *self.context().num_pauses.lock()
     }
 
     /// Takes the memory again, and goes on.

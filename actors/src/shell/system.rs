@@ -228,14 +228,29 @@ impl System {
 
     /// Holds back new requests, or all, or ends that, and a sleep.
     pub fn set_pause(&self, pause: PauseState) {
-        let mut current = self.context.pause.lock();
-        self.context.num_pauses.fetch_add(1, Ordering::AcqRel);
-        *current = pause;
+        // Without a condition, it is always set.
+        let _ = self.set_pause_if(pause, |_| true);
+    }
+
+    /// The same where `holds` of how often it was set before; then how often it is set now.
+    pub(super) fn set_pause_if(
+        &self,
+        pause: PauseState,
+        holds: impl FnOnce(u64) -> bool,
+    ) -> Option<u64> {
+        let mut num_pauses = self.context.num_pauses.lock();
+        if !holds(*num_pauses) {
+            return None;
+        }
+        *num_pauses += 1;
+        let number = *num_pauses;
+        *self.context.pause.lock() = pause;
         if pause == PauseState::Unpaused {
             self.context.is_asleep.store(false, Ordering::Release);
         }
-        drop(current);
+        drop(num_pauses);
         self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
+        Some(number)
     }
 
     /// Takes no new requests from now on.

@@ -64,7 +64,8 @@ impl Tools {
         let root = self.parameters(tool)?;
         let schema = root.get("properties")?.get(parameter)?;
         let mut types = Types::default();
-        types.collect(schema, root, MAX_REFERENCES, &mut MAX_SCHEMAS.clone());
+        let mut schemas_left = MAX_SCHEMAS;
+        types.collect(schema, root, MAX_REFERENCES, &mut schemas_left);
         (types != Types::default()).then_some(types)
     }
 }
