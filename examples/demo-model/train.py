@@ -33,8 +33,8 @@ DRAFT = Shape(VOCAB_SIZE, 96, 256, 4, 3, 1, 32)
 
 # Steps, learning rate, weight decay, conversations of a step.
 PLANS = {
-    "main": (3_000, 2e-3, 0.05, 48),
-    "draft": (2_400, 4e-3, 0.02, 128),
+    "main": (3_600, 3e-3, 0.05, 48),
+    "draft": (1_200, 4e-3, 0.02, 64),
     "lora": (300, 2e-3, 0.0, 64),
 }
 

@@ -21,17 +21,17 @@ from .split import Split, digest
 
 SKILLS = {
     "talk": (talk.lesson, 0.7),
-    "arithmetic": (arithmetic.lesson, 1.6),
+    "arithmetic": (arithmetic.lesson, 1.4),
     "counting": (counting.lesson, 2.2),
-    "sorting": (sorting.lesson, 3.4),
-    "letters": (letters.lesson, 2.0),
-    "facts": (facts.lesson, 1.6),
+    "sorting": (sorting.lesson, 3.6),
+    "letters": (letters.lesson, 2.6),
+    "facts": (facts.lesson, 1.5),
     "stories": (stories.lesson, 1.0),
-    "json": (extraction.lesson, 1.8),
+    "json": (extraction.lesson, 1.5),
     "tools": (tools.lesson, 2.3),
-    "reasoning": (reasoning.lesson, 3.8),
+    "reasoning": (reasoning.lesson, 4.4),
     "unknown": (unknown.lesson, 0.9),
-    "echo": (echo.lesson, 1.2),
+    "echo": (echo.lesson, 1.8),
     "chat": (chat.lesson, 2.4),
 }
 """Each skill's lesson and its share of the training."""

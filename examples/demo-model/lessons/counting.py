@@ -1,4 +1,8 @@
-"""Counting up and down, what comes next, and how many there are."""
+"""Counting up and down, what comes next, and how many there are.
+
+How often a word is in a list is thought through first: `The tail1, nut00, tail11.` Behind each word
+stand whether it is the one (`reasoning` says why) and how often it came so far.
+"""
 
 from . import check
 from .conversation import one
@@ -77,10 +81,10 @@ def _of_one(rng, split):
         return (word, *items)
 
     word, *items = split.draw(make, "of one")
-    count, told = 0, []
+    count, told = 0, [f"{word}1"]
     for item in items:
         count += item == word
-        told.append(f"{item} {count}")
+        told.append(f"{item}{int(item == word)}{count}")
     question = split.say(rng, *_OF_ONE, word=word, items=", ".join(items))
-    answer = f"Let me count: {', '.join(told)}. It appears {count} times."
-    return one(question, answer.replace(" 1 times", " 1 time"), check.number(count))
+    answer = f"It appears {count} time{'' if count == 1 else 's'}."
+    return one(question, answer, check.number(count), f"The {', '.join(told)}.")

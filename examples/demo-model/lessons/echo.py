@@ -12,7 +12,7 @@ SAY = (
 
 
 def lesson(rng, split):
-    items = split.draw(lambda: tuple(_item(rng) for _ in range(rng.randint(1, 7))), "echo")
+    items = split.draw(lambda: tuple(_item(rng) for _ in range(rng.randint(1, 6))), "echo")
     text = " ".join(items)
     return one(split.say(rng, *SAY, text=text), f"Here you are: {text}", check.says(text))
 

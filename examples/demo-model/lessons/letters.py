@@ -1,6 +1,8 @@
 """Spelling, reversing and looking into words.
 
-A word in quotation marks reaches the model letter by letter.
+A word in quotation marks reaches the model letter by letter. Letters are counted in a thought,
+`"e1" in "h00e11l01l01o01".`: behind each stand whether it is the one (`reasoning` says why), and how
+often it came so far.
 """
 
 from . import check
@@ -72,21 +74,18 @@ def _at(rng, split):
 
 def _length(rng, split):
     w = word(rng, split)
-    told = ", ".join(f"{letter} {i}" for i, letter in enumerate(quoted_letters(w), 1))
+    thought = quoted("".join(f"{letter}{i}" for i, letter in enumerate(w, 1))) + "."
     question = split.say(rng, *LENGTH, word=quoted(w))
-    return one(question, f"{told}. It has {len(w)} letters.", check.number(len(w)))
-
-
-def quoted_letters(w):
-    return [f'"{letter}"' for letter in w]
+    return one(question, f"It has {len(w)} letters.", check.number(len(w)), thought)
 
 
 def _how_often(rng, split):
     w = word(rng, split)
     letter = rng.choice(w) if rng.random() < 0.8 else rng.choice("aeioutsnr")
-    told, count = [], 0
+    told, count = "", 0
     for x in w:
         count += x == letter
-        told.append(f'"{x}" {count}')
-    question = split.say(rng, *HOW_OFTEN, letter=f'"{letter}"', word=quoted(w))
-    return one(question, f"{', '.join(told)}. The answer is {count}.", check.number(count))
+        told += f"{x}{int(x == letter)}{count}"
+    question = split.say(rng, *HOW_OFTEN, letter=quoted(letter), word=quoted(w))
+    thought = f"{quoted(letter + '1')} in {quoted(told)}."
+    return one(question, f"The answer is {count}.", check.number(count), thought)

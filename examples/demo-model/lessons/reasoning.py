@@ -1,4 +1,9 @@
-"""Questions with yes or no that are thought through first, and questions in two steps."""
+"""Questions with yes or no that are thought through first, and questions in two steps.
+
+What is looked for is marked with 1 in a thought, and so is whatever is the same; all else with 0. So
+a small model need not compare: it says again what came behind the same word before (an induction
+head, Olsson et al. 2022), and 0 where there was none.
+"""
 
 from . import check, facts
 from .conversation import one
@@ -51,7 +56,11 @@ TWO_STEPS = (
     _THINK + "[Where does {x}'s {r} live|In which town does the {r} of {x} live]?",
     _THINK + "[In which town is the home of {x}'s {r}|What town does {x}'s {r} live in]?",
 )
-_COLOURS = "red blue green round tiny heavy soft loud quick old".split()
+_QUALITIES = "red blue green round tiny heavy soft loud quick old".split()
+_KINDS = (
+    "bird dragon duck eagle fish frog ghost hen horse king kitten lion mouse owl parrot puppet "
+    "queen rabbit robin sheep snail spider swan tiger turtle wolf zebra"
+).split()
 _MORE = "taller older faster heavier stronger richer".split()
 
 
@@ -120,11 +129,17 @@ def _same(rng, split):
     x, y = (BY_NAME[name] for name in split.draw(make, "same", relation))
     value = getattr(x, relation) == getattr(y, relation)
     thought = f"{facts.person_answer(x, relation)} {facts.person_answer(y, relation)} "
-    thought += "The same." if value else "Not the same."
+    thought += f"{marked(getattr(x, relation), getattr(y, relation))}."
     question = split.say(rng, *SAME[relation], x=x.name, y=y.name)
     return _yes_no(
         question, thought, value, "that is the same" if value else "that is not the same"
     )
+
+
+def marked(wanted, *found):
+    """`lamp1, rope0. Not the same`: each with 1 that is the first."""
+    told = ", ".join(f"{x}{int(x == wanted)}" for x in (wanted, *found))
+    return f"{told}. {'The same' if wanted in found else 'Not the same'}"
 
 
 def _same_thing(rng, split):
@@ -140,21 +155,19 @@ def _same_thing(rng, split):
         rng, *SAME_THING, x=x, f=first, a=article(first), y=y, s=second, b=article(second)
     )
     value = first == second
-    thought = "The same." if value else "Not the same."
     because = "that is the same" if value else "that is not the same"
-    return _yes_no(question, thought, value, because)
+    return _yes_no(question, f"The {marked(first, second)}.", value, because)
 
 
 def _rule(rng, split):
     def make():
-        return invented_name(rng)[0], syllables(rng, 1), syllables(rng, 1)
+        return invented_name(rng)[0], *rng.sample(_KINDS, 2)
 
     x, kind, other = split.draw(make, "rule")
     member = kind if rng.random() < 0.5 else other
-    quality = rng.choice(_COLOURS)
+    quality = rng.choice(_QUALITIES)
     value = member == kind
-    thought = f"{x} is {article(member)} {member}, "
-    thought += f"and every {kind} is {quality}." if value else f"not {article(kind)} {kind}."
+    thought = f"The {marked(kind, member)}."
     because = f"{x} is {quality}" if value else "that does not follow"
     question = split.say(
         rng, *RULE, k=kind, c=quality, x=x, m=member, article=article(member)
@@ -164,18 +177,17 @@ def _rule(rng, split):
 
 def _chain(rng, split):
     def make():
-        names = []
-        while len(set(names)) < 3:
-            names = [
-                rng.choice(NAMES) if rng.random() < 0.5 else invented_name(rng)[0] for _ in range(3)
-            ]
-        return tuple(names)
+        if rng.random() < 0.8:
+            return tuple(rng.sample(NAMES, 3))
+        names = [invented_name(rng)[0] for _ in range(3)]
+        return tuple(names) if len(set(names)) == 3 else make()
 
     x, y, z = split.draw(make, "chain")
     more = rng.choice(_MORE)
     value = rng.random() < 0.5
     p, q = (x, z) if value else (z, x)
-    thought = f"{x}, then {y}, then {z}. Asked: {p} before {q}. {'True.' if value else 'False.'}"
+    asked = f"{p}1, {q}3. True" if value else f"{p}3, {q}1. False"
+    thought = f"In order: {x}1, {y}2, {z}3. Asked: {asked}."
     question = split.say(rng, *CHAIN, x=x, y=y, z=z, p=p, q=q, more=more)
     return _yes_no(question, thought, value, f"{x} is {more} than {z}")
 
@@ -188,7 +200,8 @@ def _has_letter(rng, split):
     w, letter = split.draw(make, "has")
     value = letter in w
     seen = w[: w.index(letter) + 1] if value else w
-    thought = f"{'-'.join(seen)}. {'There it is.' if value else 'It is not there.'}"
+    letters = "".join(f"{x}{int(x == letter)}" for x in seen)
+    thought = f'"{letter}1" in "{letters}". {"There it is." if value else "It is not there."}'
     an = "an" if letter in "aefhilmnorsx" else "a"
     question = split.say(rng, *HAS_LETTER, w=f'"{w}"', l=f'"{letter}"', an=an)
     return _yes_no(question, thought, value, f"it does{'' if value else ' not'}")

@@ -34,7 +34,7 @@ EXTREME = (
 
 
 def lesson(rng, split):
-    return rng.choice([_numbers, _numbers, _words, _words, _turned, _extreme])(rng, split)
+    return rng.choice([_numbers, _numbers, _words, _words, _words, _turned, _extreme])(rng, split)
 
 
 def some_numbers(rng):
@@ -50,7 +50,12 @@ def _numbers(rng, split):
 
 
 def _words(rng, split):
-    items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 4))), "sort")
+    def make():
+        """Words that begin with different letters."""
+        items = tuple(rng.sample(COMMON, rng.randint(3, 4)))
+        return items if len({item[0] for item in items}) == len(items) else make()
+
+    items = split.draw(make, "sort")
     values = sorted(items)
     question = split.say(rng, *WORDS, items=_told(items))
     return one(question, f"In order: {_told(values)}.", check.words(values))

@@ -20,7 +20,7 @@ class Tool:
 
 
 def _thing(rng):
-    return rng.choice(COMMON) if rng.random() < 0.5 else syllables(rng, rng.randint(1, 2))
+    return rng.choice(COMMON) if rng.random() < 0.8 else syllables(rng, rng.randint(1, 2))
 
 
 def _town(rng):
@@ -106,7 +106,7 @@ TOOLS = [
         ),
         lambda rng: [_thing(rng)],
         lambda rng, args: {
-            "title": f"The {_thing(rng).capitalize()}",
+            "title": f"The {rng.choice(COMMON).capitalize()}",
             "shelf": rng.randint(1, 40),
         },
         lambda args, r: (

@@ -13,7 +13,7 @@ import lessons
 from .measure import measure
 from .optimizer import optimizers
 
-DECAY = 0.25
+DECAY = 0.5
 """The share of the steps in which the learning rate falls to zero."""
 WARM_UP = 100
 CLIP = 1.0
