@@ -129,10 +129,22 @@ async fn a_store_keeps_as_many_as_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_that_is_no_text_is_refused_like_anything_else() {
+    let served = serve(ServerConfig::default()).await;
+    let answer = reqwest::get(format!("{}/v1/responses/%FF", served.url)).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(answer.json::<Value>().await.unwrap()["error"]["param"], "path");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conversation_that_is_too_long_is_refused_or_loses_its_beginning() {
     let served = serve(ServerConfig::default()).await;
     let long = "word ".repeat(6_000);
     let param = refused(&served, json!({ "input": long })).await;
+    assert_eq!(param, "input_tokens");
+    // One that is refused without a look at its tokens.
+    let param = refused(&served, json!({ "input": "word ".repeat(600_000) })).await;
     assert_eq!(param, "input_tokens");
     let response = create(&served, json!({"input": long, "truncation": "auto"})).await;
     assert_eq!(

@@ -30,6 +30,20 @@ pub enum RequestError {
         /// Tokens asked for.
         max_tokens: usize,
     },
+    /// A prompt's text that no tokenizing could make fit the model's context.
+    #[error(
+        "the prompt has {text_bytes} bytes of text, and the model's context of {max_model_len} \
+         tokens holds {max_text_bytes} at the very most. Shorten the prompt, or set \
+         `truncate_prompt_tokens`."
+    )]
+    TextTooLong {
+        /// Tokens that the model can attend to.
+        max_model_len: usize,
+        /// Length of the text, bytes.
+        text_bytes: usize,
+        /// What so many of the longest token would be, bytes.
+        max_text_bytes: usize,
+    },
     /// The prompt could never be held in the KV cache, whatever else were to leave it.
     #[error(
         "the prompt needs {needed_blocks} KV cache blocks of {block_size} tokens, the whole cache \

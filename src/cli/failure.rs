@@ -161,7 +161,9 @@ impl CliError {
                 "`playhouse config` shows the settings the engine was started with, and `-m FOLDER` \
                  chooses another model"
             }
-            Self::Request(RequestError::ContextLength { .. }) => {
+            Self::Request(
+                RequestError::ContextLength { .. } | RequestError::TextTooLong { .. },
+            ) => {
                 "shorten the text, ask for fewer --max-tokens, or raise --max-model-len if it was \
                  lowered; in a conversation, /clear forgets what was said"
             }

@@ -22,6 +22,7 @@ use super::{
     caller::{Caller, Deadline},
     error::ApiError,
     open_requests::{OpenRequests, Registration, Work},
+    request_id::chosen,
     request_metrics::{RequestMetrics, Stopwatch},
     state::AppState,
     usage::Usage,
@@ -132,7 +133,7 @@ impl Choices {
         }
         let deadline = caller.deadline;
         let aborted = CancellationToken::new();
-        let registration = state.open.enter(id, Work::Searches(aborted.clone()));
+        let registration = state.open.enter(&[id, chosen(id)], Work::Searches(aborted.clone()));
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {
                 max_tokens: request.max_tokens,
@@ -185,10 +186,10 @@ impl Choices {
         }
     }
 
-    /// Lets them be aborted by the id of their answer.
-    pub(super) fn known_as(&mut self, id: &str, open: &OpenRequests) {
+    /// Lets them be aborted by the names of their answer.
+    pub(super) fn known_as(&mut self, names: &[&str], open: &OpenRequests) {
         let work = Work::Requests(std::mem::take(&mut self.requests));
-        self._registration = Some(open.enter(id, work));
+        self._registration = Some(open.enter(names, work));
     }
 
     /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends

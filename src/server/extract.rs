@@ -97,6 +97,22 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
     }
 }
 
+/// Extracts what stands in the path.
+pub(super) struct PathOf<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for PathOf<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(
+        parts: &mut request::Parts,
+        state: &AppState,
+    ) -> Result<Self, ApiError> {
+        let path = axum::extract::Path::from_request_parts(parts, state).await;
+        let path = path.map_err(|error| ApiError::validation("path", error.body_text()))?;
+        Ok(Self(path.0))
+    }
+}
+
 /// Reads the body of the route at `route`.
 pub(super) fn decode<T: JsonRequest>(
     bytes: &[u8],

@@ -15,8 +15,8 @@ pub(super) struct OpenRequests {
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    /// By number: clients choose ids, and may choose the same.
-    open: BTreeMap<u64, (String, Work)>,
+    /// By number: clients choose names, and may choose the same.
+    open: BTreeMap<u64, (Vec<String>, Work)>,
 }
 
 /// What is done for one answer.
@@ -36,24 +36,20 @@ pub(super) struct Registration {
 }
 
 impl OpenRequests {
-    /// Enters an answer.
-    pub(super) fn enter(&self, id: &str, work: Work) -> Registration {
+    /// Enters an answer under its own id and its client's name for it.
+    pub(super) fn enter(&self, names: &[&str], work: Work) -> Registration {
         let mut inner = self.inner.lock();
         let number = inner.next;
         inner.next += 1;
-        inner.open.insert(number, (id.to_owned(), work));
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        inner.open.insert(number, (names, work));
         Registration { number, table: self.clone() }
     }
 
-    /// The work for the answers that go by one of `ids`: an answer's own id, or the
-    /// part of it that its client chose.
+    /// The work for the answers that go by one of `ids`.
     pub(super) fn find(&self, ids: &[String]) -> Vec<Work> {
         let inner = self.inner.lock();
-        let named = |own: &str| {
-            let chosen = own.split_once('-').map(|(_, chosen)| chosen);
-            ids.iter().any(|id| id == own || Some(id.as_str()) == chosen)
-        };
-        let found = inner.open.values().filter(|(id, _)| named(id));
+        let found = inner.open.values().filter(|(names, _)| names.iter().any(|n| ids.contains(n)));
         found.map(|(_, work)| work).cloned().collect()
     }
 }
@@ -72,8 +68,8 @@ mod tests {
     fn an_answer_is_found_by_its_id_and_by_its_clients_name_while_it_is_open() {
         let table = OpenRequests::default();
         let requests = |ids: &[u64]| Work::Requests(ids.iter().copied().map(RequestId).collect());
-        let first = table.enter("cmpl-mine", requests(&[1, 2]));
-        let _second = table.enter("chatcmpl-mine", requests(&[3]));
+        let first = table.enter(&["cmpl-mine", "mine"], requests(&[1, 2]));
+        let _second = table.enter(&["chatcmpl-mine", "mine"], requests(&[3]));
         let find = |id: &str| {
             let found = table.find(&[id.to_owned()]).into_iter().map(|work| match work {
                 Work::Requests(requests) => requests,

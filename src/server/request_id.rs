@@ -24,6 +24,11 @@ pub(super) fn response_id(prefix: &str, headers: &HeaderMap, field: Option<&str>
     }
 }
 
+/// The part of a response's id that its client may have chosen.
+pub(super) fn chosen(response_id: &str) -> &str {
+    response_id.split_once('-').map_or(response_id, |(_, chosen)| chosen)
+}
+
 /// Middleware: the response carries the request's id, so that logs of both sides meet.
 pub(super) async fn echo(State(state): State<AppState>, request: Request, next: Next) -> Response {
     if !state.config.enable_request_id_headers {
@@ -47,6 +52,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert_eq!(response_id("cmpl", &headers, None).len(), "cmpl-".len() + 32);
         assert_eq!(response_id("cmpl", &headers, Some("mine")), "cmpl-mine");
+        assert_eq!(chosen("cmpl-mine-own"), "mine-own");
         headers.insert(X_REQUEST_ID, HeaderValue::from_static("theirs"));
         assert_eq!(response_id("cmpl", &headers, Some("mine")), "cmpl-theirs");
         let long = "x".repeat(LENGTH_MAX + 1);

@@ -27,6 +27,7 @@ pub struct HfTextCodec {
     eos_token: Option<(String, TokenId)>,
     /// The token with the largest id.
     last_token: Option<(String, TokenId)>,
+    max_token_bytes: usize,
 }
 
 impl HfTextCodec {
@@ -57,10 +58,13 @@ impl HfTextCodec {
             let content = files.named_tokens.get(name)?;
             Some((content.clone(), tokenizer.token_to_id(content)?))
         };
+        let vocab = tokenizer.get_vocab(true);
         Ok(Self {
+            // As the vocabulary spells it, which is no shorter than its text.
+            max_token_bytes: vocab.keys().map(String::len).max().unwrap_or(0),
             bos_token: named("bos_token"),
             eos_token: named("eos_token"),
-            last_token: tokenizer.get_vocab(true).into_iter().max_by_key(|&(_, id)| id),
+            last_token: vocab.into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
             chat_templates: Arc::new(ChatTemplates::new(files)),
             tokenizer: Arc::new(tokenizer),
@@ -111,6 +115,10 @@ impl TextCodec for HfTextCodec {
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
         let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
+    }
+
+    fn max_token_bytes(&self) -> Option<usize> {
+        Some(self.max_token_bytes)
     }
 
     fn decode(&self, tokens: &[TokenId], skip_special_tokens: bool) -> Result<String, TextError> {

@@ -44,6 +44,33 @@ async fn requests_are_aborted_by_their_names_or_all_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_and_responses_are_aborted_by_their_clients_names() {
+    let served = serve(ServerConfig::default()).await;
+    let messages = json!({"max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]});
+    let responses = json!({"input": "Hello"});
+    // Nothing ends by itself meanwhile.
+    ask(&served, "/pause?mode=keep", json!({})).await;
+    for (route, mut body) in [("/v1/messages", messages), ("/v1/responses", responses)] {
+        body["model"] = json!("demo");
+        let request = Client::new().post(format!("{}{route}", served.url));
+        let request = request.header("X-Request-Id", "mine").json(&body);
+        let answer = tokio::spawn(async move { request.send().await.unwrap().status() });
+        let aborted = async {
+            loop {
+                let answer = ask(&served, "/abort_requests", json!({"request_ids": ["mine"]})).await;
+                if answer["aborted"] != 0 {
+                    break answer["aborted"].clone();
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        assert_eq!(timeout(Duration::from_secs(10), aborted).await.unwrap(), 1, "{route}");
+        timeout(Duration::from_secs(10), answer).await.unwrap().unwrap();
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_beam_search_is_aborted_by_its_name() {
     let served = serve(ServerConfig::default()).await;
     let body = json!({

@@ -97,6 +97,23 @@ pub fn fit_prompt(
     Ok(FittedPrompt { prompt_token_ids: tokens, max_tokens })
 }
 
+/// Refuses a text that is too long whatever its tokens are: to find those of megabytes takes
+/// seconds.
+///
+/// # Errors
+/// [`RequestError::TextTooLong`].
+pub fn check_length(
+    text: &str,
+    max_token_bytes: usize,
+    max_model_len: usize,
+) -> Result<(), RequestError> {
+    let max_text_bytes = max_model_len.saturating_mul(max_token_bytes);
+    if text.len() <= max_text_bytes {
+        return Ok(());
+    }
+    Err(RequestError::TextTooLong { max_model_len, text_bytes: text.len(), max_text_bytes })
+}
+
 fn truncate(tokens: &mut Vec<TokenId>, keep: usize, side: TruncationSide) {
     match side {
         TruncationSide::Left => drop(tokens.drain(..tokens.len().saturating_sub(keep))),
@@ -109,6 +126,15 @@ mod tests {
     use super::*;
 
     const LIMITS: PromptLimits = PromptLimits { vocab_size: 100, max_model_len: 10 };
+
+    #[test]
+    fn a_text_is_refused_unread_only_if_no_tokens_could_make_it_fit() {
+        assert!(check_length(&"x".repeat(70), 7, 10).is_ok());
+        let refused = check_length(&"x".repeat(71), 7, 10).unwrap_err();
+        let expected =
+            RequestError::TextTooLong { max_model_len: 10, text_bytes: 71, max_text_bytes: 70 };
+        assert_eq!(refused, expected);
+    }
 
     fn wanted(wanted: Option<u32>) -> OutputTokens {
         OutputTokens { wanted, default: None }

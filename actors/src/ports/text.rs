@@ -20,6 +20,12 @@ pub trait TextCodec: Send + Sync + 'static {
     /// [`TextError::Tokenizer`] when the tokenizer refuses the text.
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError>;
 
+    /// The bytes of text that one token stands for at most, where that is known: a text that is
+    /// longer than a context of such tokens is refused unread.
+    fn max_token_bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// The text of a whole sequence; bytes that are no UTF-8 become U+FFFD.
     ///
     /// # Errors

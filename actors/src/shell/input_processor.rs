@@ -10,7 +10,7 @@ use crate::{
     error::RequestError,
     logic::{
         ids::TokenId,
-        input::{OutputTokens, PromptLimits, fit_prompt},
+        input::{OutputTokens, PromptLimits, check_length, fit_prompt},
         sampling_params::{SamplingLimits, SamplingParams},
     },
     message::{
@@ -36,7 +36,7 @@ impl InputProcessorActor {
 /// Makes token ids of a client's request and checks it against the model and the KV cache.
 fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, RequestError> {
     let info = context.vault.executors.info();
-    let tokens = tokenize(&*context.codec, raw)?;
+    let tokens = tokenize(context, raw)?;
     let limits = PromptLimits {
         vocab_size: info.vocab_size,
         max_model_len: context.config.scheduler.max_model_len,
@@ -55,15 +55,21 @@ fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, Requ
     Ok(ProcessedRequest { prompt_token_ids: fitted.prompt_token_ids.into(), params })
 }
 
-fn tokenize(codec: &dyn TextCodec, raw: &RawRequest) -> Result<Vec<TokenId>, RequestError> {
-    match &raw.prompt {
-        Prompt::Tokens(tokens) => Ok(tokens.clone()),
-        Prompt::Text(text) => codec.encode(text, raw.add_special_tokens).map_err(refused),
+fn tokenize(context: &Context, raw: &RawRequest) -> Result<Vec<TokenId>, RequestError> {
+    let codec = &*context.codec;
+    let rendered;
+    let text = match &raw.prompt {
+        Prompt::Tokens(tokens) => return Ok(tokens.clone()),
+        Prompt::Text(text) => text,
         Prompt::Chat(chat) => {
-            let text = codec.render_chat(chat).map_err(refused)?;
-            codec.encode(&text, raw.add_special_tokens).map_err(refused)
+            rendered = codec.render_chat(chat).map_err(refused)?;
+            &rendered
         }
+    };
+    if let (Some(max_token_bytes), None) = (codec.max_token_bytes(), raw.truncate_prompt_tokens) {
+        check_length(text, max_token_bytes, context.config.scheduler.max_model_len)?;
     }
+    codec.encode(text, raw.add_special_tokens).map_err(refused)
 }
 
 /// Each word at the start of a text and after a space, as vLLM bans both.

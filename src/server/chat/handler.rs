@@ -14,7 +14,7 @@ use super::{
 };
 use crate::server::{
     answer::Head, caller::Caller, choices::Choices, error::ApiError, extract::JsonBody,
-    request_id::response_id, request_log::RequestLog, state::AppState, stream::respond,
+    request_id::{chosen, response_id}, request_log::RequestLog, state::AppState, stream::respond,
 };
 
 /// `POST /v1/chat/completions`
@@ -32,7 +32,7 @@ pub(in crate::server) async fn create(
         Some(penalty) => Choices::beam_search(&state, &id, caller, vec![raw], penalty).await,
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
-    choices.known_as(&id, &state.open);
+    choices.known_as(&[&id, chosen(&id)], &state.open);
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {
         let head = Head::new(id, "chat.completion.chunk", model);

@@ -23,7 +23,7 @@ use super::{
     stored::{Stored, Turn},
 };
 use crate::server::{
-    caller::Caller, choices::Choices, error::ApiError, extract::JsonBody, request_id::response_id,
+    caller::Caller, choices::Choices, error::ApiError, extract::JsonBody, request_id::{chosen, response_id},
     request_log::RequestLog, sse, state::AppState,
 };
 
@@ -38,11 +38,11 @@ pub(in crate::server) async fn create(
     let plan = request.plan(&state, owner)?;
     let name = request.request_id().unwrap_or(ids::name_of(&plan.response.id));
     let log_id = response_id("resp", &headers, Some(name));
-    let mut log = RequestLog::new(log_id, "/v1/responses", owner);
+    let mut log = RequestLog::new(log_id.clone(), "/v1/responses", owner);
     let Plan { request, style, writer, logprobs, response, context, is_streamed } = plan;
     let submitted = Choices::submit(&state.engine, caller, vec![request]).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
-    choices.known_as(&response.id, &state.open);
+    choices.known_as(&[&response.id, chosen(&log_id)], &state.open);
     let reader = style.reader(&response.id, 0, choices.prompt_of(0));
     let (finish, error) = (None, None);
     let mut run = Run { choices, reader, writer, logprobs, response, log, finish, error };

@@ -2,13 +2,13 @@
 
 use axum::{
     Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response as HttpResponse},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{follow::follow, items::Item, response::Response};
-use crate::server::{caller::Caller, error::ApiError, state::AppState};
+use crate::server::{caller::Caller, error::ApiError, extract::PathOf, state::AppState};
 
 /// Most items in one list.
 const LIMIT_MAX: usize = 100;
@@ -26,7 +26,7 @@ pub(in crate::server) struct Retrieve {
 pub(in crate::server) async fn retrieve(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathOf(id): PathOf<String>,
     query: Asked<Retrieve>,
 ) -> Result<HttpResponse, ApiError> {
     let Query(Retrieve { stream, starting_after }) = query.map_err(bad_query)?;
@@ -52,7 +52,7 @@ pub(in crate::server) async fn retrieve(
 pub(in crate::server) async fn cancel(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathOf(id): PathOf<String>,
 ) -> Result<Json<Response>, ApiError> {
     let stored = state.responses.get(caller.tenant, &id)?;
     if !stored.is_background() {
@@ -77,7 +77,7 @@ pub(in crate::server) struct Deleted {
 pub(in crate::server) async fn delete(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathOf(id): PathOf<String>,
 ) -> Result<Json<Deleted>, ApiError> {
     state.responses.remove(caller.tenant, &id)?.cancel();
     Ok(Json(Deleted { id, object: "response", deleted: true }))
@@ -110,7 +110,7 @@ pub(in crate::server) struct ItemList {
 pub(in crate::server) async fn input_items(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathOf(id): PathOf<String>,
     query: Asked<ListItems>,
 ) -> Result<Json<ItemList>, ApiError> {
     let Query(asked) = query.map_err(bad_query)?;
