@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse::model::{
-    CausalLm, Dtype, GenerationConfig, LoadOptions, LoadProgress, ModelError, load_model,
+    CausalLm, Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, ModelError,
+    load_model,
 };
 use playhouse_kernels::WeightDtype;
 use safetensors::SafeTensors;
@@ -90,6 +91,24 @@ fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
     // A config that says nothing leaves it to the tensors.
     let silent = with_config(json!({ "torch_dtype": null }));
     assert_eq!(load(silent.path()).unwrap().dtype(), WeightDtype::Bf16);
+}
+
+#[test]
+fn weights_are_made_up_where_that_is_asked_for() {
+    let folder = with_weights(|weights| weights);
+    fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+    assert!(refusal(folder.path()).contains("no weights"), "{}", refusal(folder.path()));
+    let dummy = LoadOptions { load_format: LoadFormat::Dummy, ..LoadOptions::default() };
+    let mut last = LoadProgress::default();
+    let model = load_model(folder.path(), &dummy, &mut |progress| last = progress).unwrap();
+    assert_eq!(model.dtype(), WeightDtype::Bf16);
+    assert!(last.tensors > 0 && last.bytes > 0, "{last:?}");
+    // Those of a quantized model would have to be integers.
+    let config = json!({"quantization_config": {
+        "quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": true,
+    }});
+    let error = load_model(with_config(config).path(), &dummy, &mut |_| {}).err().unwrap();
+    assert!(error.to_string().contains("load_format dummy"), "{error}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn show(bar: &ProgressBar, progress: StartProgress) {
         StartProgress::Weights(weights) => {
             let cached = ["packing weights", "mapping packed weights"];
             bar.set_message(cached[usize::from(weights.is_cached)]);
-            bar.set_length(weights.bytes_total);
+            bar.set_length(weights.bytes_total.max(weights.bytes));
             bar.set_position(weights.bytes);
         }
         StartProgress::KvCache { .. } => bar.set_message("allocating KV cache"),

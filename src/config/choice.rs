@@ -4,6 +4,27 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// Where the weights come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoadFormat {
+    /// From the model's files: safetensors or GGUF.
+    #[default]
+    Auto,
+    /// They are made up, as `config.json` alone says what there would be: for measuring.
+    Dummy,
+}
+
+impl<'de> Deserialize<'de> for LoadFormat {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "dummy" => Ok(Self::Dummy),
+            _ => Err(de::Error::custom("expected auto or dummy")),
+        }
+    }
+}
+
 /// The format that weights are kept and computed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]

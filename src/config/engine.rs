@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::{gguf::is_gguf, model_files};
 
 use super::{
-    choice::{Device, Dtype, GenerationConfigSource, KvCacheDtype, Quantization, SchedulingPolicy},
+    choice::{
+        Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat, Quantization,
+        SchedulingPolicy,
+    },
     quantity,
 };
 
@@ -25,6 +28,8 @@ pub struct EngineConfig {
     /// [`EngineConfig::served_names`].
     #[serde(deserialize_with = "quantity::texts")]
     pub served_model_name: Vec<String>,
+    /// Where the weights come from: the model's files, or nowhere.
+    pub load_format: LoadFormat,
     /// The format that weights are kept and computed in.
     pub dtype: Dtype,
     /// Folder to keep packed weights in, so that later starts map them instead of packing; `None`:
@@ -153,6 +158,7 @@ impl Default for EngineConfig {
             model: model_files::demo_model(),
             tokenizer: None,
             served_model_name: Vec::new(),
+            load_format: LoadFormat::default(),
             dtype: Dtype::default(),
             weights_cache: None,
             quantization: Quantization::default(),

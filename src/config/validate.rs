@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{
-    CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LimitSettings, ParserChoice,
+    CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LimitSettings, LoadFormat, ParserChoice,
     ServerSettings, error::InvalidSetting,
 };
 use crate::parsers::UnknownParser;
@@ -105,7 +105,10 @@ impl EngineConfig {
                 "auto, float32 or bfloat16 on the processor".to_owned()
             })?;
         }
-        Ok(())
+        let is_kept = self.load_format == LoadFormat::Dummy && self.weights_cache.is_some();
+        require(!is_kept, "load_format", "dummy", || {
+            "auto where there is a weights_cache: weights that are made up are not kept".to_owned()
+        })
     }
 
     fn validate_scheduling(&self) -> Result<(), InvalidSetting> {

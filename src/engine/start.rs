@@ -20,7 +20,7 @@ use crate::{
     executor::{ComputeThreads, RunnerFactory, warm_up},
     gguf::is_gguf,
     grammar::GrammarStore,
-    model::{Dtype, GenerationConfig, LoadOptions, LoadProgress, load_model},
+    model::{Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, load_model},
     model_files,
     text::HfTextCodec,
 };
@@ -93,6 +93,10 @@ pub(super) fn load(
     }
     let device = device::choose(config.device)?;
     let options = LoadOptions {
+        load_format: match config.load_format {
+            config::LoadFormat::Auto => LoadFormat::Auto,
+            config::LoadFormat::Dummy => LoadFormat::Dummy,
+        },
         dtype: dtype(config.dtype),
         quantization: quantization(config),
         max_model_len: config.max_model_len,

@@ -20,6 +20,15 @@ pub enum ModelError {
         /// What the checkpoint holds.
         format: String,
     },
+    /// Weights are to be made up for a model whose own are quantized.
+    #[error(
+        "load_format dummy makes no weights that are quantized already, and config.json asks for \
+         {format}; remove its `quantization_config`, and set `quantization` instead"
+    )]
+    DummyQuantized {
+        /// What `config.json` asks for.
+        format: String,
+    },
     /// The device cannot take something that is built from the folder.
     #[error("{part}: {source}")]
     Device {

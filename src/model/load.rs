@@ -28,9 +28,22 @@ pub enum Dtype {
     Bf16,
 }
 
+/// Where weights come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadFormat {
+    /// From the model's files, whichever they are.
+    #[default]
+    Auto,
+    /// They are made up, where only `config.json` exists: for measuring, as speed does not depend
+    /// on their values.
+    Dummy,
+}
+
 /// How to load a model.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
+    /// Where the weights come from.
+    pub load_format: LoadFormat,
     /// The type of the weights.
     pub dtype: Dtype,
     /// How linear layers are quantized; the output layer never to less than 8 bits.
@@ -46,8 +59,14 @@ pub struct LoadOptions {
 impl Default for LoadOptions {
     /// The checkpoint's types and context, on the CPU, without a cache.
     fn default() -> Self {
-        let (dtype, device) = (Dtype::default(), Device::flex());
-        Self { dtype, quantization: None, max_model_len: None, device, weights_cache: None }
+        Self {
+            load_format: LoadFormat::default(),
+            dtype: Dtype::default(),
+            quantization: None,
+            max_model_len: None,
+            device: Device::flex(),
+            weights_cache: None,
+        }
     }
 }
 
@@ -56,7 +75,7 @@ impl Default for LoadOptions {
 pub struct LoadProgress {
     /// Tensors packed so far.
     pub tensors: usize,
-    /// Tensors in the checkpoint.
+    /// Tensors in the checkpoint; 0 where they are made up.
     pub tensors_total: usize,
     /// Bytes of the checkpoint packed so far.
     pub bytes: u64,
@@ -78,14 +97,25 @@ pub fn load_model(
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
     let config = ModelConfig::of_model(model, options.max_model_len)?;
-    let checkpoint = Checkpoint::open(model)?.quantized(config.quantization.clone());
+    let is_dummy = options.load_format == LoadFormat::Dummy;
+    let checkpoint = match (options.load_format, &config.quantization) {
+        (LoadFormat::Auto, quantization) => {
+            Checkpoint::open(model)?.quantized(quantization.clone())
+        }
+        (LoadFormat::Dummy, None) => {
+            Checkpoint::dummy(model, config.dtype.unwrap_or(StoredDtype::Bf16))
+        }
+        (LoadFormat::Dummy, Some(quantization)) => {
+            return Err(ModelError::DummyQuantized { format: quantization.to_string() });
+        }
+    };
     tracing::debug!(format = checkpoint.format(), "reading weights");
     if options.quantization.is_some() && checkpoint.has_quantized_weights() {
         return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
     }
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?, &options.device);
     // Weights of other devices are not in memory that a file could be mapped to.
-    let is_cached = options.device == Device::flex();
+    let is_cached = options.device == Device::flex() && !is_dummy;
     let cache = options.weights_cache.as_deref().filter(|_| is_cached);
     let cache = cache
         .map(|folder| WeightsCache::open(folder, &checkpoint, &form(dtype, options.quantization)));
@@ -251,8 +281,10 @@ impl<'a> WeightLoader<'a> {
         if let Some(cache) = self.cache {
             cache.finish();
         }
-        let LoadProgress { tensors_total, bytes_total, .. } = self.progress;
-        (self.report)(LoadProgress { tensors: tensors_total, bytes: bytes_total, ..self.progress });
+        // Weights that are made up were not known beforehand.
+        let LoadProgress { tensors, tensors_total, bytes, bytes_total, .. } = self.progress;
+        let (tensors, bytes) = (tensors.max(tensors_total), bytes.max(bytes_total));
+        (self.report)(LoadProgress { tensors, bytes, ..self.progress });
     }
 }
 

@@ -22,7 +22,7 @@ use playhouse_kernels::{AttentionMetadata, KvCache, KvCacheShape, WeightDtype};
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
-pub use load::{Dtype, LoadOptions, LoadProgress, load_model};
+pub use load::{Dtype, LoadFormat, LoadOptions, LoadProgress, load_model};
 
 /// The tokens of one step, of all sequences in it, laid end to end.
 #[derive(Debug, Clone, Copy)]

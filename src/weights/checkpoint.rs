@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use playhouse_kernels::KernelError;
 use serde::Deserialize;
 
+use super::dummy;
 use super::gguf::{self, BlockFormat, RotaryHeads};
 use super::header::{self, Entry};
 use super::matrix::MatrixElements;
@@ -38,6 +39,8 @@ enum Layout {
     HuggingFace(Option<Quantization>),
     /// As llama.cpp does, the rows of q and k in its order where there are `rotary_heads`.
     Gguf { rotary_heads: Option<RotaryHeads> },
+    /// Not at all: every tensor that is asked for is made up.
+    Dummy(StoredDtype),
 }
 
 #[derive(Debug)]
@@ -81,6 +84,13 @@ impl Checkpoint {
             return Self::open_shards(model, index);
         }
         Err(WeightsError::NoWeights { folder: model.to_owned() })
+    }
+
+    /// The weights that the model in the folder `model` might have, made up in `dtype`.
+    #[must_use]
+    pub fn dummy(model: &Path, dtype: StoredDtype) -> Self {
+        let (files, file_of) = (Vec::new(), BTreeMap::new());
+        Self { files, file_of, root: model.to_owned(), layout: Layout::Dummy(dtype) }
     }
 
     fn open_gguf(path: &Path) -> Result<Self, WeightsError> {
@@ -155,6 +165,7 @@ impl Checkpoint {
             }
             Layout::HuggingFace(None) => format!("safetensors ({dtypes})"),
             Layout::Gguf { .. } => format!("GGUF ({dtypes})"),
+            Layout::Dummy(dtype) => format!("made up ({dtype:?})"),
         }
     }
 
@@ -189,6 +200,11 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError::MissingTensor`], [`WeightsError::Shape`], [`WeightsError::Dtype`].
     pub fn tensor(&self, name: &str, expected: &[usize]) -> Result<StoredTensor<'_>, WeightsError> {
+        if let Layout::Dummy(dtype) = self.layout {
+            let (shape, bytes) = (expected.to_vec(), dummy::bytes(name, expected, dtype));
+            let (shape, bytes) = (Cow::Owned(shape), Cow::Owned(bytes));
+            return Ok(StoredTensor { path: &self.root, shape, dtype, bytes });
+        }
         let raw = self.raw(name, expected)?;
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
@@ -196,7 +212,7 @@ impl Checkpoint {
             Some(order) => order.restore(bytes, bytes.len() / expected[0].max(1)),
             None => Cow::Borrowed(bytes),
         };
-        Ok(StoredTensor { path, shape, dtype, bytes })
+        Ok(StoredTensor { path, shape: Cow::Borrowed(shape), dtype, bytes })
     }
 
     /// The weight of `module`, `[out, in]`, in whatever form it is stored.
@@ -215,7 +231,7 @@ impl Checkpoint {
                     return Ok(matrix);
                 }
             }
-            Layout::HuggingFace(None) => {}
+            Layout::HuggingFace(None) | Layout::Dummy(_) => {}
             Layout::Gguf { .. } => {
                 let raw = self.raw(&name, &shape)?;
                 if let Some(format) = BlockFormat::from_name(raw.dtype) {
@@ -237,6 +253,7 @@ impl Checkpoint {
     pub fn has_quantized_weights(&self) -> bool {
         match &self.layout {
             Layout::HuggingFace(quantization) => quantization.is_some(),
+            Layout::Dummy(_) => false,
             Layout::Gguf { .. } => {
                 let mut entries = self.files.iter().flat_map(|file| file.entries.values());
                 entries.any(|entry| BlockFormat::from_name(&entry.dtype).is_some())
@@ -295,7 +312,7 @@ impl Checkpoint {
                 path: file.path.clone(),
                 tensor: stored_name.into_owned(),
                 config: match self.layout {
-                    Layout::HuggingFace(_) => "config.json",
+                    Layout::HuggingFace(_) | Layout::Dummy(_) => "config.json",
                     Layout::Gguf { .. } => "the metadata",
                 },
                 expected: expected.to_vec(),
@@ -316,7 +333,7 @@ impl Checkpoint {
 
     fn stored_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
         match self.layout {
-            Layout::HuggingFace(_) => Cow::Borrowed(name),
+            Layout::HuggingFace(_) | Layout::Dummy(_) => Cow::Borrowed(name),
             Layout::Gguf { .. } => Cow::Owned(gguf::stored_name(name)),
         }
     }
@@ -331,7 +348,7 @@ impl Checkpoint {
     /// The types that a tensor may have.
     fn dense(&self) -> &'static str {
         match self.layout {
-            Layout::HuggingFace(_) => DENSE,
+            Layout::HuggingFace(_) | Layout::Dummy(_) => DENSE,
             Layout::Gguf { .. } => gguf::ACCEPTED,
         }
     }

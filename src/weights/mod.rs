@@ -10,6 +10,7 @@
 
 mod cache;
 mod checkpoint;
+mod dummy;
 mod error;
 mod gguf;
 mod header;

@@ -37,9 +37,9 @@ impl StoredDtype {
 #[derive(Debug, Clone)]
 pub struct StoredTensor<'a> {
     pub(super) path: &'a Path,
-    pub(super) shape: &'a [usize],
+    pub(super) shape: Cow<'a, [usize]>,
     pub(super) dtype: StoredDtype,
-    /// In the file, unless its rows had to be brought into another order.
+    /// In the file, unless its rows had to be brought into another order, or they are made up.
     pub(super) bytes: Cow<'a, [u8]>,
 }
 
@@ -52,8 +52,8 @@ impl<'a> StoredTensor<'a> {
 
     /// Its shape, outermost first.
     #[must_use]
-    pub fn shape(&self) -> &'a [usize] {
-        self.shape
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
     }
 
     /// Its element type in the file.
@@ -140,7 +140,8 @@ mod tests {
 
     fn values(dtype: StoredDtype, bytes: &[u8]) -> Vec<f32> {
         let bytes = Cow::Borrowed(bytes);
-        StoredTensor { path: Path::new("x"), shape: &[], dtype, bytes }.values().view().to_f32()
+        let shape = Cow::Borrowed(&[] as &[usize]);
+        StoredTensor { path: Path::new("x"), shape, dtype, bytes }.values().view().to_f32()
     }
 
     #[test]

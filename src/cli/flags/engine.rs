@@ -18,6 +18,10 @@ pub(crate) struct EngineFlags {
     /// Name that requests may use; may be repeated, the first is shown [default: the model's path]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) served_model_name: Vec<String>,
+    /// Where the weights come from: auto (the model's files) or dummy (made up, for measuring)
+    /// [default: auto]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) load_format: Option<String>,
     /// Format of the weights: auto, float32, bfloat16 or, on a GPU, float16 [default: auto]
     #[arg(long, value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
