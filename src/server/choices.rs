@@ -9,7 +9,6 @@ use futures_util::{
 };
 use playhouse_actors::{
     logic::{
-        ids::RequestId,
         outputs::{Logprob, SampledToken},
         request::FinishReason,
     },
@@ -21,13 +20,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     caller::{Caller, Deadline},
     error::ApiError,
-    open_requests::{OpenRequests, Registration, Work},
-    request_id::chosen,
+    open_requests::{Registration, Work},
     request_metrics::{RequestMetrics, Stopwatch},
     state::AppState,
     usage::Usage,
 };
-use crate::engine::{BeamSearchOutput, BeamSearchParams, Engine};
+use crate::engine::{BeamSearchOutput, BeamSearchParams};
 
 /// The output of one choice as it grows.
 pub(super) type Deltas = BoxStream<'static, OutputDelta>;
@@ -52,8 +50,6 @@ pub(super) struct Choices {
     first: Option<ChoiceDelta>,
     stopwatch: Stopwatch,
     deadline: Deadline,
-    /// Those of the engine that are aborted for this one.
-    requests: Vec<RequestId>,
     _registration: Option<Registration>,
 }
 
@@ -71,9 +67,11 @@ impl Choices {
     /// Submits one request for each prompt; all of them are accepted, or none, and all of them end
     /// by the caller's deadline. Those whose output is constrained have begun when this completes:
     /// whether they can is not known before their grammar is compiled, and must be before the
-    /// status of a streamed answer is sent.
+    /// status of a streamed answer is sent. From then on they can be aborted by the `names` of their
+    /// answer.
     pub(super) async fn submit(
-        engine: &Engine,
+        state: &AppState,
+        names: &[&str],
         caller: Caller,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
@@ -83,15 +81,16 @@ impl Choices {
             requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions = Vec::with_capacity(requests.len());
         for request in requests {
-            submissions.push(deadline.meet(engine.submit(caller.own(request))).await??);
+            submissions.push(deadline.meet(state.engine.submit(caller.own(request))).await??);
         }
         let ids = submissions.iter().flat_map(|submission| &submission.choices);
-        let requests = ids.map(ChoiceStream::request).collect();
+        let work = Work::Requests(ids.map(ChoiceStream::request).collect());
+        let registration = Some(state.open.enter(names, work));
         let outputs = |Submission { prompt_token_ids, choices }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
         let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
-        let mut choices = Self { deadline, requests, ..choices };
+        let mut choices = Self { deadline, _registration: registration, ..choices };
         if is_constrained {
             choices.begun().await?;
         }
@@ -117,10 +116,10 @@ impl Choices {
 
     /// Searches for the `n` best choices of each prompt. They are there when the search is over;
     /// log-probabilities and the limit on tokens are those that the requests ask for.
-    /// Meanwhile they can be aborted by the id of their answer.
+    /// Meanwhile they can be aborted by the `names` of their answer.
     pub(super) async fn beam_search(
         state: &AppState,
-        id: &str,
+        names: &[&str],
         caller: Caller,
         requests: Vec<RawRequest>,
         length_penalty: f32,
@@ -133,7 +132,7 @@ impl Choices {
         }
         let deadline = caller.deadline;
         let aborted = CancellationToken::new();
-        let registration = state.open.enter(&[id, chosen(id)], Work::Searches(aborted.clone()));
+        let registration = state.open.enter(names, Work::Searches(aborted.clone()));
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {
                 max_tokens: request.max_tokens,
@@ -181,15 +180,8 @@ impl Choices {
             num_output_tokens: 0,
             first: None,
             deadline: Deadline::default(),
-            requests: Vec::new(),
             _registration: None,
         }
-    }
-
-    /// Lets them be aborted by the names of their answer.
-    pub(super) fn known_as(&mut self, names: &[&str], open: &OpenRequests) {
-        let work = Work::Requests(std::mem::take(&mut self.requests));
-        self._registration = Some(open.enter(names, work));
     }
 
     /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends

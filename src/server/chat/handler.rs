@@ -27,12 +27,12 @@ pub(in crate::server) async fn create(
     let Plan { model, request: raw, style, usage, beam_search } = request.plan(&state)?;
     let id = response_id("chatcmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/chat/completions", caller.tenant);
+    let names = [id.as_str(), chosen(&id)];
     let submitted = match beam_search {
-        None => Choices::submit(&state.engine, caller, vec![raw]).await,
-        Some(penalty) => Choices::beam_search(&state, &id, caller, vec![raw], penalty).await,
+        None => Choices::submit(&state, &names, caller, vec![raw]).await,
+        Some(penalty) => Choices::beam_search(&state, &names, caller, vec![raw], penalty).await,
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
-    choices.known_as(&[&id, chosen(&id)], &state.open);
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {
         let head = Head::new(id, "chat.completion.chunk", model);

@@ -28,12 +28,12 @@ pub(in crate::server) async fn create(
     let id = response_id("cmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/completions", caller.tenant);
     let head = Head::new(id, "text_completion", model);
+    let names = [head.id.as_str(), chosen(&head.id)];
     let submitted = match beam_search {
-        None => Choices::submit(&state.engine, caller, requests).await,
-        Some(penalty) => Choices::beam_search(&state, &head.id, caller, requests, penalty).await,
+        None => Choices::submit(&state, &names, caller, requests).await,
+        Some(penalty) => Choices::beam_search(&state, &names, caller, requests, penalty).await,
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
-    choices.known_as(&[&head.id, chosen(&head.id)], &state.open);
     let show_cached = state.config.enable_prompt_tokens_details;
     if request.sampling.stream == Some(true) {
         let chunks = CompletionChunks::new(head, style, usage, &choices);

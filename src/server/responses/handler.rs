@@ -40,9 +40,9 @@ pub(in crate::server) async fn create(
     let log_id = response_id("resp", &headers, Some(name));
     let mut log = RequestLog::new(log_id.clone(), "/v1/responses", owner);
     let Plan { request, style, writer, logprobs, response, context, is_streamed } = plan;
-    let submitted = Choices::submit(&state.engine, caller, vec![request]).await;
+    let names = [response.id.as_str(), chosen(&log_id)];
+    let submitted = Choices::submit(&state, &names, caller, vec![request]).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
-    choices.known_as(&[&response.id, chosen(&log_id)], &state.open);
     let reader = style.reader(&response.id, 0, choices.prompt_of(0));
     let (finish, error) = (None, None);
     let mut run = Run { choices, reader, writer, logprobs, response, log, finish, error };

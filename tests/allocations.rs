@@ -1,0 +1,126 @@
+//! How often a decode step asks for memory, by thread: never more the longer an output gets. The only
+//! test of its file, for it counts what the whole process does.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "the counts are what one wants to see")]
+#![allow(clippy::panic, reason = "a test that cannot go on has failed")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    collections::BTreeMap,
+    fs,
+    sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use playhouse::{
+    Engine, EngineConfig,
+    actors::{
+        logic::sampling_params::SamplingParams,
+        message::input_processor::{Prompt, RawRequest},
+    },
+};
+
+/// Steps before the count begins, and in each of its halves.
+const WARM_UP: u32 = 200;
+const STEPS: u32 = 400;
+/// What a step may take at most, all threads together; measured: see `benches/RESULTS.md`.
+const PER_STEP_MAX: f64 = 1_000.0;
+
+const THREADS_MAX: usize = 256;
+static COUNTS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
+static THREADS: [AtomicI32; THREADS_MAX] = [const { AtomicI32::new(0) }; THREADS_MAX];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// The system's allocator, which counts by thread.
+struct Counting;
+
+// SAFETY: every call is the system allocator's; counting touches neither memory nor arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count() {
+    let _ = SLOT.try_with(|slot| {
+        if slot.get() == usize::MAX {
+            slot.set(NEXT.fetch_add(1, Relaxed).min(THREADS_MAX - 1));
+            // SAFETY: asks for this thread's id and nothing else.
+            THREADS[slot.get()].store(unsafe { libc::gettid() }, Relaxed);
+        }
+        COUNTS[slot.get()].fetch_add(1, Relaxed);
+    });
+}
+
+/// Allocations so far by the name of their thread; threads that ended are one.
+fn counts() -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for (count, thread) in COUNTS.iter().zip(&THREADS) {
+        let name = fs::read_to_string(format!("/proc/self/task/{}/comm", thread.load(Relaxed)));
+        let name = name.map_or("ended".to_owned(), |name| name.trim().to_owned());
+        *counts.entry(name).or_default() += count.load(Relaxed);
+    }
+    counts
+}
+
+#[tokio::test]
+async fn a_step_takes_no_more_memory_the_longer_an_output_gets() {
+    let engine = Engine::spawn(EngineConfig::default(), |_| ()).await.unwrap();
+    let raw = RawRequest {
+        params: SamplingParams { temperature: 0.0, ignore_eos: true, ..SamplingParams::default() },
+        max_tokens: Some(WARM_UP + 2 * STEPS),
+        ..RawRequest::new(Prompt::Tokens((300..332).collect()))
+    };
+    let mut stream = engine.submit(raw).await.unwrap().choices.remove(0);
+    let (mut tokens, mut marks) = (0, Vec::new());
+    while let Some(delta) = stream.next().await {
+        tokens += delta.tokens.len() as u32;
+        if tokens >= WARM_UP + STEPS * marks.len() as u32 {
+            marks.push((tokens, counts()));
+        }
+    }
+    let halves: Vec<f64> = marks
+        .windows(2)
+        .map(|pair| {
+            let steps = f64::from(pair[1].0 - pair[0].0);
+            let per_step = pair[1].1.iter().map(|(name, after)| {
+                let before = pair[0].1.get(name).copied().unwrap_or(0);
+                (name, after.saturating_sub(before) as f64 / steps)
+            });
+            let busy: Vec<_> = per_step.filter(|(_, count)| *count >= 0.05).collect();
+            println!("allocations a step: {busy:.1?}");
+            busy.iter().map(|(_, count)| count).sum()
+        })
+        .collect();
+    let [first, second] = halves[..] else { panic!("two halves, not {halves:?}") };
+    assert!(second <= first * 1.05 + 1.0, "{first:.1}, then {second:.1} allocations a step");
+    assert!(second <= PER_STEP_MAX, "{second:.1} allocations a step");
+    engine.shutdown().await;
+}
