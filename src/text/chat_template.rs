@@ -10,7 +10,11 @@ mod messages;
 mod tests;
 mod tojson;
 
-use std::{collections::BTreeMap, thread};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
 
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, Value};
@@ -98,7 +102,9 @@ impl ChatTemplates {
         }
         let template = self.environment.get_template(name);
         let template = template.map_err(|error| template_error(&error))?;
-        self.render_with(&template, &found.source, found.content_format, chat)
+        let render = || self.render_with(&template, &found.source, found.content_format, chat);
+        // The library panics at some values, such as `""[::-1]`: no reason for an actor to die.
+        catch_unwind(AssertUnwindSafe(render)).unwrap_or_else(|_| Err(cannot_be_rendered()))
     }
 
     /// The prompt by a template of the request's own. Expressions may be nested in it as deep as it
@@ -121,7 +127,7 @@ impl ChatTemplates {
             let deep = thread::Builder::new().name("playhouse-template".to_owned());
             let thread = deep.stack_size(OWN_TEMPLATE_STACK_BYTES).spawn_scoped(scope, render);
             let thread = thread.map_err(|error| failed(format!("no thread for it: {error}")))?;
-            thread.join().unwrap_or_else(|_| Err(failed("it cannot be rendered".to_owned())))
+            thread.join().unwrap_or_else(|_| Err(cannot_be_rendered()))
         })
     }
 
@@ -186,6 +192,10 @@ impl ChatTemplates {
 }
 
 /// What `raise_exception` said, word for word; otherwise what went wrong and where.
+fn cannot_be_rendered() -> TextError {
+    TextError::Template("chat template: it cannot be rendered".to_owned())
+}
+
 fn template_error(error: &Error) -> TextError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {

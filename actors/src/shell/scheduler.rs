@@ -40,6 +40,9 @@ pub struct State {
     steps: Outbox,
     /// Who waits for the prefix cache to be reset.
     resets: Vec<RpcReplyPort<bool>>,
+    /// What the ledger has not heard yet. It does when the next step is on its way: the device waits
+    /// for that, and nobody for this.
+    unreported: Vec<StepReport>,
 }
 
 impl SchedulerActor {
@@ -78,7 +81,8 @@ impl SchedulerActor {
         self.context.metrics.scheduled(&stats, &state.scheduler.stats());
         let first_scheduled = std::mem::take(&mut stats.first_scheduled);
         if !first_scheduled.is_empty() || !ended.is_empty() {
-            self.report(StepReport { first_scheduled, commits: ended, is_computed: false }, state);
+            let report = StepReport { first_scheduled, commits: ended, is_computed: false };
+            state.unreported.push(report);
         }
         if let Some(done) = prefix_cache_reset {
             for reply in state.resets.drain(..) {
@@ -123,7 +127,7 @@ impl SchedulerActor {
         let commits = state.scheduler.update_from_output(output, self.context.now());
         if is_awaited {
             let first_scheduled = Vec::new();
-            self.report(StepReport { first_scheduled, commits, is_computed: true }, state);
+            state.unreported.push(StepReport { first_scheduled, commits, is_computed: true });
         }
     }
 
@@ -157,7 +161,7 @@ impl SchedulerActor {
             .flat_map(|(format, compiled)| scheduler.grammar_compiled(&format, compiled))
             .collect();
         if !commits.is_empty() {
-            self.report(StepReport { commits, ..StepReport::default() }, state);
+            state.unreported.push(StepReport { commits, ..StepReport::default() });
         }
     }
 
@@ -210,6 +214,7 @@ impl Actor for SchedulerActor {
             reports: Outbox::default(),
             steps: Outbox::default(),
             resets: Vec::new(),
+            unreported: Vec::new(),
         })
     }
 
@@ -284,7 +289,10 @@ impl Actor for SchedulerActor {
             SchedulerMessage::Ping => {}
         }
         self.ask_for(state.scheduler.take_wanted_grammars());
-        self.advance(state).await?;
-        Ok(())
+        let advanced = self.advance(state).await;
+        for report in std::mem::take(&mut state.unreported) {
+            self.report(report, state);
+        }
+        Ok(advanced?)
     }
 }

@@ -126,6 +126,18 @@ fn a_template_cannot_run_for_ever() {
 }
 
 #[test]
+fn a_panic_of_the_library_refuses_the_request_alone() {
+    let backwards = "{% for message in messages[::-1] %}{{ message.content }}{% endfor %}";
+    let nothing = |chat: ChatPrompt| ChatPrompt { messages: Vec::new(), ..chat };
+    let some = templates([("default", backwards)]);
+    for chat in [nothing(user("")), nothing(with_template(backwards))] {
+        let error = some.render(&chat).unwrap_err();
+        assert_eq!(error.to_string(), "chat template: it cannot be rendered");
+    }
+    assert_eq!(some.render(&user("hi")).unwrap(), "hi");
+}
+
+#[test]
 fn a_template_that_does_not_compile_fails_alone() {
     let some = templates([("default", "{% if %}"), ("good", "good")]);
     let error = some.render(&user("hi")).unwrap_err();
