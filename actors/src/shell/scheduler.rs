@@ -290,6 +290,10 @@ impl Actor for SchedulerActor {
         }
         self.ask_for(state.scheduler.take_wanted_grammars());
         let advanced = self.advance(state).await;
+        if !state.unreported.is_empty() {
+            // The worker goes first: on few cores the device would wait for the ledger otherwise.
+            tokio::task::yield_now().await;
+        }
         for report in std::mem::take(&mut state.unreported) {
             self.report(report, state);
         }
