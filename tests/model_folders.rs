@@ -188,6 +188,22 @@ fn absurd_configs_are_refused_before_anything_is_allocated() {
 }
 
 #[test]
+fn a_context_that_no_memory_has_room_for_is_refused() {
+    // Rotary tables of 16 TiB beside a few megabytes of weights.
+    let config = json!({
+        "hidden_size": 8, "intermediate_size": 8, "vocab_size": 8, "num_attention_heads": 1,
+        "num_key_value_heads": 1, "head_dim": 1 << 18, "max_position_embeddings": 1 << 24,
+    });
+    let folder = with_config(config);
+    let dummy = LoadOptions { load_format: LoadFormat::Dummy, ..LoadOptions::default() };
+    let message = load_model(folder.path(), &dummy, &mut |_| {}).err().unwrap().to_string();
+    let expected = "rotary embedding: cosines and sines of max_model_len positions: cannot";
+    assert!(message.starts_with(expected), "{message}");
+    let short = LoadOptions { max_model_len: Some(2), ..dummy };
+    assert!(load_model(folder.path(), &short, &mut |_| {}).is_ok());
+}
+
+#[test]
 fn a_context_beyond_the_models_is_refused() {
     let options = LoadOptions { max_model_len: Some(4_097), ..LoadOptions::default() };
     let message = load_model(&demo_model(), &options, &mut |_| {}).err().unwrap().to_string();

@@ -1,5 +1,7 @@
 //! How much memory the KV cache gets when nobody says.
 
+use std::{fs, path::Path};
+
 use super::EngineConfig;
 
 /// Share of the memory available after the weights are loaded that the KV cache may take on a CPU.
@@ -7,6 +9,9 @@ use super::EngineConfig;
 /// unlike a GPU's, a machine's memory is not ours alone, and an arena that makes it swap is worse
 /// than one that preempts.
 pub const KV_CACHE_MEMORY_SHARE: f64 = 0.5;
+
+/// Where control groups are found.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 impl EngineConfig {
     /// Bytes for the KV cache: `kv_cache_memory_bytes` if given; else those that are `free` for it,
@@ -22,10 +27,12 @@ impl EngineConfig {
         blocks.saturating_mul(block_bytes).min(free)
     }
 
-    /// Bytes that are free for the KV cache of a CPU of whose memory `available` are.
+    /// Bytes that are free for the KV cache of a CPU of whose memory `available` are, while weights
+    /// of `mapped` bytes are pages of files: the system would give those up, and every step would
+    /// read them again.
     #[must_use]
-    pub fn free_for_kv_cache_on_cpu(available: u64) -> u64 {
-        (available as f64 * KV_CACHE_MEMORY_SHARE) as u64
+    pub fn free_for_kv_cache_on_cpu(available: u64, mapped: u64) -> u64 {
+        (available.saturating_sub(mapped) as f64 * KV_CACHE_MEMORY_SHARE) as u64
     }
 
     /// Bytes that are free for the KV cache of a GPU of `total` bytes which holds `held` of ours:
@@ -37,18 +44,20 @@ impl EngineConfig {
 }
 
 /// Bytes of memory that could be had now without swapping: what the system says is available,
-/// within the limit of this process's control group. `None` where the system does not say.
+/// within the limits of this process's control groups. `None` where the system does not say.
 #[must_use]
 pub fn available_memory_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let available = meminfo_bytes(&meminfo, "MemAvailable")?;
-    Some(cgroup_headroom_bytes().map_or(available, |headroom| available.min(headroom)))
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let headroom = headroom_bytes(Path::new(CONTROL_GROUPS), own_group(&groups));
+    Some(headroom.map_or(available, |headroom| available.min(headroom)))
 }
 
 /// Bytes of memory that this machine has. `None` where the system does not say.
 #[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
-    meminfo_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
+    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
 }
 
 fn meminfo_bytes(meminfo: &str, field: &str) -> Option<u64> {
@@ -57,12 +66,34 @@ fn meminfo_bytes(meminfo: &str, field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// What is left below the memory limit of a container (control groups, version 2).
-fn cgroup_headroom_bytes() -> Option<u64> {
-    let read = |name| std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
+/// The control group (version 2) that `/proc/self/cgroup` names; the root where it names none.
+fn own_group(groups: &str) -> &str {
+    groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/")
+}
+
+/// What is left below the tightest memory limit of the control group `group` and those above it,
+/// whose root lies in `root`. A container may see its own group as the root: folders that are not
+/// there have no limit.
+fn headroom_bytes(root: &Path, group: &str) -> Option<u64> {
+    let group = Path::new(group.trim_start_matches('/'));
+    group.ancestors().filter_map(|group| group_headroom_bytes(&root.join(group))).min()
+}
+
+/// What is left below the limit of the control group in `folder`, if it has one.
+fn group_headroom_bytes(folder: &Path) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let limit: u64 = read("memory.max")?.trim().parse().ok()?;
     let current: u64 = read("memory.current")?.trim().parse().ok()?;
-    Some(limit.saturating_sub(current))
+    // Pages of files are given back before anything fails for want of memory.
+    let stat = read("memory.stat").unwrap_or_default();
+    let pages = |field| stat_bytes(&stat, field).unwrap_or(0);
+    let files = pages("inactive_file").saturating_add(pages("active_file"));
+    Some(limit.saturating_sub(current.saturating_sub(files)))
+}
+
+fn stat_bytes(stat: &str, field: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -82,7 +113,9 @@ mod tests {
     #[test]
     fn half_of_a_machine_is_free_and_a_gpu_but_for_what_it_holds() {
         let config = EngineConfig { gpu_memory_utilization: 0.75, ..EngineConfig::new("m") };
-        assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000), 500);
+        assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 0), 500);
+        assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 400), 300);
+        assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 1_001), 0);
         assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 600), 150);
         assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 800), 0);
     }
@@ -93,5 +126,61 @@ mod tests {
         assert_eq!(meminfo_bytes(meminfo, "MemAvailable"), Some(8_192_000));
         assert_eq!(meminfo_bytes(meminfo, "MemTotal"), Some(16_384_000));
         assert_eq!(meminfo_bytes(meminfo, "Mem"), None);
+    }
+
+    #[test]
+    fn the_own_control_group_is_found_among_those_of_version_1() {
+        assert_eq!(own_group("12:memory:/a\n0::/b/c.scope\n1:name=systemd:/d\n"), "/b/c.scope");
+        assert_eq!(own_group("0::/\n"), "/");
+        assert_eq!(own_group("12:memory:/a\n"), "/");
+        assert_eq!(own_group(""), "/");
+    }
+
+    /// Control groups by their paths below the root, each with limit, use, and the statistics.
+    fn control_groups(groups: &[(&str, &str, &str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::TempDir::new().unwrap();
+        for (group, max, current, stat) in groups {
+            let folder = root.path().join(group);
+            fs::create_dir_all(&folder).unwrap();
+            for (name, text) in
+                [("memory.max", max), ("memory.current", current), ("memory.stat", stat)]
+            {
+                fs::write(folder.join(name), text).unwrap();
+            }
+        }
+        root
+    }
+
+    #[test]
+    fn the_tightest_control_group_above_counts() {
+        let stat = "anon 50\ninactive_file 30\nactive_file 10\nactive_file_x 7\n";
+        let root = control_groups(&[
+            ("a", "1000\n", "400\n", ""),
+            ("a/b", "max\n", "100\n", stat),
+            ("a/b/c", "900\n", "90\n", stat),
+            ("a/other", "10\n", "9\n", ""),
+        ]);
+        let headroom = |group| headroom_bytes(root.path(), group);
+        // The group's own limit leaves 900 - (90 - 40), that of the group at the top 1000 - 400.
+        assert_eq!(headroom("/a/b/c"), Some(600));
+        assert_eq!(headroom("/a/other"), Some(1));
+        assert_eq!(headroom("/a/b/gone"), Some(600));
+        assert_eq!(headroom("/elsewhere"), None, "nothing has a limit there");
+        assert_eq!(headroom("/"), None);
+    }
+
+    #[test]
+    fn pages_of_files_are_no_use_of_memory() {
+        let left = |current, stat| {
+            let root = control_groups(&[("", "1000\n", current, stat)]);
+            // A container whose group the system calls otherwise than its mount does.
+            headroom_bytes(root.path(), "/docker/0123")
+        };
+        assert_eq!(left("700\n", "inactive_file 300\nactive_file 200\n"), Some(800));
+        assert_eq!(left("700\n", "active_file 200\n"), Some(500));
+        assert_eq!(left("700\n", "nonsense"), Some(300));
+        assert_eq!(left("1200\n", ""), Some(0));
+        assert_eq!(left("100\n", "inactive_file 300\n"), Some(1000), "never above the limit");
+        assert_eq!(left("nonsense", ""), None);
     }
 }

@@ -17,6 +17,10 @@ pub struct DefaultSampling {
     pub min_p: Option<f32>,
     /// Divides the logits of tokens seen before.
     pub repetition_penalty: Option<f32>,
+    /// Subtracted from the logits of tokens generated before.
+    pub presence_penalty: Option<f32>,
+    /// The same for each time that they were generated.
+    pub frequency_penalty: Option<f32>,
     /// Most tokens to generate.
     pub max_tokens: Option<u32>,
 }
@@ -29,6 +33,8 @@ impl DefaultSampling {
         params.top_k = self.top_k.unwrap_or(params.top_k);
         params.min_p = self.min_p.unwrap_or(params.min_p);
         params.repetition_penalty = self.repetition_penalty.unwrap_or(params.repetition_penalty);
+        params.presence_penalty = self.presence_penalty.unwrap_or(params.presence_penalty);
+        params.frequency_penalty = self.frequency_penalty.unwrap_or(params.frequency_penalty);
     }
 }
 
@@ -41,7 +47,34 @@ impl From<&GenerationConfig> for DefaultSampling {
             top_k: config.top_k.map(|value| u32::try_from(value).unwrap_or(0)),
             min_p: config.min_p.map(|value| value as f32),
             repetition_penalty: config.repetition_penalty.map(|value| value as f32),
+            presence_penalty: config.presence_penalty.map(|value| value as f32),
+            frequency_penalty: config.frequency_penalty.map(|value| value as f32),
             max_tokens: config.max_new_tokens.and_then(|value| u32::try_from(value).ok()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_file_sets_is_applied_and_nothing_else() {
+        let config = GenerationConfig {
+            top_k: Some(-1),
+            presence_penalty: Some(1.5),
+            frequency_penalty: Some(-0.5),
+            ..GenerationConfig::default()
+        };
+        let mut params = SamplingParams { min_p: 0.25, top_k: 7, ..SamplingParams::default() };
+        DefaultSampling::from(&config).apply(&mut params);
+        let expected = SamplingParams {
+            min_p: 0.25,
+            top_k: 0,
+            presence_penalty: 1.5,
+            frequency_penalty: -0.5,
+            ..SamplingParams::default()
+        };
+        assert_eq!(params, expected);
     }
 }

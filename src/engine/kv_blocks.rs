@@ -27,7 +27,7 @@ pub(super) fn count(
     let block = model.kv_cache_shape(1, block_size);
     let block_bytes = block.bytes(dtype).max(1) as u64;
     let budget_bytes =
-        config.kv_cache_budget_bytes(free(config, device), block_bytes, max_model_len);
+        config.kv_cache_budget_bytes(free(config, model, device), block_bytes, max_model_len);
     let in_budget = usize::try_from(budget_bytes / block_bytes).unwrap_or(usize::MAX);
     let in_buffers = device_memory(&device.device)
         .map_or(usize::MAX, |memory| block.max_num_blocks(dtype, memory.max_buffer_bytes));
@@ -50,14 +50,16 @@ pub(super) fn count(
 }
 
 /// Bytes that the KV cache may take. A device that imitates a GPU has the machine's memory.
-fn free(config: &EngineConfig, device: &ComputeDevice) -> u64 {
+fn free(config: &EngineConfig, model: &dyn CausalLm, device: &ComputeDevice) -> u64 {
     match device_memory(&device.device) {
         Some(memory) if !device.is_software => match memory.total_bytes {
             Some(total) => config.free_for_kv_cache_on_gpu(total, memory.held_bytes),
             None => UNKNOWN_MEMORY_BYTES,
         },
         _ => match available_memory_bytes() {
-            Some(available) => EngineConfig::free_for_kv_cache_on_cpu(available),
+            Some(available) => {
+                EngineConfig::free_for_kv_cache_on_cpu(available, model.mapped_bytes())
+            }
             None => UNKNOWN_MEMORY_BYTES / 2,
         },
     }

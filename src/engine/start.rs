@@ -202,7 +202,11 @@ fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartErr
     let folder: &Path = match &config.generation_config {
         GenerationConfigSource::Auto => return Ok(GenerationConfig::of_model(&config.model)?),
         GenerationConfigSource::Folder(folder) => folder,
-        GenerationConfigSource::Vllm => return Ok(GenerationConfig::default()),
+        // As in vLLM, the model's tokens that end a sequence count all the same.
+        GenerationConfigSource::Vllm => {
+            let GenerationConfig { eos_token_ids, .. } = GenerationConfig::of_model(&config.model)?;
+            return Ok(GenerationConfig { eos_token_ids, ..GenerationConfig::default() });
+        }
     };
     Ok(GenerationConfig::from_dir(folder)?)
 }
@@ -279,4 +283,27 @@ fn supervision(tolerance: Option<f64>) -> Supervision {
 /// A setting's time; what is no time is for ever.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_of_the_api_leave_the_model_its_ends() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let json = r#"{"eos_token_id": [7, 9], "temperature": 0.6}"#;
+        std::fs::write(folder.path().join("generation_config.json"), json).unwrap();
+        let from = |source| {
+            let config =
+                EngineConfig { generation_config: source, ..EngineConfig::new(folder.path()) };
+            let generation = generation_config(&config).unwrap();
+            (generation.eos_token_ids, generation.temperature)
+        };
+        assert_eq!(from(GenerationConfigSource::Auto), (vec![7, 9], Some(0.6)));
+        assert_eq!(from(GenerationConfigSource::Vllm), (vec![7, 9], None));
+        let other = tempfile::TempDir::new().unwrap();
+        let other = GenerationConfigSource::Folder(other.path().to_owned());
+        assert_eq!(from(other), (Vec::new(), None));
+    }
 }

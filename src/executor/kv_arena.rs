@@ -72,7 +72,9 @@ impl KvArena {
 
     /// Voids the leases of this epoch and of those before, given or not, whatever it returns. Does
     /// not wait: a cache that is in use right now is left to its user, and freed when that lets go;
-    /// new leases are on another.
+    /// new leases are on another. What a GPU still has to do to one that is kept was queued before
+    /// anything of a new lease, on the same queue
+    /// ([`ComputeThreads`](super::ComputeThreads::unoccupied)).
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when there is no memory for another: the cache is to be

@@ -50,7 +50,8 @@ impl ComputeThreads {
     }
 
     /// Threads for who comes after an abandoned computation: these if all is quiet, else as many
-    /// others, since one that hangs does not give its helpers back.
+    /// others, since one that hangs does not give its helpers back. They submit to the same queue:
+    /// what the abandoned one left there may write the KV cache, which is kept, and is done first.
     ///
     /// # Errors
     /// As [`ComputeThreads::own`].
@@ -58,7 +59,8 @@ impl ComputeThreads {
         if self.running.load(Ordering::Acquire) == 0 {
             return Ok(self.clone());
         }
-        Self::own(self.pool.num_threads(), self.pin)
+        let pool = ThreadPool::new(self.pool.num_threads(), self.pin)?;
+        Ok(Self { pool, stream: self.stream, pin: self.pin, running: Arc::default() })
     }
 }
 
@@ -90,6 +92,9 @@ mod tests {
             let others = threads.run(|| threads.unoccupied().unwrap());
             assert!(!Arc::ptr_eq(&threads.running, &others.running));
             assert_eq!(others.pool.num_threads(), threads.pool.num_threads());
+            // On the CPU there are no queues to tell apart.
+            let queue = |threads: &ComputeThreads| format!("{:?}", threads.stream);
+            assert_eq!(queue(&others), queue(&threads), "what was queued there goes first");
             let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));
             assert!(panicked.is_err());
             let same = threads.unoccupied().unwrap();

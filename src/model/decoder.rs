@@ -51,6 +51,12 @@ impl CausalLm for Decoder {
         self.dtype
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        let layers = self.layers.iter();
+        let bytes = layers.map(|layer| layer.self_attn.mapped_bytes() + layer.mlp.mapped_bytes());
+        bytes.sum::<u64>() + self.lm_head.mapped_bytes()
+    }
+
     fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
         KvCacheShape {
             num_layers: self.layers.len(),

@@ -10,7 +10,8 @@ use super::config::ModelConfig;
 use super::decoder::Decoder;
 use super::{CausalLm, ModelError};
 use crate::weights::{
-    Checkpoint, MatrixElements, StoredDtype, StoredMatrix, StoredTensor, WeightsCache,
+    Checkpoint, MatrixElements, Quantization, READER_VERSION, StoredDtype, StoredMatrix,
+    StoredTensor, WeightsCache,
 };
 
 /// The type in which weights are kept and streamed.
@@ -117,8 +118,8 @@ pub fn load_model(
     // Weights of other devices are not in memory that a file could be mapped to.
     let is_cached = options.device == Device::flex() && !is_dummy;
     let cache = options.weights_cache.as_deref().filter(|_| is_cached);
-    let cache = cache
-        .map(|folder| WeightsCache::open(folder, &checkpoint, &form(dtype, options.quantization)));
+    let form = form(dtype, options.quantization, config.quantization.as_ref());
+    let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, &form));
     let mut loader = WeightLoader::new(&checkpoint, dtype, options, cache, progress);
     let decoder = Decoder::load(config, &mut loader)?;
     loader.finish();
@@ -142,14 +143,20 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
     }
 }
 
-/// The form that weights are kept in, as the name of their cache tells it.
-fn form(dtype: WeightDtype, quantization: Option<QuantizationScheme>) -> String {
+/// The form that weights are kept in, as the name of their cache tells it, and what they are read
+/// as: `config.json` and this program may change beside files that do not.
+fn form(
+    dtype: WeightDtype,
+    scheme: Option<QuantizationScheme>,
+    stored: Option<&Quantization>,
+) -> String {
     let dtype = dtype.name();
-    match quantization {
+    let kept = match scheme {
         None => dtype.to_owned(),
         Some(QuantizationScheme::Int8) => format!("{dtype}-int8"),
         Some(QuantizationScheme::Int4 { group_size }) => format!("{dtype}-int4-{group_size}"),
-    }
+    };
+    format!("{kept}, read as {stored:?} by {READER_VERSION}")
 }
 
 fn weight_dtype(requested: Dtype, stored: StoredDtype, device: &Device) -> WeightDtype {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::model::ForwardBatch;
 
-/// A copy of a small tied model, and a folder for its cache.
+/// A copy of a small model, and a folder for its cache.
 struct House {
     model: TempDir,
     cache: TempDir,
@@ -17,8 +17,12 @@ struct House {
 
 impl House {
     fn new() -> Self {
+        Self::of("tests/fidelity/models/qwen2-tied")
+    }
+
+    fn of(model: &str) -> Self {
         let house = Self { model: TempDir::new().unwrap(), cache: TempDir::new().unwrap() };
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models/qwen2-tied");
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(model);
         for name in ["config.json", "model.safetensors"] {
             fs::copy(from.join(name), house.model.path().join(name)).unwrap();
         }
@@ -124,6 +128,37 @@ fn a_changed_checkpoint_is_packed_again() {
     // Touched only: the cache cannot know.
     fs::write(&path, &weights).unwrap();
     assert_eq!(house.load(), (after, false));
+}
+
+#[test]
+fn what_the_config_says_of_stored_weights_is_a_part_of_their_form() {
+    let house = House::of("tests/formats/fixtures/gptq");
+    let (first_version, _) = house.load();
+    assert_eq!(house.load(), (first_version.clone(), true));
+    let path = house.model.path().join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    let bits = "\"bits\": 4";
+    assert!(config.contains(bits));
+    // The same files, whose zero points mean something else.
+    let second = config.replace(bits, &format!("{bits}, \"checkpoint_format\": \"gptq_v2\""));
+    fs::write(&path, second).unwrap();
+    let (second_version, is_cached) = house.load();
+    assert!(!is_cached);
+    assert_ne!(second_version, first_version);
+    fs::write(&path, config).unwrap();
+    assert_eq!(house.load(), (first_version, true));
+}
+
+#[test]
+fn weights_of_the_cache_alone_are_mapped() {
+    let house = House::new();
+    assert_eq!(house.load_as(Dtype::Auto).0.mapped_bytes(), 0);
+    let (model, is_cached) = house.load_as(Dtype::Auto);
+    assert!(is_cached);
+    // The file has a head, an index, and gaps between its sections, too.
+    let file = fs::metadata(house.file()).unwrap().len();
+    let mapped = model.mapped_bytes();
+    assert!((file / 2..file).contains(&mapped), "{mapped} of {file} bytes");
 }
 
 #[test]

@@ -41,6 +41,12 @@ pub trait CausalLm: Send + Sync {
     /// The type in which weights are kept; the KV cache's own unless it is told otherwise.
     fn dtype(&self) -> WeightDtype;
 
+    /// Bytes of weights that are pages of a file: the system counts them as memory that could be
+    /// had, and yet each step reads them.
+    fn mapped_bytes(&self) -> u64 {
+        0
+    }
+
     /// The shape of a KV cache of `num_blocks` blocks of `block_size` tokens for this model.
     fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape;
 

@@ -84,8 +84,14 @@ impl SamplingFields {
         let float = |given: Option<Float>, default| given.map_or(default, |Float(value)| value);
         Ok(SamplingParams {
             n: self.num_choices()?,
-            presence_penalty: float(self.presence_penalty, ours.presence_penalty),
-            frequency_penalty: float(self.frequency_penalty, ours.frequency_penalty),
+            presence_penalty: float(
+                self.presence_penalty,
+                defaults.presence_penalty.unwrap_or(ours.presence_penalty),
+            ),
+            frequency_penalty: float(
+                self.frequency_penalty,
+                defaults.frequency_penalty.unwrap_or(ours.frequency_penalty),
+            ),
             repetition_penalty: float(
                 self.repetition_penalty,
                 defaults.repetition_penalty.unwrap_or(ours.repetition_penalty),
@@ -320,11 +326,14 @@ mod tests {
             temperature: Some(0.6),
             top_p: Some(0.9),
             top_k: Some(20),
+            presence_penalty: Some(1.5),
+            frequency_penalty: Some(0.5),
             ..Default::default()
         };
-        let given = fields(json!({"temperature": 0, "top_k": -1}));
+        let given = fields(json!({"temperature": 0, "top_k": -1, "frequency_penalty": 0}));
         let params = given.params(&defaults).unwrap();
         assert_eq!((params.temperature, params.top_p, params.top_k), (0.0, 0.9, 0));
+        assert_eq!((params.presence_penalty, params.frequency_penalty), (1.5, 0.0));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod quantized;
 mod stack;
 mod tensor;
 
-pub(crate) use cache::WeightsCache;
+pub(crate) use cache::{READER_VERSION, WeightsCache};
 pub use checkpoint::Checkpoint;
 pub use error::WeightsError;
 pub use matrix::{MatrixElements, StoredMatrix};

@@ -7,6 +7,7 @@ mod broken;
 mod command_line;
 mod logits;
 mod matrices;
+mod metadata;
 #[path = "../fidelity/runner.rs"]
 #[allow(dead_code)]
 mod runner;

@@ -6,7 +6,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization, StoredMatrix};
 use playhouse_kernels::{LinearWeight, WeightDtype, linear};
 use safetensors::SafeTensors;
-use safetensors::tensor::TensorView;
+use safetensors::tensor::{Dtype, TensorView};
+use tempfile::TempDir;
 
 use crate::fixture;
 
@@ -144,4 +145,99 @@ fn settings_that_do_not_fit_the_tensors_are_told() {
     ] {
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// A tensor of a module `m`: its name there, type, shape, and elements.
+type Part = (&'static str, Dtype, Vec<usize>, Vec<u8>);
+
+/// The matrix `m` that `parts` are read as, row by row.
+fn read(parts: &[Part], quantization: Quantization, shape: [usize; 2]) -> Result<Vec<f32>, String> {
+    let views = parts.iter().map(|(part, dtype, shape, bytes)| {
+        (format!("m.{part}"), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let folder = TempDir::new().unwrap();
+    let file = safetensors::serialize(views, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    let checkpoint = Checkpoint::open(folder.path()).unwrap().quantized(Some(quantization));
+    let matrix = checkpoint.matrix("m", shape).map_err(|error| error.to_string())?;
+    assert!(matches!(matrix.elements, MatrixElements::Quantized(_)));
+    let values = matrix.values(WeightDtype::F32);
+    Ok(values.view().to_f32())
+}
+
+fn words(words: &[i32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn floats(floats: &[f32]) -> Vec<u8> {
+    floats.iter().flat_map(|float| float.to_le_bytes()).collect()
+}
+
+/// Two groups of two inputs with scales of 1 and 10, and of 100 and 1000.
+#[test]
+fn int_quantized_groups_hold_the_inputs_that_they_are_given() {
+    let values = |group_of: Option<[i32; 4]>| {
+        let codes = [1, 2, 3, 4, -1, -2, -3, -4].map(i8::cast_unsigned).to_vec();
+        let scales = floats(&[1.0, 10.0, 100.0, 1000.0]);
+        let mut parts: Vec<Part> = vec![
+            ("weight", Dtype::I8, vec![2, 4], codes),
+            ("weight_scale", Dtype::F32, vec![2, 2], scales),
+        ];
+        if let Some(group_of) = group_of {
+            parts.push(("weight_g_idx", Dtype::I32, vec![4], words(&group_of)));
+        }
+        read(&parts, Quantization::CompressedTensors, [2, 4])
+    };
+    let neighbours = Ok(vec![1.0, 2.0, 30.0, 40.0, -100.0, -200.0, -3000.0, -4000.0]);
+    assert_eq!(values(None), neighbours);
+    assert_eq!(values(Some([0, 0, 1, 1])), neighbours);
+    let turns = Ok(vec![10.0, 2.0, 30.0, 4.0, -1000.0, -200.0, -3000.0, -400.0]);
+    assert_eq!(values(Some([1, 0, 1, 0])), turns);
+    // No order was chosen.
+    assert_eq!(values(Some([-1; 4])), neighbours);
+    let error = values(Some([0, 0, 0, 1])).unwrap_err();
+    let expected = "tensor `m.weight_g_idx`: group 0 has 3 inputs; expected 2";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
+fn packed_groups_hold_the_inputs_that_they_are_given() {
+    let values = |group_of: [i32; 8]| {
+        let parts: [Part; 3] = [
+            // Codes from -8 to -1.
+            ("weight_packed", Dtype::I32, vec![1, 1], words(&[0x7654_3210])),
+            ("weight_scale", Dtype::F32, vec![1, 2], floats(&[1.0, 10.0])),
+            ("weight_g_idx", Dtype::I32, vec![8], words(&group_of)),
+        ];
+        read(&parts, Quantization::CompressedTensors, [1, 8])
+    };
+    let turns = Ok(vec![-80.0, -7.0, -60.0, -5.0, -40.0, -3.0, -20.0, -1.0]);
+    assert_eq!(values([1, 0, 1, 0, 1, 0, 1, 0]), turns);
+    let neighbours = Ok(vec![-8.0, -7.0, -6.0, -5.0, -40.0, -30.0, -20.0, -10.0]);
+    assert_eq!(values([-1; 8]), neighbours);
+    let error = values([0, 0, 0, 0, 1, 1, 1, 2]).unwrap_err();
+    assert!(error.ends_with("tensor `m.weight_g_idx`: group 2 of 2"), "{error}");
+}
+
+/// All zero points are stored as ones in every bit.
+#[test]
+fn a_gptq_zero_point_of_0_wraps_around_in_the_first_version() {
+    let row = |bits: usize, zeros_less_one| {
+        let n = 32 / bits;
+        let codes = if bits == 4 { 0x7654_3210 } else { 0x0302_0100 };
+        let (qweight, scales) = (words(&vec![codes; n]), floats(&vec![1.0; n]));
+        let parts: [Part; 3] = [
+            ("qweight", Dtype::I32, vec![1, n], qweight),
+            ("qzeros", Dtype::I32, vec![1, 1], words(&[-1])),
+            ("scales", Dtype::F32, vec![1, n], scales),
+        ];
+        let format = GptqFormat { bits, group_size: None, zeros_less_one };
+        let values = read(&parts, Quantization::Gptq(format), [n, n]).unwrap();
+        assert_eq!(values[..n], values[n * (n - 1)..], "all outputs are alike");
+        values[..n].to_vec()
+    };
+    assert_eq!(row(4, true), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    assert_eq!(row(4, false), [-15.0, -14.0, -13.0, -12.0, -11.0, -10.0, -9.0, -8.0]);
+    assert_eq!(row(8, true), [0.0, 1.0, 2.0, 3.0]);
+    assert_eq!(row(8, false), [-255.0, -254.0, -253.0, -252.0]);
 }

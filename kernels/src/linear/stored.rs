@@ -31,6 +31,19 @@ pub fn packed_layout() -> String {
 }
 
 impl LinearWeight {
+    /// Bytes of it that lie in a mapped file, not in memory of this process alone.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> usize {
+        let is_mapped = match &self.storage {
+            LinearStorage::Cpu(PackedWeight::F32(data)) => matches!(data, WeightBuf::Mapped(_)),
+            LinearStorage::Cpu(PackedWeight::Bf16(data)) => matches!(data, WeightBuf::Mapped(_)),
+            LinearStorage::CpuQuantized(packed) => packed.is_mapped(),
+            #[cfg(feature = "gpu")]
+            LinearStorage::Cube(_) => false,
+        };
+        if is_mapped { self.size_bytes() } else { 0 }
+    }
+
     /// Its packed bytes; none where they lie on another device than the CPU.
     #[must_use]
     pub fn sections(&self) -> Option<PackedSections<'_>> {
@@ -115,6 +128,7 @@ mod tests {
             let whole = || vec![MappedRange::new(&file, 0..len).unwrap()];
             let again = LinearWeight::from_sections(&form, [45, 37], whole()).unwrap();
             assert_eq!(again.sections().unwrap().sections, sections);
+            assert_eq!((weight.mapped_bytes(), again.mapped_bytes()), (0, len));
             let (mut before, mut after) = (vec![0.0; 37], vec![1.0; 37]);
             for o in 0..45 {
                 weight.copy_row(o, &mut before);
@@ -164,6 +178,7 @@ mod tests {
             let ranges: Vec<_> = ranges.iter().map(|range| mapped(range).unwrap()).collect();
             let again = LinearWeight::from_sections(&form, shape, ranges.clone()).unwrap();
             assert_eq!(again.sections().unwrap().sections, sections);
+            assert_eq!((weight.mapped_bytes(), again.mapped_bytes()), (0, again.size_bytes()));
             let x = || burn::tensor::Tensor::<2>::ones([3, 64], &device);
             let product = |weight| linear(x(), weight, None).into_data();
             assert_eq!(product(weight), product(&again), "{form}");

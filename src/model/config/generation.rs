@@ -22,6 +22,10 @@ pub struct GenerationConfig {
     pub min_p: Option<f64>,
     /// Divides the logits of tokens seen before; 1 leaves them alone.
     pub repetition_penalty: Option<f64>,
+    /// Subtracted from the logits of tokens generated before.
+    pub presence_penalty: Option<f64>,
+    /// The same for each time that they were generated.
+    pub frequency_penalty: Option<f64>,
     /// Most tokens to generate.
     pub max_new_tokens: Option<usize>,
 }
@@ -59,6 +63,8 @@ impl GenerationConfig {
             top_k: file.integer("top_k")?,
             min_p: file.number("min_p")?,
             repetition_penalty: file.number("repetition_penalty")?,
+            presence_penalty: file.number("presence_penalty")?,
+            frequency_penalty: file.number("frequency_penalty")?,
             max_new_tokens: file.size("max_new_tokens")?,
         })
     }
@@ -77,12 +83,14 @@ mod tests {
         assert_eq!(read(json!({})), GenerationConfig::default());
         let config = read(json!({
             "eos_token_id": [2, 0], "temperature": 0.6, "top_p": 1, "top_k": 20, "min_p": null,
-            "repetition_penalty": 1.1, "max_new_tokens": 64, "do_sample": true,
+            "repetition_penalty": 1.1, "presence_penalty": 1.5, "frequency_penalty": -0.5,
+            "max_new_tokens": 64, "do_sample": true,
         }));
         assert_eq!(config.eos_token_ids, [2, 0]);
         assert_eq!((config.temperature, config.top_p), (Some(0.6), Some(1.0)));
         assert_eq!((config.top_k, config.min_p), (Some(20), None));
         assert_eq!((config.repetition_penalty, config.max_new_tokens), (Some(1.1), Some(64)));
+        assert_eq!((config.presence_penalty, config.frequency_penalty), (Some(1.5), Some(-0.5)));
         assert_eq!(read(json!({ "eos_token_id": 7 })).eos_token_ids, [7]);
     }
 

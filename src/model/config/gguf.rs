@@ -178,24 +178,30 @@ impl<'a> Metadata<'a> {
             self.keys.push(("rope_scaling.rope_theta".to_owned(), theta.clone()));
             self.set("rope_theta", theta, value);
         }
+        for name in ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"] {
+            if file.number(&self.key(name))?.is_some_and(|factor| factor != 1.0) {
+                return Err(file.unexpected(&self.key(name), "1, as scalings bring their own"));
+            }
+        }
         let kind_key = self.key("rope.scaling.type");
-        let factor_key = self.key("rope.scaling.factor");
-        let factor = file.number(&factor_key)?;
         let mut scaling = Map::new();
-        match file.text(&kind_key)? {
-            None | Some("none") => {}
-            Some(kind @ ("linear" | "yarn")) => {
-                let factor = factor.ok_or_else(|| file.missing(&factor_key, "a number above 0"))?;
+        match (file.text(&kind_key)?.unwrap_or("linear"), self.scaling_factor()?) {
+            ("none", _) | ("linear" | "yarn", None) => {}
+            (kind @ ("linear" | "yarn"), Some((factor_key, factor))) => {
                 scaling.insert("rope_type".to_owned(), kind.into());
                 scaling.insert("factor".to_owned(), factor.into());
                 self.keys.push(("rope_scaling.factor".to_owned(), factor_key));
                 self.yarn(&mut scaling)?;
             }
-            Some(_) => return Err(file.unexpected(&kind_key, "\"none\", \"linear\" or \"yarn\"")),
+            _ => return Err(file.unexpected(&kind_key, "\"none\", \"linear\" or \"yarn\"")),
         }
         if let Some(factors) = self.frequency_factors()? {
             if !scaling.is_empty() {
-                return Err(file.unexpected(&kind_key, "\"none\" beside a tensor rope_freqs"));
+                let expected = "\"none\" beside a tensor rope_freqs";
+                return Err(match file.has(&kind_key) {
+                    true => file.unexpected(&kind_key, expected),
+                    false => file.missing(&kind_key, expected),
+                });
             }
             // Llama 3's scaling, worked out: a divisor for each frequency, whatever the length.
             scaling.insert("rope_type".to_owned(), "longrope".into());
@@ -212,6 +218,18 @@ impl<'a> Metadata<'a> {
             self.object.insert("rope_scaling".to_owned(), Value::Object(scaling));
         }
         Ok(())
+    }
+
+    /// What positions are divided by, where that changes them, and the key that says so. A factor
+    /// of 0 is one that is not known; the old key counts where there is no new one.
+    fn scaling_factor(&self) -> Result<Option<(String, f64)>, GgufError> {
+        for name in ["rope.scaling.factor", "rope.scale_linear"] {
+            let key = self.key(name);
+            if let Some(factor) = self.file.number(&key)? {
+                return Ok((factor != 0.0 && factor != 1.0).then_some((key, factor)));
+            }
+        }
+        Ok(None)
     }
 
     /// What only YaRN has.

@@ -81,6 +81,7 @@ fn group_size(config: &Fields, field: &str) -> Result<Option<usize>, ConfigError
 
 /// The schemes of all groups of modules must be ones of integer weights.
 fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
+    refuse_online_transforms(config)?;
     let groups = config
         .nested("config_groups")?
         .ok_or_else(|| config.missing("config_groups", "an object of schemes"))?;
@@ -103,6 +104,32 @@ fn compressed_tensors(config: &Fields) -> Result<Quantization, ConfigError> {
         }
     }
     Ok(Quantization::CompressedTensors)
+}
+
+/// Rotations (QuIP, SpinQuant) of weights alone are in them already; those of what goes into a layer,
+/// or comes out of it, would have to be computed.
+fn refuse_online_transforms(config: &Fields) -> Result<(), ConfigError> {
+    const OFFLINE: [&str; 2] = ["weight_input", "weight_output"];
+    let transforms = config.nested("transform_config")?;
+    let Some(transforms) = transforms.filter(|transforms| !transforms.is_empty()) else {
+        return Ok(());
+    };
+    let schemes = transforms
+        .nested("config_groups")?
+        .ok_or_else(|| transforms.missing("config_groups", "an object of transforms"))?;
+    for name in schemes.names() {
+        let scheme = schemes.nested(&name)?.ok_or_else(|| schemes.missing(&name, "a transform"))?;
+        let Some(places) = scheme.value("apply") else { continue };
+        let is_offline = |place: &Value| {
+            let location = place.get("location").and_then(Value::as_str);
+            location.is_some_and(|location| OFFLINE.contains(&location))
+        };
+        if !places.as_array().is_some_and(|places| places.iter().all(is_offline)) {
+            let expected = "transforms at \"weight_input\" or \"weight_output\" alone";
+            return Err(scheme.invalid("apply", expected));
+        }
+    }
+    Ok(())
 }
 
 fn check_weights(weights: &Fields) -> Result<(), ConfigError> {
@@ -162,6 +189,38 @@ mod tests {
             "config_groups": { "group_0": group }, "ignore": ["lm_head"], "kv_cache_scheme": null });
         assert_eq!(of(compressed), Ok(Quantization::CompressedTensors));
         assert_eq!(read(&fields(json!({ "quantization_config": null }))).unwrap(), None);
+    }
+
+    #[test]
+    fn transforms_that_would_have_to_be_computed_are_refused() {
+        let of_transforms = |transforms: Value| {
+            of(json!({ "quant_method": "compressed-tensors", "format": "pack-quantized",
+                "config_groups": {}, "transform_config": transforms }))
+        };
+        let at = |locations: &[&str]| {
+            let apply = locations.iter().map(|location| json!({ "location": location }));
+            let scheme = json!({ "type": "hadamard", "apply": apply.collect::<Vec<_>>() });
+            of_transforms(json!({ "config_groups": { "R1": { "apply": [] }, "R2": scheme } }))
+        };
+        let accepted = Ok(Quantization::CompressedTensors);
+        assert_eq!(of_transforms(Value::Null), accepted);
+        assert_eq!(of_transforms(json!({})), accepted);
+        assert_eq!(at(&["weight_output", "weight_input"]), accepted);
+        for location in ["input", "output", "k_cache", "q_attn", "elsewhere"] {
+            let error = at(&["weight_input", location]).unwrap_err();
+            let field = "`quantization_config.transform_config.config_groups.R2.apply` is [";
+            assert!(error.contains(field), "{error}");
+            assert!(error.ends_with("at \"weight_input\" or \"weight_output\" alone"), "{error}");
+        }
+        for (transforms, expected) in [
+            (json!({ "groups": {} }), "transform_config.config_groups` is missing"),
+            (json!({ "config_groups": { "u": null } }), "config_groups.u` is missing"),
+            (json!({ "config_groups": { "u": { "apply": {} } } }), "u.apply` is {}"),
+            (json!({ "config_groups": { "u": { "apply": [7] } } }), "u.apply` is [7]"),
+        ] {
+            let error = of_transforms(transforms).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

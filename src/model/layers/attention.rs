@@ -48,6 +48,11 @@ impl Attention {
         timed("o", || self.o_proj.forward(output))
     }
 
+    /// Bytes of weights that are pages of a file.
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
+        self.qkv_proj.mapped_bytes() + self.o_proj.mapped_bytes()
+    }
+
     /// q, k and v of `[num_tokens, q_size + 2 * kv_size]`.
     fn split(&self, qkv: Tensor<2>) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
         let q = qkv.clone().narrow(1, 0, self.q_size);

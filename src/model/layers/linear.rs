@@ -48,6 +48,11 @@ impl Linear {
         Ok(Self { weight, bias: None })
     }
 
+    /// Bytes of the weight that are pages of a file.
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
+        self.weight.mapped_bytes() as u64
+    }
+
     /// Whether [`Linear::rows`] gives the weight's rows as they are in the checkpoint.
     pub(in crate::model) fn has_rows(&self) -> bool {
         self.weight.has_rows()

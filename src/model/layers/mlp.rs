@@ -39,4 +39,9 @@ impl Mlp {
         let activated = timed("gate_up", || self.gate_up_proj.forward_swiglu(x));
         timed("down", || self.down_proj.forward(activated))
     }
+
+    /// Bytes of weights that are pages of a file.
+    pub(in crate::model) fn mapped_bytes(&self) -> u64 {
+        self.gate_up_proj.mapped_bytes() + self.down_proj.mapped_bytes()
+    }
 }

@@ -42,7 +42,7 @@ pub(in crate::server) async fn create(
     let Plan { request, style, writer, logprobs, response, context, is_streamed } = plan;
     let names = [response.id.as_str(), chosen(&log_id)];
     let submitted = Choices::submit(&state, &names, caller, vec![request]).await;
-    let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
+    let choices = submitted.inspect_err(|_| log.end("refused"))?;
     let reader = style.reader(&response.id, 0, choices.prompt_of(0));
     let (finish, error) = (None, None);
     let mut run = Run { choices, reader, writer, logprobs, response, log, finish, error };

@@ -11,6 +11,10 @@ use sha2::{Digest, Sha256};
 
 use crate::weights::Checkpoint;
 
+/// Counts the changes of what [`crate::weights`] makes of the same files: what was packed before is
+/// packed again.
+pub(crate) const READER_VERSION: u32 = 1;
+
 /// Bytes of a file that are looked at: its header, and what tells two checkpoints of one shape apart.
 const HEAD_BYTES: usize = 1 << 20;
 
@@ -18,7 +22,7 @@ const HEAD_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     files: Vec<FileIdentity>,
-    /// The format that weights are kept in.
+    /// The format that weights are kept in, and what they are read as.
     format: String,
     /// [`packed_layout`]
     layout: String,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use playhouse_kernels::LinearWeight;
 
 use self::file::{PackedFile, PackedWriter};
-pub(crate) use self::identity::Identity;
+pub(crate) use self::identity::{Identity, READER_VERSION};
 use super::Checkpoint;
 
 /// The cache of one model while it loads.

@@ -18,6 +18,7 @@
 //! | `weight` | `[out, in]` | i8 |
 //! | `weight_scale` | `[out, groups]`, or one for all | f16, bf16, f32 |
 //! | `weight_zero_point` | as the scales; where asymmetric | i8 |
+//! | `weight_g_idx` | as above | i32 |
 //!
 //! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed: each
 //! token's are found when it is computed.
@@ -51,14 +52,7 @@ fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, Weights
     let packed = parts.words("weight_packed", &[out, inputs / per_word])?;
     let (groups, group_size) = stored_groups(&parts)?;
     let scales = parts.floats("weight_scale", &[out, groups])?;
-    let order = match parts.has("weight_g_idx") {
-        true => {
-            let group_of = parts.words("weight_g_idx", &[inputs])?;
-            let order = input_order(&group_of, group_size);
-            order.map_err(|reason| parts.invalid("weight_g_idx", reason))?
-        }
-        false => None,
-    };
+    let order = stored_order(&mut parts, group_size)?;
     // The fields of the zero points are as much more than they stand for as those of the weights.
     let centre = (1u32 << (bits - 1)) as f32;
     let zeros: Option<Vec<f32>> = match parts.has("weight_zero_point") {
@@ -123,7 +117,30 @@ fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsE
         }
         false => Vec::new(),
     };
-    finish(parts, group_size, Codes::I8(codes), scales, offsets, None)
+    let order = stored_order(&mut parts, group_size)?;
+    let codes = match &order {
+        Some(order) => reorder_bytes(&codes, inputs, order),
+        None => codes,
+    };
+    finish(parts, group_size, Codes::I8(codes), scales, offsets, order)
+}
+
+/// The order of the inputs, where `weight_g_idx` gives them one. A group of -1 is what the library
+/// fills it with before an order is chosen: none was.
+fn stored_order(
+    parts: &mut Parts<'_, '_>,
+    group_size: usize,
+) -> Result<Option<Vec<u32>>, WeightsError> {
+    const PART: &str = "weight_g_idx";
+    if !parts.has(PART) {
+        return Ok(None);
+    }
+    let [_, inputs] = parts.shape;
+    let group_of = parts.words(PART, &[inputs])?;
+    if group_of.contains(&u32::MAX) {
+        return Ok(None);
+    }
+    input_order(&group_of, group_size).map_err(|reason| parts.invalid(PART, reason))
 }
 
 /// Groups of a row, and inputs of a group, by the shape of the scales.

@@ -10,8 +10,8 @@
 //! | `g_idx` | `[in]`: each input's group (`desc_act`); may be absent | i32 |
 //!
 //! `w[o][i] = scales[g][o] · (q[i][o] - z[g][o])`, where the first version of the format
-//! (`checkpoint_format` "gptq") stores `z - 1`, and "gptq_v2" `z`. Symmetric checkpoints store their
-//! zero points as well.
+//! (`checkpoint_format` "gptq") stores `z - 1` (for 0, a field of ones), and "gptq_v2" `z`. Symmetric
+//! checkpoints store their zero points as well.
 
 use playhouse_kernels::Codes;
 
@@ -57,8 +57,10 @@ pub(super) fn read<'a>(
         }
     };
     let zero = |group: usize, output: usize| {
-        let stored = field(&qzeros[group * (out / per_word)..], bits, output);
-        f32::from(stored) + if format.zeros_less_one { 1.0 } else { 0.0 }
+        let stored = u32::from(field(&qzeros[group * (out / per_word)..], bits, output));
+        // A zero point of 0 less one has wrapped around, and does so again, as in AutoGPTQ.
+        let zero = if format.zeros_less_one { (stored + 1) & mask } else { stored };
+        zero as f32
     };
     // A signed code of eight bits is the stored one less 128.
     let centre = if bits == 8 { 128.0 } else { 0.0 };

@@ -24,6 +24,12 @@ impl PackedQuantized {
         format!("{bits} of {}, {offsets} {zero}, factors {factors}", groups.size)
     }
 
+    /// Whether codes and factors, which [`PackedQuantized::from_sections`] maps together, lie in a
+    /// file.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.codes, WeightBuf::Mapped(_))
+    }
+
     /// Its buffers.
     pub(crate) fn sections(&self) -> Vec<&[u8]> {
         let order = self.input_order.as_deref().map(bytemuck::cast_slice);

@@ -1,0 +1,114 @@
+//! GGUF files with more metadata than their writer gave them: what it means for the model.
+
+use std::fs;
+
+use playhouse::model::ModelConfig;
+use playhouse::model::config::RopeScaling;
+use tempfile::TempDir;
+
+use crate::fixture;
+
+/// One more key with its value.
+enum Entry {
+    Number(&'static str, f32),
+    Text(&'static str, &'static str),
+}
+
+/// The types of values, by their numbers in the file.
+const F32: u32 = 6;
+const TEXT: u32 = 8;
+
+/// The file starts with magic, version and the number of tensors; then comes that of the entries.
+const COUNT_AT: usize = 4 + 4 + 8;
+/// What tensors are aligned to.
+const ALIGNMENT: usize = 32;
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+fn entry(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
+    [&text(key)[..], &kind.to_le_bytes(), value].concat()
+}
+
+/// The config of the fixture `name`, whose metadata begins with `entries`.
+fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
+    let mut added: Vec<u8> = Vec::new();
+    for more in entries {
+        added.extend(match *more {
+            Entry::Number(key, value) => entry(key, F32, &value.to_le_bytes()),
+            Entry::Text(key, value) => entry(key, TEXT, &text(value)),
+        });
+    }
+    // The tensors stay aligned.
+    let unfilled = added.len() + entry("filler", TEXT, &text("")).len();
+    let filler = " ".repeat(unfilled.next_multiple_of(ALIGNMENT) - unfilled);
+    added.extend(entry("filler", TEXT, &text(&filler)));
+
+    let mut file = fs::read(fixture(name)).unwrap();
+    let (count, _) = file[COUNT_AT..].split_first_chunk::<8>().unwrap();
+    let count = u64::from_le_bytes(*count) + entries.len() as u64 + 1;
+    file[COUNT_AT..COUNT_AT + 8].copy_from_slice(&count.to_le_bytes());
+    file.splice(COUNT_AT + 8..COUNT_AT + 8, added);
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("more.gguf");
+    fs::write(&path, file).unwrap();
+    ModelConfig::of_model(&path, None).map_err(|error| error.to_string())
+}
+
+const TYPE: &str = "qwen3.rope.scaling.type";
+const FACTOR: &str = "qwen3.rope.scaling.factor";
+const OLD_FACTOR: &str = "qwen3.rope.scale_linear";
+
+/// How positions are scaled, and the longest context; the file's own is 256.
+fn scaling(entries: &[Entry]) -> (RopeScaling, usize) {
+    let config = config("qwen3.gguf", entries).unwrap();
+    (config.layers[0].rope.scaling.clone(), config.max_model_len)
+}
+
+#[test]
+fn a_factor_without_a_type_is_one_of_linear_scaling() {
+    use Entry::{Number, Text};
+    let none = (RopeScaling::Default, 256);
+    let by = |factor: f64| (RopeScaling::Linear { factor }, (256.0 * factor) as usize);
+    assert_eq!(scaling(&[]), none);
+    assert_eq!(scaling(&[Number(FACTOR, 4.0)]), by(4.0));
+    assert_eq!(scaling(&[Number(OLD_FACTOR, 2.0)]), by(2.0));
+    assert_eq!(scaling(&[Text(TYPE, "linear"), Number(OLD_FACTOR, 2.0)]), by(2.0));
+    assert_eq!(scaling(&[Number(FACTOR, 4.0), Number(OLD_FACTOR, 2.0)]), by(4.0));
+    // What changes nothing.
+    assert_eq!(scaling(&[Number(FACTOR, 0.0), Number(OLD_FACTOR, 2.0)]), none);
+    assert_eq!(scaling(&[Number(FACTOR, 1.0)]), none);
+    assert_eq!(scaling(&[Text(TYPE, "none"), Number(FACTOR, 4.0)]), none);
+    assert_eq!(scaling(&[Text(TYPE, "yarn"), Number(FACTOR, 1.0)]), none);
+}
+
+#[test]
+fn yarn_is_read_with_its_factor() {
+    use Entry::{Number, Text};
+    let (scaling, max_model_len) = scaling(&[Text(TYPE, "yarn"), Number(FACTOR, 4.0)]);
+    let RopeScaling::Yarn(yarn) = scaling else { panic!("{scaling:?}") };
+    assert_eq!((yarn.factor, yarn.original_max_position_embeddings), (4.0, 256));
+    assert_eq!(max_model_len, 1024);
+}
+
+#[test]
+fn scalings_that_would_be_left_out_are_refused_by_key() {
+    use Entry::{Number, Text};
+    let attention = "qwen3.rope.scaling.attn_factor";
+    assert!(config("qwen3.gguf", &[Number(attention, 1.0)]).is_ok());
+    for (file, entry, expected) in [
+        ("qwen3.gguf", Number(attention, 1.25), "`qwen3.rope.scaling.attn_factor` is 1.25;"),
+        ("qwen3.gguf", Text(TYPE, "longrope"), "`qwen3.rope.scaling.type` is \"longrope\";"),
+        ("qwen3.gguf", Number(FACTOR, -2.0), "`qwen3.rope.scaling.factor` is -2.0; expected"),
+        ("qwen3.gguf", Number(OLD_FACTOR, -2.0), "`qwen3.rope.scale_linear` is -2.0; expected"),
+        (
+            "llama.gguf",
+            Number("llama.rope.scaling.factor", 2.0),
+            "`llama.rope.scaling.type` is missing; expected \"none\" beside a tensor rope_freqs",
+        ),
+    ] {
+        let error = config(file, &[entry]).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
