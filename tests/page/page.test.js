@@ -273,6 +273,37 @@ test('what a model writes is shown as text, its thoughts folded, its calls with 
   page.problems.length = 0;
 });
 
+test('a question that gets no answer is taken back', async (t) => {
+  const page = await open(t);
+  const sent = [];
+  await page.route('**/v1/chat/completions', (route) => {
+    sent.push(JSON.parse(route.request().postData()).messages);
+    return route.fulfill({ status: 400, contentType: 'application/json', body: '{"error": {"message": "no more"}}' });
+  });
+  const isBack = async () => (await page.inputValue('#ask')) === 'Hello';
+  await ask(page, 'Hello');
+  await page.locator('.message.problem').waitFor();
+  assert.ok(await isBack());
+  assert.equal(await page.locator('.message:not(.problem)').count(), 0);
+  await page.press('#ask', 'Enter');
+  await until('another request', () => sent.length === 2);
+  assert.deepEqual(sent[1], [{ role: 'user', content: 'Hello' }]);
+
+  await until('it to be back', isBack);
+  await page.click('#clear');
+  await page.unroute('**/v1/chat/completions');
+  // An answer that never begins.
+  await page.route('**/v1/chat/completions', () => {});
+  await ask(page, 'Hello');
+  await page.click('#stop');
+  await until('it to be back', isBack);
+  assert.equal(await page.locator('.message').count(), 0);
+  assert.ok(await page.locator('.empty').isVisible());
+  // The browser tells of the 400, as it should.
+  assert.ok(page.problems.every((problem) => /status of 400/.test(problem)), page.problems);
+  page.problems.length = 0;
+});
+
 test('how sure the model is shows as colour, with what else might have come', async (t) => {
   const page = await open(t);
   await endless(page, 12);

@@ -65,18 +65,41 @@ test('a cache that nobody knows is not in use', () => {
   assert.equal(usage({ num_blocks: 8, num_free: 6 }), 0.25);
 });
 
+/** Every room is within the view, and none over another. */
+function isHabitable({ rooms, view: [left, top, width, height] }) {
+  for (const [id, a] of rooms) {
+    assert.ok(a.w > 100 && a.h > 25, `${id} is ${a.w} by ${a.h}`);
+    assert.ok(a.x >= left && a.y >= top && a.x + a.w <= left + width && a.y + a.h <= top + height, id);
+    for (const [other, b] of rooms) {
+      const apart = a.x + a.w <= b.x || b.x + b.w <= a.x || a.y + a.h <= b.y || b.y + b.h <= a.y;
+      assert.ok(id === other || apart, `${id} and ${other}`);
+    }
+  }
+}
+
 test('every actor has a room that no other overlaps', () => {
   for (const isNarrow of [false, true]) {
     const plan = planOf(ACTORS, isNarrow);
     assert.deepEqual([...plan.rooms.keys()].sort(), ACTORS.map(({ role, index }) => `${role}/${index}`).sort());
-    const rooms = [...plan.rooms];
-    const [left, top, width, height] = plan.view;
-    for (const [id, a] of rooms) {
-      assert.ok(a.x >= left && a.y >= top && a.x + a.w <= left + width && a.y + a.h <= top + height, id);
-      for (const [other, b] of rooms) {
-        const apart = a.x + a.w <= b.x || b.x + b.w <= a.x || a.y + a.h <= b.y || b.y + b.h <= a.y;
-        assert.ok(id === other || apart, `${id} and ${other}`);
+    assert.deepEqual(plan.more, []);
+    isHabitable(plan);
+  }
+});
+
+test('of many actors the first have rooms, and the others are told of', () => {
+  const others = ACTORS.filter(({ role }) => !['detokenizer', 'streamer', 'input'].includes(role));
+  for (const isNarrow of [false, true]) {
+    for (const count of [1, 3, 4, 5, 8, 9, 40, 1024]) {
+      const many = ['detokenizer', 'streamer', 'input'].flatMap((role) =>
+        Array.from({ length: count }, (_, index) => ({ ...ACTORS[0], role, index })));
+      const plan = planOf([...others, ...many], isNarrow);
+      isHabitable(plan);
+      for (const role of ['detokenizer', 'streamer', 'input']) {
+        const shown = [...plan.rooms.keys()].filter((id) => id.startsWith(`${role}/`)).length;
+        const isTold = plan.more.some(({ text }) => text === `and ${count - shown} more`);
+        assert.ok(shown > 0 && (shown === count || isTold), `${shown} of ${count}`);
       }
+      for (const way of waysOf(plan, 'streamer->ledger')) assert.ok(!/NaN|undefined/.test(way), way);
     }
   }
 });

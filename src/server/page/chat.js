@@ -67,7 +67,19 @@ async function read(response, answer, began) {
   return told;
 }
 
-async function speak(settings) {
+/** Takes back a question that got no answer: two in a row are more than some chat templates bear. */
+function takeBack(conversation, { message, element }) {
+  conversation.splice(conversation.indexOf(message), 1);
+  // Cleared meanwhile, or something else is being typed.
+  if (conversation !== messages || $('ask').value.trim()) return;
+  element.remove();
+  if (!list().childElementCount) showEmpty();
+  $('ask').value = message.content;
+  grow();
+}
+
+/** Has the conversation answered. `question` is what asks for it, unless that is a call's result. */
+async function speak(settings, question) {
   const controller = new AbortController();
   setSpeaking(controller);
   const answer = new Answer(onResult);
@@ -92,8 +104,12 @@ async function speak(settings) {
     const wasStopped = controller.signal.aborted;
     answer.end({ reason: wasStopped ? 'stopped' : null });
     // What was said so far was said.
-    if (answer.content) conversation.push({ role: 'assistant', content: answer.content });
-    else answer.element.remove();
+    if (answer.content) {
+      conversation.push({ role: 'assistant', content: answer.content });
+    } else {
+      answer.element.remove();
+      if (question) takeBack(conversation, question);
+    }
     if (!wasStopped) show(problem(error.message));
   } finally {
     setSpeaking(null);
@@ -116,11 +132,12 @@ async function send() {
   if (!settings) return;
   $('ask').value = '';
   grow();
-  messages.push({ role: 'user', content });
+  const question = { message: { role: 'user', content }, element: said('user', content) };
+  messages.push(question.message);
   wanted.clear();
-  show(said('user', content));
+  show(question.element);
   wake();
-  await speak(settings);
+  await speak(settings, question);
 }
 
 /** The box is as high as what is in it. */

@@ -94,6 +94,7 @@ export class HouseView {
     plan.wings.map((wing) => rect('wing', wing, { rx: 4 })),
     this.epoch,
     snapshot.actors.map((actor) => this.#roomOf(actor, plan, snapshot)),
+    plan.more.map(({ x, y, text }) => svg('text', { class: 'more num', x, y }, text)),
     this.#flowsOf(plan, snapshot),
     plan.isNarrow ? null : outside('door', 'Clients come in here', ICONS.in),
     plan.isNarrow ? null : outside('clients', 'Text goes out here', ICONS.out));
@@ -129,7 +130,7 @@ export class HouseView {
         ? text('restarts at-end num', room.x + room.w - (hasButton ? 34 : 11), first)
         : text('restarts num', room.x + 11, first + 20),
     };
-    parts.title.textContent = plan.isNarrow ? shortName(name) : name;
+    parts.title.textContent = plan.isNarrow || isPlaque ? shortName(name) : name;
     parts.button = svg('g', {
       class: 'press',
       tabindex: 0,

@@ -32,24 +32,49 @@ export const shortName = (name) => name.replace('Detokenizer', 'Detok.');
 
 const box = (x, y, w, h) => ({ x, y, w, h });
 
-/** `count` boxes on top of each other. */
+/** `count` boxes on top of each other. Many stand closer, or nothing would be left of them. */
 const column = (area, count, gap) => {
-  const height = (area.h - gap * (count - 1)) / Math.max(count, 1);
-  return Array.from({ length: count }, (_, i) => box(area.x, area.y + i * (height + gap), area.w, height));
+  const apart = Math.min(gap, area.h / (3 * count));
+  const height = (area.h - apart * (count - 1)) / count;
+  return Array.from({ length: count }, (_, i) => box(area.x, area.y + i * (height + apart), area.w, height));
 };
 
 /** `count` boxes beside each other. */
 const row = (area, count, gap) => {
-  const width = (area.w - gap * (count - 1)) / Math.max(count, 1);
-  return Array.from({ length: count }, (_, i) => box(area.x + i * (width + gap), area.y, width, area.h));
+  const apart = Math.min(gap, area.w / (3 * count));
+  const width = (area.w - apart * (count - 1)) / count;
+  return Array.from({ length: count }, (_, i) => box(area.x + i * (width + apart), area.y, width, area.h));
 };
 
-const indices = (actors, role) =>
-  actors.filter((actor) => actor.role === role).map(({ index }) => index);
+/** How many rooms of a kind are so large that their names can be read: in a column, and in a row on a phone. */
+const COLUMN_MOST = 7;
+const ROW_MOST = 2;
+/** What tells of the others takes so much of a column, and of a row. */
+const TOLD_HEIGHT = 28;
+const TOLD_WIDTH = 88;
+
+/** The first actors of a role, and how many others there are. */
+function firstOf(actors, role, most) {
+  const all = actors.filter((actor) => actor.role === role).map(({ index }) => index);
+  return { shown: all.slice(0, most), others: Math.max(0, all.length - most) };
+}
+
+/** Divides an area among rooms; where there are others, its end tells of them. */
+function furnish(plan, { x, y, w, h }, gap, ids, others) {
+  const [width, height] = plan.isNarrow ? [others && TOLD_WIDTH, h] : [w, others && TOLD_HEIGHT];
+  const rooms = plan.isNarrow
+    ? row(box(x, y, w - width, h), ids.length, others ? 8 : gap)
+    : column(box(x, y, w, h - height), ids.length, gap);
+  ids.forEach((id, i) => plan.rooms.set(id, rooms[i]));
+  if (!others) return;
+  const [tellX, tellY] = middle(box(x + w - width, y + h - height, width, height));
+  plan.more.push({ x: tellX, y: tellY + 5, text: `and ${others} more` });
+}
 
 function wide(actors) {
-  const inputs = indices(actors, 'input');
-  const shards = indices(actors, 'detokenizer');
+  const inputs = firstOf(actors, 'input', COLUMN_MOST);
+  // Each has two rooms.
+  const shards = firstOf(actors, 'detokenizer', COLUMN_MOST >> 1);
   const rooms = new Map([
     ['root/0', box(440, 92, 160, 66)],
     ['ingress/0', box(70, 190, 180, 34)],
@@ -61,14 +86,11 @@ function wide(actors) {
     ['worker/0', box(560, 410, 180, 118)],
     ['ledger/0', box(330, 590, 380, 84)],
   ]);
-  column(box(80, 242, 160, 286), inputs.length, 22)
-    .forEach((room, i) => rooms.set(`input/${inputs[i]}`, room));
-  column(box(800, 242, 160, 286), shards.length * 2, 16).forEach((room, i) =>
-    rooms.set(`${i % 2 ? 'streamer' : 'detokenizer'}/${shards[i >> 1]}`, room));
-  return {
+  const plan = {
     isNarrow: false,
     view: [-60, 0, 1160, 710],
     rooms,
+    more: [],
     roof: 'M520 16 30 176H1010Z',
     chimney: box(790, 44, 46, 90),
     wings: [box(60, 176, 200, 370), box(280, 176, 480, 370), box(780, 176, 200, 370)],
@@ -78,11 +100,15 @@ function wide(actors) {
     sky: [60, 66],
     outside: { door: [-16, 385], clients: [1056, 385] },
   };
+  furnish(plan, box(80, 242, 160, 286), 22, inputs.shown.map((i) => `input/${i}`), inputs.others);
+  const pairs = shards.shown.flatMap((i) => [`detokenizer/${i}`, `streamer/${i}`]);
+  furnish(plan, box(800, 242, 160, 286), 16, pairs, shards.others);
+  return plan;
 }
 
 function narrow(actors) {
-  const inputs = indices(actors, 'input');
-  const shards = indices(actors, 'detokenizer');
+  const inputs = firstOf(actors, 'input', ROW_MOST);
+  const shards = firstOf(actors, 'detokenizer', ROW_MOST);
   const rooms = new Map([
     ['root/0', box(138, 66, 124, 54)],
     ['ingress/0', box(36, 142, 328, 30)],
@@ -94,16 +120,11 @@ function narrow(actors) {
     ['egress/0', box(36, 542, 328, 30)],
     ['ledger/0', box(70, 816, 260, 76)],
   ]);
-  row(box(44, 196, 312, 60), inputs.length, 20)
-    .forEach((room, i) => rooms.set(`input/${inputs[i]}`, room));
-  for (const [role, y] of [['detokenizer', 582], ['streamer', 676]]) {
-    row(box(44, y, 312, 70), shards.length, 44)
-      .forEach((room, i) => rooms.set(`${role}/${shards[i]}`, room));
-  }
-  return {
+  const plan = {
     isNarrow: true,
     view: [0, 0, 400, 918],
     rooms,
+    more: [],
     roof: 'M200 12 4 132H396Z',
     chimney: box(292, 30, 28, 60),
     wings: [box(28, 134, 344, 130), box(28, 268, 344, 260), box(28, 532, 344, 234)],
@@ -113,6 +134,11 @@ function narrow(actors) {
     sky: [36, 40],
     outside: { door: [28, 226], clients: [391, 711] },
   };
+  furnish(plan, box(44, 196, 312, 60), 20, inputs.shown.map((i) => `input/${i}`), inputs.others);
+  for (const [role, y] of [['detokenizer', 582], ['streamer', 676]]) {
+    furnish(plan, box(44, y, 312, 70), 44, shards.shown.map((i) => `${role}/${i}`), shards.others);
+  }
+  return plan;
 }
 
 /** The plan for these actors. */
