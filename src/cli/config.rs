@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     CliError,
-    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, entries},
+    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, StatsFlag, entries},
     output::{self, Format},
 };
 use crate::config::{Key, Origin, layer::Entry, resolve::Resolved};
@@ -33,6 +33,8 @@ pub(crate) struct ConfigArgs {
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
+    stats: StatsFlag,
+    #[command(flatten)]
     limits: LimitFlags,
 }
 
@@ -42,6 +44,7 @@ impl ConfigArgs {
         let mut all = self.engine.entries();
         all.extend(entries("engine", &self.seed));
         all.extend(entries("server", &self.server));
+        all.extend(entries("log", &self.stats));
         all.extend(entries("limits", &self.limits));
         all
     }
@@ -75,6 +78,10 @@ fn as_toml(settings: &[Setting]) -> String {
             Value::Array(items) if key.is_secret() && !items.is_empty() => {
                 format!("# {} = {value}", key.name)
             }
+            // TOML's integers end before these; as texts they are read as well.
+            Value::Number(number) if number.is_u64() && !number.is_i64() => {
+                format!("{} = \"{value}\"", key.name)
+            }
             _ => format!("{} = {value}", key.name),
         };
         let _ = writeln!(toml, "{line:<48} # {origin}");
@@ -98,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_text_is_a_file_that_means_the_same() {
-        let mut entries = entries("engine", &SeedFlag { seed: Some("7".to_owned()) });
+        let mut entries = entries("engine", &SeedFlag { seed: Some(u64::MAX.to_string()) });
         let flags = EngineFlags { max_model_len: Some("1k".to_owned()), ..Default::default() };
         entries.extend(flags.entries());
         let resolved = Resolved::new(entries).unwrap();

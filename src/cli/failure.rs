@@ -1,11 +1,10 @@
 //! How a command fails: one line with the causes, one with what to do next, and an exit code.
-#![allow(clippy::print_stderr, reason = "errors of the command go to standard error")]
 
 use std::{error::Error, io, process::ExitCode};
 
 use playhouse_actors::error::RequestError;
 
-use super::style::Style;
+use super::{output, style::Style};
 use crate::{config::ConfigError, engine::StartError, server::ServerError, text::TextLoadError};
 
 /// Wrong usage or configuration.
@@ -28,7 +27,7 @@ pub(crate) enum CliError {
     /// What was typed makes no sense together.
     #[error("{0}")]
     Usage(String),
-    /// An entry of a conversation makes no sense.
+    /// An entry of a conversation makes no sense, or names a file that cannot be used.
     #[error("{0}")]
     Entry(String),
     /// The log's level is no level.
@@ -90,6 +89,9 @@ pub(crate) enum CliError {
     /// SIGINT.
     #[error("interrupted")]
     Interrupted,
+    /// SIGTERM.
+    #[error("terminated")]
+    Terminated,
     /// Whoever read the output has left, which is no failure.
     #[error("the output was closed")]
     OutputClosed,
@@ -128,6 +130,7 @@ impl CliError {
             Self::Config(_) | Self::Usage(_) | Self::LogLevel(_) => EXIT_USAGE,
             Self::GaveUp => EXIT_GAVE_UP,
             Self::Interrupted => EXIT_INTERRUPTED,
+            Self::Terminated => EXIT_TERMINATED,
             Self::OutputClosed => 0,
             _ => EXIT_FAILED,
         }
@@ -135,7 +138,7 @@ impl CliError {
 
     /// Whether it is about one entry of a conversation, which can go on.
     pub(crate) fn is_about_one_entry(&self) -> bool {
-        matches!(self, Self::Request(_) | Self::Ended(_) | Self::Entry(_) | Self::Io { .. })
+        matches!(self, Self::Request(_) | Self::Ended(_) | Self::Entry(_))
     }
 
     /// What to do next.
@@ -181,11 +184,11 @@ impl CliError {
 
     /// Tells the operator, and what the process should exit with.
     pub(crate) fn report(&self) -> ExitCode {
-        if !matches!(self, Self::OutputClosed | Self::Interrupted) {
+        if !matches!(self, Self::OutputClosed | Self::Interrupted | Self::Terminated) {
             let style = Style::of(&io::stderr());
-            eprintln!("{} {}", style.error("error:"), with_causes(self));
+            output::tell(format_args!("{} {}", style.error("error:"), with_causes(self)));
             if let Some(advice) = self.advice() {
-                eprintln!("{} {advice}", style.dim("help:"));
+                output::tell(format_args!("{} {advice}", style.dim("help:")));
             }
         }
         ExitCode::from(self.exit_code())
@@ -224,6 +227,7 @@ mod tests {
         assert_eq!(CliError::CutOff { requests: 3 }.exit_code(), EXIT_FAILED);
         assert_eq!(CliError::GaveUp.exit_code(), EXIT_GAVE_UP);
         assert_eq!(CliError::Interrupted.exit_code(), EXIT_INTERRUPTED);
+        assert_eq!(CliError::Terminated.exit_code(), EXIT_TERMINATED);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        // Where a line cannot be written, what tells of that cannot be either: it would panic.
+        .log_internal_errors(false)
         .with_ansi(Style::of(&io::stderr()).is_on());
     // A second installation in one process (an embedding test) keeps the first.
     let _ = subscriber.try_init();

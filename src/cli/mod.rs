@@ -132,14 +132,14 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::RunBatch(_) => run_batch::defaults(),
         _ => Vec::new(),
     };
-    let resolved = resolve(defaults, file, flags, log)?;
+    let resolved = resolve(defaults, file.clone(), flags, log)?;
     logging::install(&resolved.config.log)?;
     match command {
         Configured::Serve(_) => serve::run(resolved.config),
         Configured::Generate(args) => generate::run(*args, resolved.config.engine),
         Configured::Chat(args) => chat::run(*args, resolved.config.engine),
         Configured::RunBatch(args) => run_batch::run(*args, resolved.config),
-        Configured::Bench(args) => bench::run(*args, resolved.config.engine),
+        Configured::Bench(args) => bench::run(*args, resolved.config.engine, file.as_deref()),
         Configured::Eval(args) => eval::run(*args, resolved.config.engine),
         Configured::Profile(args) => profile::run(&args, resolved.config.engine),
         Configured::Tokenize(args) => tokenize::run(args, &resolved.config.engine),

@@ -1,6 +1,9 @@
-//! Results on standard output, and the forms they take.
+//! Results on standard output, and the forms they take; what is told beside them.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Read, Write},
+};
 
 use clap::ValueEnum;
 
@@ -26,6 +29,11 @@ pub(crate) fn show(text: &str) -> Result<(), CliError> {
 /// Writes a JSON value on a line of its own.
 pub(crate) fn show_json(value: &serde_json::Value) -> Result<(), CliError> {
     show(&format!("{value}\n"))
+}
+
+/// Writes a line to standard error. Where that cannot be done there is nobody to tell.
+pub(crate) fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// What was piped in.

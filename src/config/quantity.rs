@@ -195,28 +195,42 @@ pub(crate) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Erro
 
 /// A list of texts; one text alone is split at its commas.
 pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    struct Texts;
-    impl<'de> Visitor<'de> for Texts {
-        type Value = Vec<String>;
+    from.deserialize_any(Texts { are_secrets: false })
+}
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list of texts")
-        }
+/// The same for secrets. That there are none is said by an empty list: an empty text is a variable
+/// that was to hold one.
+pub(crate) fn secrets<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    from.deserialize_any(Texts { are_secrets: true })
+}
 
-        fn visit_str<E: Error>(self, value: &str) -> Result<Vec<String>, E> {
-            let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
-            Ok(parts.map(str::to_owned).collect())
-        }
+struct Texts {
+    are_secrets: bool,
+}
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<String>, A::Error> {
-            let mut texts = Vec::new();
-            while let Some(text) = items.next_element()? {
-                texts.push(text);
-            }
-            Ok(texts)
+impl<'de> Visitor<'de> for Texts {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of texts")
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Vec<String>, E> {
+        let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let texts: Vec<_> = parts.map(str::to_owned).collect();
+        match texts.is_empty() && self.are_secrets {
+            true => Err(E::custom("it is empty; leave it out if none is needed")),
+            false => Ok(texts),
         }
     }
-    from.deserialize_any(Texts)
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<String>, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = items.next_element()? {
+            texts.push(text);
+        }
+        Ok(texts)
+    }
 }
 
 #[cfg(test)]

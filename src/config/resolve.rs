@@ -205,4 +205,19 @@ mod tests {
         let (_, shown, _) = resolved.settings().into_iter().find(|(k, ..)| *k == key).unwrap();
         assert_eq!(shown, serde_json::json!(["***", "***"]));
     }
+
+    #[test]
+    fn an_empty_variable_opens_no_server() {
+        let key = Key::new("server", "api_key");
+        for empty in ["", " ", ","] {
+            let origin = Origin::Environment("PLAYHOUSE_API_KEY".into());
+            let entry = Entry { key: key.clone(), value: Value::from(empty), origin };
+            let expected = "server.api_key = *** (from environment PLAYHOUSE_API_KEY): it is \
+                            empty; leave it out if none is needed";
+            assert_eq!(Resolved::new([entry]).unwrap_err().to_string(), expected);
+        }
+        let none = Value::Array(Vec::new());
+        let entry = Entry { key, value: none, origin: Origin::Default };
+        assert!(Resolved::new([entry]).unwrap().config.server.api_keys.is_empty());
+    }
 }

@@ -38,7 +38,7 @@ pub struct ServerSettings {
     /// Path that a proxy serves this server under, such as `/llm`. Routes answer with and without.
     pub root_path: String,
     /// Bearer tokens that open `/v1` and the administrative routes; none: everything is open.
-    #[serde(rename = "api_key", deserialize_with = "quantity::texts")]
+    #[serde(rename = "api_key", deserialize_with = "quantity::secrets")]
     pub api_keys: Vec<String>,
     /// File with further ones, one a line; it is read again when it changes.
     pub api_key_file: Option<PathBuf>,

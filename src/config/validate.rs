@@ -169,6 +169,11 @@ impl ServerSettings {
         for (name, value, range) in ranges {
             require(range.contains(&value), name, value, || format!("in {range:?}"))?;
         }
+        // A client's key is read without the white space around it, and an empty one anybody has.
+        let is_key = |key: &String| !key.is_empty() && key.trim() == key;
+        require(self.api_keys.iter().all(is_key), "api_key", "***", || {
+            "keys that are not empty, without white space around them".to_owned()
+        })?;
         let ttl = self.responses_store_ttl_secs;
         require(ttl > 0, "responses_store_ttl", ttl, || "at least 1 second".to_owned())?;
         self.validate_tls()?;
@@ -321,6 +326,13 @@ mod tests {
             let server = ServerSettings { root_path: path.to_owned(), ..Default::default() };
             assert_eq!(server.validate().unwrap_err().name, "root_path", "{path}");
         }
+        for key in ["", " ", "a ", "\ta"] {
+            let api_keys = vec!["fine".to_owned(), key.to_owned()];
+            let server = ServerSettings { api_keys, ..Default::default() };
+            let error = server.validate().unwrap_err();
+            assert_eq!((error.name, error.value.as_str()), ("api_key", "***"), "{key:?}");
+        }
+        assert_eq!(refused(|s| s.api_keys = vec!["a b".to_owned()]), None);
         assert_eq!(refused(|s| s.root_path = "/a/b".to_owned()), None);
         assert_eq!(refused(|s| s.limits.max_json_depth = 128), Some("max_json_depth"));
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    process::{Run, playhouse},
+    process::{Run, full_device, playhouse},
     terminal::{Terminal, can_make_terminals},
 };
 
@@ -72,6 +72,14 @@ fn a_question_that_fails_does_not_end_the_conversation() {
     assert_eq!((code, stdout), (Some(0), answer));
     assert!(stderr.contains("error: the request was refused: "), "{stderr}");
     assert!(stderr.contains("/clear forgets what was said"), "{stderr}");
+}
+
+#[test]
+fn answers_that_cannot_be_written_do_not_pass_for_a_success() {
+    let Some(full) = full_device() else { return };
+    let (code, _, stderr) = chat(&[]).input("Hello\n").stdout(full).finish();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write to standard output"), "{stderr}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tempfile::NamedTempFile;
 
-use crate::process::playhouse;
+use crate::process::{full_device, playhouse};
 
 fn file(text: &str) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -64,7 +64,7 @@ fn an_unknown_key_is_refused_with_file_line_and_suggestion() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_with_their_source() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["--dtype", "float16"], "engine.dtype = float16 (from flag --dtype): must be auto,"),
         (&["--device", "cuda"], "engine.device = \"cuda\" (from flag --device): this build has no"),
         (
@@ -72,13 +72,23 @@ fn settings_that_cannot_be_are_refused_with_their_source() {
             "engine.max_num_batched_tokens = 2048 (from default): must be at least max_model_len",
         ),
         (&["--log-level", "=loud="], "log.level: "),
+        (&["--api-key", ""], "server.api_key = *** (from flag --api-key): must be keys that are"),
     ];
     for (flags, expected) in cases {
         let stderr = playhouse(&[&["config"], flags].concat()).fails_with(2);
         assert!(stderr.contains(expected), "{stderr}");
     }
+    let stderr = playhouse(&["config"]).env("PLAYHOUSE_API_KEY", "").fails_with(2);
+    assert!(stderr.contains("(from environment PLAYHOUSE_API_KEY): it is empty"), "{stderr}");
     let stderr = playhouse(&["config"]).env("PLAYHOUSE_PROT", "1").fails_with(2);
     assert!(stderr.contains("did you mean PLAYHOUSE_PORT?"), "{stderr}");
     let stderr = playhouse(&["config", "--config", "/nowhere.toml"]).fails_with(2);
     assert!(stderr.contains("cannot read the configuration file /nowhere.toml"), "{stderr}");
+}
+
+#[test]
+fn an_error_that_cannot_be_told_has_its_exit_code() {
+    let Some(full) = full_device() else { return };
+    let (code, ..) = playhouse(&["config", "--port", "99999"]).stderr(full).finish();
+    assert_eq!(code, Some(2));
 }

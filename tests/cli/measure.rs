@@ -227,7 +227,9 @@ fn engines_are_measured_without_a_server() {
 fn a_start_is_measured_to_its_first_token() {
     let flags =
         ["bench", "startup", "--num-iters=2", "--num-iters-warmup=0", "--output=json", "--"];
-    let json = json_of(&playhouse(&[&flags, SMALL].concat()).succeeds());
+    // Where clients need a key, so does this one.
+    let run = playhouse(&[&flags, SMALL].concat()).env("PLAYHOUSE_API_KEY", "secret");
+    let json = json_of(&run.succeeds());
     let list = |name: &str| -> Vec<f64> {
         json[name].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
     };
@@ -242,6 +244,22 @@ fn a_start_is_measured_to_its_first_token() {
     let wrong = ["bench", "startup", "--", "-m", "/nowhere"];
     let stderr = playhouse(&wrong).fails_with(1);
     assert!(stderr.contains("ended before it was healthy"), "{stderr}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[engine]\nmodel = \"/nowhere\"\n").unwrap();
+    let stderr =
+        playhouse(&["bench", "startup", "--config", file.path().to_str().unwrap()]).fails_with(1);
+    assert!(stderr.contains("ended before it was healthy"), "the file is the server's: {stderr}");
+}
+
+#[test]
+fn only_https_wants_certificates() {
+    let error = |url: &str| {
+        let flags = ["bench", "serve", "--base-url", url];
+        playhouse(&flags).env("SSL_CERT_FILE", "/nowhere").env("SSL_CERT_DIR", "").fails_with(1)
+    };
+    // Nobody listens on the discard port.
+    assert!(error("http://127.0.0.1:9").contains("the server's models: "));
+    assert!(error("https://127.0.0.1:9").contains("cannot read the system's certificates"));
 }
 
 #[test]

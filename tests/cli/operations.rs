@@ -51,6 +51,8 @@ fn the_probes_and_flags_exist() {
         let path = probe.split(',').next().unwrap();
         assert!(server.get(path).starts_with("HTTP/1.1 200"), "{path}");
     }
+    // Or a Service named playhouse would set PLAYHOUSE_PORT.
+    assert!(manifest.contains("\n      enableServiceLinks: false\n"));
     let help = playhouse(&["serve", "--help"]).succeeds();
     for file in ["kubernetes.yaml", "playhouse.service", "Dockerfile"] {
         let text = config(file);

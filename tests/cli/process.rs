@@ -1,9 +1,15 @@
 //! Running the program.
 
 use std::{
+    fs::File,
     io::Write,
     process::{Child, Command, Stdio},
 };
+
+/// A device that takes nothing, as a disk that is full; where the system has one.
+pub(crate) fn full_device() -> Option<File> {
+    File::options().write(true).open("/dev/full").ok()
+}
 
 /// One run of the program, not yet started.
 pub(crate) struct Run {
@@ -33,6 +39,18 @@ impl Run {
     pub(crate) fn input(mut self, text: &str) -> Self {
         self.command.stdin(Stdio::piped());
         self.input = Some(text.to_owned());
+        self
+    }
+
+    /// With standard output elsewhere.
+    pub(crate) fn stdout(mut self, file: File) -> Self {
+        self.command.stdout(file);
+        self
+    }
+
+    /// With standard error elsewhere.
+    pub(crate) fn stderr(mut self, file: File) -> Self {
+        self.command.stderr(file);
         self
     }
 

@@ -64,7 +64,7 @@ fn every_line_gets_its_answer_and_a_rerun_asks_only_for_the_rest() {
     assert_eq!(found[1]["response"]["body"]["object"], "chat.completion");
 
     // The run was killed while it wrote; the rest is asked again, and nothing else.
-    fs::write(&output, format!("{done}{}", r#"{"id": "half a li"#)).unwrap();
+    fs::write(&output, format!("{done}{}", r#"{"id":"batch_req_half a li"#)).unwrap();
     let more = [first.as_slice(), &[completion("c", "x")]].concat();
     fs::write(&input, lines(&more)).unwrap();
     assert_eq!(run_batch(&input, &output).succeeds(), "");
@@ -115,8 +115,11 @@ fn pipes_are_files_too_and_the_answers_are_the_servers() {
         "0",
         "Once upon a time",
     ]);
-    let text = &answers(&output)[0]["response"]["body"]["choices"][0]["text"];
-    assert_eq!(format!("{}\n", text.as_str().unwrap()), generated.succeeds());
+    let text = |output: &str| answers(output)[0]["response"]["body"]["choices"][0]["text"].clone();
+    assert_eq!(format!("{}\n", text(&output).as_str().unwrap()), generated.succeeds());
+    // A pipe with a name, as a shell's <(...) is one.
+    let named = run_batch("/dev/stdin", "-").input(&requests).succeeds();
+    assert_eq!(text(&named), text(&output));
 }
 
 #[test]
@@ -128,6 +131,9 @@ fn files_that_cannot_be_used_are_told_before_the_model_is_loaded() {
     fs::write(&input, "").unwrap();
     fs::write(&output, "dear diary\n").unwrap();
     assert!(run_batch(&input, &output).fails_with(2).contains("no answer of run-batch"));
+    assert_eq!(fs::read_to_string(&output).unwrap(), "dear diary\n");
+    let same = format!("{}/./in.jsonl", folder.path().display());
+    assert!(run_batch(&input, &same).fails_with(2).contains("must not be the same file"));
     drop(folder);
 }
 

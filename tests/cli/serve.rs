@@ -1,6 +1,6 @@
 //! `playhouse serve`, from its banner to its end.
 
-use std::io::Read;
+use std::{fs::File, io::Read, process::Command};
 
 use crate::{process::playhouse, server::Server};
 
@@ -47,6 +47,24 @@ fn a_second_signal_does_not_wait() {
         // The connection may be reset: either way the stream breaks off.
         let _ = stream.read_to_string(&mut rest);
         assert!(!rest.contains("[DONE]"));
+    }
+}
+
+/// Nobody else ends the first process of a container: to it signals are what it makes of them.
+#[test]
+fn a_signal_while_the_model_loads_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("template");
+    assert!(Command::new("mkfifo").arg(&template).status().unwrap().success());
+    let flags = ["serve", "--port", "0", "--chat-template", template.to_str().unwrap()];
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut child = playhouse(&flags).spawn();
+        // Opened as soon as the program reads it; as long as it is open, the model is loading.
+        let loading = File::options().write(true).open(&template).unwrap();
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        drop(loading);
     }
 }
 

@@ -5,12 +5,16 @@ use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use super::{directory::Role, totals::Totals};
 use crate::logic::{
+    failure::Failure,
     ids::Micros,
     ledger::{CommitTiming, Entry},
     outputs::Commit,
     request::FinishReason,
     scheduler::{SchedulerStats, StepStats, WaitingReason},
 };
+
+const RESTARTS: &str = "playhouse:actor_restarts_total";
+const FINISHED: &str = "playhouse:request_success_total";
 
 /// The metrics of one actor system.
 #[derive(Debug)]
@@ -55,10 +59,16 @@ impl SystemMetrics {
         ];
         let l = &labels;
         let by_reason = |reason: &'static str| {
-            let mut labels = l.clone();
-            labels.push(Label::new("reason", reason));
+            let labels = with(l, "reason", reason);
             (reason, gauge!("playhouse:num_requests_waiting_by_reason", labels))
         };
+        // Prometheus' `increase` does not see the first count of a series that begins with it.
+        for role in Role::ALL {
+            counter!(RESTARTS, with(l, "role", role.as_str())).increment(0);
+        }
+        for reason in finish_reasons() {
+            counter!(FINISHED, with(l, "finished_reason", reason.as_str())).increment(0);
+        }
         Self {
             running: gauge!("playhouse:num_requests_running", l.iter()),
             waiting: gauge!("playhouse:num_requests_waiting", l.iter()),
@@ -136,9 +146,8 @@ impl SystemMetrics {
     pub fn finished(&self, entry: &Entry, reason: &FinishReason, now: Micros) {
         self.totals.finished();
         let request = entry.request();
-        let mut labels = self.labels.clone();
-        labels.push(Label::new("finished_reason", reason.as_str()));
-        counter!("playhouse:request_success_total", labels).increment(1);
+        let labels = with(&self.labels, "finished_reason", reason.as_str());
+        counter!(FINISHED, labels).increment(1);
         let (prompt, output) = (request.num_prompt_tokens(), entry.output().len());
         self.prompt_tokens.increment(prompt as u64);
         self.request_prompt_tokens.record(prompt as f64);
@@ -154,10 +163,20 @@ impl SystemMetrics {
 
     /// An actor was replaced.
     pub fn restarted(&self, role: Role) {
-        let mut labels = self.labels.clone();
-        labels.push(Label::new("role", role.as_str()));
-        counter!("playhouse:actor_restarts_total", labels).increment(1);
+        counter!(RESTARTS, with(&self.labels, "role", role.as_str())).increment(1);
     }
+}
+
+/// `labels` and one more.
+fn with(labels: &[Label], name: &'static str, value: &'static str) -> Vec<Label> {
+    let more = Label::from_static_parts(name, value);
+    labels.iter().cloned().chain([more]).collect()
+}
+
+/// One of each kind.
+fn finish_reasons() -> [FinishReason; 5] {
+    use FinishReason::{Abort, Error, Length, Repetition, Stop};
+    [Stop(None), Length, Abort, Repetition, Error(Failure::Quarantined)]
 }
 
 fn seconds(micros: Micros) -> f64 {

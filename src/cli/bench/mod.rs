@@ -12,7 +12,7 @@ mod statistics;
 mod throughput;
 mod workload;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -90,15 +90,19 @@ impl BenchArgs {
     }
 }
 
-/// Measures and prints.
-pub(crate) fn run(args: BenchArgs, config: EngineConfig) -> Result<(), CliError> {
+/// Measures and prints. `file` is where further settings of a server are, if it was named.
+pub(crate) fn run(
+    args: BenchArgs,
+    config: EngineConfig,
+    file: Option<&Path>,
+) -> Result<(), CliError> {
     match args.command {
         Bench::Chaos(args) => chaos::run(&args, config),
         Bench::Overload(args) => overload::run(&args, config),
         Bench::Serve(args) => serve::run(&args),
         Bench::Throughput(args) => throughput::run(&args, config),
         Bench::Latency(args) => latency::run(&args, config),
-        Bench::Startup(args) => startup::run(&args),
+        Bench::Startup(args) => startup::run(&args, file),
         Bench::Kernels(args) => kernels::run(&args, &config),
     }
 }

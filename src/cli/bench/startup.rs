@@ -3,19 +3,20 @@
 
 use std::{
     net::TcpListener,
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use clap::Args;
-use hyper::header::HeaderMap;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::{
     Report,
     distribution::Distribution,
     progress_bar,
-    serve::{Backend, Client, SampleRequest, Target},
+    serve::{Backend, Client, SampleRequest, Target, headers},
     statistics::rounded,
 };
 use crate::cli::{CliError, interrupt::or_interrupt, output};
@@ -25,8 +26,8 @@ Examples:
   playhouse bench startup                          Start the demo model three times
   playhouse bench startup --num-iters 5 -- -m models/qwen3 --dtype bfloat16
 
-What follows -- goes to `playhouse serve`. The first start, which is not counted, brings the weights
-into the system's file cache.";
+What follows -- goes to `playhouse serve`, as --config does. The first start, which is not counted,
+brings the weights into the system's file cache.";
 
 /// Measure a server's start: until it is healthy, until its first token, and its memory.
 #[derive(Debug, Args)]
@@ -74,8 +75,8 @@ struct Start {
     peak_resident: Option<f64>,
 }
 
-/// Measures and prints.
-pub(crate) fn run(args: &StartupArgs) -> Result<(), CliError> {
+/// Measures and prints. `config` is the file with the server's settings, if one is given.
+pub(crate) fn run(args: &StartupArgs, config: Option<&Path>) -> Result<(), CliError> {
     if args.num_iters == 0 {
         return Err(CliError::Usage("--num-iters must be at least 1".to_owned()));
     }
@@ -83,19 +84,19 @@ pub(crate) fn run(args: &StartupArgs) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(CliError::io("cannot start the runtime"))?;
-    let starts = runtime.block_on(or_interrupt(measure(args)))?;
+    let starts = runtime.block_on(or_interrupt(measure(args, config)))?;
     match args.output {
         Report::Table => output::show(&to_table(&starts)),
         Report::Json => output::show_json(&to_json(&starts)),
     }
 }
 
-async fn measure(args: &StartupArgs) -> Result<Vec<Start>, CliError> {
+async fn measure(args: &StartupArgs, config: Option<&Path>) -> Result<Vec<Start>, CliError> {
     let bar = progress_bar(args.num_iters_warmup + args.num_iters);
     bar.set_message("starts");
     let mut starts = Vec::new();
     for number in 0..args.num_iters_warmup + args.num_iters {
-        let start = start(args).await?;
+        let start = start(args, config).await?;
         if number >= args.num_iters_warmup {
             starts.push(start);
         }
@@ -116,24 +117,26 @@ impl Drop for Server {
     }
 }
 
-async fn start(args: &StartupArgs) -> Result<Start, CliError> {
+async fn start(args: &StartupArgs, config: Option<&Path>) -> Result<Start, CliError> {
     let program = std::env::current_exe().map_err(CliError::io("cannot find this program"))?;
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.map_err(CliError::io("cannot find a free port"))?.port();
+    // One of our own opens the server whatever keys its settings name.
+    let key = Uuid::new_v4().simple().to_string();
     let client = Client::new(Target {
         base_url: format!("http://127.0.0.1:{port}"),
         endpoint: Backend::Openai.endpoint().to_owned(),
         backend: Backend::Openai,
-        headers: HeaderMap::from_iter([(
-            hyper::header::CONTENT_TYPE,
-            hyper::header::HeaderValue::from_static("application/json"),
-        )]),
+        headers: headers(&[], Some(key.clone()))?,
         body: Map::new(),
         model: String::new(),
     })?;
     let mut command = Command::new(program);
     command.arg("serve").args(&args.serve).args(["--host", "127.0.0.1"]);
-    command.args(["--port", &port.to_string(), "--log-level", "error"]);
+    command.args(["--port", &port.to_string(), "--log-level", "error", "--api-key", &key]);
+    if let Some(file) = config {
+        command.arg("--config").arg(file);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
     let child = command.spawn().map_err(CliError::io("cannot start the server"))?;

@@ -21,6 +21,8 @@ pub(super) struct Display {
     is_terminal: bool,
     is_silent: bool,
     is_thinking: bool,
+    /// Whether anything of the answer was: nothing may be drawn into it.
+    has_shown: bool,
     /// Tells that the prompt is being computed.
     wait: Option<ProgressBar>,
 }
@@ -30,7 +32,8 @@ impl Display {
     pub(super) fn new() -> Self {
         let stdout = io::stdout();
         let (style, is_terminal) = (Style::of(&stdout), stdout.is_terminal());
-        Self { style, is_terminal, is_silent: false, is_thinking: false, wait: None }
+        let (is_silent, is_thinking, has_shown) = (false, false, false);
+        Self { style, is_terminal, is_silent, is_thinking, has_shown, wait: None }
     }
 
     /// One that shows nothing.
@@ -40,6 +43,9 @@ impl Display {
 
     /// Nothing has come for [`QUIET`].
     pub(super) fn wait(&mut self) {
+        if self.has_shown {
+            return;
+        }
         if self.wait.is_none() && self.is_terminal && shows_bars() {
             let style = ProgressStyle::with_template("{spinner} reading the prompt, {elapsed}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
@@ -64,6 +70,7 @@ impl Display {
             output::show("(thinking) ")?;
         }
         self.is_thinking = true;
+        self.has_shown = true;
         output::show(&self.style.dim(&harmless(text)))
     }
 
@@ -71,6 +78,7 @@ impl Display {
         if self.is_silent {
             return Ok(());
         }
+        self.has_shown = true;
         self.end_thoughts()?;
         match self.is_terminal {
             true => output::show(&harmless(text)),

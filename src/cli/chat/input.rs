@@ -1,5 +1,4 @@
 //! Where a conversation's entries come from: an editor on a terminal, plain lines in a pipe.
-#![allow(clippy::print_stderr, reason = "that no history is kept is told beside the conversation")]
 
 use std::io;
 
@@ -19,7 +18,7 @@ use super::{
     entry,
     history::{ENTRIES_MAX, History},
 };
-use crate::cli::CliError;
+use crate::cli::{CliError, output};
 
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,7 +104,9 @@ impl Terminal {
         if let Some(history) = self.history.take_if(|_| is_new) {
             match history.add(typed) {
                 Ok(()) => self.history = Some(history),
-                Err(error) => eprintln!("(what you type is not kept: {error})"),
+                Err(error) => {
+                    output::tell(format_args!("(what you type is not kept: {error})"));
+                }
             }
         }
         Ok(())

@@ -1,5 +1,4 @@
 //! `playhouse chat`: a conversation on the terminal, in a pipe, or one question.
-#![allow(clippy::print_stderr, reason = "hints and errors of a conversation go beside its text")]
 
 mod answer;
 mod command;
@@ -107,7 +106,9 @@ async fn converse(
     let mut input = match is_terminal {
         true => {
             let name = engine.served_model_names().first().map_or("the model", String::as_str);
-            eprintln!("Talking to {name}. /help shows what else can be typed, Ctrl-D ends.");
+            output::tell(format_args!(
+                "Talking to {name}. /help shows what else can be typed, Ctrl-D ends."
+            ));
             let history = keeps_history.then(History::of_user).flatten();
             Input::terminal(history)?
         }
@@ -129,12 +130,12 @@ async fn converse(
 async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), CliError> {
     match command {
         Command::Nothing | Command::Exit => {}
-        Command::Help => eprintln!("{HELP}"),
+        Command::Help => output::tell(HELP),
         Command::Clear => conversation.clear(),
-        Command::Stats => eprintln!("{}", conversation.stats()),
-        Command::System(None) => eprintln!("{}", conversation.system().unwrap_or("(none)")),
+        Command::Stats => output::tell(conversation.stats()),
+        Command::System(None) => output::tell(conversation.system().unwrap_or("(none)")),
         Command::System(Some(text)) => conversation.set_system(text),
-        Command::Set(None) => eprintln!("{}", conversation.sampling()),
+        Command::Set(None) => output::tell(conversation.sampling()),
         Command::Set(Some((name, value))) => {
             conversation.sampling().set(&name, &value).map_err(CliError::Entry)?;
         }
@@ -149,7 +150,7 @@ async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), C
         Command::Incomplete(usage) => {
             return Err(CliError::Entry(format!("something is missing: {usage}")));
         }
-        Command::Unknown(name) => eprintln!("unknown command {name}\n{HELP}"),
+        Command::Unknown(name) => output::tell(format_args!("unknown command {name}\n{HELP}")),
         Command::Retry => match conversation.take_back() {
             Some(question) => say(conversation, &question).await?,
             None => hint("(there is no question to answer again)"),
@@ -190,5 +191,5 @@ fn survive(outcome: Result<(), CliError>) -> Result<(), CliError> {
 
 /// Something beside the conversation.
 fn hint(text: &str) {
-    eprintln!("{}", Style::of(&std::io::stderr()).dim(text));
+    output::tell(Style::of(&std::io::stderr()).dim(text));
 }

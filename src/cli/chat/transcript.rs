@@ -8,17 +8,17 @@ use crate::cli::CliError;
 
 /// Writes `messages` to a file that is not there yet.
 pub(super) fn save(path: &Path, messages: &[Value]) -> Result<(), CliError> {
-    let cannot = || CliError::io(format!("cannot write {}", path.display()));
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(cannot())?;
     let text = format!("{:#}\n", json!({ "messages": messages }));
-    file.write_all(text.as_bytes()).map_err(cannot())
+    let created = OpenOptions::new().write(true).create_new(true).open(path);
+    let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| CliError::Entry(format!("cannot write {}: {error}", path.display())))
 }
 
 /// The messages in a file: the text of a system prompt, if there is one, and the others.
 pub(super) fn load(path: &Path) -> Result<(Option<String>, Vec<Value>), CliError> {
     let name = path.display();
-    let read = std::fs::read_to_string(path);
-    let text = read.map_err(CliError::io(format!("cannot read {name}")))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CliError::Entry(format!("cannot read {name}: {error}")))?;
     parse(&text)
         .map_err(|reason| CliError::Entry(format!("{name} holds no conversation: {reason}")))
 }
@@ -53,7 +53,10 @@ mod tests {
         save(&path, &messages).unwrap();
         let (system, turns) = load(&path).unwrap();
         assert_eq!((system.as_deref(), &turns[..]), (Some("Be brief."), &messages[1..]));
-        assert!(save(&path, &[]).is_err(), "nothing is written over");
+        let error = save(&path, &[]).unwrap_err();
+        assert!(error.is_about_one_entry(), "nothing is written over: {error}");
+        let error = load(&folder.path().join("other.json")).unwrap_err();
+        assert!(error.is_about_one_entry(), "{error}");
     }
 
     #[test]

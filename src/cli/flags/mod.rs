@@ -7,7 +7,7 @@ mod server;
 
 pub(crate) use engine::EngineFlags;
 pub(crate) use sampling::SamplingFlags;
-pub(crate) use server::{LimitFlags, LogFlags, SeedFlag, ServerFlags};
+pub(crate) use server::{LimitFlags, LogFlags, SeedFlag, ServerFlags, StatsFlag};
 
 use serde::Serialize;
 use serde_json::Value as Typed;
@@ -56,6 +56,7 @@ mod tests {
             flags::<EngineFlags>(),
             flags::<SeedFlag>(),
             flags::<ServerFlags>(),
+            flags::<StatsFlag>(),
             flags::<LimitFlags>(),
             flags::<LogFlags>(),
         ];
@@ -80,5 +81,14 @@ mod tests {
             ("enable_prefix_caching", "false".into()),
         ];
         assert_eq!(entries, expected.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    #[test]
+    fn flags_of_the_log_name_its_settings() {
+        let log = LogFlags { log_level: Some("debug".into()) }.entries();
+        let stats = StatsFlag { log_stats_interval_s: Some("0".into()) };
+        let all = [log, entries("log", &stats)].concat();
+        let keys: Vec<_> = all.iter().map(|entry| entry.key.to_string()).collect();
+        assert_eq!(keys, ["log.level", "log.stats_interval_s"]);
     }
 }

@@ -175,28 +175,27 @@ pub(crate) struct SeedFlag {
     pub(crate) seed: Option<String>,
 }
 
-/// Flags of every command that logs.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct LogFlags {
-    /// error, warn, info, debug, trace, or directives such as info,playhouse=debug
-    #[arg(long, global = true, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
+/// What a server logs of its own accord.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub(crate) struct StatsFlag {
     /// Seconds between two lines about throughput while the server is busy; 0: none [default: 10]
-    #[arg(long, global = true, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", help_heading = "Server")]
+    #[serde(rename = "stats_interval_s")]
     pub(crate) log_stats_interval_s: Option<String>,
 }
 
-/// [`LogFlags`] under the names of their settings.
-#[derive(Serialize)]
-struct LogSettingsGiven<'a> {
-    level: &'a Option<String>,
-    stats_interval_s: &'a Option<String>,
+/// Flags of every command that logs.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub(crate) struct LogFlags {
+    /// error, warn, info, debug, trace, or directives such as info,playhouse=debug
+    #[arg(long, global = true, value_name = "LEVEL")]
+    #[serde(rename = "level")]
+    pub(crate) log_level: Option<String>,
 }
 
 impl LogFlags {
     /// The settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let (level, stats_interval_s) = (&self.log_level, &self.log_stats_interval_s);
-        super::entries("log", &LogSettingsGiven { level, stats_interval_s })
+        super::entries("log", self)
     }
 }

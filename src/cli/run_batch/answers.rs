@@ -13,6 +13,9 @@ use serde_json::Value;
 use super::{Tally, request::Key};
 use crate::cli::CliError;
 
+/// What the id of every answer begins with.
+pub(super) const ID_PREFIX: &str = "batch_req_";
+
 /// One line, in the form of OpenAI's batch API.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
@@ -69,7 +72,8 @@ impl Answers {
     /// goes.
     ///
     /// # Errors
-    /// [`CliError::Io`] names the file; [`CliError::Usage`] if it holds anything else.
+    /// [`CliError::Io`] names the file; [`CliError::Usage`] if it holds anything that
+    /// [`Answers::write`] does not write. It is left alone then.
     pub(super) fn open(path: &Path) -> Result<Self, CliError> {
         let (done, tally) = (BTreeSet::new(), Tally::default());
         if path == Path::new("-") {
@@ -78,24 +82,34 @@ impl Answers {
         let failed = |error| CliError::io(format!("cannot write {}", path.display()))(error);
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = file.map_err(failed)?;
+        // A pipe or a device holds nothing, and reading it might wait for ever.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Ok(Self { output: Box::<File>::new(file), done, tally });
+        }
         let (mut done, mut tally, mut whole) = (done, tally, 0);
+        let foreign = || {
+            let name = path.display();
+            CliError::Usage(format!("{name} holds a line that is no answer of run-batch"))
+        };
         let mut reader = BufReader::new(&file);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+            if !is_ours(&line) {
+                return Err(foreign());
+            }
             if line.last() != Some(&b'\n') {
                 break;
             }
-            let written: Written = serde_json::from_slice(&line).map_err(|_| {
-                let name = path.display();
-                CliError::Usage(format!("{name} holds a line that is no answer of run-batch"))
-            })?;
+            let written: Written = serde_json::from_slice(&line).map_err(|_| foreign())?;
             tally.count(written.error.is_some());
             done.extend(written.key());
             whole += line.len() as u64;
             line.clear();
         }
         drop(reader);
-        file.set_len(whole).map_err(failed)?;
+        if !line.is_empty() {
+            file.set_len(whole).map_err(failed)?;
+        }
         Ok(Self { output: Box::<File>::new(file), done, tally })
     }
 
@@ -116,6 +130,12 @@ impl Answers {
         line.push(b'\n');
         self.output.write_all(&line).and_then(|()| self.output.flush()).map_err(failed())
     }
+}
+
+/// Whether `line` begins as [`Answers::write`] writes every line, as far as it goes.
+fn is_ours(line: &[u8]) -> bool {
+    let beginning = format!(r#"{{"id":"{ID_PREFIX}"#);
+    beginning.bytes().zip(line).all(|(expected, &byte)| expected == byte)
 }
 
 impl Tally {
@@ -151,13 +171,19 @@ mod tests {
         let mut answers = Answers::open(file.path()).unwrap();
         answers.write(&answer("a")).unwrap();
         let error = AnswerError { code: "x".into(), message: "y".into(), line: 3 };
-        let (id, response) = (String::new(), None);
+        let (id, response) = ("batch_req_2".to_owned(), None);
         answers.write(&Answer { id, custom_id: None, response, error: Some(error) }).unwrap();
         let whole = std::fs::read(file.path()).unwrap();
-        std::fs::write(file.path(), [whole.as_slice(), b"{\"id\": \"half"].concat()).unwrap();
-
-        let mut again = Answers::open(file.path()).unwrap();
-        assert_eq!(std::fs::read(file.path()).unwrap(), whole);
+        let reopened = |half: &[u8]| {
+            std::fs::write(file.path(), [whole.as_slice(), half].concat()).unwrap();
+            let again = Answers::open(file.path()).unwrap();
+            assert_eq!(std::fs::read(file.path()).unwrap(), whole);
+            again
+        };
+        for half in ["", "{", "{\"id\":\"batch_re"] {
+            reopened(half.as_bytes());
+        }
+        let mut again = reopened(b"{\"id\":\"batch_req_half");
         let keys = [Key::CustomId("a".to_owned()), Key::Line(3)];
         assert_eq!(again.done(), &BTreeSet::from(keys));
         assert_eq!(again.tally(), Tally { answered: 1, failed: 1 });
@@ -168,8 +194,18 @@ mod tests {
     #[test]
     fn a_file_of_something_else_is_left_alone() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "dear diary\n").unwrap();
-        assert!(matches!(Answers::open(file.path()), Err(CliError::Usage(_))));
-        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "dear diary\n");
+        let request = "{\"custom_id\":\"a\",\"url\":\"/v1/completions\"}";
+        for text in ["dear diary\n", "dear diary", request, "{\"id\":\"batch_req_1\"\n", "\n"] {
+            std::fs::write(file.path(), text).unwrap();
+            assert!(matches!(Answers::open(file.path()), Err(CliError::Usage(_))), "{text:?}");
+            assert_eq!(std::fs::read_to_string(file.path()).unwrap(), text);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_no_file_to_cut() {
+        let mut answers = Answers::open(Path::new("/dev/null")).unwrap();
+        answers.write(&answer("a")).unwrap();
     }
 }

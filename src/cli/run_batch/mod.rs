@@ -8,7 +8,10 @@ mod request;
 mod requests;
 mod work;
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use futures_util::StreamExt;
@@ -72,6 +75,10 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
     if args.max_concurrency == 0 {
         return Err(CliError::Usage("--max-concurrency must be at least 1".to_owned()));
     }
+    if is_same_file(&args.input_file, &args.output_file) {
+        let message = "--input-file and --output-file must not be the same file";
+        return Err(CliError::Usage(message.to_owned()));
+    }
     // Files that cannot be used are told now, not after the model is loaded.
     let requests = Requests::open(&args.input_file, config.server.body_limit_bytes)?;
     let answers = Answers::open(&args.output_file)?;
@@ -88,6 +95,15 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
         0 => Ok(()),
         failed => Err(CliError::Batch { failed, total: tally.answered + failed }),
     }
+}
+
+/// Whether both are one file: answers would become requests.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| {
+        let found = path.canonicalize().ok()?;
+        (found.is_file() && path != Path::new("-")).then_some(found)
+    };
+    file(one).is_some_and(|found| file(other) == Some(found))
 }
 
 /// Answers are written as they come; a run that is dropped leaves whole lines behind.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Seek},
     path::Path,
 };
 
@@ -32,10 +32,16 @@ impl Requests {
             let input = Box::new(BufReader::new(io::stdin()));
             return Ok(Self { input, total: None, limit });
         }
-        let open = || File::open(path).map(BufReader::new);
         let failed = |error| CliError::io(format!("cannot read {}", path.display()))(error);
-        let total = count(&mut open().map_err(failed)?).map_err(failed)?;
-        let input = Box::new(open().map_err(failed)?);
+        let file = File::open(path).map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        let mut input = Box::new(BufReader::new(file));
+        // What a pipe held is gone once it is read. A folder fails here, not when the model is loaded.
+        if !kind.is_file() && !kind.is_dir() {
+            return Ok(Self { input, total: None, limit });
+        }
+        let total = count(&mut input).map_err(failed)?;
+        input.rewind().map_err(failed)?;
         Ok(Self { input, total: Some(total), limit })
     }
 
@@ -96,7 +102,20 @@ fn read_line(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Vec<u8
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_counted_and_then_read_from_its_beginning() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "{}\n\n{}").unwrap();
+        let requests = Requests::open(file.path(), 10).unwrap();
+        assert_eq!(requests.total(), Some(2));
+        let numbers = requests.stream().map(|line| line.unwrap().number);
+        assert_eq!(numbers.collect::<Vec<_>>().await, [1, 3]);
+        assert!(Requests::open(&std::env::temp_dir(), 10).is_err(), "a folder");
+    }
 
     #[test]
     fn a_long_line_is_cut_and_the_next_one_is_whole() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
-    answers::{Answer, AnswerError, AnswerResponse},
+    answers::{Answer, AnswerError, AnswerResponse, ID_PREFIX},
     request::{Line, Request},
 };
 use crate::server::{InProcess, InProcessAnswer};
@@ -44,7 +44,7 @@ impl Worker {
                 (None, Some(AnswerError { code, message, line: number }))
             }
         };
-        let id = format!("batch_req_{}", Uuid::new_v4().simple());
+        let id = format!("{ID_PREFIX}{}", Uuid::new_v4().simple());
         Answer { id, custom_id, response, error }
     }
 

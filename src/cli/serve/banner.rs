@@ -1,5 +1,9 @@
 //! What the operator sees once the server is ready.
-#![allow(clippy::print_stderr, reason = "the banner is for the operator's terminal")]
+
+use std::{
+    io::{self, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use playhouse_kernels::ThreadPool;
 
@@ -11,15 +15,16 @@ use crate::{
 
 /// Shows address, model, device and KV cache, and three requests to try.
 pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
-    eprint!("{}", text(engine, server, listener.address().ok()));
+    let text = text(engine, server, listener.address().ok());
+    // A server whose banner nobody can read serves all the same.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> String {
     let (loaded, info) = (engine.loaded(), engine.model_info());
     let name = engine.served_model_names().first().map_or("", String::as_str);
     let scheme = if server.ssl_certfile.is_some() { "https" } else { "http" };
-    // A server on all addresses is tried from this machine.
-    let host = if server.host == "0.0.0.0" { "127.0.0.1" } else { server.host.as_str() };
+    let host = host_to_try(&server.host);
     let (shown, base, socket) = match address {
         Some(Address::Unix(path)) => {
             let flag = format!(" --unix-socket {}", path.display());
@@ -79,4 +84,34 @@ Try:
         blocks = info.num_blocks,
         block_size = info.block_size,
     )
+}
+
+/// The host as it stands in a URL. A server on all addresses is tried from this machine.
+fn host_to_try(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(all)) if all.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),
+        Ok(IpAddr::V6(all)) if all.is_unspecified() => format!("[{}]", Ipv6Addr::LOCALHOST),
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        _ => host.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_stand_as_in_a_url() {
+        let cases = [
+            ("127.0.0.1", "127.0.0.1"),
+            ("0.0.0.0", "127.0.0.1"),
+            ("::", "[::1]"),
+            ("::1", "[::1]"),
+            ("fe80::7", "[fe80::7]"),
+            ("localhost", "localhost"),
+        ];
+        for (host, expected) in cases {
+            assert_eq!(host_to_try(host), expected);
+        }
+    }
 }

@@ -75,8 +75,24 @@ pub(super) async fn keep_up(metrics: PrometheusHandle) {
 #[cfg(test)]
 mod tests {
     use metrics::{histogram, with_local_recorder};
+    use playhouse_actors::shell::{Role, metrics::SystemMetrics};
 
     use super::*;
+
+    /// Or Prometheus would not see the first one of each kind.
+    #[test]
+    fn deaths_and_ends_are_counted_from_none() {
+        let recorder = builder(100).unwrap().build_recorder();
+        with_local_recorder(&recorder, || SystemMetrics::new("m", "0"));
+        let text = recorder.handle().render();
+        let counted = |name: &str| {
+            let start = format!("playhouse:{name}{{");
+            let lines = text.lines().filter(|line| line.starts_with(&start));
+            lines.filter(|line| line.ends_with(" 0")).count()
+        };
+        assert_eq!(counted("actor_restarts_total"), Role::ALL.len(), "{text}");
+        assert_eq!(counted("request_success_total"), 5, "{text}");
+    }
 
     #[test]
     fn token_buckets_are_a_one_two_five_series_up_to_the_context() {

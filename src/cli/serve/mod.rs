@@ -7,10 +7,10 @@ mod stats;
 
 use clap::Args;
 
+use self::shutdown::Signals;
 use super::{
     CliError, engine,
-    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, entries},
-    interrupt::or_interrupt,
+    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, StatsFlag, entries},
 };
 use crate::{
     config::{Config, Key, Origin, layer::Entry},
@@ -43,6 +43,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
+    stats: StatsFlag,
+    #[command(flatten)]
     limits: LimitFlags,
 }
 
@@ -52,6 +54,7 @@ impl ServeArgs {
         let mut all = self.engine.entries();
         all.extend(entries("engine", &self.seed));
         all.extend(entries("server", &self.server));
+        all.extend(entries("log", &self.stats));
         all.extend(entries("limits", &self.limits));
         all.extend(self.folder.iter().map(|folder| Entry {
             key: Key::new("engine", "model"),
@@ -65,14 +68,16 @@ impl ServeArgs {
 /// Serves until a signal, or until the engine's supervisor gives up.
 pub(crate) fn run(config: Config) -> Result<(), CliError> {
     engine::run(async {
+        // Before all that takes long: the first process of a container is ended by nobody else.
+        let mut signals = Signals::new()?;
         // A taken port is told now, not after the model is loaded.
         let server = config.server_with_limits();
         let listener = Listener::bind(&server).await?;
         let metrics = metrics::install(&config.engine)?;
-        let engine = or_interrupt(engine::start(config.engine)).await?;
+        let engine = shutdown::or_signal(engine::start(config.engine), &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
         let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_s));
-        let requested = shutdown::requested(engine.clone())?;
+        let requested = shutdown::requested(engine.clone(), signals);
         banner::show(&engine, &server, &listener);
         let served = server::serve_on(listener, engine.clone(), server, metrics, requested);
         let served = served.await;

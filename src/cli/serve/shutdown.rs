@@ -1,7 +1,7 @@
 //! When the server ends: a first signal lets it finish, a second one does not wait, and an engine
 //! whose supervisor gave up is not served any longer.
 
-use std::{io, process, time::Duration};
+use std::{process, time::Duration};
 
 use playhouse_actors::shell::Health;
 
@@ -17,26 +17,35 @@ use crate::{
 /// How often the engine is asked whether it lives.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The outcome of `load`; [`CliError::Terminated`] or [`CliError::Interrupted`] if a signal comes
+/// first.
+pub(super) async fn or_signal<T>(
+    load: impl Future<Output = Result<T, CliError>>,
+    signals: &mut Signals,
+) -> Result<T, CliError> {
+    tokio::select! {
+        outcome = load => outcome,
+        signal = signals.next() => Err(match signal {
+            Signal::Terminate => CliError::Terminated,
+            Signal::Interrupt => CliError::Interrupted,
+        }),
+    }
+}
+
 /// Completes when the server is to stop taking requests. From then on a signal ends the process.
-///
-/// # Errors
-/// When the system does not let us listen for signals.
-pub(super) fn requested(engine: Engine) -> Result<impl Future<Output = ()>, CliError> {
-    let mut signals = Signals::new().map_err(CliError::io("cannot listen for signals"))?;
-    Ok(async move {
-        tokio::select! {
-            signal = signals.next() => {
-                tracing::info!(%signal, "draining; a second signal ends it at once");
-            }
-            () = death(&engine) => tracing::error!("the engine's supervisor gave up"),
+pub(super) async fn requested(engine: Engine, mut signals: Signals) {
+    tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(%signal, "draining; a second signal ends it at once");
         }
-        tokio::spawn(async move {
-            let signal = signals.next().await;
-            let open_requests = engine.open_requests();
-            tracing::warn!(%signal, open_requests, "ended at once; open requests are cut off");
-            process::exit(signal.exit_code());
-        });
-    })
+        () = death(&engine) => tracing::error!("the engine's supervisor gave up"),
+    }
+    tokio::spawn(async move {
+        let signal = signals.next().await;
+        let open_requests = engine.open_requests();
+        tracing::warn!(%signal, open_requests, "ended at once; open requests are cut off");
+        process::exit(signal.exit_code());
+    });
 }
 
 /// How the command ends once the server has stopped; to be asked before the engine is shut down.
@@ -87,17 +96,20 @@ impl std::fmt::Display for Signal {
 
 /// SIGTERM and SIGINT. Whatever comes from its making on is noticed, also while nobody waits.
 #[cfg(unix)]
-struct Signals {
+pub(super) struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
 impl Signals {
-    fn new() -> io::Result<Self> {
+    /// # Errors
+    /// When the system does not let us listen for signals.
+    pub(super) fn new() -> Result<Self, CliError> {
         use tokio::signal::unix::{SignalKind, signal};
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+        let listen = |kind| signal(kind).map_err(CliError::io("cannot listen for signals"));
+        let terminate = listen(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: listen(SignalKind::interrupt())? })
     }
 
     async fn next(&mut self) -> Signal {
@@ -110,11 +122,11 @@ impl Signals {
 
 /// Ctrl-C, where there are no signals.
 #[cfg(not(unix))]
-struct Signals;
+pub(super) struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> Result<Self, CliError> {
         Ok(Self)
     }
 

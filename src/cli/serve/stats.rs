@@ -10,7 +10,8 @@ pub(super) async fn log(metrics: PrometheusHandle, interval_s: f64) {
     if interval_s <= 0.0 {
         return;
     }
-    let interval = Duration::from_secs_f64(interval_s.max(0.1));
+    // What is longer than can be waited is never.
+    let interval = Duration::try_from_secs_f64(interval_s.max(0.1)).unwrap_or(Duration::MAX);
     let (mut before, mut then) = (Snapshot::default(), Instant::now());
     loop {
         tokio::time::sleep(interval).await;

@@ -129,7 +129,8 @@ fn given_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(token)
     });
-    [bearer, header(X_API_KEY)].into_iter().flatten().map(str::trim)
+    let keys = [bearer, header(X_API_KEY)].into_iter().flatten().map(str::trim);
+    keys.filter(|key| !key.is_empty())
 }
 
 /// One key a line; `#` begins a comment.
@@ -207,6 +208,15 @@ mod tests {
             keys.identify(&headers).map(|identity| identity.tenant)
         };
         assert_eq!((with("second"), with("third")), (Some(Tenant(1)), None));
+    }
+
+    #[test]
+    fn no_key_is_no_key() {
+        let empty = ServerSettings { api_keys: vec![String::new()], ..Default::default() };
+        let keys = keys(empty);
+        assert_eq!(tenant(&keys, "Bearer "), None);
+        let headers = HeaderMap::from_iter([(X_API_KEY, "".parse().unwrap())]);
+        assert_eq!(keys.identify(&headers), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One request to an OpenAI-compatible server, streamed, with the times at which its pieces came.
 
-use std::{error::Error as _, sync::Arc, time::Instant};
+use std::{error::Error as _, io, sync::Arc, time::Instant};
 
 use axum::body::Body;
 use futures_util::StreamExt as _;
@@ -14,6 +14,7 @@ use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::{Map, Value, json};
 
 use super::{Backend, datasets::SampleRequest, metrics::RequestOutput, sse::EventParser};
@@ -41,8 +42,11 @@ pub(in crate::cli::bench) struct Target {
     pub(in crate::cli::bench) model: String,
 }
 
-/// Headers of every request: those given as `KEY=VALUE`, and the key in `OPENAI_API_KEY`.
-pub(super) fn headers(given: &[String], key: Option<String>) -> Result<HeaderMap, CliError> {
+/// Headers of every request: those given as `KEY=VALUE`, and the key as a bearer token.
+pub(in crate::cli::bench) fn headers(
+    given: &[String],
+    key: Option<String>,
+) -> Result<HeaderMap, CliError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let key = key.filter(|key| !key.is_empty()).map(|key| format!("Bearer {key}"));
@@ -63,13 +67,15 @@ impl Client {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
-        let provider = rustls::crypto::ring::default_provider();
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(provider)
-            .map_err(CliError::io("cannot read the system's certificates"))?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
+        let builder = HttpsConnectorBuilder::new();
+        // Plain HTTP needs no certificates, and a small container has none.
+        let builder = match target.base_url.starts_with("http://") {
+            true => builder.with_tls_config(without_roots()?),
+            false => builder
+                .with_provider_and_native_roots(ring::default_provider())
+                .map_err(CliError::io("cannot read the system's certificates"))?,
+        };
+        let connector = builder.https_or_http().enable_http1().wrap_connector(tcp);
         let http = HttpClient::builder(TokioExecutor::new()).build(connector);
         Ok(Self { http, target: Arc::new(target) })
     }
@@ -168,6 +174,15 @@ impl Target {
         }
         payload
     }
+}
+
+/// TLS that trusts nobody.
+fn without_roots() -> Result<ClientConfig, CliError> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)
+        .map_err(CliError::io("cannot set up TLS"))?;
+    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 async fn whole_text(response: hyper::Response<Incoming>) -> String {

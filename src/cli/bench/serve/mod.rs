@@ -20,7 +20,7 @@ use self::{arrivals::Rate, datasets::DatasetArgs, metrics::Goodput, report::Show
 use super::{Report, distribution::parse_percentiles};
 use crate::cli::CliError;
 
-pub(super) use client::{Client, Target};
+pub(super) use client::{Client, Target, headers};
 pub(super) use datasets::SampleRequest;
 pub(super) use run::run;
 
