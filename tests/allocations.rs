@@ -1,5 +1,5 @@
-//! How often a decode step asks for memory, by thread: never more the longer an output gets. The only
-//! test of its file, for it counts what the whole process does.
+//! How often a decode step asks for memory, by thread: hardly more the longer an output gets (attention
+//! is cut in more spans). The only test of its file, for it counts what the whole process does.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "the counts are what one wants to see")]
@@ -91,7 +91,7 @@ fn counts() -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn a_step_takes_no_more_memory_the_longer_an_output_gets() {
+async fn a_step_asks_for_memory_hardly_more_often_the_longer_an_output_gets() {
     let engine = Engine::spawn(EngineConfig::default(), |_| ()).await.unwrap();
     let raw = RawRequest {
         params: SamplingParams { temperature: 0.0, ignore_eos: true, ..SamplingParams::default() },
@@ -120,7 +120,7 @@ async fn a_step_takes_no_more_memory_the_longer_an_output_gets() {
         })
         .collect();
     let [first, second] = halves[..] else { panic!("two halves, not {halves:?}") };
-    assert!(second <= first * 1.05 + 1.0, "{first:.1}, then {second:.1} allocations a step");
+    assert!(second <= first * 1.25, "{first:.1}, then {second:.1} allocations a step");
     assert!(second <= PER_STEP_MAX, "{second:.1} allocations a step");
     engine.shutdown().await;
 }

@@ -72,9 +72,10 @@ fn prompts_come_from_a_pipe_or_a_file() {
 fn a_refused_request_says_why() {
     let stderr = generate(&["--top-p", "1.5", "x"]).fails_with(1);
     assert!(stderr.contains("top_p must be a number in (0, 1], got 1.5"), "{stderr}");
-    let long = "word ".repeat(2000);
-    let stderr = generate(&[]).input(&long).fails_with(1);
+    let stderr = generate(&[]).input(&"word ".repeat(1000)).fails_with(1);
     assert!(stderr.contains("maximum context length is 512 tokens"), "{stderr}");
+    let stderr = generate(&[]).input(&"word ".repeat(9000)).fails_with(1);
+    assert!(stderr.contains("45000 bytes of text"), "{stderr}");
 }
 
 #[test]

@@ -127,14 +127,13 @@ fn a_template_cannot_run_for_ever() {
 
 #[test]
 fn a_panic_of_the_library_refuses_the_request_alone() {
-    let backwards = "{% for message in messages[::-1] %}{{ message.content }}{% endfor %}";
-    let nothing = |chat: ChatPrompt| ChatPrompt { messages: Vec::new(), ..chat };
-    let some = templates([("default", backwards)]);
-    for chat in [nothing(user("")), nothing(with_template(backwards))] {
+    let nothing_backwards = "{% for message in messages[1:][::-1] %}{{ message }}{% endfor %}";
+    let some = templates([("default", nothing_backwards), ("good", "good")]);
+    for chat in [user("hi"), with_template(nothing_backwards)] {
         let error = some.render(&chat).unwrap_err();
         assert_eq!(error.to_string(), "chat template: it cannot be rendered");
     }
-    assert_eq!(some.render(&user("hi")).unwrap(), "hi");
+    assert_eq!(some.render(&with_template("good")).unwrap(), "good");
 }
 
 #[test]
