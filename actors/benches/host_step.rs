@@ -2,6 +2,8 @@
 //! until it has the next, through worker, scheduler, KV cache manager and back, while ledger,
 //! detokenizers, streamers and clients do their part on the other threads.
 
+#![allow(clippy::disallowed_methods, reason = "its device has a thread of its own to sleep on")]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 

@@ -163,7 +163,9 @@ impl From<RequestError> for ApiError {
                 let too_long = prompt_tokens >= max_model_len;
                 Self::invalid(if too_long { "input_tokens" } else { "max_tokens" }, message)
             }
-            RequestError::TextTooLong { .. } | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
+            RequestError::TextTooLong { .. } | RequestError::Unservable { .. } => {
+                Self::invalid("input_tokens", message)
+            }
             RequestError::Text(_) => Self::bad_request(message),
             RequestError::QueueFull { retry_after, .. }
             | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),

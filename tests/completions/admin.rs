@@ -57,7 +57,8 @@ async fn messages_and_responses_are_aborted_by_their_clients_names() {
         let answer = tokio::spawn(async move { request.send().await.unwrap().status() });
         let aborted = async {
             loop {
-                let answer = ask(&served, "/abort_requests", json!({"request_ids": ["mine"]})).await;
+                let answer =
+                    ask(&served, "/abort_requests", json!({"request_ids": ["mine"]})).await;
                 if answer["aborted"] != 0 {
                     break answer["aborted"].clone();
                 }

@@ -13,8 +13,15 @@ use super::{
     stream::CompletionChunks,
 };
 use crate::server::{
-    answer::Head, caller::Caller, choices::Choices, error::ApiError, extract::JsonBody,
-    request_id::{chosen, response_id}, request_log::RequestLog, state::AppState, stream::respond,
+    answer::Head,
+    caller::Caller,
+    choices::Choices,
+    error::ApiError,
+    extract::JsonBody,
+    request_id::{chosen, response_id},
+    request_log::RequestLog,
+    state::AppState,
+    stream::respond,
 };
 
 /// `POST /v1/completions`

@@ -28,8 +28,7 @@ pub(in crate::server) async fn create(
     let Plan { model, request, style, is_stream } = request.plan(&state)?;
     let mut log = RequestLog::new(request_id.0.clone(), "/v1/messages", caller.tenant);
     let id = format!("msg_{}", Uuid::new_v4().simple());
-    let submitted =
-        Choices::submit(&state, &[&id, &request_id.0], caller, vec![request]).await;
+    let submitted = Choices::submit(&state, &[&id, &request_id.0], caller, vec![request]).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let reader = style.turn.reader(&id, 0, choices.prompt_of(0));
     let message = Message::begun(id, model, &choices);

@@ -23,8 +23,14 @@ use super::{
     stored::{Stored, Turn},
 };
 use crate::server::{
-    caller::Caller, choices::Choices, error::ApiError, extract::JsonBody, request_id::{chosen, response_id},
-    request_log::RequestLog, sse, state::AppState,
+    caller::Caller,
+    choices::Choices,
+    error::ApiError,
+    extract::JsonBody,
+    request_id::{chosen, response_id},
+    request_log::RequestLog,
+    sse,
+    state::AppState,
 };
 
 /// `POST /v1/responses`
