@@ -7,7 +7,12 @@ use playhouse_actors::{
 };
 use serde_json::json;
 
-use super::{gbnf, json, lark, size, structural_tag, vocabulary::Vocabulary};
+use super::{
+    gbnf, json, lark,
+    size::{self, Size},
+    structural_tag,
+    vocabulary::Vocabulary,
+};
 
 /// Most bytes of a schema, a grammar, or all choices.
 const MAX_BYTES: usize = 1 << 20;
@@ -26,10 +31,12 @@ pub(super) fn grammar(
         OutputFormat::JsonSchema(schema) => {
             limited("the JSON schema", schema, MAX_BYTES)?;
             let schema = json::parse("the JSON schema", schema)?;
-            Ok(TopLevelGrammar::from_json_schema(json::prepared(schema, output)?))
+            let schema = json::prepared(schema, output, &mut Size::default())?;
+            Ok(TopLevelGrammar::from_json_schema(schema))
         }
         OutputFormat::JsonObject => {
-            let schema = json::prepared(json!({"type": "object"}), output)?;
+            let schema = json!({"type": "object"});
+            let schema = json::prepared(schema, output, &mut Size::default())?;
             Ok(TopLevelGrammar::from_json_schema(schema))
         }
         OutputFormat::Regex(pattern) => {
@@ -42,7 +49,7 @@ pub(super) fn grammar(
             if text.trim().is_empty() {
                 return Err(GrammarError::Invalid("the grammar is empty".to_owned()));
             }
-            Ok(from_lark(to_lark(text)?))
+            Ok(from_lark(to_lark(text, &mut Size::default())?))
         }
         OutputFormat::StructuralTag(text) => {
             limited("the structural tag", text, MAX_BYTES)?;
@@ -51,16 +58,16 @@ pub(super) fn grammar(
     }
 }
 
-/// A grammar in either notation as Lark's.
+/// A grammar in either notation as Lark's, added to `size`.
 ///
 /// # Errors
 /// [`GrammarError`] when it is malformed, or would take too long.
-pub(super) fn to_lark(text: &str) -> Result<String, GrammarError> {
+pub(super) fn to_lark(text: &str, size: &mut Size) -> Result<String, GrammarError> {
     let lark = match gbnf::is_gbnf(text) {
         true => gbnf::to_lark(text)?,
         false => text.to_owned(),
     };
-    size::check_lark(&lark)?;
+    size.add_lark(&lark)?;
     Ok(lark)
 }
 
@@ -105,7 +112,11 @@ pub(super) fn unanchored(pattern: &str) -> &str {
     before.filter(is_anchor).unwrap_or(pattern)
 }
 
-fn limited(what: &str, text: &str, max_bytes: usize) -> Result<(), GrammarError> {
+/// Refuses a text that is longer than `max_bytes`.
+///
+/// # Errors
+/// [`GrammarError::TooLarge`] says so.
+pub(super) fn limited(what: &str, text: &str, max_bytes: usize) -> Result<(), GrammarError> {
     match text.len() {
         bytes if bytes > max_bytes => Err(GrammarError::TooLarge(format!(
             "{what} has {bytes} bytes; at most {max_bytes} are allowed"

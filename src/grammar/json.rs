@@ -3,15 +3,13 @@
 use playhouse_actors::{logic::structured_output::StructuredOutput, ports::GrammarError};
 use serde_json::{Map, Value, json};
 
-use super::size;
+use super::{one_of, size::Size};
 
 /// Deepest nesting of a schema, as in vLLM.
 const MAX_NESTING: usize = 64;
 /// Between two tokens of JSON: a space, or a new line and its indentation. Bounded, as a model that
 /// likes white space would else write nothing but that for ever.
 const WHITE_SPACE: &str = r" |\n {0,12}|\n\t{1,6}";
-/// What may be put in the place of references, all together.
-const MAX_INLINED_BYTES: usize = 1 << 20;
 /// Where subschemas stand by name.
 pub(super) const MAPS_OF_SCHEMAS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
@@ -43,12 +41,16 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
     }
 }
 
-/// The schema in the form that llguidance compiles, with how to write white space.
+/// The schema in the form that llguidance compiles, with how to write white space, added to `size`.
 ///
 /// # Errors
 /// [`GrammarError::Invalid`] when it is no schema at all, [`GrammarError::TooLarge`] when it would
 /// take too long.
-pub(super) fn prepared(schema: Value, output: &StructuredOutput) -> Result<Value, GrammarError> {
+pub(super) fn prepared(
+    schema: Value,
+    output: &StructuredOutput,
+    size: &mut Size,
+) -> Result<Value, GrammarError> {
     let mut schema = match schema {
         Value::Object(schema) => Value::Object(schema),
         Value::Bool(true) => json!({}),
@@ -58,22 +60,25 @@ pub(super) fn prepared(schema: Value, output: &StructuredOutput) -> Result<Value
             return Err(refused(format!("a JSON schema must be an object, got {got}")));
         }
     };
-    size::check_schema(&schema)?;
-    let root = schema.clone();
-    let mut inlined_bytes = 0;
+    let mut is_named_by_place = false;
     for_each_schema(&mut schema, &mut |subschema| {
-        inline_one_of(subschema, &root, &mut inlined_bytes);
         leave_out_leap_seconds(subschema);
         if output.disable_additional_properties {
             close(subschema);
         }
+        let reference = subschema.get("$ref").and_then(Value::as_str);
+        is_named_by_place |= reference.is_some_and(|place| place.contains("/oneOf/"));
     });
+    size.add_schema(&schema)?;
+    // What is referred to by its place in a `oneOf` has to stay there.
+    if !is_named_by_place {
+        let root = schema.clone();
+        for_each_schema(&mut schema, &mut |subschema| one_of::relax(subschema, &root));
+    }
     let options = match output.disable_any_whitespace {
         true => json!({"whitespace_flexible": false}),
         false => json!({"whitespace_flexible": true, "whitespace_pattern": WHITE_SPACE}),
     };
-    // What stands in the place of references counts as well.
-    size::check_schema(&schema)?;
     // Also replaces what the client may have put there, as that could undo the bound.
     schema["x-guidance"] = options;
     Ok(schema)
@@ -95,28 +100,27 @@ fn leave_out_leap_seconds(schema: &mut Map<String, Value>) {
     if !matches!(format, Some("time" | "date-time")) {
         return;
     }
+    require(schema, json!({"pattern": "^[^:]*:[^:]*:[0-5]"}));
+}
+
+/// A value has to match `other` as well.
+pub(super) fn require(schema: &mut Map<String, Value>, other: Value) {
     let all_of = schema.entry("allOf").or_insert_with(|| json!([]));
     if let Value::Array(all_of) = all_of {
-        all_of.push(json!({"pattern": "^[^:]*:[^:]*:[0-5]"}));
+        all_of.push(other);
     }
 }
 
-/// The alternatives of a `oneOf` must exclude each other to be compiled. Those that are references
-/// are only seen to do so with what they refer to in their place.
-fn inline_one_of(schema: &mut Map<String, Value>, root: &Value, inlined_bytes: &mut usize) {
-    let Some(Value::Array(options)) = schema.get_mut("oneOf") else { return };
-    for option in options {
-        let Some(place) = option.get("$ref").and_then(Value::as_str) else { continue };
-        let is_alone = option.as_object().is_some_and(|option| option.len() == 1);
-        let target = place.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        let Some(target) = target.filter(|target| is_alone && target.get("$id").is_none()) else {
-            continue;
-        };
-        *inlined_bytes += target.to_string().len();
-        if *inlined_bytes > MAX_INLINED_BYTES {
-            return;
-        }
-        *option = target.clone();
+/// What a reference within `root` leads to. The library takes each part of it for a key, as it
+/// stands.
+pub(super) fn referred<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    match reference.strip_prefix("#/") {
+        None => (reference == "#").then_some(root),
+        Some("") => Some(root),
+        Some(place) => place.split('/').try_fold(root, |value, part| match value {
+            Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+            value => value.get(part),
+        }),
     }
 }
 

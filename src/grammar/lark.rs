@@ -19,17 +19,24 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// `text` as a sequence of literals and special tokens: a special token is no text, whatever its
 /// spelling. Never empty: nothing is the literal `""`.
-pub(super) fn spelled(mut text: &str, vocabulary: &Vocabulary) -> String {
+pub(super) fn spelled(text: &str, vocabulary: &Vocabulary) -> String {
     let mut parts = Vec::new();
-    while let Some((start, len, token)) = vocabulary.find_special(text) {
-        if start > 0 {
-            parts.push(quoted(&text[..start]));
+    // Of what is no part yet, and of what has not been looked at.
+    let (mut start, mut rest) = (0, text);
+    while let Some(c) = rest.chars().next() {
+        let place = text.len() - rest.len();
+        let Some((len, token)) = vocabulary.special_at(rest) else {
+            rest = &rest[c.len_utf8()..];
+            continue;
+        };
+        if start < place {
+            parts.push(quoted(&text[start..place]));
         }
         parts.push(format!("<[{token}]>"));
-        text = &text[start + len..];
+        (start, rest) = (place + len, &rest[len..]);
     }
-    if !text.is_empty() || parts.is_empty() {
-        parts.push(quoted(text));
+    if start < text.len() || parts.is_empty() {
+        parts.push(quoted(&text[start..]));
     }
     parts.join(" ")
 }

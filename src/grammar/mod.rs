@@ -6,7 +6,8 @@
 //! a new one.
 //!
 //! [`compile`] says what each format means, over [`json`], [`gbnf`] and [`structural_tag`], which
-//! all end in the grammar language of llguidance; [`vocabulary`] tells that library our tokens.
+//! all end in the grammar language of llguidance; [`size`] refuses what would take too long, and
+//! [`vocabulary`] tells that library our tokens.
 //!
 //! [`StructuredOutput`]: playhouse_actors::logic::structured_output::StructuredOutput
 
@@ -15,6 +16,7 @@ mod gbnf;
 mod json;
 mod lark;
 mod matcher;
+mod one_of;
 mod size;
 mod store;
 mod structural_tag;

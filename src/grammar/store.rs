@@ -1,6 +1,9 @@
 //! Compiled grammars, kept for the requests that use them.
 
 use std::{
+    collections::VecDeque,
+    hash::Hash,
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, OnceLock},
     thread,
 };
@@ -69,22 +72,24 @@ impl GrammarStore {
             return Ok(matcher);
         }
         drop(compiled);
-        self.fresh_matcher(output)
-    }
-
-    /// A matcher from a grammar that is compiled anew. The states of a lexer are shared by all
-    /// matchers made from it: one that failed may have been failed by the others.
-    ///
-    /// # Errors
-    /// As [`GrammarCompiler::compile`].
-    pub(crate) fn fresh_matcher(&self, output: &StructuredOutput) -> Result<Matcher, GrammarError> {
         let parser = self.compile_anew(output)?;
         let matcher = Matcher::new(parser.clone());
         let mut compiled = self.compiled.lock();
         compiled.shift_remove(output);
         compiled.insert(output.clone(), parser);
-        evict(&mut compiled);
+        evict(&mut compiled, num_bytes);
         Ok(matcher)
+    }
+
+    /// A matcher from a grammar that is compiled anew, in place of what is kept of it. The states of
+    /// a lexer are shared by all matchers made from it: one that failed may have been failed by the
+    /// others. The new one is not kept either, as it may fail too.
+    ///
+    /// # Errors
+    /// As [`GrammarCompiler::compile`].
+    pub(crate) fn fresh_matcher(&self, output: &StructuredOutput) -> Result<Matcher, GrammarError> {
+        self.compiled.lock().shift_remove(output);
+        self.compile_anew(output).map(Matcher::new)
     }
 
     fn compile_anew(&self, output: &StructuredOutput) -> Result<TokenParser, GrammarError> {
@@ -149,12 +154,63 @@ fn compiled(
     Ok(parser)
 }
 
-/// Leaves out what was not used for longest.
-fn evict(compiled: &mut IndexMap<StructuredOutput, TokenParser>) {
-    let bytes = |parser: &TokenParser| parser.parser.lexer_stats().num_bytes;
-    let mut total: usize = compiled.values().map(bytes).sum();
+/// What a grammar takes; `None` for one that is of no more use: a panic has left its lexer locked.
+fn num_bytes(parser: &TokenParser) -> Option<usize> {
+    panic::catch_unwind(AssertUnwindSafe(|| parser.parser.lexer_stats().num_bytes)).ok()
+}
+
+/// Leaves out what is of no use, and what was not used for longest.
+fn evict<K: Hash + Eq, V>(compiled: &mut IndexMap<K, V>, num_bytes: impl Fn(&V) -> Option<usize>) {
+    // Once each: lexers grow while others use them.
+    let mut sizes: VecDeque<usize> = VecDeque::with_capacity(compiled.len());
+    compiled.retain(|_, entry| {
+        let size = num_bytes(entry);
+        sizes.extend(size);
+        size.is_some()
+    });
+    let mut total = sizes.iter().copied().fold(0, usize::saturating_add);
     while compiled.len() > MAX_GRAMMARS || (total > MAX_BYTES && compiled.len() > 1) {
-        let Some((_, parser)) = compiled.shift_remove_index(0) else { return };
-        total -= bytes(&parser);
+        compiled.shift_remove_index(0);
+        total = total.saturating_sub(sizes.pop_front().unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(sizes: &[Option<usize>]) -> Vec<usize> {
+        let mut compiled: IndexMap<usize, Option<usize>> =
+            sizes.iter().copied().enumerate().collect();
+        evict(&mut compiled, |size| *size);
+        compiled.into_keys().collect()
+    }
+
+    #[test]
+    fn what_was_used_last_is_kept_within_the_limits() {
+        let half = Some(MAX_BYTES / 2);
+        assert_eq!(kept(&[half, half]), [0, 1]);
+        assert_eq!(kept(&[half, half, Some(1)]), [1, 2]);
+        assert_eq!(kept(&[Some(1), Some(usize::MAX)]), [1], "one, however large");
+        let many = [Some(1); MAX_GRAMMARS + 2];
+        assert_eq!(kept(&many)[..2], [2, 3]);
+    }
+
+    #[test]
+    fn what_failed_is_not_kept() {
+        assert_eq!(kept(&[None, Some(1), None]), [1]);
+        assert_eq!(kept(&[None]), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_compiled_afresh_replaces_what_was_kept() {
+        let store = crate::grammar::tests::store();
+        let output = StructuredOutput::from(
+            playhouse_actors::logic::structured_output::OutputFormat::JsonObject,
+        );
+        store.matcher(&output).unwrap();
+        assert_eq!(store.num_compiled(), 1);
+        store.fresh_matcher(&output).unwrap();
+        assert_eq!(store.num_compiled(), 0);
     }
 }

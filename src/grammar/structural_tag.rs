@@ -11,8 +11,14 @@ use playhouse_actors::{logic::structured_output::StructuredOutput, ports::Gramma
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{compile, json, lark, size, vocabulary::Vocabulary};
+use super::{
+    compile, json, lark,
+    size::{self, Size},
+    vocabulary::Vocabulary,
+};
 
+/// Most bytes of a text that stands for itself.
+const MAX_TEXT_BYTES: usize = 64 << 10;
 /// Free text of any length.
 const TEXT: &str = r"/(?s:.*)/";
 
@@ -92,8 +98,14 @@ pub(super) fn grammar(
     vocabulary: &Vocabulary,
 ) -> Result<TopLevelGrammar, GrammarError> {
     let value = json::parse("the structural tag", text)?;
-    let mut writer =
-        Writer { output, vocabulary, rules: String::new(), num_rules: 0, grammars: Vec::new() };
+    let mut writer = Writer {
+        output,
+        vocabulary,
+        rules: String::new(),
+        num_rules: 0,
+        grammars: Vec::new(),
+        size: Size::default(),
+    };
     let start = match value.get("format") {
         Some(format) => writer.format(&read(format)?, true)?,
         None => {
@@ -108,6 +120,7 @@ pub(super) fn grammar(
         }
     };
     let main = format!("start: {start}\n{}", writer.rules);
+    writer.size.add_lark(&main)?;
     let mut grammars = vec![GrammarWithLexer::from_lark(main)];
     grammars.append(&mut writer.grammars);
     Ok(TopLevelGrammar { grammars, max_tokens: None })
@@ -125,15 +138,18 @@ struct Writer<'a> {
     rules: String,
     num_rules: usize,
     grammars: Vec<GrammarWithLexer>,
+    /// Of all of it.
+    size: Size,
 }
 
 impl Writer<'_> {
     /// The name of a part. Only what comes last may be free text: nothing tells where else it ends.
     fn format(&mut self, format: &Format, is_last: bool) -> Result<String, GrammarError> {
         match format {
-            Format::ConstString { value } => Ok(self.spelled(value)),
+            Format::ConstString { value } => self.spelled_rule(value),
             Format::JsonSchema { json_schema } => {
-                let schema = json::prepared(json_schema.clone(), self.output)?;
+                let schema = json_schema.clone();
+                let schema = json::prepared(schema, self.output, &mut self.size)?;
                 Ok(self.grammar(GrammarWithLexer::from_json_schema(schema)))
             }
             Format::Regex { pattern } => {
@@ -142,7 +158,7 @@ impl Writer<'_> {
                 Ok(self.rule(&regex))
             }
             Format::Grammar { grammar } => {
-                let lark = compile::to_lark(grammar)?;
+                let lark = compile::to_lark(grammar, &mut self.size)?;
                 Ok(self.grammar(GrammarWithLexer::from_lark(lark)))
             }
             Format::AnyText { excludes } if !excludes.is_empty() => {
@@ -176,7 +192,7 @@ impl Writer<'_> {
                 let tags = tags.iter().map(|tag| self.tag(tag, &tag.begin));
                 let tags = non_empty(tags.collect::<Result<Vec<_>, _>>()?.join(" | "));
                 let tag = self.rule(&tags);
-                let separator = self.spelled(separator);
+                let separator = self.spelled_rule(separator)?;
                 let more = if *stop_after_first { "" } else { " (SEPARATOR TAG)*" };
                 let list = format!("(TAG{more})").replace("SEPARATOR", &separator);
                 let optional = if *at_least_one { "" } else { "?" };
@@ -187,10 +203,10 @@ impl Writer<'_> {
 
     /// A tag of which `begin` is still to come.
     fn tag(&mut self, tag: &Tag, begin: &str) -> Result<String, GrammarError> {
-        let begin = lark::spelled(begin, self.vocabulary);
+        let begin = self.spelled(begin)?;
         if !matches!(&*tag.content, Format::AnyText { excludes } if excludes.is_empty()) {
             let content = self.format(&tag.content, false)?;
-            return Ok(format!("{begin} {content} {}", lark::spelled(&tag.end, self.vocabulary)));
+            return Ok(format!("{begin} {content} {}", self.spelled(&tag.end)?));
         }
         let content = self.text_until(&tag.end)?;
         Ok(format!("{begin} {content}"))
@@ -242,10 +258,10 @@ impl Writer<'_> {
             return Err(invalid("free text needs something to end it".to_owned()));
         }
         // A special token is no text, so that it ends what comes before.
-        if let Some((0, ..)) = self.vocabulary.find_special(end) {
-            let end = lark::spelled(end, self.vocabulary);
+        let spelled = self.spelled(end)?;
+        if self.vocabulary.special_at(end).is_some() {
             let text = self.rule(TEXT);
-            return Ok(format!("{text} {end}"));
+            return Ok(format!("{text} {spelled}"));
         }
         let name = self.next_name();
         let end = lark::quoted(end);
@@ -254,9 +270,14 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    fn spelled(&mut self, text: &str) -> String {
-        let parts = lark::spelled(text, self.vocabulary);
-        self.rule(&parts)
+    fn spelled(&self, text: &str) -> Result<String, GrammarError> {
+        compile::limited("a text of the structural tag", text, MAX_TEXT_BYTES)?;
+        Ok(lark::spelled(text, self.vocabulary))
+    }
+
+    fn spelled_rule(&mut self, text: &str) -> Result<String, GrammarError> {
+        let parts = self.spelled(text)?;
+        Ok(self.rule(&parts))
     }
 
     fn rule(&mut self, body: &str) -> String {

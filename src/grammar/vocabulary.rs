@@ -1,5 +1,7 @@
 //! The model's tokens as llguidance takes them.
 
+use std::{cmp::Reverse, collections::BTreeMap};
+
 use playhouse_actors::{
     logic::ids::TokenId,
     ports::{GrammarError, TextCodec},
@@ -12,8 +14,8 @@ const MAX_TOKEN_BYTES: usize = 1_000;
 /// The tokens' bytes in a trie, and which of them are special.
 pub(super) struct Vocabulary {
     pub(super) tokens: TokEnv,
-    /// Spelling and id, longest spelling first.
-    special: Vec<(String, TokenId)>,
+    /// Spelling and id by the spelling's first byte, longest first.
+    special: BTreeMap<u8, Vec<(String, TokenId)>>,
 }
 
 impl Vocabulary {
@@ -47,19 +49,25 @@ impl Vocabulary {
         };
         let mut words: Vec<Vec<u8>> = (0..vocab_size).map(bytes_of).collect();
         words.iter_mut().filter(|word| word.len() > MAX_TOKEN_BYTES).for_each(Vec::clear);
-        special.retain(|(piece, _)| !piece.is_empty());
-        special.sort_by_key(|(piece, _)| std::cmp::Reverse(piece.len()));
+        special.sort_by_key(|(piece, _)| Reverse(piece.len()));
+        let mut by_first: BTreeMap<u8, Vec<(String, TokenId)>> = BTreeMap::new();
+        for (piece, token) in special {
+            if let Some(&first) = piece.as_bytes().first() {
+                by_first.entry(first).or_default().push((piece, token));
+            }
+        }
         let info = TokRxInfo::new(vocab_size, end);
         let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
         // Its tokenization is approximate, which matters to none who do not force tokens.
-        Ok(Self { tokens: std::sync::Arc::new(ApproximateTokEnv::new(trie)), special })
+        let tokens = std::sync::Arc::new(ApproximateTokEnv::new(trie));
+        Ok(Self { tokens, special: by_first })
     }
 
-    /// The first special token spelled out in `text`: where it begins, its length in bytes, its id.
-    pub(super) fn find_special(&self, text: &str) -> Option<(usize, usize, TokenId)> {
-        let found = self.special.iter().filter_map(|(piece, token)| {
-            text.find(piece.as_str()).map(|start| (start, piece.len(), *token))
-        });
-        found.min_by_key(|&(start, len, _)| (start, std::cmp::Reverse(len)))
+    /// The special token, the longest, whose spelling `text` begins with: its length in bytes, its
+    /// id.
+    pub(super) fn special_at(&self, text: &str) -> Option<(usize, TokenId)> {
+        let special = self.special.get(text.as_bytes().first()?)?;
+        let found = special.iter().find(|(piece, _)| text.starts_with(piece.as_str()));
+        found.map(|(piece, token)| (piece.len(), *token))
     }
 }

@@ -13,6 +13,10 @@ pub struct MessageParser {
     reasoning: Option<Box<dyn ReasoningParser>>,
     tools: Option<Box<dyn ToolParser>>,
     max_calls: Option<usize>,
+    /// Calls that were whole.
+    num_calls: usize,
+    /// The call that is being read is left out.
+    is_left_out: bool,
 }
 
 impl MessageParser {
@@ -21,11 +25,11 @@ impl MessageParser {
         reasoning: Option<Box<dyn ReasoningParser>>,
         tools: Option<Box<dyn ToolParser>>,
     ) -> Self {
-        Self { reasoning, tools, max_calls: None }
+        Self { reasoning, tools, ..Self::default() }
     }
 
-    /// Leaves out the calls after the first `max_calls`, as `parallel_tool_calls: false` asks for
-    /// with one.
+    /// Leaves out the calls after the first `max_calls` that are whole, as
+    /// `parallel_tool_calls: false` asks for with one.
     #[must_use]
     pub fn with_max_calls(self, max_calls: usize) -> Self {
         Self { max_calls: Some(max_calls), ..self }
@@ -46,13 +50,22 @@ impl MessageParser {
 
     /// The text is over; nothing may be pushed afterwards.
     pub fn finish(&mut self) -> Vec<MessageEvent> {
+        self.end(|tools| tools.finish())
+    }
+
+    /// As [`finish`](Self::finish), where the model ended the text and nothing cut it off.
+    pub fn finish_stopped(&mut self) -> Vec<MessageEvent> {
+        self.end(|tools| tools.finish_stopped())
+    }
+
+    fn end(&mut self, finish: fn(&mut dyn ToolParser) -> Vec<ToolEvent>) -> Vec<MessageEvent> {
         let mut events = Vec::new();
         if let Some(reasoning) = &mut self.reasoning {
             let parts = reasoning.finish();
             self.answer(parts, &mut events);
         }
         if let Some(tools) = &mut self.tools {
-            let parts = tools.finish();
+            let parts = finish(&mut **tools);
             self.keep(parts, &mut events);
         }
         events
@@ -92,15 +105,23 @@ impl MessageParser {
         self.keep(parts, events);
     }
 
-    fn keep(&self, parts: Vec<ToolEvent>, events: &mut Vec<MessageEvent>) {
-        let fits = |part: &ToolEvent| match part {
-            ToolEvent::Content(_) => true,
-            ToolEvent::CallStart { index, .. }
-            | ToolEvent::CallArguments { index, .. }
-            | ToolEvent::CallEnd { index }
-            | ToolEvent::CallBroken { index, .. } => self.max_calls.is_none_or(|max| *index < max),
-        };
-        events.extend(parts.into_iter().filter(fits).map(MessageEvent::Answer));
+    fn keep(&mut self, parts: Vec<ToolEvent>, events: &mut Vec<MessageEvent>) {
+        for part in parts {
+            match part {
+                ToolEvent::CallStart { .. } => {
+                    self.is_left_out = self.max_calls.is_some_and(|max| self.num_calls >= max);
+                }
+                ToolEvent::CallEnd { .. } => self.num_calls += 1,
+                _ => {}
+            }
+            let part = match part {
+                ToolEvent::Content(_) => part,
+                ToolEvent::CallBroken { text, .. } if self.is_left_out => ToolEvent::Content(text),
+                _ if self.is_left_out => continue,
+                part => part,
+            };
+            events.push(MessageEvent::Answer(part));
+        }
     }
 }
 

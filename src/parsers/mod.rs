@@ -6,8 +6,9 @@
 //! a [`MessageParser`] runs one after the other. All of it is pure string code.
 //!
 //! # What every parser promises
-//! - It reads a stream: `push` takes the text in pieces, however they are cut; `finish` ends it. A
-//!   whole answer is one piece, so both give the same events once neighbours are merged.
+//! - It reads a stream: `push` takes the text in pieces, however they are cut; `finish` ends it, or
+//!   `finish_stopped` where it is known that nothing cut it off. A whole answer is one piece, so
+//!   both give the same events once neighbours are merged.
 //! - It holds back only what may still become a marker, and gives none of a marker away as content.
 //! - It never panics and never loses text: what is no call after all is content.
 //!   Two exceptions: white space that only separates calls is dropped, and thoughts on a channel of

@@ -130,8 +130,9 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    /// `*`, `+`, `?` and `{m,n}` after a part.
+    /// `*`, `+`, `?` and `{m,n}` after a part, and after space, as llama.cpp takes them.
     fn repeated(&mut self, part: Node) -> Result<Node, GrammarError> {
+        self.skip_space();
         let (min, max) = match self.peek() {
             Some('*') => (0, None),
             Some('+') => (1, None),

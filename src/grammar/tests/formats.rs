@@ -6,7 +6,10 @@ use playhouse_actors::logic::structured_output::{
 };
 use serde_json::json;
 
-use super::*;
+use super::{
+    super::{lark::spelled, vocabulary::Vocabulary},
+    *,
+};
 
 fn compact(format: OutputFormat) -> StructuredOutput {
     StructuredOutput { disable_any_whitespace: true, ..format.into() }
@@ -59,6 +62,8 @@ fn gbnf_is_read_as_it_stands() {
     let good = ["{}", "{  }", "{a:b}", "{ a: {b:c , d:e } }"];
     check(Grammar(nullable.to_owned()), &good, &["{a}", "{a:}", "{a:b,}", "{ "]);
     check(Grammar("root ::= \"a\"{2} \"b\"{,2} \"c\"{1,}".to_owned()), &["aac", "aabbcc"], &["ac"]);
+    let spaced = "root ::= a + (\"b\" | \"c\") # two\n {2} \"d\" ?\na ::= [a] {1}\n";
+    check(Grammar(spaced.to_owned()), &["abc", "aaccd"], &["bb", "ab", "abbb", "abbdd"]);
 }
 
 #[test]
@@ -106,6 +111,52 @@ fn alternatives_that_exclude_each_other_may_be_references() {
         "discriminator": {"propertyName": "kind"},
     });
     check(schema(animals), &[r#"{"kind":"cat"}"#, r#"{"kind":"dog"}"#], &[r#"{"kind":"cow"}"#]);
+}
+
+#[test]
+fn unions_of_references_may_recur_and_lie_in_one_another() {
+    let expression = json!({
+        "discriminator": {"propertyName": "kind"},
+        "oneOf": [{"$ref": "#/$defs/number"}, {"$ref": "#/$defs/sum"}],
+    });
+    let kind = |name: &str| json!({"const": name, "title": "Kind", "type": "string"});
+    let root = json!({
+        "$defs": {
+            "number": {
+                "type": "object",
+                "properties": {"kind": kind("number"), "at": {"type": "string", "format": "time"}},
+                "required": ["kind", "at"],
+            },
+            "sum": {
+                "type": "object",
+                "properties": {"kind": kind("sum"), "left": expression, "right": expression},
+                "required": ["kind", "left", "right"],
+            },
+        },
+        "type": "object",
+        "properties": {"is": expression},
+        "required": ["is"],
+    });
+    let output = StructuredOutput { disable_additional_properties: true, ..compact(schema(root)) };
+    let number = r#"{"kind":"number","at":"23:59:59Z"}"#;
+    let sum = format!(r#"{{"kind":"sum","left":{number},"right":{number}}}"#);
+    let deep = format!(r#"{{"kind":"sum","left":{sum},"right":{number}}}"#);
+    let is = |expression: &str| format!(r#"{{"is":{expression}}}"#);
+    let leap = number.replace(":59Z", ":60Z");
+    let open = number.replace('}', r#","x":1}"#);
+    let good = [number, sum.as_str(), deep.as_str()].map(is);
+    let bad = [leap.as_str(), open.as_str(), r#"{"kind":"number"}"#, r#"{"kind":"no"}"#].map(is);
+    check(output, &good.each_ref().map(String::as_str), &bad.each_ref().map(String::as_str));
+}
+
+#[test]
+fn alternatives_of_other_types_exclude_each_other_and_others_stay_beside_them() {
+    let word_or_list = json!({
+        "$defs": {"word": {"type": "string"}, "list": {"type": "array", "maxItems": 0}},
+        "oneOf": [{"$ref": "#/$defs/word"}, {"$ref": "#/$defs/list"}],
+        "anyOf": [{"maxLength": 1}, {"const": "yes"}],
+    });
+    check(schema(word_or_list), &["\"a\"", "\"yes\"", "[]"], &["\"ab\"", "[1]", "1"]);
 }
 
 #[test]
@@ -164,6 +215,16 @@ fn formats_nest() {
     check(triggered(true, false), &["a<i>b</t>c", "<i></t><i></t>"], &["", "a"]);
     check(triggered(true, true), &["a<i>b</t>"], &["", "a<i>b</t>c"]);
     check(triggered(false, true), &["", "a", "a<i>b</t>"], &["a<i>b</t>c"]);
+}
+
+#[test]
+fn special_tokens_are_told_from_text_that_begins_like_them() {
+    let vocabulary = Vocabulary::new(&Bytes, VOCAB_SIZE, &[EOS, END_OF_TURN]).unwrap();
+    let spelled = |text: &str| spelled(text, &vocabulary);
+    assert_eq!(spelled("a<tool><too<tool>é</s"), "\"a\" <[258]> \"<too\" <[258]> \"é</s\"");
+    assert_eq!(spelled("<|end|></s>"), "<[257]> <[256]>");
+    assert_eq!(spelled("<<"), "\"<<\"");
+    assert_eq!(spelled(""), "\"\"");
 }
 
 #[test]

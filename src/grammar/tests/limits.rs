@@ -43,6 +43,13 @@ fn an_error_names_the_problem() {
     invalid(Grammar("root ::= \"a\"\n\nb ::= [z-a]".to_owned()), "line 3");
     invalid(Grammar("start: WORD".to_owned()), "WORD");
     invalid(Grammar("word: /a/".to_owned()), "start");
+    invalid(Grammar("start: %json {\"type\": \"object\"}".to_owned()), "%json");
+    invalid(Grammar("start: %lark { start: \"a\" }".to_owned()), "%lark");
+    let substring = "start: A\nA: %regex {\"substring_chars\": \"abc\"}";
+    invalid(Grammar(substring.to_owned()), "%regex");
+    let cat = json!({"type": "object", "properties": {"kind": {"const": "cat"}}});
+    let same = json!({"$defs": {"cat": cat}, "oneOf": vec![json!({"$ref": "#/$defs/cat"}); 2]});
+    invalid(schema(same), "oneOf");
     let tag = |tag: serde_json::Value| StructuralTag(tag.to_string());
     invalid(tag(json!({"triggers": []})), "structures");
     invalid(tag(json!({"structures": [], "triggers": ["<"]})), "at least one");
@@ -62,6 +69,54 @@ fn what_is_too_large_is_refused_at_once() {
     too_large(Regex("a".repeat(70_000)), "32768 bytes, not 70000");
     too_large(Grammar("x".repeat(2_000_000)), "2000000 bytes");
     too_large(Choice(vec!["a".to_owned(); 20_000]), "20000 choices");
+    let text = |len: usize| {
+        let text = json!({"type": "const_string", "value": "<".repeat(len)});
+        StructuralTag(json!({ "format": text }).to_string())
+    };
+    too_large(text(70_000), "70000 bytes; at most 65536");
+    assert!(store().matcher(&text(10_000).into()).is_ok());
+}
+
+/// They would take all memory.
+#[test]
+fn what_would_be_written_out_too_often_is_refused_at_once() {
+    let (names, literal) = (" B".repeat(240_000), "x".repeat(500_000));
+    let lark = |rule: &str| Grammar(format!("start: A\n{rule}{names}\nB: \"{literal}\"\nA: B"));
+    let limit = "1048576 bytes in one terminal";
+    too_large(Grammar(format!("start: A\nA:{names}\nB: \"{literal}\"")), limit);
+    too_large(lark("a[stop=\"!\"]:"), limit);
+    too_large(lark("%ignore"), limit);
+    let names = names.to_lowercase();
+    too_large(Grammar(format!("root ::= a\na ::={names}\nb ::= \"{literal}\"")), limit);
+}
+
+#[test]
+fn multiples_that_cannot_be_counted_are_refused() {
+    let multiple = |of: serde_json::Value| schema(json!({"type": "number", "multipleOf": of}));
+    too_large(multiple(json!(500_000_000)), "multipleOf");
+    too_large(multiple(json!(0.000_000_001)), "multipleOf");
+    let both = [json!({"multipleOf": 30_000}), json!({"multipleOf": 20_000})];
+    too_large(schema(json!({"type": "integer", "allOf": both})), "multipleOf");
+    check(multiple(json!(0.01)), &["1.25", "-3", "0.5"], &["1.255"]);
+    check(multiple(json!(30_000)), &["60000", "0"], &["30001"]);
+}
+
+#[test]
+fn the_parts_of_a_structural_tag_are_measured_together() {
+    let sequence = |part: serde_json::Value| {
+        let parts = json!({"type": "sequence", "elements": vec![part; 6]});
+        StructuralTag(json!({ "format": parts }).to_string())
+    };
+    let values: Vec<_> = (0..4_000).collect();
+    let schema = json!({"type": "json_schema", "json_schema": {"enum": values}});
+    too_large(sequence(schema), "20000 enum values");
+    let literals = Vec::from_iter((0..2_000).map(|i| format!("\"{i}\"")));
+    let grammar = format!("start: A\nA: {}", literals.join(" | "));
+    too_large(sequence(json!({"type": "grammar", "grammar": grammar})), "10000 different literals");
+    let stars = "[a-z]*".repeat(1_000);
+    let regexes = (0..6).map(|i| json!({"type": "regex", "pattern": format!("{stars}{i}")}));
+    let regexes = json!({"type": "or", "elements": Vec::from_iter(regexes)});
+    too_large(sequence(regexes), "32768 bytes of regular expressions");
 }
 
 /// They would compile for minutes, and leave their threads behind. The messages are of the checks
@@ -85,12 +140,26 @@ fn what_would_compile_for_too_long_is_refused_at_once() {
     too_large(object(6_000, true), "5000 properties and alternatives");
     too_large(schema(json!({ "anyOf": alternatives })), "2000 alternatives");
     too_large(schema(json!({ "enum": values })), "20000 enum values");
+    let patterns = (0..40).map(|i| (format!("^a{i}$"), leaf()));
+    let patterns: serde_json::Map<_, _> = patterns.collect();
+    too_large(schema(json!({ "patternProperties": patterns })), "32 `patternProperties`");
+    let half = |prefix: &str| {
+        let names = (0..600).map(|i| format!("{prefix}{i}"));
+        let properties: serde_json::Map<_, _> = names.map(|name| (name, leaf())).collect();
+        json!({"type": "object", "properties": properties})
+    };
+    let parts = [json!({"$ref": "#/$defs/a"}), json!({"anyOf": [{"$ref": "#/$defs/b"}, {}]})];
+    let definitions = json!({"a": half("a"), "b": half("b")});
+    let merged = json!({"allOf": parts, "$defs": definitions});
+    too_large(schema(merged), "1000 optional properties");
     too_large(rule(100_000), "10000 different literals");
     let same =
         |count: usize| Grammar(format!("start: a\na: {}", ["\"x\""].repeat(count).join("|")));
     too_large(same(150_000), "5000 alternatives in one rule");
     let stars = "[a-z]*".repeat(6_000);
     too_large(Grammar(format!("start: /{stars}/")), "32768 bytes of regular expressions");
+    let lines = stars.replacen('*', "*\n\"", 1);
+    too_large(Grammar(format!("start: /{lines}/")), "32768 bytes of regular expressions");
     too_large(schema(json!({"type": "string", "pattern": stars})), "32768 bytes of patterns");
     let tag = |content: serde_json::Value| {
         let tag = json!({"type": "tag", "begin": "<a>", "content": content, "end": "</a>"});

@@ -64,6 +64,17 @@ fn calls_beyond_the_limit_are_left_out() {
 }
 
 #[test]
+fn a_broken_call_takes_no_place_and_is_content() {
+    let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+    let broken = "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": nope}}</tool_call>";
+    for text in [format!("{broken}{call}{call}"), format!("{call}{broken}{call}")] {
+        let parser = message_parser(None, Some("hermes")).with_max_calls(1);
+        let found = Message::parse(parser, &text);
+        assert_eq!(found, message("", broken, &[("now", "{}")]), "{text}");
+    }
+}
+
+#[test]
 fn a_parser_tells_what_its_parts_need() {
     assert!(message_parser(Some("qwen3"), Some("mistral")).needs_special_tokens());
     assert!(message_parser(Some("mistral"), Some("json")).needs_special_tokens());

@@ -94,6 +94,15 @@ fn tool_events_of(mut parser: Box<dyn ToolParser>, pieces: &[&str]) -> Vec<ToolE
     events
 }
 
+/// What is in `text` where the model ended it.
+fn stopped_message(name: &str, text: &str) -> Message {
+    let mut parser = tool_parser(name);
+    let mut events = parser.push(text);
+    events.extend(parser.finish_stopped());
+    check_order(&merge_tool_events(events.clone()));
+    message_of(events)
+}
+
 fn tool_events(name: &str, pieces: &[&str]) -> Vec<ToolEvent> {
     tool_events_of(tool_parser(name), pieces)
 }

@@ -79,6 +79,19 @@ fn hermes() {
                 "<tool_call>",
                 &[("b", "{}")],
             ),
+            // No closing tag between two.
+            (
+                "<tool_call>{\"name\": \"a\", \"arguments\": {}}\n\
+                 <tool_call>{\"name\": \"b\", \"arguments\": {}}</tool_call>",
+                "",
+                &[("a", "{}"), ("b", "{}")],
+            ),
+            (
+                "<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_\
+                 <tool_call>{\"name\": \"b\", \"arguments\": {}}",
+                "</tool_",
+                &[("a", "{}"), ("b", "{}")],
+            ),
             (
                 "<tool_call>{\"name\": \"b\", \"arguments\": {}} or so</tool_call>",
                 " or so</tool_call>",

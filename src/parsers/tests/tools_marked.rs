@@ -1,6 +1,6 @@
 //! Formats whose calls are a name between markers, and JSON.
 
-use super::{check_no_calls, check_tools, message_of, tool_events};
+use super::{check_no_calls, check_tools, message_of, stopped_message, tool_events};
 
 #[test]
 fn deepseek_v3() {
@@ -79,6 +79,12 @@ fn kimi_k2() {
                 &[("a", "{\"x\": \"<b>\"}"), ("b_c.d", "{\n}")],
             ),
             (&a, "", &[("a", "{\"x\": \"<b>\"}")]),
+            // The end of the first section is missing.
+            (
+                &format!("{SECTION}{a}{SECTION}{b}{SECTION_END}"),
+                "",
+                &[("a", "{\"x\": \"<b>\"}"), ("b_c.d", "{\n}")],
+            ),
             (
                 &format!("{SECTION}{}{b}{SECTION_END}", kimi("functions.bad:0", "{\"x\": \"y\"")),
                 &format!("{SECTION}{}", kimi("functions.bad:0", "{\"x\": \"y\"")),
@@ -146,4 +152,16 @@ fn openai_takes_free_text_for_arguments() {
     let text = "<|channel|>commentary to=functions.run<|message|>ls -l<|call|>";
     let message = message_of(tool_events("openai", &[text]));
     assert_eq!(message.calls[0].arguments, "ls -l");
+}
+
+/// The marker that ends a call ends the answer as well, and is then not shown.
+#[test]
+fn openai_takes_the_end_of_the_answer_for_that_of_a_call() {
+    for (body, arguments) in [("ls -l", "ls -l"), ("", "{}"), ("{\"a\": 1}", "{\"a\": 1}")] {
+        let text = format!("<|channel|>commentary to=functions.run<|message|>{body}");
+        let message = stopped_message("openai", &text);
+        assert_eq!((&*message.calls[0].arguments, &*message.content), (arguments, ""), "{text}");
+    }
+    let header = "<|channel|>commentary to=functions.run";
+    assert_eq!(stopped_message("openai", header).content, header);
 }

@@ -1,6 +1,6 @@
 //! Formats whose arguments are no JSON.
 
-use super::{super::ToolEvent, check_no_calls, check_tools, tool_parser};
+use super::{super::ToolEvent, check_no_calls, check_tools, stopped_message, tool_parser};
 
 #[test]
 fn qwen3_coder() {
@@ -49,6 +49,24 @@ fn qwen3_coder() {
             "",
             &[("now", "{}"), ("now", "{}")],
         ),
+        // The function's closing tag alone is missing, or it and the block's.
+        (
+            "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</tool_call>\n\
+             <tool_call>\n<function=now>\n</tool_call>",
+            "",
+            &[("weather", "{\"city\": \"Ulm\"}"), ("now", "{}")],
+        ),
+        (
+            "<tool_call><function=weather><parameter=city>Ulm</parameter><tool_call><function=now>\
+             </function></tool_call>",
+            "<tool_call><function=weather><parameter=city>Ulm</parameter>",
+            &[("now", "{}")],
+        ),
+        (
+            "<tool_call>\n<tool_call>\n<function=now></function></tool_call>",
+            "<tool_call>\n",
+            &[("now", "{}")],
+        ),
     ];
     let none = &[
         "<tool_call>\n{\"name\": \"f\"}\n</tool_call>",
@@ -62,6 +80,23 @@ fn qwen3_coder() {
     for name in ["qwen3_coder", "qwen3_xml"] {
         check_tools(name, table);
         check_no_calls(name, none);
+    }
+}
+
+#[test]
+fn a_call_whose_closing_tags_the_model_leaves_out_is_whole() {
+    let start = "<tool_call>\n<function=weather>\n<parameter=days>\n3\n";
+    for name in ["qwen3_coder", "qwen3_xml"] {
+        for end in ["</parameter>", "</parameter>\n", "</parameter>\n</function"] {
+            let message = stopped_message(name, &format!("{start}{end}"));
+            let call = &message.calls[0];
+            assert_eq!((&*call.name, &*call.arguments), ("weather", "{\"days\": 3}"), "{end}");
+            assert_eq!((message.calls.len(), &*message.content), (1, ""), "{end}");
+        }
+        for text in [start, "<tool_call>\n<function=weather>\n", "<function=weather>\n<param"] {
+            let message = stopped_message(name, text);
+            assert_eq!((message.calls.len(), &*message.content), (0, text));
+        }
     }
 }
 
@@ -118,6 +153,18 @@ fn glm45() {
             (
                 "<tool_call>weather<arg_key>city</arg_key>x<tool_call>now</tool_call>",
                 "<tool_call>weather<arg_key>city</arg_key>x",
+                &[("now", "{}")],
+            ),
+            // A call begins where another one ought to end.
+            (
+                "<tool_call>weather<tool_call>now</tool_call>",
+                "<tool_call>weather",
+                &[("now", "{}")],
+            ),
+            (
+                "<tool_call>weather<arg_key>days</arg_key><arg_value>3</arg_value>\n<tool_call>now\
+                 </tool_call>",
+                "<tool_call>weather<arg_key>days</arg_key><arg_value>3</arg_value>\n",
                 &[("now", "{}")],
             ),
         ],

@@ -30,6 +30,9 @@ pub(super) trait Block: Send {
     /// Takes the next character of a block.
     fn step(&mut self, c: char, calls: &mut Calls) -> Step;
 
+    /// The model ended the text within a block. Ends a call that lacks nothing but closing tags.
+    fn stop(&mut self, _calls: &mut Calls) {}
+
     /// As [`ToolParser::strict_calls`].
     fn strict_calls(&self, _tools: &Tools, _parallel_tool_calls: bool) -> Option<Value> {
         None
@@ -47,7 +50,8 @@ pub(super) enum Step {
     More,
     /// It ends the block.
     Done,
-    /// The block cannot go on with it: what was read since the last call is no call.
+    /// The block cannot go on with it: what was read since the last call is no call. The end of
+    /// that may begin the next block.
     Refused,
 }
 
@@ -80,10 +84,10 @@ impl<B: Block> BlockParser<B> {
             }
             Step::Refused => {
                 self.is_inside = false;
-                self.calls.unhold();
+                let rest = self.calls.unhold(self.block.markers());
                 self.calls.refuse();
                 // It may begin the next block.
-                self.step_outside(c);
+                rest.chars().for_each(|c| self.step_outside(c));
             }
         }
     }
@@ -121,6 +125,13 @@ impl<B: Block> ToolParser for BlockParser<B> {
         }
         self.calls.finish();
         self.calls.take()
+    }
+
+    fn finish_stopped(&mut self) -> Vec<ToolEvent> {
+        if self.is_inside {
+            self.block.stop(&mut self.calls);
+        }
+        self.finish()
     }
 
     fn needs_special_tokens(&self) -> bool {

@@ -49,9 +49,19 @@ impl Calls {
         self.held.push_str(text);
     }
 
-    /// The last character held belongs to what comes next.
-    pub(super) fn unhold(&mut self) {
-        self.held.pop();
+    /// Gives back what belongs to what comes next: the longest end of what is held that one of
+    /// `markers` begins with, the last character at least.
+    pub(super) fn unhold(&mut self, markers: &[&str]) -> String {
+        let longest = markers.iter().map(|marker| marker.len()).max().unwrap_or_default();
+        let starts = self.held.char_indices().rev().map(|(start, _)| start);
+        let last = starts.clone().next().unwrap_or_default();
+        let near = starts.take_while(|start| self.held.len() - start <= longest);
+        let begins = |start: &usize| {
+            let end = &self.held[*start..];
+            markers.iter().any(|marker| marker.starts_with(end))
+        };
+        let start = near.filter(begins).last().unwrap_or(last);
+        self.held.split_off(start)
     }
 
     /// What is held has said all that it has to.

@@ -86,6 +86,12 @@ impl ToolParser for HarmonyCalls {
         self.calls.take()
     }
 
+    fn finish_stopped(&mut self) -> Vec<ToolEvent> {
+        self.scanner.finish().into_iter().for_each(|piece| self.piece(piece));
+        self.close();
+        self.finish()
+    }
+
     fn needs_special_tokens(&self) -> bool {
         true
     }

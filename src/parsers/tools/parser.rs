@@ -14,6 +14,12 @@ pub trait ToolParser: Send {
     /// afterwards.
     fn finish(&mut self) -> Vec<ToolEvent>;
 
+    /// As [`finish`](Self::finish), where the model ended the text and nothing cut it off: a call
+    /// that lacks nothing but the markers after it is whole.
+    fn finish_stopped(&mut self) -> Vec<ToolEvent> {
+        self.finish()
+    }
+
     /// Whether markers of the format are special tokens of its models, which the text must then
     /// show: `skip_special_tokens` has to be off.
     fn needs_special_tokens(&self) -> bool {

@@ -26,7 +26,7 @@ const FUNCTION_END: &str = "</function>";
 const CALL_END: &str = "</tool_call>";
 
 /// What may come in a function, and what ends a value that lacks its closing tag.
-const IN_FUNCTION: &[&str] = &[PARAMETER, FUNCTION_END];
+const IN_FUNCTION: &[&str] = &[PARAMETER, FUNCTION_END, CALL_END];
 const VALUE_ENDS: &[&str] = &["</parameter>", PARAMETER, FUNCTION_END];
 
 /// A longer name of a function or of a parameter is none.
@@ -53,14 +53,14 @@ const BETWEEN: &[&str] = &[FUNCTION, CALL_END];
 
 impl FunctionBlock {
     /// A tag has been read within a function.
-    fn tag(&mut self, tag: &str, calls: &mut Calls) {
-        let Some(values) = &mut self.values else { return };
+    fn tag(&mut self, tag: &str, calls: &mut Calls) -> Step {
+        let Some(values) = &mut self.values else { return Step::Refused };
         if !calls.is_open() {
             values.start(calls);
         }
         self.state = match tag {
             PARAMETER => State::Key(String::new()),
-            FUNCTION_END => {
+            FUNCTION_END | CALL_END => {
                 values.close(calls);
                 self.values = None;
                 self.has_call = true;
@@ -68,6 +68,7 @@ impl FunctionBlock {
             }
             _ => State::InFunction(Expected::new(IN_FUNCTION)),
         };
+        if tag == CALL_END { Step::Done } else { Step::More }
     }
 
     fn name(&mut self, name: &str) -> Step {
@@ -123,7 +124,7 @@ impl Block for FunctionBlock {
             }
             State::InFunction(expected) => match expected.step(c) {
                 Match::Partial => {}
-                Match::Whole(tag) => self.tag(IN_FUNCTION[tag], calls),
+                Match::Whole(tag) => return self.tag(IN_FUNCTION[tag], calls),
                 Match::No => return Step::Refused,
             },
             State::Value(finder) => {
@@ -133,11 +134,18 @@ impl Block for FunctionBlock {
                 values.push(&text, calls);
                 if let Some(tag) = tag {
                     values.end(calls);
-                    self.tag(VALUE_ENDS[tag], calls);
+                    return self.tag(VALUE_ENDS[tag], calls);
                 }
             }
         }
         Step::More
+    }
+
+    fn stop(&mut self, calls: &mut Calls) {
+        // A parameter before is whole.
+        if matches!(self.state, State::InFunction(_)) && calls.is_open() {
+            self.tag(FUNCTION_END, calls);
+        }
     }
 
     fn is_done(&self) -> bool {

@@ -1,6 +1,9 @@
 //! Reads one choice's output as it comes.
 
-use playhouse_actors::{logic::request::FinishReason, shell::OutputDelta};
+use playhouse_actors::{
+    logic::request::{FinishReason, StopReason},
+    shell::OutputDelta,
+};
 
 use super::{call_id::CallIds, reasoning_tokens::ReasoningTokens};
 use crate::parsers::{MessageEvent, MessageParser, ToolEvent};
@@ -68,9 +71,14 @@ impl TurnReader {
     /// What is new. The delta with a finish reason is the last one.
     pub(in crate::server) fn push(&mut self, delta: &OutputDelta) -> Vec<TurnEvent> {
         let mut parts = self.parser.push(&delta.text);
-        if delta.finish.is_some() {
-            parts.extend(self.parser.finish());
-        }
+        parts.extend(match &delta.finish {
+            None => Vec::new(),
+            // A stop string cuts the model off.
+            Some(FinishReason::Stop(None | Some(StopReason::Token(_)))) => {
+                self.parser.finish_stopped()
+            }
+            Some(_) => self.parser.finish(),
+        });
         self.has_reasoned |= parts.iter().any(|part| matches!(part, MessageEvent::Reasoning(_)));
         if let Some(counter) = &mut self.reasoning_tokens {
             delta.tokens.iter().for_each(|token| counter.push(token.token_id));

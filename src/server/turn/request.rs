@@ -60,6 +60,8 @@ pub(in crate::server) struct TurnStyle {
     max_calls: Option<usize>,
     reasoning: Option<Reasoning>,
     thinking: Option<bool>,
+    /// The answer goes on with a message that the prompt begins.
+    goes_on: bool,
     include_reasoning: bool,
     holds_strict: bool,
     codec: Arc<dyn TextCodec>,
@@ -126,6 +128,7 @@ impl TurnRequest {
             max_calls: (!self.parallel_tool_calls).then_some(1),
             reasoning: parsers.reasoning.clone(),
             thinking: thinking_switch(&self.chat.chat_template_kwargs),
+            goes_on: self.chat.continue_final_message,
             include_reasoning: self.include_reasoning,
             holds_strict,
             codec,
@@ -167,6 +170,17 @@ fn thinking_switch(kwargs: &Map<String, Value>) -> Option<bool> {
     ["enable_thinking", "thinking"].iter().find_map(|name| kwargs.get(*name)?.as_bool())
 }
 
+/// Where the last marker of thoughts in `prompt` ends. A message that the answer goes on with may
+/// lie far behind: then that marker tells, as it does for the engine
+/// ([`Thoughts`](playhouse_actors::logic::thinking::Thoughts)).
+fn last_marker_end(markers: &Thinking, prompt: &[u32]) -> Option<usize> {
+    let end = |marker: &[u32]| {
+        let places = prompt.windows(marker.len().max(1));
+        places.rev().position(|place| place == marker).map(|behind| prompt.len() - behind)
+    };
+    end(&markers.begin).max(end(&markers.end))
+}
+
 impl TurnStyle {
     /// A reader for one choice of the answer `response_id`, which goes on after `prompt`.
     pub(in crate::server) fn reader(
@@ -175,10 +189,12 @@ impl TurnStyle {
         choice: usize,
         prompt: &[u32],
     ) -> TurnReader {
-        let tail = &prompt[prompt.len().saturating_sub(PROMPT_TAIL)..];
+        let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.clone());
+        let end = markers.as_deref().filter(|_| self.goes_on);
+        let end = end.and_then(|markers| last_marker_end(markers, prompt)).unwrap_or(prompt.len());
+        let tail = &prompt[end.saturating_sub(PROMPT_TAIL)..end];
         let tail = self.reasoning.as_ref().and_then(|_| self.codec.decode(tail, false).ok());
         let parser = self.parser(tail.as_deref());
-        let markers = self.reasoning.as_ref().and_then(|reasoning| reasoning.markers.clone());
         let starts = parser.starts_in_reasoning();
         TurnReader {
             ids: CallIds::new(response_id, prompt, choice, parser.call_id_format()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use playhouse_actors::{
     logic::{
         outputs::SampledToken,
-        request::FinishReason,
+        request::{FinishReason, StopReason},
         sampling_params::SamplingParams,
         structured_output::{OutputFormat, StructuredOutput},
     },
@@ -223,6 +223,27 @@ fn thoughts_may_begin_in_the_prompt() {
 }
 
 #[test]
+fn thoughts_go_on_where_the_message_in_the_prompt_left_them() {
+    let read = |parser: &str, prompt: &str, text: &str| {
+        let mut request = request(ToolChoice::None);
+        request.chat.continue_final_message = true;
+        let turn =
+            whole(&style(&parsers("none", parser), request), prompt, text, FinishReason::Length);
+        (turn.reasoning.unwrap_or_default(), turn.content.unwrap_or_default())
+    };
+    let parts = |reasoning: &str, content: &str| (reasoning.to_owned(), content.to_owned());
+    let long = "Let me see. ".repeat(20);
+    for parser in ["qwen3", "deepseek_r1", "glm45"] {
+        let within = format!("<assistant><think></think>yes<assistant><think>\n{long}");
+        assert_eq!(read(parser, &within, " So</think>no"), parts(" So", "no"), "{parser}");
+        let behind = format!("<assistant><think>\nhm</think>\n\n{long}");
+        assert_eq!(read(parser, &behind, "So be it"), parts("", "So be it"), "{parser}");
+    }
+    assert_eq!(read("deepseek_r1", "<assistant>So", " be it"), parts(" be it", ""), "as ever");
+    assert_eq!(read("qwen3", "<assistant>So", " be it"), parts("", " be it"), "as ever");
+}
+
+#[test]
 fn thoughts_that_nobody_wants_to_see_still_cost() {
     let unseen = TurnRequest { include_reasoning: false, ..request(ToolChoice::None) };
     let style = style(&parsers("none", "qwen3"), unseen);
@@ -299,6 +320,24 @@ fn a_call_that_breaks_is_content_unless_it_was_shown() {
     assert!(matches!(shown[0], TurnEvent::ToolCallStart { index: 0, .. }), "{shown:?}");
     let rest = reader.push(&output(rest, Some(FinishReason::Stop(None))));
     assert!(rest.iter().any(|event| matches!(event, TurnEvent::ToolCallBroken { .. })));
+}
+
+#[test]
+fn a_call_that_ends_with_the_answer_is_whole_unless_the_answer_is_cut_off() {
+    let style = style(&parsers("openai", "openai_gptoss"), request(ToolChoice::Auto));
+    let text = "<|channel|>commentary to=functions.weather<|message|>Ulm";
+    let read = |finish: FinishReason| {
+        let turn = whole(&style, "", text, finish);
+        let calls: Vec<String> = turn.tool_calls.into_iter().map(|call| call.arguments).collect();
+        (calls, turn.content, turn.finish_reason)
+    };
+    let called = (vec!["Ulm".to_owned()], None, "tool_calls");
+    assert_eq!(read(FinishReason::Stop(None)), called);
+    assert_eq!(read(FinishReason::Stop(Some(StopReason::Token(7)))), called);
+    let cut = Some(text.to_owned());
+    assert_eq!(read(FinishReason::Length), (vec![], cut.clone(), "length"));
+    let stop = FinishReason::Stop(Some(StopReason::String("m".to_owned())));
+    assert_eq!(read(stop), (vec![], cut, "stop"));
 }
 
 #[test]
