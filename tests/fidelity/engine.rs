@@ -2,12 +2,14 @@
 //! tokens, a KV cache so small that requests are preempted, prefixes hit. The tokens are those of
 //! transformers each time; sampled ones are those of a request that has the engine for itself.
 
+use std::time::Duration;
+
 use playhouse::{
     Engine, EngineConfig,
     actors::{
         logic::sampling_params::SamplingParams,
         message::input_processor::{Prompt, RawRequest},
-        shell::{ChoiceStream, OutputDelta, Status},
+        shell::{ChoiceStream, OutputDelta, PauseMode, Status},
     },
     config::{Dtype, KvCacheDtype},
 };
@@ -80,13 +82,19 @@ pub(crate) async fn collect(mut stream: ChoiceStream) -> Output {
     output
 }
 
-/// Runs all requests at once on an engine of their own.
+/// Runs all requests at once on an engine of their own: it begins when it has them all, so that
+/// none is far ahead of the others, however slowly they are sent.
 pub(crate) async fn run(config: EngineConfig, requests: Vec<RawRequest>) -> (Vec<Output>, Status) {
     let engine = Engine::spawn(config, |_| ()).await.unwrap();
+    engine.pause(PauseMode::Keep).await.unwrap();
     let mut streams = Vec::new();
     for request in requests {
         streams.push(engine.submit(request).await.unwrap().choices.remove(0));
     }
+    while engine.status().await.unwrap().scheduler.num_waiting < streams.len() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    engine.resume();
     let mut outputs = Vec::new();
     for stream in streams {
         outputs.push(collect(stream).await);
