@@ -71,7 +71,7 @@ served() {
 answers() { served; }
 
 # Actors and the worker die under streams; none is lost, none differs.
-chaos() { "$folder/playhouse" bench chaos --device "$device" --kills "${KILLS:-500}" --interval-ms 30; }
+chaos() { "$folder/playhouse" bench chaos --device "$device" --deterministic --kills "${KILLS:-500}" --interval-ms 30; }
 
 # Operations beside what the device can read and multiply.
 ceilings() {

@@ -44,7 +44,8 @@ pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;
 pub use kv_cache::{KvCache, KvCacheShape, KvDtype, KvLayer, reshape_and_cache};
 pub use linear::{
-    LinearWeight, PackedSections, QuantizationScheme, linear, linear_swiglu, packed_layout,
+    LinearWeight, PackedSections, QuantizationScheme, TensorCores, TunedProduct,
+    adopt_tuned_products, has_tensor_cores, linear, linear_swiglu, packed_layout, tuned_products,
 };
 pub use mapped_file::{MappedFile, MappedRange};
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};

@@ -91,6 +91,9 @@ fn show(bar: &ProgressBar, progress: StartProgress) {
             bar.set_length(weights.bytes_total.max(weights.bytes));
             bar.set_position(weights.bytes);
         }
+        StartProgress::WarmUp { steps, steps_total } => {
+            bar.set_message(format!("warming up {steps}/{steps_total}"));
+        }
         StartProgress::KvCache { .. } => bar.set_message("allocating KV cache"),
     }
 }

@@ -56,6 +56,14 @@ pub struct EngineConfig {
     /// it says nothing, nor where the driver does not tell how much memory there is.
     #[serde(deserialize_with = "quantity::number")]
     pub gpu_memory_utilization: f64,
+    /// Whether a GPU's tokens may not depend on the batch: products of many tokens go without its
+    /// tensor cores then. The CPU's tokens never depend on it, nor those of a GPU without such.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub deterministic: bool,
+    /// Whether the ways in which a GPU's tensor cores can multiply are measured where the engine
+    /// starts, for each shape that is not yet known; otherwise the first that works is taken.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub autotune: bool,
     /// Blocks of the KV cache, the null block among them, whatever the memory settings say.
     #[serde(deserialize_with = "quantity::some_count")]
     pub num_gpu_blocks_override: Option<usize>,
@@ -168,6 +176,8 @@ impl Default for EngineConfig {
             block_size: 16,
             kv_cache_memory_bytes: None,
             gpu_memory_utilization: 0.92,
+            deterministic: false,
+            autotune: true,
             num_gpu_blocks_override: None,
             kv_cache_dtype: KvCacheDtype::default(),
             enable_prefix_caching: true,

@@ -1,9 +1,9 @@
 //! The device that the settings name.
 
-use playhouse_kernels::{ComputeDevice, devices};
+use playhouse_kernels::{ComputeDevice, TensorCores, devices};
 
 use super::StartError;
-use crate::config::Device;
+use crate::config::{Device, EngineConfig};
 
 /// The device of `wanted`, of those of this build and machine.
 pub(crate) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
@@ -22,4 +22,13 @@ pub(crate) fn choose(wanted: Device) -> Result<ComputeDevice, StartError> {
     // Imitations come last.
     found.sort_by_key(|device| device.is_software);
     found.into_iter().next().ok_or(StartError::NoDevice { wanted, available })
+}
+
+/// How it may multiply.
+pub(crate) fn tensor_cores(config: &EngineConfig) -> TensorCores {
+    match (config.deterministic, config.autotune) {
+        (true, _) => TensorCores::Off,
+        (false, false) => TensorCores::On,
+        (false, true) => TensorCores::Tuned,
+    }
 }

@@ -24,7 +24,7 @@ use playhouse_actors::{
 
 pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
 pub use default_sampling::DefaultSampling;
-pub(crate) use device::choose as choose_device;
+pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
 

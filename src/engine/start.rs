@@ -32,6 +32,13 @@ pub enum StartProgress {
     Tokenizer,
     /// Weights are being packed.
     Weights(LoadProgress),
+    /// On a GPU, kernels are compiled, and those not yet known are measured.
+    WarmUp {
+        /// Steps done.
+        steps: usize,
+        /// Steps in all.
+        steps_total: usize,
+    },
     /// The KV cache is being allocated.
     KvCache {
         /// Its size.
@@ -101,6 +108,7 @@ pub(super) fn load(
         quantization: quantization(config),
         max_model_len: config.max_model_len,
         device: device.device.clone(),
+        tensor_cores: device::tensor_cores(config),
         weights_cache: config.weights_cache.clone(),
     };
     // A large vocabulary takes about as long as a gigabyte of weights.
@@ -118,8 +126,11 @@ pub(super) fn load(
     let generation = generation_config(config)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype());
     let threads = compute_threads(config)?;
-    threads.run(|| warm_up(config, &*model, kv_cache_dtype, &device)).map_err(|error| {
-        StartError::WarmUp { device: device.id.clone(), why: error.to_string() }
+    let mut warmed = |steps, steps_total| progress(StartProgress::WarmUp { steps, steps_total });
+    let warm_up = || warm_up(config, &*model, kv_cache_dtype, &device, &mut warmed);
+    threads.run(warm_up).map_err(|error| StartError::WarmUp {
+        device: device.id.clone(),
+        why: error.to_string(),
     })?;
     let num_blocks = kv_blocks::count(config, &*model, kv_cache_dtype, &device)?;
     let info = ModelInfo {

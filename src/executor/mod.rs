@@ -4,7 +4,7 @@
 //! [`batch`] keeps what a request's steps have in common, [`runner`] computes a step, [`constraint`]
 //! says which tokens may come, [`sampler`] makes tokens of logits, and [`factory`] holds what outlives
 //! every runner: weights and KV cache, which [`kv_arena`] leases to one runner at a time. A GPU begins
-//! with [`warm_up`].
+//! with [`warm_up`], whose measurements [`tuned_products`] keeps.
 
 mod batch;
 mod constraint;
@@ -21,6 +21,7 @@ mod supersede_tests;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod tuned_products;
 mod warm_up;
 
 pub(crate) use factory::RunnerFactory;

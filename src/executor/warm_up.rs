@@ -3,20 +3,25 @@
 
 use playhouse_kernels::{
     AttentionMetadata, ComputeDevice, KernelError, KvCache, KvDtype, device_memory,
+    has_tensor_cores,
     sampling::{SampleError, SamplingRow, sample_tensor},
 };
 
-use super::runner::logit_rows;
+use super::{runner::logit_rows, tuned_products::TunedProductsFile};
 use crate::{
     config::EngineConfig,
     model::{CausalLm, ForwardBatch},
 };
 
+/// Tokens of the smallest step that tensor cores may compute.
+const TUNED_TOKENS_MIN: usize = 64;
+
 /// Requests that a software device begins with: it is slow, and its memory is the machine's.
 const SOFTWARE_REQUESTS: usize = 3;
 
-/// Runs the largest step that the settings allow, and one of a single token; on the CPU, where there
-/// is nothing to gain, none. To be called where steps will be, so that they find its memory.
+/// Runs the largest step that the settings allow, one of a single token, and where products are to be
+/// measured one of each size; on the CPU, where there is nothing to gain, none. To be called where
+/// steps will be, so that they find its memory. `progress` is told how many steps of how many are done.
 ///
 /// # Errors
 /// What the device says, or that it computes no numbers.
@@ -25,6 +30,7 @@ pub(crate) fn warm_up(
     model: &dyn CausalLm,
     dtype: KvDtype,
     device: &ComputeDevice,
+    progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(), KernelError> {
     if device_memory(&device.device).is_none() {
         return Ok(());
@@ -38,8 +44,27 @@ pub(crate) fn warm_up(
     let shape = model.kv_cache_shape(1, config.block_size);
     let mut kv_cache = KvCache::new(shape, dtype, &device.device)?;
     let rows = logit_rows(model.config().vocab_size).min(config.max_num_seqs);
-    step(model, &mut kv_cache, requests, tokens, rows)?;
-    step(model, &mut kv_cache, 1, 1, rows)
+    let mut steps = vec![(requests, tokens), (1, 1)];
+    let is_tuned = config.autotune && !config.deterministic && has_tensor_cores(&device.device);
+    let kept = is_tuned.then(TunedProductsFile::of_user).flatten();
+    if is_tuned {
+        kept.iter().for_each(TunedProductsFile::adopt);
+        steps.extend(tuned_sizes(tokens_max).map(|requests| (requests, 1)));
+    }
+    for (done, (requests, tokens)) in steps.iter().enumerate() {
+        progress(done, steps.len());
+        step(model, &mut kv_cache, *requests, *tokens, rows)?;
+    }
+    kept.iter().for_each(TunedProductsFile::keep);
+    Ok(())
+}
+
+/// Powers of two, the last as much as `tokens_max` or more: a routine is chosen for each.
+fn tuned_sizes(tokens_max: usize) -> impl Iterator<Item = usize> {
+    let last = tokens_max.next_power_of_two().max(TUNED_TOKENS_MIN);
+    std::iter::successors(Some(TUNED_TOKENS_MIN), |size| size.checked_mul(2))
+        .take_while(move |size| *size <= last)
+        .map(move |size| size.min(tokens_max))
 }
 
 /// Runs requests that begin with so many tokens, and draws a token for as many of them as `rows`.
@@ -89,6 +114,13 @@ mod tests {
     use playhouse_kernels::KvCacheShape;
 
     use super::*;
+
+    #[test]
+    fn every_size_that_a_step_may_have_is_measured() {
+        assert_eq!(Vec::from_iter(tuned_sizes(2048)), [64, 128, 256, 512, 1024, 2048]);
+        assert_eq!(Vec::from_iter(tuned_sizes(300)), [64, 128, 256, 300]);
+        assert_eq!(Vec::from_iter(tuned_sizes(16)), [16]);
+    }
 
     #[test]
     fn a_step_is_one_that_kernels_take() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse_kernels::{KernelError, LinearWeight, QuantizationScheme, WeightDtype};
+use playhouse_kernels::{KernelError, LinearWeight, QuantizationScheme, TensorCores, WeightDtype};
 
 use super::config::ModelConfig;
 use super::decoder::Decoder;
@@ -53,6 +53,8 @@ pub struct LoadOptions {
     pub max_model_len: Option<usize>,
     /// Where the model will run.
     pub device: Device,
+    /// Whether it may multiply there by tensor cores.
+    pub tensor_cores: TensorCores,
     /// Folder to keep packed weights in, and to map them from.
     pub weights_cache: Option<PathBuf>,
 }
@@ -66,6 +68,7 @@ impl Default for LoadOptions {
             quantization: None,
             max_model_len: None,
             device: Device::flex(),
+            tensor_cores: TensorCores::default(),
             weights_cache: None,
         }
     }
@@ -178,6 +181,7 @@ pub(super) struct WeightLoader<'a> {
     dtype: WeightDtype,
     quantization: Option<QuantizationScheme>,
     device: &'a Device,
+    tensor_cores: TensorCores,
     cache: Option<WeightsCache>,
     report: &'a mut dyn FnMut(LoadProgress),
     progress: LoadProgress,
@@ -198,8 +202,8 @@ impl<'a> WeightLoader<'a> {
             ..LoadProgress::default()
         };
         report(progress);
-        let LoadOptions { quantization, device, .. } = options;
-        Self { checkpoint, dtype, quantization: *quantization, device, cache, report, progress }
+        let LoadOptions { quantization, ref device, tensor_cores, .. } = *options;
+        Self { checkpoint, dtype, quantization, device, tensor_cores, cache, report, progress }
     }
 
     pub(super) fn dtype(&self) -> WeightDtype {
@@ -213,6 +217,10 @@ impl<'a> WeightLoader<'a> {
 
     pub(super) fn device(&self) -> &'a Device {
         self.device
+    }
+
+    pub(super) fn tensor_cores(&self) -> TensorCores {
+        self.tensor_cores
     }
 
     /// The tensor `name`, which must have the shape `expected`.

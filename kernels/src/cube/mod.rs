@@ -11,6 +11,7 @@ mod devices;
 mod hot_ops;
 mod reduce;
 mod tensors;
+mod uploads;
 mod words;
 
 pub(crate) use ceilings::measure as measure_ceilings;
@@ -20,9 +21,10 @@ pub(crate) use tensors::{
     CUBES_MAX, Rows, buffer, cubes, device_error, device_tensor, float_tensor, into_tensor,
     reserved, resident, upload, words_buffer,
 };
+pub(crate) use uploads::upload_once;
 #[cfg(test)]
 pub(crate) use words::CHUNK_WORDS;
-pub(crate) use words::{Vec4, WordFormat, Words, encode, widen};
+pub(crate) use words::{Vec4, WordFormat, Words, encode, halves, widen};
 
 #[cfg(test)]
 pub(crate) mod test_device;

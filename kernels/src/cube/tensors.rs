@@ -61,6 +61,10 @@ impl Rows {
         &self.tensor.client
     }
 
+    pub(crate) fn device(&self) -> &cubecl::Device {
+        &self.tensor.device
+    }
+
     pub(crate) fn arg(&self) -> BufferArg {
         buffer(&self.tensor)
     }

@@ -150,6 +150,23 @@ pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: Wo
     }
 }
 
+/// The numbers in 16 bits each, as neighbours, rounded to nearest, ties to even.
+#[cube]
+pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> Vector<u32, Const<2>> {
+    let mut words = Vector::<u32, Const<2>>::new(0u32);
+    #[unroll]
+    for i in 0..2usize {
+        let (low, high) = (numbers.extract(2 * i), numbers.extract(2 * i + 1));
+        let pair = if comptime!(format == WordFormat::F16) {
+            f16_bits(low) | (f16_bits(high) << 16u32)
+        } else {
+            bf16_bits(low) | (bf16_bits(high) << 16u32)
+        };
+        words.insert(i, pair);
+    }
+    words
+}
+
 /// The bfloat16 nearest to `x`, ties to even; a NaN stays one.
 #[cube]
 fn bf16_bits(x: f32) -> u32 {

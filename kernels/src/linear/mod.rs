@@ -28,6 +28,7 @@ mod reference;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod tuned;
 
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
@@ -41,6 +42,7 @@ use quantized::CodedMatrix;
 use quantized::PackedQuantized;
 pub use quantized::QuantizationScheme;
 pub use stored::{PackedSections, packed_layout};
+pub use tuned::{TunedProduct, adopt_tuned_products, has_tensor_cores, tuned_products};
 
 /// In errors.
 const WHAT: &str = "linear weight";
@@ -51,6 +53,20 @@ pub struct LinearWeight {
     storage: LinearStorage,
     out_features: usize,
     in_features: usize,
+}
+
+/// Whether products of many rows may go through a GPU's tensor cores. They round the rows to 16 bits,
+/// and a row's bytes then depend on the batch. A device that has none, and weights of f32, go
+/// without in any case; the CPU's kernels are the same for all of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TensorCores {
+    /// They may not: the order of every sum is fixed.
+    #[default]
+    Off,
+    /// By the first routine that takes the shape.
+    On,
+    /// By the fastest, which is measured when a shape first occurs.
+    Tuned,
 }
 
 /// Where the elements live.
@@ -137,6 +153,17 @@ impl LinearWeight {
                 Ok(Self { storage: LinearStorage::Cube(packed), out_features, in_features })
             }
         }
+    }
+
+    /// The same, its products of many rows made as `tensor_cores` says.
+    #[must_use]
+    #[cfg_attr(not(feature = "gpu"), expect(unused_mut, unused_variables, reason = "no GPUs"))]
+    pub fn with_tensor_cores(mut self, tensor_cores: TensorCores) -> Self {
+        #[cfg(feature = "gpu")]
+        if let LinearStorage::Cube(weight) = self.storage {
+            self.storage = LinearStorage::Cube(weight.with_tensor_cores(tensor_cores));
+        }
+        self
     }
 
     /// Bytes that a product of one row reads.

@@ -75,6 +75,35 @@ pub(crate) struct EngineFlags {
     /// Share of a GPU's memory for weights, activations and KV cache [default: 0.92]
     #[arg(long, value_name = "SHARE", help_heading = "Machine")]
     pub(crate) gpu_memory_utilization: Option<String>,
+    /// On a GPU, tokens that do not depend on the batch: without its tensor cores [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Machine"
+    )]
+    pub(crate) deterministic: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "deterministic", help_heading = "Machine")]
+    #[serde(skip)]
+    pub(crate) no_deterministic: bool,
+    /// Measure at the start which way a GPU's tensor cores multiply fastest, where that is not yet
+    /// known [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Machine"
+    )]
+    pub(crate) autotune: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "autotune", help_heading = "Machine")]
+    #[serde(skip)]
+    pub(crate) no_autotune: bool,
     /// Blocks of the KV cache, whatever its bytes
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) num_gpu_blocks_override: Option<String>,
@@ -191,6 +220,8 @@ impl EngineFlags {
         let mut entries = super::entries("engine", self);
         let off = [
             (self.no_pin_threads, "pin_threads"),
+            (self.no_deterministic, "deterministic"),
+            (self.no_autotune, "autotune"),
             (self.no_enable_prefix_caching, "enable_prefix_caching"),
             (self.no_enable_chunked_prefill, "enable_chunked_prefill"),
             (self.no_scheduler_reserve_full_isl, "scheduler_reserve_full_isl"),

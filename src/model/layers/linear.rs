@@ -125,5 +125,6 @@ fn pack(
         }
     };
     loader.count(tensors, bytes);
-    packed.map_err(refused(module))
+    let packed = packed.map_err(refused(module))?;
+    Ok(packed.with_tensor_cores(loader.tensor_cores()))
 }

@@ -1,9 +1,12 @@
 //! Products on a GPU: one kernel for few rows, which cuts the inputs over units to have enough loads
 //! in flight, and one for many, which keeps a tile of results in registers. Both sum in the same
 //! order, which is the CPU's: a block of [`K_BLOCK`] inputs from zero, then the blocks. So which of
-//! them runs does not change a byte.
+//! them runs does not change a byte. Where that is not asked for, many rows go through tensor cores
+//! ([`dense`]).
 
+mod bias;
 mod columns;
+mod dense;
 mod pack;
 mod rows;
 mod skinny;
@@ -13,6 +16,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::LinearWeight;
 use crate::cube::Rows;
+pub(crate) use dense::{adopt_tuned_products, has_tensor_cores, tuned_products};
 pub(crate) use pack::CubeWeight;
 pub(crate) use rows::tied_embedding;
 
@@ -38,9 +42,19 @@ pub(crate) fn linear(x: CubeTensor, weight: &LinearWeight, bias: Option<CubeTens
     match x.rows {
         0 => {}
         1..=SKINNY_ROWS_MAX => skinny::launch(&x, weight, bias, &y, false),
-        _ => tiled::launch(&x, weight, bias, &y),
+        _ => many_rows(&x, weight, bias, &y),
     }
     y
+}
+
+/// More rows than a pass over the weight takes.
+fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&CubeTensor>, y: &CubeTensor) {
+    let is_done = weight.dense.is_some_and(|dense| dense.launch(x, weight, y));
+    match bias {
+        Some(bias) if is_done => bias::add(y, bias),
+        None if is_done => {}
+        bias => tiled::launch(x, weight, bias, y),
+    }
 }
 
 /// `silu(gate) · up` for `[gate, up] = x Wᵀ`.

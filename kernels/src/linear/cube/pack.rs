@@ -6,11 +6,12 @@ use cubecl::server::Handle;
 use rayon::prelude::*;
 
 use super::PANEL;
+use super::dense::DenseProducts;
 use crate::cube::{WordFormat, resident, words_buffer};
 use crate::linear::WHAT;
 use crate::linear::fill::{Row, stacked_rows};
 use crate::linear::quantized::CodedMatrix;
-use crate::{KernelError, WeightDtype, WeightView};
+use crate::{KernelError, TensorCores, WeightDtype, WeightView};
 
 /// A weight on a GPU.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct CubeWeight {
     pub(super) inputs: usize,
     /// Of integers.
     pub(super) groups: Option<CubeGroups>,
+    /// How many rows are multiplied by tensor cores, where they may be.
+    pub(super) dense: Option<DenseProducts>,
 }
 
 /// What the integers of a weight stand for: `scale · code + offset`.
@@ -50,7 +53,7 @@ impl CubeWeight {
         let panels = words.par_chunks_mut(panel_words).zip(rows.par_chunks(PANEL));
         panels.for_each(|(words, rows)| fill_panel(words, rows, format, inputs));
         let words = resident(&device.client(), words, WHAT)?;
-        Ok(Self { device, words, format, outputs: rows.len(), inputs, groups: None })
+        Ok(Self { device, words, format, outputs: rows.len(), inputs, groups: None, dense: None })
     }
 
     /// Packs integers.
@@ -90,7 +93,13 @@ impl CubeWeight {
         let order = |order: &[u32]| resident(&client, order.to_vec(), WHAT);
         let input_order = matrix.input_order().map(order).transpose()?;
         let groups = Some(CubeGroups { size, factors, input_order });
-        Ok(Self { device, words, format, outputs, inputs, groups })
+        Ok(Self { device, words, format, outputs, inputs, groups, dense: None })
+    }
+
+    /// The same, with products of many rows by tensor cores where the device has such.
+    pub(crate) fn with_tensor_cores(mut self, tensor_cores: TensorCores) -> Self {
+        self.dense = DenseProducts::new(&self, tensor_cores);
+        self
     }
 
     /// Inputs that share factors; all of them where there are none.

@@ -13,7 +13,7 @@ mod spans;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::{AttentionMetadata, AttentionParams};
-use crate::cube::{Rows, upload};
+use crate::cube::{Rows, upload_once};
 use crate::kv_cache::{KvLayer, KvStorage};
 use plan::Plan;
 
@@ -57,7 +57,7 @@ pub(super) fn attention(
     if q.rows > 0 {
         let shared_bytes = q.client().properties().hardware.max_shared_memory_size;
         let plan = Plan::new(kv, meta, params, shared_bytes, cubes_enough);
-        let words = upload(q.client(), &plan.words);
+        let words = upload_once(q.client(), q.device(), &plan.words);
         spans::launch(&q, kv, params, &plan, &words, &o);
     }
     o

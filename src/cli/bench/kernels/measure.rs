@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, ExecutionError};
+use playhouse_kernels::TensorCores;
 
 use crate::cli::bench::distribution::Distribution;
 
@@ -37,6 +38,7 @@ const BATCH_MAX: usize = 200;
 #[derive(Debug, Clone)]
 pub(super) struct Bench {
     pub(super) device: Device,
+    pub(super) tensor_cores: TensorCores,
     pub(super) duration: Duration,
 }
 

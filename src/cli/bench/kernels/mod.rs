@@ -20,7 +20,7 @@ use super::{Report, progress_bar, statistics::rounded};
 use crate::{
     cli::{CliError, output},
     config::{EngineConfig, Key, Origin, layer::Entry},
-    engine::{StartError, choose_device},
+    engine::{StartError, choose_device, tensor_cores},
 };
 
 const EXAMPLES: &str = "\
@@ -155,7 +155,8 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         return Err(CliError::Usage(format!("no operation begins with {:?}", args.op)));
     }
     let device = choose_device(config.device)?;
-    let bench = Bench { device: device.device, duration };
+    let tensor_cores = tensor_cores(config);
+    let bench = Bench { device: device.device, tensor_cores, duration };
     let measure_all = || -> Result<_, MeasureError> {
         let ceilings = Ceilings::measure(&bench.device, duration)?;
         let bar = progress_bar(ops.len());

@@ -198,7 +198,7 @@ impl Op {
                 Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &bench.device)?,
             };
             bytes += weight.size_bytes();
-            weights.copies.push(weight);
+            weights.copies.push(weight.with_tensor_cores(bench.tensor_cores));
         }
         weights.shape = shape;
         Ok(())

@@ -1,0 +1,85 @@
+//! The measurements of products by tensor cores, kept in a file from one start to the next.
+
+use std::{env, fs, io, path::PathBuf};
+
+use playhouse_kernels::{TunedProduct, adopt_tuned_products, tuned_products};
+
+/// A JSON file with all that is known.
+#[derive(Debug)]
+pub(super) struct TunedProductsFile {
+    path: PathBuf,
+}
+
+impl TunedProductsFile {
+    /// The user's: `playhouse/products.json` in `$XDG_CACHE_HOME`, which is `~/.cache` where it is not
+    /// set; `None` for a user without a home.
+    pub(super) fn of_user() -> Option<Self> {
+        let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+        Some(Self { path: cache.join("playhouse/products.json") })
+    }
+
+    /// Takes what is in the file for granted. Where it cannot be read, everything is measured anew.
+    pub(super) fn adopt(&self) {
+        match self.read() {
+            Ok(products) => adopt_tuned_products(products),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "measurements are not read");
+            }
+        }
+    }
+
+    /// Writes all that is known now, if that is more than the file has. Where it cannot be written,
+    /// the next start measures again.
+    pub(super) fn keep(&self) {
+        let known = tuned_products();
+        if self.read().is_ok_and(|kept| kept == known) {
+            return;
+        }
+        if let Err(error) = self.write(&known) {
+            tracing::warn!(path = %self.path.display(), %error, "measurements are not kept");
+        }
+    }
+
+    fn read(&self) -> io::Result<Vec<TunedProduct>> {
+        Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
+    }
+
+    fn write(&self, products: &[TunedProduct]) -> io::Result<()> {
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // Whoever reads meanwhile gets the old one, or the new.
+        let new = self.path.with_extension(format!("{}.new", std::process::id()));
+        fs::write(&new, serde_json::to_vec_pretty(products)?)?;
+        fs::rename(new, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = TunedProductsFile { path: folder.path().join("a/products.json") };
+        assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::NotFound);
+        let product = TunedProduct {
+            device: "cuda:0".to_owned(),
+            dtype: "bf16".to_owned(),
+            rows: 64,
+            inputs: 128,
+            outputs: 256,
+            routine: None,
+        };
+        file.write(std::slice::from_ref(&product)).unwrap();
+        assert_eq!(file.read().unwrap(), [product]);
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
+        fs::write(&file.path, "no JSON").unwrap();
+        file.adopt();
+        file.keep();
+        assert_eq!(file.read().unwrap(), tuned_products());
+    }
+}
