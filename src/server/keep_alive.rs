@@ -54,23 +54,23 @@ fn with_comments<E>(
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::stream::once;
-    use tokio::time::sleep;
+    use tokio::sync::mpsc::channel;
 
     use super::*;
 
     #[tokio::test]
     async fn silence_is_filled_and_events_stay_as_they_are() {
-        let slow = once(async {
-            sleep(Duration::from_millis(70)).await;
-            Ok::<_, Infallible>(Bytes::from_static(b"data: 1\n\n"))
-        });
-        let at_once = futures_util::stream::iter([Ok(Bytes::from_static(b"data: [DONE]\n\n"))]);
-        let events = with_comments(Box::pin(slow.chain(at_once)), Duration::from_millis(20));
-        let sent: Vec<Bytes> = events.map(Result::unwrap).collect().await;
-        let [comments @ .., event, done] = sent.as_slice() else { panic!("{sent:?}") };
-        assert!((1..=3).contains(&comments.len()), "{sent:?}");
-        assert!(comments.iter().all(|comment| comment == &COMMENT));
-        assert_eq!((&event[..], &done[..]), (&b"data: 1\n\n"[..], &b"data: [DONE]\n\n"[..]));
+        let (sender, mut receiver) = channel::<Result<Bytes, Infallible>>(2);
+        let events = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
+        let mut sent = Box::pin(with_comments(events, Duration::from_millis(1)));
+        for _ in 0..3 {
+            assert_eq!(sent.next().await, Some(Ok(COMMENT)));
+        }
+        for event in ["data: 1\n\n", "data: [DONE]\n\n"] {
+            sender.send(Ok(Bytes::from(event))).await.unwrap();
+        }
+        drop(sender);
+        let rest: Vec<Bytes> = sent.map(Result::unwrap).collect().await;
+        assert_eq!(rest, ["data: 1\n\n", "data: [DONE]\n\n"]);
     }
 }

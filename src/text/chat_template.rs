@@ -6,6 +6,7 @@ mod continuation;
 mod environment;
 mod generation_tags;
 mod messages;
+mod namespaces;
 #[cfg(test)]
 mod tests;
 mod tojson;
@@ -117,7 +118,7 @@ impl ChatTemplates {
             )));
         }
         let render = || {
-            let source = generation_tags::neutralise(source);
+            let source = namespaces::guarded(&generation_tags::neutralise(source));
             let compiled = self.environment.template_from_str(&source);
             let template = compiled.map_err(|error| template_error(&error))?;
             self.render_with(&template, &source, ContentFormat::of(&source), chat)

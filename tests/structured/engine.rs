@@ -182,6 +182,7 @@ async fn the_answer_follows_thoughts_that_keep_to_their_budget() {
     request.prompt = Prompt::Tokens([encode("Well?"), begin.clone()].concat());
     let thinking = Thinking { begin, end: end.clone(), budget: Some(5) };
     request.params.thinking = Some(Arc::new(thinking));
+    request.params.ignore_eos = true;
     let output = run(&engine, vec![request]).await.remove(0);
     engine.shutdown().await;
     let (thoughts, rest) = output.tokens.split_at(5);

@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use thiserror::Error;
 
-use super::tojson;
+use super::{namespaces, tojson};
 
 /// Instructions that a template may run. A long conversation takes some hundred thousand.
 const FUEL: u64 = 20_000_000;
@@ -27,6 +27,7 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_fuel(Some(FUEL));
     environment.set_unknown_method_callback(python_method);
     environment.add_filter("tojson", tojson::tojson);
+    environment.add_filter(namespaces::FILTER, namespaces::kept);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_test("sequence", is_sequence);

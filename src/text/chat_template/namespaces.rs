@@ -1,0 +1,200 @@
+//! What templates of requests may keep in a namespace: the only values of Jinja that change, so the
+//! only ones that can hold themselves, or be nested deeper each time around a loop. The library
+//! prints and compares values by recursion, and would overflow any stack over such.
+
+use minijinja::machinery::{Token, tokenize};
+use minijinja::value::ValueKind;
+use minijinja::{Error, ErrorKind, State, Value};
+
+use super::environment;
+
+/// The filter through which all goes that is kept.
+pub(super) const FILTER: &str = "__kept_in_a_namespace";
+
+/// Lists and mappings in one another, at most.
+const DEPTH_MAX: usize = 128;
+
+/// Values that a template may have looked through, in all: some seconds' worth.
+const LOOKED_AT_MAX: i64 = 10_000_000;
+
+/// Where their number is kept while a template is rendered.
+const LOOKED_AT: &str = "__looked_at";
+
+/// The template, with what it assigns to attributes going through [`FILTER`]; unchanged where it is
+/// no template.
+pub(super) fn guarded(source: &str) -> String {
+    assignments(source).map_or_else(
+        || source.to_owned(),
+        |assignments| {
+            let mut guarded = String::with_capacity(source.len());
+            let mut done = 0;
+            for (start, end) in assignments {
+                guarded.push_str(&source[done..start]);
+                guarded.push('(');
+                guarded.push_str(&source[start..end]);
+                guarded.push_str(&format!(")|{FILTER} "));
+                done = end;
+            }
+            guarded.push_str(&source[done..]);
+            guarded
+        },
+    )
+}
+
+/// Where in `source` values stand that are assigned to attributes.
+fn assignments(source: &str) -> Option<Vec<(usize, usize)>> {
+    let mut found = Vec::new();
+    let mut block: Option<Block> = None;
+    for token in tokenize(source, false, environment::syntax()) {
+        let (token, span) = token.ok()?;
+        let (start, end) = (span.start_offset as usize, span.end_offset as usize);
+        match (&token, &mut block) {
+            (Token::BlockStart, _) => block = Some(Block::default()),
+            (Token::BlockEnd, Some(of)) => {
+                found.extend(of.value_at.filter(|_| of.has_attribute).map(|at| (at, start)));
+                block = None;
+            }
+            (_, Some(of)) => of.see(&token, end),
+            (_, None) => {}
+        }
+    }
+    // The parts must be where they are said to be.
+    found.iter().all(|(start, end)| source.get(*start..*end).is_some()).then_some(found)
+}
+
+/// A statement, as far as it was read.
+#[derive(Default)]
+struct Block {
+    /// Whether it begins with `set`; `None` before it begins.
+    is_set: Option<bool>,
+    /// Whether a target is an attribute.
+    has_attribute: bool,
+    /// Where its value starts.
+    value_at: Option<usize>,
+}
+
+impl Block {
+    fn see(&mut self, token: &Token<'_>, end: usize) {
+        let is_set = *self.is_set.get_or_insert(matches!(token, Token::Ident("set")));
+        if !is_set || self.value_at.is_some() {
+            return;
+        }
+        match token {
+            Token::Dot => self.has_attribute = true,
+            Token::Assign => self.value_at = Some(end),
+            _ => {}
+        }
+    }
+}
+
+/// The value, if it may be kept. What is only computed when it is asked for, such as the sum of two
+/// lists, is kept as a list: such sums of sums are followed by recursion, too.
+pub(super) fn kept(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
+    let mut looked_at = state.get_temp(LOOKED_AT).and_then(|n| n.as_i64()).unwrap_or_default();
+    let plain = plain(&value, 0, &mut looked_at)?;
+    state.set_temp(LOOKED_AT, Value::from(looked_at));
+    Ok(plain.unwrap_or(value))
+}
+
+/// The value with lists in the place of iterators; `None`: there are none in it.
+fn plain(value: &Value, depth: usize, looked_at: &mut i64) -> Result<Option<Value>, Error> {
+    *looked_at += 1;
+    if value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace")) {
+        return Err(refused("a namespace"));
+    }
+    if depth > DEPTH_MAX {
+        return Err(refused("a value that is nested so deep"));
+    }
+    if *looked_at > LOOKED_AT_MAX {
+        return Err(refused("that many values"));
+    }
+    let mut has_changed = value.kind() == ValueKind::Iterable;
+    let mut look = |value: Value| {
+        let plain = plain(&value, depth + 1, looked_at)?;
+        has_changed |= plain.is_some();
+        Ok::<_, Error>(plain.unwrap_or(value))
+    };
+    let rebuilt = match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            value.try_iter()?.map(&mut look).collect::<Result<Vec<_>, _>>()?.into()
+        }
+        ValueKind::Map => value
+            .try_iter()?
+            .map(|key| Ok((key.clone(), look(value.get_item(&key)?)?)))
+            .collect::<Result<Vec<_>, Error>>()?
+            .into_iter()
+            .collect(),
+        _ => return Ok(None),
+    };
+    Ok(has_changed.then_some(rebuilt))
+}
+
+fn refused(what: &str) -> Error {
+    let detail = format!("{what} cannot be kept in a namespace");
+    Error::new(ErrorKind::InvalidOperation, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(source: &str) -> Result<String, String> {
+        let environment = environment::new();
+        environment.render_str(&guarded(source), ()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_assigned_goes_through_the_filter() {
+        let source = "{%- set ns.a=1 -%} {% set b = ns.c %}{% set ns.d, e = (1, 2) %}{{ a = 1 }}";
+        let filter = format!("|{FILTER} ");
+        let guarded_source = format!(
+            "{{%- set ns.a=(1 ){filter}-%}} {{% set b = ns.c %}}\
+             {{% set ns.d, e =( (1, 2) ){filter}%}}{{{{ a = 1 }}}}"
+        );
+        assert_eq!(guarded(source), guarded_source);
+        for other in ["{% set ns.a %}text{% endset %}", "{% set ns.a = ", "{{ 'x' }", ""] {
+            assert_eq!(guarded(other), other);
+        }
+    }
+
+    #[test]
+    fn templates_mean_what_they_meant() {
+        for (source, expected) in [
+            ("{% set ns = namespace(a=1) %}{% set ns.a = ns.a + 1 %}{{ ns.a }}", "2"),
+            (
+                "{% set ns = namespace() %}{% set ns.a = 1 if false else [1, {'b': 2}] %}{{ ns.a }}",
+                "[1, {'b': 2}]",
+            ),
+            ("{% set ns = namespace() %}{% set ns.a, b = 1, 'ü' %}{{ ns.a }}{{ b }}", "1ü"),
+            (
+                "{% set ns = namespace(a=[]) %}{% for i in range(3) %}{% set ns.a = ns.a + [i] %}\
+              {% endfor %}{{ ns.a|length }}",
+                "3",
+            ),
+        ] {
+            assert_eq!(rendered(source).as_deref(), Ok(expected), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_would_overflow_a_stack_is_refused() {
+        let in_a_loop = |value: &str| {
+            format!(
+                "{{% set ns = namespace(a=1) %}}{{% for i in range(1000) %}}{{% for j in range(1000) %}}\
+                 {{% set ns.a = {value} %}}{{% endfor %}}{{% endfor %}}{{{{ ns.a }}}}"
+            )
+        };
+        for source in [
+            "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".to_owned(),
+            "{% set ns = namespace() %}{% set ns.a, b = [{'c': ns}], 1 %}{{ ns == ns }}".to_owned(),
+            in_a_loop("[ns.a]"),
+            in_a_loop("{'b': ns.a}"),
+            in_a_loop("(ns.a,)"),
+            in_a_loop("[ns.a]|reverse|list"),
+            in_a_loop("range(100000)|list"),
+        ] {
+            let message = rendered(&source).unwrap_err();
+            assert!(message.contains("cannot be kept in a namespace"), "{source}: {message}");
+        }
+    }
+}
