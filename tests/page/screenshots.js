@@ -27,7 +27,7 @@ export async function screenshots(folder, { open, load, go, ask }) {
       if (view === 'chat') {
         await page.fill('#max_tokens', '160');
         await page.check('#logprobs');
-        await ask(page, 'Tell me about this house');
+        await ask(page, 'What is Playhouse?');
         await until('an answer', async () => (await page.locator('.message.assistant .foot').textContent()) !== '');
       } else {
         await go(page, view);
