@@ -11,6 +11,8 @@
 //!   the threads they are spread over. The bytes are equal;
 //! - a query token's attention depends on its position, its query and the keys and values that it
 //!   may see: not on chunking, batch neighbours or the blocks that hold them.
+//!
+//! Products that were asked to go through a GPU's tensor cores ([`TensorCores`]) promise neither.
 
 mod aligned;
 mod ceilings;

@@ -54,7 +54,8 @@ pub trait CausalLm: Send + Sync {
     /// the hidden state of every token after the final norm: `[num_tokens, hidden_size]`, f32.
     ///
     /// A row's bytes depend on its sequence alone: not on the rest of the batch, on how the
-    /// sequence was cut into chunks, or on which blocks hold it.
+    /// sequence was cut into chunks, or on which blocks hold it; unless it was loaded to use a
+    /// GPU's tensor cores.
     ///
     /// # Panics
     /// If `batch` disagrees with itself or with the shape of `kv`, or holds a token id outside the

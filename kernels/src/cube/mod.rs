@@ -4,7 +4,8 @@
 //! The promises of the crate hold here by the same means everywhere: how a sum is cut and in which
 //! order its parts are added follows from the shape of the weights, the head or the position, never
 //! from the batch; and every multiplication that is added to something is an explicit `fma`, so that
-//! no compiler rounds one variant of a kernel otherwise than another.
+//! no compiler rounds one variant of a kernel otherwise than another. Only tensor cores, where they
+//! are asked for, do otherwise.
 
 mod ceilings;
 mod devices;

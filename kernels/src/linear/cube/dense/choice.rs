@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cubecl::client::Client;
+use cubecl::server::Handle;
 use cubek::matmul::definition::MatmulSetupError;
 
 use super::HalfFormat;
@@ -29,19 +30,21 @@ struct Key {
     outputs: usize,
 }
 
-/// The routine for `[rows, inputs, outputs]`, measured now if it never was; `run` makes the product.
+/// The routine for `[rows, inputs, outputs]`, measured now if it never was; `run` makes the product in
+/// `y`.
 pub(super) fn chosen(
     client: &Client,
     device: &cubecl::Device,
     half: HalfFormat,
     [rows, inputs, outputs]: [usize; 3],
+    y: &Handle,
     run: impl Fn(Routine) -> Result<(), MatmulSetupError>,
 ) -> Option<Routine> {
     let device = format!("{} {device:?}", client.name());
     let key = Key { device, half, rows: rows.next_power_of_two(), inputs, outputs };
     let known = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
     known.unwrap_or_else(|| {
-        let routine = fastest(Routine::ALL, |routine| time(client, || run(routine)));
+        let routine = fastest(Routine::ALL, |routine| time(client, y, || run(routine)));
         CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, routine);
         routine
     })
@@ -58,8 +61,13 @@ fn fastest<R: Copy>(
 
 /// How long a product takes; `None` where the device, or the shape, does not suit the routine: it
 /// says so, or panics.
-fn time(client: &Client, run: impl Fn() -> Result<(), MatmulSetupError>) -> Option<Duration> {
-    let wait = || cubecl::future::block_on(client.sync()).ok();
+fn time(
+    client: &Client,
+    y: &Handle,
+    run: impl Fn() -> Result<(), MatmulSetupError>,
+) -> Option<Duration> {
+    // A kernel that could not be compiled or launched is told of what it should have written alone.
+    let wait = || cubecl::future::block_on(client.sync_buffers([y])).ok();
     let run = || catch_unwind(AssertUnwindSafe(&run)).ok()?.ok();
     run()?;
     wait()?;

@@ -53,7 +53,7 @@ impl DenseProducts {
             return Routine::ALL.into_iter().any(|routine| run(routine).is_ok());
         }
         let shape = [x.rows, weight.inputs, weight.outputs];
-        match choice::chosen(x.client(), &weight.device, self.half, shape, run) {
+        match choice::chosen(x.client(), &weight.device, self.half, shape, &y.handle, run) {
             Some(routine) => run(routine).is_ok(),
             None => false,
         }
