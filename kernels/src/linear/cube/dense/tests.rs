@@ -53,3 +53,26 @@ fn a_device_without_tensor_cores_is_not_asked_for_them() {
         assert!(dtype != WeightDtype::F32 || !is_able, "f32 stays exact");
     }
 }
+
+/// Where no routine can be launched, that is what is found out, and the product is left to others.
+#[test]
+fn a_device_that_no_routine_suits_is_measured_as_such() {
+    let Some(device) = test_device() else { return };
+    let w = numbers(64 * 72, 4);
+    let weight = LinearWeight::pack(&[WeightView::F32(&w)], 72, WeightDtype::F16, &device).unwrap();
+    let weight = weight.on_gpu().unwrap();
+    if has_tensor_cores(&weight.device.client()) {
+        return;
+    }
+    let x = crate::cube::device_tensor(tensor(&numbers(40 * 72, 5), 72, &device)).unwrap();
+    let x = Rows::new(x);
+    let y = x.sibling(x.rows, weight.outputs);
+    let tuned = DenseProducts { half: HalfFormat::F16, is_tuned: true };
+    assert!(!tuned.launch(&x, weight, &y));
+    let known = tuned_products();
+    let is_it =
+        |known: &&crate::TunedProduct| [known.rows, known.inputs, known.outputs] == [64, 72, 64];
+    let found = known.iter().find(is_it).unwrap();
+    assert_eq!((&*found.dtype, &found.routine), ("f16", &None));
+    assert!(!DenseProducts { is_tuned: false, ..tuned }.launch(&x, weight, &y));
+}
