@@ -34,6 +34,7 @@ async fn recorded_answers_are_met() {
         dtype: Dtype::Float32,
         max_model_len: Some(2048),
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(folder.join("model"))
     };
     let served = Served::start(engine, ServerConfig::default()).await;

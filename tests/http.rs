@@ -25,6 +25,7 @@ fn engine_config() -> EngineConfig {
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(MAX_MODEL_LEN),
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
     }
 }

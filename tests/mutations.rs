@@ -272,6 +272,7 @@ async fn engine() -> Engine {
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(384),
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
     };
     Engine::spawn(config, |_| {}).await.unwrap()

@@ -14,6 +14,7 @@ use serving::Served;
 async fn the_official_client_streams() {
     let engine = EngineConfig {
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
     };
     let served = Served::start(engine, ServerConfig::default()).await;

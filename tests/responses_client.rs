@@ -15,6 +15,7 @@ fn engine() -> EngineConfig {
     EngineConfig {
         served_model_name: vec!["demo".to_owned()],
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
     }
 }

@@ -17,6 +17,7 @@ async fn serve(server: ServerConfig) -> Served {
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(1024),
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
     };
     Served::start(engine, server).await
@@ -241,6 +242,7 @@ async fn thoughts_come_first_and_are_bounded() {
     let engine = EngineConfig {
         max_model_len: Some(2048),
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(model)
     };
     let server = ServerConfig {

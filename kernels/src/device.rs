@@ -9,17 +9,30 @@ use crate::KernelError;
 pub struct ComputeDevice {
     /// Its runtime and, where that may have several, its index there: `cpu`, `wgpu:0`, `cuda:0`.
     pub id: String,
-    /// Whether it imitates a GPU on the CPU.
-    pub is_software: bool,
+    /// What it is.
+    pub kind: DeviceKind,
     /// The device itself.
     pub device: Device,
+}
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceKind {
+    /// A GPU with memory of its own; on Apple's machines, any.
+    Gpu,
+    /// A GPU in the processor, or one of a virtual machine.
+    IntegratedGpu,
+    /// The CPU, by its own kernels.
+    Cpu,
+    /// The CPU, imitating a GPU.
+    Software,
 }
 
 impl ComputeDevice {
     /// The CPU, which is always there.
     #[must_use]
     pub fn cpu() -> Self {
-        Self { id: "cpu".to_owned(), is_software: false, device: Device::flex() }
+        Self { id: "cpu".to_owned(), kind: DeviceKind::Cpu, device: Device::flex() }
     }
 }
 
@@ -52,6 +65,21 @@ pub fn device_memory(device: &Device) -> Option<DeviceMemory> {
         #[cfg(feature = "gpu")]
         Ok(Place::Cube(device)) => Some(crate::cube::memory(&device)),
         _ => None,
+    }
+}
+
+/// Gives memory that this process holds on `device` for later use back to its driver; waits for what is
+/// on its way. On the CPU it does nothing.
+///
+/// # Errors
+/// What the device says.
+pub fn trim_memory(device: &Device) -> Result<(), KernelError> {
+    match Place::of(device, "device memory") {
+        #[cfg(feature = "gpu")]
+        Ok(Place::Cube(device)) => {
+            device.client().memory_cleanup().map_err(crate::cube::device_error)
+        }
+        _ => Ok(()),
     }
 }
 

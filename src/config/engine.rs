@@ -64,6 +64,10 @@ pub struct EngineConfig {
     /// starts, for each shape that is not yet known; otherwise the first that works is taken.
     #[serde(deserialize_with = "quantity::switch")]
     pub autotune: bool,
+    /// Whether a GPU's steps of single tokens are launched kernel by kernel, in place of being
+    /// recorded once and replayed.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub enforce_eager: bool,
     /// Blocks of the KV cache, the null block among them, whatever the memory settings say.
     #[serde(deserialize_with = "quantity::some_count")]
     pub num_gpu_blocks_override: Option<usize>,
@@ -178,6 +182,7 @@ impl Default for EngineConfig {
             gpu_memory_utilization: 0.92,
             deterministic: false,
             autotune: true,
+            enforce_eager: false,
             num_gpu_blocks_override: None,
             kv_cache_dtype: KvCacheDtype::default(),
             enable_prefix_caching: true,

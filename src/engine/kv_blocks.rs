@@ -1,6 +1,6 @@
 //! How many blocks the KV cache gets.
 
-use playhouse_kernels::{ComputeDevice, KvDtype, device_memory};
+use playhouse_kernels::{ComputeDevice, DeviceKind, KvDtype, device_memory};
 
 use super::StartError;
 use crate::{
@@ -52,7 +52,7 @@ pub(super) fn count(
 /// Bytes that the KV cache may take. A device that imitates a GPU has the machine's memory.
 fn free(config: &EngineConfig, model: &dyn CausalLm, device: &ComputeDevice) -> u64 {
     match device_memory(&device.device) {
-        Some(memory) if !device.is_software => match memory.total_bytes {
+        Some(memory) if device.kind != DeviceKind::Software => match memory.total_bytes {
             Some(total) => config.free_for_kv_cache_on_gpu(total, memory.held_bytes),
             None => UNKNOWN_MEMORY_BYTES,
         },

@@ -17,7 +17,7 @@ use playhouse_kernels::{KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
 use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
-    executor::{ComputeThreads, RunnerFactory, warm_up},
+    executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
     gguf::is_gguf,
     grammar::GrammarStore,
     model::{Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, load_model},
@@ -111,11 +111,13 @@ pub(super) fn load(
         tensor_cores: device::tensor_cores(config),
         weights_cache: config.weights_cache.clone(),
     };
+    let threads = compute_threads(config)?;
     // A large vocabulary takes about as long as a gigabyte of weights.
     let (codec, model) = thread::scope(|scope| {
         let codec = scope.spawn(|| load_codec(config));
-        let model =
-            load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)));
+        let model = threads.on_queue(|| {
+            load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))
+        });
         progress(StartProgress::Tokenizer);
         (codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model)
     });
@@ -125,7 +127,6 @@ pub(super) fn load(
     config.validate_for(model_config.max_model_len)?;
     let generation = generation_config(config)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype());
-    let threads = compute_threads(config)?;
     let mut warmed = |steps, steps_total| progress(StartProgress::WarmUp { steps, steps_total });
     let warm_up = || warm_up(config, &*model, kv_cache_dtype, &device, &mut warmed);
     threads.run(warm_up).map_err(|error| StartError::WarmUp {
@@ -158,9 +159,12 @@ pub(super) fn load(
     let codec = Arc::clone(&loaded.codec);
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
     let grammars = Arc::new(grammars);
-    let executors =
-        RunnerFactory::new(model, info, kv_cache_dtype, &device.device, Arc::clone(&grammars))?;
-    let executors = executors.on_threads(threads);
+    let kv_settings = KvSettings {
+        dtype: kv_cache_dtype,
+        device: device.device,
+        enforce_eager: config.enforce_eager,
+    };
+    let executors = RunnerFactory::new(model, info, kv_settings, Arc::clone(&grammars), threads)?;
     Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
 }
 

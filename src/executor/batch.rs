@@ -59,9 +59,11 @@ pub(super) struct RaggedBatch {
 
 impl RaggedBatch {
     fn clear(&mut self) {
+        let attention = &mut self.attention;
+        // A recorded step may have been filled up with others.
+        attention.block_tables.truncate(self.chunks.len());
         self.chunks.clear();
         self.token_ids.clear();
-        let attention = &mut self.attention;
         attention.query_start_loc.clear();
         attention.seq_lens.clear();
         attention.slot_mapping.clear();
@@ -199,4 +201,19 @@ fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {
 
 fn unknown(request: RequestId) -> ExecuteError {
     ExecuteError::InvalidStep(format!("request {request} was never begun"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_filled_a_step_up_is_not_kept() {
+        let chunk = Chunk { request: RequestId(1), sequence: 0, start: 0, end: 1 };
+        let mut batch = RaggedBatch { chunks: vec![chunk], ..RaggedBatch::default() };
+        batch.attention.block_tables = vec![vec![7], vec![0], vec![0]];
+        batch.clear();
+        assert_eq!(batch.spare_tables, [[7]]);
+        assert_eq!(batch.attention.num_seqs(), 0);
+    }
 }

@@ -2,15 +2,18 @@
 
 use std::{io, sync::Arc};
 
-use burn::tensor::Device;
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::ids::Epoch,
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
-use playhouse_kernels::{KernelError, KvCache, KvDtype};
+use playhouse_kernels::KernelError;
 
-use super::{kv_arena::KvArena, runner::ModelRunner, threads::ComputeThreads};
+use super::{
+    kv_arena::{KvArena, KvMemory, KvSettings},
+    runner::ModelRunner,
+    threads::ComputeThreads,
+};
 use crate::{grammar::GrammarStore, model::CausalLm};
 
 /// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
@@ -24,27 +27,28 @@ pub(crate) struct RunnerFactory {
 }
 
 impl RunnerFactory {
-    /// Allocates the KV cache for a loaded model, whose outputs `grammars` may constrain.
+    /// Allocates the KV cache for a loaded model, whose outputs `grammars` may constrain, and which
+    /// computes on `threads`.
     ///
     /// # Errors
     /// [`KernelError`] when it cannot be allocated.
     pub(crate) fn new(
         model: Arc<dyn CausalLm>,
         info: ModelInfo,
-        kv_cache_dtype: KvDtype,
-        device: &Device,
+        kv_settings: KvSettings,
         grammars: Arc<GrammarStore>,
+        threads: ComputeThreads,
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
-        let device = device.clone();
-        let kv_arena = KvArena::new(move || KvCache::new(shape, kv_cache_dtype, &device))?;
-        Ok(Self { info, model, kv_arena, grammars, threads: Mutex::default() })
+        let queue = threads.queue();
+        let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
+        Ok(Self { info, model, kv_arena, grammars, threads: Mutex::new(threads) })
     }
 
-    /// Computes on these threads from now on, not on the common ones.
-    pub(crate) fn on_threads(mut self, threads: ComputeThreads) -> Self {
-        self.threads = Mutex::new(threads);
-        self
+    /// What became of the steps over the KV cache at hand.
+    #[cfg(all(test, feature = "wgpu"))]
+    pub(super) fn step_graph_stats(&self) -> playhouse_kernels::StepGraphStats {
+        self.kv_arena.step_graph_stats()
     }
 
     /// Runners from now on compute on threads that no abandoned one occupies.

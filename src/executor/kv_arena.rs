@@ -11,17 +11,65 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use burn::tensor::Device;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use playhouse_actors::{
     logic::ids::Epoch,
     ports::{ExecuteError, KvContent},
 };
-use playhouse_kernels::{KernelError, KvCache};
+use playhouse_kernels::{
+    DeviceStream, KernelError, KvCache, KvCacheShape, KvDtype, StepGraphs, trim_memory,
+};
 
 use super::execute_error;
 
 /// Makes an empty cache, of the same shape each time.
-type Allocate = dyn Fn() -> Result<KvCache, KernelError> + Send + Sync;
+type Allocate = dyn Fn() -> Result<KvMemory, KernelError> + Send + Sync;
+
+/// A cache, and the steps that were recorded over it.
+pub(super) struct KvMemory {
+    pub(super) cache: KvCache,
+    pub(super) graphs: StepGraphs,
+    device: Device,
+    queue: DeviceStream,
+}
+
+/// What a cache is made as, beside its shape.
+#[derive(Debug, Clone)]
+pub(crate) struct KvSettings {
+    /// The format of keys and values.
+    pub(crate) dtype: KvDtype,
+    /// Where it is.
+    pub(crate) device: Device,
+    /// Whether steps over it are never recorded.
+    pub(crate) enforce_eager: bool,
+}
+
+impl KvMemory {
+    /// An empty cache, whose memory is of this queue.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`].
+    pub(super) fn new(
+        shape: KvCacheShape,
+        settings: &KvSettings,
+        queue: DeviceStream,
+    ) -> Result<Self, KernelError> {
+        let KvSettings { dtype, device, enforce_eager } = settings;
+        let cache = queue.run(|| KvCache::new(shape, *dtype, device))?;
+        let graphs = if *enforce_eager { StepGraphs::default() } else { StepGraphs::new(device) };
+        Ok(Self { cache, graphs, device: device.clone(), queue })
+    }
+
+    /// Frees it, so that others have the memory.
+    fn give_back(self) {
+        let Self { cache, graphs, device, queue } = self;
+        drop((graphs, cache));
+        if let Err(error) = queue.run(|| trim_memory(&device)) {
+            tracing::warn!(%error, "the device did not give memory back");
+        }
+    }
+}
 
 /// The cache that leases are given on. It is another one once a reclaimed one did not come back.
 pub(super) struct KvArena {
@@ -34,7 +82,7 @@ struct Arena {
     /// The first epoch whose leases may use it.
     good: AtomicU64,
     /// `None` while its memory is given back: who needs it next allocates it.
-    kv_cache: Mutex<Option<KvCache>>,
+    kv_cache: Mutex<Option<KvMemory>>,
     allocate: Arc<Allocate>,
 }
 
@@ -50,7 +98,7 @@ impl KvArena {
     /// # Errors
     /// What `allocate` says.
     pub(super) fn new(
-        allocate: impl Fn() -> Result<KvCache, KernelError> + Send + Sync + 'static,
+        allocate: impl Fn() -> Result<KvMemory, KernelError> + Send + Sync + 'static,
     ) -> Result<Self, KernelError> {
         let allocate: Arc<Allocate> = Arc::new(allocate);
         let kv_cache = Mutex::new(Some(allocate()?));
@@ -97,7 +145,18 @@ impl KvArena {
     /// for who uses it right now.
     pub(super) fn release(&self) {
         let current = Arc::clone(&self.current.lock());
-        *current.kv_cache.lock() = None;
+        let freed = current.kv_cache.lock().take();
+        if let Some(freed) = freed {
+            freed.give_back();
+        }
+    }
+
+    /// What became of the steps over the cache at hand.
+    #[cfg(all(test, feature = "wgpu"))]
+    pub(super) fn step_graph_stats(&self) -> playhouse_kernels::StepGraphStats {
+        let current = Arc::clone(&self.current.lock());
+        let memory = current.kv_cache.lock();
+        memory.as_ref().map(|memory| memory.graphs.stats()).unwrap_or_default()
     }
 
     /// Allocates what was freed.
@@ -114,8 +173,8 @@ impl Arena {
     /// The cache in the slot, allocated if it was freed.
     fn filled<'a>(
         &self,
-        mut slot: MutexGuard<'a, Option<KvCache>>,
-    ) -> Result<MappedMutexGuard<'a, KvCache>, ExecuteError> {
+        mut slot: MutexGuard<'a, Option<KvMemory>>,
+    ) -> Result<MappedMutexGuard<'a, KvMemory>, ExecuteError> {
         let kv_cache = match slot.take() {
             Some(kv_cache) => kv_cache,
             None => (self.allocate)().map_err(execute_error)?,
@@ -130,7 +189,7 @@ impl KvLease {
     /// # Errors
     /// As [`KvLease::check`]; [`ExecuteError::OutOfMemory`] when it was freed and cannot be
     /// allocated again.
-    pub(super) fn lock(&self) -> Result<MappedMutexGuard<'_, KvCache>, ExecuteError> {
+    pub(super) fn lock(&self) -> Result<MappedMutexGuard<'_, KvMemory>, ExecuteError> {
         let slot = self.arena.kv_cache.lock();
         self.check()?;
         self.arena.filled(slot)
@@ -153,12 +212,9 @@ impl KvLease {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-    use playhouse_kernels::{KvCacheShape, KvDtype};
-
     use super::*;
 
-    fn allocate() -> Result<KvCache, KernelError> {
+    fn allocate() -> Result<KvMemory, KernelError> {
         let shape = KvCacheShape {
             num_layers: 1,
             num_blocks: 2,
@@ -166,7 +222,9 @@ mod tests {
             num_kv_heads: 1,
             head_dim: 2,
         };
-        KvCache::new(shape, KvDtype::F32, &Device::flex())
+        let (dtype, device) = (KvDtype::F32, Device::flex());
+        let settings = KvSettings { dtype, device, enforce_eager: false };
+        KvMemory::new(shape, &settings, DeviceStream::new())
     }
 
     fn is_superseded(lease: &KvLease) -> bool {

@@ -12,7 +12,7 @@ use playhouse_actors::{
 };
 use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 
-use super::{RunnerFactory, tests};
+use super::{ComputeThreads, KvSettings, RunnerFactory, tests};
 use crate::{
     grammar::tests::store,
     model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
@@ -88,7 +88,10 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
     };
     let (dtype, model) = (model.dtype(), Arc::new(InstantModel(model)));
     let grammars = Arc::new(store());
-    let factory = RunnerFactory::new(model, info, dtype.into(), &Device::flex(), grammars).unwrap();
+    let (dtype, device) = (dtype.into(), Device::flex());
+    let kv_settings = KvSettings { dtype, device, enforce_eager: false };
+    let threads = ComputeThreads::default();
+    let factory = RunnerFactory::new(model, info, kv_settings, grammars, threads).unwrap();
     let mut runner = factory.create(Epoch(1)).unwrap();
     let begin = SchedulerOutput {
         scheduled_new: (0..NUM_REQUESTS as u64).map(begin).collect(),

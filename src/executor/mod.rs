@@ -16,6 +16,8 @@ mod kv_arena;
 mod many_requests_tests;
 mod runner;
 mod sampler;
+#[cfg(all(test, feature = "wgpu"))]
+mod step_graph_tests;
 #[cfg(test)]
 mod supersede_tests;
 #[cfg(test)]
@@ -25,6 +27,7 @@ mod tuned_products;
 mod warm_up;
 
 pub(crate) use factory::RunnerFactory;
+pub(crate) use kv_arena::KvSettings;
 pub(crate) use threads::ComputeThreads;
 pub(crate) use warm_up::warm_up;
 

@@ -12,7 +12,7 @@ use playhouse_actors::{
     ports::{ExecuteError, ModelExecutor},
 };
 use playhouse_kernels::{
-    KernelError, KvCache,
+    AttentionMetadata, KernelError,
     profile::timed,
     sampling::{logprobs_tensor, sample_tensor},
 };
@@ -21,7 +21,7 @@ use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
     constraint::{Allowed, Masks},
     execute_error,
-    kv_arena::KvLease,
+    kv_arena::{KvLease, KvMemory},
     sampler::{sampled_token, sampling_row, token_logprobs},
     threads::ComputeThreads,
 };
@@ -88,7 +88,7 @@ impl ModelRunner {
     /// Hidden states, and meanwhile which tokens may come next for those that are not free.
     fn compute(
         &mut self,
-        batch: &RaggedBatch,
+        batch: &mut RaggedBatch,
     ) -> Result<(Tensor<2>, BTreeMap<RequestId, Allowed>), ExecuteError> {
         let jobs = self.batch.lend_constraints(&batch.chunks);
         if jobs.is_empty() {
@@ -104,12 +104,23 @@ impl ModelRunner {
         Ok((hidden?, allowed))
     }
 
-    /// Hidden states of the batch's tokens, `[num_tokens, hidden]`.
-    fn forward(&self, batch: &RaggedBatch) -> Result<Tensor<2>, ExecuteError> {
-        let mut kv_cache = self.kv_lease.lock()?;
-        let forward = ForwardBatch { token_ids: &batch.token_ids, meta: &batch.attention };
-        let kv_cache: &mut KvCache = &mut kv_cache;
-        Ok(self.threads.run(|| self.model.forward(&forward, kv_cache)))
+    /// Hidden states of the batch's tokens, `[num_tokens, hidden]`, or of more where a recorded step
+    /// has more rows.
+    fn forward(&self, batch: &mut RaggedBatch) -> Result<Tensor<2>, ExecuteError> {
+        let mut kv_memory = self.kv_lease.lock()?;
+        let KvMemory { cache, graphs, .. } = &mut *kv_memory;
+        let forward = |token_ids: &[u32], meta: &AttentionMetadata| {
+            self.model.forward(&ForwardBatch { token_ids, meta }, cache)
+        };
+        let RaggedBatch { token_ids, attention, .. } = batch;
+        let hidden = self.threads.run(|| graphs.run(token_ids, attention, forward));
+        if let Some(why) = graphs.take_failure() {
+            tracing::warn!(
+                why,
+                "steps cannot be recorded on this device and are launched one by one"
+            );
+        }
+        Ok(hidden)
     }
 
     /// Finds the rows of logits that the step needs, in order of their hidden states.
@@ -244,7 +255,7 @@ impl ModelRunner {
         };
         let mut outputs: Vec<_> = buffers.ragged.chunks.iter().map(empty).collect();
         if !outputs.is_empty() {
-            let (hidden, allowed) = self.compute(&buffers.ragged)?;
+            let (hidden, allowed) = self.compute(&mut buffers.ragged)?;
             self.find_rows(buffers)?;
             self.read_prompts(&hidden, buffers, &mut outputs)?;
             self.sample(&hidden, &allowed, buffers, &mut outputs)?;

@@ -24,7 +24,7 @@ use playhouse_actors::{
 use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 use rayon::prelude::*;
 
-use super::{ComputeThreads, RunnerFactory};
+use super::{ComputeThreads, KvSettings, RunnerFactory};
 use crate::{
     grammar::tests::store,
     model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
@@ -90,12 +90,11 @@ impl House {
         };
         let (dtype, prank) = (model.dtype().into(), Arc::default());
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
-        let factory = RunnerFactory::new(model, info, dtype, &device, Arc::new(store())).unwrap();
-        Self {
-            factory: factory.on_threads(ComputeThreads::own(count, false).unwrap()),
-            prank,
-            epochs: AtomicU64::new(1),
-        }
+        let kv_settings = KvSettings { dtype, device, enforce_eager: false };
+        let threads = ComputeThreads::own(count, false).unwrap();
+        let factory =
+            RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap();
+        Self { factory, prank, epochs: AtomicU64::new(1) }
     }
 
     /// Of a new epoch each time.

@@ -49,6 +49,17 @@ impl ComputeThreads {
         self.stream.run(|| self.pool.install(work))
     }
 
+    /// What `work` puts on a device belongs to the queue that steps are submitted to: they need not be
+    /// synchronized with another one for it.
+    pub(crate) fn on_queue<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.stream.run(work)
+    }
+
+    /// The queue.
+    pub(super) fn queue(&self) -> DeviceStream {
+        self.stream
+    }
+
     /// Threads for who comes after an abandoned computation: these if all is quiet, else as many
     /// others, since one that hangs does not give its helpers back. They submit to the same queue:
     /// what the abandoned one left there may write the KV cache, which is kept, and is done first.

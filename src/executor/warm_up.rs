@@ -2,7 +2,7 @@
 //! them is known at once, and the memory of activations is taken before the KV cache takes the rest.
 
 use playhouse_kernels::{
-    AttentionMetadata, ComputeDevice, KernelError, KvCache, KvDtype, device_memory,
+    AttentionMetadata, ComputeDevice, DeviceKind, KernelError, KvCache, KvDtype, device_memory,
     has_tensor_cores,
     sampling::{SampleError, SamplingRow, sample_tensor},
 };
@@ -37,9 +37,9 @@ pub(crate) fn warm_up(
     }
     let tokens_max = config.max_num_batched_tokens;
     let tokens = config.block_size.min(model.config().max_model_len).min(tokens_max);
-    let requests = match device.is_software {
-        true => SOFTWARE_REQUESTS,
-        false => tokens_max.div_ceil(tokens),
+    let requests = match device.kind {
+        DeviceKind::Software => SOFTWARE_REQUESTS,
+        _ => tokens_max.div_ceil(tokens),
     };
     let shape = model.kv_cache_shape(1, config.block_size);
     let mut kv_cache = KvCache::new(shape, dtype, &device.device)?;

@@ -20,6 +20,7 @@ async fn serve(config: ServerConfig) -> Served {
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(512),
         kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
     };
     Served::start(engine, config).await

@@ -59,7 +59,12 @@ impl Output {
 }
 
 pub(crate) fn config(name: &str, max_model_len: Option<usize>) -> EngineConfig {
-    EngineConfig { dtype: Dtype::Float32, max_model_len, ..EngineConfig::new(folder(name)) }
+    EngineConfig {
+        device: playhouse::config::Device::Cpu,
+        dtype: Dtype::Float32,
+        max_model_len,
+        ..EngineConfig::new(folder(name))
+    }
 }
 
 pub(crate) fn request(prompt: &[u32], count: usize, temperature: f32, seed: u64) -> RawRequest {

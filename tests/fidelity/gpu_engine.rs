@@ -57,7 +57,7 @@ async fn the_default_settings_fit_the_device() {
         return;
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
-    let on_cpu = EngineConfig::new(folder);
+    let on_cpu = EngineConfig { device: Device::Cpu, ..EngineConfig::new(folder) };
     let mut config = on_cpu.clone();
     on_gpu(&mut config);
     let requests = || vec![request(&[5, 42, 79, 116], 8, 0.0, 0)];

@@ -55,7 +55,11 @@ fn quantized_models_are_close_and_independent_of_chunking() {
 }
 
 fn config(name: &str, quantization: Quantization) -> EngineConfig {
-    EngineConfig { quantization, ..EngineConfig::new(folder(name)) }
+    EngineConfig {
+        device: playhouse::config::Device::Cpu,
+        quantization,
+        ..EngineConfig::new(folder(name))
+    }
 }
 
 /// Tokens and the bits of their log-probabilities.

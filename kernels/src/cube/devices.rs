@@ -3,33 +3,40 @@
 use burn::tensor::Device;
 use cubecl::MemoryScope;
 
-use crate::device::{ComputeDevice, DeviceMemory};
+use crate::device::{ComputeDevice, DeviceKind, DeviceMemory};
 
 /// Those that drivers report, and that this build can be trusted with.
 pub(crate) fn devices() -> Vec<ComputeDevice> {
     let mut wgpu_indices = 0..;
     let known = cubecl::Device::enumerate_all().into_iter().filter_map(|device| {
-        let (id, is_software) = named(&device, &mut wgpu_indices)?;
-        Some(ComputeDevice { id, is_software, device: Device::new(device) })
+        let (id, kind) = named(&device, &mut wgpu_indices)?;
+        Some(ComputeDevice { id, kind, device: Device::new(device) })
     });
     known.collect()
 }
 
-/// The name of `device`, and whether it imitates a GPU.
+/// The name of `device`, and what it is.
 #[allow(unused_variables, reason = "only wgpu's devices have no numbers of their own")]
 fn named(
     device: &cubecl::Device,
     wgpu_indices: &mut impl Iterator<Item = usize>,
-) -> Option<(String, bool)> {
+) -> Option<(String, DeviceKind)> {
     match device {
         #[cfg(feature = "cuda")]
         cubecl::Device::Cuda(burn_cuda::CudaDevice { index }) => {
-            Some((format!("cuda:{index}"), false))
+            Some((format!("cuda:{index}"), DeviceKind::Gpu))
         }
         #[cfg(feature = "wgpu")]
         cubecl::Device::Wgpu(burn_wgpu::WgpuDevice { kind, .. }) => {
-            let is_software = *kind == cubecl::device::WgpuDeviceKind::Cpu;
-            Some((format!("wgpu:{}", wgpu_indices.next()?), is_software))
+            use cubecl::device::WgpuDeviceKind;
+            let kind = match kind {
+                WgpuDeviceKind::Cpu => DeviceKind::Software,
+                WgpuDeviceKind::DiscreteGpu(_) => DeviceKind::Gpu,
+                // Apple's have the machine's memory, and are made for this.
+                _ if cfg!(target_vendor = "apple") => DeviceKind::Gpu,
+                _ => DeviceKind::IntegratedGpu,
+            };
+            Some((format!("wgpu:{}", wgpu_indices.next()?), kind))
         }
         _ => None,
     }

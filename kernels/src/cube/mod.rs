@@ -22,7 +22,7 @@ pub(crate) use tensors::{
     CUBES_MAX, Rows, buffer, cubes, device_error, device_tensor, float_tensor, into_tensor,
     reserved, resident, upload, words_buffer,
 };
-pub(crate) use uploads::upload_once;
+pub(crate) use uploads::{Recording, StepInput, is_recording, upload_once};
 #[cfg(test)]
 pub(crate) use words::CHUNK_WORDS;
 pub(crate) use words::{Vec4, WordFormat, Words, encode, halves, widen};

@@ -1,6 +1,9 @@
 //! The device that tests of GPU kernels run on.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use cubecl::client::Client;
+
+use crate::device::Place;
 
 /// The first device of any runtime, software ones included. A test that gets none has nothing to
 /// test: it prints why, and passes, unless `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
@@ -12,6 +15,14 @@ pub(crate) fn test_device() -> Option<Device> {
         eprintln!("skipped: no runtime of this build has a device");
     }
     found.map(|found| found.device)
+}
+
+/// The same, and what kernels are launched by.
+pub(crate) fn test_client() -> Option<(Client, cubecl::Device)> {
+    match Place::of(&test_device()?, "test") {
+        Ok(Place::Cube(device)) => Some((device.client(), device)),
+        _ => unreachable!("the test device is a GPU"),
+    }
 }
 
 /// Rows of `width` on `device`.

@@ -1,5 +1,8 @@
-//! Numbers of the host's that every layer of a step reads: positions, slots, plans. They are copied to
-//! the device once, by the first that asks.
+//! Numbers of the host's that every layer of a step reads: token ids, positions, slots, plans. They are
+//! copied to the device once, by the first that asks.
+//!
+//! While a step is recorded each has a buffer of its own, whatever it holds: replays find the numbers
+//! of theirs in the same place.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,6 +11,7 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 
 use super::upload;
+use crate::paged_attention::cube::PlanOf;
 
 /// Copies that a thread keeps: what the layers of a step ask for, of each kind some.
 const KEPT: usize = 8;
@@ -17,6 +21,27 @@ const NUMBERS_MAX: usize = 1 << 16;
 
 thread_local! {
     static RECENT: RefCell<VecDeque<Copied>> = const { RefCell::new(VecDeque::new()) };
+    static RECORDING: RefCell<Option<Vec<(StepInput, Handle)>>> = const { RefCell::new(None) };
+}
+
+/// What numbers are to a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum StepInput {
+    TokenIds,
+    Positions,
+    Slots,
+    /// What the cubes of attention do, in layers of one kind.
+    Plan(PlanOf),
+}
+
+impl StepInput {
+    /// The layer's plan, if it is one.
+    pub(crate) fn plan(self) -> Option<PlanOf> {
+        match self {
+            Self::Plan(of) => Some(of),
+            Self::TokenIds | Self::Positions | Self::Slots => None,
+        }
+    }
 }
 
 /// Numbers, and where they are on a device. No kernel writes there.
@@ -27,7 +52,15 @@ struct Copied {
 }
 
 /// The numbers on the device: this thread's last copy of the same ones, or a new one.
-pub(crate) fn upload_once(client: &Client, device: &cubecl::Device, numbers: &[u32]) -> Handle {
+pub(crate) fn upload_once(
+    client: &Client,
+    device: &cubecl::Device,
+    input: StepInput,
+    numbers: &[u32],
+) -> Handle {
+    if let Some(handle) = recorded(client, input, numbers) {
+        return handle;
+    }
     if numbers.len() > NUMBERS_MAX {
         return upload(client, numbers);
     }
@@ -44,33 +77,85 @@ pub(crate) fn upload_once(client: &Client, device: &cubecl::Device, numbers: &[u
     })
 }
 
+/// The buffer of an input where a step is recorded: made by the first that asks.
+fn recorded(client: &Client, input: StepInput, numbers: &[u32]) -> Option<Handle> {
+    RECORDING.with_borrow_mut(|recording| {
+        let inputs = recording.as_mut()?;
+        if let Some((_, handle)) = inputs.iter().find(|(known, _)| *known == input) {
+            return Some(handle.clone());
+        }
+        let handle = upload(client, numbers);
+        inputs.push((input, handle.clone()));
+        Some(handle)
+    })
+}
+
+/// Whether this thread records a step: what it computes must not depend on anything but the inputs.
+pub(crate) fn is_recording() -> bool {
+    RECORDING.with_borrow(Option::is_some)
+}
+
+/// While it lives, inputs have buffers of their own on this thread.
+pub(crate) struct Recording(());
+
+impl Recording {
+    pub(crate) fn begin() -> Self {
+        RECORDING.set(Some(Vec::new()));
+        Self(())
+    }
+
+    /// The inputs that were asked for.
+    pub(crate) fn end(self) -> Vec<(StepInput, Handle)> {
+        RECORDING.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        RECORDING.set(None);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cube::test_device::test_client;
 
     fn kept() -> Vec<Vec<u32>> {
         RECENT.with_borrow(|recent| recent.iter().map(|copied| copied.numbers.clone()).collect())
     }
 
+    fn read(client: &Client, handle: Handle) -> Vec<u32> {
+        bytemuck::pod_collect_to_vec(&client.read_one(handle).unwrap()[..])
+    }
+
     #[test]
     fn the_same_numbers_are_copied_once() {
-        let Some(device) = crate::cube::test_device::test_device() else { return };
-        let crate::device::Place::Cube(device) = crate::device::Place::of(&device, "test").unwrap()
-        else {
-            unreachable!("the test device is a GPU")
-        };
-        let client = device.client();
-        let read = |handle| {
-            let bytes = client.read_one(handle).unwrap();
-            bytemuck::cast_slice::<u8, u32>(&bytes).to_vec()
+        let Some((client, device)) = test_client() else { return };
+        let copy = |numbers: &[u32]| {
+            read(&client, upload_once(&client, &device, StepInput::Slots, numbers))
         };
         for numbers in [vec![1, 2, 3], vec![1, 2], vec![1, 2, 3], vec![1, 2, 4]] {
-            assert_eq!(read(upload_once(&client, &device, &numbers)), numbers);
+            assert_eq!(copy(&numbers), numbers);
         }
         assert_eq!(kept(), [vec![1, 2, 4], vec![1, 2], vec![1, 2, 3]]);
         for i in 0..20 {
-            assert_eq!(read(upload_once(&client, &device, &[i])), [i]);
+            assert_eq!(copy(&[i]), [i]);
         }
         assert_eq!(kept().len(), KEPT);
+    }
+
+    #[test]
+    fn inputs_of_a_recorded_step_do_not_share_a_buffer() {
+        let Some((client, device)) = test_client() else { return };
+        let recording = Recording::begin();
+        let copy = |input| upload_once(&client, &device, input, &[7]);
+        let (positions, slots) = (copy(StepInput::Positions), copy(StepInput::Slots));
+        let _again = copy(StepInput::Slots);
+        let inputs = recording.end();
+        assert_eq!(inputs.len(), 2);
+        assert!(!is_recording());
+        client.write(&inputs[1].1, cubecl::bytes::Bytes::from_elems(vec![8u32]));
+        assert_eq!((read(&client, positions), read(&client, slots)), (vec![7], vec![8]));
     }
 }

@@ -11,7 +11,7 @@ use cubecl::server::Handle;
 use super::{KvCacheShape, KvDtype, KvLayer, KvStorage};
 use crate::KernelError;
 use crate::cube::{
-    Rows, Vec4, WordFormat, Words, cubes, encode, reserved, upload_once, words_buffer,
+    Rows, StepInput, Vec4, WordFormat, Words, cubes, encode, reserved, upload_once, words_buffer,
 };
 
 const UNITS: usize = 256;
@@ -106,7 +106,7 @@ pub(crate) fn reshape_and_cache(
     kv.shape.check_slots(slot_mapping);
     let chunks = head_dim / kv.format.per_chunk();
     let units = slot_mapping.len() * num_kv_heads * chunks;
-    let slots = upload_once(k.client(), k.device(), slot_mapping);
+    let slots = upload_once(k.client(), k.device(), StepInput::Slots, slot_mapping);
     let scales = kv.scales.as_ref();
     // SAFETY: a unit beyond the chunks leaves; slots and widths were checked.
     unsafe {

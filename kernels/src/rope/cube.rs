@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::{RotaryStorage, RotaryTable};
-use crate::cube::{Rows, buffer, cubes, upload, upload_once, words_buffer};
+use crate::cube::{Rows, StepInput, buffer, cubes, upload, upload_once, words_buffer};
 
 const UNITS: usize = 256;
 
@@ -40,7 +40,7 @@ pub(crate) fn rope(
     let half = table.rotary_dim / 2;
     // The second half of the rotated elements is written with the first.
     let units = x.rows * (x.cols / head_dim) * (head_dim - half);
-    let positions = upload_once(x.client(), x.device(), positions);
+    let positions = upload_once(x.client(), x.device(), StepInput::Positions, positions);
     // SAFETY: a unit beyond the elements leaves; positions and dimensions were checked.
     unsafe {
         rope_kernel::launch_unchecked(

@@ -5,7 +5,7 @@ mod cpu;
 use std::fmt::Write;
 
 use clap::Args;
-use playhouse_kernels::ComputeDevice;
+use playhouse_kernels::{ComputeDevice, DeviceKind};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -75,9 +75,9 @@ fn tensor_backends() -> &'static [&'static str] {
 
 /// Devices by the names that `--device` takes.
 fn devices() -> Vec<String> {
-    let name = |device: playhouse_kernels::ComputeDevice| match device.is_software {
-        true => format!("{}(software)", device.id),
-        false => device.id,
+    let name = |device: ComputeDevice| match device.kind {
+        DeviceKind::Software => format!("{}(software)", device.id),
+        _ => device.id,
     };
     playhouse_kernels::devices().into_iter().map(name).collect()
 }
@@ -91,11 +91,21 @@ fn devices_not_used(found: &[ComputeDevice]) -> Vec<String> {
         reasons.push(match (is_built, has_one) {
             (false, _) => format!("{runtime}: built without the feature {runtime}"),
             (true, false) => format!("{runtime}: no driver reports a device"),
-            (true, true) => format!("{runtime}: only where --device names it"),
+            (true, true) => continue,
         });
     }
-    for device in found.iter().filter(|device| device.is_software) {
-        reasons.push(format!("{}: imitates a GPU on the CPU, comes last", device.id));
+    for device in found {
+        match device.kind {
+            DeviceKind::Gpu | DeviceKind::Cpu => {}
+            DeviceKind::IntegratedGpu => reasons.push(format!(
+                "{}: a GPU in the processor, only where --device names it",
+                device.id
+            )),
+            DeviceKind::Software => reasons.push(format!(
+                "{}: imitates a GPU on the CPU, only where --device names it",
+                device.id
+            )),
+        }
     }
     reasons
 }

@@ -104,6 +104,21 @@ pub(crate) struct EngineFlags {
     #[arg(long, conflicts_with = "autotune", help_heading = "Machine")]
     #[serde(skip)]
     pub(crate) no_autotune: bool,
+    /// On a GPU, launch small steps kernel by kernel, in place of recording them once and replaying them
+    /// [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Machine"
+    )]
+    pub(crate) enforce_eager: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "enforce_eager", help_heading = "Machine")]
+    #[serde(skip)]
+    pub(crate) no_enforce_eager: bool,
     /// Blocks of the KV cache, whatever its bytes
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) num_gpu_blocks_override: Option<String>,
@@ -222,6 +237,7 @@ impl EngineFlags {
             (self.no_pin_threads, "pin_threads"),
             (self.no_deterministic, "deterministic"),
             (self.no_autotune, "autotune"),
+            (self.no_enforce_eager, "enforce_eager"),
             (self.no_enable_prefix_caching, "enable_prefix_caching"),
             (self.no_enable_chunked_prefill, "enable_chunked_prefill"),
             (self.no_scheduler_reserve_full_isl, "scheduler_reserve_full_isl"),

@@ -5,7 +5,8 @@ use cubecl::prelude::*;
 
 use super::{CubeWeight, PANEL};
 use crate::cube::{
-    WordFormat, Words, buffer, cubes, float_tensor, into_tensor, upload, widen, words_buffer,
+    StepInput, WordFormat, Words, buffer, cubes, float_tensor, into_tensor, upload_once, widen,
+    words_buffer,
 };
 
 const UNITS: usize = 256;
@@ -14,7 +15,7 @@ const UNITS: usize = 256;
 pub(crate) fn tied_embedding(weight: &CubeWeight, token_ids: &[u32]) -> Tensor<2> {
     let client = weight.device.client();
     let y = float_tensor(&client, &weight.device, [token_ids.len(), weight.inputs]);
-    let ids = upload(&client, token_ids);
+    let ids = upload_once(&client, &weight.device, StepInput::TokenIds, token_ids);
     let elements = token_ids.len() * weight.inputs;
     // SAFETY: a unit beyond the elements leaves, and the ids are those of rows.
     unsafe {

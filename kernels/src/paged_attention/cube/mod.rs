@@ -13,9 +13,9 @@ mod spans;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::{AttentionMetadata, AttentionParams};
-use crate::cube::{Rows, upload_once};
+use crate::cube::{Rows, StepInput, is_recording, upload_once};
 use crate::kv_cache::{KvLayer, KvStorage};
-use plan::Plan;
+pub(crate) use plan::{Plan, PlanForm, PlanOf};
 
 /// Keys of a span, and units of a cube.
 const SPAN: usize = 128;
@@ -56,9 +56,11 @@ pub(super) fn attention(
     let o = q.sibling(q.rows, q.cols);
     if q.rows > 0 {
         let shared_bytes = q.client().properties().hardware.max_shared_memory_size;
-        let plan = Plan::new(kv, meta, params, shared_bytes, cubes_enough);
-        let words = upload_once(q.client(), q.device(), &plan.words);
-        spans::launch(&q, kv, params, &plan, &words, &o);
+        let (shape, format, params) = (kv.shape, kv.format, *params);
+        let of = PlanOf { shape, format, params, shared_bytes, cubes_enough };
+        let plan = of.plan(meta, is_recording());
+        let words = upload_once(q.client(), q.device(), StepInput::Plan(of), &plan.words);
+        spans::launch(&q, kv, &params, &plan.form, &words, &o);
     }
     o
 }

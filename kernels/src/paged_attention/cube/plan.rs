@@ -2,8 +2,8 @@
 
 use super::SPAN;
 use super::spans::{UNITS_A_ROW, VALUE_PARTS};
+use crate::KvCacheShape;
 use crate::cube::WordFormat;
-use crate::kv_cache::cube::CubeKv;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
 
 /// Queries of a tile at most.
@@ -11,6 +11,9 @@ const ROWS_MAX: usize = 8;
 
 /// Bytes at most of what spans come to before they are joined.
 const RECORDS_BYTES_MAX: usize = 64 << 20;
+
+/// Where a plan's items begin: behind their number.
+pub(super) const ITEMS_AT: usize = 1;
 
 /// Words that describe an item to its cubes.
 pub(super) const ITEM_WORDS: usize = 5;
@@ -20,7 +23,7 @@ pub(super) const JOIN_WORDS: usize = 4;
 
 /// What a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Tile {
+pub(crate) struct Tile {
     /// Query heads of a tile, all of one key-value head.
     pub(super) heads: usize,
     /// Tokens of a tile, neighbours in their sequence.
@@ -55,69 +58,128 @@ impl Tile {
     }
 }
 
-/// A batch's work.
-pub(super) struct Plan {
-    pub(super) tile: Tile,
-    /// Tiles of tokens or, where it is split, their spans.
-    pub(super) items: usize,
-    /// All of the below, one after the other:
-    /// - by item its first token, its number of tokens, where its block table starts, its first span
-    ///   and its number of spans;
-    /// - the block tables;
-    /// - by token its position;
-    /// - where it is split, by token its tile's first item, its place in the tile, and its tile's
-    ///   first span and number of spans.
-    pub(super) words: Vec<u32>,
-    pub(super) tables_at: usize,
-    pub(super) positions_at: usize,
-    pub(super) joins_at: usize,
+/// What a plan follows from beside the batch: the layer, and its device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PlanOf {
+    pub(super) shape: KvCacheShape,
+    pub(super) format: WordFormat,
+    pub(super) params: AttentionParams,
+    /// Bytes of shared memory that a cube may have.
+    pub(super) shared_bytes: usize,
+    /// With so many cubes, spans need none of their own.
+    pub(super) cubes_enough: usize,
 }
 
-impl Plan {
-    pub(super) fn new(
-        kv: &CubeKv,
-        meta: &AttentionMetadata,
-        params: &AttentionParams,
-        shared_bytes: usize,
-        cubes_enough: usize,
-    ) -> Self {
-        let mut tile = tile(kv, meta, params, shared_bytes);
+/// What a launch is made for; the words say the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlanForm {
+    pub(super) tile: Tile,
+    /// Cubes that look for an item: as many as there are, or more.
+    pub(super) items: usize,
+    pub(super) positions_at: usize,
+    pub(super) joins_at: usize,
+    pub(super) tables_at: usize,
+    /// Words in all.
+    len: usize,
+}
+
+/// A batch's work.
+pub(crate) struct Plan {
+    pub(crate) form: PlanForm,
+    /// All of these, one after the other:
+    /// - the number of items, which are tiles of tokens or, where it is split, their spans;
+    /// - by item its first token, its number of tokens, where its block table starts, its first span
+    ///   and its number of spans;
+    /// - by token its position;
+    /// - where it is split, by token its tile's first item, its place in the tile, and its tile's
+    ///   first span and number of spans;
+    /// - the block tables.
+    pub(crate) words: Vec<u32>,
+}
+
+impl PlanOf {
+    /// Asserts that slots lie in the cache.
+    pub(crate) fn check_slots(&self, slots: &[u32]) {
+        self.shape.check_slots(slots);
+    }
+
+    /// The plan of a batch. A `roomy` one has room for more items and longer tables, so that a batch
+    /// that has grown a little has the same form.
+    pub(crate) fn plan(&self, meta: &AttentionMetadata, roomy: bool) -> Plan {
+        let Self { shape, params, .. } = self;
+        let mut tile = self.tile(meta);
         let tiles = tiles(meta, params, tile.tokens);
-        let cubes = tiles.len() * kv.shape.num_kv_heads * tile.per_group();
+        let cubes = tiles.len() * shape.num_kv_heads * tile.per_group();
         let spans: usize = tiles.iter().map(|tile| tile.spans).sum();
         let record_bytes = (tile.head_dim + 4) * size_of::<f32>();
         let records = spans * tile.tokens * params.num_heads;
         tile.is_split = spans > tiles.len()
-            && cubes < cubes_enough
+            && cubes < self.cubes_enough
             && records * record_bytes <= RECORDS_BYTES_MAX;
 
-        let (mut words, mut joins) = (Vec::new(), Vec::new());
+        let room = |count: usize| if roomy { count.next_power_of_two() } else { count };
+        let count = if tile.is_split { spans } else { tiles.len() };
+        let items = room(count);
+        let positions_at = ITEMS_AT + items * ITEM_WORDS;
+        let joins_at = positions_at + meta.num_tokens();
+        let tables_at = joins_at + if tile.is_split { meta.num_tokens() * JOIN_WORDS } else { 0 };
+
+        let blocks_of = |len: u32| (len as usize).div_ceil(shape.block_size);
+        let blocks: usize = meta.seq_lens.iter().map(|len| blocks_of(*len)).sum();
+        let len = tables_at + room(blocks);
+        let (mut words, mut joins) = (Vec::with_capacity(len), Vec::new());
         let mut table_starts = Vec::with_capacity(meta.num_seqs());
-        let mut tables = Vec::new();
-        for (len, table) in meta.seq_lens.iter().zip(&meta.block_tables) {
-            table_starts.push(tables.len() as u32);
-            tables.extend_from_slice(&table[..(*len as usize).div_ceil(kv.shape.block_size)]);
+        let mut table_start = 0;
+        for len in &meta.seq_lens {
+            table_starts.push(table_start);
+            table_start += blocks_of(*len) as u32;
         }
+        words.push(count as u32);
+        let mut first_item = 0;
         for of in &tiles {
             let table = table_starts[of.seq];
             let (token, tokens) = (of.first_token as u32, of.tokens as u32);
             let (span, spans) = (of.first_span as u32, of.spans as u32);
-            let first_item = (words.len() / ITEM_WORDS) as u32;
             if tile.is_split {
                 joins.extend((0..tokens).flat_map(|t| [first_item, t, span, spans]));
                 words.extend((span..span + spans).flat_map(|s| [token, tokens, table, s, 1]));
+                first_item += spans;
             } else {
                 words.extend([token, tokens, table, span, spans]);
             }
         }
-        let items = words.len() / ITEM_WORDS;
-        let tables_at = words.len();
-        words.extend(tables);
-        let positions_at = words.len();
+        words.resize(positions_at, 0);
         words.extend_from_slice(&meta.positions);
-        let joins_at = words.len();
         words.extend(joins);
-        Self { tile, items, words, tables_at, positions_at, joins_at }
+        for (len, table) in meta.seq_lens.iter().zip(&meta.block_tables) {
+            words.extend_from_slice(&table[..blocks_of(*len)]);
+        }
+        words.resize(len, 0);
+        let form = PlanForm { tile, items, positions_at, joins_at, tables_at, len };
+        Plan { form, words }
+    }
+
+    /// The largest tile that the batch and the device's shared memory have room for.
+    fn tile(&self, meta: &AttentionMetadata) -> Tile {
+        let group = self.params.num_heads / self.shape.num_kv_heads;
+        let longest = (0..meta.num_seqs()).map(|seq| meta.tokens_of(seq).len()).max().unwrap_or(1);
+        let of_rows = |rows: usize| {
+            let heads = group.div_ceil(group.div_ceil(rows));
+            Tile {
+                heads,
+                tokens: (rows / heads).min(longest.max(1)),
+                group,
+                head_dim: self.shape.head_dim,
+                format: self.format,
+                is_split: false,
+                has_soft_cap: self.params.soft_cap.is_some(),
+            }
+        };
+        let mut rows = ROWS_MAX;
+        while rows > 1 && of_rows(rows).shared_bytes() > self.shared_bytes {
+            rows /= 2;
+        }
+        of_rows(rows)
     }
 }
 
@@ -147,32 +209,4 @@ fn tiles(meta: &AttentionMetadata, params: &AttentionParams, tokens: usize) -> V
         }
     }
     tiles
-}
-
-/// The largest tile that the batch and the device's shared memory have room for.
-fn tile(
-    kv: &CubeKv,
-    meta: &AttentionMetadata,
-    params: &AttentionParams,
-    shared_bytes: usize,
-) -> Tile {
-    let group = params.num_heads / kv.shape.num_kv_heads;
-    let longest = (0..meta.num_seqs()).map(|seq| meta.tokens_of(seq).len()).max().unwrap_or(1);
-    let of_rows = |rows: usize| {
-        let heads = group.div_ceil(group.div_ceil(rows));
-        Tile {
-            heads,
-            tokens: (rows / heads).min(longest.max(1)),
-            group,
-            head_dim: kv.shape.head_dim,
-            format: kv.format,
-            is_split: false,
-            has_soft_cap: params.soft_cap.is_some(),
-        }
-    };
-    let mut rows = ROWS_MAX;
-    while rows > 1 && of_rows(rows).shared_bytes() > shared_bytes {
-        rows /= 2;
-    }
-    of_rows(rows)
 }

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 
 use super::join::{factors, join_kernel, sees};
-use super::plan::{ITEM_WORDS, Plan, Tile};
+use super::plan::{ITEM_WORDS, ITEMS_AT, PlanForm, Tile};
 use super::{HIDDEN, SPAN};
 use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, cubes, lanes_sum, widen, words_buffer};
 use crate::kv_cache::cube::CubeKv;
@@ -22,7 +22,7 @@ pub(super) fn launch(
     q: &Rows,
     kv: &CubeKv,
     params: &AttentionParams,
-    plan: &Plan,
+    plan: &PlanForm,
     words: &Handle,
     o: &CubeTensor,
 ) {
@@ -49,7 +49,6 @@ pub(super) fn launch(
             scales.map(|[_, values]| words_buffer(values)).into(),
             words_buffer(words),
             records.as_ref().map_or_else(|| buffer(o), words_buffer),
-            plan.items,
             plan.tables_at,
             plan.positions_at,
             q.stride(),
@@ -92,7 +91,6 @@ fn spans_kernel(
     value_scales: ComptimeOption<&[f32]>,
     plan: &[u32],
     out: &mut [Vec4],
-    items: usize,
     tables_at: usize,
     positions_at: usize,
     q_stride: usize,
@@ -105,7 +103,7 @@ fn spans_kernel(
     #[comptime] tile: Tile,
 ) {
     let item = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) as usize;
-    if item >= items {
+    if item >= plan[0] as usize {
         terminate!();
     }
     let rows = comptime!(tile.rows());
@@ -114,7 +112,7 @@ fn spans_kernel(
     let chunks = comptime!(tile.head_dim / tile.format.per_chunk());
     let unit = UNIT_POS as usize;
 
-    let of = item * ITEM_WORDS;
+    let of = ITEMS_AT + item * ITEM_WORDS;
     let first_token = plan[of] as usize;
     let tokens = plan[of + 1] as usize;
     let table = tables_at + plan[of + 2] as usize;

@@ -1,0 +1,172 @@
+//! Recorded steps against the same steps as they come.
+
+use burn::tensor::Device;
+
+use super::*;
+use crate::cube::test_device::{bits, numbers, tensor, test_device, values};
+use crate::{
+    AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable, WeightDtype,
+    WeightView, linear, paged_attention, reshape_and_cache, rope, swiglu, tied_embedding,
+};
+
+const HEAD_DIM: usize = 16;
+const NUM_HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const HIDDEN: usize = NUM_HEADS * HEAD_DIM;
+const VOCAB: usize = 40;
+const BLOCK_SIZE: usize = 16;
+/// Tokens that a sequence has blocks for.
+const LEN_MAX: usize = 320;
+
+/// Two layers, one of which sees a window, with random weights.
+struct Model {
+    embedding: LinearWeight,
+    layers: Vec<[LinearWeight; 5]>,
+    rotary: RotaryTable,
+}
+
+impl Model {
+    fn new(device: &Device) -> Self {
+        let mut seed = 0;
+        let mut weight = |inputs: usize, outputs: usize| {
+            seed += 1;
+            let w = numbers(inputs * outputs, seed);
+            LinearWeight::pack(&[WeightView::F32(&w)], inputs, WeightDtype::F32, device).unwrap()
+        };
+        let kv = KV_HEADS * HEAD_DIM;
+        let embedding = weight(HIDDEN, VOCAB);
+        let mut layer = || {
+            [
+                weight(HIDDEN, HIDDEN),
+                weight(HIDDEN, kv),
+                weight(HIDDEN, kv),
+                weight(HIDDEN, 2 * HIDDEN),
+                weight(HIDDEN, HIDDEN),
+            ]
+        };
+        let layers = vec![layer(), layer()];
+        let angles = |f: fn(f32) -> f32| (0..LEN_MAX * HEAD_DIM / 2).map(|i| f(i as f32)).collect();
+        let rotary = RotaryTable::new(angles(f32::cos), angles(f32::sin), HEAD_DIM, device);
+        Self { embedding, layers, rotary: rotary.unwrap() }
+    }
+
+    fn forward(&self, ids: &[u32], meta: &AttentionMetadata, kv: &mut KvCache) -> Tensor<2> {
+        let mut x = tied_embedding(&self.embedding, ids);
+        for (i, [q, k, v, up, down]) in self.layers.iter().enumerate() {
+            let turned =
+                |w| rope(linear(x.clone(), w, None), &meta.positions, HEAD_DIM, &self.rotary);
+            let (q, k, v) = (turned(q), turned(k), linear(x.clone(), v, None));
+            reshape_and_cache(k, v, kv.layer_mut(i), &meta.slot_mapping);
+            let sliding_window = (i == 1).then_some(100);
+            let params = AttentionParams {
+                num_heads: NUM_HEADS,
+                scale: 0.2,
+                sliding_window,
+                soft_cap: None,
+            };
+            let o = paged_attention(q, kv.layer(i), meta, &params);
+            x = linear(swiglu(linear(o, up, None)), down, None);
+        }
+        x
+    }
+}
+
+/// Sequences with their own blocks, none of which is block 0.
+fn cache(device: &Device, seqs: usize) -> KvCache {
+    let num_blocks = 1 + seqs * LEN_MAX / BLOCK_SIZE;
+    let shape = KvCacheShape {
+        num_layers: 2,
+        num_blocks,
+        block_size: BLOCK_SIZE,
+        num_kv_heads: KV_HEADS,
+        head_dim: HEAD_DIM,
+    };
+    let mut cache = KvCache::new(shape, KvDtype::F32, device).unwrap();
+    // What a sequence has read already: any numbers, the same in each cache.
+    let slots: Vec<u32> = (0..shape.num_slots() as u32).collect();
+    for layer in 0..2 {
+        let width = KV_HEADS * HEAD_DIM;
+        let [k, v] = [1, 2]
+            .map(|seed| tensor(&numbers(slots.len() * width, 7 * layer + seed), width, device));
+        reshape_and_cache(k, v, cache.layer_mut(layer), &slots);
+    }
+    cache
+}
+
+/// The next token of each of these sequences, which have so many already.
+fn batch(seqs: &[(usize, usize)]) -> (Vec<u32>, AttentionMetadata) {
+    let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
+    let mut ids = Vec::new();
+    for (i, (seq, len)) in seqs.iter().enumerate() {
+        let first = 1 + seq * LEN_MAX / BLOCK_SIZE;
+        let block = first + len / BLOCK_SIZE;
+        ids.push(((seq * 7 + len * 3) % VOCAB) as u32);
+        meta.query_start_loc.push(i as u32 + 1);
+        meta.seq_lens.push(*len as u32 + 1);
+        meta.block_tables.push((first as u32..=block as u32).collect());
+        meta.slot_mapping.push((block * BLOCK_SIZE + len % BLOCK_SIZE) as u32);
+        meta.positions.push(*len as u32);
+    }
+    (ids, meta)
+}
+
+#[test]
+fn replayed_steps_are_those_that_were_not_recorded() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let (mut plain, mut recorded) = (cache(&device, 6), cache(&device, 6));
+    let mut graphs = StepGraphs::new(&device);
+    // Sequences that grow over the spans of attention, join and leave.
+    let mut lens = [3usize, 126, 250, 40, 0, 127];
+    let mut step = |seqs: &[usize]| {
+        let seqs: Vec<_> = seqs.iter().map(|seq| (*seq, lens[*seq])).collect();
+        let (mut ids, mut meta) = batch(&seqs);
+        let expected = values(model.forward(&ids, &meta, &mut plain));
+        let forward =
+            |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut recorded);
+        let hidden = graphs.run(&mut ids, &mut meta, forward);
+        let got = values(hidden.narrow(0, 0, seqs.len()));
+        assert!(bits(&got) == bits(&expected), "{seqs:?} after {:?}", graphs.stats());
+        for (seq, len) in seqs {
+            lens[seq] = len + 1;
+        }
+        graphs.stats()
+    };
+    for _ in 0..4 {
+        step(&[0, 1, 2]);
+    }
+    let StepGraphStats { recorded, replayed } = step(&[0, 1, 2]);
+    assert!(recorded >= 1 && replayed >= 2, "{recorded} recorded, {replayed} replayed");
+    // Other sequences in the same form, more of them, fewer, in another order, and the first again.
+    for seqs in [&[3, 1, 2][..], &[0, 1, 2, 3, 4, 5], &[5], &[2, 0, 1], &[0, 1, 2, 3, 4], &[4]] {
+        for _ in 0..3 {
+            step(seqs);
+        }
+    }
+    let stats = step(&[0, 1, 2]);
+    assert!(stats.replayed > 2 * stats.recorded, "{stats:?}");
+    assert_eq!(graphs.take_failure(), None);
+}
+
+#[test]
+fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_told_once() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let mut cache = cache(&device, 2);
+    let mut graphs = StepGraphs::new(&device);
+    for times in 0..3 {
+        let (mut ids, mut meta) = batch(&[(0, 5), (1, 9)]);
+        let expected = values(model.forward(&ids, &meta, &mut cache));
+        let mut calls = 0;
+        let hidden = graphs.run(&mut ids, &mut meta, |ids, meta| {
+            calls += 1;
+            // What is copied in the middle of a recording is not in it.
+            let extra = tensor(&vec![calls as f32; 2 * HIDDEN], HIDDEN, &device);
+            model.forward(ids, meta, &mut cache) + extra.clone() - extra
+        });
+        let got = values(hidden);
+        assert!(got.iter().zip(&expected).all(|(got, expected)| (got - expected).abs() < 1e-3));
+        assert_eq!(graphs.take_failure().is_some(), times == 0);
+        assert_eq!(graphs.stats(), StepGraphStats::default());
+    }
+}

@@ -1,0 +1,78 @@
+//! Steps filled up, so that few numbers of rows occur.
+
+use crate::AttentionMetadata;
+
+/// Steps of more rows keep a GPU busy for longer than it takes to launch them, and may go through tensor
+/// cores, whose products take memory of the weights' size.
+const ROWS_MAX: usize = 32;
+
+/// The rows of a recording for a batch: vLLM's sizes, more or less. `None`: it is none of single
+/// tokens, or too large.
+pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
+    let seqs = meta.num_seqs();
+    if seqs == 0 || seqs != meta.num_tokens() {
+        return None;
+    }
+    let rows = match seqs {
+        ..=4 => seqs.next_power_of_two(),
+        _ => seqs.next_multiple_of(8),
+    };
+    (rows <= ROWS_MAX).then_some(rows)
+}
+
+/// Adds sequences of one token in block 0, up to `rows`.
+pub(super) fn fill_up(token_ids: &mut Vec<u32>, meta: &mut AttentionMetadata, rows: usize) {
+    for row in meta.num_seqs()..rows {
+        token_ids.push(0);
+        meta.query_start_loc.push(row as u32 + 1);
+        meta.seq_lens.push(1);
+        meta.block_tables.push(vec![0]);
+        meta.slot_mapping.push(0);
+        meta.positions.push(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KvCacheShape;
+
+    fn batch(seqs: usize) -> (Vec<u32>, AttentionMetadata) {
+        let meta = AttentionMetadata {
+            query_start_loc: (0..=seqs as u32).collect(),
+            seq_lens: vec![3; seqs],
+            block_tables: vec![vec![1]; seqs],
+            slot_mapping: vec![6; seqs],
+            positions: vec![2; seqs],
+        };
+        (vec![9; seqs], meta)
+    }
+
+    #[test]
+    fn rows_grow_in_steps() {
+        let rows = |seqs| rows_of(&batch(seqs).1);
+        for (seqs, expected) in [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 24), (32, 32)] {
+            assert_eq!(rows(seqs), Some(expected), "{seqs}");
+        }
+        assert_eq!((rows(0), rows(33)), (None, None));
+    }
+
+    #[test]
+    fn chunks_of_prompts_are_not_recorded() {
+        let (_, mut meta) = batch(2);
+        meta.query_start_loc[2] = 3;
+        meta.positions.push(3);
+        assert_eq!(rows_of(&meta), None);
+    }
+
+    #[test]
+    fn a_step_that_was_filled_up_is_one_that_kernels_take() {
+        let (num_layers, num_blocks, block_size, num_kv_heads, head_dim) = (1, 2, 4, 1, 8);
+        let shape = KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim };
+        let (mut ids, mut meta) = batch(5);
+        fill_up(&mut ids, &mut meta, 8);
+        meta.validate(&shape).unwrap();
+        assert_eq!((ids.len(), meta.num_seqs(), meta.num_tokens()), (8, 8, 8));
+        assert_eq!((&ids[..5], &meta.slot_mapping[..5]), (&[9; 5][..], &[6; 5][..]));
+    }
+}
