@@ -47,7 +47,7 @@ kernels() {
   for binary in "$folder"/kernels-*; do
     echo "-- ${binary##*/}"
     # One at a time: what another thread allocates would end the recording of a CUDA graph.
-    PLAYHOUSE_REQUIRE_GPU=1 "$binary" cube --test-threads 1 || failed=1
+    PLAYHOUSE_TEST_REQUIRE_GPU=1 "$binary" cube --test-threads 1 || failed=1
   done
   return $failed
 }

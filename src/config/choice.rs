@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Quantization {
 /// What the model runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
-    /// The first GPU with memory of its own, CUDA's before wgpu's; without one the processor.
+    /// The processor: a GPU is not chosen unless it is named.
     #[default]
     Auto,
     /// The processor.

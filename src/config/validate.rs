@@ -95,13 +95,7 @@ impl EngineConfig {
     }
 
     fn validate_dtypes(&self) -> Result<(), InvalidSetting> {
-        // What `auto` finds is known when the engine starts.
-        let has_gpus = cfg!(any(feature = "cuda", feature = "wgpu"));
-        let is_cpu = match self.device {
-            Device::Cpu => true,
-            Device::Auto => !has_gpus,
-            Device::Cuda(_) | Device::Wgpu(_) => false,
-        };
+        let is_cpu = matches!(self.device, Device::Auto | Device::Cpu);
         let halves = [
             ("dtype", self.dtype == Dtype::Float16),
             ("kv_cache_dtype", self.kv_cache_dtype == KvCacheDtype::Float16),

@@ -22,12 +22,16 @@ const BLOCK_SIZE: usize = 16;
 const NUM_STEPS: usize = 6;
 
 /// A test that gets none has nothing to test: it prints why, and passes, unless
-/// `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
+/// `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
 fn gpu() -> Option<ComputeDevice> {
     let found = devices().into_iter().find(|device| device.kind != DeviceKind::Cpu);
     if found.is_none() {
-        let is_required = std::env::var("PLAYHOUSE_REQUIRE_GPU").is_ok_and(|value| value == "1");
-        assert!(!is_required, "PLAYHOUSE_REQUIRE_GPU=1, but there is no device beside the CPU");
+        let is_required =
+            std::env::var("PLAYHOUSE_TEST_REQUIRE_GPU").is_ok_and(|value| value == "1");
+        assert!(
+            !is_required,
+            "PLAYHOUSE_TEST_REQUIRE_GPU=1, but there is no device beside the CPU"
+        );
         eprintln!("skipped: there is no device beside the CPU");
     }
     found

@@ -35,7 +35,8 @@ fn a_format_agrees_with_itself_and_eight_bits_nearly_so() {
     assert_eq!((&int8["measured"]["format"], &int8["tokens"]), (&"int8".into(), &same["tokens"]));
     assert_eq!(int8["against"], same["against"]);
     let agreement = int8["top1_agreement"].as_f64().unwrap();
-    assert!((0.8..1.0).contains(&agreement), "{int8}");
+    assert!((0.8..=1.0).contains(&agreement), "{int8}");
+    assert!(int8["mean_logprob_difference"].as_f64().unwrap() > 0.0, "{int8}");
     let ratio = perplexity(&int8["measured"]) / perplexity(&int8["against"]);
     assert!((0.9..1.1).contains(&ratio), "{int8}");
 

@@ -15,12 +15,16 @@ const MODELS: [&str; 3] = ["mistral-window", "qwen2-tied", "qwen3-layer-types"];
 const PROMPTS_MAX: usize = 2;
 
 /// The first device beside the CPU. A test that gets none has nothing to test: it prints why, and
-/// passes, unless `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
+/// passes, unless `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
 pub(crate) fn gpu() -> Option<ComputeDevice> {
     let found = playhouse_kernels::devices().into_iter().find(|device| device.id != "cpu");
     if found.is_none() {
-        let is_required = std::env::var("PLAYHOUSE_REQUIRE_GPU").is_ok_and(|value| value == "1");
-        assert!(!is_required, "PLAYHOUSE_REQUIRE_GPU=1, but there is no device beside the CPU");
+        let is_required =
+            std::env::var("PLAYHOUSE_TEST_REQUIRE_GPU").is_ok_and(|value| value == "1");
+        assert!(
+            !is_required,
+            "PLAYHOUSE_TEST_REQUIRE_GPU=1, but there is no device beside the CPU"
+        );
         eprintln!("skipped: there is no device beside the CPU");
     }
     found

@@ -6,12 +6,16 @@ use cubecl::client::Client;
 use crate::device::Place;
 
 /// The first device of any runtime, software ones included. A test that gets none has nothing to
-/// test: it prints why, and passes, unless `PLAYHOUSE_REQUIRE_GPU=1` asks it to fail.
+/// test: it prints why, and passes, unless `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
 pub(crate) fn test_device() -> Option<Device> {
     let found = super::devices().into_iter().next();
     if found.is_none() {
-        let is_required = std::env::var("PLAYHOUSE_REQUIRE_GPU").is_ok_and(|value| value == "1");
-        assert!(!is_required, "PLAYHOUSE_REQUIRE_GPU=1, but no runtime of this build has a device");
+        let is_required =
+            std::env::var("PLAYHOUSE_TEST_REQUIRE_GPU").is_ok_and(|value| value == "1");
+        assert!(
+            !is_required,
+            "PLAYHOUSE_TEST_REQUIRE_GPU=1, but no runtime of this build has a device"
+        );
         eprintln!("skipped: no runtime of this build has a device");
     }
     found.map(|found| found.device)

@@ -91,21 +91,11 @@ fn devices_not_used(found: &[ComputeDevice]) -> Vec<String> {
         reasons.push(match (is_built, has_one) {
             (false, _) => format!("{runtime}: built without the feature {runtime}"),
             (true, false) => format!("{runtime}: no driver reports a device"),
-            (true, true) => continue,
+            (true, true) => format!("{runtime}: only where --device names it"),
         });
     }
-    for device in found {
-        match device.kind {
-            DeviceKind::Gpu | DeviceKind::Cpu => {}
-            DeviceKind::IntegratedGpu => reasons.push(format!(
-                "{}: a GPU in the processor, only where --device names it",
-                device.id
-            )),
-            DeviceKind::Software => reasons.push(format!(
-                "{}: imitates a GPU on the CPU, only where --device names it",
-                device.id
-            )),
-        }
+    for device in found.iter().filter(|device| device.kind == DeviceKind::Software) {
+        reasons.push(format!("{}: imitates a GPU on the CPU, comes last", device.id));
     }
     reasons
 }
