@@ -16,7 +16,8 @@ mod kv_arena;
 mod many_requests_tests;
 mod runner;
 mod sampler;
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(test)]
+#[cfg(feature = "wgpu")]
 mod step_graph_tests;
 #[cfg(test)]
 mod supersede_tests;

@@ -83,10 +83,13 @@ impl Terminal {
 
     /// Waits for the end: the exit code, and what was shown last.
     pub(crate) fn ends(mut self) -> (Option<i32>, String) {
-        while let Ok(bytes) = self.news.recv_timeout(PATIENCE) {
-            self.screen.push_str(&String::from_utf8_lossy(&bytes));
+        // `script` may notice the end of its program only with that of its own input.
+        for patience in [Duration::from_secs(2), PATIENCE] {
+            while let Ok(bytes) = self.news.recv_timeout(patience) {
+                self.screen.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            drop(self.keyboard.take());
         }
-        drop(self.keyboard.take());
         (self.child.wait().unwrap().code(), std::mem::take(&mut self.screen))
     }
 }

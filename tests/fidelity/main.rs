@@ -3,7 +3,7 @@
 //! and their answers.
 
 // Helpers of a test may unwrap, as tests may.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod engine;
 mod golden;

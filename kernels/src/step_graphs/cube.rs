@@ -39,6 +39,13 @@ struct Recorded {
     graph: Graph,
 }
 
+/// What a recording gives.
+struct Captured {
+    output: CubeTensor,
+    inputs: Vec<(StepInput, Handle)>,
+    graph: Graph,
+}
+
 impl CubeGraphs {
     pub(super) fn new(client: Client) -> Self {
         Self {
@@ -139,7 +146,7 @@ impl CubeGraphs {
         let capture = || {
             client.memory_persistent_allocation((), |()| capture(client, token_ids, meta, forward))
         };
-        let (output, inputs, graph) = client.exclusive(capture)??;
+        let Captured { output, inputs, graph } = client.exclusive(capture)??;
         let plans: Vec<PlanOf> = inputs.iter().filter_map(|(input, _)| input.plan()).collect();
         if self.plans.is_empty() {
             self.plans = plans;
@@ -155,14 +162,14 @@ impl CubeGraphs {
     }
 }
 
-/// A step's output, inputs and launches. It is computed once for its kernels and inputs, again for the
+/// Records a step. It is computed once for its kernels and inputs, again for the
 /// memory that it needs beside inputs, and then launches are recorded and not done.
 fn capture(
     client: &Client,
     token_ids: &[u32],
     meta: &AttentionMetadata,
     forward: Forward<'_>,
-) -> Result<(CubeTensor, Vec<(StepInput, Handle)>, Graph), ServerError> {
+) -> Result<Captured, ServerError> {
     if client.is_capturing() {
         // By a thread that hung, and was given up.
         drop(client.stop_capture());
@@ -176,7 +183,7 @@ fn capture(
     let output = forward(token_ids, meta);
     let graph = window.close()?;
     match device_tensor(output) {
-        Ok(output) => Ok((output, recording.end(), graph)),
+        Ok(output) => Ok(Captured { output, inputs: recording.end(), graph }),
         Err(_) => Err(ServerError::graph_state("the step was computed elsewhere")),
     }
 }
