@@ -140,8 +140,8 @@ impl CubeGraphs {
         // Memory for one more.
         self.recorded.drain(..(self.recorded.len() + 1).saturating_sub(KEPT));
         let client = &self.client;
-        // On the device's own thread, memory is free as soon as a tensor is dropped: both runs find
-        // the same, which the second must. Of exact size, as what a recording touches serves nothing
+        // On the device's own thread, memory is free as soon as a tensor is dropped: all runs find
+        // the same, which the last must. Of exact size, as what a recording touches serves nothing
         // else, and else it would be large pages.
         let capture = || {
             client.memory_persistent_allocation((), |()| capture(client, token_ids, meta, forward))
@@ -162,8 +162,8 @@ impl CubeGraphs {
     }
 }
 
-/// Records a step. It is computed once for its kernels and inputs, again for the
-/// memory that it needs beside inputs, and then launches are recorded and not done.
+/// Records a step. It is computed once for its kernels and inputs, again for the memory that it needs
+/// beside inputs, and then launches are recorded and not done.
 fn capture(
     client: &Client,
     token_ids: &[u32],

@@ -10,6 +10,7 @@ mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
+#[cfg(feature = "gpu")]
 mod padding;
 
 use burn::tensor::{Device, Tensor};
@@ -51,11 +52,10 @@ impl StepGraphs {
 
     /// The hidden states of a step, `[rows, hidden]`, the batch's tokens first, as `forward` computes
     /// them of token ids and their metadata: it must launch the same for every batch of one form, read
-    /// nothing back, and always be the same function; it may be called on another thread. Both may have been filled up afterwards, and
-    /// `rows` is their number of tokens then.
+    /// nothing back, and always be the same function; it may be called on another thread. Token ids
+    /// and metadata may have been filled up afterwards, and `rows` is their number of tokens then.
     ///
     /// Which rows share the step decides nothing that they do not decide without a recording.
-    #[cfg_attr(not(feature = "gpu"), expect(unused_mut, reason = "no GPUs"))]
     pub fn run(
         &mut self,
         token_ids: &mut Vec<u32>,
