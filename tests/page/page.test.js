@@ -29,10 +29,11 @@ async function open(t, options) {
   return page;
 }
 
-/** Whatever the model is like, its answers are as long as the test needs them. */
+/** Whatever the model is like, its answers are as long as the test needs them, and text to their end. */
 const endless = (page, maxTokens) => page.route('**/v1/chat/completions', (route) => {
-  const body = { ...JSON.parse(route.request().postData()), ignore_eos: true };
+  const body = JSON.parse(route.request().postData());
   body.max_tokens ??= maxTokens;
+  body.min_tokens = body.max_tokens;
   return route.continue({ postData: JSON.stringify(body) });
 });
 
@@ -214,6 +215,14 @@ test('the keyboard is enough', async (t) => {
   await page.focus('#tab-memory');
   await page.keyboard.press('End');
   assert.equal(await focused(), 'tab-traffic');
+  // Keys that follow each other faster than the address can.
+  const shown = await page.evaluate(() => {
+    for (const key of ['Home', 'ArrowRight', 'ArrowRight']) {
+      document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+    }
+    return document.querySelector('[role="tab"][aria-selected="true"]').id;
+  });
+  assert.equal(shown, 'tab-memory');
 });
 
 test('on a phone nothing is wider than the screen', async (t) => {

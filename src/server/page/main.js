@@ -34,13 +34,19 @@ function route() {
   if (name !== 'main') show(NAMES.includes(name) ? name : 'chat');
 }
 
+/** Shown at once: `hashchange` comes later, and a second key may come before it. */
+function go(name) {
+  show(name);
+  location.hash = `#/${name}`;
+}
+
 function steer(event) {
   const at = NAMES.indexOf(shown);
   const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: NAMES.length - 1 }[event.key];
   if (next === undefined) return;
   event.preventDefault();
   const name = NAMES[(next + NAMES.length) % NAMES.length];
-  location.hash = `#/${name}`;
+  go(name);
   $(`tab-${name}`).focus();
 }
 
@@ -60,7 +66,7 @@ function onNews(snapshot) {
 }
 
 for (const name of NAMES) {
-  $(`tab-${name}`).addEventListener('click', () => { location.hash = `#/${name}`; });
+  $(`tab-${name}`).addEventListener('click', () => go(name));
 }
 document.querySelector('.tabs').addEventListener('keydown', steer);
 window.addEventListener('hashchange', route);
