@@ -90,6 +90,10 @@ pub struct EngineConfig {
     /// Whether a prompt may be computed over several steps.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_chunked_prefill: bool,
+    /// Whether a step is planned, and waits at the device, while the one before is computed. `None`: on
+    /// GPUs.
+    #[serde(deserialize_with = "quantity::some_switch")]
+    pub async_scheduling: Option<bool>,
     /// Who is served first.
     pub scheduling_policy: SchedulingPolicy,
     /// Under the priority policy, seconds after which a waiting request goes first, so that none
@@ -189,6 +193,7 @@ impl Default for EngineConfig {
             max_num_batched_tokens: 2048,
             max_num_seqs: 256,
             long_prefill_token_threshold: 0,
+            async_scheduling: None,
             enable_chunked_prefill: true,
             scheduling_policy: SchedulingPolicy::default(),
             priority_age_bound_s: 60.0,

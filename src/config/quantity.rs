@@ -193,6 +193,11 @@ pub(crate) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Erro
     from.deserialize_any(Switch)
 }
 
+/// As [`switch`], where it can be given.
+pub(crate) fn some_switch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
+    switch(from).map(Some)
+}
+
 /// A list of texts; one text alone is split at its commas.
 pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     from.deserialize_any(Texts { are_secrets: false })

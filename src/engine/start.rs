@@ -12,7 +12,7 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::{KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
+use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
 
 use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
@@ -59,6 +59,8 @@ pub struct LoadedModel {
     pub dtype: WeightDtype,
     /// What it runs on, as `--device` names it.
     pub device: String,
+    /// What that is.
+    pub device_kind: DeviceKind,
     /// The format of the KV cache.
     pub kv_cache_dtype: KvDtype,
     /// The size of the KV cache.
@@ -149,6 +151,7 @@ pub(super) fn load(
         architecture: model_config.architecture(),
         dtype: model.dtype(),
         device: device.id.clone(),
+        device_kind: device.kind,
         kv_cache_dtype,
         kv_cache_bytes,
         default_sampling: DefaultSampling::from(&generation),
@@ -260,6 +263,7 @@ pub(super) fn system_config(
         priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
         reserve_full_isl: config.scheduler_reserve_full_isl,
         watermark: config.watermark,
+        async_scheduling: config.async_scheduling.unwrap_or(loaded.device_kind != DeviceKind::Cpu),
         ..SchedulerConfig::default()
     };
     SystemConfig {

@@ -26,6 +26,8 @@ pub(super) struct Sequence {
     block_ids: Vec<BlockId>,
     /// `None`: there is none, or it is away while its mask is computed.
     constraint: Option<Constraint>,
+    /// Its last token could not be drawn, so it cannot go on.
+    is_broken: bool,
 }
 
 impl Sequence {
@@ -53,6 +55,8 @@ pub(super) struct RaggedBatch {
     /// `[num_tokens]`
     pub(super) token_ids: Vec<TokenId>,
     pub(super) attention: AttentionMetadata,
+    /// Requests of the step that cannot go on.
+    pub(super) broken: Vec<RequestId>,
     /// Block tables of earlier steps, for their memory.
     spare_tables: Vec<Vec<BlockId>>,
 }
@@ -64,6 +68,7 @@ impl RaggedBatch {
         attention.block_tables.truncate(self.chunks.len());
         self.chunks.clear();
         self.token_ids.clear();
+        self.broken.clear();
         attention.query_start_loc.clear();
         attention.seq_lens.clear();
         attention.slot_mapping.clear();
@@ -100,10 +105,25 @@ impl PersistentBatch {
             self.append_chunk(chunk, block_size, batch)?;
         }
         for data in &step.scheduled_cached {
-            let chunk = self.advance(data)?;
-            self.append_chunk(chunk, block_size, batch)?;
+            match self.advance(data)? {
+                Some(chunk) => self.append_chunk(chunk, block_size, batch)?,
+                None => batch.broken.push(data.request),
+            }
         }
         Ok(())
+    }
+
+    /// What was drawn for a chunk of the current step continues its request: the next step may be here
+    /// before the scheduler has heard of it. `None`: nothing can.
+    pub(super) fn continue_with(&mut self, chunk: &Chunk, token: Option<TokenId>) {
+        let found = self.sequences.get_index_mut(chunk.sequence);
+        let Some((_, sequence)) = found.filter(|(request, _)| **request == chunk.request) else {
+            return;
+        };
+        match token {
+            Some(token) => sequence.token_ids.push(token),
+            None => sequence.is_broken = true,
+        }
     }
 
     /// What is known of the request of a chunk of the current step.
@@ -140,20 +160,28 @@ impl PersistentBatch {
         let (start, block_ids) = (data.num_computed_tokens, data.block_ids.clone());
         let (owner, constraint) = (Arc::clone(&data.request), Constraint::new(&data.request));
         let stop_token_ids = stop_token_ids(&owner);
-        let sequence =
-            Sequence { request: owner, token_ids, stop_token_ids, block_ids, constraint };
+        let sequence = Sequence {
+            request: owner,
+            token_ids,
+            stop_token_ids,
+            block_ids,
+            constraint,
+            is_broken: false,
+        };
         let (sequence, _) = self.sequences.insert_full(request, sequence);
         Chunk { request, sequence, start, end: start + data.num_scheduled_tokens }
     }
 
-    fn advance(&mut self, data: &CachedRequestData) -> Result<Chunk, ExecuteError> {
+    /// `None`: the request cannot go on.
+    fn advance(&mut self, data: &CachedRequestData) -> Result<Option<Chunk>, ExecuteError> {
         let request = data.request;
         let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
         let (index, _, sequence) = found;
-        sequence.token_ids.extend_from_slice(&data.new_token_ids);
         sequence.block_ids.extend_from_slice(&data.new_block_ids);
         let start = data.num_computed_tokens;
-        Ok(Chunk { request, sequence: index, start, end: start + data.num_scheduled_tokens })
+        let end = start + data.num_scheduled_tokens;
+        let chunk = Chunk { request, sequence: index, start, end };
+        Ok((!sequence.is_broken).then_some(chunk))
     }
 
     fn append_chunk(

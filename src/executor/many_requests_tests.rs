@@ -63,7 +63,6 @@ fn decode(number: usize) -> SchedulerOutput {
         },
         num_computed_tokens: PROMPT_TOKENS + number,
         num_scheduled_tokens: 1,
-        new_token_ids: vec![0],
     };
     SchedulerOutput {
         scheduled_cached: (0..NUM_REQUESTS as u64).map(data).collect(),

@@ -246,20 +246,29 @@ impl ModelRunner {
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
         timed("lay_out", || self.batch.lay_out(step, self.block_size, &mut buffers.ragged))?;
-        let empty = |chunk: &Chunk| RequestOutput {
-            request: chunk.request,
+        let empty = |request: RequestId, is_nan: bool| RequestOutput {
+            request,
             sampled: Vec::new(),
             prompt_logprobs: None,
-            is_nan: false,
+            is_nan,
             grammar_error: None,
         };
-        let mut outputs: Vec<_> = buffers.ragged.chunks.iter().map(empty).collect();
+        let chunks = buffers.ragged.chunks.iter();
+        let mut outputs: Vec<_> = chunks.map(|chunk| empty(chunk.request, false)).collect();
         if !outputs.is_empty() {
             let (hidden, allowed) = self.compute(&mut buffers.ragged)?;
             self.find_rows(buffers)?;
             self.read_prompts(&hidden, buffers, &mut outputs)?;
             self.sample(&hidden, &allowed, buffers, &mut outputs)?;
         }
+        for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
+            if output.is_nan || output.grammar_error.is_some() {
+                self.batch.continue_with(chunk, None);
+            } else if let [token] = &output.sampled[..] {
+                self.batch.continue_with(chunk, Some(token.token_id));
+            }
+        }
+        outputs.extend(buffers.ragged.broken.iter().map(|&request| empty(request, true)));
         Ok(outputs)
     }
 }

@@ -84,7 +84,6 @@ fn tokens(factory: &RunnerFactory, epoch: u64) -> Vec<Vec<u32>> {
                     new_block_ids: Vec::new(),
                     num_computed_tokens: lens[i],
                     num_scheduled_tokens: 1,
-                    new_token_ids: vec![sampled.token_id],
                 });
                 step.total_num_scheduled_tokens += 1;
                 lens[i] += 1;

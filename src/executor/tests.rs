@@ -45,13 +45,12 @@ pub(super) fn new(
     }
 }
 
-fn cached(id: u64, computed: usize, tokens: &[u32], blocks: &[u32]) -> CachedRequestData {
+fn cached(id: u64, computed: usize, blocks: &[u32]) -> CachedRequestData {
     CachedRequestData {
         request: RequestId(id),
         new_block_ids: blocks.to_vec(),
         num_computed_tokens: computed,
         num_scheduled_tokens: 1,
-        new_token_ids: tokens.to_vec(),
     }
 }
 
@@ -70,10 +69,11 @@ fn prefill_and_decode_share_a_ragged_batch() {
         scheduled_new: vec![new(1, &[10, 11, 12, 13], &[3], 0, 4)],
         ..SchedulerOutput::default()
     };
-    lay_out(&mut batch, &first).unwrap();
+    let laid = lay_out(&mut batch, &first).unwrap();
+    batch.continue_with(&laid.chunks[0], Some(99));
     let second = SchedulerOutput {
         scheduled_new: vec![new(2, &[20, 21, 22, 23, 24, 25], &[5, 2], 4, 2)],
-        scheduled_cached: vec![cached(1, 4, &[99], &[7])],
+        scheduled_cached: vec![cached(1, 4, &[7])],
         ..SchedulerOutput::default()
     };
     let laid = lay_out(&mut batch, &second).unwrap();
@@ -87,12 +87,28 @@ fn prefill_and_decode_share_a_ragged_batch() {
 }
 
 #[test]
-fn a_step_that_names_what_is_not_there_is_refused() {
+fn who_got_no_token_cannot_go_on() {
     let mut batch = PersistentBatch::default();
-    let unknown = SchedulerOutput {
-        scheduled_cached: vec![cached(1, 4, &[99], &[])],
+    let first = SchedulerOutput {
+        scheduled_new: vec![new(1, &[10, 11], &[3], 0, 2), new(2, &[20, 21], &[5], 0, 2)],
         ..SchedulerOutput::default()
     };
+    let laid = lay_out(&mut batch, &first).unwrap();
+    batch.continue_with(&laid.chunks[0], None);
+    batch.continue_with(&laid.chunks[1], Some(7));
+    let second = SchedulerOutput {
+        scheduled_cached: vec![cached(1, 2, &[]), cached(2, 2, &[])],
+        ..SchedulerOutput::default()
+    };
+    let laid = lay_out(&mut batch, &second).unwrap();
+    assert_eq!((laid.token_ids, laid.broken), (vec![7], vec![RequestId(1)]));
+}
+
+#[test]
+fn a_step_that_names_what_is_not_there_is_refused() {
+    let mut batch = PersistentBatch::default();
+    let unknown =
+        SchedulerOutput { scheduled_cached: vec![cached(1, 4, &[])], ..SchedulerOutput::default() };
     let refused =
         |result: Result<_, ExecuteError>| matches!(result, Err(ExecuteError::InvalidStep(_)));
     assert!(refused(lay_out(&mut batch, &unknown).map(drop)));
@@ -125,10 +141,11 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         ..SchedulerOutput::default()
     };
     batch.lay_out(&wide, BLOCK_SIZE, &mut laid).unwrap();
+    batch.continue_with(&laid.chunks[1], Some(8));
     // The first to come is the first to go: the others' places change.
     let narrow = SchedulerOutput {
         finished: vec![RequestId(1)],
-        scheduled_cached: vec![cached(2, 5, &[8], &[])],
+        scheduled_cached: vec![cached(2, 5, &[])],
         ..SchedulerOutput::default()
     };
     batch.lay_out(&narrow, BLOCK_SIZE, &mut laid).unwrap();
@@ -137,11 +154,10 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         scheduled_new: vec![new(2, &[2; 5], &[4, 5], 0, 5)],
         ..SchedulerOutput::default()
     };
-    lay_out(&mut other, &alone).unwrap();
-    let alone = SchedulerOutput {
-        scheduled_cached: vec![cached(2, 5, &[8], &[])],
-        ..SchedulerOutput::default()
-    };
+    let begun = lay_out(&mut other, &alone).unwrap();
+    other.continue_with(&begun.chunks[0], Some(8));
+    let alone =
+        SchedulerOutput { scheduled_cached: vec![cached(2, 5, &[])], ..SchedulerOutput::default() };
     let expected = lay_out(&mut other, &alone).unwrap();
     assert_eq!((&laid.token_ids, &laid.chunks), (&expected.token_ids, &expected.chunks));
     assert_eq!(laid.attention, expected.attention);

@@ -15,7 +15,8 @@ const DTYPE: KvCacheDtype = KvCacheDtype::Int8PerTokenHead;
 async fn the_worker_and_the_kv_cache_manager_die_over_int8_blocks() {
     let expected = workload::fault_free(DTYPE).await;
     assert!(expected != workload::expected().await, "the format changes nothing");
-    let house = House::open_expecting(workload::engine_with(DTYPE).await, expected).await;
+    let engine = workload::engine_with(|config| config.kv_cache_dtype = DTYPE).await;
+    let house = House::open_expecting(engine, expected).await;
     for how in How::ALL {
         house.strike(Role::Worker, 0, how).await;
         house.strike(Role::KvCacheManager, 0, how).await;

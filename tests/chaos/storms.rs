@@ -33,6 +33,15 @@ async fn a_storm_over_all_roles() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_over_steps_planned_ahead() {
+    let engine = workload::engine_with(|config| config.async_scheduling = Some(true)).await;
+    let house = House::open(engine).await;
+    let deaths = house.storm(&strikes()[..50], PAUSE).await;
+    assert!(deaths >= 25, "{deaths} deaths");
+    house.close().await.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_get_lost_in_a_storm() {
     let house = House::open(workload::engine().await).await;
     let faults =

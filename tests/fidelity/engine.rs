@@ -146,6 +146,17 @@ async fn prompts_in_chunks_of_16_tokens() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_planned_ahead_in_chunks_of_16_tokens() {
+    for name in crate::MODELS {
+        check(name, |config| {
+            config.async_scheduling = Some(true);
+            config.max_num_batched_tokens = 16;
+        })
+        .await;
+    }
+}
+
 /// The longest recorded prompt of a model that has room for its output.
 pub(crate) fn long_prompt(name: &str) -> (Vec<u32>, Vec<u32>) {
     let prompts = Golden::read(&folder(name)).runs.remove(0).prompts;
@@ -216,11 +227,20 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
     let (prompt, _) = long_prompt(name);
     let sampled = |seed| request(&prompt, 24, 0.9, seed);
     let blocks = prompt.len().div_ceil(16);
-    let together: [&dyn Fn(&mut EngineConfig); 3] =
-        [&|_| (), &|config| config.max_num_batched_tokens = 16, &|config| {
-            config.num_gpu_blocks_override = Some(3 * blocks + 1);
-            config.enable_prefix_caching = false;
-        }];
+    let is_full = |config: &mut EngineConfig| {
+        config.num_gpu_blocks_override = Some(3 * blocks + 1);
+        config.enable_prefix_caching = false;
+    };
+    // With whether there is room for all.
+    let together: [(bool, &dyn Fn(&mut EngineConfig)); 4] = [
+        (true, &|_| ()),
+        (true, &|config| config.max_num_batched_tokens = 16),
+        (false, &is_full),
+        (false, &|config| {
+            is_full(config);
+            config.async_scheduling = Some(true);
+        }),
+    ];
     for kv_cache_dtype in KV_DTYPES {
         let config = || EngineConfig { kv_cache_dtype, ..config(name, None) };
         let mut alone = Vec::new();
@@ -229,14 +249,14 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
         }
         assert_ne!(alone[0].tokens, alone[1].tokens, "seeds matter");
         let alone: Vec<_> = alone.iter().map(bits).collect();
-        for (way, change) in together.iter().enumerate() {
+        for (has_room, change) in together {
             let mut config = config();
             change(&mut config);
             let requests = (0..IN_FLIGHT as u64).map(sampled).collect();
             let (outputs, status) = run(config, requests).await;
             let outputs: Vec<_> = outputs.iter().map(bits).collect();
             assert_eq!(outputs, alone, "{kv_cache_dtype:?}");
-            assert!(way != 2 || status.scheduler.num_preemptions > 0, "nothing was preempted");
+            assert!(has_room || status.scheduler.num_preemptions > 0, "nothing was preempted");
         }
     }
 }

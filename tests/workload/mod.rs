@@ -109,19 +109,19 @@ async fn ask(engine: &Engine, client: usize) -> Result<Vec<Output>, RequestError
 
 /// An engine that finds out quickly what is wrong, and whose KV cache holds half of the clients.
 pub(crate) async fn engine() -> Engine {
-    engine_with(KvCacheDtype::Auto).await
+    engine_with(|_| ()).await
 }
 
-/// As [`engine`], with such a KV cache.
-pub(crate) async fn engine_with(kv_cache_dtype: KvCacheDtype) -> Engine {
-    let config = EngineConfig {
-        kv_cache_dtype,
+/// As [`engine`], with other settings.
+pub(crate) async fn engine_with(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let mut config = EngineConfig {
         max_model_len: Some(512),
         max_num_seqs: CLIENTS,
         max_num_batched_tokens: 128,
         num_gpu_blocks_override: Some(120),
         ..EngineConfig::default()
     };
+    change(&mut config);
     let impatient = |config: &mut SystemConfig| {
         config.tick = Duration::from_millis(20);
         config.call_timeout = Duration::from_millis(500);
@@ -140,7 +140,7 @@ pub(crate) async fn expected() -> &'static [Vec<Output>] {
 
 /// What they get with such a KV cache.
 pub(crate) async fn fault_free(kv_cache_dtype: KvCacheDtype) -> Vec<Vec<Output>> {
-    let engine = engine_with(kv_cache_dtype).await;
+    let engine = engine_with(|config| config.kv_cache_dtype = kv_cache_dtype).await;
     let mut tasks = JoinSet::new();
     for client in 0..CLIENTS {
         let engine = engine.clone();

@@ -25,6 +25,10 @@ pub enum Bug {
     KeepRegistered,
     /// New requests wait until something else happens.
     LostWakeup,
+    /// What is computed again is planned while a step that has it is still under way.
+    NeverSettle,
+    /// Whoever is computed may have to give way.
+    PreemptInFlight,
     /// The scheduler takes the results of any step for those that it awaits.
     AnyStep,
     /// Worker and device compute steps of past epochs.
@@ -69,13 +73,15 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::NoEpochFence,
         Self::NoDedup,
         Self::NoGapCheck,
         Self::LeakOnAbort,
         Self::DoubleFree,
         Self::SealTooEarly,
+        Self::NeverSettle,
+        Self::PreemptInFlight,
         Self::ForgetEviction,
         Self::HitLastToken,
         Self::IgnoreSalt,

@@ -59,7 +59,8 @@ pub struct NewRequestData {
     pub num_scheduled_tokens: usize,
 }
 
-/// What changed since the last step for a request that the worker knows.
+/// What changed since the last step for a request that the worker knows. Tokens that the worker drew
+/// are not among it: it has appended them itself, and may have before the scheduler hears of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedRequestData {
     /// The request.
@@ -70,9 +71,6 @@ pub struct CachedRequestData {
     pub num_computed_tokens: usize,
     /// Tokens to compute now, at least 1.
     pub num_scheduled_tokens: usize,
-    /// Tokens sampled since the request was last scheduled, in order: usually the one that the
-    /// last step drew.
-    pub new_token_ids: Vec<TokenId>,
 }
 
 impl SchedulerOutput {

@@ -22,9 +22,12 @@ use crate::{
     ports::{ExecutorFactory, ModelExecutor},
 };
 
-/// Jobs that may wait for the thread: one step that computes, and steps that only name requests to
+/// Jobs that may wait for the thread: two steps that compute, and steps that only name requests to
 /// drop, of which a burst of aborts makes several.
 const WINDOW: usize = 64;
+
+/// Which of a thread's jobs, from 1.
+pub(super) type JobNumber = u64;
 
 /// What the thread does next.
 #[derive(Debug)]
@@ -70,18 +73,17 @@ impl DeviceThread {
     }
 
     /// Queues a job. Refused when the window is full or the thread has ended.
-    pub(super) fn submit(&self, job: Job) -> Result<(), &'static str> {
+    pub(super) fn submit(&self, job: Job) -> Result<JobNumber, &'static str> {
         self.jobs.try_send(job).map_err(|error| match error {
             flume::TrySendError::Full(_) => "its window is full",
             flume::TrySendError::Disconnected(_) => "it has ended",
         })?;
-        self.num_submitted.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(self.num_submitted.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Whether it has reported every job: what was not heard of got lost.
-    pub(super) fn is_idle(&self) -> bool {
-        self.num_done.load(Ordering::Acquire) == self.num_submitted.load(Ordering::Relaxed)
+    /// Whether it has reported a job: what was not heard of got lost.
+    pub(super) fn has_done(&self, job: JobNumber) -> bool {
+        self.num_done.load(Ordering::Acquire) >= job
     }
 }
 

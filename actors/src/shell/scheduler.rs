@@ -1,5 +1,5 @@
-//! The scheduler's shell: one step at a time, planned with the KV cache manager, computed by the
-//! worker, reported to the ledger.
+//! The scheduler's shell: steps planned with the KV cache manager, computed by the worker, reported to
+//! the ledger; one at a time, or the next one while one is computed.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -51,12 +51,20 @@ impl SchedulerActor {
         Self { context }
     }
 
-    /// Plans the next step if the worker is free, and sends it.
+    /// Plans the next step if the worker is free, and sends it; then the one after, if it can be.
     async fn advance(&self, state: &mut State) -> Result<(), ActorError> {
-        let scheduler = &mut state.scheduler;
-        if !state.is_ready || scheduler.step_in_flight().is_some() || !scheduler.has_work() {
-            return Ok(());
+        let is_free = state.scheduler.step_in_flight().is_none();
+        if state.is_ready && is_free && state.scheduler.has_work() {
+            self.plan(state).await?;
         }
+        if state.is_ready && state.scheduler.can_plan_ahead() {
+            self.plan(state).await?;
+        }
+        Ok(())
+    }
+
+    async fn plan(&self, state: &mut State) -> Result<(), ActorError> {
+        let scheduler = &mut state.scheduler;
         scheduler.begin_step(self.context.now())?;
         while let Some(plan) = scheduler.next_plan() {
             let manager = &self.context.directory.kv_cache_manager;
@@ -122,8 +130,13 @@ impl SchedulerActor {
     }
 
     fn on_step_done(&self, output: StepOutput, state: &mut State) {
-        let is_awaited = output.epoch == state.scheduler.epoch()
-            && state.scheduler.step_in_flight() == Some(output.step);
+        let (epoch, step) = (output.epoch, output.step);
+        let is_of_now = epoch == state.scheduler.epoch();
+        if is_of_now && state.scheduler.step_in_flight().is_some_and(|awaited| awaited < step) {
+            self.lost(epoch, "the result of a step", state);
+            return;
+        }
+        let is_awaited = is_of_now && state.scheduler.step_in_flight() == Some(step);
         let commits = state.scheduler.update_from_output(output, self.context.now());
         if is_awaited {
             let first_scheduled = Vec::new();

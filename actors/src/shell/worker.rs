@@ -2,14 +2,14 @@
 //! their results to the scheduler. A step that panics or hangs costs the thread, not the worker:
 //! the ledger is told who was in it, and a new epoch does it again on a new thread.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
 use super::{
     context::Context,
-    device_thread::{DeviceThread, Job},
+    device_thread::{DeviceThread, Job, JobNumber},
 };
 use crate::{
     error::ActorError,
@@ -33,7 +33,7 @@ pub struct WorkerActor {
     context: Arc<Context>,
 }
 
-/// The device thread and the step it is on.
+/// The device thread and the steps it has.
 #[derive(Debug)]
 pub struct State {
     thread: DeviceThread,
@@ -41,26 +41,36 @@ pub struct State {
     num_threads: u64,
     /// Serves epochs that began after the worker, or its thread, did.
     inbox: Inbox,
-    running: Option<Running>,
+    /// The step that it computes, and those that it computes next.
+    steps: VecDeque<Given>,
     /// The step that it was asked about when its thread was at nothing.
     missed: Option<Step>,
     /// Steps that failed since the last that did not.
     failures: u32,
 }
 
+/// A step that the device thread was given, and has not reported.
+#[derive(Debug)]
+struct Given {
+    step: Arc<SchedulerOutput>,
+    job: JobNumber,
+    /// Once it is the one that is computed.
+    running: Option<Running>,
+}
+
+impl Given {
+    fn is(&self, epoch: Epoch, step: Step) -> bool {
+        (self.step.epoch, self.step.step) == (epoch, step)
+    }
+}
+
+/// The clock of the step that is computed.
 #[derive(Debug)]
 struct Running {
-    step: Arc<SchedulerOutput>,
     since: Micros,
     limit: Duration,
     /// Sends the [`WorkerMessage::Deadline`] unless the step is done before.
     timer: AbortHandle,
-}
-
-impl Running {
-    fn is(&self, epoch: Epoch, step: Step) -> bool {
-        (self.step.epoch, self.step.step) == (epoch, step)
-    }
 }
 
 impl Drop for Running {
@@ -116,28 +126,38 @@ impl WorkerActor {
         step: Arc<SchedulerOutput>,
         state: &mut State,
     ) -> Result<(), ActorError> {
-        let tokens = step.total_num_scheduled_tokens;
         let submitted = state.thread.submit(Job::Execute(Arc::clone(&step)));
-        submitted.map_err(|reason| ActorError::DeviceThread(reason.to_owned()))?;
+        let job = submitted.map_err(|reason| ActorError::DeviceThread(reason.to_owned()))?;
+        // Nobody waits for what is left of an earlier epoch.
+        state.steps.retain(|given| given.step.epoch == step.epoch);
         // A step without tokens only tells the thread what to drop: nobody waits for it.
-        if tokens == 0 {
-            return Ok(());
+        if !step.is_empty() {
+            state.steps.push_back(Given { step, job, running: None });
+            self.start_clock(myself, state);
         }
-        let limit = self.deadline(tokens);
-        let (epoch, number, now) = (step.epoch, step.step, self.context.now());
-        self.context.progress.expect(now + limit.as_micros() as u64);
+        Ok(())
+    }
+
+    /// The first of the steps given is computed from now on, if it is not already.
+    fn start_clock(&self, myself: &ActorRef<WorkerMessage>, state: &mut State) {
+        let Some(Given { step, running: running @ None, .. }) = state.steps.front_mut() else {
+            return;
+        };
+        let limit = self.deadline(step.total_num_scheduled_tokens);
+        let (epoch, number, since) = (step.epoch, step.step, self.context.now());
+        self.context.progress.expect(since + limit.as_micros() as u64);
         let deadline = move || WorkerMessage::Deadline { epoch, step: number };
         let timer = myself.send_after(limit, deadline).abort_handle();
-        state.running = Some(Running { step, since: now, limit, timer });
-        Ok(())
+        *running = Some(Running { since, limit, timer });
     }
 
     fn on_probe(&self, sent: Stamp, step: Step, state: &mut State) {
         let epoch = sent.epoch;
         let is_past = state.inbox.is_closed() && epoch == state.inbox.epoch();
-        let is_at_it = state.running.as_ref().is_some_and(|running| running.is(epoch, step));
+        let given = state.steps.iter().find(|given| given.is(epoch, step));
+        let is_at_it = given.is_some();
         // Its report may be the next message: only the second time it counts as lost.
-        let is_missed = is_at_it && state.thread.is_idle();
+        let is_missed = given.is_some_and(|given| state.thread.has_done(given.job));
         let was_missed = state.missed == Some(step);
         state.missed = is_missed.then_some(step);
         let is_at_it = is_at_it && !(is_missed && was_missed);
@@ -163,7 +183,7 @@ impl WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorError> {
         match outcome {
-            StepOutcome::Done(output) => self.on_step_done(output, state),
+            StepOutcome::Done(output) => self.on_step_done(myself, output, state),
             // Its thread and the scheduler do not agree on what was said: nobody's request is bad.
             StepOutcome::Failed { failure: StepFailure::Execute(error), .. }
                 if matches!(error, ExecuteError::InvalidStep(_)) =>
@@ -178,13 +198,26 @@ impl WorkerActor {
         Ok(())
     }
 
-    fn on_step_done(&self, output: StepOutput, state: &mut State) {
-        if let Some(running) = state.running.take_if(|r| r.is(output.epoch, output.step)) {
-            let took = self.context.now().saturating_sub(running.since);
-            let tokens = running.step.total_num_scheduled_tokens;
-            self.context.vault.step_time.lock().learn(tokens, took);
-            state.failures = 0;
-            self.context.progress.done();
+    fn on_step_done(
+        &self,
+        myself: &ActorRef<WorkerMessage>,
+        output: StepOutput,
+        state: &mut State,
+    ) {
+        match state.steps.iter().position(|given| given.is(output.epoch, output.step)) {
+            None => {}
+            Some(0) => {
+                if let Some(Given { step, running: Some(running), .. }) = state.steps.pop_front() {
+                    let took = self.context.now().saturating_sub(running.since);
+                    let tokens = step.total_num_scheduled_tokens;
+                    self.context.vault.step_time.lock().learn(tokens, took);
+                }
+                state.failures = 0;
+                self.context.progress.done();
+                self.start_clock(myself, state);
+            }
+            // Of the one before nothing was heard.
+            Some(_) => self.lost(output.epoch, "the result of a step"),
         }
         if !output.outputs.is_empty() {
             self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
@@ -213,7 +246,7 @@ impl WorkerActor {
         }
         state.num_threads += 1;
         state.thread = self.spawn_thread(myself, state.num_threads)?;
-        state.running = None;
+        state.steps.clear();
         let failed = LedgerMessage::StepFailed { epoch, requests, failure };
         self.context.directory.ledger.cast(failed);
         Ok(())
@@ -243,7 +276,8 @@ impl Actor for WorkerActor {
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();
         inbox.close(self.context.ledger.lock().epoch());
-        Ok(State { thread, num_threads: 0, inbox, running: None, missed: None, failures: 0 })
+        let steps = VecDeque::new();
+        Ok(State { thread, num_threads: 0, inbox, steps, missed: None, failures: 0 })
     }
 
     async fn handle(
@@ -260,14 +294,17 @@ impl Actor for WorkerActor {
             }
             WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
             WorkerMessage::Deadline { epoch, step } => {
-                let late = state.running.as_ref().filter(|running| running.is(epoch, step));
-                if late.is_some() && state.thread.is_idle() {
+                let Some(late) = state.steps.front().filter(|given| given.is(epoch, step)) else {
+                    return Ok(());
+                };
+                if state.thread.has_done(late.job) {
                     // It was computed in time: nobody is to blame.
-                    state.running = None;
+                    state.steps.clear();
                     self.lost(epoch, "the result of a step");
-                } else if let Some(running) = late {
-                    tracing::warn!(step = step.0, limit = ?running.limit, "a step hangs");
-                    let requests = running.step.num_tokens_after().collect();
+                } else {
+                    let limit = late.running.as_ref().map(|running| running.limit);
+                    tracing::warn!(step = step.0, ?limit, "a step hangs");
+                    let requests = late.step.num_tokens_after().collect();
                     self.fail(&myself, StepFailure::Deadline, requests, state)?;
                 }
             }

@@ -1,6 +1,10 @@
 //! Invariants after each step, held against what the observer is told.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 
@@ -62,10 +66,12 @@ struct State {
     references: Vec<u32>,
     num_epochs: u64,
     num_deaths: u64,
-    /// A step is on its way to the device or back.
-    is_computing: bool,
-    /// The worker has its results, and the scheduler does not.
-    is_computed: bool,
+    /// Whether those that the device was given, and has not reported, compute anything.
+    given: VecDeque<bool>,
+    /// Steps on their way to the device or back.
+    num_computing: usize,
+    /// Those of them whose results the worker has, and the scheduler does not.
+    num_computed: usize,
     /// Since when the scheduler has had a reason to plan a step.
     due_since: Option<Micros>,
     /// Requests that have not ended.
@@ -238,20 +244,28 @@ impl Checker {
             state.due_since = None;
         }
         match what {
-            Observed::Message { edge: Edge::DeviceToWorker, .. } => state.is_computed = true,
-            // Other messages of the worker give no reason.
-            Observed::Message { edge: Edge::WorkerToScheduler, .. } if state.is_computed => {
-                (state.is_computing, state.is_computed) = (false, false);
-                state.due_since = Some(now);
+            Observed::Message { edge: Edge::DeviceToWorker, .. } => {
+                let computes = state.given.pop_front().unwrap_or_default();
+                state.num_computed += usize::from(computes);
+            }
+            // Other messages of the worker give no reason, nor does a result behind which the next step
+            // is computed already.
+            Observed::Message { edge: Edge::WorkerToScheduler, .. } if state.num_computed > 0 => {
+                state.num_computed -= 1;
+                state.num_computing -= 1;
+                state.due_since = (state.num_computing == 0).then_some(now);
             }
             Observed::Accepted { .. }
             | Observed::Message { edge: Edge::StructuredOutputToScheduler, .. }
-                if !state.is_computing =>
+                if state.num_computing == 0 =>
             {
                 state.due_since = Some(now);
             }
             Observed::Step { output } => {
-                state.is_computing |= !output.is_empty();
+                state.num_computing += usize::from(!output.is_empty());
+                if output.has_news() {
+                    state.given.push_back(!output.is_empty());
+                }
                 state.due_since = None;
             }
             _ => {}

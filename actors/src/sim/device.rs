@@ -53,6 +53,8 @@ pub struct DevicePlan {
     pub max_num_batched_tokens: usize,
     /// Requests at most in one step.
     pub max_num_seqs: usize,
+    /// Whether a step may be planned while the one before is computed.
+    pub async_scheduling: bool,
 }
 
 /// Makes executors over one memory, which outlives them.
@@ -144,12 +146,14 @@ struct Row {
     /// Of the first `i` tokens.
     digests: Vec<Digest>,
     table: Vec<BlockId>,
+    /// Its last token could not be drawn, so it cannot go on.
+    is_broken: bool,
 }
 
 impl Row {
     fn new(request: Arc<EngineRequest>) -> Self {
         let digests = vec![empty_digest(request.cache_salt.as_deref())];
-        Self { request, tokens: Vec::new(), digests, table: Vec::new() }
+        Self { request, tokens: Vec::new(), digests, table: Vec::new(), is_broken: false }
     }
 
     fn push(&mut self, tokens: &[TokenId]) {
@@ -190,7 +194,7 @@ impl ModelExecutor for Executor {
         let execution = state.num_executions;
         self.check_order(step, &mut state);
         self.check_budgets(step);
-        let spans = self.receive(step)?;
+        let (spans, broken) = self.receive(step)?;
         let fault = self.fault(step, &spans, execution);
         if fault.is_some() {
             device.record.trouble();
@@ -207,7 +211,15 @@ impl ModelExecutor for Executor {
             self.write(span, &mut state.memory, if is_garbage { execution } else { 0 });
         }
         let outputs = spans.iter().map(|&span| self.row_output(span, &mut state.memory, execution));
-        let outputs = outputs.collect();
+        let mut outputs: Vec<_> = outputs.collect();
+        self.append(&outputs);
+        outputs.extend(broken.into_iter().map(|request| RequestOutput {
+            request,
+            sampled: Vec::new(),
+            prompt_logprobs: None,
+            is_nan: true,
+            grammar_error: None,
+        }));
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
     }
 }
@@ -269,12 +281,16 @@ impl Executor {
         }
     }
 
-    /// Updates what it knows of requests. Returns what to compute.
-    fn receive(&mut self, step: &SchedulerOutput) -> Result<Vec<Span>, ExecuteError> {
+    /// Updates what it knows of requests. Returns what to compute, and who cannot go on.
+    fn receive(
+        &mut self,
+        step: &SchedulerOutput,
+    ) -> Result<(Vec<Span>, Vec<RequestId>), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
             self.rows.remove(request);
         }
         let mut spans = Vec::with_capacity(step.scheduled_new.len() + step.scheduled_cached.len());
+        let mut broken = Vec::new();
         for new in &step.scheduled_new {
             let (request, start) = (new.request.id, new.num_computed_tokens);
             let format = new.request.params.structured_output.as_deref();
@@ -294,8 +310,11 @@ impl Executor {
             let (request, start) = (cached.request, cached.num_computed_tokens);
             let unknown = || ExecuteError::InvalidStep(format!("request {request} is not known"));
             let row = self.rows.get_mut(&request).ok_or_else(unknown)?;
-            row.push(&cached.new_token_ids);
             row.table.extend_from_slice(&cached.new_block_ids);
+            if row.is_broken {
+                broken.push(request);
+                continue;
+            }
             spans.push(Span { request, start, end: start + cached.num_scheduled_tokens });
         }
         for span in &spans {
@@ -305,7 +324,7 @@ impl Executor {
                 return Err(ExecuteError::InvalidStep(format!("{span:?} of {known} tokens")));
             }
         }
-        Ok(spans)
+        Ok((spans, broken))
     }
 
     fn is_garbage(
@@ -349,11 +368,25 @@ impl Executor {
         }
     }
 
+    /// What was drawn continues the requests, before anybody is told.
+    fn append(&mut self, outputs: &[RequestOutput]) {
+        for output in outputs {
+            let Some(row) = self.rows.get_mut(&output.request) else { continue };
+            row.is_broken |= output.is_nan;
+            let drawn: Vec<_> = output.sampled.iter().map(|token| token.token_id).collect();
+            if !row.is_broken {
+                row.push(&drawn);
+            }
+        }
+    }
+
     fn row_output(&mut self, span: Span, memory: &mut Memory, execution: u64) -> RequestOutput {
         let row = &self.rows[&span.request];
         let mut is_nan = false;
+        // Who was planned ahead may share what turned out to be garbage.
+        let garbage_since = execution - u64::from(self.device.plan.async_scheduling);
         for position in 0..span.end {
-            match memory.read(&row.table, position, row.digests[position + 1], execution) {
+            match memory.read(&row.table, position, row.digests[position + 1], garbage_since) {
                 Ok(is_garbage) => is_nan |= is_garbage,
                 Err(wrong) => {
                     let block = row.table.get(position / memory.block_size());

@@ -64,7 +64,7 @@ impl Memory {
     }
 
     /// Reads what was computed for `position`; `digest` is what it should be. Says whether it is
-    /// garbage of this very execution.
+    /// garbage, of execution `garbage_since` or a later one.
     ///
     /// # Errors
     /// What it is instead.
@@ -73,11 +73,11 @@ impl Memory {
         table: &[BlockId],
         position: usize,
         digest: Digest,
-        execution: u64,
+        garbage_since: u64,
     ) -> Result<bool, Wrong> {
         match self.slot(table, position) {
             Some(slot) if slot.digest == 0 => Err(Wrong::Torn),
-            Some(slot) if slot.garbage_of == execution && execution != 0 => Ok(true),
+            Some(slot) if slot.garbage_of != 0 && slot.garbage_of >= garbage_since => Ok(true),
             Some(slot) if slot.garbage_of != 0 => Err(Wrong::Garbage),
             Some(slot) if slot.digest == digest => Ok(false),
             Some(_) => Err(Wrong::Foreign),

@@ -122,6 +122,7 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
         poison: workload.poison.clone(),
         max_num_batched_tokens: workload.config.scheduler.max_num_batched_tokens,
         max_num_seqs: workload.config.scheduler.max_num_seqs,
+        async_scheduling: workload.config.scheduler.async_scheduling,
     };
     let grammars = Arc::new(Compiler::default());
     let (of_device, of_record) = (Arc::clone(&grammars), Arc::clone(record));

@@ -123,6 +123,7 @@ impl Workload {
     pub fn new(seed: u64) -> Self {
         let rng = Rng::new(seed);
         let mut config = scheduler_config(&mut rng.fork(1));
+        config.async_scheduling = rng.fork(11).percent(50);
         let num_clients = rng.fork(2).pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
         let mut clients: Vec<_> =
             (0..num_clients).map(|index| client(&mut rng.fork(100 + index), &config)).collect();

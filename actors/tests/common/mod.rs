@@ -171,9 +171,12 @@ impl ModelExecutor for FakeExecutor {
         for data in &step.scheduled_cached {
             let unknown = || ExecuteError::InvalidStep(format!("{} unknown", data.request));
             let history = self.histories.get_mut(&data.request).ok_or_else(unknown)?;
-            history.extend(&data.new_token_ids);
             let end = data.num_computed_tokens + data.num_scheduled_tokens;
             outputs.push(output(data.request, history, end));
+        }
+        for row in &outputs {
+            let drawn = row.sampled.iter().map(|token| token.token_id);
+            self.histories.entry(row.request).or_default().extend(drawn);
         }
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
     }

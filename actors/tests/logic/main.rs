@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod admission;
+mod async_scheduling;
 mod golden;
 mod house;
 mod properties;

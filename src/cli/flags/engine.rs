@@ -161,6 +161,20 @@ pub(crate) struct EngineFlags {
     /// Tokens at most of one prompt in a step that others could share; 0: no limit [default: 0]
     #[arg(long, value_name = "TOKENS", help_heading = "Scheduling")]
     pub(crate) long_prefill_token_threshold: Option<String>,
+    /// Plan a step while the one before is computed [default: on GPUs]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Scheduling"
+    )]
+    pub(crate) async_scheduling: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "async_scheduling", help_heading = "Scheduling")]
+    #[serde(skip)]
+    pub(crate) no_async_scheduling: bool,
     /// Who is served first: fcfs or priority [default: fcfs]
     #[arg(long, value_name = "POLICY", help_heading = "Scheduling")]
     pub(crate) scheduling_policy: Option<String>,
@@ -238,6 +252,7 @@ impl EngineFlags {
             (self.no_deterministic, "deterministic"),
             (self.no_autotune, "autotune"),
             (self.no_enforce_eager, "enforce_eager"),
+            (self.no_async_scheduling, "async_scheduling"),
             (self.no_enable_prefix_caching, "enable_prefix_caching"),
             (self.no_enable_chunked_prefill, "enable_chunked_prefill"),
             (self.no_scheduler_reserve_full_isl, "scheduler_reserve_full_isl"),

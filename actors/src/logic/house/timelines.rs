@@ -53,6 +53,8 @@ pub struct Timeline {
     pub has_ended: bool,
     /// Whether it works towards its first token, or towards one that it lost its place over.
     is_resumed: bool,
+    /// Tokens that it had when it began, or began again: from there on it decodes.
+    num_tokens_at_start: usize,
 }
 
 /// The steps of all requests that were seen lately.
@@ -85,11 +87,13 @@ impl Timelines {
         for data in &output.scheduled_new {
             let timeline = self.timeline(data.request.id);
             timeline.is_resumed = !data.output_token_ids.is_empty();
+            timeline.num_tokens_at_start =
+                data.request.num_prompt_tokens() + data.output_token_ids.len();
             timeline.compute(step, data.num_scheduled_tokens);
         }
         for data in &output.scheduled_cached {
             let timeline = self.timeline(data.request);
-            match data.new_token_ids.is_empty() {
+            match data.num_computed_tokens < timeline.num_tokens_at_start {
                 true => timeline.compute(step, data.num_scheduled_tokens),
                 false => timeline.push(StepKind::Decode, step, data.num_scheduled_tokens),
             }
@@ -175,13 +179,12 @@ mod tests {
         }
     }
 
-    fn cached(id: u64, outputs: &[u32], num_scheduled_tokens: usize) -> CachedRequestData {
+    fn cached(id: u64, num_computed_tokens: usize, num_tokens: usize) -> CachedRequestData {
         CachedRequestData {
             request: RequestId(id),
             new_block_ids: Vec::new(),
-            num_computed_tokens: 0,
-            num_scheduled_tokens,
-            new_token_ids: outputs.to_vec(),
+            num_computed_tokens,
+            num_scheduled_tokens: num_tokens,
         }
     }
 
@@ -210,10 +213,10 @@ mod tests {
     fn a_request_computes_its_prompt_in_chunks_then_token_by_token() {
         let mut timelines = Timelines::default();
         timelines.record(&step(3, 1, vec![new(1, &[], 8)], vec![]));
-        timelines.record(&step(4, 1, vec![], vec![cached(1, &[], 8)]));
-        timelines.record(&step(5, 1, vec![], vec![cached(1, &[], 4)]));
+        timelines.record(&step(4, 1, vec![], vec![cached(1, 8, 8)]));
+        timelines.record(&step(5, 1, vec![], vec![cached(1, 16, 4)]));
         for at in 6..10 {
-            timelines.record(&step(at, 1, vec![], vec![cached(1, &[7], 1)]));
+            timelines.record(&step(at, 1, vec![], vec![cached(1, 14 + at as usize, 1)]));
         }
         timelines.record(&SchedulerOutput {
             finished: vec![RequestId(1)],
@@ -231,14 +234,14 @@ mod tests {
     fn what_is_computed_again_is_told_apart() {
         let mut timelines = Timelines::default();
         timelines.record(&step(1, 1, vec![new(1, &[], 20)], vec![]));
-        timelines.record(&step(2, 1, vec![], vec![cached(1, &[5], 1)]));
+        timelines.record(&step(2, 1, vec![], vec![cached(1, 20, 1)]));
         let preempted = SchedulerOutput {
             preempted: vec![RequestId(1)],
             ..step(3, 1, vec![new(1, &[5, 6], 10)], vec![])
         };
         timelines.record(&preempted);
-        timelines.record(&step(4, 1, vec![], vec![cached(1, &[], 12)]));
-        timelines.record(&step(5, 1, vec![], vec![cached(1, &[7], 1)]));
+        timelines.record(&step(4, 1, vec![], vec![cached(1, 10, 12)]));
+        timelines.record(&step(5, 1, vec![], vec![cached(1, 22, 1)]));
         // A new core is told all of it, and has all but the last token.
         timelines.record(&step(6, 2, vec![new(1, &[5, 6, 7, 8], 1)], vec![]));
         use StepKind::{Decode, Preempted, Prefill, Recompute};
@@ -262,7 +265,7 @@ mod tests {
     fn a_step_without_it_is_a_gap() {
         let mut timelines = Timelines::default();
         for at in [1, 2, 4] {
-            timelines.record(&step(at, 1, vec![], vec![cached(1, &[5], 1)]));
+            timelines.record(&step(at, 1, vec![], vec![cached(1, 20, 1)]));
         }
         let decode = StepKind::Decode;
         assert_eq!(segments(&timelines, 1), [(decode, 1, 2, 1), (decode, 4, 1, 1)]);
@@ -273,7 +276,7 @@ mod tests {
         let mut timelines = Timelines::default();
         for at in 1..=400 {
             let tokens = 2 + at as usize % 2;
-            timelines.record(&step(at, at, vec![], vec![cached(0, &[5], tokens)]));
+            timelines.record(&step(at, at, vec![], vec![cached(0, 20, tokens)]));
         }
         assert_eq!(timelines.requests[&RequestId(0)].segments.len(), MAX_SEGMENTS);
         assert_eq!(timelines.epochs().last(), Some((Step(400), Epoch(400))));

@@ -46,6 +46,8 @@ pub struct SchedulerConfig {
     pub encoder_cache_size: usize,
     /// Whether an image or sound must be computed in one step.
     pub disable_chunked_mm_input: bool,
+    /// Whether a step is planned, and waits at the device, while the one before is computed.
+    pub async_scheduling: bool,
 }
 
 impl Default for SchedulerConfig {
@@ -69,6 +71,7 @@ impl Default for SchedulerConfig {
             encoder_budget: 2048,
             encoder_cache_size: 2048,
             disable_chunked_mm_input: false,
+            async_scheduling: false,
         }
     }
 }

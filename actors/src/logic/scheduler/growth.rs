@@ -7,9 +7,12 @@ use super::{
     request_table::Slot,
     stats::WaitingReason,
 };
-use crate::logic::{
-    allocation::AllocationOp, outputs::Commit, request::FinishReason,
-    request_queue::SchedulingPolicy,
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        allocation::AllocationOp, outputs::Commit, request::FinishReason,
+        request_queue::SchedulingPolicy,
+    },
 };
 
 impl Scheduler {
@@ -21,6 +24,10 @@ impl Scheduler {
         while planning.cursor < self.running.len() && planning.token_budget > 0 {
             let slot = self.running[planning.cursor];
             if planning.cohort.is_some() && planning.excludes(self.id_at(planning.cursor)) {
+                planning.cursor += 1;
+                continue;
+            }
+            if self.requests[slot].will_be_full() {
                 planning.cursor += 1;
                 continue;
             }
@@ -73,6 +80,12 @@ impl Scheduler {
         planning.phase = Phase::Running;
         planning.cursor = cursor;
         planning.looked_up = None;
+        if !self.in_flight.is_empty() && !planted(Bug::PreemptInFlight) {
+            // The step in flight may end others, and whoever gives way must not be in one.
+            self.must_settle = true;
+            planning.phase = Phase::Done;
+            return;
+        }
         if let [only] = self.running[..] {
             self.end_full(planning, only);
             return;

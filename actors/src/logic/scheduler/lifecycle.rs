@@ -97,7 +97,9 @@ impl Scheduler {
         self.finished.clear();
         self.preempted.clear();
         self.planning = None;
-        self.in_flight = None;
+        self.in_flight.clear();
+        self.planned_ahead_of = None;
+        self.must_settle = false;
         self.completed_step = None;
         self.unsealed_step = None;
         self.last_admission = None;

@@ -6,8 +6,12 @@
 //! [`Scheduler::apply`] in turn until there is no next plan, then [`Scheduler::finish_step`]; once
 //! computed, its results go to [`Scheduler::update_from_output`]. A decode step needs at most one
 //! plan; an admission one more, as its prefix hits must be known before its tokens are counted.
+//!
+//! With [`SchedulerConfig::async_scheduling`], the next step is planned [while one is in
+//! flight](ahead), on the tokens that it will draw: the device has it when it needs it.
 
 mod admission;
+mod ahead;
 mod cohort;
 mod config;
 pub mod driver;
@@ -24,7 +28,7 @@ mod stop_check;
 mod update;
 mod view;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +113,12 @@ pub struct Scheduler {
     /// For the next output.
     preempted: Vec<RequestId>,
     planning: Option<Planning>,
-    in_flight: Option<InFlight>,
+    /// The steps whose results are awaited, in their order.
+    in_flight: VecDeque<InFlight>,
+    /// The step in flight during which the next was planned, or tried to.
+    planned_ahead_of: Option<Step>,
+    /// Nothing is planned until no step is in flight.
+    must_settle: bool,
     completed_step: Option<Step>,
     /// The last step that filled blocks, if the KV cache manager has not heard that it is computed.
     unsealed_step: Option<Step>,
@@ -146,7 +155,9 @@ impl Scheduler {
             finished: Vec::new(),
             preempted: Vec::new(),
             planning: None,
-            in_flight: None,
+            in_flight: VecDeque::new(),
+            planned_ahead_of: None,
+            must_settle: false,
             completed_step: None,
             unsealed_step: None,
             last_admission: None,
@@ -176,10 +187,10 @@ impl Scheduler {
         self.step
     }
 
-    /// The step whose results are awaited.
+    /// The step whose results are awaited next.
     #[must_use]
     pub fn step_in_flight(&self) -> Option<Step> {
-        self.in_flight.as_ref().map(|in_flight| in_flight.step)
+        self.in_flight.front().map(|in_flight| in_flight.step)
     }
 
     /// Whether another step has anything to do: a request lives, or somebody must hear that one

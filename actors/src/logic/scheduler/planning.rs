@@ -178,9 +178,16 @@ impl Scheduler {
     }
 
     pub(super) fn ask_frees(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
+        let (in_flight, mut kept) = (&self.in_flight, Vec::new());
         for (request, discard) in self.frees.drain(..) {
+            // Whether what it leaves behind is any good is known when it is computed.
+            if in_flight.iter().flat_map(|step| &step.rows).any(|row| row.request == request) {
+                kept.push((request, discard));
+                continue;
+            }
             planning.ask(ops, AllocationOp::Free { request, discard }, Pending::Free);
         }
+        self.frees = kept;
     }
 
     fn apply_to(
@@ -282,7 +289,9 @@ impl Scheduler {
         let state = &mut self.requests[slot];
         let first = state.num_registered_blocks + num_hit_tokens / block_size;
         let has_room = num_tokens <= state.num_blocks * block_size;
-        let fills = self.config.enable_prefix_caching && num_tokens >= (first + 1) * block_size;
+        // A block is named by its tokens: one that ends in a token not drawn yet is filled later.
+        let num_known = num_tokens.min(state.num_tokens());
+        let fills = self.config.enable_prefix_caching && num_known >= (first + 1) * block_size;
         let catches_up = self.config.enable_prefix_caching
             && state.reads_prefix_cache()
             && num_tokens == state.num_tokens();
@@ -290,7 +299,7 @@ impl Scheduler {
             return None;
         }
         let full_blocks = if fills {
-            let range = first..num_tokens / block_size;
+            let range = first..num_known / block_size;
             let with_content = self.config.enable_kv_cache_events;
             state.full_blocks(range, block_size, &self.none_hash, with_content)
         } else {

@@ -36,12 +36,10 @@ pub(super) struct RequestState {
     pub(super) request: Arc<EngineRequest>,
     pub(super) status: Status,
     pub(super) output_token_ids: Vec<TokenId>,
-    /// Tokens whose KV is there, or will be once the step in flight is computed.
+    /// Tokens whose KV is there, or will be once the steps in flight are computed.
     pub(super) num_computed_tokens: usize,
     /// Most tokens that were ever computed: below this, work is done again.
     pub(super) max_computed_tokens: usize,
-    /// Output tokens that the worker has been told.
-    pub(super) num_told_outputs: usize,
     /// Blocks that the KV cache manager holds for it.
     pub(super) num_blocks: usize,
     /// So many of them can be hit by others.
@@ -50,8 +48,10 @@ pub(super) struct RequestState {
     pub(super) has_tail: bool,
     /// Prompt positions whose log-probabilities were committed; position 0 has none.
     pub(super) num_prompt_logprobs: usize,
-    /// The step in flight that computes it.
-    pub(super) scheduled_step: Option<Step>,
+    /// The first step since it was admitted: what steps before it computed is not its any more.
+    pub(super) first_step: Option<Step>,
+    /// Steps in flight that draw a token for it.
+    pub(super) num_drawing: usize,
     /// Whether it ran before.
     pub(super) was_scheduled: bool,
     /// Its last row was no number: it is being computed again, without the prefix cache.
@@ -85,11 +85,11 @@ impl RequestState {
             output_token_ids,
             num_computed_tokens: 0,
             max_computed_tokens,
-            num_told_outputs: 0,
             num_blocks: 0,
             num_registered_blocks: 0,
             num_prompt_logprobs: 0,
-            scheduled_step: None,
+            first_step: None,
+            num_drawing: 0,
             is_retried: false,
             num_passed_features: 0,
             block_hashes: Arc::default(),
@@ -101,9 +101,17 @@ impl RequestState {
         self.request.num_prompt_tokens() + self.output_token_ids.len()
     }
 
-    /// Tokens that are there and not computed.
+    /// Tokens to compute: those that are there, and those that steps in flight will draw.
     pub(super) fn num_remaining(&self) -> usize {
-        self.num_tokens().saturating_sub(self.num_computed_tokens)
+        (self.num_tokens() + self.num_drawing).saturating_sub(self.num_computed_tokens)
+    }
+
+    /// Whether the tokens that steps in flight will draw are the last, whatever they are.
+    pub(super) fn will_be_full(&self) -> bool {
+        let num_outputs = self.output_token_ids.len() + self.num_drawing;
+        let num_tokens = self.num_tokens() + self.num_drawing;
+        self.num_drawing > 0
+            && (num_outputs >= self.stop.max_tokens || num_tokens >= self.stop.max_model_len)
     }
 
     /// Whether it may use what others computed. Log-probabilities of a prompt need its logits.
@@ -114,14 +122,14 @@ impl RequestState {
     /// It holds no blocks any more, and the worker will hear of it as of a new request.
     pub(super) fn forget_computed(&mut self) {
         self.num_computed_tokens = 0;
-        self.num_told_outputs = 0;
         self.num_blocks = 0;
         self.has_tail = false;
         if !planted(Bug::KeepRegistered) {
             self.num_registered_blocks = 0;
         }
         self.num_passed_features = 0;
-        self.scheduled_step = None;
+        self.first_step = None;
+        self.num_drawing = 0;
     }
 
     /// Hashes of all full blocks of its first `num_tokens` tokens; those not known are computed.

@@ -29,6 +29,12 @@ impl RequestTable {
         self.by_id.get(&request).copied()
     }
 
+    /// The request in this slot, if it is still this one.
+    pub(super) fn get(&self, slot: Slot, request: RequestId) -> Option<&RequestState> {
+        let state = self.slots.get(slot.0 as usize)?.as_ref();
+        state.filter(|state| state.request.id == request)
+    }
+
     /// `make` is given the slot that the state will have.
     pub(super) fn insert(
         &mut self,

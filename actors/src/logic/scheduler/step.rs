@@ -20,24 +20,38 @@ use crate::{
     },
 };
 
-/// The step that the worker computes.
+/// A step that the worker computes, or will.
 #[derive(Debug, Clone)]
 pub(super) struct InFlight {
     pub(super) step: Step,
     /// In the order of the output.
-    pub(super) rows: Vec<(Slot, RequestId)>,
+    pub(super) rows: Vec<InFlightRow>,
+}
+
+/// A request's part of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InFlightRow {
+    pub(super) slot: Slot,
+    pub(super) request: RequestId,
+    /// Whether it ends with a new token.
+    pub(super) draws: bool,
+    pub(super) is_answered: bool,
 }
 
 impl Scheduler {
     /// Begins the next step. Requests whose deadline has passed before they began are given up.
     ///
     /// # Errors
-    /// [`ActorError::Invariant`] while another step is being planned or computed.
+    /// [`ActorError::Invariant`] while another step is being planned, or is computed and this one
+    /// [cannot be planned ahead](Scheduler::can_plan_ahead).
     pub fn begin_step(&mut self, now: Micros) -> Result<(), ActorError> {
-        if self.planning.is_some() || self.in_flight.is_some() {
+        let is_free = self.in_flight.is_empty() || self.can_plan_ahead();
+        if self.planning.is_some() || !is_free {
             let what = format!("a step was begun while step {} is under way", self.step.0);
             return Err(ActorError::Invariant(what));
         }
+        self.planned_ahead_of = self.step_in_flight();
+        self.must_settle = false;
         self.step.0 += 1;
         self.now = now;
         self.compact_running();
@@ -92,15 +106,13 @@ impl Scheduler {
         // Running requests were planned first, but new ones stand first in the output.
         let num_cached = rows.iter().filter(|row| !row.is_new).count();
         let mut in_flight = Vec::with_capacity(rows.len());
-        let name = |row: &Row| (row.slot, self.requests[row.slot].request.id);
-        in_flight.extend(rows[num_cached..].iter().map(name));
-        in_flight.extend(rows[..num_cached].iter().map(name));
         output.scheduled_cached.reserve(num_cached);
         for row in rows {
-            self.emit(&mut output, &mut planning.stats, row);
+            in_flight.push(self.emit(&mut output, &mut planning.stats, row));
         }
+        in_flight.rotate_left(num_cached);
         if !output.is_empty() {
-            self.in_flight = Some(InFlight { step: self.step, rows: in_flight });
+            self.in_flight.push_back(InFlight { step: self.step, rows: in_flight });
         }
         for id in std::mem::take(&mut planning.finish_later) {
             self.finish_now(id);
@@ -111,7 +123,12 @@ impl Scheduler {
     }
 
     /// Turns a row into work, and counts its tokens as computed.
-    fn emit(&mut self, output: &mut SchedulerOutput, stats: &mut StepStats, row: Row) {
+    fn emit(
+        &mut self,
+        output: &mut SchedulerOutput,
+        stats: &mut StepStats,
+        row: Row,
+    ) -> InFlightRow {
         let Row { slot, num_computed_tokens, num_tokens, is_new, block_ids, features } = row;
         let state = &mut self.requests[slot];
         let end = num_computed_tokens + num_tokens;
@@ -121,14 +138,14 @@ impl Scheduler {
         stats.prompt_tokens_computed += prompt_end.saturating_sub(first_new);
         state.num_computed_tokens = end;
         state.max_computed_tokens = state.max_computed_tokens.max(end);
-        state.scheduled_step = Some(self.step);
+        state.first_step.get_or_insert(self.step);
         let request = state.request.id;
-        let new_token_ids = state.output_token_ids[state.num_told_outputs..].to_vec();
-        state.num_told_outputs = state.output_token_ids.len();
+        let draws = state.num_remaining() == 0;
+        state.num_drawing += usize::from(draws);
         if is_new {
             output.scheduled_new.push(NewRequestData {
                 request: Arc::clone(&state.request),
-                output_token_ids: new_token_ids,
+                output_token_ids: state.output_token_ids.clone(),
                 block_ids,
                 num_computed_tokens,
                 num_scheduled_tokens: num_tokens,
@@ -139,13 +156,13 @@ impl Scheduler {
                 new_block_ids: block_ids,
                 num_computed_tokens,
                 num_scheduled_tokens: num_tokens,
-                new_token_ids,
             });
         }
         if !features.is_empty() {
             output.scheduled_encoder_inputs.push(EncoderInputs { request, features });
         }
         output.total_num_scheduled_tokens += num_tokens;
+        InFlightRow { slot, request, draws, is_answered: false }
     }
 
     /// Most tokens for one request in this step: the threshold counts only where a long prompt

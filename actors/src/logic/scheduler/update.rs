@@ -1,23 +1,30 @@
 //! What the worker computed becomes tokens, and perhaps a request's end.
 
-use super::{Scheduler, request_state::Status, request_table::Slot, stop_check::finish_reason};
+use super::{
+    Scheduler,
+    request_state::Status,
+    request_table::Slot,
+    step::{InFlight, InFlightRow},
+    stop_check::finish_reason,
+};
 use crate::{
     fault::{Bug, planted},
     logic::{
         failure::Failure,
-        ids::{Micros, RequestId},
+        ids::{Micros, RequestId, Step},
         outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
         request::FinishReason,
     },
 };
 
 impl Scheduler {
-    /// Takes the results of the step in flight; gives what is now certain. Results of another
-    /// epoch or step, and of requests that no longer run, are counted and dropped.
+    /// Takes the results of the step in flight that comes next; gives what is now certain. Results of
+    /// another epoch or step, and of requests that no longer run, are counted and dropped.
     pub fn update_from_output(&mut self, output: StepOutput, now: Micros) -> Vec<Commit> {
         let is_awaited = output.epoch == self.epoch && self.step_in_flight() == Some(output.step)
             || planted(Bug::AnyStep);
-        let Some(in_flight) = self.in_flight.take_if(|_| is_awaited) else {
+        let in_flight = if is_awaited { self.in_flight.pop_front() } else { None };
+        let Some(InFlight { step, mut rows }) = in_flight else {
             // A step without rows may be answered, but nobody waits for it.
             self.num_stale += u64::from(!output.outputs.is_empty());
             return Vec::new();
@@ -27,50 +34,60 @@ impl Scheduler {
         let mut commits = Vec::with_capacity(output.outputs.len());
         for (index, row) in output.outputs.into_iter().enumerate() {
             // The worker answers in the order of the output, which saves the search.
-            let hint = in_flight.rows.get(index).filter(|(_, id)| *id == row.request);
-            let slot = hint.map(|&(slot, _)| slot).or_else(|| self.requests.find(row.request));
-            let slot = slot.filter(|&slot| self.requests[slot].scheduled_step == Some(output.step));
-            match slot {
-                Some(slot) if self.requests[slot].status == Status::Running => {
-                    commits.extend(self.update_row(slot, row));
-                }
-                Some(slot) if !row.is_nan => {
-                    self.requests[slot].scheduled_step = None;
-                    self.num_stale += 1;
-                }
-                _ => self.num_stale += 1,
+            let is_it = |planned: &InFlightRow| planned.request == row.request;
+            let place = match rows.get(index).is_some_and(is_it) {
+                true => Some(index),
+                false => rows.iter().position(is_it),
+            };
+            let Some(planned) = place.map(|place| &mut rows[place]) else {
+                self.num_stale += 1;
+                continue;
+            };
+            if self.is_wanted(planned, step) {
+                planned.is_answered = true;
+                commits.extend(self.update_row(*planned, row));
+            } else {
+                planned.is_answered |= !row.is_nan;
+                self.num_stale += 1;
             }
         }
-        for (slot, id) in in_flight.rows {
+        for planned in rows.iter().filter(|planned| !planned.is_answered) {
             // Left out, or given up and garbage: what it left in the cache cannot be used.
-            let state = &self.requests[slot];
-            if state.scheduled_step == Some(output.step) {
-                match state.status {
-                    Status::Running => commits.extend(self.retry(slot)),
-                    _ => self.discard_freed(id),
-                }
+            if self.is_wanted(planned, step) {
+                commits.extend(self.retry(planned.slot));
+            } else {
+                self.discard_freed(planned.request);
             }
         }
         self.compact_running();
         commits
     }
 
-    fn update_row(&mut self, slot: Slot, row: RequestOutput) -> Option<Commit> {
-        let state = &self.requests[slot];
-        let is_complete = state.num_remaining() == 0;
+    /// Whether the request still runs as it did when `step` was planned.
+    fn is_wanted(&self, planned: &InFlightRow, step: Step) -> bool {
+        let state = self.requests.get(planned.slot, planned.request);
+        !planned.is_answered
+            && state.is_some_and(|state| {
+                let is_since = state.first_step.is_some_and(|first| first <= step);
+                state.status == Status::Running && is_since
+            })
+    }
+
+    fn update_row(&mut self, planned: InFlightRow, row: RequestOutput) -> Option<Commit> {
+        let InFlightRow { slot, draws, .. } = planned;
         if let Some(error) = row.grammar_error {
             // It would fail again. What it left in the cache is good.
             let failure = Failure::InvalidGrammar(error);
             return Some(self.end_with(slot, false, FinishReason::Error(failure)));
         }
-        if row.is_nan || is_complete && row.sampled.is_empty() {
+        if row.is_nan || draws && row.sampled.is_empty() {
             return self.retry(slot);
         }
         self.pass_media(slot);
         let state = &mut self.requests[slot];
-        state.scheduled_step = None;
+        state.num_drawing -= usize::from(draws);
         let position = state.output_token_ids.len();
-        let mut tokens = if is_complete { row.sampled } else { Vec::new() };
+        let mut tokens = if draws { row.sampled } else { Vec::new() };
         let mut finish = None;
         for index in 0..tokens.len() {
             state.is_retried = false;
@@ -103,8 +120,9 @@ impl Scheduler {
     /// What the request computed cannot be used, nor can what it left in the cache. It begins
     /// again without reading the prefix cache; the second time it ends.
     fn retry(&mut self, slot: Slot) -> Option<Commit> {
+        // The step planned ahead may have it, and others that hit what it left.
+        self.must_settle = !planted(Bug::NeverSettle);
         let state = &mut self.requests[slot];
-        state.scheduled_step = None;
         if !std::mem::replace(&mut state.is_retried, true) {
             self.requeue(slot, true);
             return None;
@@ -114,8 +132,7 @@ impl Scheduler {
 
     /// Ends a request that runs, with no further token.
     fn end_with(&mut self, slot: Slot, discard: bool, finish: FinishReason) -> Commit {
-        let state = &mut self.requests[slot];
-        state.scheduled_step = None;
+        let state = &self.requests[slot];
         let (request, position) = (state.request.id, state.output_token_ids.len());
         self.end(slot, discard);
         let (tokens, finish) = (Vec::new(), Some(finish));

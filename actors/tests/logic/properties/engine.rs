@@ -99,10 +99,11 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn config() -> impl Strategy<Value = SchedulerConfig> {
     let sizes = (6..24u32, 1..6usize, 4..48usize, 0..12usize, 1..4u64);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.8));
+    let flags =
+        (any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.8), any::<bool>());
     (sizes, flags, 0.0..0.3f64, 10..100 as Micros).prop_map(|(sizes, flags, watermark, age)| {
         let (num_blocks, max_num_seqs, max_num_batched_tokens, threshold, interval) = sizes;
-        let (is_priority, is_chunked, reserve_full_isl, enable_prefix_caching) = flags;
+        let (is_priority, is_chunked, reserve_full_isl, enable_prefix_caching, is_async) = flags;
         let max_model_len = 40;
         SchedulerConfig {
             policy: match is_priority {
@@ -124,6 +125,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
             block_size: BLOCK_SIZE,
             num_blocks,
             enable_prefix_caching,
+            async_scheduling: is_async,
             ..SchedulerConfig::default()
         }
     })

@@ -2,7 +2,7 @@
 //! happen to them happens in any order, and is checked after each step.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -13,6 +13,7 @@ use playhouse_actors::logic::{
     outputs::Commit,
     request::{EngineRequest, FinishReason},
     scheduler::{PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig, StepStats},
+    scheduler_output::SchedulerOutput,
 };
 
 use super::device::{BLOCK_SIZE, Device, expected_output};
@@ -40,6 +41,8 @@ pub(crate) struct World {
     scheduler: Scheduler,
     kv_cache: KvCacheManager,
     device: Device,
+    /// Planned, and not computed.
+    planned: VecDeque<SchedulerOutput>,
     ledger: BTreeMap<RequestId, Entry>,
     directory: BlockDirectory,
     epoch: Epoch,
@@ -56,7 +59,8 @@ impl World {
         Self {
             scheduler: Scheduler::new(config.clone()),
             kv_cache: KvCacheManager::new(config.kv_cache()),
-            device: Device::new(config.num_blocks),
+            device: Device::new(config.num_blocks, config.async_scheduling),
+            planned: VecDeque::new(),
             ledger: BTreeMap::new(),
             directory: BlockDirectory::default(),
             epoch: Epoch::default(),
@@ -110,14 +114,14 @@ impl World {
         self.scheduler.reset_prefix_cache(reset_running);
     }
 
-    /// A whole step; `aborted` is given up while the device computes.
+    /// Plans what can be planned, and computes a step; `aborted` is given up while the device does.
     pub(crate) fn step(&mut self, nan_rows: u32, aborted: Option<RequestId>) {
-        let scheduled = self.plan(u8::MAX).unwrap();
-        if !scheduled.output.has_news() {
-            return;
+        self.plan_all();
+        let Some(step) = self.planned.pop_front() else { return };
+        let output = self.device.execute(&step, nan_rows);
+        if self.planned.is_empty() {
+            self.check_tables();
         }
-        let output = self.device.execute(&scheduled.output, nan_rows);
-        self.check_tables();
         if let Some(id) = aborted {
             self.abort(id);
         }
@@ -129,14 +133,19 @@ impl World {
     pub(crate) fn crash(&mut self, crash: Crash, keep_kv_cache: bool, keep_scheduler: bool) {
         match crash {
             Crash::BetweenSteps => {}
-            Crash::Planning(num_plans) => drop(self.plan(num_plans)),
+            Crash::Planning(num_plans) => {
+                if self.can_plan() {
+                    drop(self.plan(num_plans));
+                }
+            }
             Crash::Computing(torn) => {
-                let scheduled = self.plan(u8::MAX).unwrap();
-                if scheduled.output.has_news() {
-                    self.device.crash(&scheduled.output, torn);
+                self.plan_all();
+                if let Some(step) = self.planned.front() {
+                    self.device.crash(step, torn);
                 }
             }
         }
+        self.planned.clear();
         self.epoch = self.epoch.next();
         let last_step = self.scheduler.step();
         if !keep_scheduler {
@@ -179,6 +188,27 @@ impl World {
         assert_eq!(self.kv_cache.kept_tails().count(), 0);
         assert_eq!(self.kv_cache.pool().num_free(), self.kv_cache.pool().num_usable());
         self.check_directory();
+    }
+
+    fn can_plan(&self) -> bool {
+        self.scheduler.step_in_flight().is_none() || self.scheduler.can_plan_ahead()
+    }
+
+    /// Plans a step if none is planned, and the next if it can be planned ahead.
+    fn plan_all(&mut self) {
+        if self.planned.is_empty() {
+            self.plan_one();
+        }
+        if self.scheduler.can_plan_ahead() {
+            self.plan_one();
+        }
+    }
+
+    fn plan_one(&mut self) {
+        let output = self.plan(u8::MAX).unwrap().output;
+        if output.has_news() {
+            self.planned.push_back(output);
+        }
     }
 
     /// Plans a step; stops, as if dead, after `num_plans` plans.
