@@ -1,6 +1,7 @@
 //! What a decode step costs beside the model: from the moment that the device is done with one step
 //! until it has the next, through worker, scheduler, KV cache manager and back, while ledger,
-//! detokenizers, streamers and clients do their part on the other threads.
+//! detokenizers, streamers and clients do their part on the other threads. Once with each step planned
+//! when the one before is done, once while it is computed.
 
 #![allow(clippy::disallowed_methods, reason = "its device has a thread of its own to sleep on")]
 
@@ -92,7 +93,7 @@ impl ModelExecutor for RemoteExecutor {
     }
 }
 
-async fn system(num_requests: usize, gaps: &Arc<Gaps>) -> System {
+async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -> System {
     let (block_size, max_model_len) = (16, 8_192);
     let num_blocks = num_requests * max_model_len / block_size + 1;
     let scheduler = SchedulerConfig {
@@ -101,6 +102,7 @@ async fn system(num_requests: usize, gaps: &Arc<Gaps>) -> System {
         max_model_len,
         block_size,
         num_blocks: num_blocks as u32,
+        async_scheduling,
         ..SchedulerConfig::default()
     };
     let info = ModelInfo {
@@ -141,10 +143,12 @@ fn bench(criterion: &mut Criterion) {
     let Ok(runtime) = Runtime::new() else { return };
     let mut group = criterion.benchmark_group("host_step");
     group.sample_size(10);
-    for num_requests in [1, 32, 256] {
+    let modes = [("in turn", false), ("ahead", true)];
+    for (mode, num_requests) in modes.into_iter().flat_map(|mode| [1, 32, 256].map(|n| (mode, n))) {
+        let (mode, async_scheduling) = mode;
         let gaps = Arc::new(Gaps::default());
-        let system = runtime.block_on(system(num_requests, &gaps));
-        group.bench_function(BenchmarkId::from_parameter(num_requests), |bencher| {
+        let system = runtime.block_on(system(num_requests, async_scheduling, &gaps));
+        group.bench_function(BenchmarkId::new(mode, num_requests), |bencher| {
             bencher.iter_custom(|iterations| {
                 // Long enough for the first to run still when the last begins.
                 let num_tokens = iterations.clamp(128, 512) as u32;

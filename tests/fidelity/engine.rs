@@ -216,6 +216,9 @@ async fn prefix_hits_give_the_same_bytes() {
     }
 }
 
+/// Other settings.
+type Change<'a> = &'a dyn Fn(&mut EngineConfig);
+
 /// The tokens, and the bits of their log-probabilities.
 pub(crate) fn bits(output: &Output) -> (Vec<u32>, Vec<u32>) {
     (output.tokens.clone(), output.logprobs.iter().map(|p| p.to_bits()).collect())
@@ -232,7 +235,7 @@ async fn sampled_tokens_do_not_depend_on_company_chunks_or_preemption() {
         config.enable_prefix_caching = false;
     };
     // With whether there is room for all.
-    let together: [(bool, &dyn Fn(&mut EngineConfig)); 4] = [
+    let together: [(bool, Change<'_>); 4] = [
         (true, &|_| ()),
         (true, &|config| config.max_num_batched_tokens = 16),
         (false, &is_full),
