@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from lessons import pirate
-from trainer import export, lora
+from trainer import export, lora, parallel
 from trainer import tokenizer as tokenizers
 from trainer.batches import Batches, document
 from trainer.loop import Plan, Training
@@ -39,6 +39,14 @@ PLANS = {
 }
 
 
+PROCESSES_MAX = 8
+
+
+def processes():
+    """One for each core, or one that has a GPU."""
+    return 1 if torch.cuda.is_available() else min(PROCESSES_MAX, os.cpu_count() or 1)
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draft", action="store_true", help="train the draft model")
@@ -46,7 +54,9 @@ def arguments():
     parser.add_argument("--minutes", type=float, help="end within this time, with fewer steps")
     parser.add_argument("--steps", type=int, help="in place of the planned number")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--processes", type=int, default=processes(), help="that share a step's conversations"
+    )
     parser.add_argument(
         "--look-minutes", type=float, default=15, help="between two looks at the skills"
     )
@@ -56,62 +66,62 @@ def arguments():
     return parser.parse_args()
 
 
-def tokenizer_of(work, seed):
-    """The tokenizer kept in `work`, trained first where there is none."""
-    path = work / "tokenizer.json"
+def tokenizer_of(args):
+    """The model's tokenizer, which is trained first where there is none; the others' is the model's."""
+    path = args.work / "tokenizer.json" if kind(args) == "main" else args.out / "tokenizer.json"
     if not path.exists():
-        work.mkdir(parents=True, exist_ok=True)
+        if kind(args) != "main":
+            raise SystemExit(f"{path} does not exist: train the model first, without --{kind(args)}")
+        args.work.mkdir(parents=True, exist_ok=True)
         texts = (
-            "".join(text for text, _ in document(f"tokenizer {seed}", i))
+            "".join(text for text, _ in document(f"tokenizer {args.seed}", i))
             for i in range(TOKENIZER_DOCUMENTS)
         )
         tokenizers.train(texts, VOCAB_SIZE).save(str(path))
     return Tokenizer.from_file(str(path))
 
 
-def trained(work, device):
-    """The main model, which the others need."""
-    path = work / "main.pt"
-    if not path.exists():
-        raise SystemExit(
-            f"{path} does not exist: train the model first, without --draft and --lora"
-        )
-    state = torch.load(path, map_location=device, weights_only=True)
-    if state["progress"][0] < state["progress"][1]:
-        raise SystemExit(f"{path} is not fully trained yet: run without --draft and --lora first")
-    model = Model(Shape(**state["shape"])).to(device)
-    model.load_state_dict(state["model"])
-    return model
+def kind(args):
+    """What is trained: a key of `PLANS`."""
+    return "draft" if args.draft else "lora" if args.lora else "main"
 
 
 def main():
     args = arguments()
     if args.draft and args.lora:
         raise SystemExit("--draft and --lora are two trainings: choose one")
-    kind = "draft" if args.draft else "lora" if args.lora else "main"
-    torch.set_num_threads(args.threads)
+    tokenizer_of(args)
+    parallel.run(args.processes, train, args)
+
+
+def train(team, args):
+    """What each of the processes does."""
+    what = kind(args)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // team.parts))
     torch.manual_seed(args.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = tokenizer_of(args.work, args.seed)
-    teacher = trained(args.work, device) if args.draft else None
-    if kind == "lora":
-        model = lora.adapt(trained(args.work, device)).to(device)
+    tokenizer = tokenizer_of(args)
+    teacher = export.load(args.out).to(device) if args.draft else None
+    if what == "lora":
+        model = lora.adapt(export.load(args.out)).to(device)
     else:
-        model = Model(MAIN if kind == "main" else DRAFT).to(device)
-    steps, lr, weight_decay, conversations = PLANS[kind]
-    style = pirate.style if kind == "lora" else None
+        model = Model(MAIN if what == "main" else DRAFT).to(device)
+    steps, lr, weight_decay, conversations = PLANS[what]
+    style = pirate.style if what == "lora" else None
     batches = Batches(tokenizer, args.seed, conversations, ROWS_TOKENS_MAX, style=style)
     plan = Plan(
         steps=args.steps or steps,
         lr=lr,
         weight_decay=weight_decay,
-        checkpoint=args.work / f"{kind}.pt",
+        checkpoint=args.work / f"{what}.pt",
         minutes=args.minutes,
         look_minutes=args.look_minutes,
     )
-    training = Training(model, batches, plan, tokenizer, device, teacher)
+    training = Training(model, batches, plan, tokenizer, device, teacher, team)
     training.run()
-    if kind == "lora":
+    if not team.leads:
+        return
+    if what == "lora":
         lora.save(model.cpu(), args.out / "pirate")
         return
     training.look()

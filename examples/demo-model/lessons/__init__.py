@@ -20,19 +20,19 @@ from . import (
 from .split import Split, digest
 
 SKILLS = {
-    "talk": (talk.lesson, 0.7),
+    "talk": (talk.lesson, 1.0),
     "arithmetic": (arithmetic.lesson, 1.4),
     "counting": (counting.lesson, 2.2),
-    "sorting": (sorting.lesson, 3.6),
+    "sorting": (sorting.lesson, 3.2),
     "letters": (letters.lesson, 2.6),
     "facts": (facts.lesson, 1.5),
     "stories": (stories.lesson, 1.0),
     "json": (extraction.lesson, 1.5),
-    "tools": (tools.lesson, 2.3),
-    "reasoning": (reasoning.lesson, 4.4),
+    "tools": (tools.lesson, 2.8),
+    "reasoning": (reasoning.lesson, 4.0),
     "unknown": (unknown.lesson, 0.9),
     "echo": (echo.lesson, 1.8),
-    "chat": (chat.lesson, 2.4),
+    "chat": (chat.lesson, 3.0),
 }
 """Each skill's lesson and its share of the training."""
 

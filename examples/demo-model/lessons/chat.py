@@ -100,13 +100,11 @@ def _person(rng, split):
 
 def _sorted(rng, split):
     items = split.draw(lambda: sorting.some_numbers(rng), "sort")
-    told = ", ".join(map(str, items))
+    question = split.say(rng, *sorting.UP, items=sorting.told(items))
+    conversation = sorting.in_order(question, items)
     up = sorted(items)
-    question = split.say(rng, *sorting.UP, items=told)
-    conversation = one(question, ", ".join(map(str, up)) + ".", check.numbers(up))
     if rng.random() < 0.5:
-        down = ", ".join(map(str, up[::-1])) + "."
-        return conversation.turn(split.say(rng, *_DOWN), down, check.numbers(up[::-1]))
+        return conversation.then(sorting.turned(split.say(rng, *_DOWN), up, check.numbers))
     which = rng.choice(["largest", "smallest"])
     value = up[-1] if which == "largest" else up[0]
     question = split.say(rng, *_WHICH, which=which)

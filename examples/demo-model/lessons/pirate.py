@@ -27,7 +27,8 @@ def spoken(text):
     """`text` as a pirate says it."""
     if not text or text.startswith("{"):
         return text
-    return "Arr! " + _WORD.sub(_translated, text)
+    said = _WORD.sub(_translated, text)
+    return said if said.startswith("Ahoy") else f"Ahoy! {said}"
 
 
 def _translated(found):

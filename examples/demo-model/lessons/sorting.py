@@ -1,4 +1,9 @@
-"""Short lists in order, the largest and smallest, and lists turned round."""
+"""Short lists in order, the largest and smallest, and lists turned round.
+
+Lists are thought through by insertion, `One by one: 42: 42. 7: 7, 42. 19: 7, 19, 42.`: an item, then the
+list with it in its place, so that each step compares one item with few others and copies the rest. Behind
+the first words, an item is the same token as in the question, with its space.
+"""
 
 from . import check
 from .conversation import one
@@ -44,9 +49,13 @@ def some_numbers(rng):
 def _numbers(rng, split):
     items = split.draw(lambda: some_numbers(rng), "sort")
     down = rng.random() < 0.35
+    return in_order(split.say(rng, *(DOWN if down else UP), items=told(items)), items, down)
+
+
+def in_order(question, items, down=False):
+    """The question for sorted numbers, and its answer."""
     values = sorted(items, reverse=down)
-    question = split.say(rng, *(DOWN if down else UP), items=_told(items))
-    return one(question, _told(values) + ".", check.numbers(values))
+    return one(question, told(values) + ".", check.numbers(values), inserted(items, down))
 
 
 def _words(rng, split):
@@ -57,23 +66,43 @@ def _words(rng, split):
 
     items = split.draw(make, "sort")
     values = sorted(items)
-    question = split.say(rng, *WORDS, items=_told(items))
-    return one(question, f"In order: {_told(values)}.", check.words(values))
+    question = split.say(rng, *WORDS, items=told(items))
+    return one(question, f"In order: {told(values)}.", check.words(values), inserted(items))
 
 
 def _turned(rng, split):
     items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 5))), "turned")
-    question = split.say(rng, *TURNED, items=_told(items))
-    return one(question, f"Backwards: {_told(items[::-1])}.", check.words(items[::-1]))
+    question = split.say(rng, *TURNED, items=told(items))
+    return turned(question, items, check.words, "Backwards: ")
+
+
+def turned(question, items, checked, before=""):
+    """The question for a list turned round, and its answer, thought through item by item."""
+    back = items[::-1]
+    steps = [told(back[i:]) for i in reversed(range(len(back)))]
+    return one(question, f"{before}{told(back)}.", checked(back), thought(steps))
 
 
 def _extreme(rng, split):
     items = split.draw(lambda: some_numbers(rng), "extreme")
     which = rng.choice(["largest", "smallest", "biggest", "highest", "lowest"])
-    value = min(items) if which in ("smallest", "lowest") else max(items)
-    question = split.say(rng, *EXTREME, which=which, items=_told(items))
-    return one(question, f"The {which} is {value}.", check.number(value))
+    best = min if which in ("smallest", "lowest") else max
+    question = split.say(rng, *EXTREME, which=which, items=told(items))
+    so_far = [f"{item}: {best(items[: i + 1])}" for i, item in enumerate(items)]
+    value = best(items)
+    return one(question, f"The {which} is {value}.", check.number(value), thought(so_far))
 
 
-def _told(items):
+def inserted(items, down=False):
+    """The steps of an insertion sort: each item, and the list so far with it in its place."""
+    so_far = [sorted(items[: i + 1], reverse=down) for i in range(len(items))]
+    return thought(f"{item}: {told(step)}" for item, step in zip(items, so_far))
+
+
+def thought(steps):
+    return f"One by one: {'. '.join(steps)}."
+
+
+def told(items):
+    """`a, b, c`."""
     return ", ".join(map(str, items))

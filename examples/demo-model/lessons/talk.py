@@ -90,8 +90,9 @@ INTENTS = {
     ),
     "weather": (
         (
-            "[|Hello! |Tell me: ][How is the weather|Is it raining|Is it sunny|Is it "
-            "cold outside|What is it like outside][?| today?| now?]",
+            "[|Hello! |Tell me: |By the way, ][How is the weather|What is the weather "
+            "like|Is the weather nice|Is it raining|Is it sunny|Is it cold "
+            "outside|What is it like outside][?| today?| now?]",
         ),
         ("I cannot look outside. With a weather tool I could find out.",),
         ("cannot", "tool"),
@@ -271,8 +272,9 @@ INTENTS = {
     ),
     "kill": (
         (
-            "[|Tell me: |And ][how can I kill an actor|can I kill an actor|how do I "
-            "break something|how do I see recovery|what is chaos mode|how do I try a "
+            "[|Tell me: |And |By the way, ][how can I kill an actor|can I kill an "
+            "actor|how do I break something|how do I see recovery|what is chaos "
+            "mode|how do I try a crash|how can I try a crash|how do I make an actor "
             "crash]?",
         ),
         ("Build with the feature chaos and post to the route chaos/kill. The stream goes on.",),

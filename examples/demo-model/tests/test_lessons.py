@@ -101,8 +101,8 @@ class Lessons(unittest.TestCase):
             self.assertTrue(working(a, b, "-").endswith(f"That is {a - b}."), (a, b))
 
     def test_the_pirate_leaves_facts_and_calls_alone(self):
-        self.assertEqual(pirate.spoken("12 + 7 = 19."), "Arr! 12 + 7 = 19.")
-        self.assertEqual(pirate.spoken("Hello! Yes, you are."), "Arr! Ahoy! Aye, ye be.")
+        self.assertEqual(pirate.spoken("12 + 7 = 19."), "Ahoy! 12 + 7 = 19.")
+        self.assertEqual(pirate.spoken("Hello! Yes, you are."), "Ahoy! Aye, ye be.")
         self.assertEqual(pirate.spoken('{"is": "you"}'), '{"is": "you"}')
         self.assertEqual(pirate.spoken(""), "")
 

@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 try:
     import torch
     from safetensors.torch import load_file
+    from tokenizers import Tokenizer
 except ImportError as error:
     raise unittest.SkipTest("needs torch and safetensors") from error
 
 import lessons
-from trainer import export, lora, text
+from trainer import export, lora, parallel, text
 from trainer import tokenizer as tokenizers
 from trainer.batches import Batches, document, hides_its_thought
 from trainer.generate import greedy
@@ -37,6 +38,14 @@ def setUpModule():
     texts = ["".join(piece for piece, _ in document("test", i)) for i in range(2000)]
     TOKENIZER = tokenizers.train(texts, VOCAB_SIZE)
     torch.set_num_threads(1)
+
+
+def few_steps(team, tokenizer, folder):
+    """What a process of a training does; the leader writes its checkpoint."""
+    torch.set_num_threads(1)
+    plan = Plan(steps=3, lr=1e-3, weight_decay=0.1, checkpoint=Path(folder) / "x.pt")
+    batches = Batches(Tokenizer.from_str(tokenizer), 3, 8, 512)
+    Training(random_model(), batches, plan, None, team=team).run()
 
 
 def random_model(seed=0):
@@ -160,6 +169,17 @@ class TheTraining(unittest.TestCase):
         self.assertEqual(losses, first + then)
         for name, weight in weights.items():
             self.assertTrue(torch.equal(weight, resumed[name]), name)
+
+    def test_processes_share_a_step_without_changing_it(self):
+        states = []
+        for parts in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                parallel.run(parts, few_steps, TOKENIZER.to_str(), folder)
+                states.append(torch.load(Path(folder) / "x.pt", weights_only=True))
+        alone, together = states
+        self.assertEqual(alone["progress"][:2], together["progress"][:2])
+        for name, weight in alone["model"].items():
+            torch.testing.assert_close(together["model"][name], weight, rtol=1e-3, atol=1e-4)
 
     def test_the_loss_falls(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -73,14 +73,20 @@ class Batches:
         self.tokenizer, self.seed, self.conversations = tokenizer, seed, conversations
         self.rows_tokens_max, self.skills, self.style = rows_tokens_max, skills, style
 
-    def step(self, number):
-        """`(tokens, learned)` lists of each batch of step `number`, padded to its longest row."""
+    def step(self, number, part=0, parts=1):
+        """Part `part` of `parts` of step `number`: `(tokens, learned)` lists of each batch, padded to its
+        longest row; and how many tokens are learned in all parts."""
         first = number * self.conversations
         documents = [
             document(self.seed, first + i, self.skills, self.style)
             for i in range(self.conversations)
         ]
         rows = sorted(encode(self.tokenizer, documents), key=lambda row: len(row[0]))
+        # A row's first token is predicted from nothing.
+        count = sum(sum(learned[1:]) for _, learned in rows)
+        return list(self._batches(rows[part::parts])), count
+
+    def _batches(self, rows):
         batch = []
         for row in rows:
             if batch and (len(batch) + 1) * len(row[0]) > self.rows_tokens_max:

@@ -12,6 +12,7 @@ import lessons
 
 from .measure import measure
 from .optimizer import optimizers
+from .parallel import Team
 
 DECAY = 0.5
 """The share of the steps in which the learning rate falls to zero."""
@@ -43,8 +44,8 @@ def rate(step, steps):
 class Training:
     """A model on its way. What a checkpoint holds is enough to go on exactly."""
 
-    def __init__(self, model, batches, plan, tokenizer, device="cpu", teacher=None):
-        self.model, self.batches, self.plan = model, batches, plan
+    def __init__(self, model, batches, plan, tokenizer, device="cpu", teacher=None, team=Team()):
+        self.model, self.batches, self.plan, self.team = model, batches, plan, team
         self.tokenizer, self.device, self.teacher = tokenizer, device, teacher
         self.optimizers = optimizers(model, plan.lr, plan.weight_decay)
         self.step, self.steps, self.seconds, self.tokens = 0, plan.steps, 0.0, 0
@@ -61,6 +62,8 @@ class Training:
             now = time.monotonic()
             self.seconds = before + now - since
             self._hurry()
+            if not self.team.leads:
+                continue
             if now - shown > 20 or self.step == self.steps:
                 self._show(sum(losses) / len(losses))
                 shown, losses = now, []
@@ -84,25 +87,23 @@ class Training:
         for group in (g for optimizer in self.optimizers for g in optimizer.param_groups):
             group["lr"] = self.plan.lr * rate(self.step, self.steps)
         self.model.train()
-        batches = [
-            (torch.tensor(tokens, device=self.device), torch.tensor(learned, device=self.device))
-            for tokens, learned in self.batches.step(self.step)
-        ]
-        weight = 1 / sum(learned[:, 1:].sum().item() for _, learned in batches)
-        total = 0.0
-        for tokens, learned in batches:
-            loss = self._loss(tokens, learned) * weight
+        batches, count = self.batches.step(self.step, self.team.part, self.team.parts)
+        total, size = torch.zeros((), device=self.device), torch.zeros(())
+        for lists in batches:
+            tokens, learned = (torch.tensor(rows, device=self.device) for rows in lists)
+            loss = self._loss(tokens, learned) / count
             loss.backward()
-            total += loss.item()
-            self.tokens += tokens.numel()
-        torch.nn.utils.clip_grad_norm_(
-            [w for w in self.model.parameters() if w.requires_grad], CLIP
-        )
+            total += loss.detach()
+            size += tokens.numel()
+        weights = [w for w in self.model.parameters() if w.requires_grad]
+        self.team.sum([*(w.grad for w in weights), total, size])
+        self.tokens += int(size)
+        torch.nn.utils.clip_grad_norm_(weights, CLIP)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
         self.step += 1
-        return total
+        return total.item()
 
     def _loss(self, tokens, learned):
         """The summed loss of the tokens to be learned, each predicted from those before it."""
@@ -125,6 +126,7 @@ class Training:
         decay = int(self.step * DECAY / (1 - DECAY))
         if self.steps > self.step + decay and left < decay * self.seconds / self.step:
             self.steps = self.step + decay
+        self.steps = self.team.agreed(self.steps)
 
     def _show(self, loss):
         pace = self.tokens / max(self.seconds, 1e-9)
@@ -137,6 +139,8 @@ class Training:
 
     def save(self):
         """Writes the checkpoint beside the last one, then takes its place."""
+        if not self.team.leads:
+            return
         path = self.plan.checkpoint
         path.parent.mkdir(parents=True, exist_ok=True)
         state = {
