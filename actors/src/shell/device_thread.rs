@@ -81,6 +81,11 @@ impl DeviceThread {
         Ok(self.num_submitted.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
+    /// Whether it takes no more jobs.
+    pub(super) fn has_ended(&self) -> bool {
+        self.jobs.is_disconnected()
+    }
+
     /// Whether it has reported a job: what was not heard of got lost.
     pub(super) fn has_done(&self, job: JobNumber) -> bool {
         self.num_done.load(Ordering::Acquire) >= job

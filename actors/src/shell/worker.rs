@@ -127,6 +127,11 @@ impl WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorError> {
         let submitted = state.thread.submit(Job::Execute(Arc::clone(&step)));
+        let awaits_report = state.steps.front().is_some_and(|given| given.step.epoch == step.epoch);
+        if submitted.is_err() && state.thread.has_ended() && awaits_report {
+            // The step before it failed, and word of that is on its way here.
+            return Ok(());
+        }
         let job = submitted.map_err(|reason| ActorError::DeviceThread(reason.to_owned()))?;
         // Nobody waits for what is left of an earlier epoch.
         state.steps.retain(|given| given.step.epoch == step.epoch);

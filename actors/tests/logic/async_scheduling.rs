@@ -148,6 +148,23 @@ fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
 }
 
 #[test]
+fn garbage_of_one_who_left_is_hit_by_nobody() {
+    let mut house = House::new(ahead());
+    house.add_all(&[20, 20]);
+    let first = planned(&mut house);
+    let second = planned(&mut house);
+    house.finish(&[0]);
+    house.add(request(2, own_prompt(0, 30)));
+    let mut output = answer(&first, |_| vec![5]);
+    output.outputs[0].is_nan = true;
+    house.scheduler.update_from_output(output, 0);
+    assert!(!house.scheduler.can_plan_ahead());
+    computed(&mut house, &second, 5);
+    assert_eq!(house.plan(), tokens([(1, 1), (2, 30)]));
+    assert_eq!(house.hits(2), 0);
+}
+
+#[test]
 fn a_block_that_ends_in_a_token_to_come_is_registered_when_it_is_there() {
     let mut house = House::new(ahead());
     let prompt = own_prompt(0, 15);

@@ -83,6 +83,7 @@ impl Scheduler {
         if !self.in_flight.is_empty() && !planted(Bug::PreemptInFlight) {
             // The step in flight may end others, and whoever gives way must not be in one.
             self.must_settle = true;
+            self.waiting_reason = WaitingReason::KvCache;
             planning.phase = Phase::Done;
             return;
         }

@@ -111,10 +111,11 @@ impl Scheduler {
 
     /// The request was given up while it was computed, and what it computed is not known.
     fn discard_freed(&mut self, id: RequestId) {
-        self.frees
-            .iter_mut()
-            .filter(|(freed, _)| *freed == id)
-            .for_each(|(_, discard)| *discard = true);
+        for (_, discard) in self.frees.iter_mut().filter(|(freed, _)| *freed == id) {
+            *discard = true;
+            // Nobody may hit it before the manager hears of that.
+            self.must_settle = true;
+        }
     }
 
     /// What the request computed cannot be used, nor can what it left in the cache. It begins
