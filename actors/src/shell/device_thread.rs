@@ -36,7 +36,7 @@ pub(super) enum Job {
     Execute(Arc<SchedulerOutput>),
 }
 
-/// The worker's end of a device thread. Dropping it ends the thread after its current job.
+/// The worker's end of a device thread. Dropping it ends the thread after the jobs it has.
 #[derive(Debug)]
 pub(super) struct DeviceThread {
     jobs: Sender<Job>,

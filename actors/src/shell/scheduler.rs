@@ -40,7 +40,7 @@ pub struct State {
     steps: Outbox,
     /// Who waits for the prefix cache to be reset.
     resets: Vec<RpcReplyPort<bool>>,
-    /// What the ledger has not heard yet. It does when the next step is on its way: the device waits
+    /// What the ledger has not heard yet. It does when the device has its next step: the device waits
     /// for that, and nobody for this.
     unreported: Vec<StepReport>,
 }
@@ -106,9 +106,11 @@ impl SchedulerActor {
         }
     }
 
-    fn report(&self, report: StepReport, state: &mut State) {
-        let stamp = state.reports.stamp();
-        self.context.directory.ledger.cast(LedgerMessage::Report(stamp, report));
+    fn report_all(&self, state: &mut State) {
+        for report in std::mem::take(&mut state.unreported) {
+            let stamp = state.reports.stamp();
+            self.context.directory.ledger.cast(LedgerMessage::Report(stamp, report));
+        }
     }
 
     fn on_order(&self, stamp: Stamp, order: SchedulerOrder, state: &mut State) {
@@ -302,14 +304,16 @@ impl Actor for SchedulerActor {
             SchedulerMessage::Ping => {}
         }
         self.ask_for(state.scheduler.take_wanted_grammars());
+        if state.scheduler.step_in_flight().is_some() {
+            // The device has its next step already, and a failure of that must not overtake the news.
+            self.report_all(state);
+        }
         let advanced = self.advance(state).await;
         if !state.unreported.is_empty() {
             // The worker goes first: on few cores the device would wait for the ledger otherwise.
             tokio::task::yield_now().await;
         }
-        for report in std::mem::take(&mut state.unreported) {
-            self.report(report, state);
-        }
+        self.report_all(state);
         Ok(advanced?)
     }
 }
