@@ -84,8 +84,7 @@ impl ModelExecutor for RemoteExecutor {
             request,
             sampled: vec![SampledToken { token_id: 7, logprobs: None }],
             prompt_logprobs: None,
-            is_nan: false,
-            grammar_error: None,
+            failure: None,
         });
         let output = StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() };
         self.idle_since = is_full.then(Instant::now);

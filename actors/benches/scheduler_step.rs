@@ -38,8 +38,7 @@ fn answer(step: &SchedulerOutput) -> StepOutput {
         request,
         sampled: vec![SampledToken { token_id: 7, logprobs: None }],
         prompt_logprobs: None,
-        is_nan: false,
-        grammar_error: None,
+        failure: None,
     });
     StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
 }

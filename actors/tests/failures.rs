@@ -11,8 +11,8 @@ use playhouse_actors::{
     error::RequestError,
     fault::How,
     logic::restart::Intensity,
-    message::input_processor::Prompt,
-    shell::{Health, PauseMode, Role, Supervision, System, SystemConfig},
+    message::{LedgerMessage, input_processor::Prompt},
+    shell::{DeviceMode, Health, PauseMode, Role, Supervision, System, SystemConfig},
 };
 use tokio::time::timeout;
 
@@ -45,6 +45,34 @@ async fn a_step_that_hangs_is_done_again_on_another_thread() {
     faults.hang_at.store(20, Ordering::Relaxed);
     streams_are_right(&system).await;
     assert_eq!(system.directory().worker.restarts(), 0, "it costs a thread, not an actor");
+    system.shutdown().await;
+}
+
+/// In simulated time: when an epoch ends the device has two steps, which nobody waits for any more.
+#[tokio::test(start_paused = true)]
+async fn a_step_has_its_time_when_those_before_it_are_done() {
+    let step_time = Duration::from_millis(200);
+    let (system, faults) = spawn_with(128, |config| {
+        impatient(config);
+        config.device = DeviceMode::Task { step_time };
+        config.scheduler.async_scheduling = true;
+    })
+    .await;
+    let (prompt, raw) = request(1, 40, 30);
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let mut text = String::new();
+    while text.len() < expected_text(&prompt, 10).len() {
+        text.push_str(&stream.next().await.unwrap().text);
+    }
+    tokio::time::sleep(step_time / 4).await;
+    let before = system.epoch();
+    let what = "a message that nobody sent";
+    system.directory().ledger.cast(LedgerMessage::Lost { epoch: before, what });
+    let (rest, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
+    text.push_str(&rest);
+    assert_eq!((text, finish.as_str()), (expected_text(&prompt, 30), "length"));
+    assert_eq!(system.epoch().0, before.0 + 1, "no step took too long");
+    assert_eq!(faults.executors.load(Ordering::Relaxed), 2, "one an epoch");
     system.shutdown().await;
 }
 

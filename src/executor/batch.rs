@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use playhouse_actors::{
     logic::{
         ids::{BlockId, RequestId, TokenId},
+        outputs::RowFailure,
         request::EngineRequest,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
@@ -26,8 +27,8 @@ pub(super) struct Sequence {
     block_ids: Vec<BlockId>,
     /// `None`: there is none, or it is away while its mask is computed.
     constraint: Option<Constraint>,
-    /// Its last token could not be drawn, so it cannot go on.
-    is_broken: bool,
+    /// Why its last token could not be drawn, so that it cannot go on.
+    broken: Option<RowFailure>,
 }
 
 impl Sequence {
@@ -56,7 +57,7 @@ pub(super) struct RaggedBatch {
     pub(super) token_ids: Vec<TokenId>,
     pub(super) attention: AttentionMetadata,
     /// Requests of the step that cannot go on.
-    pub(super) broken: Vec<RequestId>,
+    pub(super) broken: Vec<(RequestId, RowFailure)>,
     /// Block tables of earlier steps, for their memory.
     spare_tables: Vec<Vec<BlockId>>,
 }
@@ -106,23 +107,23 @@ impl PersistentBatch {
         }
         for data in &step.scheduled_cached {
             match self.advance(data)? {
-                Some(chunk) => self.append_chunk(chunk, block_size, batch)?,
-                None => batch.broken.push(data.request),
+                Ok(chunk) => self.append_chunk(chunk, block_size, batch)?,
+                Err(failure) => batch.broken.push((data.request, failure)),
             }
         }
         Ok(())
     }
 
     /// What was drawn for a chunk of the current step continues its request: the next step may be here
-    /// before the scheduler has heard of it. `None`: nothing can.
-    pub(super) fn continue_with(&mut self, chunk: &Chunk, token: Option<TokenId>) {
+    /// before the scheduler has heard of it. A failure: nothing can.
+    pub(super) fn continue_with(&mut self, chunk: &Chunk, drawn: Result<TokenId, RowFailure>) {
         let found = self.sequences.get_index_mut(chunk.sequence);
         let Some((_, sequence)) = found.filter(|(request, _)| **request == chunk.request) else {
             return;
         };
-        match token {
-            Some(token) => sequence.token_ids.push(token),
-            None => sequence.is_broken = true,
+        match drawn {
+            Ok(token) => sequence.token_ids.push(token),
+            Err(failure) => sequence.broken = Some(failure),
         }
     }
 
@@ -166,14 +167,17 @@ impl PersistentBatch {
             stop_token_ids,
             block_ids,
             constraint,
-            is_broken: false,
+            broken: None,
         };
         let (sequence, _) = self.sequences.insert_full(request, sequence);
         Chunk { request, sequence, start, end: start + data.num_scheduled_tokens }
     }
 
-    /// `None`: the request cannot go on.
-    fn advance(&mut self, data: &CachedRequestData) -> Result<Option<Chunk>, ExecuteError> {
+    /// A failure: the request cannot go on.
+    fn advance(
+        &mut self,
+        data: &CachedRequestData,
+    ) -> Result<Result<Chunk, RowFailure>, ExecuteError> {
         let request = data.request;
         let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
         let (index, _, sequence) = found;
@@ -181,7 +185,7 @@ impl PersistentBatch {
         let start = data.num_computed_tokens;
         let end = start + data.num_scheduled_tokens;
         let chunk = Chunk { request, sequence: index, start, end };
-        Ok((!sequence.is_broken).then_some(chunk))
+        Ok(sequence.broken.clone().map_or(Ok(chunk), Err))
     }
 
     fn append_chunk(

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
         ids::RequestId,
-        outputs::{PromptLogprobs, RequestOutput, StepOutput},
+        outputs::{PromptLogprobs, RequestOutput, RowFailure, StepOutput},
         scheduler_output::SchedulerOutput,
     },
     ports::{ExecuteError, ModelExecutor},
@@ -157,7 +157,7 @@ impl ModelRunner {
         let Buffers { ragged, next_rows, indices, .. } = buffers;
         next_rows.retain(|row| match allowed.get(&ragged.chunks[row.chunk].request) {
             Some(Err(error)) => {
-                outputs[row.chunk].grammar_error = Some(error.to_string());
+                outputs[row.chunk].failure = Some(RowFailure::Grammar(error.to_string()));
                 false
             }
             _ => true,
@@ -183,7 +183,7 @@ impl ModelRunner {
                     Err(error) => {
                         let request = output.request.0;
                         tracing::warn!(request, %error, "no token could be drawn");
-                        output.is_nan = true;
+                        output.failure = Some(RowFailure::NotANumber);
                     }
                 }
             }
@@ -246,15 +246,14 @@ impl ModelRunner {
         buffers: &mut Buffers,
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
         timed("lay_out", || self.batch.lay_out(step, self.block_size, &mut buffers.ragged))?;
-        let empty = |request: RequestId, is_nan: bool| RequestOutput {
+        let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
             sampled: Vec::new(),
             prompt_logprobs: None,
-            is_nan,
-            grammar_error: None,
+            failure,
         };
         let chunks = buffers.ragged.chunks.iter();
-        let mut outputs: Vec<_> = chunks.map(|chunk| empty(chunk.request, false)).collect();
+        let mut outputs: Vec<_> = chunks.map(|chunk| empty(chunk.request, None)).collect();
         if !outputs.is_empty() {
             let (hidden, allowed) = self.compute(&mut buffers.ragged)?;
             self.find_rows(buffers)?;
@@ -262,13 +261,14 @@ impl ModelRunner {
             self.sample(&hidden, &allowed, buffers, &mut outputs)?;
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
-            if output.is_nan || output.grammar_error.is_some() {
-                self.batch.continue_with(chunk, None);
+            if let Some(failure) = &output.failure {
+                self.batch.continue_with(chunk, Err(failure.clone()));
             } else if let [token] = &output.sampled[..] {
-                self.batch.continue_with(chunk, Some(token.token_id));
+                self.batch.continue_with(chunk, Ok(token.token_id));
             }
         }
-        outputs.extend(buffers.ragged.broken.iter().map(|&request| empty(request, true)));
+        let broken = buffers.ragged.broken.drain(..);
+        outputs.extend(broken.map(|(request, failure)| empty(request, Some(failure))));
         Ok(outputs)
     }
 }

@@ -48,10 +48,18 @@ pub struct RequestOutput {
     pub sampled: Vec<SampledToken>,
     /// There iff the request asked and this step computed prompt tokens.
     pub prompt_logprobs: Option<PromptLogprobs>,
-    /// Its row of logits was no number.
-    pub is_nan: bool,
+    /// Why no token could be drawn. A request in steps that were planned ahead fails in them for the
+    /// same reason.
+    pub failure: Option<RowFailure>,
+}
+
+/// Why a request got no token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RowFailure {
+    /// Its row of logits was no number: what it left in the KV cache cannot be used.
+    NotANumber,
     /// Its grammar cannot go on, for this reason: it ends, and the text is its client's to see.
-    pub grammar_error: Option<String>,
+    Grammar(String),
 }
 
 /// What the worker answers to a `SchedulerOutput`.

@@ -41,7 +41,8 @@ pub struct State {
     num_threads: u64,
     /// Serves epochs that began after the worker, or its thread, did.
     inbox: Inbox,
-    /// The step that it computes, and those that it computes next.
+    /// The step that it computes, and those that it computes next. What is left of an earlier epoch
+    /// comes first, though nobody waits for it: the others' time has not begun.
     steps: VecDeque<Given>,
     /// The step that it was asked about when its thread was at nothing.
     missed: Option<Step>,
@@ -127,14 +128,11 @@ impl WorkerActor {
         state: &mut State,
     ) -> Result<(), ActorError> {
         let submitted = state.thread.submit(Job::Execute(Arc::clone(&step)));
-        let awaits_report = state.steps.front().is_some_and(|given| given.step.epoch == step.epoch);
-        if submitted.is_err() && state.thread.has_ended() && awaits_report {
-            // The step before it failed, and word of that is on its way here.
+        if submitted.is_err() && state.thread.has_ended() && !state.steps.is_empty() {
+            // A step before it failed, and word of that is on its way here.
             return Ok(());
         }
         let job = submitted.map_err(|reason| ActorError::DeviceThread(reason.to_owned()))?;
-        // Nobody waits for what is left of an earlier epoch.
-        state.steps.retain(|given| given.step.epoch == step.epoch);
         // A step without tokens only tells the thread what to drop: nobody waits for it.
         if !step.is_empty() {
             state.steps.push_back(Given { step, job, running: None });
@@ -209,20 +207,21 @@ impl WorkerActor {
         output: StepOutput,
         state: &mut State,
     ) {
-        match state.steps.iter().position(|given| given.is(output.epoch, output.step)) {
-            None => {}
-            Some(0) => {
-                if let Some(Given { step, running: Some(running), .. }) = state.steps.pop_front() {
-                    let took = self.context.now().saturating_sub(running.since);
-                    let tokens = step.total_num_scheduled_tokens;
-                    self.context.vault.step_time.lock().learn(tokens, took);
-                }
-                state.failures = 0;
-                self.context.progress.done();
-                self.start_clock(myself, state);
+        let place = state.steps.iter().position(|given| given.is(output.epoch, output.step));
+        if let Some(place) = place {
+            let mut unheard = state.steps.drain(..place);
+            if unheard.any(|given| given.step.epoch == output.epoch) {
+                self.lost(output.epoch, "the result of a step");
             }
-            // Of the one before nothing was heard.
-            Some(_) => self.lost(output.epoch, "the result of a step"),
+            drop(unheard);
+            if let Some(Given { step, running: Some(running), .. }) = state.steps.pop_front() {
+                let took = self.context.now().saturating_sub(running.since);
+                let tokens = step.total_num_scheduled_tokens;
+                self.context.vault.step_time.lock().learn(tokens, took);
+            }
+            state.failures = 0;
+            self.context.progress.done();
+            self.start_clock(myself, state);
         }
         if !output.outputs.is_empty() {
             self.context.directory.scheduler.cast(SchedulerMessage::StepDone(output));
@@ -304,8 +303,9 @@ impl Actor for WorkerActor {
                 };
                 if state.thread.has_done(late.job) {
                     // It was computed in time: nobody is to blame.
-                    state.steps.clear();
+                    state.steps.retain(|given| given.step.epoch > epoch);
                     self.lost(epoch, "the result of a step");
+                    self.start_clock(&myself, state);
                 } else {
                     let limit = late.running.as_ref().map(|running| running.limit);
                     tracing::warn!(step = step.0, ?limit, "a step hangs");

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 
 use super::{
-    grammar::Compiler,
+    grammar::{self, Compiler},
     memory::Memory,
     model::{Digest, Sampler, empty_digest, extend, logprobs},
     record::Record,
@@ -16,7 +16,7 @@ use crate::{
     fault::{Bug, planted},
     logic::{
         ids::{BlockId, Epoch, RequestId, Step, TokenId},
-        outputs::{PromptLogprobs, RequestOutput, StepOutput},
+        outputs::{PromptLogprobs, RequestOutput, RowFailure, StepOutput},
         request::EngineRequest,
         scheduler_output::SchedulerOutput,
     },
@@ -146,14 +146,14 @@ struct Row {
     /// Of the first `i` tokens.
     digests: Vec<Digest>,
     table: Vec<BlockId>,
-    /// Its last token could not be drawn, so it cannot go on.
-    is_broken: bool,
+    /// Why its last token could not be drawn, so that it cannot go on.
+    broken: Option<RowFailure>,
 }
 
 impl Row {
     fn new(request: Arc<EngineRequest>) -> Self {
         let digests = vec![empty_digest(request.cache_salt.as_deref())];
-        Self { request, tokens: Vec::new(), digests, table: Vec::new(), is_broken: false }
+        Self { request, tokens: Vec::new(), digests, table: Vec::new(), broken: None }
     }
 
     fn push(&mut self, tokens: &[TokenId]) {
@@ -213,12 +213,11 @@ impl ModelExecutor for Executor {
         let outputs = spans.iter().map(|&span| self.row_output(span, &mut state.memory, execution));
         let mut outputs: Vec<_> = outputs.collect();
         self.append(&outputs);
-        outputs.extend(broken.into_iter().map(|request| RequestOutput {
+        outputs.extend(broken.into_iter().map(|(request, failure)| RequestOutput {
             request,
             sampled: Vec::new(),
             prompt_logprobs: None,
-            is_nan: true,
-            grammar_error: None,
+            failure: Some(failure),
         }));
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
     }
@@ -285,7 +284,7 @@ impl Executor {
     fn receive(
         &mut self,
         step: &SchedulerOutput,
-    ) -> Result<(Vec<Span>, Vec<RequestId>), ExecuteError> {
+    ) -> Result<(Vec<Span>, Vec<(RequestId, RowFailure)>), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
             self.rows.remove(request);
         }
@@ -311,8 +310,8 @@ impl Executor {
             let unknown = || ExecuteError::InvalidStep(format!("request {request} is not known"));
             let row = self.rows.get_mut(&request).ok_or_else(unknown)?;
             row.table.extend_from_slice(&cached.new_block_ids);
-            if row.is_broken {
-                broken.push(request);
+            if let Some(failure) = &row.broken {
+                broken.push((request, failure.clone()));
                 continue;
             }
             spans.push(Span { request, start, end: start + cached.num_scheduled_tokens });
@@ -372,9 +371,9 @@ impl Executor {
     fn append(&mut self, outputs: &[RequestOutput]) {
         for output in outputs {
             let Some(row) = self.rows.get_mut(&output.request) else { continue };
-            row.is_broken |= output.is_nan;
+            row.broken = output.failure.clone();
             let drawn: Vec<_> = output.sampled.iter().map(|token| token.token_id).collect();
-            if !row.is_broken {
+            if row.broken.is_none() {
                 row.push(&drawn);
             }
         }
@@ -411,19 +410,20 @@ impl Executor {
         let num_outputs = span.end.saturating_sub(num_prompt_tokens);
         let last = row.tokens[..span.end].last().copied().filter(|_| num_outputs > 0);
         let draw = || sampler.sample(digest, span.end, num_outputs, last);
-        let sampled = if is_complete { vec![draw()] } else { Vec::new() };
+        let format = params.structured_output.as_deref().filter(|_| is_complete);
+        let error = format.and_then(|format| grammar::break_off(format, num_outputs, last));
+        let failure = match error {
+            _ if is_nan => Some(RowFailure::NotANumber),
+            error => error.map(RowFailure::Grammar),
+        };
+        let draws = is_complete && !matches!(failure, Some(RowFailure::Grammar(_)));
+        let sampled = if draws { vec![draw()] } else { Vec::new() };
         let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
             let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);
             let of = |at: usize| logprobs(row.digests[at], row.tokens[at], count);
             let rows: Vec<_> = positions.map(of).collect();
             (!rows.is_empty()).then_some(PromptLogprobs { start: span.start + 1, rows })
         });
-        RequestOutput {
-            request: span.request,
-            sampled,
-            prompt_logprobs,
-            is_nan,
-            grammar_error: None,
-        }
+        RequestOutput { request: span.request, sampled, prompt_logprobs, failure }
     }
 }

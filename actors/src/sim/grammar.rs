@@ -22,8 +22,9 @@ pub const GRAMMAR_TIMEOUT: Duration = Duration::from_millis(200);
 /// What compiling a hanging grammar takes: far too long, but not for ever. Otherwise an actor that
 /// dies again and again over it would at last find no thread for anybody, as it should.
 const HANG: Duration = Duration::from_secs(1);
-/// What the compiler says of a bad grammar, and when it panics.
+/// What is said of a bad grammar, of one that cannot go on, and when the compiler panics.
 const INVALID: &str = "planned: this is no grammar";
+const BREAKS_OFF: &str = "planned: nothing may come";
 const PANIC: &str = "planned: the compiler panics";
 
 /// What comes of compiling a format.
@@ -101,6 +102,19 @@ pub fn allows(
     !EOS_TOKENS.contains(&token) && (place % 3 + u64::from(token)).is_multiple_of(3)
 }
 
+/// What a format says that allows nothing more, not even the end, as output number `num_outputs` + 1
+/// after `last`. Some formats may come to that.
+#[must_use]
+pub fn break_off(
+    output: &StructuredOutput,
+    num_outputs: usize,
+    last: Option<TokenId>,
+) -> Option<String> {
+    let digest = digest(output);
+    let place = mix(digest ^ mix(num_outputs as u64) ^ u64::from(last?)) / 3;
+    (digest.is_multiple_of(2) && place.is_multiple_of(4)).then(|| BREAKS_OFF.to_owned())
+}
+
 fn digest(output: &StructuredOutput) -> u64 {
     let text = match &output.format {
         OutputFormat::Grammar(text) => text.as_str(),
@@ -131,5 +145,21 @@ impl GrammarCompiler for Compiler {
         }
         self.compiled.lock().insert(output.clone());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_formats_that_compile_break_off() {
+        let may_break_off = |number: u64| {
+            let format = Nature::Good.format(number);
+            (1..20).any(|num_outputs| break_off(&format, num_outputs, Some(7)).is_some())
+        };
+        // The workload's formats.
+        let count = (0..4).filter(|&number| may_break_off(number)).count();
+        assert!((1..4).contains(&count), "{count} of 4");
     }
 }

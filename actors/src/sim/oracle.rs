@@ -86,6 +86,11 @@ pub fn answer(question: &Question<'_>) -> Answer {
         }
         let position = question.prompt.len() + tokens.len();
         let last = tokens.last().map(|token| token.token_id);
+        if let Some(error) = format.and_then(|it| grammar::break_off(it, tokens.len(), last)) {
+            let finish = FinishReason::Error(Failure::InvalidGrammar(error));
+            let text = shown(&bytes);
+            return Answer { whole_text: text.clone(), text, tokens, prompt_logprobs, finish };
+        }
         let token = sampler.sample(digest, position, tokens.len(), last);
         let token_id = token.token_id;
         digest = extend(digest, token_id);

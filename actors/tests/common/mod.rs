@@ -185,7 +185,7 @@ impl ModelExecutor for FakeExecutor {
 fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput {
     let token = || SampledToken { token_id: next_token(history), logprobs: None };
     let sampled = if end == history.len() { vec![token()] } else { Vec::new() };
-    RequestOutput { request, sampled, prompt_logprobs: None, is_nan: false, grammar_error: None }
+    RequestOutput { request, sampled, prompt_logprobs: None, failure: None }
 }
 
 #[derive(Debug, Default)]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
+    failure::Failure,
     ids::RequestId,
-    outputs::Commit,
+    outputs::{Commit, RowFailure},
     request::FinishReason,
     scheduler::{PauseState, SchedulerConfig, WaitingReason},
     scheduler_output::SchedulerOutput,
@@ -127,6 +128,23 @@ fn nobody_gives_way_while_a_step_is_in_flight() {
 }
 
 #[test]
+fn those_behind_who_have_their_blocks_go_on() {
+    // Three prompts take six blocks, and nothing is left: the first has to grow, the others not.
+    let mut house = House::new(SchedulerConfig { num_blocks: 7, watermark: 0.0, ..ahead() });
+    house.add_all(&[32, 20, 20]);
+    house.add(request(3, own_prompt(3, 10)));
+    let first = planned(&mut house);
+    assert_eq!(house.plan(), tokens([(1, 1), (2, 1)]), "the first does not fit");
+    assert_eq!(house.scheduler.waiting_reasons(), [(RequestId(3), WaitingReason::KvCache)]);
+    let second = house.last.output.clone();
+    assert_eq!(computed(&mut house, &first, 5).len(), 3);
+    assert!(!house.scheduler.can_plan_ahead(), "what is under way ends first");
+    assert_eq!(computed(&mut house, &second, 5).len(), 2);
+    assert_eq!(house.plan(), tokens([(0, 1), (1, 1)]));
+    assert_eq!(house.last.stats.num_preempted, 1);
+}
+
+#[test]
 fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
     let mut house = House::new(ahead());
     house.add_all(&[20, 20]);
@@ -134,7 +152,7 @@ fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
     let second = planned(&mut house);
     let spoil = |step: &SchedulerOutput| {
         let mut output = answer(step, |_| vec![5]);
-        output.outputs[0].is_nan = true;
+        output.outputs[0].failure = Some(RowFailure::NotANumber);
         output
     };
     let commits = house.scheduler.update_from_output(spoil(&first), 0);
@@ -156,12 +174,33 @@ fn garbage_of_one_who_left_is_hit_by_nobody() {
     house.finish(&[0]);
     house.add(request(2, own_prompt(0, 30)));
     let mut output = answer(&first, |_| vec![5]);
-    output.outputs[0].is_nan = true;
+    output.outputs[0].failure = Some(RowFailure::NotANumber);
     house.scheduler.update_from_output(output, 0);
     assert!(!house.scheduler.can_plan_ahead());
     computed(&mut house, &second, 5);
     assert_eq!(house.plan(), tokens([(1, 1), (2, 30)]));
     assert_eq!(house.hits(2), 0);
+}
+
+#[test]
+fn one_whose_grammar_cannot_go_on_leaves_blocks_that_are_good() {
+    let mut house = House::new(ahead());
+    house.add_all(&[20, 20]);
+    let first = planned(&mut house);
+    let second = planned(&mut house);
+    let breaks_off = |step: &SchedulerOutput| {
+        let mut output = answer(step, |_| vec![5]);
+        output.outputs[0].sampled.clear();
+        output.outputs[0].failure = Some(RowFailure::Grammar("no way on".to_owned()));
+        output
+    };
+    let commits = house.scheduler.update_from_output(breaks_off(&first), 0);
+    let failure = Failure::InvalidGrammar("no way on".to_owned());
+    assert_eq!(commits[0].finish, Some(FinishReason::Error(failure)));
+    house.add(request(2, own_prompt(0, 30)));
+    house.scheduler.update_from_output(breaks_off(&second), 0);
+    house.plan();
+    assert_eq!(house.hits(2), 16);
 }
 
 #[test]

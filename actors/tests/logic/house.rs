@@ -153,13 +153,7 @@ pub(crate) fn answer(
     let outputs = step.num_scheduled_tokens().map(|(request, _)| {
         let tokens = sample(request).into_iter();
         let sampled = tokens.map(|token_id| SampledToken { token_id, logprobs: None }).collect();
-        RequestOutput {
-            request,
-            sampled,
-            prompt_logprobs: None,
-            is_nan: false,
-            grammar_error: None,
-        }
+        RequestOutput { request, sampled, prompt_logprobs: None, failure: None }
     });
     StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
 }

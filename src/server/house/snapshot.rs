@@ -141,7 +141,7 @@ pub(super) struct RequestFacts {
     pub(super) num_prompt_tokens: usize,
     pub(super) num_output_tokens: usize,
     pub(super) max_tokens: u32,
-    /// Tokens whose keys and values are in the cache, or will be after the step in flight.
+    /// Tokens whose keys and values are in the cache, or will be after the steps in flight.
     pub(super) num_computed_tokens: usize,
     pub(super) num_blocks: usize,
     /// Why it waits, for example `kv_cache` or `max_num_seqs`; `null` if it runs.

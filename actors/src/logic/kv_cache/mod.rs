@@ -112,7 +112,7 @@ impl KvCacheManager {
     }
 
     /// The same manager in a new epoch, for one that lives on and whose every update has reached the
-    /// block directory: requests hold nothing any more, what the step in flight may have left half
+    /// block directory: requests hold nothing any more, what steps in flight may have left half
     /// written cannot be hit, and the directory's `tails` wait for their requests. Costs what
     /// requests held, not what is cached.
     pub fn continue_in(
@@ -139,7 +139,7 @@ impl KvCacheManager {
         }
     }
 
-    /// The core was replaced: requests hold nothing any more, and what the step in flight may have
+    /// The core was replaced: requests hold nothing any more, and what steps in flight may have
     /// left half written cannot be hit. Tails are kept by those alone who are told whose
     /// requests live on.
     fn begin_epoch(&mut self, epoch: Epoch) {

@@ -18,7 +18,7 @@ use crate::{
 enum Content {
     /// No hash.
     Open,
-    /// Has a hash and is filled by this step, which may still fail.
+    /// Has a hash and is full once this step is computed, which may still fail.
     Filled(Step),
     Sealed,
 }

@@ -94,6 +94,8 @@ impl Scheduler {
             Some(WaitingReason::Paused)
         } else if planning.has_preempted {
             Some(WaitingReason::Preemption)
+        } else if planning.is_short {
+            Some(WaitingReason::KvCache)
         } else if is_early && goes_on {
             Some(WaitingReason::PrefillInterval)
         } else if num_running >= self.config.max_num_seqs {

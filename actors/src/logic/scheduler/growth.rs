@@ -31,6 +31,10 @@ impl Scheduler {
                 planning.cursor += 1;
                 continue;
             }
+            if planning.is_short && self.needs_blocks(planning, slot) {
+                planning.cursor += 1;
+                continue;
+            }
             let has_media = self.has_media_ahead(slot);
             // Encoder space cannot be given back, so such a row must not depend on an answer.
             if has_media && !ops.is_empty() {
@@ -59,6 +63,13 @@ impl Scheduler {
         Flow::Continue
     }
 
+    /// Whether the request's next row asks for blocks.
+    fn needs_blocks(&self, planning: &Planning, slot: Slot) -> bool {
+        let state = &self.requests[slot];
+        let num_tokens = state.num_remaining().min(planning.most_tokens).min(planning.token_budget);
+        state.num_computed_tokens + num_tokens > state.num_blocks * self.config.block_size
+    }
+
     fn next_row(&mut self, planning: &Planning, slot: Slot, has_media: bool) -> Row {
         let state = &self.requests[slot];
         let num_computed_tokens = state.num_computed_tokens;
@@ -81,10 +92,11 @@ impl Scheduler {
         planning.cursor = cursor;
         planning.looked_up = None;
         if !self.in_flight.is_empty() && !planted(Bug::PreemptInFlight) {
-            // The step in flight may end others, and whoever gives way must not be in one.
+            // The step in flight may end others, and whoever gives way must not be in one. Those
+            // behind that have their blocks need not wait for that.
             self.must_settle = true;
-            self.waiting_reason = WaitingReason::KvCache;
-            planning.phase = Phase::Done;
+            planning.is_short = true;
+            planning.cursor = cursor + 1;
             return;
         }
         if let [only] = self.running[..] {

@@ -47,7 +47,7 @@ impl Scheduler {
     }
 
     /// Gives requests up. Returns those that were there; what they still have in flight is
-    /// dropped, and their blocks are freed by the next step.
+    /// dropped, and their blocks are freed by the first step after it.
     pub fn finish(&mut self, requests: &[RequestId]) -> Vec<RequestId> {
         let live = requests.iter().copied().filter(|&id| self.requests.find(id).is_some());
         let live: Vec<RequestId> = live.collect();
@@ -161,8 +161,8 @@ impl Scheduler {
         self.requests.release(slot);
     }
 
-    /// A request is over, running or waiting: the next plan frees its blocks, the next output
-    /// tells the worker.
+    /// A request is over, running or waiting: a plan frees its blocks when no step in flight has it,
+    /// the next output tells the worker.
     pub(super) fn end(&mut self, slot: Slot, discard: bool) {
         self.free_media(slot);
         let state = &mut self.requests[slot];

@@ -106,7 +106,8 @@ pub struct Scheduler {
     /// Of requests that have not begun.
     deadlines: BTreeSet<(Micros, RequestId)>,
     encoder_cache: EncoderCacheManager,
-    /// Requests whose blocks the next plan frees, and whether their content is discarded.
+    /// Requests whose blocks are freed by the next plan that finds them in no step in flight, and
+    /// whether their content is discarded.
     frees: Vec<(RequestId, bool)>,
     /// For the next output.
     finished: Vec<RequestId>,
@@ -115,7 +116,7 @@ pub struct Scheduler {
     planning: Option<Planning>,
     /// The steps whose results are awaited, in their order.
     in_flight: VecDeque<InFlight>,
-    /// The step in flight during which the next was planned, or tried to.
+    /// The step whose computation the next was planned beside, or would have been.
     planned_ahead_of: Option<Step>,
     /// Nothing is planned until no step is in flight.
     must_settle: bool,

@@ -98,6 +98,9 @@ pub(super) struct Planning {
     /// The head of the queue and its hits.
     pub(super) looked_up: Option<(Slot, usize)>,
     pub(super) has_preempted: bool,
+    /// A running request found no block, and cannot have another's before the step in flight is
+    /// computed: nobody else gets one either.
+    pub(super) is_short: bool,
     pub(super) ended: Vec<Commit>,
     pub(super) prefix_cache_reset: Option<bool>,
     pub(super) finish_later: Vec<RequestId>,
@@ -178,16 +181,16 @@ impl Scheduler {
     }
 
     pub(super) fn ask_frees(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
-        let (in_flight, mut kept) = (&self.in_flight, Vec::new());
-        for (request, discard) in self.frees.drain(..) {
+        let in_flight = &self.in_flight;
+        self.frees.retain(|&(request, discard)| {
             // Whether what it leaves behind is any good is known when it is computed.
-            if in_flight.iter().flat_map(|step| &step.rows).any(|row| row.request == request) {
-                kept.push((request, discard));
-                continue;
+            let is_kept =
+                in_flight.iter().flat_map(|step| &step.rows).any(|row| row.request == request);
+            if !is_kept {
+                planning.ask(ops, AllocationOp::Free { request, discard }, Pending::Free);
             }
-            planning.ask(ops, AllocationOp::Free { request, discard }, Pending::Free);
-        }
-        self.frees = kept;
+            is_kept
+        });
     }
 
     fn apply_to(

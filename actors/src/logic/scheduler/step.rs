@@ -73,6 +73,7 @@ impl Scheduler {
             num_admitting: 0,
             looked_up: None,
             has_preempted: false,
+            is_short: false,
             ended,
             prefix_cache_reset: None,
             finish_later: Vec::new(),

@@ -12,7 +12,7 @@ use crate::{
     logic::{
         failure::Failure,
         ids::{Micros, RequestId, Step},
-        outputs::{Commit, PromptLogprobs, RequestOutput, StepOutput},
+        outputs::{Commit, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
         request::FinishReason,
     },
 };
@@ -47,7 +47,7 @@ impl Scheduler {
                 planned.is_answered = true;
                 commits.extend(self.update_row(*planned, row));
             } else {
-                planned.is_answered |= !row.is_nan;
+                planned.is_answered |= row.failure != Some(RowFailure::NotANumber);
                 self.num_stale += 1;
             }
         }
@@ -75,13 +75,15 @@ impl Scheduler {
 
     fn update_row(&mut self, planned: InFlightRow, row: RequestOutput) -> Option<Commit> {
         let InFlightRow { slot, draws, .. } = planned;
-        if let Some(error) = row.grammar_error {
-            // It would fail again. What it left in the cache is good.
-            let failure = Failure::InvalidGrammar(error);
-            return Some(self.end_with(slot, false, FinishReason::Error(failure)));
-        }
-        if row.is_nan || draws && row.sampled.is_empty() {
-            return self.retry(slot);
+        match row.failure {
+            Some(RowFailure::Grammar(error)) => {
+                // It would fail again. What it left in the cache is good.
+                let failure = Failure::InvalidGrammar(error);
+                return Some(self.end_with(slot, false, FinishReason::Error(failure)));
+            }
+            Some(RowFailure::NotANumber) => return self.retry(slot),
+            None if draws && row.sampled.is_empty() => return self.retry(slot),
+            None => {}
         }
         self.pass_media(slot);
         let state = &mut self.requests[slot];

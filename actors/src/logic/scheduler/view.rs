@@ -35,7 +35,7 @@ pub struct RequestView {
     pub num_output_tokens: usize,
     /// Tokens that it gets at most.
     pub max_tokens: u32,
-    /// Tokens of both whose KV is there, or will be after the step in flight.
+    /// Tokens of both whose KV is there, or will be after the steps in flight.
     pub num_computed_tokens: usize,
     /// Blocks that it holds.
     pub num_blocks: usize,

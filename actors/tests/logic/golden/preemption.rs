@@ -3,6 +3,7 @@
 use playhouse_actors::logic::{
     failure::Failure,
     ids::RequestId,
+    outputs::RowFailure,
     request::FinishReason,
     scheduler::{SchedulerConfig, WaitingReason},
 };
@@ -104,7 +105,7 @@ fn a_row_that_is_no_number_is_computed_again_without_the_cache() {
     assert_eq!(house.plan(), tokens([(0, 1)]));
     let garbage = |house: &House| {
         let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
-        output.outputs.iter_mut().for_each(|row| row.is_nan = true);
+        output.outputs.iter_mut().for_each(|row| row.failure = Some(RowFailure::NotANumber));
         output
     };
     assert!(house.scheduler.update_from_output(garbage(&house), 0).is_empty());
@@ -126,7 +127,7 @@ fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
     house.plan();
     let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
     output.outputs[0].sampled.clear();
-    output.outputs[0].grammar_error = Some("too ambiguous".to_owned());
+    output.outputs[0].failure = Some(RowFailure::Grammar("too ambiguous".to_owned()));
     let commits = house.scheduler.update_from_output(output, 0);
     assert_eq!(
         commits[0].finish,
@@ -144,7 +145,7 @@ fn a_retry_that_succeeds_is_forgotten() {
     for _ in 0..3 {
         house.plan();
         let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
-        output.outputs[0].is_nan = true;
+        output.outputs[0].failure = Some(RowFailure::NotANumber);
         assert!(house.scheduler.update_from_output(output, 0).is_empty());
         house.plan();
         assert_eq!(house.compute(1).len(), 1);

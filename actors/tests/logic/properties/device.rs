@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use playhouse_actors::logic::{
     ids::{BlockId, Epoch, RequestId, TokenId},
-    outputs::{PromptLogprobs, RequestOutput, SampledToken, StepOutput},
+    outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
     request::EngineRequest,
     scheduler_output::{NewRequestData, SchedulerOutput},
 };
 
 pub(crate) const BLOCK_SIZE: usize = 4;
+/// One token of three.
+pub(crate) const EOS: TokenId = 2;
 
 /// What a slot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,15 +90,14 @@ impl Device {
         let mut outputs: Vec<_> = outputs.collect();
         for output in &outputs {
             let row = self.rows.get_mut(&output.request).unwrap();
-            row.is_broken |= output.is_nan;
+            row.is_broken |= output.failure.is_some();
             row.tokens.extend(output.sampled.iter().map(|token| token.token_id));
         }
         outputs.extend(broken.into_iter().map(|request| RequestOutput {
             request,
             sampled: Vec::new(),
             prompt_logprobs: None,
-            is_nan: true,
-            grammar_error: None,
+            failure: Some(RowFailure::NotANumber),
         }));
         StepOutput { epoch: step.epoch, step: step.step, outputs }
     }
@@ -207,7 +208,8 @@ impl Device {
         let is_asked = row.wants_prompt_logprobs && !rows.is_empty();
         let prompt_logprobs = is_asked.then_some(PromptLogprobs { start: start + 1, rows });
         let sampled = Vec::from_iter(sampled);
-        RequestOutput { request, sampled, prompt_logprobs, is_nan, grammar_error: None }
+        let failure = is_nan.then_some(RowFailure::NotANumber);
+        RequestOutput { request, sampled, prompt_logprobs, failure }
     }
 }
 

@@ -16,7 +16,7 @@ use playhouse_actors::logic::{
     scheduler_output::SchedulerOutput,
 };
 
-use super::device::{BLOCK_SIZE, Device, expected_output};
+use super::device::{BLOCK_SIZE, Device, EOS, expected_output};
 
 /// Where the core dies.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,8 @@ pub(crate) struct World {
     /// What the scheduler was told, and is told again when it is replaced.
     cohort: Option<BTreeSet<RequestId>>,
     pub(crate) now: Micros,
+    /// Steps planned while one was computed.
+    pub(crate) num_planned_ahead: usize,
     /// Of the last step that was planned.
     pub(crate) stats: StepStats,
 }
@@ -66,6 +68,7 @@ impl World {
             epoch: Epoch::default(),
             cohort: None,
             now: 0,
+            num_planned_ahead: 0,
             stats: StepStats::default(),
             config,
         }
@@ -119,9 +122,7 @@ impl World {
         self.plan_all();
         let Some(step) = self.planned.pop_front() else { return };
         let output = self.device.execute(&step, nan_rows);
-        if self.planned.is_empty() {
-            self.check_tables();
-        }
+        self.check_tables();
         if let Some(id) = aborted {
             self.abort(id);
         }
@@ -201,6 +202,7 @@ impl World {
         }
         if self.scheduler.can_plan_ahead() {
             self.plan_one();
+            self.num_planned_ahead += usize::from(self.planned.len() == 2);
         }
     }
 
@@ -249,6 +251,11 @@ impl World {
                 entry.num_prompt_logprobs += rows.rows.len();
             }
             entry.finish = commit.finish;
+            let may_end = !entry.request.params.ignore_eos;
+            let has_ended = may_end && entry.output.last() == Some(&EOS);
+            assert_eq!(entry.finish == Some(FinishReason::Stop(None)), has_ended);
+            let num_before = entry.output.len().saturating_sub(1);
+            assert!(!may_end || !entry.output[..num_before].contains(&EOS), "it goes on");
             if entry.finish == Some(FinishReason::Length) {
                 let num_tokens = entry.request.num_prompt_tokens() + entry.output.len();
                 let limit = entry.request.max_total_tokens(self.config.max_model_len);
@@ -339,10 +346,16 @@ impl World {
         assert!(is_paused || !scheduled.output.is_empty(), "{cohort:?} is stuck");
     }
 
-    /// The device's block tables, built from differences, are the manager's.
+    /// The device's block tables, built from differences, are the manager's, but for what a step that
+    /// was planned ahead changes about them.
     fn check_tables(&self) {
         for (request, table) in self.device.tables() {
-            assert_eq!(self.kv_cache.block_ids(request), Some(table));
+            let known = self.kv_cache.block_ids(request);
+            match self.planned.front() {
+                None => assert_eq!(known, Some(table)),
+                Some(next) if next.finished.contains(&request) => {}
+                Some(_) => assert!(known.is_some_and(|known| known.starts_with(table))),
+            }
         }
     }
 
