@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, ThreadPool, cpu_isa,
-    paged_attention, reshape_and_cache,
+    AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, TensorCores, ThreadPool,
+    cpu_isa, paged_attention, reshape_and_cache,
 };
 use rayon::prelude::*;
 
@@ -142,7 +142,13 @@ fn shape(heads: Heads, num_layers: usize, tokens: usize) -> KvCacheShape {
 
 fn params(heads: Heads) -> AttentionParams {
     let num_heads = heads.num_heads;
-    AttentionParams { num_heads, scale: 0.09, sliding_window: None, soft_cap: None }
+    AttentionParams {
+        num_heads,
+        scale: 0.09,
+        sliding_window: None,
+        soft_cap: None,
+        tensor_cores: TensorCores::Off,
+    }
 }
 
 /// A cache whose every slot was written: pages that nobody wrote are one page of zeros.

@@ -4,8 +4,8 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
     AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
-    ThreadPool, WeightDtype, WeightView, add_rms_norm, linear, linear_swiglu, paged_attention,
-    reshape_and_cache, rms_norm, rope,
+    TensorCores, ThreadPool, WeightDtype, WeightView, add_rms_norm, linear, linear_swiglu,
+    paged_attention, reshape_and_cache, rms_norm, rope,
 };
 
 const TOKENS: usize = 100;
@@ -49,8 +49,13 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         positions: tokens.clone(),
     };
     meta.validate(&shape).unwrap();
-    let params =
-        AttentionParams { num_heads: HEADS, scale: 0.1, sliding_window: None, soft_cap: None };
+    let params = AttentionParams {
+        num_heads: HEADS,
+        scale: 0.1,
+        sliding_window: None,
+        soft_cap: None,
+        tensor_cores: TensorCores::Off,
+    };
 
     let (normed, residual) = add_rms_norm(tensor(0.0), tensor(1.0), &norm, 1e-5);
     let q = rope(linear(normed, &weight(WIDTH, WIDTH), None), &tokens, HEAD_DIM, &table);

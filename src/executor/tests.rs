@@ -5,6 +5,7 @@ use std::sync::Arc;
 use playhouse_actors::{
     logic::{
         ids::RequestId,
+        outputs::RowFailure,
         request::EngineRequest,
         sampling_params::SamplingParams,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
@@ -70,7 +71,7 @@ fn prefill_and_decode_share_a_ragged_batch() {
         ..SchedulerOutput::default()
     };
     let laid = lay_out(&mut batch, &first).unwrap();
-    batch.continue_with(&laid.chunks[0], Some(99));
+    batch.continue_with(&laid.chunks[0], Ok(99));
     let second = SchedulerOutput {
         scheduled_new: vec![new(2, &[20, 21, 22, 23, 24, 25], &[5, 2], 4, 2)],
         scheduled_cached: vec![cached(1, 4, &[7])],
@@ -94,14 +95,15 @@ fn who_got_no_token_cannot_go_on() {
         ..SchedulerOutput::default()
     };
     let laid = lay_out(&mut batch, &first).unwrap();
-    batch.continue_with(&laid.chunks[0], None);
-    batch.continue_with(&laid.chunks[1], Some(7));
+    let failure = RowFailure::Grammar("no way on".to_owned());
+    batch.continue_with(&laid.chunks[0], Err(failure.clone()));
+    batch.continue_with(&laid.chunks[1], Ok(7));
     let second = SchedulerOutput {
         scheduled_cached: vec![cached(1, 2, &[]), cached(2, 2, &[])],
         ..SchedulerOutput::default()
     };
     let laid = lay_out(&mut batch, &second).unwrap();
-    assert_eq!((laid.token_ids, laid.broken), (vec![7], vec![RequestId(1)]));
+    assert_eq!((laid.token_ids, laid.broken), (vec![7], vec![(RequestId(1), failure)]));
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         ..SchedulerOutput::default()
     };
     batch.lay_out(&wide, BLOCK_SIZE, &mut laid).unwrap();
-    batch.continue_with(&laid.chunks[1], Some(8));
+    batch.continue_with(&laid.chunks[1], Ok(8));
     // The first to come is the first to go: the others' places change.
     let narrow = SchedulerOutput {
         finished: vec![RequestId(1)],
@@ -155,7 +157,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         ..SchedulerOutput::default()
     };
     let begun = lay_out(&mut other, &alone).unwrap();
-    other.continue_with(&begun.chunks[0], Some(8));
+    other.continue_with(&begun.chunks[0], Ok(8));
     let alone =
         SchedulerOutput { scheduled_cached: vec![cached(2, 5, &[])], ..SchedulerOutput::default() };
     let expected = lay_out(&mut other, &alone).unwrap();

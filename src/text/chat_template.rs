@@ -3,6 +3,7 @@
 mod bounded_text;
 mod content_format;
 mod continuation;
+mod effort;
 mod environment;
 mod generation_tags;
 mod messages;

@@ -173,6 +173,9 @@ struct Span {
     end: usize,
 }
 
+/// A request that cannot go on, and why.
+type Broken = (RequestId, RowFailure);
+
 #[derive(Debug)]
 struct Executor {
     device: Arc<Device>,
@@ -284,7 +287,7 @@ impl Executor {
     fn receive(
         &mut self,
         step: &SchedulerOutput,
-    ) -> Result<(Vec<Span>, Vec<(RequestId, RowFailure)>), ExecuteError> {
+    ) -> Result<(Vec<Span>, Vec<Broken>), ExecuteError> {
         for request in step.finished.iter().chain(&step.preempted) {
             self.rows.remove(request);
         }

@@ -16,6 +16,9 @@ pub(crate) type Words = Vector<u32, Const<4>>;
 /// Four numbers, the widest vectors that every device loads at once.
 pub(crate) type Vec4 = Vector<f32, Const<4>>;
 
+/// Four 16-bit numbers, as neighbours.
+pub(crate) type FourHalves = Vector<u32, Const<2>>;
+
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = 4;
 
@@ -152,8 +155,8 @@ pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: Wo
 
 /// The numbers in 16 bits each, as neighbours, rounded to nearest, ties to even.
 #[cube]
-pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> Vector<u32, Const<2>> {
-    let mut words = Vector::<u32, Const<2>>::new(0u32);
+pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> FourHalves {
+    let mut words = FourHalves::new(0u32);
     #[unroll]
     for i in 0..2usize {
         let (low, high) = (numbers.extract(2 * i), numbers.extract(2 * i + 1));

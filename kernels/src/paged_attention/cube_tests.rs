@@ -3,9 +3,12 @@
 use burn::backend::DispatchTensorKind;
 use burn::tensor::Device;
 
+use super::cube::Routine;
 use super::*;
 use crate::cube::into_tensor;
-use crate::cube::test_device::{assert_near, bits, numbers, tensor, test_device, values};
+use crate::cube::test_device::{
+    assert_near, bits, numbers, tensor, test_client, test_device, values,
+};
 use crate::kv_cache::KvStorage;
 use crate::kv_cache::cube::Stored;
 use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
@@ -17,6 +20,8 @@ struct World {
     cache: KvCache,
     /// By sequence, in order; not the order of the arena.
     tables: Vec<Vec<u32>>,
+    /// Of long chunks.
+    routine: Option<Routine>,
 }
 
 impl World {
@@ -38,7 +43,7 @@ impl World {
         }
         let tables = lens.iter().map(|len| ids.drain(..len.div_ceil(block_size)).collect());
         let tables = tables.collect();
-        let mut world = Self { device: device.clone(), shape, cache, tables };
+        let mut world = Self { device: device.clone(), shape, cache, tables, routine: None };
         for (seq, len) in lens.iter().enumerate() {
             let width = num_kv_heads * head_dim;
             let (k, v) = (numbers(len * width, 2 * seq), numbers(len * width, 2 * seq + 1));
@@ -82,7 +87,8 @@ impl World {
             let DispatchTensorKind::Cube(q) = q.clone().into_dispatch().kind else {
                 unreachable!()
             };
-            let o = cube::attention(q.float(), self.cache.layer(0), meta, params, cubes_enough);
+            let layer = self.cache.layer(0);
+            let o = cube::attention(q.float(), layer, meta, params, cubes_enough, self.routine);
             values(into_tensor(o))
         };
         let (joined, split) = (run(0), run(usize::MAX));
@@ -92,6 +98,10 @@ impl World {
 
     /// Asserts that the result is the reference's.
     fn check(&self, chunks: &[(usize, usize, usize)], params: &AttentionParams) {
+        self.check_within(2e-5, chunks, params);
+    }
+
+    fn check_within(&self, bound: f64, chunks: &[(usize, usize, usize)], params: &AttentionParams) {
         let KvCacheShape { num_kv_heads, head_dim, .. } = self.shape;
         let meta = self.meta(chunks);
         let q = numbers(meta.num_tokens() * params.num_heads * head_dim, 9);
@@ -103,12 +113,18 @@ impl World {
         let exact = reference::paged_attention(&q, head_dim, num_kv_heads, &meta, params, read);
         let o = self.run(&q, &meta, params);
         let what = format!("{:?} {:?} {params:?}", self.shape, self.cache.dtype());
-        assert_near(&o, &exact, 2e-5, &what);
+        assert_near(&o, &exact, bound, &what);
     }
 }
 
 fn params(num_heads: usize) -> AttentionParams {
-    AttentionParams { num_heads, scale: 0.3, sliding_window: None, soft_cap: None }
+    AttentionParams {
+        num_heads,
+        scale: 0.3,
+        sliding_window: None,
+        soft_cap: None,
+        tensor_cores: TensorCores::Off,
+    }
 }
 
 const DTYPES: [KvDtype; 4] = [KvDtype::F32, KvDtype::F16, KvDtype::Bf16, KvDtype::Int8];
@@ -204,6 +220,35 @@ fn garbage_that_is_seen_shows() {
     q[33] = f32::NAN;
     let o = world.run(&q, &world.meta(&[(0, 18, 2)]), &params(1));
     assert!(o[..32].iter().all(|x| x.is_finite()) && o[32..].iter().all(|x| x.is_nan()));
+}
+
+/// The attention that goes through tensor cores, and the same without them: chunks that begin a sequence and that
+/// continue one, longer than a stripe and no multiple of a tile, beside others; float16's rounding alone.
+#[test]
+fn long_chunks_in_one_piece_agree_with_the_reference() {
+    let (Some(device), Some((client, _))) = (test_device(), test_client()) else { return };
+    for (dtype, block_size, [kv_heads, head_dim], group) in
+        [(KvDtype::Bf16, 24, [2, 32], 2), (KvDtype::Int8, 8, [1, 64], 1)]
+    {
+        let heads = [kv_heads, head_dim];
+        let mut world = World::new(&device, &[150, 300, 40], block_size, heads, dtype, true);
+        let scale = (head_dim as f32).sqrt().recip();
+        let params = AttentionParams { scale, ..params(kv_heads * group) };
+        for routine in Routine::all(&client) {
+            world.routine = Some(routine);
+            world.check_within(2e-3, &[(2, 39, 1), (0, 20, 130), (2, 10, 20)], &params);
+            world.check_within(2e-3, &[(1, 0, 300)], &params);
+            // It was no other kernel: that one's sums have another order.
+            let (q, meta) =
+                (numbers(300 * params.num_heads * head_dim, 9), world.meta(&[(1, 0, 300)]));
+            let by_routine = bits(&world.run(&q, &meta, &params));
+            world.routine = None;
+            let left = 300 % 64 * params.num_heads * head_dim;
+            let by_spans = bits(&world.run(&q, &meta, &params));
+            assert!(by_routine[..left] == by_spans[..left], "what is left goes by spans");
+            assert!(by_routine[left..] != by_spans[left..], "{routine:?} was not used");
+        }
+    }
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod weighted_sum;
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
+use crate::TensorCores;
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
 pub use metadata::AttentionMetadata;
@@ -50,6 +51,9 @@ pub struct AttentionParams {
     pub sliding_window: Option<u32>,
     /// `c` of `c · tanh(s / c)`, applied to scaled scores.
     pub soft_cap: Option<f32>,
+    /// Whether long chunks may go through a GPU's tensor cores, which round to float16 and whose sums
+    /// depend on how a prompt is cut.
+    pub tensor_cores: TensorCores,
 }
 
 /// Attention of q `[num_tokens, num_heads * head_dim]` over the sequences that `meta` describes;

@@ -126,7 +126,7 @@ fn tiles(layout: &KvLayout, meta: &AttentionMetadata, params: &AttentionParams) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::KvCacheShape;
+    use crate::{KvCacheShape, TensorCores};
 
     /// A batch of (length, query tokens), with 8 query heads over 2 key-value heads.
     fn plan(seqs: &[(u32, u32)], sliding_window: Option<u32>) -> Plan {
@@ -143,7 +143,13 @@ mod tests {
             meta.query_start_loc.push(meta.positions.len() as u32);
             meta.seq_lens.push(*len);
         }
-        let params = AttentionParams { num_heads: 8, scale: 1.0, sliding_window, soft_cap: None };
+        let params = AttentionParams {
+            num_heads: 8,
+            scale: 1.0,
+            sliding_window,
+            soft_cap: None,
+            tensor_cores: TensorCores::Off,
+        };
         Plan::new(&KvLayout::new(&shape), &meta, &params)
     }
 

@@ -112,7 +112,13 @@ impl World {
 }
 
 fn params(num_heads: usize) -> AttentionParams {
-    AttentionParams { num_heads, scale: 0.3, sliding_window: None, soft_cap: None }
+    AttentionParams {
+        num_heads,
+        scale: 0.3,
+        sliding_window: None,
+        soft_cap: None,
+        tensor_cores: TensorCores::Off,
+    }
 }
 
 const DTYPES: [KvDtype; 3] = [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8];

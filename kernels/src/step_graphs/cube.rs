@@ -79,7 +79,7 @@ impl CubeGraphs {
         meta: &AttentionMetadata,
         forward: Forward<'_>,
     ) -> Tensor<2> {
-        let plans: Vec<Plan> = self.plans.iter().map(|of| of.plan(meta, true)).collect();
+        let plans: Vec<Plan> = self.plans.iter().map(|of| of.plan(meta, None, true)).collect();
         let found = self.recorded.iter().position(|recorded| {
             let forms = recorded.forms.iter().eq(plans.iter().map(|plan| &plan.form));
             recorded.rows == token_ids.len() && forms
@@ -153,7 +153,7 @@ impl CubeGraphs {
         } else if self.plans != plans {
             return Err(ServerError::graph_state("the step has other plans than the first had"));
         }
-        let forms = self.plans.iter().map(|of| of.plan(meta, true).form).collect();
+        let forms = self.plans.iter().map(|of| of.plan(meta, None, true).form).collect();
         let recorded = Recorded { rows: token_ids.len(), forms, inputs, output, graph };
         let output = recorded.run()?;
         self.recorded.push(recorded);

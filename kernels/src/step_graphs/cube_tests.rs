@@ -5,8 +5,9 @@ use burn::tensor::Device;
 use super::*;
 use crate::cube::test_device::{bits, numbers, tensor, test_device, values};
 use crate::{
-    AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable, WeightDtype,
-    WeightView, linear, paged_attention, reshape_and_cache, rope, swiglu, tied_embedding,
+    AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable, TensorCores,
+    WeightDtype, WeightView, linear, paged_attention, reshape_and_cache, rope, swiglu,
+    tied_embedding,
 };
 
 const HEAD_DIM: usize = 16;
@@ -63,6 +64,7 @@ impl Model {
                 scale: 0.2,
                 sliding_window,
                 soft_cap: None,
+                tensor_cores: TensorCores::Off,
             };
             let o = paged_attention(q, kv.layer(i), meta, &params);
             x = linear(swiglu(linear(o, up, None)), down, None);

@@ -106,6 +106,7 @@ impl Attention {
                 scale: (head_dim as f32).sqrt().recip(),
                 sliding_window: config.layers[index].sliding_window,
                 soft_cap: None,
+                tensor_cores: loader.tensor_cores(),
             },
             head_dim,
             q_size,

@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use thiserror::Error;
 
-use super::{namespaces, tojson};
+use super::{effort, namespaces, tojson};
 
 /// Instructions that a template may run. A long conversation takes some hundred thousand.
 const FUEL: u64 = 20_000_000;
@@ -26,6 +26,7 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_fuel(Some(FUEL));
     environment.set_unknown_method_callback(python_method);
+    effort::limit_filters(&mut environment);
     environment.add_filter("tojson", tojson::tojson);
     environment.add_filter(namespaces::FILTER, namespaces::kept);
     environment.add_function("raise_exception", raise_exception);
@@ -78,6 +79,7 @@ fn python_method(
     let Some(text) = value.as_str() else {
         return pycompat::unknown_method_callback(state, value, method, args);
     };
+    effort::spend_on_method(state, text, args)?;
     match method {
         "removeprefix" => {
             let (prefix,): (&str,) = minijinja::value::from_args(args)?;

@@ -48,7 +48,7 @@ pub(super) fn join_kernel(
     let first_span = plan[join + 2] as usize;
     let spans = plan[join + 3] as usize;
     let position = plan[positions_at + token] as usize;
-    if unit < vectors {
+    if unit < vectors && spans > 0 {
         let mut largest = HIDDEN.runtime();
         let mut total = 0.0f32.runtime();
         let mut sum = Vec4::new(0.0f32);

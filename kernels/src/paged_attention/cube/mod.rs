@@ -5,7 +5,11 @@
 //! Where tiles are many, a cube joins its spans as it goes; where they are few, each span has a cube
 //! of its own ("Flash-Decoding", Dao et al. 2023), and a second kernel joins what they come to. Both
 //! do the same arithmetic in the same order, so the bytes are the same.
+//!
+//! Long chunks go through tensor cores instead, where there are any and they are asked for ([`dense`]).
 
+mod dense;
+mod gather;
 mod join;
 mod plan;
 mod spans;
@@ -15,6 +19,7 @@ use burn_cubecl::tensor::CubeTensor;
 use super::{AttentionMetadata, AttentionParams};
 use crate::cube::{Rows, StepInput, is_recording, upload_once};
 use crate::kv_cache::{KvLayer, KvStorage};
+pub(super) use dense::Routine;
 pub(crate) use plan::{Plan, PlanForm, PlanOf};
 
 /// Keys of a span, and units of a cube.
@@ -33,16 +38,18 @@ pub(crate) fn paged_attention(
     meta: &AttentionMetadata,
     params: &AttentionParams,
 ) -> CubeTensor {
-    attention(q, layer, meta, params, CUBES_ENOUGH)
+    attention(q, layer, meta, params, CUBES_ENOUGH, None)
 }
 
-/// The same, spans having cubes of their own where there are fewer than `cubes_enough` without.
+/// The same, spans having cubes of their own where there are fewer than `cubes_enough` without, and
+/// long chunks being computed by `routine` whatever the device and the parameters say.
 pub(super) fn attention(
     q: CubeTensor,
     layer: &KvLayer,
     meta: &AttentionMetadata,
     params: &AttentionParams,
     cubes_enough: usize,
+    routine: Option<Routine>,
 ) -> CubeTensor {
     let kv = match layer.storage() {
         KvStorage::Cube(kv) => kv,
@@ -58,9 +65,13 @@ pub(super) fn attention(
         let shared_bytes = q.client().properties().hardware.max_shared_memory_size;
         let (shape, format, params) = (kv.shape, kv.format, *params);
         let of = PlanOf { shape, format, params, shared_bytes, cubes_enough };
-        let plan = of.plan(meta, is_recording());
-        let words = upload_once(q.client(), q.device(), StepInput::Plan(of), &plan.words);
-        spans::launch(&q, kv, &params, &plan.form, &words, &o);
+        let routine = routine.or_else(|| Routine::of(q.client(), kv, &params));
+        let left = routine.map(|routine| dense::launch(&q, kv, meta, &params, &o, routine));
+        let plan = of.plan(meta, left.as_deref(), is_recording());
+        if plan.form.items > 0 {
+            let words = upload_once(q.client(), q.device(), StepInput::Plan(of), &plan.words);
+            spans::launch(&q, kv, &params, &plan.form, &words, &o);
+        }
     }
     o
 }

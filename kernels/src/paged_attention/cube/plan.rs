@@ -92,7 +92,7 @@ pub(crate) struct Plan {
     ///   and its number of spans;
     /// - by token its position;
     /// - where it is split, by token its tile's first item, its place in the tile, and its tile's
-    ///   first span and number of spans;
+    ///   first span and number of spans, of which a token that is not left has none;
     /// - the block tables.
     pub(crate) words: Vec<u32>,
 }
@@ -103,12 +103,18 @@ impl PlanOf {
         self.shape.check_slots(slots);
     }
 
-    /// The plan of a batch. A `roomy` one has room for more items and longer tables, so that a batch
-    /// that has grown a little has the same form.
-    pub(crate) fn plan(&self, meta: &AttentionMetadata, roomy: bool) -> Plan {
+    /// The plan of a batch, or of as many tokens of each sequence as are `left`, from its first. A
+    /// `roomy` one has room for more items and longer tables, so that a batch that has grown a little
+    /// has the same form.
+    pub(crate) fn plan(
+        &self,
+        meta: &AttentionMetadata,
+        left: Option<&[usize]>,
+        roomy: bool,
+    ) -> Plan {
         let Self { shape, params, .. } = self;
         let mut tile = self.tile(meta);
-        let tiles = tiles(meta, params, tile.tokens);
+        let tiles = tiles(meta, left, params, tile.tokens);
         let cubes = tiles.len() * shape.num_kv_heads * tile.per_group();
         let spans: usize = tiles.iter().map(|tile| tile.spans).sum();
         let record_bytes = (tile.head_dim + 4) * size_of::<f32>();
@@ -127,7 +133,8 @@ impl PlanOf {
         let blocks_of = |len: u32| (len as usize).div_ceil(shape.block_size);
         let blocks: usize = meta.seq_lens.iter().map(|len| blocks_of(*len)).sum();
         let len = tables_at + room(blocks);
-        let (mut words, mut joins) = (Vec::with_capacity(len), Vec::new());
+        let mut words = Vec::with_capacity(len);
+        let mut joins = vec![0; tables_at - joins_at];
         let mut table_starts = Vec::with_capacity(meta.num_seqs());
         let mut table_start = 0;
         for len in &meta.seq_lens {
@@ -141,7 +148,9 @@ impl PlanOf {
             let (token, tokens) = (of.first_token as u32, of.tokens as u32);
             let (span, spans) = (of.first_span as u32, of.spans as u32);
             if tile.is_split {
-                joins.extend((0..tokens).flat_map(|t| [first_item, t, span, spans]));
+                let of_tile = (0..tokens).flat_map(|t| [first_item, t, span, spans]);
+                let joined = &mut joins[of.first_token * JOIN_WORDS..][..of.tokens * JOIN_WORDS];
+                joined.iter_mut().zip(of_tile).for_each(|(to, word)| *to = word);
                 words.extend((span..span + spans).flat_map(|s| [token, tokens, table, s, 1]));
                 first_item += spans;
             } else {
@@ -192,11 +201,17 @@ struct TokenTile {
     spans: usize,
 }
 
-/// All tokens in tiles of at most `tokens`, in order.
-fn tiles(meta: &AttentionMetadata, params: &AttentionParams, tokens: usize) -> Vec<TokenTile> {
+/// All tokens that are left in tiles of at most `tokens`, in order.
+fn tiles(
+    meta: &AttentionMetadata,
+    left: Option<&[usize]>,
+    params: &AttentionParams,
+    tokens: usize,
+) -> Vec<TokenTile> {
     let mut tiles = Vec::new();
     for seq in 0..meta.num_seqs() {
-        let range = meta.tokens_of(seq);
+        let mut range = meta.tokens_of(seq);
+        range.end = left.map_or(range.end, |left| range.start + left[seq]);
         for first_token in range.clone().step_by(tokens) {
             let count = tokens.min(range.end - first_token);
             let first = meta.positions[first_token] as usize;

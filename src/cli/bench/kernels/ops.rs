@@ -249,8 +249,13 @@ impl Op {
         reshape_and_cache(kv(), kv(), cache.layer_mut(0), &fill.slot_mapping);
         let q = tensor(seqs * queries, s.q_size(), &bench.device);
         let scale = (s.head_dim as f32).sqrt().recip();
-        let params =
-            AttentionParams { num_heads: s.num_heads, scale, sliding_window: None, soft_cap: None };
+        let params = AttentionParams {
+            num_heads: s.num_heads,
+            scale,
+            sliding_window: None,
+            soft_cap: None,
+            tensor_cores: bench.tensor_cores,
+        };
         // A query sees what is before it, and itself.
         let seen: usize = (context - queries + 1..=context).sum::<usize>() * seqs;
         let work = Work {

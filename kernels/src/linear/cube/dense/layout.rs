@@ -6,14 +6,11 @@ use cubecl::server::Handle;
 use cubecl::zspace::{Shape, Strides};
 
 use super::HalfFormat;
-use crate::cube::{Rows, Vec4, WordFormat, Words, cubes, halves, widen, words_buffer};
+use crate::cube::{FourHalves, Rows, Vec4, WordFormat, Words, cubes, halves, widen, words_buffer};
 use crate::linear::cube::pack::factor_at;
 use crate::linear::cube::{CubeWeight, PANEL};
 
 const UNITS: usize = 256;
-
-/// Four 16-bit numbers.
-type FourHalves = Vector<u32, Const<2>>;
 
 /// A matrix of 16-bit numbers, `[rows, cols]`.
 #[derive(Clone)]

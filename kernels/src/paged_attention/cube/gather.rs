@@ -1,0 +1,89 @@
+//! A sequence's keys and values as one matrix a head, in float16.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+
+use crate::cube::{
+    FourHalves, Vec4, WordFormat, Words, cubes, halves, upload, widen, words_buffer,
+};
+use crate::kv_cache::cube::CubeKv;
+
+const UNITS: usize = 256;
+
+/// Keys and values, `[kv_head][token][head_dim]`.
+pub(super) struct Gathered {
+    pub(super) keys: Handle,
+    pub(super) values: Handle,
+}
+
+/// Those of the first `tokens` tokens of the sequence with this block table.
+pub(super) fn gather(client: &Client, kv: &CubeKv, table: &[u32], tokens: usize) -> Gathered {
+    let shape = kv.shape;
+    let bytes = tokens * shape.num_kv_heads * shape.head_dim * size_of::<u16>();
+    let gathered = Gathered { keys: client.empty(bytes), values: client.empty(bytes) };
+    let chunks = tokens * shape.num_kv_heads * (shape.head_dim / kv.format.per_chunk());
+    let table = upload(client, &table[..tokens.div_ceil(shape.block_size)]);
+    let scales = kv.scales.as_ref();
+    // SAFETY: a unit beyond the chunks leaves; the table's blocks were checked against the arena.
+    unsafe {
+        gather_kernel::launch_unchecked(
+            client,
+            cubes(chunks.div_ceil(UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            words_buffer(&kv.keys),
+            words_buffer(&kv.values),
+            scales.map(|[keys, _]| words_buffer(keys)).into(),
+            scales.map(|[_, values]| words_buffer(values)).into(),
+            words_buffer(&table),
+            words_buffer(&gathered.keys),
+            words_buffer(&gathered.values),
+            chunks,
+            tokens,
+            shape.block_size,
+            shape.num_kv_heads,
+            shape.head_dim,
+            kv.format,
+        );
+    }
+    gathered
+}
+
+#[cube(launch_unchecked)]
+fn gather_kernel(
+    keys: &[Words],
+    values: &[Words],
+    key_scales: ComptimeOption<&[f32]>,
+    value_scales: ComptimeOption<&[f32]>,
+    table: &[u32],
+    to_keys: &mut [FourHalves],
+    to_values: &mut [FourHalves],
+    num_chunks: usize,
+    tokens: usize,
+    block_size: usize,
+    num_kv_heads: usize,
+    #[comptime] head_dim: usize,
+    #[comptime] format: WordFormat,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= num_chunks {
+        terminate!();
+    }
+    let (chunks, parts) = comptime!((head_dim / format.per_chunk(), format.per_word()));
+    let (chunk, row) = (at % chunks, at / chunks);
+    let (token, kv_head) = (row % tokens, row / tokens);
+    let block = table[token / block_size] as usize;
+    let (place, offset) = ((block * num_kv_heads + kv_head) * block_size, token % block_size);
+    let key = keys[place * chunks + chunk * block_size + offset];
+    let value = values[(place + offset) * chunks + chunk];
+    let key_scale: ComptimeOption<f32> = key_scales.map(|scales| scales[place + offset]);
+    let value_scale: ComptimeOption<f32> = value_scales.map(|scales| scales[place + offset]);
+    let key_scale = Vec4::new(key_scale.unwrap_or_else(|| 1.0f32.runtime()));
+    let value_scale = Vec4::new(value_scale.unwrap_or_else(|| 1.0f32.runtime()));
+    let to = row * comptime!(head_dim / 4) + chunk * parts;
+    #[unroll]
+    for h in 0..parts {
+        to_keys[to + h] = halves(widen(key, h, format) * key_scale, WordFormat::F16);
+        to_values[to + h] = halves(widen(value, h, format) * value_scale, WordFormat::F16);
+    }
+}
