@@ -17,6 +17,10 @@ pub struct MessageParser {
     num_calls: usize,
     /// The call that is being read is left out.
     is_left_out: bool,
+    /// A call was begun, and neither ended nor broken.
+    is_in_call: bool,
+    /// What was thought since: it is told behind the call.
+    held: String,
 }
 
 impl MessageParser {
@@ -90,6 +94,7 @@ impl MessageParser {
     fn answer(&mut self, parts: Vec<ReasoningEvent>, events: &mut Vec<MessageEvent>) {
         for part in parts {
             match part {
+                ReasoningEvent::Reasoning(text) if self.is_in_call => self.held.push_str(&text),
                 ReasoningEvent::Reasoning(text) => events.push(MessageEvent::Reasoning(text)),
                 ReasoningEvent::Content(text) => self.content(&text, events),
             }
@@ -120,7 +125,15 @@ impl MessageParser {
                 _ if self.is_left_out => continue,
                 part => part,
             };
+            match part {
+                ToolEvent::CallStart { .. } => self.is_in_call = true,
+                ToolEvent::CallEnd { .. } | ToolEvent::CallBroken { .. } => self.is_in_call = false,
+                ToolEvent::Content(_) | ToolEvent::CallArguments { .. } => {}
+            }
             events.push(MessageEvent::Answer(part));
+            if !self.is_in_call && !self.held.is_empty() {
+                events.push(MessageEvent::Reasoning(std::mem::take(&mut self.held)));
+            }
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Thoughts and calls in one answer.
 
-use super::{super::ParsedCall, Message, all_cuts, message_parser, pieces};
+use super::{
+    super::{MessageEvent, ParsedCall, ToolEvent},
+    Message, all_cuts, message_parser, pieces,
+};
 
 fn check(reasoning: Option<&str>, tool: Option<&str>, text: &str, expected: &Message) {
     let whole = Message::parse(message_parser(reasoning, tool), text);
@@ -53,6 +56,20 @@ fn harmony_calls_pass_through_the_thoughts() {
                 json<|message|>{}<|call|>";
     let expected = message("Need f.", "I look.", &[("now", "{}")]);
     check(Some("openai_gptoss"), Some("openai"), text, &expected);
+}
+
+/// Harmony's thoughts may begin anywhere, within a call of another format too.
+#[test]
+fn a_thought_within_a_call_is_told_behind_it() {
+    let text = "[TOOL_CALLS]now{\"a\": <|channel|>analysis<|message|>Hm.<|end|>1}";
+    let (reasoning, tool) = (Some("openai_gptoss"), Some("mistral"));
+    check(reasoning, tool, text, &message("Hm.", "", &[("now", "{\"a\": 1}")]));
+    let mut parser = message_parser(reasoning, tool);
+    let mut events = parser.push(text);
+    events.extend(parser.finish());
+    let place = |is_it: fn(&MessageEvent) -> bool| events.iter().position(is_it);
+    let end = place(|event| matches!(event, MessageEvent::Answer(ToolEvent::CallEnd { .. })));
+    assert!(place(|event| matches!(event, MessageEvent::Reasoning(_))) > end, "{events:?}");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //! computed, its results go to [`Scheduler::update_from_output`]. A decode step needs at most one
 //! plan; an admission one more, as its prefix hits must be known before its tokens are counted.
 //!
-//! With [`SchedulerConfig::async_scheduling`], the next step is planned [while one is in
-//! flight](ahead), on the tokens that it will draw: the device has it when it needs it.
+//! With [`SchedulerConfig::async_scheduling`], the next step is planned while one is in
+//! flight, on the tokens that it will draw: the device has it when it needs it.
 
 mod admission;
 mod ahead;
