@@ -30,10 +30,12 @@ macro_rules! limited {
 
 /// Limits the filters that go through what they are given.
 pub(super) fn limit_filters(environment: &mut Environment<'static>) {
-    limited!(environment, of_values: batch chain dictsort groupby items list map max min reject
-        rejectattr reverse select selectattr slice sort sum unique zip);
-    limited!(environment, of_texts: capitalize escape format indent lines lower pprint split string
-        title trim upper);
+    limited!(environment, of_values: chain dictsort groupby items list map max min reject rejectattr
+        reverse select selectattr sort sum unique zip);
+    limited!(environment, of_parts: batch slice);
+    limited!(environment, of_texts: capitalize escape lines lower pprint split string title trim upper);
+    limited!(environment, of_format: format);
+    limited!(environment, of_indent: indent);
     limited!(environment, of_join: join);
     limited!(environment, of_replace: replace);
 }
@@ -42,9 +44,11 @@ pub(super) fn limit_filters(environment: &mut Environment<'static>) {
 pub(super) fn spend_on_method(
     state: &mut State<'_, '_>,
     text: &str,
+    method: &str,
     args: &[Value],
 ) -> Result<(), Error> {
-    let of_args = args.iter().map(num_values).fold(0, usize::saturating_add);
+    let widths = if method == "format" { widths(text, args) } else { 0 };
+    let of_args = args.iter().map(num_values).fold(widths, usize::saturating_add);
     spend(state, of_args.saturating_add(product(text.len(), args)))
 }
 
@@ -55,6 +59,46 @@ fn of_values(args: &[Value]) -> usize {
 
 fn of_texts(args: &[Value]) -> usize {
     args.iter().map(num_bytes).fold(0, usize::saturating_add) / BYTES_A_VALUE + 1
+}
+
+/// As many parts as are asked for, or as long ones.
+fn of_parts(args: &[Value]) -> usize {
+    args.iter().map(number).fold(of_values(args), usize::saturating_add)
+}
+
+/// So much comes before every line.
+fn of_indent(args: &[Value]) -> usize {
+    let text = args.first().and_then(Value::as_str).unwrap_or_default();
+    let width = args.iter().map(number).max().unwrap_or_default();
+    let lines = text.matches('\n').count() + 1;
+    of_texts(args).saturating_add(width.saturating_mul(lines) / BYTES_A_VALUE)
+}
+
+/// A format says how wide a field is, or that an argument does.
+fn of_format(args: &[Value]) -> usize {
+    let format = args.first().and_then(Value::as_str).unwrap_or_default();
+    of_texts(args).saturating_add(widths(format, args))
+}
+
+fn widths(format: &str, args: &[Value]) -> usize {
+    let is_of_printf = |c: char| c.is_ascii_digit() || "#- +.*".contains(c);
+    let printf = format.split('%').skip(1).map(|field| {
+        let field = field.strip_prefix('(').and_then(|f| f.split_once(')')).map_or(field, |f| f.1);
+        &field[..field.find(|c| !is_of_printf(c)).unwrap_or(field.len())]
+    });
+    let fields = || printf.clone().chain(format.split('{').skip(1).map(up_to_brace));
+    let digits = fields().flat_map(|field| field.split(|c: char| !c.is_ascii_digit()));
+    let numbers = digits.filter(|digits| !digits.is_empty());
+    let in_format = numbers.map(|digits| digits.parse().unwrap_or(usize::MAX));
+    let is_nested = |field: &str| field.contains(':') && !field.contains('}');
+    let takes_arguments =
+        printf.clone().any(|field| field.contains('*')) || format.split('{').skip(1).any(is_nested);
+    let in_args = args.iter().filter(|_| takes_arguments).map(number);
+    in_format.chain(in_args).fold(0, usize::saturating_add) / BYTES_A_VALUE
+}
+
+fn up_to_brace(field: &str) -> &str {
+    field.split('}').next().unwrap_or_default()
 }
 
 /// Between any two values something comes.
@@ -72,6 +116,20 @@ fn of_replace(args: &[Value]) -> usize {
 fn product(times: usize, with: &[Value]) -> usize {
     let longest = with.iter().map(|of| num_bytes(of).max(num_values(of))).max();
     times.saturating_mul(longest.unwrap_or_default().max(1)) / BYTES_A_VALUE + 1
+}
+
+fn number(value: &Value) -> usize {
+    let named = |kwargs: Kwargs| {
+        let values = kwargs.args().filter_map(|name| kwargs.peek::<Value>(name).ok());
+        values.map(|value| number(&value)).max()
+    };
+    match value.kind() {
+        ValueKind::Number if value.is_integer() => {
+            value.as_i64().map_or(usize::MAX, |n| n.unsigned_abs() as usize)
+        }
+        _ if value.is_kwargs() => Kwargs::try_from(value.clone()).ok().and_then(named).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// What a filter that loops finds.
@@ -126,6 +184,18 @@ mod tests {
             ("{{ 'a.b' | replace('.', ', ') | title | trim('A') }}", ", B"),
             ("{{ ', '.join(['a', 'b']).replace('a', 'c').split(',') | length }}", "2"),
             ("{% filter upper %}a{% endfilter %}", "A"),
+            (
+                "{{ '%05.1f|%s' | format(3.14, 1e300 > 1) }} {{ '{:>4}'.format(1) }}",
+                "003.1|True    1",
+            ),
+            (
+                "{{ '%d of 99999999999999' | format(99999999999999) }}",
+                "99999999999999 of 99999999999999",
+            ),
+            ("{{ '%(a)s' | format(a=99999999999999) }}", "99999999999999"),
+            ("{{ '{} {{}}'.format(99999999999999) }}", "99999999999999 {}"),
+            ("{{ [1, 2, 3] | batch(2, 0) | list }}", "[[1, 2], [3, 0]]"),
+            ("{{ 'a\nb' | indent(2) }} {{ 'a' | indent(width=2, first=true) }}", "a\n  b   a"),
         ] {
             assert_eq!(rendered(source).as_deref(), Ok(expected), "{source}");
         }
@@ -148,6 +218,15 @@ mod tests {
             "ns.a.join(['b'] * (ns.a | length))",
             "(ns.a | join('12345678'))[:100000]",
             "ns.a if range(100000) | selectattr('x') else ns.a",
+            "'%099999999999999995.2f' | format(3.14159)",
+            "'%*d' | format(99999999999999995, 1)",
+            "'{:>99999999999999999999999}'.format(1)",
+            "'{:>{}}'.format(1, 99999999999999995)",
+            "'{:>0{}}'.format(1, 99999999999999995)",
+            "'a\nb' | indent(99999999999999995)",
+            "'a\nb' | indent(width=99999999999999995)",
+            "[1] | slice(99999999999999995) | list",
+            "[1] | batch(99999999999999995, 0) | list",
         ] {
             let message = rendered(&in_a_loop(value)).unwrap_err();
             assert!(message.contains("would go through more than"), "{value}: {message}");

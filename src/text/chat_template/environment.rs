@@ -79,7 +79,7 @@ fn python_method(
     let Some(text) = value.as_str() else {
         return pycompat::unknown_method_callback(state, value, method, args);
     };
-    effort::spend_on_method(state, text, args)?;
+    effort::spend_on_method(state, text, method, args)?;
     match method {
         "removeprefix" => {
             let (prefix,): (&str,) = minijinja::value::from_args(args)?;
