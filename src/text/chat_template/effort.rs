@@ -47,9 +47,13 @@ pub(super) fn spend_on_method(
     method: &str,
     args: &[Value],
 ) -> Result<(), Error> {
-    let widths = if method == "format" { widths(text, args) } else { 0 };
-    let of_args = args.iter().map(num_values).fold(widths, usize::saturating_add);
-    spend(state, of_args.saturating_add(product(text.len(), args)))
+    let made = match (method, args) {
+        ("format", _) => widths(text, args),
+        ("join", [of, ..]) => joined(of, text.len()),
+        ("replace", [old, new, ..]) => replaced(text, old, new),
+        _ => 0,
+    };
+    spend(state, made.saturating_add(text.len() / BYTES_A_VALUE).saturating_add(of_texts(args)))
 }
 
 /// Each item, and each letter of a text, becomes a value.
@@ -101,21 +105,25 @@ fn up_to_brace(field: &str) -> &str {
     field.split('}').next().unwrap_or_default()
 }
 
-/// Between any two values something comes.
 fn of_join(args: &[Value]) -> usize {
     let Some((of, with)) = args.split_first() else { return 0 };
-    num_values(of).saturating_add(product(num_values(of), with))
+    joined(of, with.iter().map(num_bytes).max().unwrap_or_default())
 }
 
-/// In the place of any letter something longer may come.
+/// Between any two values a text of so many bytes comes.
+fn joined(of: &Value, bytes: usize) -> usize {
+    num_values(of).saturating_add(num_values(of).saturating_mul(bytes) / BYTES_A_VALUE)
+}
+
 fn of_replace(args: &[Value]) -> usize {
-    args.split_first().map_or(0, |(of, with)| product(num_bytes(of), with))
+    let [text, old, new, ..] = args else { return 0 };
+    of_texts(args).saturating_add(replaced(text.as_str().unwrap_or_default(), old, new))
 }
 
-/// What text becomes that repeats one of `with` so often.
-fn product(times: usize, with: &[Value]) -> usize {
-    let longest = with.iter().map(|of| num_bytes(of).max(num_values(of))).max();
-    times.saturating_mul(longest.unwrap_or_default().max(1)) / BYTES_A_VALUE + 1
+/// What comes into the text.
+fn replaced(text: &str, old: &Value, new: &Value) -> usize {
+    let count = old.as_str().map_or(0, |old| text.matches(old).count());
+    count.saturating_mul(num_bytes(new)) / BYTES_A_VALUE
 }
 
 fn number(value: &Value) -> usize {
@@ -199,6 +207,17 @@ mod tests {
         ] {
             assert_eq!(rendered(source).as_deref(), Ok(expected), "{source}");
         }
+    }
+
+    /// A conversation of a million tokens, read as many models' templates read it.
+    #[test]
+    fn long_texts_are_no_effort() {
+        let source = "{% set text = 'a' * 100000 %}{% for i in range(40) %}\
+                      {% if text.startswith('<tool_response>') or '</think>' in text %}x{% endif %}\
+                      {% set parts = text.split('</think>') %}{% set rest = parts[-1].lstrip('\n') %}\
+                      {% set rest = rest.rstrip('\n').replace('b', 'a longer text than that was') %}\
+                      {{ (rest | replace('<', '&lt;') | trim | length) == 100000 }}{% endfor %}";
+        assert_eq!(rendered(source), Ok("True".repeat(40)));
     }
 
     /// Each makes a text longer again and again, or goes through a long one.
