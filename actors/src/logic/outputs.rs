@@ -49,7 +49,8 @@ pub struct RequestOutput {
     /// There iff the request asked and this step computed prompt tokens.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// Why no token could be drawn. A request in steps that were planned ahead fails in them for the
-    /// same reason.
+    /// same reason, and is no part of them; one that was to draw none is computed on, as others that
+    /// were planned ahead may share its blocks.
     pub failure: Option<RowFailure>,
 }
 

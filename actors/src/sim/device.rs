@@ -374,7 +374,12 @@ impl Executor {
     fn append(&mut self, outputs: &[RequestOutput]) {
         for output in outputs {
             let Some(row) = self.rows.get_mut(&output.request) else { continue };
-            row.broken = output.failure.clone();
+            // Garbage within a prompt is computed on: there is no token that it lacks, and who was planned
+            // ahead may read what it leaves.
+            let is_within = |failure: &RowFailure| {
+                *failure == RowFailure::NotANumber && output.sampled.is_empty()
+            };
+            row.broken = output.failure.clone().filter(|failure| !is_within(failure));
             let drawn: Vec<_> = output.sampled.iter().map(|token| token.token_id).collect();
             if row.broken.is_none() {
                 row.push(&drawn);

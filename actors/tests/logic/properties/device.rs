@@ -90,7 +90,9 @@ impl Device {
         let mut outputs: Vec<_> = outputs.collect();
         for output in &outputs {
             let row = self.rows.get_mut(&output.request).unwrap();
-            row.is_broken |= output.failure.is_some();
+            // Garbage within a prompt is computed on: there is no token that it lacks, and who was planned
+            // ahead may read what it leaves.
+            row.is_broken |= output.failure.is_some() && !output.sampled.is_empty();
             row.tokens.extend(output.sampled.iter().map(|token| token.token_id));
         }
         outputs.extend(broken.into_iter().map(|request| RequestOutput {

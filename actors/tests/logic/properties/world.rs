@@ -334,7 +334,7 @@ impl World {
         self.cohort.iter().flatten().filter(is_live).copied().collect()
     }
 
-    /// Members get on, alone; unless the last of them ended before anybody was scheduled.
+    /// Members get on, alone, or end; unless the last of them ended before anybody was scheduled.
     fn check_cohort(&self, scheduled: &Scheduled, cohort: &BTreeSet<RequestId>) {
         let has_ended = |id: &RequestId| scheduled.ended.iter().any(|end| end.request == *id);
         if cohort.iter().all(has_ended) {
@@ -343,7 +343,8 @@ impl World {
         let mut scheduled_ids = scheduled.output.num_scheduled_tokens().map(|(request, _)| request);
         assert!(scheduled_ids.all(|request| cohort.contains(&request)));
         let is_paused = self.scheduler.pause() != PauseState::Unpaused;
-        assert!(is_paused || !scheduled.output.is_empty(), "{cohort:?} is stuck");
+        let gets_on = !scheduled.output.is_empty() || cohort.iter().any(has_ended);
+        assert!(is_paused || gets_on, "{cohort:?} is stuck");
     }
 
     /// The device's block tables, built from differences, are the manager's, but for what a step that
