@@ -65,9 +65,19 @@ impl KvMemory {
     fn give_back(self) {
         let Self { cache, graphs, device, queue } = self;
         drop((graphs, cache));
-        if let Err(error) = queue.run(|| trim_memory(&device)) {
-            tracing::warn!(%error, "the device did not give memory back");
-        }
+        trim(&device, queue);
+    }
+
+    /// Frees what recorded steps hold, so that others have the memory. The content is kept.
+    pub(super) fn forget_recordings(&mut self) {
+        self.graphs.clear();
+        trim(&self.device, self.queue);
+    }
+}
+
+fn trim(device: &Device, queue: DeviceStream) {
+    if let Err(error) = queue.run(|| trim_memory(device)) {
+        tracing::warn!(%error, "the device did not give memory back");
     }
 }
 

@@ -123,6 +123,14 @@ impl ModelRunner {
         Ok(hidden)
     }
 
+    /// Recorded steps are worth less than the memory that a step lacked.
+    fn forget_recordings(&self) {
+        // A cache that is another's by now is no business of ours.
+        if let Ok(mut kv_memory) = self.kv_lease.lock() {
+            kv_memory.forget_recordings();
+        }
+    }
+
     /// Finds the rows of logits that the step needs, in order of their hidden states.
     fn find_rows(&self, buffers: &mut Buffers) -> Result<(), ExecuteError> {
         let Buffers { ragged, next_rows, prompt_rows, .. } = buffers;
@@ -290,6 +298,9 @@ impl ModelExecutor for ModelRunner {
             let mut buffers = mem::take(&mut self.buffers);
             let outputs = self.run(step, &mut buffers);
             self.buffers = buffers;
+            if let Err(ExecuteError::OutOfMemory(_)) = &outputs {
+                self.forget_recordings();
+            }
             Ok(StepOutput { epoch: step.epoch, step: step.step, outputs: outputs? })
         })
     }

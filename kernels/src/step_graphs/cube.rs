@@ -63,6 +63,10 @@ impl CubeGraphs {
         self.failure.is_none()
     }
 
+    pub(super) fn clear(&mut self) {
+        self.recorded.clear();
+    }
+
     pub(super) fn stats(&self) -> StepGraphStats {
         self.stats
     }

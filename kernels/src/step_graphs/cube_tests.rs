@@ -151,6 +151,25 @@ fn replayed_steps_are_those_that_were_not_recorded() {
 }
 
 #[test]
+fn dropped_recordings_are_made_again() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let mut cache = cache(&device, 2);
+    let mut graphs = StepGraphs::new(&device);
+    let mut step = |graphs: &mut StepGraphs| {
+        let (mut ids, mut meta) = batch(&[(0, 5), (1, 9)]);
+        let forward = |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut cache);
+        bits(&values(graphs.run(&mut ids, &mut meta, forward)))
+    };
+    let first = step(&mut graphs);
+    let (recorded, _) = (graphs.stats().recorded, graphs.clear());
+    assert!(step(&mut graphs) == first && step(&mut graphs) == first);
+    let stats = graphs.stats();
+    assert!(stats.recorded > recorded && stats.replayed > 0, "{stats:?}");
+    assert_eq!(graphs.take_failure(), None);
+}
+
+#[test]
 fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_told_once() {
     let Some(device) = test_device() else { return };
     let model = Model::new(&device);

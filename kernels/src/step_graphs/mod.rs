@@ -73,6 +73,15 @@ impl StepGraphs {
         forward(token_ids, meta)
     }
 
+    /// Drops all recordings, and with them the memory that they hold. Steps are recorded again as they
+    /// come.
+    pub fn clear(&mut self) {
+        #[cfg(feature = "gpu")]
+        if let Some(gpu) = &mut self.gpu {
+            gpu.clear();
+        }
+    }
+
     /// What became of the steps so far.
     #[must_use]
     pub fn stats(&self) -> StepGraphStats {
