@@ -30,6 +30,9 @@ fn named(
         cubecl::Device::Wgpu(burn_wgpu::WgpuDevice { kind, .. }) => {
             use cubecl::device::WgpuDeviceKind;
             let kind = match kind {
+                // Mesa's compiler dies of CubeCL 0.11's SPIR-V, and the process with it: shared memory
+                // without VK_KHR_workgroup_memory_explicit_layout.
+                WgpuDeviceKind::Cpu if cfg!(feature = "vulkan") => return None,
                 WgpuDeviceKind::Cpu => DeviceKind::Software,
                 WgpuDeviceKind::DiscreteGpu(_) => DeviceKind::Gpu,
                 // Apple's have the machine's memory, and are made for this.

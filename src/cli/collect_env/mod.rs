@@ -90,6 +90,11 @@ fn devices_not_used(found: &[ComputeDevice]) -> Vec<String> {
         let has_one = found.iter().any(|device| device.id.split(':').next() == Some(runtime));
         reasons.push(match (is_built, has_one) {
             (false, _) => format!("{runtime}: built without the feature {runtime}"),
+            (true, false) if runtime == "wgpu" && cfg!(feature = "vulkan") => {
+                "wgpu: no driver reports a GPU, and those that imitate one on the CPU cannot run what \
+                 the feature vulkan compiles"
+                    .to_owned()
+            }
             (true, false) => format!("{runtime}: no driver reports a device"),
             (true, true) => format!("{runtime}: only where --device names it"),
         });
