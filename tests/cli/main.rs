@@ -15,6 +15,7 @@ mod profile;
 mod run_batch;
 mod serve;
 mod server;
+mod sleeping;
 mod terminal;
 mod tokenize;
 

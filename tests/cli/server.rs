@@ -76,6 +76,14 @@ impl Server {
         line
     }
 
+    /// Memory of the process that is there.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    }
+
     /// Sends a signal by `kill`'s name for it.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
