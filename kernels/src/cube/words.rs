@@ -40,6 +40,25 @@ pub(crate) enum WordFormat {
 }
 
 impl WordFormat {
+    const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Uint8, Self::Uint4];
+
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+            Self::Uint8 => "uint8",
+            Self::Uint4 => "uint4",
+        }
+    }
+
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
     /// Numbers in a word; also the parts of a chunk.
     pub(crate) const fn per_word(self) -> usize {
         match self {
@@ -53,6 +72,11 @@ impl WordFormat {
     /// Numbers in a chunk.
     pub(crate) const fn per_chunk(self) -> usize {
         CHUNK_WORDS * self.per_word()
+    }
+
+    /// Whether numbers are floats of 16 bits.
+    pub(crate) const fn is_half(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16)
     }
 
     /// Whether numbers are codes, which stand for something only with a scale and an offset.

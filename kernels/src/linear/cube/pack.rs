@@ -1,5 +1,8 @@
 //! The layout of a weight on a GPU: `[panel][in][PANEL]`, in chunks of four words, so that neighbouring
 //! units load neighbouring bytes, and a product with one row is one forward stream.
+//!
+//! Outputs of 16 bits stand in a chunk as neighbours, so that a panel is a matrix as others read it, too;
+//! the place that a part and its lane give is not theirs then ([`output_at`]).
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -140,13 +143,37 @@ fn fill_panel(words: &mut [u32], rows: &[Row<'_>], format: WordFormat, inputs: u
     let mut numbers = vec![0.0; inputs];
     for (output, row) in rows.iter().enumerate() {
         row.widen_into(&mut numbers);
-        place(words, numbers.iter().copied(), output, format);
+        place(words, numbers.iter().copied(), place_of(output, format), format);
     }
 }
 
-/// Packs column `output` of a panel, one number an input.
-fn place(words: &mut [u32], numbers: impl Iterator<Item = f32>, output: usize, format: WordFormat) {
-    let (word, shift) = format.place(output);
+/// The output at a place of a panel, where places go by the parts of chunks and their lanes.
+#[cube]
+pub(super) fn output_at(place: usize, #[comptime] format: WordFormat) -> usize {
+    if comptime!(format.is_half()) { place / 8 * 8 + place % 4 * 2 + place % 8 / 4 } else { place }
+}
+
+/// The place of an output of a panel: what [`output_at`] turns round.
+fn place_of(output: usize, format: WordFormat) -> usize {
+    match format.is_half() {
+        true => output / 8 * 8 + output % 2 * 4 + output % 8 / 2,
+        false => output,
+    }
+}
+
+/// The same, of an output that a kernel finds.
+#[cube]
+pub(super) fn place_at(output: usize, #[comptime] format: WordFormat) -> usize {
+    if comptime!(format.is_half()) {
+        output / 8 * 8 + output % 2 * 4 + output % 8 / 2
+    } else {
+        output
+    }
+}
+
+/// Packs the column at `at` of a panel, one number an input.
+fn place(words: &mut [u32], numbers: impl Iterator<Item = f32>, at: usize, format: WordFormat) {
+    let (word, shift) = format.place(at);
     for (x, words) in numbers.zip(words.chunks_exact_mut(PANEL / format.per_word())) {
         words[word] |= format.field(x) << shift;
     }

@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use cubecl::prelude::*;
 
+use super::pack::place_at;
 use super::{CubeWeight, PANEL};
 use crate::cube::{
     StepInput, WordFormat, Words, buffer, cubes, float_tensor, into_tensor, upload_once, widen,
@@ -49,7 +50,7 @@ fn rows_kernel(
     }
     let per_chunk = comptime!(format.per_chunk());
     let output = ids[element / inputs] as usize;
-    let place = output % PANEL;
+    let place = place_at(output % PANEL, format);
     let chunk = ((output / PANEL) * inputs + element % inputs) * comptime!(PANEL / per_chunk);
     let words = weight[chunk + place / per_chunk];
     let (part, lane) = (place % per_chunk / 4, place % 4);

@@ -5,7 +5,7 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::pack::factor_at;
+use super::pack::{factor_at, output_at};
 use super::{CubeWeight, K_BLOCK, PANEL};
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 use crate::swiglu::cube::gated;
@@ -98,7 +98,7 @@ fn skinny_kernel<N: Size>(
             results[r] = gated(gate, Vector::new(ups[r])).extract(0usize);
         }
     }
-    let output = panel * PANEL + unit;
+    let output = panel * PANEL + output_at(unit, format);
     if unit < PANEL && output < width {
         let bias: ComptimeOption<f32> = bias.map(|bias| bias[output]);
         let bias = bias.unwrap_or_else(|| 0.0f32.runtime());
@@ -111,7 +111,7 @@ fn skinny_kernel<N: Size>(
     }
 }
 
-/// The products of a tile of rows with a panel; unit `o < PANEL` gets those of output `o`.
+/// The products of a tile of rows with a panel; unit `o < PANEL` gets those of the output at place `o`.
 #[cube]
 fn panel_sums<N: Size>(
     x: &[Vector<f32, N>],

@@ -4,7 +4,7 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::pack::factor_at;
+use super::pack::{factor_at, output_at};
 use super::{CubeWeight, K_BLOCK, PANEL};
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 
@@ -96,7 +96,7 @@ fn tiled_kernel<N: Size>(
     }
     #[unroll]
     for lane in 0..4usize {
-        let output = panel * PANEL + column * 4 + lane;
+        let output = panel * PANEL + output_at(column * 4 + lane, format);
         if output < outputs {
             let bias: ComptimeOption<f32> = bias.map(|bias| bias[output]);
             let bias = bias.unwrap_or_else(|| 0.0f32.runtime());

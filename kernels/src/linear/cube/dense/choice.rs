@@ -1,4 +1,4 @@
-//! Which routine multiplies matrices of a shape fastest on a device. It is measured the first time
+//! Which way a product of a shape is made fastest on a device. It is measured the first time
 //! that the shape occurs, for each power of two of rows, and may be kept for the next process.
 
 use std::collections::BTreeMap;
@@ -10,56 +10,59 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 use cubek::matmul::definition::MatmulSetupError;
 
-use super::HalfFormat;
-use super::routine::Routine;
+use super::Way;
 use crate::TunedProduct;
+use crate::cube::WordFormat;
 
-/// Products that a routine is timed over, after one that compiles it.
+/// Products that a way is timed over, after one that compiles it.
 const TIMES: u32 = 3;
 
-/// What was measured in this process or adopted from another. `None`: no routine makes it.
-static CHOSEN: Mutex<BTreeMap<Key, Option<Routine>>> = Mutex::new(BTreeMap::new());
+/// What was measured in this process or adopted from another. `None`: no way makes it.
+static CHOSEN: Mutex<BTreeMap<Key, Option<Way>>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     device: String,
-    half: HalfFormat,
+    /// Of the weight.
+    format: &'static str,
     /// Rounded up to a power of two.
     rows: usize,
     inputs: usize,
     outputs: usize,
 }
 
-/// The routine for `[rows, inputs, outputs]`, measured now if it never was; `run` makes the product in
-/// `y`.
+/// The one of `ways` for `[rows, inputs, outputs]`, measured now if it never was; `run` makes the product
+/// in `y`.
 pub(super) fn chosen(
-    client: &Client,
     device: &cubecl::Device,
-    half: HalfFormat,
+    format: WordFormat,
     [rows, inputs, outputs]: [usize; 3],
+    ways: &[Way],
     y: &Handle,
-    run: impl Fn(Routine) -> Result<(), MatmulSetupError>,
-) -> Option<Routine> {
+    run: impl Fn(Way) -> Result<(), MatmulSetupError>,
+) -> Option<Way> {
+    let client = &device.client();
     let device = format!("{} {device:?}", client.name());
-    let key = Key { device, half, rows: rows.next_power_of_two(), inputs, outputs };
+    let (format, rows) = (format.name(), rows.next_power_of_two());
+    let key = Key { device, format, rows, inputs, outputs };
     let known = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
     known.unwrap_or_else(|| {
-        let routine = fastest(Routine::ALL, |routine| time(client, y, || run(routine)));
-        CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, routine);
-        routine
+        let way = fastest(ways.iter().copied(), |way| time(client, y, || run(way)));
+        CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, way);
+        way
     })
 }
 
 /// The one that takes the least time, of those that work.
-fn fastest<R: Copy>(
-    routines: impl IntoIterator<Item = R>,
-    time: impl Fn(R) -> Option<Duration>,
-) -> Option<R> {
-    let timed = routines.into_iter().filter_map(|routine| Some((time(routine)?, routine)));
-    timed.min_by_key(|(time, _)| *time).map(|(_, routine)| routine)
+fn fastest<W: Copy>(
+    ways: impl IntoIterator<Item = W>,
+    time: impl Fn(W) -> Option<Duration>,
+) -> Option<W> {
+    let timed = ways.into_iter().filter_map(|way| Some((time(way)?, way)));
+    timed.min_by_key(|(time, _)| *time).map(|(_, way)| way)
 }
 
-/// How long a product takes; `None` where the device, or the shape, does not suit the routine: it
+/// How long a product takes; `None` where the device, or the shape, does not suit the way: it
 /// says so, or panics.
 fn time(
     client: &Client,
@@ -82,13 +85,13 @@ fn time(
 /// All that is known by now, in order.
 pub(crate) fn tuned_products() -> Vec<TunedProduct> {
     let chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = chosen.iter().map(|(key, routine)| TunedProduct {
+    let told = chosen.iter().map(|(key, way)| TunedProduct {
         device: key.device.clone(),
-        dtype: key.half.name().to_owned(),
+        dtype: key.format.to_owned(),
         rows: key.rows,
         inputs: key.inputs,
         outputs: key.outputs,
-        routine: routine.map(|routine| routine.name().to_owned()),
+        routine: way.map(Way::name),
     });
     told.collect()
 }
@@ -98,15 +101,15 @@ pub(crate) fn adopt_tuned_products(products: impl IntoIterator<Item = TunedProdu
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     for product in products {
         let TunedProduct { device, dtype, rows, inputs, outputs, routine } = product;
-        let Some(half) = HalfFormat::named(&dtype) else { continue };
-        let routine = match routine {
+        let Some(format) = WordFormat::named(&dtype).map(WordFormat::name) else { continue };
+        let way = match routine {
             None => None,
-            Some(name) => match Routine::named(&name) {
-                Some(routine) => Some(routine),
+            Some(name) => match Way::named(&name) {
+                Some(way) => Some(way),
                 None => continue,
             },
         };
-        chosen.entry(Key { device, half, rows, inputs, outputs }).or_insert(routine);
+        chosen.entry(Key { device, format, rows, inputs, outputs }).or_insert(way);
     }
 }
 
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn the_fastest_that_works_is_chosen() {
         let times = [Some(30), None, Some(10), Some(20)];
-        let time = |routine: usize| times[routine].map(Duration::from_millis);
+        let time = |way: usize| times[way].map(Duration::from_millis);
         assert_eq!(fastest(0..4, time), Some(2));
         assert_eq!(fastest(1..2, time), None);
     }
@@ -132,7 +135,8 @@ mod tests {
             outputs: 16,
             routine: routine.map(str::to_owned),
         };
-        let known = [product("a", Some("DoubleCyclicMma")), product("b", None)];
+        let by_panels = product("e", Some("SimpleTmaMma by panels"));
+        let known = [product("a", Some("DoubleCyclicMma")), product("b", None), by_panels];
         let strange = TunedProduct { dtype: "f8".to_owned(), ..product("c", None) };
         adopt_tuned_products(known.clone());
         adopt_tuned_products([strange, product("d", Some("Abacus")), product("a", None)]);

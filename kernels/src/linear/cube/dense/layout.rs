@@ -1,5 +1,6 @@
-//! Matrices of neighbouring 16-bit numbers, as routines read them.
+//! Matrices of neighbouring 16-bit numbers, as routines read them, and where they write.
 
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -12,34 +13,53 @@ use crate::linear::cube::{CubeWeight, PANEL};
 
 const UNITS: usize = 256;
 
-/// A matrix of 16-bit numbers, `[rows, cols]`.
+/// Matrices of one shape, `[count, rows, cols]`.
 #[derive(Clone)]
-pub(super) struct Halves {
+pub(super) struct Matrices {
     handle: Handle,
-    rows: usize,
-    cols: usize,
-    /// Elements from one row to the next.
-    stride: usize,
+    shape: [usize; 3],
+    /// Elements from one to the next.
+    strides: [usize; 3],
 }
 
-impl Halves {
-    /// One not yet written.
+impl Matrices {
+    /// A matrix of 16-bit numbers, not yet written.
     fn empty(client: &Client, rows: usize, cols: usize, stride: usize) -> Self {
         let handle = client.empty(rows * stride * size_of::<u16>());
-        Self { handle, rows, cols, stride }
+        Self { handle, shape: [1, rows, cols], strides: [rows * stride, stride, 1] }
     }
 
     pub(super) fn binding(self) -> TensorBinding {
-        let shape = Shape::new([self.rows, self.cols]);
-        let strides = Strides::new(&[self.stride, 1]);
+        let (shape, strides) = (Shape::new(self.shape), Strides::new(&self.strides));
         // SAFETY: shape and strides are those that the buffer was made for.
         unsafe { TensorBinding::from_raw_parts(self.handle, strides, shape) }
     }
 }
 
+/// The results of a product, `[rows, outputs]`.
+pub(super) fn of_results(y: &CubeTensor) -> Matrices {
+    let [rows, outputs] = y.meta.shape().dims::<2>();
+    let (shape, strides) = ([1, rows, outputs], [rows * outputs, outputs, 1]);
+    Matrices { handle: y.handle.clone(), shape, strides }
+}
+
+/// The same as columns of a panel each, whose number is a multiple of [`PANEL`].
+pub(super) fn of_panels_of_results(y: &CubeTensor) -> Matrices {
+    let [rows, outputs] = y.meta.shape().dims::<2>();
+    let (shape, strides) = ([outputs / PANEL, rows, PANEL], [PANEL, outputs, 1]);
+    Matrices { handle: y.handle.clone(), shape, strides }
+}
+
+/// The panels of a weight of 16 bits as they lie, `[panels, inputs, PANEL]`.
+pub(super) fn of_panels(weight: &CubeWeight) -> Matrices {
+    let shape = [weight.panels(), weight.inputs, PANEL];
+    let strides = [weight.inputs * PANEL, PANEL, 1];
+    Matrices { handle: weight.words.clone(), shape, strides }
+}
+
 /// The rows, rounded.
-pub(super) fn of_rows(x: &Rows, half: HalfFormat) -> Halves {
-    let halves = Halves::empty(x.client(), x.rows, x.cols, x.cols);
+pub(super) fn of_rows(x: &Rows, half: HalfFormat) -> Matrices {
+    let halves = Matrices::empty(x.client(), x.rows, x.cols, x.cols);
     let elements = x.rows * x.vectors();
     // SAFETY: a unit beyond the elements leaves; rows and strides are those of the buffers.
     unsafe {
@@ -75,9 +95,9 @@ fn of_rows_kernel(
 }
 
 /// The weight, `[inputs, outputs]`; its integers as the numbers that they stand for.
-pub(super) fn of_weight(client: &Client, weight: &CubeWeight, half: HalfFormat) -> Halves {
+pub(super) fn of_weight(client: &Client, weight: &CubeWeight, half: HalfFormat) -> Matrices {
     let stride = weight.panels() * PANEL;
-    let halves = Halves::empty(client, weight.inputs, weight.outputs, stride);
+    let halves = Matrices::empty(client, weight.inputs, weight.outputs, stride);
     let chunks = weight.panels() * weight.inputs * (PANEL / weight.format.per_chunk());
     // SAFETY: a unit beyond the chunks leaves; panels and inputs are those of the buffers.
     unsafe {
@@ -120,15 +140,29 @@ fn of_weight_kernel(
     let input = at / of_panel % inputs;
     let words = weight[at];
     let first = (input * stride + panel * PANEL) / 4 + chunk * parts;
-    #[unroll]
-    for h in 0..parts {
-        let mut numbers = widen(words, h, format);
-        if comptime!(format.is_coded()) {
-            let of_group = factor_at(panel, input / group_size, inputs, group_size);
-            let scale = of_group + chunk * parts + h;
-            let offset = scale + comptime!(PANEL / 4);
-            numbers = fma(numbers, factors.unwrap()[scale], factors.unwrap()[offset]);
+    if comptime!(format.is_half()) {
+        let (even, odd) = (widen(words, 0usize, format), widen(words, 1usize, format));
+        #[unroll]
+        for i in 0..2usize {
+            let mut numbers = Vec4::new(0.0f32);
+            #[unroll]
+            for j in 0..2usize {
+                numbers.insert(2 * j, even.extract(2 * i + j));
+                numbers.insert(2 * j + 1, odd.extract(2 * i + j));
+            }
+            y[first + i] = halves(numbers, to);
         }
-        y[first + h] = halves(numbers, to);
+    } else {
+        #[unroll]
+        for h in 0..parts {
+            let mut numbers = widen(words, h, format);
+            if comptime!(format.is_coded()) {
+                let of_group = factor_at(panel, input / group_size, inputs, group_size);
+                let scale = of_group + chunk * parts + h;
+                let offset = scale + comptime!(PANEL / 4);
+                numbers = fma(numbers, factors.unwrap()[scale], factors.unwrap()[offset]);
+            }
+            y[first + h] = halves(numbers, to);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Many rows on a device that multiplies matrices of 16-bit numbers itself, by its tensor cores. The
-//! weight is laid out as such a matrix for as long as the product takes: that reads and writes it
-//! once more, which is little beside what the rows cost. The product itself is cubek's.
+//! product is cubek's, of one of two matrices: the weight laid out for as long as the product takes,
+//! which reads and writes it once more and is little beside what many rows cost; or, where it has 16
+//! bits, its panels as they lie, each a matrix of its own.
 //!
 //! Rows are rounded to 16 bits as well, and how a sum is cut is the routine's affair: a row's bytes
 //! may differ from those that the other kernels give, and with its batch. So a deterministic engine
@@ -14,12 +15,18 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
+use cubek::matmul::definition::MatmulSetupError;
 
-use super::CubeWeight;
+use super::{CubeWeight, PANEL};
 use crate::TensorCores;
 use crate::cube::{Rows, WordFormat};
 pub(crate) use choice::{adopt_tuned_products, tuned_products};
+use layout::Matrices;
 use routine::Routine;
+
+/// Rows up to which panels may be worth being read as they lie: narrow matrices make more of reading
+/// rows.
+const PANELS_ROWS_MAX: usize = 256;
 
 /// Products of many rows with one weight.
 #[derive(Debug, Clone, Copy)]
@@ -47,16 +54,68 @@ impl DenseProducts {
             return false;
         }
         let rows = layout::of_rows(x, self.half);
-        let columns = layout::of_weight(x.client(), weight, self.half);
-        let run = |routine: Routine| routine.multiply(self.half, rows.clone(), columns.clone(), y);
+        let run = |way: Way| self.multiply(way, rows.clone(), weight, y);
+        let ways = self.ways(x, weight);
         if !self.is_tuned {
-            return Routine::ALL.into_iter().any(|routine| run(routine).is_ok());
+            return ways.into_iter().any(|way| run(way).is_ok());
         }
         let shape = [x.rows, weight.inputs, weight.outputs];
-        match choice::chosen(x.client(), &weight.device, self.half, shape, &y.handle, run) {
-            Some(routine) => run(routine).is_ok(),
+        match choice::chosen(&weight.device, weight.format, shape, &ways, &y.handle, run) {
+            Some(way) => run(way).is_ok(),
             None => false,
         }
+    }
+
+    /// The ways that such a product may go; the first is what is taken unmeasured.
+    fn ways(self, x: &Rows, weight: &CubeWeight) -> Vec<Way> {
+        let is_of_panels =
+            weight.format == self.half.words() && weight.outputs.is_multiple_of(PANEL);
+        let by_panels: &[_] = match is_of_panels && x.rows <= PANELS_ROWS_MAX {
+            true => &[true, false],
+            false => &[false],
+        };
+        let all = by_panels.iter().flat_map(|by_panels| {
+            Routine::ALL.into_iter().map(|routine| Way { routine, by_panels: *by_panels })
+        });
+        all.collect()
+    }
+
+    /// # Errors
+    /// The device, or these shapes, do not suit the way.
+    fn multiply(
+        self,
+        way: Way,
+        rows: Matrices,
+        weight: &CubeWeight,
+        y: &CubeTensor,
+    ) -> Result<(), MatmulSetupError> {
+        let (columns, results) = match way.by_panels {
+            true => (layout::of_panels(weight), layout::of_panels_of_results(y)),
+            false => (layout::of_weight(&y.client, weight, self.half), layout::of_results(y)),
+        };
+        way.routine.multiply(&y.client, self.half, rows, columns, results)
+    }
+}
+
+/// A way to make a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Way {
+    routine: Routine,
+    /// Of the weight's panels as they lie.
+    by_panels: bool,
+}
+
+impl Way {
+    const BY_PANELS: &str = " by panels";
+
+    fn name(self) -> String {
+        format!("{}{}", self.routine.name(), if self.by_panels { Self::BY_PANELS } else { "" })
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        let bare = name.strip_suffix(Self::BY_PANELS);
+        let routine = Routine::named(bare.unwrap_or(name))?;
+        Some(Self { routine, by_panels: bare.is_some() })
     }
 }
 
@@ -66,7 +125,7 @@ pub(crate) fn has_tensor_cores(client: &Client) -> bool {
 }
 
 /// A format of 16 bits that a device multiplies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HalfFormat {
     F16,
     Bf16,
@@ -101,17 +160,6 @@ impl HalfFormat {
             Self::F16 => half::f16::elem_type_native(),
             Self::Bf16 => half::bf16::elem_type_native(),
         }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        [Self::F16, Self::Bf16].into_iter().find(|half| half.name() == name)
     }
 
     /// How fields of words hold it.

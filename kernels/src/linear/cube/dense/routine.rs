@@ -1,6 +1,6 @@
 //! Ways to multiply two matrices of 16-bit numbers, all of them cubek's.
 
-use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::launch_ref;
@@ -8,7 +8,7 @@ use cubek::matmul::multi_level::Strategy;
 use cubek::std::InputBinding;
 
 use super::HalfFormat;
-use super::layout::Halves;
+use super::layout::Matrices;
 
 /// A way to multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,25 +73,26 @@ impl Routine {
         }
     }
 
-    /// `rows · columns` into `y`, f32.
+    /// `rows · columns` into `y`, f32; a single matrix of rows meets all of columns.
     ///
     /// # Errors
     /// The device, or these shapes, do not suit it.
     pub(super) fn multiply(
         self,
+        client: &Client,
         half: HalfFormat,
-        rows: Halves,
-        columns: Halves,
-        y: &CubeTensor,
+        rows: Matrices,
+        columns: Matrices,
+        y: Matrices,
     ) -> Result<(), MatmulSetupError> {
         let elem = half.elem();
         let elems = MatmulGlobalElems { lhs: elem, rhs: elem, out: f32::elem_type_native() };
         launch_ref(
             &self.strategy().into(),
-            &y.client,
+            client,
             InputBinding::new(rows.binding(), elem),
             InputBinding::new(columns.binding(), elem),
-            y.clone().binding(),
+            y.binding(),
             &mut MatmulElems::from_globals(&elems),
         )
     }

@@ -5,21 +5,27 @@ use crate::cube::test_device::{assert_near, numbers, tensor, test_device, values
 use crate::linear::reference;
 use crate::{LinearWeight, QuantizationScheme, WeightDtype, WeightView};
 
-fn product(x: &[f32], weight: &LinearWeight, device: &burn::tensor::Device) -> Vec<f32> {
+fn product(
+    x: &[f32],
+    weight: &LinearWeight,
+    device: &burn::tensor::Device,
+    by_panels: bool,
+) -> Vec<f32> {
     let weight = weight.on_gpu().unwrap();
     let x = crate::cube::device_tensor(tensor(x, weight.inputs, device)).unwrap();
     let x = Rows::new(x);
     let y = x.sibling(x.rows, weight.outputs);
-    let rows = layout::of_rows(&x, HalfFormat::F16);
-    let columns = layout::of_weight(x.client(), weight, HalfFormat::F16);
-    Routine::SimpleUnit.multiply(HalfFormat::F16, rows, columns, &y).unwrap();
+    let products = DenseProducts { half: HalfFormat::F16, is_tuned: false };
+    let rows = layout::of_rows(&x, products.half);
+    let way = Way { routine: Routine::SimpleUnit, by_panels };
+    products.multiply(way, rows, weight, &y).unwrap();
     values(crate::cube::into_tensor(y))
 }
 
 #[test]
 fn weights_of_every_format_are_laid_out_for_cubek() {
     let Some(device) = test_device() else { return };
-    for (rows, inputs, outputs) in [(33, 64, 40), (75, 136, 72), (64, 256, 128)] {
+    for (rows, inputs, outputs) in [(33, 64, 40), (75, 136, 72), (64, 256, 128), (50, 72, 192)] {
         let (x, w) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
         let exact = reference::linear(&x, &w, inputs, None);
         let view = || [WeightView::F32(&w)];
@@ -32,8 +38,11 @@ fn weights_of_every_format_are_laid_out_for_cubek() {
             (quantize(QuantizationScheme::Int8), 2e-2, "int8"),
             (quantize(QuantizationScheme::Int4 { group_size: 8 }), 0.15, "int4"),
         ] {
-            let y = product(&x, &weight, &device);
+            let y = product(&x, &weight, &device, false);
             assert_near(&y, &exact, bound * root, &format!("{what} {rows} {inputs} {outputs}"));
+            if what == "f16" && outputs % PANEL == 0 {
+                assert_eq!(product(&x, &weight, &device, true), y, "as they lie");
+            }
         }
     }
 }
