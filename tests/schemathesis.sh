@@ -14,6 +14,7 @@ schemathesis="$(realpath "$(command -v "${SCHEMATHESIS:-schemathesis}")")"
 settings="$PWD/tests/schemathesis.toml"
 folder="$(mktemp -d)"
 log="$folder/log"
+: >"$log"
 
 # Small limits, so that a made-up request is soon done: it is the door that is tested here. Without the
 # operator's routes: a server that was paused by one would answer nothing more.
