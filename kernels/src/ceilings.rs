@@ -161,7 +161,7 @@ fn dots<S: Simd, const N: usize>(s: S, x: f32) -> f32 {
     let mut sums = [s.splat(0.0); N];
     for _ in 0..ROUNDS {
         for (sum, pair) in sums.iter_mut().zip(pairs) {
-            *sum = s.dot_pair(*sum, pair, &weights);
+            *sum = s.dot_pair(*sum, &pair, &weights);
         }
     }
     sums.into_iter().map(|sum| sum_of(s, sum)).sum()

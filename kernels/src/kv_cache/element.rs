@@ -18,7 +18,7 @@ pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
     /// The query's dimensions `INPUTS · i ..`
     fn step<S: Simd>(s: S, query: &[f32], i: usize) -> Self::Step<S>;
     /// `acc + Σ x · k`, key by key, without scales.
-    fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, keys: &Self::Group) -> S::V;
+    fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, keys: &Self::Group) -> S::V;
     /// Elements `LANES · n ..` as f32, without scales.
     fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
 
@@ -61,7 +61,7 @@ macro_rules! without_scale {
             }
 
             #[inline(always)]
-            fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, keys: &Self::Group) -> S::V {
+            fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, keys: &Self::Group) -> S::V {
                 <Self as Element>::fma(s, acc, x, keys)
             }
 
@@ -112,8 +112,8 @@ impl KvElement for i8 {
     }
 
     #[inline(always)]
-    fn fma<S: Simd>(s: S, acc: S::V, x: f32, keys: &Self::Group) -> S::V {
-        s.fma(s.splat(x), s.widen_int8(keys), acc)
+    fn fma<S: Simd>(s: S, acc: S::V, x: &f32, keys: &Self::Group) -> S::V {
+        s.fma(s.splat(*x), s.widen_int8(keys), acc)
     }
 
     #[inline(always)]

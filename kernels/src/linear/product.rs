@@ -141,6 +141,10 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
     }
 }
 
+/// Elements of a row that are laid out before the next row's: what they are written among stays in
+/// L1, so that a line is fetched once and not once a row.
+const LAY_OUT: usize = 64;
+
 /// Lays out one tile of rows.
 struct LayOut<'a, S: Simd, F: Form<S>> {
     product: &'a Product<'a>,
@@ -155,10 +159,12 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
     fn run(self, _: S) {
         let inputs = self.product.inputs;
         let width = self.rows.len();
-        for (r, row) in self.rows.enumerate() {
-            let row = &self.product.x[row * inputs..(row + 1) * inputs];
-            for (i, x) in self.out.iter_mut().skip(r).step_by(width).enumerate() {
-                *x = F::x(row, i);
+        let x = &self.product.x[self.rows.start * inputs..self.rows.end * inputs];
+        for (part, out) in self.out.chunks_mut(LAY_OUT * width).enumerate() {
+            for (r, row) in x.chunks_exact(inputs).enumerate() {
+                for (i, x) in out.iter_mut().skip(r).step_by(width).enumerate() {
+                    *x = F::x(row, part * LAY_OUT + i);
+                }
             }
         }
     }

@@ -107,7 +107,7 @@ fn products<S: Simd, E: KvElement, const R: usize, const N: usize>(
         }
         for r in 0..R {
             for n in 0..N {
-                sums[r][n] = E::fma(s, sums[r][n], x[r], &keys[n].groups[i * stride]);
+                sums[r][n] = E::fma(s, sums[r][n], &x[r], &keys[n].groups[i * stride]);
             }
         }
     }

@@ -150,7 +150,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn dot_pair(self, acc: Halves, x: Self::Pair, w: &[u16; 2 * LANES]) -> Halves {
+    fn dot_pair(self, acc: Halves, x: &Self::Pair, w: &[u16; 2 * LANES]) -> Halves {
         // SAFETY: `self` proves the feature; `w` is 64 bytes, and the loads are unaligned.
         unsafe {
             let upper = _mm256_set1_epi32(0xFFFF_0000_u32 as i32);

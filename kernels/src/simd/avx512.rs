@@ -131,7 +131,7 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn dot_pair(self, acc: Self::V, x: Self::Pair, w: &[u16; 2 * LANES]) -> Self::V {
+    fn dot_pair(self, acc: Self::V, x: &Self::Pair, w: &[u16; 2 * LANES]) -> Self::V {
         // SAFETY: `self` proves the feature; `w` is 64 bytes, and the load is unaligned.
         unsafe {
             let both = _mm512_loadu_si512(w.as_ptr().cast());

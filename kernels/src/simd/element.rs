@@ -18,7 +18,7 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     /// The activations `row[INPUTS · i ..]`; beyond the row they are 0.
     fn step<S: Simd>(s: S, row: &[f32], i: usize) -> Self::Step<S>;
     /// `acc + Σ x · w`, lane by lane.
-    fn fma<S: Simd>(s: S, acc: S::V, x: Self::Step<S>, w: &Self::Group) -> S::V;
+    fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, w: &Self::Group) -> S::V;
     /// Elements `LANES · n ..` as f32.
     fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
 }
@@ -44,8 +44,8 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn fma<S: Simd>(s: S, acc: S::V, x: f32, w: &Self::Group) -> S::V {
-        s.fma(s.splat(x), s.load(w), acc)
+    fn fma<S: Simd>(s: S, acc: S::V, x: &f32, w: &Self::Group) -> S::V {
+        s.fma(s.splat(*x), s.load(w), acc)
     }
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl Element for u16 {
     }
 
     #[inline(always)]
-    fn fma<S: Simd>(s: S, acc: S::V, x: S::Pair, w: &Self::Group) -> S::V {
+    fn fma<S: Simd>(s: S, acc: S::V, x: &S::Pair, w: &Self::Group) -> S::V {
         s.dot_pair(acc, x, w)
     }
 

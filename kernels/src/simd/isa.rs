@@ -15,11 +15,9 @@ const OVERRIDE_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Isa(Level);
 
-/// From the most capable down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// Tiles for the products that use them, and vectors that widen bfloat16: on processors with
-    /// AMX, two fused multiply-adds are faster than one bfloat16 dot product.
+    /// Tiles for the products that use them, and vectors that widen bfloat16.
     #[cfg(target_arch = "x86_64")]
     Amx(Amx, Avx512),
     #[cfg(target_arch = "x86_64")]
@@ -61,15 +59,19 @@ impl<S: Simd, K: Kernel> Task<S> for K {
 }
 
 impl Isa {
-    /// All that this processor has, the most capable first.
+    /// All that this processor has, the fastest first.
     pub(crate) fn available() -> Vec<Self> {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
             let vectors = Avx512::detect();
             levels.extend(vectors.and_then(|simd| Some(Level::Amx(Amx::detect()?, simd))));
-            levels.extend(Avx512Bf16::detect().map(Level::Avx512Bf16));
-            levels.extend(vectors.map(Level::Avx512));
+            let mut both =
+                [Avx512Bf16::detect().map(Level::Avx512Bf16), vectors.map(Level::Avx512)];
+            if !Avx512Bf16::is_faster() {
+                both.reverse();
+            }
+            levels.extend(both.into_iter().flatten());
             levels.extend(Avx2::detect().map(Level::Avx2Fma));
         }
         #[cfg(target_arch = "aarch64")]
@@ -78,7 +80,7 @@ impl Isa {
         levels.into_iter().map(Self).collect()
     }
 
-    /// The one in use: the most capable, or the one that the environment names if this processor
+    /// The one in use: the fastest, or the one that the environment names if this processor
     /// has it. Settled at the first call.
     pub(crate) fn active() -> Self {
         static ACTIVE: OnceLock<Isa> = OnceLock::new();

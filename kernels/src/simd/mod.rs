@@ -81,8 +81,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     /// A pair of activations.
     fn pair(self, first: f32, second: f32) -> Self::Pair;
-    /// `acc[i] + x.0 · w[2 i] + x.1 · w[2 i + 1]` for bfloat16 weights.
-    fn dot_pair(self, acc: Self::V, x: Self::Pair, w: &[u16; 2 * LANES]) -> Self::V;
+    /// `acc[i] + x.0 · w[2 i] + x.1 · w[2 i + 1]` for bfloat16 weights. x stays where it lies: a copy
+    /// is read as one integer, whose halves cost more to broadcast than two loads.
+    fn dot_pair(self, acc: Self::V, x: &Self::Pair, w: &[u16; 2 * LANES]) -> Self::V;
 
     /// Whether [`Self::dot_bf16`] is one instruction, and so the way to multiply bfloat16.
     const HAS_DOT_BF16: bool = false;

@@ -147,7 +147,7 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn dot_pair(self, acc: Quarters, x: Self::Pair, w: &[u16; 2 * LANES]) -> Quarters {
+    fn dot_pair(self, acc: Quarters, x: &Self::Pair, w: &[u16; 2 * LANES]) -> Quarters {
         let [even, odd] = self.widen_pairs(w);
         let acc = self.fma(self.splat(x[0]), even, acc);
         self.fma(self.splat(x[1]), odd, acc)

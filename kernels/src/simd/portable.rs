@@ -96,7 +96,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn dot_pair(self, acc: Self::V, x: Self::Pair, w: &[u16; 2 * LANES]) -> Self::V {
+    fn dot_pair(self, acc: Self::V, x: &Self::Pair, w: &[u16; 2 * LANES]) -> Self::V {
         std::array::from_fn(|i| {
             let first = f32::from_bits(u32::from(w[2 * i]) << 16);
             let second = f32::from_bits(u32::from(w[2 * i + 1]) << 16);

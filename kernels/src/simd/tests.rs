@@ -29,7 +29,7 @@ impl Kernel for DotPair {
     fn run<S: Simd>(self, s: S) -> [f32; LANES] {
         let mut out = [0.0; LANES];
         let pair = s.pair(self.0[0], self.0[1]);
-        s.store(&mut out, s.dot_pair(s.splat(1.0), pair, &self.1));
+        s.store(&mut out, s.dot_pair(s.splat(1.0), &pair, &self.1));
         out
     }
 }
