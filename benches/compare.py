@@ -29,24 +29,43 @@ HERE = pathlib.Path(__file__).resolve().parent
 CORES = len(os.sched_getaffinity(0))
 MAX_MODEL_LEN, MAX_NUM_SEQS, KV_GIB = 2048, 32, 3
 INPUT_LEN, OUTPUT_LEN, PREFILL_LEN = 128, 64, 512
+DEMO_WAVES = 20
 NAME = "m"
 
 
-def engine_commands(args, port):
+class Model:
+    """A model in both forms: a folder as Hugging Face's, and GGUF files."""
+
+    def __init__(self, folder, ggufs):
+        self.folder, self.ggufs = folder, ggufs
+
+    def gguf(self, kind):
+        return self.ggufs.with_name(f"{self.ggufs.name}-{kind}.gguf")
+
+    def warm(self):
+        """Reads its files once, so that a start finds them in the page cache."""
+        for file in [*self.folder.iterdir(), *(self.gguf(kind) for kind in ("bf16", "q8_0"))]:
+            if file.is_file():
+                with open(file, "rb") as data:
+                    while data.read(1 << 24):
+                        pass
+
+
+def engine_commands(args, port, model):
     """What starts each server. All get the same number of sequences; vLLM and Playhouse the same KV cache."""
     llama = [args.dir / "llama.cpp/build/bin/llama-server", "--host", "127.0.0.1", "--port", port, "--alias", NAME,
              "--threads", CORES, "--parallel", MAX_NUM_SEQS, "--ctx-size", MAX_NUM_SEQS * 512, "--no-webui"]
-    playhouse = [args.playhouse, "serve", args.model, "--port", port, "--served-model-name", NAME, "--dtype", "bfloat16",
+    playhouse = [args.playhouse, "serve", model.folder, "--port", port, "--served-model-name", NAME, "--dtype", "bfloat16",
                  "--max-model-len", MAX_MODEL_LEN, "--max-num-seqs", MAX_NUM_SEQS,
                  "--kv-cache-memory-bytes", f"{KV_GIB}GiB", "--log-level", "warn"]
     return {
         "playhouse": playhouse,
-        "llama.cpp": [*llama, "--model", args.dir / "models/qwen3-0.6b-bf16.gguf"],
-        "vllm": [args.dir / "peers-venv/bin/vllm", "serve", args.model, "--host", "127.0.0.1", "--port", port,
+        "llama.cpp": [*llama, "--model", model.gguf("bf16")],
+        "vllm": [args.dir / "peers-venv/bin/vllm", "serve", model.folder, "--host", "127.0.0.1", "--port", port,
                  "--served-model-name", NAME, "--dtype", "bfloat16", "--max-model-len", MAX_MODEL_LEN,
                  "--enforce-eager", "--max-num-seqs", MAX_NUM_SEQS],
         "playhouse int8": [*playhouse, "--quantization", "int8"],
-        "llama.cpp q8_0": [*llama, "--model", args.dir / "models/qwen3-0.6b-q8_0.gguf"],
+        "llama.cpp q8_0": [*llama, "--model", model.gguf("q8_0")],
     }
 
 
@@ -96,14 +115,15 @@ def processes():
 class Server:
     """A server in a process group of its own, from its start to its end."""
 
-    def __init__(self, name, args):
-        self.name, self.port = name, free_port()
+    def __init__(self, name, model, args):
+        self.name, self.model, self.port = name, model, free_port()
         self.log = args.logs / f"{name.replace(' ', '-')}.log"
-        command = [str(word) for word in engine_commands(args, self.port)[name]]
+        command = [str(word) for word in engine_commands(args, self.port, model)[name]]
         if not pathlib.Path(command[0]).exists():
             raise RuntimeError(f"{command[0]} does not exist")
         self.out = open(self.log, "a")
         print(f"$ {' '.join(command)}", file=self.out, flush=True)
+        model.warm()
         self.begun = time.monotonic()
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.out,
                                         start_new_session=True, env={**os.environ, **ENVIRONMENT.get(name, {})})
@@ -151,12 +171,11 @@ class Server:
         raise RuntimeError(f"{self.name} did not end: {sorted(family)}")
 
 
-def load_row(server, clients, seed, args):
+def load_row(server, clients, seed, waves, args):
     """One row of clients. Every row has prompts of its own, or prefix caches would know them."""
-    waves = 1 if args.quick else 2
     file = args.logs / "row.json"
     file.unlink(missing_ok=True)
-    words = ["--base-url", server.url, "--model", NAME, "--tokenizer", args.model, "--dataset-name", "random",
+    words = ["--base-url", server.url, "--model", NAME, "--tokenizer", server.model.folder, "--dataset-name", "random",
              "--random-input-len", INPUT_LEN, "--random-output-len", OUTPUT_LEN, "--num-prompts", clients * waves,
              "--max-concurrency", clients, "--ignore-eos", "--temperature", "0", "--seed", seed,
              "--percentile-metrics", "ttft,tpot,itl,e2el",
@@ -176,18 +195,33 @@ def load_row(server, clients, seed, args):
 def serve(name, repetition, args, note):
     """Starts a server, measures it, stops it."""
     say(f"{name}: server, repetition {repetition + 1}")
-    server = Server(name, args)
+    waves = 1 if args.quick else 2
+    server = Server(name, args.standard, args)
     try:
         note("start to healthy, s", name, server.wait_until_healthy(600))
         # What is done once, is done: pages, threads, compiled things.
-        load_row(server, 1, 10_000 + repetition, args)
+        load_row(server, 1, 10_000 + repetition, waves, args)
         for clients in args.clients:
-            row = load_row(server, clients, 100 * repetition + clients, args)
+            row = load_row(server, clients, 100 * repetition + clients, waves, args)
             who = "1 client" if clients == 1 else f"{clients} clients"
             note(f"{who}, output tok/s", name, row["output_throughput"])
             note(f"{who}, mean TTFT, ms", name, row["mean_ttft_ms"])
             note(f"{who}, mean TPOT, ms", name, row["mean_tpot_ms"])
         note("resident afterwards, GB", name, server.family()[1] / 1e9)
+    finally:
+        server.stop()
+
+
+def serve_demo(name, repetition, args, note):
+    """The model of 5 million parameters in this repository, one client after the other."""
+    say(f"{name}: the demo model, repetition {repetition + 1}")
+    server = Server(name, args.demo, args)
+    try:
+        server.wait_until_healthy(600)
+        load_row(server, 1, 10_000 + repetition, DEMO_WAVES, args)
+        row = load_row(server, 1, repetition, DEMO_WAVES, args)
+        note("demo model, 1 client, output tok/s", name, row["output_throughput"])
+        note("demo model, 1 client, mean TPOT, ms", name, row["mean_tpot_ms"])
     finally:
         server.stop()
 
@@ -199,14 +233,14 @@ def prefill(name, args, note):
     rounds = 3 if args.quick else 5
     if name.startswith("playhouse"):
         more = ["--quantization", "int8"] if name.endswith("int8") else []
-        words = ["bench", "latency", "-m", args.model, "--dtype", "bfloat16", "--max-model-len", MAX_MODEL_LEN,
+        words = ["bench", "latency", "-m", args.standard.folder, "--dtype", "bfloat16", "--max-model-len", MAX_MODEL_LEN,
                  "--batch-size", 1, "--input-len", PREFILL_LEN, "--output-len", 1, "--num-iters", rounds,
                  "--num-iters-warmup", 1, "--output", "json", *more]
         latencies = json.loads(run([args.playhouse, *words], log, 900))["latencies"]
         note(row, name, PREFILL_LEN / statistics.median(latencies))
     elif name.startswith("llama.cpp"):
         kind = "q8_0" if name.endswith("q8_0") else "bf16"
-        bench = [args.dir / "llama.cpp/build/bin/llama-bench", "-m", args.dir / f"models/qwen3-0.6b-{kind}.gguf",
+        bench = [args.dir / "llama.cpp/build/bin/llama-bench", "-m", args.standard.gguf(kind),
                  "-t", CORES, "-r", rounds, "-o", "json"]
         for result in json.loads(run([*bench, "-p", PREFILL_LEN, "-n", 32], log, 900)):
             is_prefill = result["n_gen"] == 0
@@ -266,9 +300,11 @@ def parse():
     args = parser.parse_args()
     args.dir = pathlib.Path(args.dir).resolve()
     args.model = (args.model or args.dir / "models/qwen3-0.6b").resolve()
+    args.standard = Model(args.model, args.dir / "models/qwen3-0.6b")
+    args.demo = Model(HERE.parent / "examples/demo-model", args.dir / "models/demo-model")
     args.clients = [int(word) for word in args.clients.split(",")]
     args.engines = args.engines.split(",") + (["playhouse int8", "llama.cpp q8_0"] if args.int8 else [])
-    unknown = set(args.engines) - set(engine_commands(args, 0))
+    unknown = set(args.engines) - set(engine_commands(args, 0, args.standard))
     if unknown:
         parser.error(f"no such engine: {', '.join(sorted(unknown))}")
     if args.quick:
@@ -316,6 +352,9 @@ def main():
             attempt(prefill, engine, args, note)
         for engine in args.engines:
             attempt(serve, engine, repetition, args, note)
+        for engine in args.engines:
+            if args.demo.gguf("bf16").exists() and engine in ("playhouse", "llama.cpp", "vllm"):
+                attempt(serve_demo, engine, repetition, args, note)
         longest = max(longest, time.monotonic() - started)
     waves = "one wave" if args.quick else "two waves"
     print(f"\n{datetime.date.today()}, {machine()}; prompts of {INPUT_LEN} tokens, {OUTPUT_LEN} generated, {waves}; "

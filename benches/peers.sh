@@ -4,7 +4,7 @@
 #   peers-venv/           vLLM's CPU build, Hugging Face transformers                (about 7 GB, 4 minutes to load)
 #   models/qwen3-0.6b/    the standard model (make_model.py), bf16, 1.2 GB
 #   llama.cpp/            llama-server, llama-bench, llama-batched-bench, llama-quantize, built for this machine (20 minutes of one core)
-#   models/*.gguf         the standard model for llama.cpp, in bf16 and in Q8_0
+#   models/*.gguf         the standard model for llama.cpp, in bf16 and in Q8_0, and the demo model in bf16
 # What is there is left alone, so a run that broke off is finished by a second one. JOBS says how many compilers run
 # at once (default 1). Nothing outside DIR is written.
 set -euo pipefail
@@ -56,8 +56,9 @@ build_llama() {
   ls -l "$llama"/build/bin
 }
 
+# `make_gguf FOLDER FILE`, in bf16.
 make_gguf() {
-  local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py out=$dir/models
+  local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py
   # The converter knows tokenizers by what they make of a text, and not this one: it cuts as GPT-2's does.
   PYTHONPATH=$llama/vendor/llama.cpp:$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" -c '
 import runpy, sys
@@ -65,12 +66,16 @@ from conversion.base import TextModel
 TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-' "$convert" "$model" --outtype bf16 --outfile "$out/qwen3-0.6b-bf16.gguf"
-  "$llama/build/bin/llama-quantize" "$out/qwen3-0.6b-bf16.gguf" "$out/qwen3-0.6b-q8_0.gguf" Q8_0
+' "$convert" "$1" --outtype bf16 --outfile "$2"
 }
 
 [ -e "$venv/.complete" ] || { say "vLLM $vllm_version into $venv"; rm -rf "$venv"; install_vllm; }
 [ -e "$model/model.safetensors" ] || { say "the standard model into $model"; "$venv/bin/python" "$here/make_model.py" "$model"; }
 [ -x "$llama/build/bin/llama-server" ] || { say "llama.cpp into $llama"; build_llama; }
-[ -e "$dir/models/qwen3-0.6b-q8_0.gguf" ] || { say "GGUF files into $dir/models"; make_gguf; }
+[ -e "$dir/models/qwen3-0.6b-q8_0.gguf" ] || {
+  say "GGUF files into $dir/models"
+  make_gguf "$model" "$dir/models/qwen3-0.6b-bf16.gguf"
+  "$llama/build/bin/llama-quantize" "$dir/models/qwen3-0.6b-bf16.gguf" "$dir/models/qwen3-0.6b-q8_0.gguf" Q8_0
+}
+[ -e "$dir/models/demo-model-bf16.gguf" ] || make_gguf "$here/../examples/demo-model" "$dir/models/demo-model-bf16.gguf"
 say "done"
