@@ -221,7 +221,7 @@ def serve_demo(name, repetition, args, note):
         load_row(server, 1, 10_000 + repetition, DEMO_WAVES, args)
         row = load_row(server, 1, repetition, DEMO_WAVES, args)
         note("demo model, 1 client, output tok/s", name, row["output_throughput"])
-        note("demo model, 1 client, mean TPOT, ms", name, row["mean_tpot_ms"])
+        note("demo model, 1 client, median TPOT, ms", name, row["median_tpot_ms"])
     finally:
         server.stop()
 
