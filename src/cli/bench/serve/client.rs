@@ -11,7 +11,7 @@ use hyper::{
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    client::legacy::{Client as HttpClient, Error as HttpError, connect::HttpConnector},
     rt::TokioExecutor,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
@@ -106,7 +106,11 @@ impl Client {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = self.target.headers.clone();
-        self.http.request(request).await.map_err(|error| match error.source() {
+        let mut answer = self.http.request(request.clone()).await;
+        if answer.as_ref().is_err_and(was_closed) {
+            answer = self.http.request(request).await;
+        }
+        answer.map_err(|error| match error.source() {
             Some(cause) => format!("{url}: {error}: {cause}"),
             None => format!("{url}: {error}"),
         })
@@ -174,6 +178,17 @@ impl Target {
         }
         payload
     }
+}
+
+/// Whether the server closed the connection before it answered anything, as llama.cpp's does after a
+/// stream on connections that it says it keeps: the request has to be sent once more.
+fn was_closed(error: &HttpError) -> bool {
+    let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>()) else {
+        return false;
+    };
+    let io = cause.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_incomplete_message()
+        || io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset)
 }
 
 /// TLS that trusts nobody.
@@ -271,6 +286,11 @@ impl Stream {
 mod tests {
     use std::time::Duration;
 
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
     use super::*;
 
     fn read(events: &[(u64, Value)]) -> (Result<(), String>, RequestOutput) {
@@ -311,6 +331,40 @@ mod tests {
         );
         let (_, output) = read(&[]);
         assert_eq!(output.error.as_deref(), Some("the stream ended without output"));
+    }
+
+    /// The first connection is reset at its second request, which was not read whole; the second is
+    /// closed at its second, and the third by the client.
+    #[tokio::test]
+    async fn a_request_on_a_connection_that_was_not_kept_is_sent_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target {
+            base_url: format!("http://{}", listener.local_addr().unwrap()),
+            endpoint: String::new(),
+            backend: Backend::Openai,
+            headers: HeaderMap::new(),
+            body: Map::new(),
+            model: String::new(),
+        };
+        let server = tokio::spawn(async move {
+            let mut bytes = [0; 4096];
+            for read_at_most in [1, 4096, 4096] {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                assert!(connection.read(&mut bytes).await.unwrap() > 0);
+                let answer =
+                    b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok";
+                connection.write_all(answer).await.unwrap();
+                let next = connection.read(&mut bytes[..read_at_most]).await.unwrap();
+                assert!(next <= read_at_most);
+            }
+        });
+        let client = Client::new(target).unwrap();
+        for _ in 0..3 {
+            let answer = client.send(Method::GET, "/health", String::new()).await.unwrap();
+            assert_eq!(whole_text(answer).await, "ok");
+        }
+        drop(client);
+        server.await.unwrap();
     }
 
     #[test]
