@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 pub use pool::ThreadPool;
 
 /// Work below this many multiply-adds runs where it is: waking a thread costs more.
-const PARALLEL_WORK_MIN: usize = 1 << 18;
+const PARALLEL_WORK_MIN: usize = 1 << 16;
 
 /// The same for maps, in elements.
 const PARALLEL_ELEMENTS_MIN: usize = 1 << 16;
