@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::{EmbeddingStorage, EmbeddingTable};
 use crate::LinearWeight;
 use crate::simd::{Isa, Kernel, LANES, Simd};
-use crate::threads::for_each_rows;
+use crate::threads::make_rows;
 
 /// Rows `token_ids` of the table.
 pub(crate) fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
@@ -33,8 +33,7 @@ fn gather(
     hidden: usize,
     copy_row: impl Fn(usize, &mut [f32]) + Sync + Send,
 ) -> Tensor<2> {
-    let mut y = vec![0.0; token_ids.len() * hidden];
-    for_each_rows(&mut y, hidden, |first, rows| {
+    let y = make_rows(token_ids.len() * hidden, hidden, |first, rows| {
         for (row, id) in rows.chunks_exact_mut(hidden).zip(&token_ids[first..]) {
             copy_row(*id as usize, row);
         }

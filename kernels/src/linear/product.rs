@@ -1,6 +1,7 @@
 //! The product on vector instructions. Few rows stream the weights past a single tile of sums; many
 //! rows go over blocks of weights that stay in the caches meanwhile.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::blocked::{Blocked, Grid};
@@ -83,8 +84,9 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
         let steps = lines.len() / (panels * product.output.parts() * VECTORS);
         let rows = product.x.len() / product.inputs;
         let tiles = RowTiles::new(rows, rows_max::<S>());
-        let mut x = vec![bytemuck::Zeroable::zeroed(); rows * steps * F::XS];
-        let shared = SharedMut::new(&mut x);
+        let len = rows * steps * F::XS;
+        let mut x = Vec::with_capacity(len);
+        let shared = SharedMut::new(&mut x.spare_capacity_mut()[..len]);
         for_each_piece(tiles.count, product.x.len(), |tile| {
             let rows = tiles.rows(tile..tile + 1);
             // SAFETY: each tile is laid out by one piece.
@@ -92,6 +94,8 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
                 unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
             s.enter(LayOut::<S, F> { product, rows, out });
         });
+        // SAFETY: the tiles are all rows, and `LayOut` writes every element of a tile.
+        unsafe { x.set_len(len) };
         Self { product, lines, steps, panels, tiles, x }
     }
 
@@ -149,7 +153,7 @@ const LAY_OUT: usize = 64;
 struct LayOut<'a, S: Simd, F: Form<S>> {
     product: &'a Product<'a>,
     rows: Range<usize>,
-    out: &'a mut [F::X],
+    out: &'a mut [MaybeUninit<F::X>],
 }
 
 impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
@@ -163,7 +167,7 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
         for (part, out) in self.out.chunks_mut(LAY_OUT * width).enumerate() {
             for (r, row) in x.chunks_exact(inputs).enumerate() {
                 for (i, x) in out.iter_mut().skip(r).step_by(width).enumerate() {
-                    *x = F::x(row, part * LAY_OUT + i);
+                    *x = MaybeUninit::new(F::x(row, part * LAY_OUT + i));
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::kv_cache::cpu::{Arenas, CpuKv, CpuKvData};
 use crate::kv_cache::{KvElement, KvLayer, KvLayout};
 use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, from_rows, values};
-use crate::threads::{SharedMut, for_each_piece};
+use crate::threads::{SharedMut, for_each_piece, zeros};
 
 /// Attention on CPU tensors.
 pub(crate) fn paged_attention(
@@ -35,7 +35,8 @@ pub(super) fn attention(
     meta: &AttentionMetadata,
     params: &AttentionParams,
 ) -> Vec<f32> {
-    let (layout, mut out) = (&kv.layout, vec![0.0; q.len()]);
+    let layout = &kv.layout;
+    let mut out = zeros(q.len(), params.num_heads * layout.head_dim);
     let plan = Plan::new(layout, meta, params);
     let mut records = vec![0.0; plan.records_len];
     let (o, records) = (SharedMut::new(&mut out), SharedMut::new(&mut records));

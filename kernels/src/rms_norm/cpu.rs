@@ -1,10 +1,10 @@
-//! Rows over threads; within a row two passes, the second from L1.
+//! Rows over threads; within a row two or three passes, all but the first from L1.
 
 use burn_flex::FlexTensor;
 
 use crate::simd::{Isa, Kernel, PairMap, Simd, map_row, sum_of_squares};
 use crate::tensors::{dense, dims2, from_rows, values};
-use crate::threads::for_each_rows;
+use crate::threads::{SharedMut, make_rows, zeroed};
 
 /// Normalises each row of `x`.
 pub(crate) fn rms_norm(x: FlexTensor, weight: FlexTensor, eps: f32) -> FlexTensor {
@@ -24,32 +24,68 @@ pub(crate) fn add_rms_norm(
 ) -> (FlexTensor, FlexTensor) {
     let [rows, features] = dims2(&x);
     assert_eq!([rows, features], dims2(&residual), "add_rms_norm: shapes of x and residual");
-    let (x, residual) = (dense(x), dense(residual));
-    let sum = sums(values(&x), values(&residual), features);
-    let sum = from_rows(sum, rows, features);
-    (rms_norm(sum.clone(), weight, eps), sum)
-}
-
-/// `a + b`
-fn sums(a: &[f32], b: &[f32], width: usize) -> Vec<f32> {
-    let mut sum = vec![0.0; a.len()];
-    for_each_rows(&mut sum, width, |first, piece| {
-        let start = first * width;
-        for ((sum, a), b) in piece.iter_mut().zip(&a[start..]).zip(&b[start..]) {
-            *sum = a + b;
-        }
-    });
-    sum
+    let (x, residual, weight) = (dense(x), dense(residual), dense(weight));
+    let (x, residual, weight) = (values(&x), values(&residual), values(&weight));
+    assert_eq!(features, weight.len(), "add_rms_norm: width of x [{rows}, {features}]");
+    let (y, sum) = add_normed(Isa::active(), x, residual, weight, eps);
+    (from_rows(y, rows, features), from_rows(sum, rows, features))
 }
 
 /// Normalises on one instruction set.
 pub(super) fn normed(isa: Isa, x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
-    let mut y = vec![0.0; x.len()];
-    for_each_rows(&mut y, weight.len(), |first, piece| {
-        let x = &x[first * weight.len()..][..piece.len()];
-        isa.run(NormRows { x, weight, eps, y: piece });
+    make_rows(x.len(), weight.len(), |first, y| {
+        let x = &x[first * weight.len()..][..y.len()];
+        isa.run(NormRows { x, weight, eps, y });
+    })
+}
+
+/// Normalises sums on one instruction set: what comes of it, and the sums.
+pub(super) fn add_normed(
+    isa: Isa,
+    x: &[f32],
+    residual: &[f32],
+    weight: &[f32],
+    eps: f32,
+) -> (Vec<f32>, Vec<f32>) {
+    let mut sum = Vec::with_capacity(x.len());
+    let shared = SharedMut::new(&mut sum.spare_capacity_mut()[..x.len()]);
+    let y = make_rows(x.len(), weight.len(), |first, y| {
+        let (start, len) = (first * weight.len(), y.len());
+        // SAFETY: pieces of y are disjoint, and this is the same piece of the sums.
+        let sum = zeroed(unsafe { shared.slice(start, len) });
+        isa.run(AddRows { x: &x[start..][..len], residual: &residual[start..][..len], sum });
+        isa.run(NormRows { x: sum, weight, eps, y });
     });
-    y
+    // SAFETY: the pieces of y are all of it, and each filled its sums.
+    unsafe { sum.set_len(x.len()) };
+    (y, sum)
+}
+
+/// Sums of some rows.
+struct AddRows<'a> {
+    x: &'a [f32],
+    residual: &'a [f32],
+    sum: &'a mut [f32],
+}
+
+impl Kernel for AddRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map_row(s, self.x, self.residual, self.sum, Sum);
+    }
+}
+
+/// `x + y`
+#[derive(Clone, Copy)]
+struct Sum;
+
+impl PairMap for Sum {
+    #[inline(always)]
+    fn map<S: Simd>(self, s: S, x: S::V, y: S::V) -> S::V {
+        s.add(x, y)
+    }
 }
 
 /// Some rows.

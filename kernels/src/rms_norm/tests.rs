@@ -41,6 +41,21 @@ fn a_row_does_not_see_its_batch() {
 }
 
 #[test]
+fn sums_and_what_is_normed_of_them_are_those_of_two_passes() {
+    // Pieces of 16 rows, the last of 9: over the threads.
+    let (width, rows) = (1000, 201);
+    let x: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.3).sin()).collect();
+    let residual: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.7).cos() * 3.0).collect();
+    let weight: Vec<f32> = (0..width).map(|i| 0.5 + (i as f32).cos()).collect();
+    let expected: Vec<f32> = x.iter().zip(&residual).map(|(x, y)| x + y).collect();
+    for isa in Isa::available() {
+        let (y, sum) = cpu::add_normed(isa, &x, &residual, &weight, 1e-6);
+        assert_eq!(sum, expected);
+        assert_eq!(y, cpu::normed(isa, &expected, &weight, 1e-6));
+    }
+}
+
+#[test]
 fn the_residual_is_added_first_and_returned() {
     let device = Device::flex();
     let tensor = |x: [f32; 4]| Tensor::<2>::from_data(TensorData::new(x.to_vec(), [2, 2]), &device);

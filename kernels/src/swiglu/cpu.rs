@@ -4,7 +4,7 @@ use burn_flex::FlexTensor;
 
 use crate::simd::{Isa, Kernel, PairMap, Simd, exp, map_row};
 use crate::tensors::{dense, dims2, from_rows, values};
-use crate::threads::for_each_rows;
+use crate::threads::make_rows;
 
 /// `silu(gate) * up`.
 pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
@@ -16,12 +16,10 @@ pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
 
 /// The same on one instruction set.
 pub(crate) fn gated(isa: Isa, gate_up: &[f32], inter: usize) -> Vec<f32> {
-    let mut y = vec![0.0; gate_up.len() / 2];
-    for_each_rows(&mut y, inter, |first, piece| {
-        let gate_up = &gate_up[first * 2 * inter..][..2 * piece.len()];
-        isa.run(GateRows { gate_up, inter, y: piece });
-    });
-    y
+    make_rows(gate_up.len() / 2, inter, |first, y| {
+        let gate_up = &gate_up[first * 2 * inter..][..2 * y.len()];
+        isa.run(GateRows { gate_up, inter, y });
+    })
 }
 
 /// Some rows.

@@ -7,7 +7,7 @@ use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
 use super::pack::{CodeFormat, PackedQuantized};
 use crate::linear::pack::PANEL;
 use crate::simd::{Isa, LANES, Tiles};
-use crate::threads::{SharedMut, for_each_piece};
+use crate::threads::{SharedMut, for_each_piece, zeros};
 
 /// Vectors across a panel.
 const VECTORS: usize = PANEL / LANES;
@@ -33,7 +33,7 @@ pub(crate) fn product(
     bias: Option<&[f32]>,
 ) -> Vec<f32> {
     let header = &weight.header;
-    let mut y = vec![0.0; x.len() / header.groups.inputs * header.outputs];
+    let mut y = zeros(x.len() / header.groups.inputs * header.outputs, header.outputs);
     let out = SharedMut::new(&mut y);
     DotsIsa::of(isa).run(Product { x, weight, bias, y: &out });
     y
