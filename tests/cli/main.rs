@@ -5,6 +5,7 @@ mod bench;
 mod chat;
 mod config;
 mod default_model;
+mod device;
 mod eval;
 mod generate;
 mod manual;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{process::playhouse, server::Server};
+use crate::{device::software_gpu, process::playhouse, server::Server};
 
 const SMALL: &[&str] = &["--max-model-len", "256", "--max-num-seqs", "8"];
 
@@ -299,6 +299,24 @@ fn operations_stand_beside_the_machines_limits() {
     }
     let stderr = playhouse(&["bench", "kernels", "--op", "linaer"]).fails_with(2);
     assert!(stderr.contains("no operation begins with [\"linaer\"]"), "{stderr}");
+}
+
+/// A tensor larger than the device's largest binding: its kernels are refused, and it would look fast.
+#[test]
+fn an_operation_that_the_device_refuses_has_no_time() {
+    let Some(device) = software_gpu() else {
+        eprintln!("skipped: there is no software GPU");
+        return;
+    };
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
+    let flags = ["bench", "kernels", "-m", demo, "--seconds=0.001", "--output=json"];
+    let which = ["--device", &device, "--op=norm", "--num-tokens=4,262144"];
+    let (code, stdout, stderr) = playhouse(&[&flags[..], &which].concat()).finish();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("1 of 2 operations failed"), "{stderr}");
+    let rows = &json_of(&stdout)["ops"];
+    assert!(f64_of(&rows[0], "time_us") > 0.0, "{rows}");
+    assert!(rows[1]["error"].is_string() && rows[1]["time_us"].is_null(), "{rows}");
 }
 
 #[test]

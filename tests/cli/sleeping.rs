@@ -3,17 +3,9 @@
 
 use std::io::Read;
 
-use crate::{process::playhouse, server::Server};
+use crate::{device::software_gpu, server::Server};
 
 const KV_CACHE: u64 = 256 << 20;
-
-/// A GPU whose memory is the process's own, if there is one.
-fn software_gpu() -> Option<String> {
-    let facts = playhouse(&["collect-env", "--output", "json"]).succeeds();
-    let facts: serde_json::Value = serde_json::from_str(&facts).unwrap();
-    let mut devices = facts["devices"].as_array().unwrap().iter().filter_map(|d| d.as_str());
-    devices.find_map(|device| Some(device.strip_suffix("(software)")?.to_owned()))
-}
 
 fn answer(server: &Server, path: &str, body: &str) -> String {
     let mut answer = String::new();

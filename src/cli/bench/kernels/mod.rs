@@ -164,7 +164,7 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         let mut weights = ops::Weights::default();
         for op in &ops {
             bar.set_message(op.name);
-            rates.push(op.measure(&bench, &mut weights)?);
+            rates.push(op.measure(&bench, &mut weights).map_err(|error| error.to_string()));
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -183,6 +183,13 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
     match args.output {
         Report::Table => output::show(&result.to_table()),
         Report::Json => output::show_json(&result.to_json()),
+    }?;
+    match result.rates.iter().filter(|rate| rate.is_err()).count() {
+        0 => Ok(()),
+        failed => {
+            let of = result.rates.len();
+            Err(CliError::Measure(format!("{failed} of {of} operations failed")))
+        }
     }
 }
 
@@ -191,7 +198,8 @@ struct Outcome {
     ceilings: Ceilings,
     dtype: WeightDtype,
     ops: Vec<Op>,
-    rates: Vec<Rate>,
+    /// By operation, or why it has none.
+    rates: Vec<Result<Rate, String>>,
 }
 
 impl Outcome {
@@ -232,13 +240,20 @@ impl Outcome {
             "of max",
         );
         for (op, rate) in self.ops.iter().zip(&self.rates) {
+            text += &format!("{:<14} {:<24} {:>6} ", op.name, op.shape, op.num_tokens);
+            let rate = match rate {
+                Ok(rate) => rate,
+                Err(error) => {
+                    // A device tells its causes on lines of their own.
+                    let error = error.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+                    text += &format!("failed: {error}\n");
+                    continue;
+                }
+            };
             let (read, compute) = self.shares(op, rate);
             let compute = compute.map_or_else(String::new, |share| format!("{share:.0}%"));
             text += &format!(
-                "{:<14} {:<24} {:>6} {:>12.1} {:>8.1} {read:>6.0}% {:>9.1} {compute:>7}\n",
-                op.name,
-                op.shape,
-                op.num_tokens,
+                "{:>12.1} {:>8.1} {read:>6.0}% {:>9.1} {compute:>7}\n",
                 rate.time_s * 1e6,
                 rate.bytes_per_s / 1e9,
                 rate.flops / 1e9,
@@ -248,18 +263,24 @@ impl Outcome {
     }
 
     fn to_json(&self) -> Value {
-        let row = |(op, rate): (&Op, &Rate)| {
-            let (read, compute) = self.shares(op, rate);
-            json!({
+        let row = |(op, rate): (&Op, &Result<Rate, String>)| {
+            let mut row = json!({
                 "op": op.name,
                 "shape": op.shape,
                 "num_tokens": op.num_tokens,
-                "time_us": rounded(rate.time_s * 1e6),
-                "gb_per_s": rounded(rate.bytes_per_s / 1e9),
-                "percent_of_read_max": rounded(read),
-                "gflops": rounded(rate.flops / 1e9),
-                "percent_of_flops_max": compute.map(rounded),
-            })
+            });
+            match rate {
+                Ok(rate) => {
+                    let (read, compute) = self.shares(op, rate);
+                    row["time_us"] = json!(rounded(rate.time_s * 1e6));
+                    row["gb_per_s"] = json!(rounded(rate.bytes_per_s / 1e9));
+                    row["percent_of_read_max"] = json!(rounded(read));
+                    row["gflops"] = json!(rounded(rate.flops / 1e9));
+                    row["percent_of_flops_max"] = json!(compute.map(rounded));
+                }
+                Err(error) => row["error"] = json!(error),
+            }
+            row
         };
         let rows: Value = self.ops.iter().zip(&self.rates).map(row).collect();
         json!({

@@ -213,10 +213,8 @@ impl Op {
             flops: 2.0 * (self.num_tokens * outputs * inputs) as f64,
         };
         let mut copies = copies.iter().cycle();
-        let rate = bench.measure(work, || {
-            let weight = copies.next();
-            drop(black_box(weight.map(|weight| linear(x.clone(), weight, None))));
-        });
+        let rate =
+            bench.measure(work, || copies.next().map(|weight| linear(x.clone(), weight, None)));
         Ok(rate?)
     }
 
@@ -243,10 +241,10 @@ impl Op {
         let mut cache = self.kv_cache(bench, seqs, context)?;
         let meta = batch(seqs, context, queries);
         // Each row of the cache is written, or the system would have one page for all of them.
-        let fill = batch(seqs, context, context);
-        let (rows, width) = (seqs * context, s.kv_size());
-        let kv = || tensor(rows, width, &bench.device);
-        reshape_and_cache(kv(), kv(), cache.layer_mut(0), &fill.slot_mapping);
+        let kv = tensor(context, s.kv_size(), &bench.device);
+        for slots in batch(seqs, context, context).slot_mapping.chunks(context) {
+            reshape_and_cache(kv.clone(), kv.clone(), cache.layer_mut(0), slots);
+        }
         let q = tensor(seqs * queries, s.q_size(), &bench.device);
         let scale = (s.head_dim as f32).sqrt().recip();
         let params = AttentionParams {
@@ -262,9 +260,8 @@ impl Op {
             bytes: (2 * seqs * context * s.kv_size() * self.dtype.size_bytes()) as f64,
             flops: 4.0 * (seen * s.q_size()) as f64,
         };
-        Ok(bench.measure(work, || {
-            black_box(paged_attention(q.clone(), cache.layer(0), &meta, &params));
-        })?)
+        Ok(bench
+            .measure(work, || Some(paged_attention(q.clone(), cache.layer(0), &meta, &params)))?)
     }
 
     fn measure_kv_write(&self, bench: &Bench) -> Result<Rate, MeasureError> {
@@ -275,6 +272,7 @@ impl Op {
         let bytes = (2 * n * width * self.dtype.size_bytes()) as f64;
         Ok(bench.measure(Work { bytes, flops: 0.0 }, || {
             reshape_and_cache(k.clone(), v.clone(), cache.layer_mut(0), &slots);
+            None
         })?)
     }
 
@@ -285,9 +283,7 @@ impl Op {
         let table = EmbeddingTable::new(view, vocab, hidden, self.dtype, &bench.device)?;
         let tokens: Vec<u32> = (0..self.num_tokens).map(|i| (i * 7919 % vocab) as u32).collect();
         let bytes = (self.num_tokens * hidden * self.dtype.size_bytes()) as f64;
-        Ok(bench.measure(Work { bytes, flops: 0.0 }, || {
-            black_box(embedding(&table, &tokens));
-        })?)
+        Ok(bench.measure(Work { bytes, flops: 0.0 }, || Some(embedding(&table, &tokens)))?)
     }
 
     fn measure_rope(&self, bench: &Bench) -> Result<Rate, MeasureError> {
@@ -298,7 +294,7 @@ impl Op {
         let x = tensor(self.num_tokens, self.shapes.q_size(), &bench.device);
         let flops = 3.0 * (self.num_tokens * self.shapes.q_size()) as f64;
         Ok(bench.measure(Work { bytes: 0.0, flops }, || {
-            black_box(rope(x.clone(), &positions, head_dim, &table));
+            Some(rope(x.clone(), &positions, head_dim, &table))
         })?)
     }
 
@@ -309,14 +305,16 @@ impl Op {
         if matches!(self.kind, Kind::Swiglu) {
             let x = tensor(n, 2 * intermediate, &bench.device);
             let work = Work { bytes: 0.0, flops: 5.0 * (n * intermediate) as f64 };
-            return Ok(bench.measure(work, || drop(black_box(swiglu(x.clone()))))?);
+            return Ok(bench.measure(work, || Some(swiglu(x.clone())))?);
         }
         let data = TensorData::new(values(hidden), [hidden]);
         let weight = Tensor::<1>::from_data(data, &bench.device);
         let (x, residual) = (tensor(n, hidden, &bench.device), tensor(n, hidden, &bench.device));
         let work = Work { bytes: 0.0, flops: 5.0 * (n * hidden) as f64 };
         Ok(bench.measure(work, || {
-            black_box(add_rms_norm(x.clone(), residual.clone(), &weight, 1e-6));
+            let (normed, sum) = add_rms_norm(x.clone(), residual.clone(), &weight, 1e-6);
+            black_box(sum);
+            Some(normed)
         })?)
     }
 
@@ -332,13 +330,17 @@ impl Op {
                 work_row.copy_from_slice(&logits);
                 // These logits are finite and nothing is masked: there is always a token.
                 drop(black_box(sample(&mut work_row, &row, &mut scratch)));
+                None
             })?);
         }
         // To the token on the host.
         let shape = [1, logits.len()];
         let logits = Tensor::<2>::from_data(TensorData::new(logits, shape), &bench.device);
+        let draw = || sample_tensor(logits.clone(), std::slice::from_ref(&row));
+        draw()?;
         Ok(bench.measure(work, || {
-            drop(black_box(sample_tensor(logits.clone(), std::slice::from_ref(&row))));
+            drop(black_box(draw()));
+            None
         })?)
     }
 }
