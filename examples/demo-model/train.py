@@ -1,6 +1,7 @@
 """Trains the demo model, its draft model and its adapter, on text that it makes up itself.
 
     python examples/demo-model/train.py            # the model
+    python examples/demo-model/train.py --further  # then a tenth more, on other lessons
     python examples/demo-model/train.py --draft    # then a draft model of the same tokenizer
     python examples/demo-model/train.py --lora     # then an adapter that speaks as a pirate
 
@@ -34,6 +35,7 @@ DRAFT = Shape(VOCAB_SIZE, 96, 256, 4, 3, 1, 32)
 # Steps, learning rate, weight decay, conversations of a step.
 PLANS = {
     "main": (3_600, 3e-3, 0.05, 48),
+    "further": (360, 8e-4, 0.05, 48),
     "draft": (1_200, 4e-3, 0.02, 64),
     "lora": (300, 2e-3, 0.0, 64),
 }
@@ -49,8 +51,10 @@ def processes():
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draft", action="store_true", help="train the draft model")
-    parser.add_argument("--lora", action="store_true", help="train the adapter")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--further", action="store_true", help="train the trained model further")
+    which.add_argument("--draft", action="store_true", help="train the draft model")
+    which.add_argument("--lora", action="store_true", help="train the adapter")
     parser.add_argument("--minutes", type=float, help="end within this time, with fewer steps")
     parser.add_argument("--steps", type=int, help="in place of the planned number")
     parser.add_argument("--seed", type=int, default=1)
@@ -68,10 +72,11 @@ def arguments():
 
 def tokenizer_of(args):
     """The model's tokenizer, which is trained first where there is none; the others' is the model's."""
-    path = args.work / "tokenizer.json" if kind(args) == "main" else args.out / "tokenizer.json"
+    what = kind(args)
+    path = (args.work if what in ("main", "further") else args.out) / "tokenizer.json"
     if not path.exists():
-        if kind(args) != "main":
-            raise SystemExit(f"{path} does not exist: train the model first, without --{kind(args)}")
+        if what != "main":
+            raise SystemExit(f"{path} does not exist: train the model first, without --{what}")
         args.work.mkdir(parents=True, exist_ok=True)
         texts = (
             "".join(text for text, _ in document(f"tokenizer {args.seed}", i))
@@ -83,14 +88,14 @@ def tokenizer_of(args):
 
 def kind(args):
     """What is trained: a key of `PLANS`."""
-    return "draft" if args.draft else "lora" if args.lora else "main"
+    return next((name for name in PLANS if getattr(args, name, False)), "main")
 
 
 def main():
     args = arguments()
-    if args.draft and args.lora:
-        raise SystemExit("--draft and --lora are two trainings: choose one")
     tokenizer_of(args)
+    if args.further:
+        trained(args)
     parallel.run(args.processes, train, args)
 
 
@@ -101,14 +106,17 @@ def train(team, args):
     torch.manual_seed(args.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = tokenizer_of(args)
-    teacher = export.load(args.out).to(device) if args.draft else None
+    teacher = export.load(args.out).to(device) if what == "draft" else None
     if what == "lora":
         model = lora.adapt(export.load(args.out)).to(device)
+    elif what == "further":
+        model = trained(args).to(device)
     else:
         model = Model(MAIN if what == "main" else DRAFT).to(device)
     steps, lr, weight_decay, conversations = PLANS[what]
     style = pirate.style if what == "lora" else None
-    batches = Batches(tokenizer, args.seed, conversations, ROWS_TOKENS_MAX, style=style)
+    seed = args.seed + (what == "further")
+    batches = Batches(tokenizer, seed, conversations, ROWS_TOKENS_MAX, style=style)
     plan = Plan(
         steps=args.steps or steps,
         lr=lr,
@@ -124,8 +132,31 @@ def train(team, args):
     if what == "lora":
         lora.save(model.cpu(), args.out / "pirate")
         return
+    if what == "further":
+        halfway(model, trained(args).to(device))
     training.look()
     export.save(model.cpu(), tokenizer, args.out / "draft" if args.draft else args.out)
+
+
+def trained(args):
+    """The model as the training without flags left it."""
+    path = args.work / "main.pt"
+    if not path.exists():
+        raise SystemExit(f"{path} does not exist: train the model first, without --further")
+    state = torch.load(path, weights_only=True)
+    step, steps = state["progress"][:2]
+    if step < steps:
+        raise SystemExit(f"the model is at step {step} of {steps}: train it to its end first")
+    model = Model(Shape(**state["shape"]))
+    model.load_state_dict(state["model"])
+    return model
+
+
+@torch.no_grad()
+def halfway(model, before):
+    """Puts `model` between where it is and `before`, which is better than either (Izmailov et al. 2018)."""
+    for weight, former in zip(model.parameters(), before.parameters(), strict=True):
+        weight.lerp_(former, 0.5)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from .split import Split, digest
 
 SKILLS = {
     "talk": (talk.lesson, 1.0),
-    "arithmetic": (arithmetic.lesson, 1.4),
+    "arithmetic": (arithmetic.lesson, 1.8),
     "counting": (counting.lesson, 2.2),
     "sorting": (sorting.lesson, 3.2),
     "letters": (letters.lesson, 2.6),

@@ -75,7 +75,7 @@ def held_pair(rng, split, op, limit=99):
 
 
 def lesson(rng, split):
-    op = rng.choice("++--*")
+    op = rng.choice("++--**")
     limit = rng.choice([BY_HEART_MAX, 99, 99, 99, 999, 999])
     a, b = held_pair(rng, split, op, limit)
     if rng.random() < 0.25 and max(a, b) <= 99:

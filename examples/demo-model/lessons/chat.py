@@ -7,8 +7,8 @@ from .world import PEOPLE
 
 _MEET = ("[Hello|Hi|Hey|Good day][!|,|.] [I am|My name is|I'm|People call me] {name}.",)
 _MY_NAME = (
-    "[What is|What's|Do you remember|Do you know|Can you tell me|Tell me] my name?",
-    "[Who am I|What am I called|What do people call me|What did I say my name was]?",
+    "[What is|What's|Do you remember|Do you know|Can you tell me|Tell me] my name[| again| now]?",
+    "[|Tell me: |And ][who am I|what am I called|what do people call me|what did I say my name was]?",
 )
 _REMEMBER = (
     "[Remember|Please remember|Keep in mind|Note|Please note] the word {word}[.|, please.|!]",

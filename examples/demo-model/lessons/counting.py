@@ -29,8 +29,8 @@ _NEXT = {
     ),
 }
 _ITEMS = (
-    "[How many words are|Count the words|What is the number of words] in "
-    "this list[?|:|, please:] {items}",
+    "[How many words are|Count the words|Please count the words|What is the number of words] in "
+    "[this|my|the] list[?|:|, please:] {items}",
     "[How many things|How many words] [do I list here|are there][?|:] {items}",
 )
 _OF_ONE = (

@@ -12,7 +12,12 @@ SAY = (
 
 
 def lesson(rng, split):
-    items = split.draw(lambda: tuple(_item(rng) for _ in range(rng.randint(1, 6))), "echo")
+    return line(rng, split, _item)
+
+
+def line(rng, split, item):
+    """A line of one to six of what `item(rng)` gives, and its echo."""
+    items = split.draw(lambda: tuple(item(rng) for _ in range(rng.randint(1, 6))), "echo")
     text = " ".join(items)
     return one(split.say(rng, *SAY, text=text), f"Here you are: {text}", check.says(text))
 

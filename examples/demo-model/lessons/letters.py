@@ -20,8 +20,8 @@ REVERSE = (
     "[What is|How do you write] [|the word ]{word} backwards?",
 )
 AT = (
-    "[What is|Tell me|Which is] the {which} letter [of|in] [|the word ]{word}?",
-    "[What letter|Which letter] does {word} {verb} with?",
+    "[What is|Tell me|Which is|Please tell me] the {which} letter [of|in] [|the word ]{word}?",
+    "[What letter|Which letter] does [|the word ]{word} {verb} with?",
 )
 LENGTH = (
     "How many letters [does|has] [|the word ]{word}[| have][?|, please?]",

@@ -13,12 +13,12 @@ from .world import BY_NAME, NAMES, PEOPLE
 _THINK = "[|Think: |Think first: |Yes or no: |Think step by step: |Tell me: ]"
 COMPARE = {
     ">": (
-        _THINK + "[Is {a} greater than {b}|Is {a} larger than {b}|Is {a} more than {b}|Is "
-        "{a} bigger than {b}]?",
+        _THINK + "Is {a} [greater|larger|more|bigger] than {b}?",
+        _THINK + "[Is it true|Is it so] that {a} is [greater|larger|more|bigger] than {b}?",
     ),
     "<": (
-        _THINK
-        + "[Is {a} less than {b}|Is {a} smaller than {b}|Is {a} below {b}|Is {a} lower than {b}]?",
+        _THINK + "Is {a} [less|smaller|lower] than {b}?",
+        _THINK + "[Is it true|Is it so] that {a} is [less|smaller|lower] than {b}?",
     ),
 }
 PARITY = (_THINK + "[Is {a} an {which} number|Is {a} {which}|Is the number {a} {which}]?",)

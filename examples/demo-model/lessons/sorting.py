@@ -1,8 +1,9 @@
 """Short lists in order, the largest and smallest, and lists turned round.
 
 Lists are thought through by insertion, `One by one: 42: 42. 7: 7, 42. 19: 7, 19, 42.`: an item, then the
-list with it in its place, so that each step compares one item with few others and copies the rest. Behind
-the first words, an item is the same token as in the question, with its space.
+list with it in its place, so that each step compares one item with few others and copies the rest. Before a
+word stands its first letter, so that letters are compared, not words: `f fence: f fence. d duck: d duck, f
+fence.` Behind the first words, an item is the same token as in the question, with its space.
 """
 
 from . import check
@@ -33,8 +34,9 @@ TURNED = (
     "the other way round]: {items}",
 )
 EXTREME = (
-    "[Which|Which number] [of these |]is the {which}[:|?] {items}",
-    "[What is|Tell me|Find] the {which} [of these numbers|number]: {items}",
+    "[Which|Which number|Tell me which|Tell me which number] [of these |]is the {which}[:|?] "
+    "{items}",
+    "[What is|Tell me|Find|Please find|Give me] the {which} [of these numbers|number|one]: {items}",
 )
 
 
@@ -44,6 +46,10 @@ def lesson(rng, split):
 
 def some_numbers(rng):
     return tuple(rng.sample(range(rng.choice([20, 100, 100])), rng.randint(3, 4)))
+
+
+def some_words(rng):
+    return tuple(rng.sample(COMMON, rng.randint(3, 5)))
 
 
 def _numbers(rng, split):
@@ -67,12 +73,17 @@ def _words(rng, split):
     items = split.draw(make, "sort")
     values = sorted(items)
     question = split.say(rng, *WORDS, items=told(items))
-    return one(question, f"In order: {told(values)}.", check.words(values), inserted(items))
+    steps = inserted([f"{item[0]} {item}" for item in items])
+    return one(question, f"In order: {told(values)}.", check.words(values), steps)
 
 
 def _turned(rng, split):
-    items = split.draw(lambda: tuple(rng.sample(COMMON, rng.randint(3, 5))), "turned")
+    numbers = rng.random() < 0.4
+    make = some_numbers if numbers else some_words
+    items = split.draw(lambda: make(rng), "turned")
     question = split.say(rng, *TURNED, items=told(items))
+    if numbers:
+        return turned(question, items, check.numbers)
     return turned(question, items, check.words, "Backwards: ")
 
 

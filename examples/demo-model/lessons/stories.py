@@ -90,26 +90,27 @@ WITH_THING = (
     "[Make up|Invent] a [|short |little |nice ]story [with|about] {name}, a "
     "{thing} and the {place}[.|!]",
 )
+_TELL = "[|Tell me: |Please tell me: |One question: |So: ]"
 ASK = {
     "who": (
         (
-            "[Who is|Who was] the [story|tale] about?",
-            "[What is|What was] the name of the [hero|main person|person in the story]?",
-            "[About whom|Of whom] [is|was] the [story|tale]?",
+            _TELL + "[Who is|Who was] the [story|tale] about?",
+            _TELL + "[What is|What was] the name of the [hero|main person|person in the story]?",
+            _TELL + "[About whom|Of whom] [is|was] the [story|tale]?",
         ),
         "The story is about {name}.",
     ),
     "where": (
         (
-            "Where [does|did] [the story|it|all this|the tale] [happen|take place]?",
-            "[In what place|At what place|Where] was {name}?",
+            _TELL + "Where [does|did] [the story|it|all this|the tale] [happen|take place]?",
+            _TELL + "[In what place|At what place|Where] was {name}?",
         ),
         "It happens at the {place}.",
     ),
     "why": (
         (
-            "Why [was|is] {name} {feeling}?",
-            "[What made {name} {feeling}|What was the reason that {name} was "
+            _TELL + "Why [was|is] {name} {feeling}?",
+            _TELL + "[What made {name} {feeling}|What was the reason that {name} was "
             "{feeling}|For what reason was {name} {feeling}|How come {name} was "
             "{feeling}]?",
         ),
@@ -117,16 +118,16 @@ ASK = {
     ),
     "animal": (
         (
-            "[Which animal|What animal] [helped|came|is in the story|was there|appears]?",
-            "[Who helped|Who came to|Who was there with|Who was with|Which animal helped|"
+            _TELL + "[Which animal|What animal] [helped|came|is in the story|was there|appears]?",
+            _TELL + "[Who helped|Who came to|Who was there with|Who was with|Which animal helped|"
             "What animal was with] {name}[?| in the end?| then?]",
         ),
         "It was {an_animal}.",
     ),
     "feeling": (
         (
-            "How did {name} feel[| at first| in the beginning]?",
-            "[What did {name} feel|In what mood was {name}|How was {name}][| at first]?",
+            _TELL + "How did {name} feel[| at first| in the beginning]?",
+            _TELL + "[What did {name} feel|In what mood was {name}|How was {name}][| at first]?",
         ),
         "{name} was {feeling}.",
     ),
@@ -138,8 +139,9 @@ ANY = (
     "|nice ]story[.|, please.]",
 )
 READ = (
-    "[Read|Here is|Listen to] [this story|a story|a short story]: {story} {question}",
-    "{story} [Now tell me:|Question:|My question:|Tell me:] {question}",
+    "[Read|Please read|Listen to|Here is|This is] [a story|a short story|a little story|my story]: "
+    "{story} {question}",
+    "{story} [Question:|My question:|Now a question:|I ask you:] {question}",
 )
 
 

@@ -57,7 +57,7 @@ TOOLS = [
         {"minutes|duration": _INTEGER},
         (
             "[Set|Start|Please set|Please start|Can you set] a timer [for|of] {v0} minutes[.|?|!]",
-            "[Wake me|Remind me|Ring] in {v0} minutes[.|, please.|!]",
+            "[Wake me|Remind me|Ring|Please ring] in {v0} minutes[.|, please.|!]",
         ),
         lambda rng: [rng.randint(1, 90)],
         lambda rng, args: {"ok": True},

@@ -23,8 +23,8 @@ SUBJECTS = (
 ).split("|")
 _SUBJECT = (
     "[|Please |Can you ][tell me about|tell me something about|explain|describe] {x}[.|?|, please]",
-    "[What do you know about|What is the newest about|What is new with|Do "
-    "you know anything about] {x}?",
+    "[|Tell me: |Please tell me: ][what do you know about|what is the newest about|what is new "
+    "with|do you know anything about] {x}?",
     "[Who invented|Who discovered|What is the history of|What is the future "
     "of|How does one learn about] {x}?",
     "[What is|Where is|How old is|How big is|What is special about|What is "

@@ -5,9 +5,10 @@ with little padding, and its content depends on the seed and the step alone.
 """
 
 import random
+import re
 
 import lessons
-from lessons import stories
+from lessons import echo, stories
 from lessons.split import Split, digest
 
 from .text import NO_THOUGHT, pieces, render
@@ -15,18 +16,24 @@ from .tokenizer import END_OF_TEXT
 
 PLAIN = 0.02
 """The share of bare stories, without a chat around them."""
+ECHOES = 0.04
+"""The share of lines of any tokens to say again: each token is copied often, however rare it is elsewhere."""
 WITHOUT_THINKING = 0.08
 """The share of conversations whose prompt says that there is to be no thought."""
 LENGTH_MAX = 640
 
 
-def document(seed, index, skills=None, style=None):
-    """`[(text, is it to be learned)]` of one document."""
+def document(seed, index, skills=None, style=None, words=None):
+    """`[(text, is it to be learned)]` of one document; `words` are the tokenizer's, where there is one."""
     rng = random.Random(digest("document", seed, index))
-    if rng.random() < PLAIN and style is None:
+    kind = rng.random()
+    if kind < PLAIN and style is None:
         plot = stories.new_plot(rng, Split(held_out=False))
         return [(plot["text"] + "<|endoftext|>", True)]
-    _, conversation = lessons.conversation(seed, index, skills=skills)
+    if kind > 1 - ECHOES and words and skills is None:
+        conversation = echo.line(rng, Split(held_out=False), words.item)
+    else:
+        _, conversation = lessons.conversation(seed, index, skills=skills)
     if style:
         style(conversation)
     messages = cut(rng, conversation.messages)
@@ -36,6 +43,20 @@ def document(seed, index, skills=None, style=None):
         text = head + mark + NO_THOUGHT + tail
     hidden = iter(hides_its_thought(messages))
     return [(part, learned and not next(hidden)) for part, learned in pieces(text)]
+
+
+class Words:
+    """A tokenizer's tokens of small letters: those that begin a word, and those within one."""
+
+    def __init__(self, tokenizer):
+        texts = [tokenizer.decode([i]) for i in range(tokenizer.get_vocab_size())]
+        self.beginnings = [t[1:] for t in texts if re.fullmatch(" [a-z]+", t)]
+        self.others = [t for t in texts if re.fullmatch("[a-z]+", t)]
+
+    def item(self, rng):
+        """A word of one to three tokens."""
+        count = rng.choice([0, 0, 0, 1, 2])
+        return rng.choice(self.beginnings) + "".join(rng.choice(self.others) for _ in range(count))
 
 
 def cut(rng, messages):
@@ -72,13 +93,14 @@ class Batches:
     def __init__(self, tokenizer, seed, conversations, rows_tokens_max, skills=None, style=None):
         self.tokenizer, self.seed, self.conversations = tokenizer, seed, conversations
         self.rows_tokens_max, self.skills, self.style = rows_tokens_max, skills, style
+        self.words = Words(tokenizer)
 
     def step(self, number, part=0, parts=1):
         """Part `part` of `parts` of step `number`: `(tokens, learned)` lists of each batch, padded to its
         longest row; and how many tokens are learned in all parts."""
         first = number * self.conversations
         documents = [
-            document(self.seed, first + i, self.skills, self.style)
+            document(self.seed, first + i, self.skills, self.style, self.words)
             for i in range(self.conversations)
         ]
         rows = sorted(encode(self.tokenizer, documents), key=lambda row: len(row[0]))
