@@ -8,7 +8,7 @@ use std::hint::black_box;
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use playhouse_kernels::sampling::{SamplingRow, SamplingScratch, sample};
-use playhouse_kernels::{rms_norm, swiglu};
+use playhouse_kernels::{WeightVector, rms_norm, swiglu};
 
 fn values(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
@@ -20,7 +20,8 @@ fn tensor(rows: usize, width: usize) -> Tensor<2> {
 
 fn bench_rows(c: &mut Criterion) {
     let mut group = c.benchmark_group("rows");
-    let weight = Tensor::<1>::from_data(TensorData::new(values(4096), [4096]), &Device::flex());
+    let weight = WeightVector::new(values(4096), &Device::flex());
+    let weight = weight.unwrap_or_else(|error| unreachable!("{error}"));
     for rows in [1, 512] {
         let x = tensor(rows, 4096);
         group.throughput(Throughput::Bytes((rows * 4096 * 8) as u64));

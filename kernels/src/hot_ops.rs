@@ -8,29 +8,33 @@ use burn_flex::Flex;
 use crate::kv_cache::KvLayer;
 use crate::linear::LinearWeight;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
+use crate::qk_norm_rope::QkvHeads;
 use crate::rope::RotaryTable;
-use crate::{kv_cache, linear, paged_attention, rms_norm, rope, select_rows, swiglu};
+use crate::weight_vector::WeightVector;
+use crate::{kv_cache, linear, paged_attention, qk_norm_rope, rms_norm, rope, select_rows, swiglu};
 
 /// The operations that a backend provides; the public function of the same name documents each.
 #[backend_extension(Cube: cfg(feature = "gpu"), Flex)]
 pub(crate) trait HotOps: Backend {
     /// See [`linear::linear`].
-    fn linear(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self>;
-    /// See [`linear::linear`].
-    fn linear_bias(
+    fn linear(
         x: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
         weight: &LinearWeight,
+        bias: Option<&WeightVector>,
     ) -> FloatTensor<Self>;
     /// See [`linear::linear_swiglu`].
     fn linear_swiglu(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self>;
-    /// See [`rms_norm::rms_norm`].
-    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self>;
+    /// See [`rms_norm::rms_norm`]; gives x back, too.
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        weight: &WeightVector,
+        eps: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// See [`rms_norm::add_rms_norm`].
     fn add_rms_norm(
         x: FloatTensor<Self>,
         residual: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
+        weight: &WeightVector,
         eps: f32,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// See [`rope::rope`].
@@ -40,6 +44,13 @@ pub(crate) trait HotOps: Backend {
         head_dim: usize,
         table: &RotaryTable,
     ) -> FloatTensor<Self>;
+    /// See [`qk_norm_rope::qk_norm_rope`].
+    fn qk_norm_rope(
+        qkv: FloatTensor<Self>,
+        heads: &QkvHeads,
+        positions: &[u32],
+        table: &RotaryTable,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
     /// See [`swiglu::swiglu`].
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self>;
     /// See [`kv_cache::reshape_and_cache`]; returns the number of tokens written.
@@ -61,30 +72,30 @@ pub(crate) trait HotOps: Backend {
 }
 
 impl HotOps for Flex {
-    fn linear(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self> {
-        linear::cpu::linear(x, weight, None)
-    }
-
-    fn linear_bias(
+    fn linear(
         x: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
         weight: &LinearWeight,
+        bias: Option<&WeightVector>,
     ) -> FloatTensor<Self> {
-        linear::cpu::linear(x, weight, Some(bias))
+        linear::cpu::linear(x, weight, bias)
     }
 
     fn linear_swiglu(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self> {
         linear::cpu::linear_swiglu(x, weight)
     }
 
-    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        weight: &WeightVector,
+        eps: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         rms_norm::cpu::rms_norm(x, weight, eps)
     }
 
     fn add_rms_norm(
         x: FloatTensor<Self>,
         residual: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
+        weight: &WeightVector,
         eps: f32,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         rms_norm::cpu::add_rms_norm(x, residual, weight, eps)
@@ -97,6 +108,15 @@ impl HotOps for Flex {
         table: &RotaryTable,
     ) -> FloatTensor<Self> {
         rope::cpu::rope(x, positions, head_dim, table)
+    }
+
+    fn qk_norm_rope(
+        qkv: FloatTensor<Self>,
+        heads: &QkvHeads,
+        positions: &[u32],
+        table: &RotaryTable,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        qk_norm_rope::cpu::qk_norm_rope(qkv, heads, positions, table)
     }
 
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {

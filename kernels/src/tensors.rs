@@ -1,6 +1,7 @@
 //! Between burn's CPU tensors and plain slices.
 
-use burn::tensor::TensorData;
+use burn::backend::{BackendTensor, DispatchTensor, DispatchTensorKind};
+use burn::tensor::{Tensor, TensorData};
 use burn_flex::FlexTensor;
 
 /// `x` with its elements in row-major order, copied only where they are not.
@@ -13,6 +14,12 @@ pub(crate) fn values(x: &FlexTensor) -> &[f32] {
     x.as_slice::<f32>().unwrap_or_else(|| unreachable!("a dense f32 tensor is needed"))
 }
 
+/// The same, to be written: of a copy, if somebody else has the tensor, too.
+pub(crate) fn values_mut(x: &mut FlexTensor) -> &mut [f32] {
+    let (start, end) = x.layout().contiguous_offsets().unwrap_or((0, 0));
+    &mut x.storage_mut::<f32>()[start..end]
+}
+
 /// Rows and columns.
 pub(crate) fn dims2(x: &FlexTensor) -> [usize; 2] {
     x.layout().shape().dims::<2>()
@@ -22,4 +29,20 @@ pub(crate) fn dims2(x: &FlexTensor) -> [usize; 2] {
 pub(crate) fn from_rows(data: Vec<f32>, rows: usize, cols: usize) -> FlexTensor {
     debug_assert_eq!(data.len(), rows * cols);
     FlexTensor::from_data(TensorData::new(data, [rows, cols]))
+}
+
+/// The tensor on the CPU that `tensor` is; `None` if it is elsewhere, or of no floats.
+pub(crate) fn from_tensor(tensor: Tensor<2>) -> Option<FlexTensor> {
+    match tensor.into_dispatch().kind {
+        DispatchTensorKind::Flex(BackendTensor::Float(tensor)) => Some(tensor),
+        _ => None,
+    }
+}
+
+/// The same as a tensor of burn's.
+pub(crate) fn into_tensor(tensor: FlexTensor) -> Tensor<2> {
+    Tensor::from_dispatch(DispatchTensor {
+        kind: DispatchTensorKind::Flex(BackendTensor::Float(tensor)),
+        autodiff: Default::default(),
+    })
 }

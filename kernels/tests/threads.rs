@@ -4,8 +4,8 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
     AttentionMetadata, AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable,
-    TensorCores, ThreadPool, WeightDtype, WeightView, add_rms_norm, linear, linear_swiglu,
-    paged_attention, reshape_and_cache, rms_norm, rope,
+    TensorCores, ThreadPool, WeightDtype, WeightVector, WeightView, add_rms_norm, linear,
+    linear_swiglu, paged_attention, reshape_and_cache, rms_norm, rope,
 };
 
 const TOKENS: usize = 100;
@@ -29,7 +29,7 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         let w = values(outputs * inputs, 0.5);
         LinearWeight::pack(&[WeightView::F32(&w)], inputs, dtype, &device).unwrap()
     };
-    let norm = Tensor::<1>::from_data(TensorData::new(values(WIDTH, 2.0), [WIDTH]), &device);
+    let norm = WeightVector::new(values(WIDTH, 2.0), &device).unwrap();
     let angles = || values(TOKENS * HEAD_DIM / 2, 0.1);
     let table = RotaryTable::new(angles(), angles(), HEAD_DIM, &device).unwrap();
     let shape = KvCacheShape {
@@ -57,7 +57,7 @@ fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
         tensor_cores: TensorCores::Off,
     };
 
-    let (normed, residual) = add_rms_norm(tensor(0.0), tensor(1.0), &norm, 1e-5);
+    let (normed, residual) = add_rms_norm(tensor(0.0), Some(tensor(1.0)), &norm, 1e-5);
     let q = rope(linear(normed, &weight(WIDTH, WIDTH), None), &tokens, HEAD_DIM, &table);
     reshape_and_cache(tensor(3.0), tensor(4.0), cache.layer_mut(0), &tokens);
     let o = paged_attention(q, cache.layer(0), &meta, &params);

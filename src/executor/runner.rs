@@ -14,6 +14,7 @@ use playhouse_actors::{
 use playhouse_kernels::{
     AttentionMetadata, KernelError,
     profile::timed,
+    recycle,
     sampling::{logprobs_tensor, sample_tensor},
 };
 
@@ -267,6 +268,7 @@ impl ModelRunner {
             self.find_rows(buffers)?;
             self.read_prompts(&hidden, buffers, &mut outputs)?;
             self.sample(&hidden, &allowed, buffers, &mut outputs)?;
+            recycle(hidden);
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
             if let Some(failure) = &output.failure {

@@ -12,7 +12,9 @@
 //! the norm that follows it.
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{KvCache, KvCacheShape, KvLayer, WeightDtype, profile::timed, select_rows};
+use playhouse_kernels::{
+    KvCache, KvCacheShape, KvLayer, WeightDtype, profile::timed, recycle, select_rows,
+};
 
 use super::config::ModelConfig;
 use super::family::WeightNames;
@@ -77,7 +79,9 @@ impl CausalLm for Decoder {
             let (output, sum) = layer.forward(hidden, residual, batch, kv.layer_mut(index));
             (hidden, residual) = (output, Some(sum));
         }
-        self.norm.forward(hidden, residual).0
+        let (hidden, residual) = self.norm.forward(hidden, residual);
+        recycle(residual);
+        hidden
     }
 
     fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
-use playhouse_kernels::{KernelError, LinearWeight, QuantizationScheme, TensorCores, WeightDtype};
+use burn::tensor::Device;
+use playhouse_kernels::{
+    KernelError, LinearWeight, QuantizationScheme, TensorCores, WeightDtype, WeightVector,
+};
 
 use super::config::ModelConfig;
 use super::decoder::Decoder;
@@ -242,15 +244,15 @@ impl<'a> WeightLoader<'a> {
     }
 
     /// A vector of f32: a bias, or the weight of a norm.
-    pub(super) fn vector(&mut self, parts: &[(String, usize)]) -> Result<Tensor<1>, ModelError> {
+    pub(super) fn vector(&mut self, parts: &[(String, usize)]) -> Result<WeightVector, ModelError> {
         let mut values = Vec::new();
         for (name, length) in parts {
             let tensor = self.tensor(name, &[*length])?;
             values.extend(tensor.values().view().to_f32());
             self.loaded(&tensor);
         }
-        let shape = [values.len()];
-        Ok(Tensor::from_data(TensorData::new(values, shape), self.device))
+        let name = parts.first().map_or("", |(name, _)| name);
+        WeightVector::new(values, self.device).map_err(refused(name))
     }
 
     /// The weight `name`, `[outputs, inputs]`, from the cache, or else as `pack` makes it.

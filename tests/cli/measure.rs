@@ -282,9 +282,15 @@ fn operations_stand_beside_the_machines_limits() {
     }
     let ops = json["ops"].as_array().unwrap();
     let named = |name: &str| ops.iter().filter(|op| op["op"] == name).count();
-    for name in
-        ["embedding", "norm", "linear_qkv", "linear_lm_head", "rope", "kv_write", "attention"]
-    {
+    for name in [
+        "embedding",
+        "norm",
+        "linear_qkv",
+        "linear_lm_head",
+        "qk_norm_rope",
+        "kv_write",
+        "attention",
+    ] {
         assert_eq!(named(name), 2, "{name}");
     }
     assert_eq!((named("attention_prompt"), named("sampling")), (1, 1));

@@ -79,7 +79,7 @@ fn figures_add_up_and_the_trace_can_be_opened() {
         "embedding",
         "norm",
         "qkv",
-        "rope",
+        "qk_norm_rope",
         "kv_write",
         "attention",
         "o",

@@ -7,34 +7,36 @@ use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
 use crate::linear::LinearWeight;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
+use crate::qk_norm_rope::QkvHeads;
 use crate::rope::RotaryTable;
-use crate::{kv_cache, linear, paged_attention, rms_norm, rope, select_rows, swiglu};
+use crate::weight_vector::WeightVector;
+use crate::{kv_cache, linear, paged_attention, qk_norm_rope, rms_norm, rope, select_rows, swiglu};
 
 impl HotOps for CubeBackend {
-    fn linear(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self> {
-        linear::cube::linear(x, weight, None)
-    }
-
-    fn linear_bias(
+    fn linear(
         x: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
         weight: &LinearWeight,
+        bias: Option<&WeightVector>,
     ) -> FloatTensor<Self> {
-        linear::cube::linear(x, weight, Some(bias))
+        linear::cube::linear(x, weight, bias)
     }
 
     fn linear_swiglu(x: FloatTensor<Self>, weight: &LinearWeight) -> FloatTensor<Self> {
         linear::cube::linear_swiglu(x, weight)
     }
 
-    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
-        rms_norm::cube::rms_norm(x, weight, eps)
+    fn rms_norm(
+        x: FloatTensor<Self>,
+        weight: &WeightVector,
+        eps: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        (rms_norm::cube::rms_norm(x.clone(), weight, eps), x)
     }
 
     fn add_rms_norm(
         x: FloatTensor<Self>,
         residual: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
+        weight: &WeightVector,
         eps: f32,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         rms_norm::cube::add_rms_norm(x, residual, weight, eps)
@@ -47,6 +49,15 @@ impl HotOps for CubeBackend {
         table: &RotaryTable,
     ) -> FloatTensor<Self> {
         rope::cube::rope(x, positions, head_dim, table)
+    }
+
+    fn qk_norm_rope(
+        qkv: FloatTensor<Self>,
+        heads: &QkvHeads,
+        positions: &[u32],
+        table: &RotaryTable,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        qk_norm_rope::cube::qk_norm_rope(qkv, heads, positions, table)
     }
 
     fn swiglu(gate_up: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use cubecl::client::Client;
 
+use crate::WeightVector;
 use crate::device::Place;
 
 /// The first device of any runtime, software ones included. A test that gets none has nothing to
@@ -35,8 +36,8 @@ pub(crate) fn tensor(data: &[f32], width: usize, device: &Device) -> Tensor<2> {
 }
 
 /// A vector on `device`.
-pub(crate) fn vector(data: &[f32], device: &Device) -> Tensor<1> {
-    Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)
+pub(crate) fn vector(data: &[f32], device: &Device) -> WeightVector {
+    WeightVector::new(data.to_vec(), device).unwrap()
 }
 
 /// What a tensor holds.

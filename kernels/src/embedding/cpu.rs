@@ -1,11 +1,13 @@
 //! A gather of rows, widened; rows over threads.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use super::{EmbeddingStorage, EmbeddingTable};
 use crate::LinearWeight;
 use crate::simd::{Isa, Kernel, LANES, Simd};
-use crate::threads::make_rows;
+use crate::tensors::{into_tensor, values_mut};
+use crate::threads::for_each_rows;
+use crate::workspace::tensor;
 
 /// Rows `token_ids` of the table.
 pub(crate) fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
@@ -33,12 +35,13 @@ fn gather(
     hidden: usize,
     copy_row: impl Fn(usize, &mut [f32]) + Sync + Send,
 ) -> Tensor<2> {
-    let y = make_rows(token_ids.len() * hidden, hidden, |first, rows| {
+    let mut y = tensor(token_ids.len(), hidden);
+    for_each_rows(values_mut(&mut y), hidden, |first, rows| {
         for (row, id) in rows.chunks_exact_mut(hidden).zip(&token_ids[first..]) {
             copy_row(*id as usize, row);
         }
     });
-    Tensor::from_data(TensorData::new(y, [token_ids.len(), hidden]), &Device::flex())
+    into_tensor(y)
 }
 
 /// bfloat16 bits to f32, exactly.

@@ -8,6 +8,7 @@ use crate::aligned::AlignedBuf;
 use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, values};
 use crate::threads::{SharedMut, for_each_piece};
+use crate::workspace::give_back;
 
 /// One layer's keys and values.
 #[derive(Debug)]
@@ -175,6 +176,8 @@ pub(crate) fn reshape_and_cache(
         CpuKvData::Bf16(arenas) => write(&arenas.writer(&kv.layout), rows, slot_mapping),
         CpuKvData::Int8(arenas) => write(&arenas.writer(&kv.layout), rows, slot_mapping),
     }
+    give_back(k);
+    give_back(v);
     slot_mapping.len()
 }
 

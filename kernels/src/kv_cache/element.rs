@@ -11,7 +11,7 @@ pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
     /// What one step takes from memory: [`LANES`] keys' [`Self::INPUTS`] dimensions side by side.
     type Group: Copy + Send + Sync;
     /// A query's dimensions of one step, ready to be broadcast.
-    type Step<S: Simd>: Copy + Send + Sync + 'static;
+    type Step<S: Simd>: bytemuck::Pod + Send + Sync;
 
     /// Cuts keys into groups.
     fn groups(keys: &[Self]) -> &[Self::Group];

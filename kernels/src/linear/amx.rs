@@ -3,10 +3,10 @@
 
 use super::cpu::panels_per_piece;
 use super::output::Output;
-use super::pack::PANEL;
 use crate::simd::amx::{ActivationTile, Amx, TILE_INPUTS, TILE_ROWS, Tiles, TotalTile, WeightTile};
 use crate::simd::bf16_bits;
 use crate::threads::for_each_piece;
+use crate::workspace::Scratch;
 
 /// Tiles of inputs that a panel's weights stay in L1 for while the rows pass over them: 32 KiB.
 const BLOCK: usize = 16;
@@ -37,10 +37,9 @@ pub(super) fn product(amx: Amx, x: &[f32], inputs: usize, weights: &[u16], outpu
 }
 
 /// Rows rounded to bf16, as `[row tile][step]`; missing rows and inputs are 0.
-fn activation_tiles(x: &[f32], inputs: usize, steps: usize) -> Vec<ActivationTile> {
+fn activation_tiles(x: &[f32], inputs: usize, steps: usize) -> Scratch<ActivationTile> {
     let rows = x.len() / inputs;
-    let zero = [[0; TILE_INPUTS]; TILE_ROWS];
-    let mut tiles = vec![zero; rows.div_ceil(TILE_ROWS) * steps];
+    let mut tiles = Scratch::<ActivationTile>::zeroed(rows.div_ceil(TILE_ROWS) * steps);
     for (r, row) in x.chunks_exact(inputs).enumerate() {
         let tiles = &mut tiles[r / TILE_ROWS * steps..][..steps];
         for (tile, x) in tiles.iter_mut().zip(row.chunks(TILE_INPUTS)) {
@@ -58,10 +57,10 @@ fn panel_totals(
     x: &[ActivationTile],
     weights: &[WeightTile],
     steps: usize,
-) -> Vec<TotalTile> {
+) -> Scratch<TotalTile> {
     let row_tiles = x.len() / steps;
     let panels = weights.len() / steps;
-    let mut totals = vec![[[0.0; PANEL]; TILE_ROWS]; panels * row_tiles];
+    let mut totals = Scratch::<TotalTile>::zeroed(panels * row_tiles);
     // A pass over few rows keeps its totals in tiles to the end; the sums are the same.
     let block = if row_tiles <= 2 { steps } else { BLOCK };
     for first in (0..steps).step_by(block) {

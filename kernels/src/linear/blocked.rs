@@ -7,6 +7,7 @@ use super::pack::{K_BLOCK, PANEL};
 use super::product::Plan;
 use crate::simd::{LANES, Simd, Task};
 use crate::threads::num_threads;
+use crate::workspace::Scratch;
 
 /// Panels of a piece: their sums are kept while a block of activations, in L2, passes over them.
 const PIECE_PANELS: usize = 4;
@@ -85,7 +86,7 @@ impl<S: Simd, F: Form<S>> Task<S> for Blocked<'_, S, F> {
         let rows = self.plan.tiles.rows(self.tiles.clone());
         // `[part][panel][row]`
         let part_len = self.panels.len() * rows.len();
-        let mut totals = vec![[0.0; PANEL]; output.parts() * part_len];
+        let mut totals = Scratch::<[f32; PANEL]>::zeroed(output.parts() * part_len);
         let mut wide = Wide([[0.0; LANES]; K_BLOCK * VECTORS]);
         for steps in self.plan.blocks() {
             for (part, totals) in totals.chunks_exact_mut(part_len).enumerate() {

@@ -6,31 +6,40 @@ use super::output::{Epilogue, Output};
 use super::pack::{PANEL, PackedWeight};
 use super::product::Product;
 use super::{LinearStorage, LinearWeight, quantized};
+use crate::WeightVector;
 use crate::simd::Isa;
 use crate::swiglu::cpu::swiglu;
-use crate::tensors::{dense, dims2, from_rows, values};
+use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::SharedMut;
+use crate::workspace::{give_back, tensor};
 
 /// Weight bytes that one piece of work streams, at least.
 const PIECE_BYTES: usize = 1 << 17;
 
 /// `x Wᵀ + b` on CPU tensors.
-pub(crate) fn linear(x: FlexTensor, weight: &LinearWeight, bias: Option<FlexTensor>) -> FlexTensor {
+pub(crate) fn linear(
+    x: FlexTensor,
+    weight: &LinearWeight,
+    bias: Option<&WeightVector>,
+) -> FlexTensor {
     let [rows, inputs] = dims2(&x);
-    let (x, bias, outputs) = (dense(x), bias.map(dense), weight.out_features);
+    let outputs = weight.out_features;
     assert_eq!(inputs, weight.in_features, "linear: width of x [{rows}, {inputs}]");
-    let bias = bias.as_ref().map(values);
+    let bias = bias.map(WeightVector::cpu);
     assert!(bias.is_none_or(|b| b.len() == outputs), "linear: bias must have {outputs} elements");
-    let (isa, x) = (Isa::active(), values(&x));
-    let y = match &weight.storage {
+    let x = dense(x);
+    let mut y = tensor(rows, outputs);
+    let (isa, data, out) = (Isa::active(), values(&x), values_mut(&mut y));
+    match &weight.storage {
         LinearStorage::Cpu(packed) => {
-            product(isa, x, packed, [inputs, outputs], Epilogue::Bias(bias))
+            product(isa, data, packed, [inputs, outputs], Epilogue::Bias(bias), out);
         }
-        LinearStorage::CpuQuantized(packed) => quantized::product(isa, x, packed, bias),
+        LinearStorage::CpuQuantized(packed) => quantized::product(isa, data, packed, bias, out),
         #[cfg(feature = "gpu")]
         LinearStorage::Cube(_) => unreachable!("linear: x is on the CPU, the weight is not"),
-    };
-    from_rows(y, rows, outputs)
+    }
+    give_back(x);
+    y
 }
 
 /// `silu(gate) · up` of `x Wᵀ`, whose first half of outputs is the gate.
@@ -43,7 +52,11 @@ pub(crate) fn linear_swiglu(x: FlexTensor, weight: &LinearWeight) -> FlexTensor 
     let [rows, inputs] = dims2(&x);
     assert_eq!(inputs, weight.in_features, "linear_swiglu: width of x [{rows}, {inputs}]");
     let x = dense(x);
-    from_rows(product(isa, values(&x), packed, [inputs, halves], Epilogue::SwiGlu), rows, halves)
+    let mut y = tensor(rows, halves);
+    let (data, out) = (values(&x), values_mut(&mut y));
+    product(isa, data, packed, [inputs, halves], Epilogue::SwiGlu, out);
+    give_back(x);
+    y
 }
 
 /// Whether gate and up of an output lie in the same column of two panels.
@@ -56,18 +69,17 @@ pub(super) fn fuses_swiglu(isa: Isa, weights: &PackedWeight, outputs: usize) -> 
     outputs.is_multiple_of(2 * PANEL)
 }
 
-/// A product and what its sums become on one instruction set, for row-major x `[rows, inputs]`.
+/// A product and what its sums become on one instruction set, for row-major x `[rows, inputs]`, to y
+/// `[rows, outputs]`.
 pub(super) fn product(
     isa: Isa,
     x: &[f32],
     weights: &PackedWeight,
     [inputs, outputs]: [usize; 2],
     epilogue: Epilogue<'_>,
-) -> Vec<f32> {
-    let len = x.len() / inputs * outputs;
-    let mut y = Vec::with_capacity(len);
-    let shared = SharedMut::new(&mut y.spare_capacity_mut()[..len]);
-    let output = Output { y: shared, outputs, epilogue };
+    y: &mut [f32],
+) {
+    let output = Output { y: SharedMut::new(y), outputs, epilogue };
     match weights {
         #[cfg(target_arch = "x86_64")]
         PackedWeight::Bf16(weights) if let Some(amx) = isa.amx() => {
@@ -75,9 +87,6 @@ pub(super) fn product(
         }
         _ => isa.run(Product { x, inputs, weights, output: &output }),
     }
-    // SAFETY: the product wrote every panel of every row.
-    unsafe { y.set_len(len) };
-    y
 }
 
 /// Panels of so many bytes that one piece of work takes.

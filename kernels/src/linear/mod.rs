@@ -35,7 +35,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::device::Place;
 use crate::hot_ops::HotOps;
-use crate::{KernelError, QuantizedMatrix, WeightDtype, WeightView};
+use crate::{KernelError, QuantizedMatrix, WeightDtype, WeightVector, WeightView};
 use pack::PackedWeight;
 #[cfg(feature = "gpu")]
 use quantized::CodedMatrix;
@@ -244,12 +244,8 @@ fn stacked_outputs(parts: &[WeightView<'_>], in_features: usize) -> Result<usize
 /// # Panics
 /// If the widths of `x`, `weight` and `bias` disagree.
 #[must_use]
-pub fn linear(x: Tensor<2>, weight: &LinearWeight, bias: Option<&Tensor<1>>) -> Tensor<2> {
-    let x = x.into_dispatch();
-    Tensor::from_dispatch(match bias {
-        None => Dispatch::linear(x, weight),
-        Some(bias) => Dispatch::linear_bias(x, bias.clone().into_dispatch(), weight),
-    })
+pub fn linear(x: Tensor<2>, weight: &LinearWeight, bias: Option<&WeightVector>) -> Tensor<2> {
+    Tensor::from_dispatch(Dispatch::linear(x.into_dispatch(), weight, bias))
 }
 
 /// `silu(gate) · up` for `[gate, up] = x Wᵀ`, x `[num_tokens, in]` f32; the result is

@@ -1,7 +1,5 @@
 //! What becomes of the sums.
 
-use std::mem::MaybeUninit;
-
 use super::pack::PANEL;
 use crate::simd::{LANES, PairMap, Simd};
 use crate::swiglu::cpu::Gate;
@@ -18,7 +16,7 @@ pub(super) enum Epilogue<'a> {
 
 /// Where totals go: each element of y is written once.
 pub(super) struct Output<'a> {
-    pub(super) y: SharedMut<'a, MaybeUninit<f32>>,
+    pub(super) y: SharedMut<'a, f32>,
     /// Columns of y.
     pub(super) outputs: usize,
     pub(super) epilogue: Epilogue<'a>,
@@ -70,14 +68,12 @@ impl Output<'_> {
             match self.epilogue {
                 Epilogue::Bias(Some(bias)) => {
                     for ((o, t), b) in out.iter_mut().zip(total).zip(&bias[first..]) {
-                        o.write(t + b);
+                        *o = t + b;
                     }
                 }
                 _ => match <&mut [_; PANEL]>::try_from(&mut *out) {
-                    Ok(out) => *out = total.map(MaybeUninit::new),
-                    Err(_) => {
-                        out.write_copy_of_slice(&total[..width]);
-                    }
+                    Ok(out) => *out = *total,
+                    Err(_) => out.copy_from_slice(&total[..width]),
                 },
             }
         }

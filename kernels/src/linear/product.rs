@@ -1,7 +1,6 @@
 //! The product on vector instructions. Few rows stream the weights past a single tile of sums; many
 //! rows go over blocks of weights that stay in the caches meanwhile.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::blocked::{Blocked, Grid};
@@ -13,6 +12,7 @@ use super::output::Output;
 use super::pack::{K_BLOCK, PANEL, PackedWeight};
 use crate::simd::{Kernel, Simd, Task};
 use crate::threads::{SharedMut, for_each_piece, num_threads};
+use crate::workspace::Scratch;
 
 /// Pieces of a stream a thread, so that one that is held up leaves some to others.
 const PIECES_PER_THREAD: usize = 4;
@@ -73,7 +73,7 @@ pub(super) struct Plan<'a, S: Simd, F: Form<S>> {
     panels: usize,
     pub(super) tiles: RowTiles,
     /// `[tile][step · F::XS][row of the tile]`
-    x: Vec<F::X>,
+    x: Scratch<F::X>,
 }
 
 impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
@@ -84,9 +84,8 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
         let steps = lines.len() / (panels * product.output.parts() * VECTORS);
         let rows = product.x.len() / product.inputs;
         let tiles = RowTiles::new(rows, rows_max::<S>());
-        let len = rows * steps * F::XS;
-        let mut x = Vec::with_capacity(len);
-        let shared = SharedMut::new(&mut x.spare_capacity_mut()[..len]);
+        let mut x = Scratch::new(rows * steps * F::XS);
+        let shared = SharedMut::new(&mut x);
         for_each_piece(tiles.count, product.x.len(), |tile| {
             let rows = tiles.rows(tile..tile + 1);
             // SAFETY: each tile is laid out by one piece.
@@ -94,8 +93,6 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
                 unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
             s.enter(LayOut::<S, F> { product, rows, out });
         });
-        // SAFETY: the tiles are all rows, and `LayOut` writes every element of a tile.
-        unsafe { x.set_len(len) };
         Self { product, lines, steps, panels, tiles, x }
     }
 
@@ -153,7 +150,7 @@ const LAY_OUT: usize = 64;
 struct LayOut<'a, S: Simd, F: Form<S>> {
     product: &'a Product<'a>,
     rows: Range<usize>,
-    out: &'a mut [MaybeUninit<F::X>],
+    out: &'a mut [F::X],
 }
 
 impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
@@ -167,7 +164,7 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
         for (part, out) in self.out.chunks_mut(LAY_OUT * width).enumerate() {
             for (r, row) in x.chunks_exact(inputs).enumerate() {
                 for (i, x) in out.iter_mut().skip(r).step_by(width).enumerate() {
-                    *x = MaybeUninit::new(F::x(row, part * LAY_OUT + i));
+                    *x = F::x(row, part * LAY_OUT + i);
                 }
             }
         }

@@ -32,7 +32,9 @@ fn pack(w: &[f32], inputs: usize, dtype: WeightDtype) -> LinearWeight {
 fn run(isa: Isa, x: &[f32], weight: &LinearWeight, bias: Option<&[f32]>) -> Vec<f32> {
     let LinearStorage::Cpu(packed) = &weight.storage else { unreachable!() };
     let sizes = [weight.in_features, weight.out_features];
-    product(isa, x, packed, sizes, Epilogue::Bias(bias))
+    let mut y = vec![f32::NAN; x.len() / sizes[0] * sizes[1]];
+    product(isa, x, packed, sizes, Epilogue::Bias(bias), &mut y);
+    y
 }
 
 fn check(isa: Isa, rows: usize, inputs: usize, outputs: usize, dtype: WeightDtype, bias: bool) {
@@ -134,8 +136,9 @@ fn swiglu_within_a_product_is_swiglu_after_it() {
             for rows in [1, 2, 5, 12, 13, 31, 64, 500] {
                 let x = values(rows * inputs, 7);
                 let sizes = [inputs, intermediate];
-                let fused = product(isa, &x, packed, sizes, Epilogue::SwiGlu);
-                let apart = gated(isa, &run(isa, &x, &weight, None), intermediate);
+                let [mut fused, mut apart] = [(); 2].map(|()| vec![f32::NAN; rows * intermediate]);
+                product(isa, &x, packed, sizes, Epilogue::SwiGlu, &mut fused);
+                gated(isa, &run(isa, &x, &weight, None), intermediate, &mut apart);
                 let bits = |y: &[f32]| y.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&fused), bits(&apart), "{} {dtype:?}: {rows} rows", isa.name());
             }
@@ -165,7 +168,7 @@ fn parts_stack_along_the_outputs_in_every_format() {
     assert_eq!((weight.out_features(), weight.in_features()), (6, 3));
     // Each unit vector picks a column.
     let unit = TensorData::new(vec![1.0f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], [3, 3]);
-    let bias = Tensor::<1>::from_data([1.0f32, 0.0, 0.0, 0.0, 0.0, 0.0], &device);
+    let bias = WeightVector::new(vec![1.0, 0.0, 0.0, 0.0, 0.0, 0.0], &device).unwrap();
     let y = linear(Tensor::from_data(unit, &device), &weight, Some(&bias));
     let y = y.into_data().try_to_vec::<f32>().unwrap();
     let all: Vec<f32> = [a, b, c].concat();

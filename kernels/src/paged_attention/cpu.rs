@@ -1,5 +1,7 @@
 //! The native attention: tiles of queries that share a key-value head, in parts over threads.
 
+use std::cell::Cell;
+
 use burn_flex::FlexTensor;
 
 use super::plan::Plan;
@@ -8,8 +10,9 @@ use super::{AttentionMetadata, AttentionParams};
 use crate::kv_cache::cpu::{Arenas, CpuKv, CpuKvData};
 use crate::kv_cache::{KvElement, KvLayer, KvLayout};
 use crate::simd::{Isa, Kernel, Simd};
-use crate::tensors::{dense, dims2, from_rows, values};
-use crate::threads::{SharedMut, for_each_piece, zeros};
+use crate::tensors::{dense, dims2, values, values_mut};
+use crate::threads::{SharedMut, for_each_piece};
+use crate::workspace::{Scratch, give_back, tensor};
 
 /// Attention on CPU tensors.
 pub(crate) fn paged_attention(
@@ -24,34 +27,43 @@ pub(crate) fn paged_attention(
     let (heads, kv_heads) = (params.num_heads, kv.layout.num_kv_heads);
     assert!(heads.is_multiple_of(kv_heads), "paged_attention: {heads} heads over {kv_heads}");
     let q = dense(q);
-    from_rows(attention(Isa::active(), values(&q), kv, meta, params), shape[0], shape[1])
+    let mut o = tensor(shape[0], shape[1]);
+    attention(Isa::active(), values(&q), kv, meta, params, values_mut(&mut o));
+    give_back(q);
+    o
 }
 
-/// Attention on one instruction set.
+thread_local! {
+    /// For its memory.
+    static PLAN: Cell<Plan> = Cell::default();
+}
+
+/// Attention on one instruction set, to o, which is shaped as q is.
 pub(super) fn attention(
     isa: Isa,
     q: &[f32],
     kv: &CpuKv,
     meta: &AttentionMetadata,
     params: &AttentionParams,
-) -> Vec<f32> {
+    o: &mut [f32],
+) {
     let layout = &kv.layout;
-    let mut out = zeros(q.len(), params.num_heads * layout.head_dim);
-    let plan = Plan::new(layout, meta, params);
-    let mut records = vec![0.0; plan.records_len];
-    let (o, records) = (SharedMut::new(&mut out), SharedMut::new(&mut records));
+    let mut plan = PLAN.take();
+    plan.cut(layout, meta, params);
+    let mut records = Scratch::new(plan.records_len);
+    let (plan_ref, o, records) = (&plan, SharedMut::new(o), SharedMut::new(&mut records));
     match &kv.data {
         CpuKvData::F32(arenas) => {
-            isa.run(Batch { q, arenas, layout, meta, params, plan, o, records });
+            isa.run(Batch { q, arenas, layout, meta, params, plan: plan_ref, o, records });
         }
         CpuKvData::Bf16(arenas) => {
-            isa.run(Batch { q, arenas, layout, meta, params, plan, o, records });
+            isa.run(Batch { q, arenas, layout, meta, params, plan: plan_ref, o, records });
         }
         CpuKvData::Int8(arenas) => {
-            isa.run(Batch { q, arenas, layout, meta, params, plan, o, records });
+            isa.run(Batch { q, arenas, layout, meta, params, plan: plan_ref, o, records });
         }
     }
-    out
+    PLAN.set(plan);
 }
 
 /// The whole batch.
@@ -61,7 +73,7 @@ pub(super) struct Batch<'a, E: KvElement> {
     pub(super) layout: &'a KvLayout,
     pub(super) meta: &'a AttentionMetadata,
     pub(super) params: &'a AttentionParams,
-    pub(super) plan: Plan,
+    pub(super) plan: &'a Plan,
     pub(super) o: SharedMut<'a, f32>,
     /// What the spans of tiles in several parts come to.
     pub(super) records: SharedMut<'a, f32>,
@@ -84,11 +96,11 @@ impl<E: KvElement> Kernel for Batch<'_, E> {
         for_each_piece(self.plan.parts.len(), self.work(), |i| {
             simd.enter(PartTask { batch, part: &batch.plan.parts[i] });
         });
-        let split: Vec<_> =
-            self.plan.tiles.iter().filter_map(|tile| Some((tile, tile.records?))).collect();
-        for_each_piece(split.len(), self.plan.records_len, |i| {
-            let (tile, records) = split[i];
-            simd.enter(JoinTask { batch, tile, records });
+        for_each_piece(self.plan.tiles.len(), self.plan.records_len, |i| {
+            let tile = &batch.plan.tiles[i];
+            if let Some(records) = tile.records {
+                simd.enter(JoinTask { batch, tile, records });
+            }
         });
     }
 }

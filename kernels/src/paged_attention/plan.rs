@@ -72,35 +72,45 @@ impl Tile {
 }
 
 impl Plan {
-    pub(super) fn new(
+    /// Becomes the plan of a batch, whatever it was before.
+    pub(super) fn cut(
+        &mut self,
         layout: &KvLayout,
         meta: &AttentionMetadata,
         params: &AttentionParams,
-    ) -> Self {
-        let mut plan = Self { tiles: tiles(layout, meta, params), ..Self::default() };
-        let total: usize = plan.tiles.iter().map(Tile::cost).sum();
+    ) {
+        let Self { tiles, parts, records_len } = self;
+        lay_tiles(tiles, layout, meta, params);
+        parts.clear();
+        *records_len = 0;
+        let total: usize = tiles.iter().map(Tile::cost).sum();
         let cost_max = (total / PARTS).max(PART_COST_MIN);
-        for (index, tile) in plan.tiles.iter_mut().enumerate() {
+        for (index, tile) in tiles.iter_mut().enumerate() {
             let spans = tile.spans.len();
             let count = (tile.cost() / cost_max).clamp(1, spans);
             if count > 1 {
-                tile.records = Some(plan.records_len);
-                plan.records_len += spans * tile.record_len(layout);
+                tile.records = Some(*records_len);
+                *records_len += spans * tile.record_len(layout);
             }
-            plan.parts.extend((0..count).map(|i| {
+            parts.extend((0..count).map(|i| {
                 let cut = |i: usize| tile.spans.start + i * spans / count;
                 Part { tile: index, spans: cut(i)..cut(i + 1), cost: tile.cost() / count }
             }));
         }
-        plan.parts.sort_by_key(|part| Reverse(part.cost));
-        plan
+        // In order of the tiles where they cost the same; a stable sort would ask for memory.
+        parts.sort_unstable_by_key(|part| (Reverse(part.cost), part.tile, part.spans.start));
     }
 }
 
-fn tiles(layout: &KvLayout, meta: &AttentionMetadata, params: &AttentionParams) -> Vec<Tile> {
+fn lay_tiles(
+    tiles: &mut Vec<Tile>,
+    layout: &KvLayout,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) {
     let group = params.num_heads / layout.num_kv_heads;
     let tokens_max = (TILE_ROWS / group).max(1);
-    let mut tiles = Vec::new();
+    tiles.clear();
     for seq in 0..meta.num_seqs() {
         let all = meta.tokens_of(seq);
         for start in all.clone().step_by(tokens_max) {
@@ -120,7 +130,6 @@ fn tiles(layout: &KvLayout, meta: &AttentionMetadata, params: &AttentionParams) 
             }));
         }
     }
-    tiles
 }
 
 #[cfg(test)]
@@ -150,7 +159,9 @@ mod tests {
             soft_cap: None,
             tensor_cores: TensorCores::Off,
         };
-        Plan::new(&KvLayout::new(&shape), &meta, &params)
+        let mut plan = Plan::default();
+        plan.cut(&KvLayout::new(&shape), &meta, &params);
+        plan
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::span::{Keys, Span, SpanHead};
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, Tiles};
+use crate::workspace::Scratch;
 
 /// Vectors of keys that stay in L1 while all rows pass over them.
 const CHUNK: usize = 4;
@@ -16,8 +17,8 @@ pub(super) fn pack<'a, S: Simd, E: KvElement>(
     tiles: Tiles,
     query: impl Fn(usize) -> &'a [f32],
     steps: usize,
-) -> Vec<E::Step<S>> {
-    let mut packed = vec![E::step(s, &[0.0; 2], 0); rows * steps];
+) -> Scratch<E::Step<S>> {
+    let mut packed = Scratch::new(rows * steps);
     for tile in tiles {
         let out = &mut packed[tile.start * steps..tile.end * steps];
         for (r, index) in tile.clone().enumerate() {

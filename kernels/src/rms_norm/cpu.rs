@@ -2,63 +2,68 @@
 
 use burn_flex::FlexTensor;
 
+use crate::WeightVector;
 use crate::simd::{Isa, Kernel, PairMap, Simd, map_row, sum_of_squares};
-use crate::tensors::{dense, dims2, from_rows, values};
-use crate::threads::{SharedMut, make_rows, zeroed};
+use crate::tensors::{dense, dims2, values, values_mut};
+use crate::threads::{SharedMut, for_each_rows};
+use crate::workspace::{give_back, tensor};
 
-/// Normalises each row of `x`.
-pub(crate) fn rms_norm(x: FlexTensor, weight: FlexTensor, eps: f32) -> FlexTensor {
+/// Normalises each row of `x`: what comes of it, and `x`.
+pub(crate) fn rms_norm(x: FlexTensor, weight: &WeightVector, eps: f32) -> (FlexTensor, FlexTensor) {
     let [rows, features] = dims2(&x);
-    let (x, weight) = (dense(x), dense(weight));
-    let (x, weight) = (values(&x), values(&weight));
+    let weight = weight.cpu();
     assert_eq!(features, weight.len(), "rms_norm: width of x [{rows}, {features}]");
-    from_rows(normed(Isa::active(), x, weight, eps), rows, features)
+    let x = dense(x);
+    let mut y = tensor(rows, features);
+    normed(Isa::active(), values(&x), weight, eps, values_mut(&mut y));
+    (y, x)
 }
 
 /// Adds, then normalises.
 pub(crate) fn add_rms_norm(
     x: FlexTensor,
     residual: FlexTensor,
-    weight: FlexTensor,
+    weight: &WeightVector,
     eps: f32,
 ) -> (FlexTensor, FlexTensor) {
     let [rows, features] = dims2(&x);
     assert_eq!([rows, features], dims2(&residual), "add_rms_norm: shapes of x and residual");
-    let (x, residual, weight) = (dense(x), dense(residual), dense(weight));
-    let (x, residual, weight) = (values(&x), values(&residual), values(&weight));
+    let weight = weight.cpu();
     assert_eq!(features, weight.len(), "add_rms_norm: width of x [{rows}, {features}]");
-    let (y, sum) = add_normed(Isa::active(), x, residual, weight, eps);
-    (from_rows(y, rows, features), from_rows(sum, rows, features))
+    let (x, residual) = (dense(x), dense(residual));
+    let (mut y, mut sum) = (tensor(rows, features), tensor(rows, features));
+    let out = [values_mut(&mut y), values_mut(&mut sum)];
+    add_normed(Isa::active(), values(&x), values(&residual), weight, eps, out);
+    give_back(x);
+    give_back(residual);
+    (y, sum)
 }
 
-/// Normalises on one instruction set.
-pub(super) fn normed(isa: Isa, x: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
-    make_rows(x.len(), weight.len(), |first, y| {
+/// Normalises on one instruction set, to y.
+pub(super) fn normed(isa: Isa, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    for_each_rows(y, weight.len(), |first, y| {
         let x = &x[first * weight.len()..][..y.len()];
         isa.run(NormRows { x, weight, eps, y });
-    })
+    });
 }
 
-/// Normalises sums on one instruction set: what comes of it, and the sums.
+/// Normalises sums on one instruction set: to what comes of it, and the sums.
 pub(super) fn add_normed(
     isa: Isa,
     x: &[f32],
     residual: &[f32],
     weight: &[f32],
     eps: f32,
-) -> (Vec<f32>, Vec<f32>) {
-    let mut sum = Vec::with_capacity(x.len());
-    let shared = SharedMut::new(&mut sum.spare_capacity_mut()[..x.len()]);
-    let y = make_rows(x.len(), weight.len(), |first, y| {
+    [y, sum]: [&mut [f32]; 2],
+) {
+    let shared = SharedMut::new(sum);
+    for_each_rows(y, weight.len(), |first, y| {
         let (start, len) = (first * weight.len(), y.len());
         // SAFETY: pieces of y are disjoint, and this is the same piece of the sums.
-        let sum = zeroed(unsafe { shared.slice(start, len) });
+        let sum = unsafe { shared.slice(start, len) };
         isa.run(AddRows { x: &x[start..][..len], residual: &residual[start..][..len], sum });
         isa.run(NormRows { x: sum, weight, eps, y });
     });
-    // SAFETY: the pieces of y are all of it, and each filled its sums.
-    unsafe { sum.set_len(x.len()) };
-    (y, sum)
 }
 
 /// Sums of some rows.
@@ -89,11 +94,11 @@ impl PairMap for Sum {
 }
 
 /// Some rows.
-struct NormRows<'a> {
-    x: &'a [f32],
-    weight: &'a [f32],
-    eps: f32,
-    y: &'a mut [f32],
+pub(crate) struct NormRows<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) weight: &'a [f32],
+    pub(crate) eps: f32,
+    pub(crate) y: &'a mut [f32],
 }
 
 impl Kernel for NormRows<'_> {

@@ -4,15 +4,16 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{Rows, buffer, cubes, lanes_sum, sum_of_units};
+use crate::WeightVector;
+use crate::cube::{Rows, buffer, cubes, lanes_sum, sum_of_units, words_buffer};
 
 const UNITS_MAX: usize = 256;
 
 /// Normalises each row of `x`.
-pub(crate) fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32) -> CubeTensor {
+pub(crate) fn rms_norm(x: CubeTensor, weight: &WeightVector, eps: f32) -> CubeTensor {
     let x = Rows::new(x);
     let y = x.sibling(x.rows, x.cols);
-    let units = check(&x, &weight);
+    let units = check(&x, weight);
     // SAFETY: a cube beyond the rows leaves, and a row's vectors lie within it.
     unsafe {
         rms_norm_kernel::launch_unchecked(
@@ -21,7 +22,7 @@ pub(crate) fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32) -> CubeTenso
             CubeDim::new_1d(units as u32),
             x.lanes,
             x.arg(),
-            buffer(&weight),
+            words_buffer(weight.cube()),
             buffer(&y),
             x.rows,
             x.vectors(),
@@ -37,14 +38,14 @@ pub(crate) fn rms_norm(x: CubeTensor, weight: CubeTensor, eps: f32) -> CubeTenso
 pub(crate) fn add_rms_norm(
     x: CubeTensor,
     residual: CubeTensor,
-    weight: CubeTensor,
+    weight: &WeightVector,
     eps: f32,
 ) -> (CubeTensor, CubeTensor) {
     let (x, residual) = (Rows::new(x), Rows::new(residual));
     let shapes = [[x.rows, x.cols], [residual.rows, residual.cols]];
     assert_eq!(shapes[0], shapes[1], "add_rms_norm: shapes of x and residual");
     let (y, sum) = (x.sibling(x.rows, x.cols), x.sibling(x.rows, x.cols));
-    let units = check(&x, &weight);
+    let units = check(&x, weight);
     // SAFETY: as in `rms_norm`.
     unsafe {
         add_rms_norm_kernel::launch_unchecked(
@@ -54,7 +55,7 @@ pub(crate) fn add_rms_norm(
             x.lanes,
             x.arg(),
             residual.arg(),
-            buffer(&weight),
+            words_buffer(weight.cube()),
             buffer(&y),
             buffer(&sum),
             x.rows,
@@ -69,8 +70,8 @@ pub(crate) fn add_rms_norm(
 }
 
 /// The units of a cube.
-fn check(x: &Rows, weight: &CubeTensor) -> usize {
-    let features = weight.meta.shape().dims::<1>()[0];
+fn check(x: &Rows, weight: &WeightVector) -> usize {
+    let features = weight.len();
     assert_eq!(x.cols, features, "rms_norm: width of x [{}, {}]", x.rows, x.cols);
     x.vectors().next_power_of_two().clamp(1, UNITS_MAX)
 }

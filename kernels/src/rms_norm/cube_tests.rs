@@ -25,7 +25,7 @@ fn the_residual_is_added_first_and_returned() {
         let weight = numbers(width, 2);
         let (y, sum) = add_rms_norm(
             tensor(&x, width, &device),
-            tensor(&residual, width, &device),
+            Some(tensor(&residual, width, &device)),
             &vector(&weight, &device),
             1e-5,
         );
@@ -33,6 +33,10 @@ fn the_residual_is_added_first_and_returned() {
         let exact = reference::rms_norm(&expected, &weight, 1e-5);
         assert_near(&values(y), &exact, 1e-5, &format!("width {width}"));
         assert_eq!(values(sum), expected);
+        let (y, first) =
+            add_rms_norm(tensor(&expected, width, &device), None, &vector(&weight, &device), 1e-5);
+        assert_near(&values(y), &exact, 1e-5, &format!("width {width}, without a residual"));
+        assert_eq!(values(first), expected);
     }
 }
 

@@ -21,6 +21,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
+use crate::{WeightVector, recycle};
 
 /// Normalises each row of x `[rows, features]`. A norm per head takes the view
 /// `[num_tokens * num_heads, head_dim]`.
@@ -28,30 +29,28 @@ use crate::hot_ops::HotOps;
 /// # Panics
 /// If the width of `x` is not the length of `weight`.
 #[must_use]
-pub fn rms_norm(x: Tensor<2>, weight: &Tensor<1>, eps: f32) -> Tensor<2> {
-    Tensor::from_dispatch(Dispatch::rms_norm(
-        x.into_dispatch(),
-        weight.clone().into_dispatch(),
-        eps,
-    ))
+pub fn rms_norm(x: Tensor<2>, weight: &WeightVector, eps: f32) -> Tensor<2> {
+    let (normed, x) = Dispatch::rms_norm(x.into_dispatch(), weight, eps);
+    recycle(Tensor::from_dispatch(x));
+    Tensor::from_dispatch(normed)
 }
 
-/// `h = x + residual`; returns `(rms_norm(h), h)`, both `[rows, features]`.
+/// `h = x + residual`, or x where there is no residual yet; returns `(rms_norm(h), h)`, both
+/// `[rows, features]`.
 ///
 /// # Panics
 /// If the shapes of `x` and `residual`, or their width and the length of `weight`, disagree.
 #[must_use]
 pub fn add_rms_norm(
     x: Tensor<2>,
-    residual: Tensor<2>,
-    weight: &Tensor<1>,
+    residual: Option<Tensor<2>>,
+    weight: &WeightVector,
     eps: f32,
 ) -> (Tensor<2>, Tensor<2>) {
-    let (normed, sum) = Dispatch::add_rms_norm(
-        x.into_dispatch(),
-        residual.into_dispatch(),
-        weight.clone().into_dispatch(),
-        eps,
-    );
+    let x = x.into_dispatch();
+    let (normed, sum) = match residual.map(Tensor::into_dispatch) {
+        Some(residual) => Dispatch::add_rms_norm(x, residual, weight, eps),
+        None => Dispatch::rms_norm(x, weight, eps),
+    };
     (Tensor::from_dispatch(normed), Tensor::from_dispatch(sum))
 }

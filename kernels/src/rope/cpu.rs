@@ -4,7 +4,7 @@ use burn_flex::FlexTensor;
 
 use super::{RotaryStorage, RotaryTable};
 use crate::simd::{Isa, Kernel, LANES, Simd};
-use crate::tensors::{dense, dims2};
+use crate::tensors::{dense, dims2, values_mut};
 use crate::threads::for_each_rows;
 
 /// Rotates every head of `x`.
@@ -14,35 +14,43 @@ pub(crate) fn rope(
     head_dim: usize,
     table: &RotaryTable,
 ) -> FlexTensor {
-    let (cos, sin) = match &table.storage {
-        RotaryStorage::Cpu { cos, sin } => (cos, sin),
-        #[cfg(feature = "gpu")]
-        RotaryStorage::Cube(_) => unreachable!("rope: x is on the CPU, the table is not"),
-    };
     let [tokens, width] = dims2(&x);
     super::check([tokens, width], positions, head_dim, table);
-    let half = table.rotary_dim / 2;
+    let angles = Angles::of(table);
     let mut x = dense(x);
-    let (start, end) = x.layout().contiguous_offsets().unwrap_or((0, 0));
-    // Copies first if someone else holds the tensor.
-    let y = &mut x.storage_mut::<f32>()[start..end];
-    for_each_rows(y, width, |first, rows| {
+    for_each_rows(values_mut(&mut x), width, |first, rows| {
         let positions = &positions[first..];
-        Isa::active().run(Rotate { rows, width, head_dim, positions, cos, sin, half });
+        Isa::active().run(Rotate { rows, width, head_dim, positions, angles });
     });
     x
 }
 
-/// Some rows of heads.
-struct Rotate<'a> {
-    rows: &'a mut [f32],
-    width: usize,
-    head_dim: usize,
-    /// By row.
-    positions: &'a [u32],
+/// A table on the CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Angles<'a> {
     cos: &'a [f32],
     sin: &'a [f32],
     half: usize,
+}
+
+impl<'a> Angles<'a> {
+    pub(crate) fn of(table: &'a RotaryTable) -> Self {
+        match &table.storage {
+            RotaryStorage::Cpu { cos, sin } => Self { cos, sin, half: table.rotary_dim / 2 },
+            #[cfg(feature = "gpu")]
+            RotaryStorage::Cube(_) => unreachable!("rope: x is on the CPU, the table is not"),
+        }
+    }
+}
+
+/// Some rows of heads.
+pub(crate) struct Rotate<'a> {
+    pub(crate) rows: &'a mut [f32],
+    pub(crate) width: usize,
+    pub(crate) head_dim: usize,
+    /// By row.
+    pub(crate) positions: &'a [u32],
+    pub(crate) angles: Angles<'a>,
 }
 
 impl Kernel for Rotate<'_> {
@@ -51,10 +59,11 @@ impl Kernel for Rotate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         for (row, position) in self.rows.chunks_exact_mut(self.width).zip(self.positions) {
-            let start = *position as usize * self.half;
-            let (cos, sin) = (&self.cos[start..][..self.half], &self.sin[start..][..self.half]);
+            let Angles { cos, sin, half } = self.angles;
+            let start = *position as usize * half;
+            let (cos, sin) = (&cos[start..][..half], &sin[start..][..half]);
             for head in row.chunks_exact_mut(self.head_dim) {
-                rotate(s, &mut head[..2 * self.half], cos, sin);
+                rotate(s, &mut head[..2 * half], cos, sin);
             }
         }
     }

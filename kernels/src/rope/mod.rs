@@ -94,7 +94,12 @@ pub fn rope(x: Tensor<2>, positions: &[u32], head_dim: usize, table: &RotaryTabl
 }
 
 /// Asserts what [`rope`] says of its arguments.
-fn check([tokens, width]: [usize; 2], positions: &[u32], head_dim: usize, table: &RotaryTable) {
+pub(crate) fn check(
+    [tokens, width]: [usize; 2],
+    positions: &[u32],
+    head_dim: usize,
+    table: &RotaryTable,
+) {
     let (rotary_dim, max_position) = (table.rotary_dim, table.max_position);
     assert_eq!(tokens, positions.len(), "rope: one position a token");
     assert!(width.is_multiple_of(head_dim), "rope: width {width} in heads of {head_dim}");

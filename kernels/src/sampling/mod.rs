@@ -13,9 +13,12 @@
 use std::cell::RefCell;
 
 use burn::tensor::Tensor;
+use burn_flex::FlexTensor;
 
 use crate::KernelError;
+use crate::tensors::{dense, from_tensor, values, values_mut};
 use crate::threads::{SharedMut, for_each_piece};
+use crate::workspace::give_back;
 
 #[cfg(feature = "gpu")]
 mod cube;
@@ -101,7 +104,10 @@ pub fn sample_tensor(
         Ok(logits) => return cube::sample(logits, rows),
         Err(logits) => logits,
     };
-    Ok(sample_rows(&mut host_rows(logits)?, rows))
+    let mut logits = host_rows(logits)?;
+    let sampled = sample_rows(values_mut(&mut logits), rows);
+    give_back(logits);
+    Ok(sampled)
 }
 
 /// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]` f32, on their device: for each a
@@ -121,12 +127,15 @@ pub fn logprobs_tensor(
         Ok(logits) => return cube::logprobs(logits, wanted),
         Err(logits) => logits,
     };
-    Ok(logprob_rows(&host_rows(logits)?, wanted))
+    let logits = host_rows(logits)?;
+    let computed = logprob_rows(values(&logits), wanted);
+    give_back(logits);
+    Ok(computed)
 }
 
-fn host_rows(logits: Tensor<2>) -> Result<Vec<f32>, KernelError> {
-    let data = logits.try_into_data().map_err(|error| KernelError::device(error.to_string()))?;
-    data.try_into_vec().map_err(|error| KernelError::device(format!("{error:?}")))
+fn host_rows(logits: Tensor<2>) -> Result<FlexTensor, KernelError> {
+    let why = || KernelError::device("there are no kernels where the logits are".to_owned());
+    from_tensor(logits).map(dense).ok_or_else(why)
 }
 
 /// [`sample`] for each row of `logits`, `[rows.len(), vocab]`, over the threads; a result is a

@@ -2,17 +2,17 @@
 
 use burn_flex::FlexTensor;
 
-use crate::tensors::{dense, dims2, from_rows, values};
+use crate::tensors::{dense, dims2, values, values_mut};
+use crate::workspace::{give_back, tensor};
 
 /// Rows `rows` of `x`.
 pub(crate) fn select_rows(x: FlexTensor, rows: &[u32]) -> FlexTensor {
     let [_, features] = dims2(&x);
     let x = dense(x);
-    let x = values(&x);
-    let mut y = Vec::with_capacity(rows.len() * features);
-    for row in rows {
-        let start = *row as usize * features;
-        y.extend_from_slice(&x[start..start + features]);
+    let mut y = tensor(rows.len(), features);
+    for (row, y) in rows.iter().zip(values_mut(&mut y).chunks_exact_mut(features)) {
+        y.copy_from_slice(&values(&x)[*row as usize * features..][..features]);
     }
-    from_rows(y, rows.len(), features)
+    give_back(x);
+    y
 }

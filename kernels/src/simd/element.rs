@@ -9,7 +9,7 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     /// What one step takes from memory: [`LANES`] lanes of `INPUTS` elements side by side.
     type Group: Copy + Send + Sync;
     /// The activations of one step, ready to be broadcast.
-    type Step<S: Simd>: Copy + Send + Sync + 'static;
+    type Step<S: Simd>: bytemuck::Pod + Send + Sync;
 
     /// From a value.
     fn from_f32(x: f32) -> Self;

@@ -40,7 +40,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen f32.
     type V: Copy;
     /// Two neighbouring activations, in the form that [`Self::dot_pair`] broadcasts.
-    type Pair: Copy + Send + Sync + 'static;
+    type Pair: bytemuck::Pod + Send + Sync;
 
     /// Vectors that a register tile may accumulate in: what the registers hold, with room for
     /// operands.

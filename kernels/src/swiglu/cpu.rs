@@ -3,23 +3,27 @@
 use burn_flex::FlexTensor;
 
 use crate::simd::{Isa, Kernel, PairMap, Simd, exp, map_row};
-use crate::tensors::{dense, dims2, from_rows, values};
-use crate::threads::make_rows;
+use crate::tensors::{dense, dims2, values, values_mut};
+use crate::threads::for_each_rows;
+use crate::workspace::{give_back, tensor};
 
 /// `silu(gate) * up`.
 pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
     let [rows, width] = dims2(&gate_up);
     assert!(width.is_multiple_of(2), "swiglu: width {width} must be even");
     let gate_up = dense(gate_up);
-    from_rows(gated(Isa::active(), values(&gate_up), width / 2), rows, width / 2)
+    let mut y = tensor(rows, width / 2);
+    gated(Isa::active(), values(&gate_up), width / 2, values_mut(&mut y));
+    give_back(gate_up);
+    y
 }
 
-/// The same on one instruction set.
-pub(crate) fn gated(isa: Isa, gate_up: &[f32], inter: usize) -> Vec<f32> {
-    make_rows(gate_up.len() / 2, inter, |first, y| {
+/// The same on one instruction set, to y `[rows, inter]`.
+pub(crate) fn gated(isa: Isa, gate_up: &[f32], inter: usize, y: &mut [f32]) {
+    for_each_rows(y, inter, |first, y| {
         let gate_up = &gate_up[first * 2 * inter..][..2 * y.len()];
         isa.run(GateRows { gate_up, inter, y });
-    })
+    });
 }
 
 /// Some rows.

@@ -7,7 +7,6 @@ mod pool;
 mod tests;
 
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 
 pub use pool::ThreadPool;
 
@@ -56,35 +55,6 @@ pub(crate) fn for_each_rows<T: Send>(
         let data = unsafe { shared.slice(start, piece_len.min(len - start)) };
         task(piece * rows, data);
     });
-}
-
-/// `len` elements of whole rows, as `task(first_row, rows)` makes them out of zeros, over the threads
-/// where it is worth it. Zeros of a piece are written right before it is made, while it is in the
-/// cache: all of them beforehand, by one thread, would be a pass over memory.
-pub(crate) fn make_rows(
-    len: usize,
-    width: usize,
-    task: impl Fn(usize, &mut [f32]) + Sync,
-) -> Vec<f32> {
-    let mut data = Vec::with_capacity(len);
-    for_each_rows(&mut data.spare_capacity_mut()[..len], width, |first, rows| {
-        task(first, zeroed(rows));
-    });
-    // SAFETY: every piece was filled with zeros at least.
-    unsafe { data.set_len(len) };
-    data
-}
-
-/// `len` zeros of whole rows, over the threads where it is worth it.
-pub(crate) fn zeros(len: usize, width: usize) -> Vec<f32> {
-    make_rows(len, width, |_, _| ())
-}
-
-/// The same memory, filled.
-pub(crate) fn zeroed(memory: &mut [MaybeUninit<f32>]) -> &mut [f32] {
-    memory.fill(MaybeUninit::new(0.0));
-    // SAFETY: all of it was just written.
-    unsafe { memory.assume_init_mut() }
 }
 
 /// A slice that pieces of one operation share, each writing where no other does.

@@ -30,7 +30,7 @@ struct Inner {
     gate: Arc<Gate>,
     num_threads: usize,
     /// Where a caller is bound while it computes, and where it may run otherwise.
-    caller_cpus: Option<([usize; 1], Vec<usize>)>,
+    caller_cpus: Option<([usize; 1], Arc<[usize]>)>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -63,7 +63,7 @@ impl ThreadPool {
             (allowed.len() == num_threads).then(|| allowed[(first + thread) % num_threads])
         };
         let gate = Arc::new(Gate::new());
-        let caller_cpus = cpu(0).map(|cpu| ([cpu], allowed.clone()));
+        let caller_cpus = cpu(0).map(|cpu| ([cpu], Arc::from(&allowed[..])));
         let inner = Inner { gate, num_threads, caller_cpus };
         let pool = Self { inner: Arc::new(inner) };
         for helper in 1..num_threads {
@@ -129,14 +129,14 @@ impl ThreadPool {
 struct Installed {
     before: Option<ThreadPool>,
     /// Where this thread may run afterwards.
-    cpus: Option<Vec<usize>>,
+    cpus: Option<Arc<[usize]>>,
 }
 
 impl Installed {
     fn new(pool: ThreadPool) -> Self {
         let cpus = pool.inner.caller_cpus.as_ref().map(|(bound, free)| {
             affinity::bind(bound);
-            free.clone()
+            Arc::clone(free)
         });
         let before = CURRENT.with_borrow_mut(|current| current.replace(pool));
         Self { before, cpus }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, KvLayer, RotaryTable, paged_attention, profile::timed,
-    reshape_and_cache, rope,
+    AttentionMetadata, AttentionParams, KvLayer, QkvHeads, RotaryTable, paged_attention,
+    profile::timed, qk_norm_rope, reshape_and_cache,
 };
 
+use super::Linear;
 use super::rotary::RotaryTables;
-use super::{Linear, RmsNorm};
 use crate::model::ModelError;
 use crate::model::config::ModelConfig;
 use crate::model::family::WeightNames;
@@ -20,16 +20,10 @@ use crate::model::load::WeightLoader;
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv_proj: Linear,
-    q_norm: Option<RmsNorm>,
-    k_norm: Option<RmsNorm>,
+    heads: QkvHeads,
     o_proj: Linear,
     rotary: Arc<RotaryTable>,
     params: AttentionParams,
-    head_dim: usize,
-    /// `num_attention_heads * head_dim`.
-    q_size: usize,
-    /// `num_key_value_heads * head_dim`.
-    kv_size: usize,
 }
 
 impl Attention {
@@ -40,9 +34,9 @@ impl Attention {
         meta: &AttentionMetadata,
         kv: &mut KvLayer,
     ) -> Tensor<2> {
-        let (q, k, v) = self.split(timed("qkv", || self.qkv_proj.forward(x)));
-        let q = self.rotate(q, self.q_norm.as_ref(), meta);
-        let k = self.rotate(k, self.k_norm.as_ref(), meta);
+        let qkv = timed("qkv", || self.qkv_proj.forward(x));
+        let (q, k, v) =
+            timed("qk_norm_rope", || qk_norm_rope(qkv, &self.heads, &meta.positions, &self.rotary));
         timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
         let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
         timed("o", || self.o_proj.forward(output))
@@ -51,28 +45,6 @@ impl Attention {
     /// Bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         self.qkv_proj.mapped_bytes() + self.o_proj.mapped_bytes()
-    }
-
-    /// q, k and v of `[num_tokens, q_size + 2 * kv_size]`.
-    fn split(&self, qkv: Tensor<2>) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
-        let q = qkv.clone().narrow(1, 0, self.q_size);
-        let k = qkv.clone().narrow(1, self.q_size, self.kv_size);
-        let v = qkv.narrow(1, self.q_size + self.kv_size, self.kv_size);
-        (q, k, v)
-    }
-
-    /// Heads side by side, normed where the family does that, turned by their positions.
-    fn rotate(
-        &self,
-        heads: Tensor<2>,
-        norm: Option<&RmsNorm>,
-        meta: &AttentionMetadata,
-    ) -> Tensor<2> {
-        let heads = match norm {
-            Some(norm) => norm.forward_heads(heads),
-            None => heads,
-        };
-        timed("rope", || rope(heads, &meta.positions, self.head_dim, &self.rotary))
     }
 
     /// Loads the attention of layer `index`, whose tensors start with `prefix`.
@@ -84,7 +56,7 @@ impl Attention {
         index: usize,
         rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
-        let ModelConfig { hidden_size, head_dim, rms_norm_eps, .. } = *config;
+        let ModelConfig { hidden_size, head_dim, .. } = *config;
         let q_size = config.num_attention_heads * head_dim;
         let kv_size = config.num_key_value_heads * head_dim;
         let module = |name: &str| format!("{prefix}.{name}");
@@ -92,12 +64,18 @@ impl Attention {
             .map(|(name, size)| (module(name), size));
         let o = [(module(names.o_proj), hidden_size)];
         let head_norm = |loader: &mut WeightLoader<'_>, name: Option<&str>| {
-            name.map(|name| RmsNorm::load(loader, &module(name), head_dim, rms_norm_eps))
-                .transpose()
+            let weight = |name| [(format!("{}.weight", module(name)), head_dim)];
+            name.map(|name| loader.vector(&weight(name))).transpose()
         };
         Ok(Self {
-            q_norm: head_norm(loader, names.q_norm)?,
-            k_norm: head_norm(loader, names.k_norm)?,
+            heads: QkvHeads {
+                num_heads: config.num_attention_heads,
+                num_kv_heads: config.num_key_value_heads,
+                head_dim,
+                q_norm: head_norm(loader, names.q_norm)?,
+                k_norm: head_norm(loader, names.k_norm)?,
+                eps: config.rms_norm_eps,
+            },
             qkv_proj: Linear::load(loader, &qkv, hidden_size, config.qkv_bias)?,
             o_proj: Linear::load(loader, &o, q_size, config.o_bias)?,
             rotary: rotary.of_layer(index)?,
@@ -108,9 +86,6 @@ impl Attention {
                 soft_cap: None,
                 tensor_cores: loader.tensor_cores(),
             },
-            head_dim,
-            q_size,
-            kv_size,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    LinearWeight, QuantizationScheme, linear, linear_swiglu, swiglu, tied_embedding,
+    LinearWeight, QuantizationScheme, WeightVector, linear, linear_swiglu, swiglu, tied_embedding,
 };
 
 use crate::model::ModelError;
@@ -13,7 +13,7 @@ use crate::weights::{Stack, StoredMatrix, TensorValues};
 #[derive(Debug)]
 pub(in crate::model) struct Linear {
     weight: LinearWeight,
-    bias: Option<Tensor<1>>,
+    bias: Option<WeightVector>,
 }
 
 impl Linear {

@@ -3,12 +3,13 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{buffer, cubes};
+use crate::WeightVector;
+use crate::cube::{buffer, cubes, words_buffer};
 
 const UNITS: usize = 256;
 
 /// Adds `bias`, `[outputs]`, to each row of `y`, `[rows, outputs]`, in place.
-pub(super) fn add(y: &CubeTensor, bias: &CubeTensor) {
+pub(super) fn add(y: &CubeTensor, bias: &WeightVector) {
     let [rows, outputs] = y.meta.shape().dims::<2>();
     // SAFETY: a unit beyond the numbers leaves; the bias is as long as a row.
     unsafe {
@@ -17,7 +18,7 @@ pub(super) fn add(y: &CubeTensor, bias: &CubeTensor) {
             cubes((rows * outputs).div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
             buffer(y),
-            buffer(bias),
+            words_buffer(bias.cube()),
             rows * outputs,
             outputs,
         );

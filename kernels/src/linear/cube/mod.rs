@@ -15,6 +15,7 @@ mod tiled;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::LinearWeight;
+use crate::WeightVector;
 use crate::cube::Rows;
 pub(crate) use dense::{adopt_tuned_products, has_tensor_cores, tuned_products};
 pub(crate) use pack::CubeWeight;
@@ -30,13 +31,15 @@ const K_BLOCK: usize = 128;
 const SKINNY_ROWS_MAX: usize = 32;
 
 /// `x Wᵀ + b`
-pub(crate) fn linear(x: CubeTensor, weight: &LinearWeight, bias: Option<CubeTensor>) -> CubeTensor {
+pub(crate) fn linear(
+    x: CubeTensor,
+    weight: &LinearWeight,
+    bias: Option<&WeightVector>,
+) -> CubeTensor {
     let weight = packed(weight);
     let x = inputs(x, weight);
-    let bias = bias.as_ref();
     if let Some(bias) = bias {
-        let [outputs] = bias.meta.shape().dims::<1>();
-        assert_eq!(outputs, weight.outputs, "linear: length of the bias");
+        assert_eq!(bias.len(), weight.outputs, "linear: length of the bias");
     }
     let y = x.sibling(x.rows, weight.outputs);
     match x.rows {
@@ -48,7 +51,7 @@ pub(crate) fn linear(x: CubeTensor, weight: &LinearWeight, bias: Option<CubeTens
 }
 
 /// More rows than a pass over the weight takes.
-fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&CubeTensor>, y: &CubeTensor) {
+fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let is_done = weight.dense.is_some_and(|dense| dense.launch(x, weight, y));
     match bias {
         Some(bias) if is_done => bias::add(y, bias),

@@ -7,6 +7,7 @@ use cubecl::prelude::*;
 
 use super::pack::{factor_at, output_at};
 use super::{CubeWeight, K_BLOCK, PANEL};
+use crate::WeightVector;
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 use crate::swiglu::cube::gated;
 
@@ -29,7 +30,7 @@ const fn units(format: WordFormat) -> usize {
 pub(super) fn launch(
     x: &Rows,
     weight: &CubeWeight,
-    bias: Option<&CubeTensor>,
+    bias: Option<&WeightVector>,
     y: &CubeTensor,
     swiglu: bool,
 ) {
@@ -46,7 +47,7 @@ pub(super) fn launch(
             x.arg(),
             words_buffer(&weight.words),
             weight.factors().into(),
-            bias.map(buffer).into(),
+            bias.map(|bias| words_buffer(bias.cube())).into(),
             buffer(y),
             weight.group_size(),
             x.rows,

@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 
 use super::pack::{factor_at, output_at};
 use super::{CubeWeight, K_BLOCK, PANEL};
+use crate::WeightVector;
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 
 /// Units of a cube: one for each four by four results.
@@ -17,7 +18,7 @@ const ROWS: usize = 64;
 /// Inputs in shared memory at a time; a divisor of [`K_BLOCK`].
 const DEPTH: usize = 16;
 
-pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&CubeTensor>, y: &CubeTensor) {
+pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let cubes = CubeCount::Static(weight.panels() as u32, x.rows.div_ceil(ROWS) as u32, 1);
     // SAFETY: rows, inputs and outputs were checked against the buffers by the caller.
     unsafe {
@@ -29,7 +30,7 @@ pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&CubeTensor>, y
             x.arg(),
             words_buffer(&weight.words),
             weight.factors().into(),
-            bias.map(buffer).into(),
+            bias.map(|bias| words_buffer(bias.cube())).into(),
             buffer(y),
             weight.group_size(),
             x.rows,

@@ -4,6 +4,7 @@ use super::isa::{Dots, DotsTask};
 use super::pack::Groups;
 use crate::simd::{LANES, Tiles};
 use crate::threads::{SharedMut, for_each_piece};
+use crate::workspace::Scratch;
 
 /// The largest magnitude of a quantized activation: -128 is left out, so that signs can move.
 const CODE_MAX: f32 = 127.0;
@@ -17,11 +18,11 @@ const ROUNDING: f32 = 12_582_912.0;
 /// Quantized rows, in tiles as the product takes them.
 pub(super) struct Activations {
     /// `[tile][group][word][row of the tile]`: four i8 a word, missing inputs 0.
-    pub(super) words: Vec<u32>,
+    pub(super) words: Scratch<u32>,
     /// `[tile][block][row of the tile]`
-    pub(super) scales: Vec<f32>,
+    pub(super) scales: Scratch<f32>,
     /// `[tile][group][row of the tile]`: sums of the quantized values.
-    pub(super) sums: Vec<i32>,
+    pub(super) sums: Scratch<i32>,
 }
 
 impl Activations {
@@ -35,14 +36,13 @@ impl Activations {
         tiles: &Tiles,
     ) -> Self {
         let rows = x.len() / groups.inputs;
-        let mut words = vec![0; rows * groups.count() * groups.words()];
-        let mut scales = vec![0.0; rows * groups.blocks()];
-        let mut sums = vec![0; rows * groups.count()];
+        let mut words = Scratch::new(rows * groups.count() * groups.words());
+        let mut scales = Scratch::new(rows * groups.blocks());
+        let mut sums = Scratch::new(rows * groups.count());
         let shared =
             (SharedMut::new(&mut words), SharedMut::new(&mut scales), SharedMut::new(&mut sums));
-        let tiles: Vec<_> = tiles.clone().collect();
-        for_each_piece(tiles.len(), x.len(), |piece| {
-            let tile = tiles[piece].clone();
+        for_each_piece(tiles.clone().count(), x.len(), |piece| {
+            let Some(tile) = tiles.clone().nth(piece) else { return };
             let part = |each: usize| (tile.start * each, tile.len() * each);
             let (words, scales, sums) = (
                 part(groups.count() * groups.words()),
@@ -81,8 +81,9 @@ impl DotsTask for QuantizeTile<'_> {
     fn run<D: Dots>(self, _: D) {
         let groups = self.groups;
         let (rows, group_words) = (self.x.len() / groups.inputs, groups.words());
-        let mut gathered = vec![0.0; if self.order.is_some() { groups.inputs } else { 0 }];
-        let mut quantized = vec![0i8; 4 * group_words];
+        let mut gathered =
+            Scratch::<f32>::new(if self.order.is_some() { groups.inputs } else { 0 });
+        let mut quantized = Scratch::<i8>::new(4 * group_words);
         for (r, row) in self.x.chunks_exact(groups.inputs).enumerate() {
             let row = match self.order {
                 None => row,

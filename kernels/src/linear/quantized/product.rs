@@ -7,7 +7,7 @@ use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
 use super::pack::{CodeFormat, PackedQuantized};
 use crate::linear::pack::PANEL;
 use crate::simd::{Isa, LANES, Tiles};
-use crate::threads::{SharedMut, for_each_piece, zeros};
+use crate::threads::{SharedMut, for_each_piece};
 
 /// Vectors across a panel.
 const VECTORS: usize = PANEL / LANES;
@@ -25,18 +25,15 @@ const STREAMED_ROWS_MAX: usize = 4;
 /// How early.
 const PREFETCH_BYTES: usize = 4096;
 
-/// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`.
+/// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`, to y `[rows, outputs]`.
 pub(crate) fn product(
     isa: Isa,
     x: &[f32],
     weight: &PackedQuantized,
     bias: Option<&[f32]>,
-) -> Vec<f32> {
-    let header = &weight.header;
-    let mut y = zeros(x.len() / header.groups.inputs * header.outputs, header.outputs);
-    let out = SharedMut::new(&mut y);
-    DotsIsa::of(isa).run(Product { x, weight, bias, y: &out });
-    y
+    y: &mut [f32],
+) {
+    DotsIsa::of(isa).run(Product { x, weight, bias, y: &SharedMut::new(y) });
 }
 
 struct Product<'a> {

@@ -8,8 +8,8 @@ use std::hint::black_box;
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use playhouse_kernels::{
     AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache, KvCacheShape,
-    LinearWeight, QuantizationScheme, RotaryTable, WeightDtype, WeightView, add_rms_norm,
-    embedding, linear, paged_attention, reshape_and_cache, rope,
+    LinearWeight, QkvHeads, QuantizationScheme, RotaryTable, WeightDtype, WeightVector, WeightView,
+    add_rms_norm, embedding, linear, paged_attention, qk_norm_rope, reshape_and_cache,
     sampling::{SamplingRow, SamplingScratch, sample, sample_tensor},
     swiglu,
 };
@@ -78,7 +78,7 @@ enum Kind {
     },
     KvWrite,
     Norm,
-    Rope,
+    QkNormRope,
     Swiglu,
     Embedding,
     Sampling {
@@ -117,7 +117,7 @@ impl Workload<'_> {
             }
         }
         for &n in self.num_tokens {
-            push("rope", heads.clone(), n, Kind::Rope);
+            push("qk_norm_rope", heads.clone(), n, Kind::QkNormRope);
         }
         for &n in self.num_tokens {
             push("kv_write", heads.clone(), n, Kind::KvWrite);
@@ -166,7 +166,7 @@ impl Op {
             }
             Kind::KvWrite => self.measure_kv_write(bench),
             Kind::Embedding => self.measure_embedding(bench),
-            Kind::Rope => self.measure_rope(bench),
+            Kind::QkNormRope => self.measure_qk_norm_rope(bench),
             Kind::Norm | Kind::Swiglu => self.measure_rows(bench),
             Kind::Sampling { temperature } => self.measure_sampling(bench, temperature),
         }
@@ -286,15 +286,28 @@ impl Op {
         Ok(bench.measure(Work { bytes, flops: 0.0 }, || Some(embedding(&table, &tokens)))?)
     }
 
-    fn measure_rope(&self, bench: &Bench) -> Result<Rate, MeasureError> {
-        let Shapes { head_dim, .. } = self.shapes;
+    fn measure_qk_norm_rope(&self, bench: &Bench) -> Result<Rate, MeasureError> {
+        let Shapes { num_heads, num_kv_heads, head_dim, has_qk_norm, .. } = self.shapes;
         let rows = self.num_tokens * head_dim / 2;
         let table = RotaryTable::new(values(rows), values(rows), head_dim, &bench.device)?;
+        let norm = || WeightVector::new(values(head_dim), &bench.device);
+        let heads = QkvHeads {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            q_norm: has_qk_norm.then(norm).transpose()?,
+            k_norm: has_qk_norm.then(norm).transpose()?,
+            eps: 1e-6,
+        };
         let positions: Vec<u32> = (0..self.num_tokens as u32).collect();
-        let x = tensor(self.num_tokens, self.shapes.q_size(), &bench.device);
-        let flops = 3.0 * (self.num_tokens * self.shapes.q_size()) as f64;
-        Ok(bench.measure(Work { bytes: 0.0, flops }, || {
-            Some(rope(x.clone(), &positions, head_dim, &table))
+        let turned = self.num_tokens * (heads.q_size() + heads.kv_size());
+        let qkv = tensor(self.num_tokens, heads.q_size() + 2 * heads.kv_size(), &bench.device);
+        let each = if has_qk_norm { 7.0 } else { 3.0 };
+        let work = Work { bytes: 0.0, flops: each * turned as f64 };
+        Ok(bench.measure(work, || {
+            let (q, k, v) = qk_norm_rope(qkv.clone(), &heads, &positions, &table);
+            black_box((k, v));
+            Some(q)
         })?)
     }
 
@@ -307,12 +320,11 @@ impl Op {
             let work = Work { bytes: 0.0, flops: 5.0 * (n * intermediate) as f64 };
             return Ok(bench.measure(work, || Some(swiglu(x.clone())))?);
         }
-        let data = TensorData::new(values(hidden), [hidden]);
-        let weight = Tensor::<1>::from_data(data, &bench.device);
+        let weight = WeightVector::new(values(hidden), &bench.device)?;
         let (x, residual) = (tensor(n, hidden, &bench.device), tensor(n, hidden, &bench.device));
         let work = Work { bytes: 0.0, flops: 5.0 * (n * hidden) as f64 };
         Ok(bench.measure(work, || {
-            let (normed, sum) = add_rms_norm(x.clone(), residual.clone(), &weight, 1e-6);
+            let (normed, sum) = add_rms_norm(x.clone(), Some(residual.clone()), &weight, 1e-6);
             black_box(sum);
             Some(normed)
         })?)

@@ -13,6 +13,8 @@ pub(super) struct Shapes {
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,
     pub(super) head_dim: usize,
+    /// Whether heads of queries and keys are normed.
+    pub(super) has_qk_norm: bool,
 }
 
 impl Shapes {
@@ -24,6 +26,7 @@ impl Shapes {
         num_heads: 16,
         num_kv_heads: 8,
         head_dim: 128,
+        has_qk_norm: true,
     };
 
     /// Of the model in a folder.
@@ -36,6 +39,7 @@ impl Shapes {
             num_heads: config.num_attention_heads,
             num_kv_heads: config.num_key_value_heads,
             head_dim: config.head_dim,
+            has_qk_norm: config.family.names.q_norm.is_some(),
         })
     }
 

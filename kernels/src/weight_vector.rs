@@ -1,0 +1,75 @@
+//! Vectors of weights on their device: of norms, and biases.
+
+use burn::tensor::Device;
+
+use crate::KernelError;
+use crate::device::Place;
+
+/// A vector of f32, `[len]`, that operations read.
+#[derive(Debug)]
+pub struct WeightVector {
+    storage: Storage,
+    len: usize,
+}
+
+/// Where it lives.
+#[derive(Debug)]
+enum Storage {
+    Cpu(Vec<f32>),
+    #[cfg(feature = "gpu")]
+    Cube(cubecl::server::Handle),
+}
+
+impl WeightVector {
+    /// Keeps `values` on `device`.
+    ///
+    /// # Errors
+    /// A device without kernels.
+    pub fn new(values: Vec<f32>, device: &Device) -> Result<Self, KernelError> {
+        let len = values.len();
+        let storage = match Place::of(device, "weight vector")? {
+            Place::Cpu => Storage::Cpu(values),
+            #[cfg(feature = "gpu")]
+            Place::Cube(device) => {
+                Storage::Cube(crate::cube::upload(&device.client(), bytemuck::cast_slice(&values)))
+            }
+        };
+        Ok(Self { storage, len })
+    }
+
+    /// Elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The elements, on the CPU.
+    ///
+    /// # Panics
+    /// If it is elsewhere.
+    pub(crate) fn cpu(&self) -> &[f32] {
+        match &self.storage {
+            Storage::Cpu(values) => values,
+            #[cfg(feature = "gpu")]
+            Storage::Cube(_) => unreachable!("the vector of weights is not on the CPU"),
+        }
+    }
+
+    /// The elements, on a GPU.
+    ///
+    /// # Panics
+    /// If it is elsewhere.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn cube(&self) -> &cubecl::server::Handle {
+        match &self.storage {
+            Storage::Cube(elements) => elements,
+            Storage::Cpu(_) => unreachable!("the vector of weights is not on a GPU"),
+        }
+    }
+}

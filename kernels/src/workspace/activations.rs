@@ -1,0 +1,113 @@
+//! Tensors on the CPU whose memory goes from operation to operation: each takes its result from those
+//! that the thread has read before, and leaves what it read to those that come.
+
+use std::cell::RefCell;
+
+use burn::tensor::DType;
+use burn_flex::FlexTensor;
+
+use crate::tensors::{dims2, from_rows};
+
+/// Tensors that a thread keeps: those of a layer, for some numbers of rows.
+const KEPT: usize = 64;
+
+/// Elements of all that a thread keeps: 64 MiB, so that a chunk of a long prompt finds its own, too.
+const KEPT_ELEMENTS: usize = 16 << 20;
+
+thread_local! {
+    static FREE: RefCell<Free> = const { RefCell::new(Free::new()) };
+}
+
+/// Tensors that nobody else has.
+struct Free {
+    /// What was left last comes last: it is in the cache.
+    tensors: Vec<FlexTensor>,
+    elements: usize,
+}
+
+impl Free {
+    const fn new() -> Self {
+        Self { tensors: Vec::new(), elements: 0 }
+    }
+
+    fn take(&mut self, shape: [usize; 2]) -> Option<FlexTensor> {
+        let at = self.tensors.iter().rposition(|tensor| dims2(tensor) == shape)?;
+        self.elements -= shape[0] * shape[1];
+        Some(self.tensors.remove(at))
+    }
+
+    fn put(&mut self, tensor: FlexTensor) {
+        self.elements += tensor.layout().num_elements();
+        self.tensors.push(tensor);
+        while self.tensors.len() > KEPT || self.elements > KEPT_ELEMENTS {
+            self.elements -= self.tensors.remove(0).layout().num_elements();
+        }
+    }
+}
+
+/// A dense `[rows, cols]` tensor of f32 that nobody else has. Its elements are what was there before,
+/// until they are written.
+pub(crate) fn tensor(rows: usize, cols: usize) -> FlexTensor {
+    let kept = FREE.with_borrow_mut(|free| free.take([rows, cols]));
+    kept.unwrap_or_else(|| from_rows(vec![0.0; rows * cols], rows, cols))
+}
+
+/// Leaves a tensor that was read to the operations that come, if nobody else has it.
+pub(crate) fn give_back(x: FlexTensor) {
+    let layout = x.layout();
+    let is_whole = layout.contiguous_offsets() == Some((0, layout.num_elements()))
+        && x.bytes().len() == size_of::<f32>() * layout.num_elements();
+    if is_whole && x.is_unique() && x.dtype() == DType::F32 && layout.shape().num_dims() == 2 {
+        FREE.with_borrow_mut(|free| free.put(x));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(x: &FlexTensor) -> *const u8 {
+        x.bytes().as_ptr()
+    }
+
+    #[test]
+    fn the_memory_of_what_was_read_is_what_is_written_next() {
+        let (a, b) = (tensor(3, 5), tensor(3, 5));
+        let (first, second) = (address(&a), address(&b));
+        assert_ne!(first, second);
+        give_back(a);
+        assert_ne!(address(&tensor(5, 3)), first, "another shape");
+        assert_eq!(address(&tensor(3, 5)), first);
+    }
+
+    #[test]
+    fn what_somebody_still_has_stays_as_it_is() {
+        let a = tensor(2, 9);
+        let shared = a.clone();
+        give_back(a);
+        assert_ne!(address(&tensor(2, 9)), address(&shared));
+        let base = tensor(4, 4);
+        let rows = burn_flex::Layout::contiguous([2, 4].into());
+        let part = FlexTensor::from_arc(base.data_arc(), rows, DType::F32);
+        drop(base);
+        let start = address(&part);
+        give_back(part);
+        assert_ne!(address(&tensor(2, 4)), start, "a part of a larger one");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_is_said() {
+        for rows in 1..=2 * KEPT {
+            give_back(tensor(rows, 7));
+        }
+        let kept = || FREE.with_borrow(|free| (free.tensors.len(), free.elements));
+        assert_eq!(kept().0, KEPT);
+        give_back(tensor(1, KEPT_ELEMENTS - 100));
+        give_back(tensor(1, KEPT_ELEMENTS + 100));
+        assert!(kept().1 <= KEPT_ELEMENTS, "{:?}", kept());
+        let sum = FREE.with_borrow(|free| {
+            free.tensors.iter().map(|tensor| tensor.layout().num_elements()).sum::<usize>()
+        });
+        assert_eq!(kept().1, sum);
+    }
+}

@@ -1,0 +1,120 @@
+//! What an operation needs while it runs.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::{Pod, Zeroable};
+
+/// Buffers that a thread keeps: what operations within one another need at a time.
+const KEPT: usize = 8;
+
+/// The largest that is kept: what a long prompt needs is asked for again with the next one.
+const KEPT_BYTES: usize = 4 << 20;
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+// SAFETY: bytes may all be zero.
+unsafe impl Zeroable for Line {}
+// SAFETY: bytes without padding, as there are as many as the alignment says.
+unsafe impl Pod for Line {}
+
+/// A slice on cache lines, whose memory the thread's operations use again.
+pub(crate) struct Scratch<T: Pod> {
+    lines: Vec<Line>,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Pod> Scratch<T> {
+    /// `len` elements, of any value until they are written.
+    pub(crate) fn new(len: usize) -> Self {
+        let mut lines = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let count = (len * size_of::<T>()).div_ceil(size_of::<Line>());
+        if lines.len() < count {
+            // All of it anew, as nobody wants the content: zeroed pages cost less than a copy.
+            lines = vec![Line::zeroed(); count];
+        }
+        Self { lines, len, elements: PhantomData }
+    }
+
+    /// `len` zeros.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        let mut scratch = Self::new(len);
+        scratch.fill(T::zeroed());
+        scratch
+    }
+}
+
+impl<T: Pod> Deref for Scratch<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let bytes: &[u8] = bytemuck::cast_slice(&self.lines);
+        bytemuck::cast_slice(&bytes[..self.len * size_of::<T>()])
+    }
+}
+
+impl<T: Pod> DerefMut for Scratch<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.lines);
+        bytemuck::cast_slice_mut(&mut bytes[..self.len * size_of::<T>()])
+    }
+}
+
+impl<T: Pod> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        if size_of_val(&self.lines[..]) > KEPT_BYTES {
+            return;
+        }
+        let lines = std::mem::take(&mut self.lines);
+        // A thread that ends has no list any more.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < KEPT {
+                free.push(lines);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_whatever_it_held() {
+        let mut words = Scratch::<u32>::new(100);
+        words.fill(u32::MAX);
+        let start = words.as_ptr() as usize;
+        assert!(start.is_multiple_of(64));
+        drop(words);
+        let zeros = Scratch::<f32>::zeroed(70);
+        assert_eq!((zeros.as_ptr() as usize, zeros.len()), (start, 70));
+        assert!(zeros.iter().all(|x| *x == 0.0));
+        assert_ne!(Scratch::<f32>::new(70).as_ptr() as usize, start, "it is in use");
+    }
+
+    #[test]
+    fn large_ones_are_given_back() {
+        let count = || FREE.with_borrow(Vec::len);
+        let before = count();
+        drop(Scratch::<u8>::new(KEPT_BYTES + 1));
+        assert_eq!(count(), before);
+        let many: Vec<_> = (0..2 * KEPT).map(|_| Scratch::<u8>::new(9)).collect();
+        drop(many);
+        assert_eq!(count(), KEPT);
+    }
+
+    #[test]
+    fn an_empty_one_is_an_empty_slice() {
+        assert!(Scratch::<u16>::new(0).is_empty());
+    }
+}
