@@ -1,7 +1,7 @@
 """Trains the demo model, its draft model and its adapter, on text that it makes up itself.
 
     python examples/demo-model/train.py            # the model
-    python examples/demo-model/train.py --further  # then a tenth more, on other lessons
+    python examples/demo-model/train.py --further  # then an eighth more, on other lessons
     python examples/demo-model/train.py --draft    # then a draft model of the same tokenizer
     python examples/demo-model/train.py --lora     # then an adapter that speaks as a pirate
 
@@ -35,11 +35,13 @@ DRAFT = Shape(VOCAB_SIZE, 96, 256, 4, 3, 1, 32)
 # Steps, learning rate, weight decay, conversations of a step.
 PLANS = {
     "main": (3_600, 3e-3, 0.05, 48),
-    "further": (360, 8e-4, 0.05, 48),
+    "further": (480, 6e-4, 0.05, 48),
     "draft": (1_200, 4e-3, 0.02, 64),
     "lora": (300, 2e-3, 0.0, 64),
 }
 
+FURTHER_SHARES = {"arithmetic": 4.0}
+"""What is learned by heart is forgotten first."""
 
 PROCESSES_MAX = 8
 
@@ -116,7 +118,8 @@ def train(team, args):
     steps, lr, weight_decay, conversations = PLANS[what]
     style = pirate.style if what == "lora" else None
     seed = args.seed + (what == "further")
-    batches = Batches(tokenizer, seed, conversations, ROWS_TOKENS_MAX, style=style)
+    shares = FURTHER_SHARES if what == "further" else {}
+    batches = Batches(tokenizer, seed, conversations, ROWS_TOKENS_MAX, style=style, shares=shares)
     plan = Plan(
         steps=args.steps or steps,
         lr=lr,

@@ -45,11 +45,12 @@ _SYSTEM = [
 ]
 
 
-def conversation(seed, index, held_out=False, skills=None):
-    """Conversation `index` of `seed`, and its skill. It depends on the arguments alone."""
+def conversation(seed, index, held_out=False, skills=None, shares=()):
+    """Conversation `index` of `seed`, and its skill; `shares` are other ones for some of the skills. It
+    depends on the arguments alone."""
     rng = random.Random(digest("lesson", seed, index, held_out))
-    names = list(skills or SKILLS)
-    skill = rng.choices(names, [SKILLS[name][1] for name in names])[0]
+    names, shares = list(skills or SKILLS), dict(shares)
+    skill = rng.choices(names, [shares.get(name, SKILLS[name][1]) for name in names])[0]
     made = SKILLS[skill][0](rng, Split(held_out))
     for message in made.messages:
         if message["role"] == "user" and rng.random() < 0.15:

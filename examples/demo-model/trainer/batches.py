@@ -23,7 +23,7 @@ WITHOUT_THINKING = 0.08
 LENGTH_MAX = 640
 
 
-def document(seed, index, skills=None, style=None, words=None):
+def document(seed, index, skills=None, style=None, words=None, shares=()):
     """`[(text, is it to be learned)]` of one document; `words` are the tokenizer's, where there is one."""
     rng = random.Random(digest("document", seed, index))
     kind = rng.random()
@@ -33,7 +33,7 @@ def document(seed, index, skills=None, style=None, words=None):
     if kind > 1 - ECHOES and words and skills is None:
         conversation = echo.line(rng, Split(held_out=False), words.item)
     else:
-        _, conversation = lessons.conversation(seed, index, skills=skills)
+        _, conversation = lessons.conversation(seed, index, skills=skills, shares=shares)
     if style:
         style(conversation)
     messages = cut(rng, conversation.messages)
@@ -90,17 +90,21 @@ def encode(tokenizer, documents):
 class Batches:
     """The steps of a training."""
 
-    def __init__(self, tokenizer, seed, conversations, rows_tokens_max, skills=None, style=None):
+    def __init__(
+        self, tokenizer, seed, conversations, rows_tokens_max, skills=None, style=None, shares=()
+    ):
         self.tokenizer, self.seed, self.conversations = tokenizer, seed, conversations
         self.rows_tokens_max, self.skills, self.style = rows_tokens_max, skills, style
-        self.words = Words(tokenizer)
+        self.words, self.shares = Words(tokenizer), shares
 
     def step(self, number, part=0, parts=1):
         """Part `part` of `parts` of step `number`: `(tokens, learned)` lists of each batch, padded to its
         longest row; and how many tokens are learned in all parts."""
         first = number * self.conversations
         documents = [
-            document(self.seed, first + i, self.skills, self.style, self.words)
+            document(
+                self.seed, first + i, self.skills, self.style, self.words, self.shares
+            )
             for i in range(self.conversations)
         ]
         rows = sorted(encode(self.tokenizer, documents), key=lambda row: len(row[0]))
