@@ -10,6 +10,7 @@
 mod ceilings;
 mod devices;
 mod hot_ops;
+mod memory;
 mod reduce;
 mod tensors;
 mod uploads;
@@ -17,10 +18,11 @@ mod words;
 
 pub(crate) use ceilings::measure as measure_ceilings;
 pub(crate) use devices::{devices, memory};
+pub(crate) use memory::{reserved, resident, resident_pieces, runs_of_piece};
 pub(crate) use reduce::{lanes_sum, sum_of_units};
 pub(crate) use tensors::{
-    CUBES_MAX, Rows, buffer, cubes, device_error, device_tensor, float_tensor, into_tensor,
-    reserved, resident, upload, words_buffer,
+    CUBES_MAX, Rows, buffer, cubes, device_error, device_tensor, float_tensor, into_tensor, upload,
+    words_buffer,
 };
 pub(crate) use uploads::{Recording, StepInput, is_recording, upload_once};
 #[cfg(test)]

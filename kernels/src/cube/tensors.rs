@@ -4,7 +4,6 @@ use burn::backend::{BackendTensor, DispatchTensor, DispatchTensorKind};
 use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::{Handle, ServerError};
@@ -126,52 +125,6 @@ pub(crate) fn words_buffer(handle: &Handle) -> BufferArg {
 pub(crate) fn upload(client: &Client, numbers: &[u32]) -> Handle {
     let numbers = if numbers.is_empty() { &[0] } else { numbers };
     client.create_from_slice(bytemuck::cast_slice(numbers))
-}
-
-/// Memory of the device's that is there to stay, holding `words`.
-///
-/// # Errors
-/// The device refuses.
-pub(crate) fn resident(
-    client: &Client,
-    words: Vec<u32>,
-    what: &'static str,
-) -> Result<Handle, KernelError> {
-    // No runtime has empty buffers.
-    let words = if words.is_empty() { vec![0] } else { words };
-    let bytes = size_of_val(&words[..]);
-    let create = || client.create(Bytes::from_elems(words));
-    allocated(client, bytes, what, || client.memory_persistent_allocation((), |()| create()))
-}
-
-/// Memory of any content that the driver gets back when it is freed.
-///
-/// # Errors
-/// The device refuses.
-pub(crate) fn reserved(
-    client: &Client,
-    bytes: usize,
-    what: &'static str,
-) -> Result<Handle, KernelError> {
-    let empty = || client.empty(bytes);
-    allocated(client, bytes, what, || client.memory_dedicated_allocation((), |()| empty()))
-}
-
-fn allocated(
-    client: &Client,
-    bytes: usize,
-    what: &'static str,
-    allocate: impl FnOnce() -> Handle,
-) -> Result<Handle, KernelError> {
-    let largest = client.properties().memory.max_page_size;
-    if bytes as u64 > largest {
-        return Err(KernelError::BufferTooLarge { what, bytes: bytes as u64, largest });
-    }
-    let handle = allocate();
-    match client.check([&handle]) {
-        Ok(()) => Ok(handle),
-        Err(_) => Err(KernelError::OutOfMemory { what, bytes }),
-    }
 }
 
 /// A grid of at least `count` cubes; kernels find theirs by `CUBE_POS` and leave if it is none.

@@ -4,13 +4,15 @@
 //! Outputs of 16 bits stand in a chunk as neighbours, so that a panel is a matrix as others read it, too;
 //! the place that a part and its lane give is not theirs then ([`output_at`]).
 
+use std::ops::Range;
+
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use rayon::prelude::*;
 
 use super::PANEL;
 use super::dense::DenseProducts;
-use crate::cube::{WordFormat, resident, words_buffer};
+use crate::cube::{WordFormat, resident, resident_pieces, runs_of_piece, words_buffer};
 use crate::linear::WHAT;
 use crate::linear::fill::{Row, stacked_rows};
 use crate::linear::quantized::CodedMatrix;
@@ -52,10 +54,14 @@ impl CubeWeight {
         let format = WordFormat::from(dtype);
         let rows = stacked_rows(parts, inputs);
         let panel_words = inputs * PANEL / format.per_word();
-        let mut words = vec![0u32; rows.len().div_ceil(PANEL) * panel_words];
-        let panels = words.par_chunks_mut(panel_words).zip(rows.par_chunks(PANEL));
-        panels.for_each(|(words, rows)| fill_panel(words, rows, format, inputs));
-        let words = resident(&device.client(), words, WHAT)?;
+        let pieces = rows.chunks(runs_of_piece(panel_words) * PANEL).map(|rows| {
+            let mut words = vec![0u32; rows.len().div_ceil(PANEL) * panel_words];
+            let panels = words.par_chunks_mut(panel_words).zip(rows.par_chunks(PANEL));
+            panels.for_each(|(words, rows)| fill_panel(words, rows, format, inputs));
+            words
+        });
+        let count = rows.len().div_ceil(PANEL) * panel_words;
+        let words = resident_pieces(&device.client(), count, pieces, WHAT)?;
         Ok(Self { device, words, format, outputs: rows.len(), inputs, groups: None, dense: None })
     }
 
@@ -76,22 +82,27 @@ impl CubeWeight {
         let format = if matrix.is_u4() { WordFormat::Uint4 } else { WordFormat::Uint8 };
         let panels = outputs.div_ceil(PANEL);
         let (panel_words, panel_factors) = (inputs * PANEL / format.per_word(), 2 * count * PANEL);
-        let mut words = vec![0u32; panels * panel_words];
         let mut factors = vec![0u32; panels * panel_factors];
-        let pairs = words.par_chunks_mut(panel_words).zip(factors.par_chunks_mut(panel_factors));
-        pairs.enumerate().for_each(|(panel, (words, factors))| {
-            let first = panel * PANEL;
-            matrix.read_rows(first..outputs.min(first + PANEL), |output, row| {
-                place(words, row.codes.iter().map(|code| f32::from(*code)), output - first, format);
-                for (group, (scale, offset)) in row.factors().enumerate() {
-                    let at = 2 * group * PANEL + output - first;
-                    factors[at] = scale.to_bits();
-                    factors[at + PANEL] = (offset - scale * matrix.zero()).to_bits();
-                }
+        let panels_at_once = runs_of_piece(panel_words);
+        let pieces = factors.chunks_mut(panels_at_once * panel_factors).enumerate();
+        let pieces = pieces.map(|(piece, factors)| {
+            let first_panel = piece * panels_at_once;
+            let mut words = vec![0u32; factors.len() / panel_factors * panel_words];
+            let factors = factors.par_chunks_mut(panel_factors);
+            let pairs = words.par_chunks_mut(panel_words).zip(factors).enumerate();
+            pairs.for_each(|(panel, (words, factors))| {
+                let first = (first_panel + panel) * PANEL;
+                fill_coded_panel(
+                    [words, factors],
+                    matrix,
+                    first..outputs.min(first + PANEL),
+                    format,
+                );
             });
+            words
         });
         let client = device.client();
-        let words = resident(&client, words, WHAT)?;
+        let words = resident_pieces(&client, panels * panel_words, pieces, WHAT)?;
         let factors = resident(&client, factors, WHAT)?;
         let order = |order: &[u32]| resident(&client, order.to_vec(), WHAT);
         let input_order = matrix.input_order().map(order).transpose()?;
@@ -145,6 +156,24 @@ fn fill_panel(words: &mut [u32], rows: &[Row<'_>], format: WordFormat, inputs: u
         row.widen_into(&mut numbers);
         place(words, numbers.iter().copied(), place_of(output, format), format);
     }
+}
+
+/// Packs up to [`PANEL`] rows of codes, and what they stand for; what no row has stays zero.
+fn fill_coded_panel(
+    [words, factors]: [&mut [u32]; 2],
+    matrix: &CodedMatrix<'_>,
+    rows: Range<usize>,
+    format: WordFormat,
+) {
+    matrix.read_rows(rows.clone(), |output, row| {
+        let output = output - rows.start;
+        place(words, row.codes.iter().map(|code| f32::from(*code)), output, format);
+        for (group, (scale, offset)) in row.factors().enumerate() {
+            let at = 2 * group * PANEL + output;
+            factors[at] = scale.to_bits();
+            factors[at + PANEL] = (offset - scale * matrix.zero()).to_bits();
+        }
+    });
 }
 
 /// The output at a place of a panel, where places go by the parts of chunks and their lanes.
