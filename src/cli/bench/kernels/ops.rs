@@ -246,14 +246,7 @@ impl Op {
             reshape_and_cache(kv.clone(), kv.clone(), cache.layer_mut(0), slots);
         }
         let q = tensor(seqs * queries, s.q_size(), &bench.device);
-        let scale = (s.head_dim as f32).sqrt().recip();
-        let params = AttentionParams {
-            num_heads: s.num_heads,
-            scale,
-            sliding_window: None,
-            soft_cap: None,
-            tensor_cores: bench.tensor_cores,
-        };
+        let params = self.attention_params(bench);
         // A query sees what is before it, and itself.
         let seen: usize = (context - queries + 1..=context).sum::<usize>() * seqs;
         let work = Work {
@@ -264,16 +257,41 @@ impl Op {
             .measure(work, || Some(paged_attention(q.clone(), cache.layer(0), &meta, &params)))?)
     }
 
+    fn attention_params(&self, bench: &Bench) -> AttentionParams {
+        let Shapes { num_heads, head_dim, .. } = self.shapes;
+        let scale = (head_dim as f32).sqrt().recip();
+        let tensor_cores = bench.tensor_cores;
+        AttentionParams { num_heads, scale, sliding_window: None, soft_cap: None, tensor_cores }
+    }
+
     fn measure_kv_write(&self, bench: &Bench) -> Result<Rate, MeasureError> {
         let (n, width) = (self.num_tokens, self.shapes.kv_size());
         let mut cache = self.kv_cache(bench, n, BLOCK_SIZE)?;
         let slots = batch(n, BLOCK_SIZE, 1).slot_mapping;
         let (k, v) = (tensor(n, width, &bench.device), tensor(n, width, &bench.device));
         let bytes = (2 * n * width * self.dtype.size_bytes()) as f64;
+        reshape_and_cache(k.clone(), v.clone(), cache.layer_mut(0), &slots);
+        self.read_cache(bench, &cache, n)?;
         Ok(bench.measure(Work { bytes, flops: 0.0 }, || {
             reshape_and_cache(k.clone(), v.clone(), cache.layer_mut(0), &slots);
             None
         })?)
+    }
+
+    /// Attends to a block of each of so many sequences: an error of a write stays with the cache, and
+    /// a write gives nothing else to read it from.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read_cache(
+        &self,
+        bench: &Bench,
+        cache: &KvCache,
+        seqs: usize,
+    ) -> Result<(), ExecutionError> {
+        let q = tensor(seqs, self.shapes.q_size(), &bench.device);
+        let (meta, params) = (batch(seqs, BLOCK_SIZE, 1), self.attention_params(bench));
+        paged_attention(q, cache.layer(0), &meta, &params).try_into_data().map(drop)
     }
 
     fn measure_embedding(&self, bench: &Bench) -> Result<Rate, MeasureError> {
@@ -371,4 +389,49 @@ fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
         meta.query_start_loc.push(meta.positions.len() as u32);
     }
     meta
+}
+
+#[cfg(test)]
+#[cfg(feature = "wgpu")]
+mod tests {
+    use std::time::Duration;
+
+    use playhouse_kernels::{DeviceKind, TensorCores, device_memory, devices};
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_the_device_refused_is_found_in_the_cache() {
+        let mut found = devices().into_iter();
+        let Some(gpu) = found.find(|device| device.kind != DeviceKind::Cpu) else {
+            let required = std::env::var("PLAYHOUSE_TEST_REQUIRE_GPU");
+            let is_required = required.is_ok_and(|value| value == "1");
+            assert!(!is_required, "PLAYHOUSE_TEST_REQUIRE_GPU=1, but there is no GPU");
+            eprintln!("skipped: there is no device beside the CPU");
+            return;
+        };
+        let workload = Workload {
+            shapes: Shapes { num_heads: 4, num_kv_heads: 2, head_dim: 16, ..Shapes::STANDARD },
+            dtype: WeightDtype::F32,
+            quantization: None,
+            num_tokens: &[3],
+            context: 1,
+        };
+        let op = workload.ops().into_iter().find(|op| op.name == "kv_write").unwrap();
+        let device = gpu.device;
+        let (tensor_cores, duration) = (TensorCores::Off, Duration::from_millis(1));
+        let bench = Bench { device: device.clone(), tensor_cores, duration };
+        assert!(op.measure(&bench, &mut Weights::default()).unwrap().time_s > 0.0);
+
+        let mut cache = op.kv_cache(&bench, 3, BLOCK_SIZE).unwrap();
+        op.read_cache(&bench, &cache, 3).unwrap();
+        // More rows than a buffer holds.
+        let width = op.shapes.kv_size();
+        let bytes = device_memory(&device).unwrap().max_buffer_bytes as usize;
+        let rows = bytes / width / size_of::<f32>() + 1;
+        let refused = Tensor::<2>::zeros([rows, width], &device);
+        reshape_and_cache(refused.clone(), refused, cache.layer_mut(0), &vec![0; rows]);
+        assert!(device.sync().is_ok(), "waiting says nothing");
+        assert!(op.read_cache(&bench, &cache, 3).is_err());
+    }
 }
