@@ -10,6 +10,13 @@ use super::EngineConfig;
 /// than one that preempts.
 pub const KV_CACHE_MEMORY_SHARE: f64 = 0.5;
 
+/// The part of a GPU's memory that recorded steps may hold, and the most: by the sizes of a model of
+/// 8 billion parameters, one holds some 300 KB a row.
+const STEP_GRAPH_PART: u64 = 32;
+const STEP_GRAPH_BYTES_MAX: u64 = 2 << 30;
+/// The same where nobody says how much memory there is.
+const STEP_GRAPH_BYTES: u64 = 256 << 20;
+
 /// Where control groups are found.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
@@ -36,10 +43,22 @@ impl EngineConfig {
     }
 
     /// Bytes that are free for the KV cache of a GPU of `total` bytes which holds `held` of ours:
-    /// the rest of [`EngineConfig::gpu_memory_utilization`].
+    /// the rest of [`EngineConfig::gpu_memory_utilization`], but for what recorded steps may hold.
     #[must_use]
     pub fn free_for_kv_cache_on_gpu(&self, total: u64, held: u64) -> u64 {
-        ((total as f64 * self.gpu_memory_utilization) as u64).saturating_sub(held)
+        let ours = (total as f64 * self.gpu_memory_utilization) as u64;
+        ours.saturating_sub(held).saturating_sub(self.step_graph_bytes(Some(total)))
+    }
+
+    /// Bytes that recorded steps may hold on a GPU of `total` bytes, if that is known; none where
+    /// steps are not recorded.
+    #[must_use]
+    pub fn step_graph_bytes(&self, total: Option<u64>) -> u64 {
+        match total {
+            _ if self.enforce_eager => 0,
+            Some(total) => (total / STEP_GRAPH_PART).min(STEP_GRAPH_BYTES_MAX),
+            None => STEP_GRAPH_BYTES,
+        }
     }
 }
 
@@ -116,8 +135,21 @@ mod tests {
         assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 0), 500);
         assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 400), 300);
         assert_eq!(EngineConfig::free_for_kv_cache_on_cpu(1_000, 1_001), 0);
-        assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 600), 150);
+        assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 600), 150 - 31);
+        assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 730), 0);
         assert_eq!(config.free_for_kv_cache_on_gpu(1_000, 800), 0);
+        let eager = EngineConfig { enforce_eager: true, ..config };
+        assert_eq!(eager.free_for_kv_cache_on_gpu(1_000, 600), 150);
+    }
+
+    #[test]
+    fn recorded_steps_may_hold_a_part_of_a_gpu() {
+        let config = EngineConfig::new("m");
+        let bytes = [Some(8 << 30), Some(141_000_000_000), None];
+        let held = bytes.map(|total| config.step_graph_bytes(total));
+        assert_eq!(held, [256 << 20, 2 << 30, 256 << 20]);
+        let eager = EngineConfig { enforce_eager: true, ..config };
+        assert_eq!(bytes.map(|total| eager.step_graph_bytes(total)), [0; 3]);
     }
 
     #[test]

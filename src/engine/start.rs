@@ -12,7 +12,9 @@ use playhouse_actors::{
     ports::{ModelInfo, TextCodec},
     shell::{Supervision, SystemConfig},
 };
-use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, ThreadPool, WeightDtype};
+use playhouse_kernels::{
+    DeviceKind, KvDtype, QuantizationScheme, ThreadPool, WeightDtype, device_memory,
+};
 
 use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
@@ -162,10 +164,11 @@ pub(super) fn load(
     let codec = Arc::clone(&loaded.codec);
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
     let grammars = Arc::new(grammars);
+    let total_bytes = device_memory(&device.device).and_then(|memory| memory.total_bytes);
     let kv_settings = KvSettings {
         dtype: kv_cache_dtype,
         device: device.device,
-        enforce_eager: config.enforce_eager,
+        step_graph_bytes: config.step_graph_bytes(total_bytes),
     };
     let executors = RunnerFactory::new(model, info, kv_settings, Arc::clone(&grammars), threads)?;
     Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })

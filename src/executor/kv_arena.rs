@@ -41,8 +41,8 @@ pub(crate) struct KvSettings {
     pub(crate) dtype: KvDtype,
     /// Where it is.
     pub(crate) device: Device,
-    /// Whether steps over it are never recorded.
-    pub(crate) enforce_eager: bool,
+    /// Bytes that recordings of steps over it may hold; with none, no step is recorded.
+    pub(crate) step_graph_bytes: u64,
 }
 
 impl KvMemory {
@@ -55,9 +55,12 @@ impl KvMemory {
         settings: &KvSettings,
         queue: DeviceStream,
     ) -> Result<Self, KernelError> {
-        let KvSettings { dtype, device, enforce_eager } = settings;
+        let KvSettings { dtype, device, step_graph_bytes } = settings;
         let cache = queue.run(|| KvCache::new(shape, *dtype, device))?;
-        let graphs = if *enforce_eager { StepGraphs::default() } else { StepGraphs::new(device) };
+        let graphs = match *step_graph_bytes {
+            0 => StepGraphs::default(),
+            bytes => StepGraphs::new(device, bytes),
+        };
         Ok(Self { cache, graphs, device: device.clone(), queue })
     }
 
@@ -233,7 +236,7 @@ mod tests {
             head_dim: 2,
         };
         let (dtype, device) = (KvDtype::F32, Device::flex());
-        let settings = KvSettings { dtype, device, enforce_eager: false };
+        let settings = KvSettings { dtype, device, step_graph_bytes: 0 };
         KvMemory::new(shape, &settings, DeviceStream::new())
     }
 

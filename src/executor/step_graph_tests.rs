@@ -20,6 +20,7 @@ use crate::{
 
 const BLOCK_SIZE: usize = 16;
 const NUM_STEPS: usize = 6;
+const NUM_REQUESTS_MAX: usize = 40;
 
 /// A test that gets none has nothing to test: it prints why, and passes, unless
 /// `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
@@ -37,7 +38,7 @@ fn gpu() -> Option<ComputeDevice> {
     found
 }
 
-fn factory(device: &ComputeDevice, enforce_eager: bool) -> RunnerFactory {
+fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let threads = ComputeThreads::default();
     let device = device.device.clone();
@@ -47,19 +48,19 @@ fn factory(device: &ComputeDevice, enforce_eager: bool) -> RunnerFactory {
         vocab_size: model.config().vocab_size as u32,
         max_model_len: 64,
         block_size: BLOCK_SIZE,
-        num_blocks: 8,
+        num_blocks: 1 + 2 * NUM_REQUESTS_MAX,
         eos_token_ids: Vec::new(),
     };
-    let kv_settings = KvSettings { dtype: model.dtype().into(), device, enforce_eager };
+    let kv_settings = KvSettings { dtype: model.dtype().into(), device, step_graph_bytes };
     RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap()
 }
 
-/// Three prompts, then a token each in every step; two requests end on the way.
-fn tokens(factory: &RunnerFactory, epoch: u64) -> Vec<Vec<u32>> {
+/// So many prompts, then a token each in every step; two of three requests end on the way.
+fn tokens(factory: &RunnerFactory, epoch: u64, num_requests: usize) -> Vec<Vec<u32>> {
     let mut runner = factory.create(Epoch(epoch)).unwrap();
-    let mut lens = [3, 14, 5];
-    let begin = (0..3).map(|i| {
-        let prompt: Vec<u32> = (0..lens[i] as u32).map(|token| 40 + token * 7).collect();
+    let mut lens: Vec<usize> = [3, 14, 5].into_iter().cycle().take(num_requests).collect();
+    let begin = (0..num_requests).map(|i| {
+        let prompt: Vec<u32> = (0..lens[i] as u32).map(|token| 40 + token * 7 + i as u32).collect();
         tests::new(i as u64, &prompt, &[2 * i as u32 + 1, 2 * i as u32 + 2], 0, lens[i])
     });
     let mut step = SchedulerOutput {
@@ -67,12 +68,13 @@ fn tokens(factory: &RunnerFactory, epoch: u64) -> Vec<Vec<u32>> {
         total_num_scheduled_tokens: lens.iter().sum(),
         ..SchedulerOutput::default()
     };
-    let mut drawn = vec![Vec::new(); 3];
+    let mut drawn = vec![Vec::new(); num_requests];
     for number in 0..NUM_STEPS {
         let StepOutput { outputs, .. } = runner.execute(&step).unwrap();
         step = SchedulerOutput::default();
         if number == 2 {
-            step.finished = vec![RequestId(0), RequestId(2)];
+            let ended = (0..num_requests as u64).filter(|i| i % 3 != 1);
+            step.finished = ended.map(RequestId).collect();
         }
         for output in outputs {
             let [sampled] = &output.sampled[..] else { panic!("{output:?}") };
@@ -96,19 +98,24 @@ fn tokens(factory: &RunnerFactory, epoch: u64) -> Vec<Vec<u32>> {
 #[test]
 fn recorded_steps_draw_the_tokens_of_those_that_are_not() {
     let Some(device) = gpu() else { return };
-    let (eager, recorded) = (factory(&device, true), factory(&device, false));
-    let expected = tokens(&eager, 1);
-    assert_eq!(expected.iter().map(Vec::len).collect::<Vec<_>>(), [3, NUM_STEPS, 3]);
-    assert_eq!(tokens(&recorded, 1), expected);
-    let first = recorded.step_graph_stats();
-    assert_eq!((first.recorded, first.replayed), (2, 3), "of four rows, and of one");
-    // The next runner finds what the last one recorded.
-    assert_eq!(tokens(&recorded, 2), expected);
-    let second = recorded.step_graph_stats();
-    assert_eq!((second.recorded, second.replayed), (2, 8));
-    assert_eq!(eager.step_graph_stats(), Default::default());
-    // Nor is it lost with the memory: it is recorded anew.
-    recorded.release_kv_cache().unwrap();
-    assert_eq!(tokens(&recorded, 3), expected);
-    assert_eq!(recorded.step_graph_stats().recorded, 2);
+    for num_requests in [3, NUM_REQUESTS_MAX] {
+        let (eager, recorded) = (factory(&device, 0), factory(&device, 1 << 30));
+        let tokens = |factory, epoch| tokens(factory, epoch, num_requests);
+        let expected = tokens(&eager, 1);
+        let counts = [3, NUM_STEPS, 3].into_iter().cycle().take(num_requests);
+        assert!(expected.iter().map(Vec::len).eq(counts));
+        assert_eq!(tokens(&recorded, 1), expected);
+        let first = recorded.step_graph_stats();
+        assert_eq!((first.recorded, first.replayed), (2, 3), "of all rows, and of a third");
+        // The next runner finds what the last one recorded.
+        assert_eq!(tokens(&recorded, 2), expected);
+        let second = recorded.step_graph_stats();
+        assert_eq!((second.recorded, second.replayed), (2, 8));
+        assert_eq!((second.kept, second.bytes), (2, first.bytes));
+        assert_eq!(eager.step_graph_stats(), Default::default());
+        // Nor is it lost with the memory: it is recorded anew.
+        recorded.release_kv_cache().unwrap();
+        assert_eq!(tokens(&recorded, 3), expected);
+        assert_eq!(recorded.step_graph_stats().recorded, 2);
+    }
 }

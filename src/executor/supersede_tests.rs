@@ -90,7 +90,7 @@ impl House {
         };
         let (dtype, prank) = (model.dtype().into(), Arc::default());
         let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
-        let kv_settings = KvSettings { dtype, device, enforce_eager: false };
+        let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };
         let threads = ComputeThreads::own(count, false).unwrap();
         let factory =
             RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap();

@@ -14,6 +14,7 @@ mod memory;
 mod reduce;
 mod tensors;
 mod uploads;
+pub(crate) mod weight_copies;
 mod words;
 
 pub(crate) use ceilings::measure as measure_ceilings;

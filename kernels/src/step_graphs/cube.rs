@@ -1,26 +1,33 @@
 //! Recordings through CubeCL: a CUDA graph, or on wgpu the launches with everything looked up.
 
+use std::collections::BTreeSet;
+
 use burn::tensor::Tensor;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::bytes::Bytes;
-use cubecl::client::{Client, Graph};
-use cubecl::server::{Handle, ServerError};
+use cubecl::client::Client;
+use cubecl::server::ServerError;
 
 use super::StepGraphStats;
-use crate::AttentionMetadata;
-use crate::cube::{Recording, StepInput, device_tensor, into_tensor};
+use super::capture::capture;
+use super::kept::Kept;
+use super::recorded::Recorded;
+use crate::cube::{device_error, weight_copies};
 use crate::paged_attention::cube::{Plan, PlanForm, PlanOf};
+use crate::{AttentionMetadata, KernelError};
 
-/// Recordings kept. Each holds the memory of its activations.
-const KEPT: usize = 32;
+pub(super) type Forward<'a> = &'a mut (dyn FnMut(&[u32], &AttentionMetadata) -> Tensor<2> + Send);
 
-type Forward<'a> = &'a mut (dyn FnMut(&[u32], &AttentionMetadata) -> Tensor<2> + Send);
+/// The part of what recordings may hold that one may take for weights laid out anew: each of them takes
+/// as much, whatever its rows.
+const COPIES_PART: u64 = 16;
 
 /// The recordings on one device.
 pub(super) struct CubeGraphs {
     client: Client,
-    /// The last used comes last.
-    recorded: Vec<Recorded>,
+    kept: Kept<(Form, Recorded)>,
+    /// Forms whose recordings hold more than may be held.
+    too_large: Vec<Form>,
+    /// Numbers of rows whose products lay too much of the weights out anew.
+    copying: BTreeSet<usize>,
     /// The plans that a step has: the same in each.
     plans: Vec<PlanOf>,
     stats: StepGraphStats,
@@ -29,28 +36,22 @@ pub(super) struct CubeGraphs {
     is_failure_told: bool,
 }
 
-/// A step that can be computed again, for other numbers in the same places.
-struct Recorded {
+/// What steps that one recording serves have in common.
+#[derive(Debug, Clone, PartialEq)]
+struct Form {
     rows: usize,
     /// In the order of [`CubeGraphs::plans`].
-    forms: Vec<PlanForm>,
-    inputs: Vec<(StepInput, Handle)>,
-    output: CubeTensor,
-    graph: Graph,
-}
-
-/// What a recording gives.
-struct Captured {
-    output: CubeTensor,
-    inputs: Vec<(StepInput, Handle)>,
-    graph: Graph,
+    plans: Vec<PlanForm>,
 }
 
 impl CubeGraphs {
-    pub(super) fn new(client: Client) -> Self {
+    /// None so far, for recordings that hold at most `bytes_max` bytes together.
+    pub(super) fn new(client: Client, bytes_max: u64) -> Self {
         Self {
             client,
-            recorded: Vec::new(),
+            kept: Kept::new(bytes_max),
+            too_large: Vec::new(),
+            copying: BTreeSet::new(),
             plans: Vec::new(),
             stats: StepGraphStats::default(),
             failure: None,
@@ -58,17 +59,17 @@ impl CubeGraphs {
         }
     }
 
-    /// Whether it records at all.
-    pub(super) fn is_able(&self) -> bool {
-        self.failure.is_none()
+    /// Whether it records steps of so many rows at all.
+    pub(super) fn takes(&self, rows: usize) -> bool {
+        self.failure.is_none() && !self.copying.contains(&rows)
     }
 
     pub(super) fn clear(&mut self) {
-        self.recorded.clear();
+        self.kept.clear();
     }
 
     pub(super) fn stats(&self) -> StepGraphStats {
-        self.stats
+        StepGraphStats { kept: self.kept.len(), bytes: self.kept.bytes(), ..self.stats }
     }
 
     pub(super) fn take_failure(&mut self) -> Option<String> {
@@ -84,55 +85,32 @@ impl CubeGraphs {
         forward: Forward<'_>,
     ) -> Tensor<2> {
         let plans: Vec<Plan> = self.plans.iter().map(|of| of.plan(meta, None, true)).collect();
-        let found = self.recorded.iter().position(|recorded| {
-            let forms = recorded.forms.iter().eq(plans.iter().map(|plan| &plan.form));
-            recorded.rows == token_ids.len() && forms
-        });
-        let done = match found {
-            Some(at) => {
-                let recorded = self.recorded.remove(at);
-                let done = self.replay(&recorded, token_ids, meta, &plans);
-                self.recorded.push(recorded);
+        let form =
+            Form { rows: token_ids.len(), plans: plans.iter().map(|plan| plan.form).collect() };
+        if self.too_large.contains(&form) {
+            return forward(token_ids, meta);
+        }
+        let done = match self.kept.find(|(kept, _)| *kept == form) {
+            Some((_, recorded)) => {
+                let done = recorded.replay(&self.client, token_ids, meta, &self.plans, &plans);
+                self.stats.replayed += u64::from(done.is_ok());
                 done
             }
             None => self.record(token_ids, meta, forward),
         };
         done.unwrap_or_else(|error| {
-            self.recorded.clear();
-            self.failure = Some(error.to_string());
+            self.kept.clear();
+            let told = error.to_string();
+            match device_error(error) {
+                // The step may have enough without recordings, and others be smaller.
+                KernelError::Device { is_out_of_memory: true, .. } => {
+                    self.give_back();
+                    self.too_large.push(form);
+                }
+                _ => self.failure = Some(told),
+            }
             forward(token_ids, meta)
         })
-    }
-
-    fn replay(
-        &mut self,
-        recorded: &Recorded,
-        token_ids: &[u32],
-        meta: &AttentionMetadata,
-        plans: &[Plan],
-    ) -> Result<Tensor<2>, ServerError> {
-        for (input, handle) in &recorded.inputs {
-            // What the operations would check.
-            if let StepInput::Plan(of) = input {
-                of.check_slots(&meta.slot_mapping);
-            }
-            let numbers = match input {
-                StepInput::TokenIds => token_ids,
-                StepInput::Positions => &meta.positions,
-                StepInput::Slots => &meta.slot_mapping,
-                StepInput::Plan(of) => {
-                    let mut known = self.plans.iter().zip(plans);
-                    match known.find(|(known, _)| *known == of) {
-                        Some((_, plan)) => &plan.words,
-                        None => unreachable!("a step has the plans that the first one had"),
-                    }
-                }
-            };
-            self.client.write(handle, Bytes::from_elems(numbers.to_vec()));
-        }
-        let output = recorded.run()?;
-        self.stats.replayed += 1;
-        Ok(output)
     }
 
     fn record(
@@ -141,97 +119,62 @@ impl CubeGraphs {
         meta: &AttentionMetadata,
         forward: Forward<'_>,
     ) -> Result<Tensor<2>, ServerError> {
-        // Memory for one more.
-        self.recorded.drain(..(self.recorded.len() + 1).saturating_sub(KEPT));
-        let client = &self.client;
-        // On the device's own thread, memory is free as soon as a tensor is dropped: all runs find
-        // the same, which the last must. Of exact size, as what a recording touches serves nothing
-        // else, and else it would be large pages.
-        let capture = || {
-            client.memory_persistent_allocation((), |()| capture(client, token_ids, meta, forward))
-        };
-        let Captured { output, inputs, graph } = client.exclusive(capture)??;
-        let plans: Vec<PlanOf> = inputs.iter().filter_map(|(input, _)| input.plan()).collect();
+        let rows = token_ids.len();
+        // In the memory that all steps share. Kernels are compiled, and ways to multiply measured, which
+        // cannot be done while launches are recorded.
+        let (hidden, copies) = weight_copies::noted(|| forward(token_ids, meta));
+        if copies > self.kept.bytes_max() / COPIES_PART {
+            self.copying.insert(rows);
+            return Ok(hidden);
+        }
+        self.make_room(self.expected_bytes(rows));
+        let (recorded, bytes) = capture(&self.client, token_ids, meta, forward)?;
+        let inputs = recorded.inputs.iter();
+        let plans: Vec<PlanOf> = inputs.filter_map(|(input, _)| input.plan()).collect();
         if self.plans.is_empty() {
             self.plans = plans;
         } else if self.plans != plans {
             return Err(ServerError::graph_state("the step has other plans than the first had"));
         }
-        let forms = self.plans.iter().map(|of| of.plan(meta, None, true).form).collect();
-        let recorded = Recorded { rows: token_ids.len(), forms, inputs, output, graph };
+        let plans = self.plans.iter().map(|of| of.plan(meta, None, true).form).collect();
+        let form = Form { rows, plans };
+        if bytes > self.kept.bytes_max() {
+            self.too_large.push(form);
+            drop(recorded);
+            self.give_back();
+            return Ok(hidden);
+        }
+        self.make_room(bytes);
         let output = recorded.run()?;
-        self.recorded.push(recorded);
+        self.kept.push((form, recorded), bytes);
         self.stats.recorded += 1;
         Ok(output)
     }
-}
 
-/// Records a step. It is computed once for its kernels and inputs, again for the memory that it needs
-/// beside inputs, and then launches are recorded and not done.
-fn capture(
-    client: &Client,
-    token_ids: &[u32],
-    meta: &AttentionMetadata,
-    forward: Forward<'_>,
-) -> Result<Captured, ServerError> {
-    if client.is_capturing() {
-        // By a thread that hung, and was given up.
-        drop(client.stop_capture());
-    }
-    let recording = Recording::begin();
-    let window = Window::prepare(client)?;
-    for _ in 0..2 {
-        drop(forward(token_ids, meta));
-    }
-    client.start_capture()?;
-    let output = forward(token_ids, meta);
-    let graph = window.close()?;
-    match device_tensor(output) {
-        Ok(output) => Ok(Captured { output, inputs: recording.end(), graph }),
-        Err(_) => Err(ServerError::graph_state("the step was computed elsewhere")),
-    }
-}
-
-impl Recorded {
-    /// Computes the step of what the inputs hold.
-    fn run(&self) -> Result<Tensor<2>, ServerError> {
-        // SAFETY: the inputs and the output are held here, the memory in between by the graph; weights
-        // and KV cache live as long as the `forward` that is asked for the next step. Who uses them
-        // has the KV cache, and its queue, to itself.
-        unsafe { self.graph.replay() }?;
-        Ok(into_tensor(self.output.clone()))
-    }
-}
-
-/// The time in which a queue records, which ends in any case.
-struct Window<'a>(Option<&'a Client>);
-
-impl<'a> Window<'a> {
-    fn prepare(client: &'a Client) -> Result<Self, ServerError> {
-        client.graph_prepare()?;
-        Ok(Self(Some(client)))
+    /// About what a recording of so many rows will hold: as much a row as the largest does.
+    fn expected_bytes(&self, rows: usize) -> u64 {
+        let largest = self.kept.iter().max_by_key(|(_, bytes)| *bytes);
+        largest.map_or(0, |((form, _), bytes)| {
+            (bytes / form.rows.max(1) as u64).saturating_mul(rows as u64)
+        })
     }
 
-    fn close(mut self) -> Result<Graph, ServerError> {
-        match self.0.take() {
-            Some(client) => client.stop_capture(),
-            None => unreachable!("a window is closed once"),
+    /// Drops what was not used for longest, until so many bytes more may be held.
+    fn make_room(&mut self, bytes: u64) {
+        if self.kept.make_room(bytes) {
+            self.give_back();
         }
     }
-}
 
-impl Drop for Window<'_> {
-    fn drop(&mut self) {
-        if let Some(client) = self.0.take() {
-            // The error or panic that led here is the one to tell.
-            drop(client.stop_capture());
-        }
+    /// What was freed goes back to the driver: of exact size, hardly anybody else could use it.
+    fn give_back(&self) {
+        // At worst it stays where it is, for the next recording of the same size.
+        drop(self.client.memory_cleanup());
     }
 }
 
 impl std::fmt::Debug for CubeGraphs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kept = self.recorded.len();
-        f.debug_struct("CubeGraphs").field("kept", &kept).field("stats", &self.stats).finish()
+        f.debug_struct("CubeGraphs").field("stats", &self.stats()).finish()
     }
 }

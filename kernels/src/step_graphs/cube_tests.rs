@@ -4,6 +4,7 @@ use burn::tensor::Device;
 
 use super::*;
 use crate::cube::test_device::{bits, numbers, tensor, test_device, values};
+use crate::cube::weight_copies;
 use crate::{
     AttentionParams, KvCache, KvCacheShape, KvDtype, LinearWeight, RotaryTable, TensorCores,
     WeightDtype, WeightView, linear, paged_attention, reshape_and_cache, rope, swiglu,
@@ -18,6 +19,8 @@ const VOCAB: usize = 40;
 const BLOCK_SIZE: usize = 16;
 /// Tokens that a sequence has blocks for.
 const LEN_MAX: usize = 320;
+/// Bytes that recordings may hold, where that is not what is tested.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// Two layers, one of which sees a window, with random weights.
 struct Model {
@@ -117,7 +120,7 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     let Some(device) = test_device() else { return };
     let model = Model::new(&device);
     let (mut plain, mut recorded) = (cache(&device, 6), cache(&device, 6));
-    let mut graphs = StepGraphs::new(&device);
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
     // Sequences that grow over the spans of attention, join and leave.
     let mut lens = [3usize, 126, 250, 40, 0, 127];
     let mut step = |seqs: &[usize]| {
@@ -137,7 +140,7 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     for _ in 0..4 {
         step(&[0, 1, 2]);
     }
-    let StepGraphStats { recorded, replayed } = step(&[0, 1, 2]);
+    let StepGraphStats { recorded, replayed, .. } = step(&[0, 1, 2]);
     assert!(recorded >= 1 && replayed >= 2, "{recorded} recorded, {replayed} replayed");
     // Other sequences in the same form, more of them, fewer, in another order, and the first again.
     for seqs in [&[3, 1, 2][..], &[0, 1, 2, 3, 4, 5], &[5], &[2, 0, 1], &[0, 1, 2, 3, 4], &[4]] {
@@ -150,12 +153,113 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     assert_eq!(graphs.take_failure(), None);
 }
 
+/// Rows that are multiplied in tiles, filled up to the next size.
+#[test]
+fn steps_of_many_sequences_are_recorded_too() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let (mut plain, mut recorded) = (cache(&device, 70), cache(&device, 70));
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
+    let mut lens: Vec<usize> = (0..70).map(|seq| seq * 37 % 300).collect();
+    for seqs in [40, 70, 41, 69, 33, 70, 40] {
+        let batch_of = |lens: &[usize]| {
+            let seqs: Vec<_> = lens.iter().copied().enumerate().take(seqs).collect();
+            batch(&seqs)
+        };
+        let (mut ids, mut meta) = batch_of(&lens);
+        let expected = values(model.forward(&ids, &meta, &mut plain));
+        let forward =
+            |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut recorded);
+        let got = values(graphs.run(&mut ids, &mut meta, forward).narrow(0, 0, seqs));
+        assert!(bits(&got) == bits(&expected), "{seqs} after {:?}", graphs.stats());
+        lens[..seqs].iter_mut().for_each(|len| *len += 1);
+    }
+    let stats = graphs.stats();
+    assert!(stats.recorded >= 2 && stats.recorded + stats.replayed == 7, "{stats:?}");
+    assert!(stats.replayed >= 3, "{stats:?}");
+    assert_eq!(graphs.take_failure(), None);
+}
+
+/// Steps of so many sequences each, one after the other, as they come and through `graphs`.
+fn compare_steps(device: &Device, graphs: &mut StepGraphs, steps: &[usize]) {
+    let model = Model::new(device);
+    let (mut plain, mut recorded) = (cache(device, 12), cache(device, 12));
+    for (number, seqs) in steps.iter().enumerate() {
+        let seqs: Vec<_> = (0..*seqs).map(|seq| (seq, 5 + number)).collect();
+        let (mut ids, mut meta) = batch(&seqs);
+        let expected = values(model.forward(&ids, &meta, &mut plain));
+        let forward =
+            |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut recorded);
+        let got = values(graphs.run(&mut ids, &mut meta, forward).narrow(0, 0, seqs.len()));
+        assert!(bits(&got) == bits(&expected), "{seqs:?} after {:?}", graphs.stats());
+    }
+    assert_eq!(graphs.take_failure(), None);
+}
+
+#[test]
+fn recordings_hold_no_more_than_they_may() {
+    let Some(device) = test_device() else { return };
+    let mut all = StepGraphs::new(&device, BYTES_MAX);
+    compare_steps(&device, &mut all, &[8, 4]);
+    let both = all.stats();
+    assert_eq!((both.kept, both.recorded), (2, 2));
+    // Eight rows of hidden states and those of the MLP, at least.
+    assert!(both.bytes > 8 * 3 * HIDDEN as u64 * 4, "{both:?}");
+    all.clear();
+    assert_eq!((all.stats().kept, all.stats().bytes), (0, 0));
+
+    // Each fits, but not both: the one that was not used for longest goes.
+    let mut one = StepGraphs::new(&device, both.bytes - 1);
+    compare_steps(&device, &mut one, &[8, 8, 4, 4, 8, 8, 4]);
+    let stats = one.stats();
+    assert_eq!((stats.recorded, stats.replayed, stats.kept), (4, 3, 1), "{stats:?}");
+    assert!(stats.bytes < both.bytes, "{stats:?}");
+
+    // What stays is not moved by what goes.
+    let mut three = StepGraphs::new(&device, BYTES_MAX);
+    compare_steps(&device, &mut three, &[8, 4, 2]);
+    let mut two = StepGraphs::new(&device, three.stats().bytes - 1);
+    compare_steps(&device, &mut two, &[8, 4, 2, 4, 2, 4]);
+    let stats = two.stats();
+    assert_eq!((stats.recorded, stats.replayed, stats.kept), (3, 3, 2), "{stats:?}");
+
+    // None fits, and none is tried again.
+    let mut none = StepGraphs::new(&device, 100);
+    compare_steps(&device, &mut none, &[8, 8, 4]);
+    assert_eq!(none.stats(), StepGraphStats::default());
+    let gpu = none.gpu.as_ref().unwrap();
+    assert!(gpu.takes(8), "of another form one might be smaller");
+}
+
+#[test]
+fn a_step_that_lays_large_weights_out_anew_is_not_recorded() {
+    let Some(device) = test_device() else { return };
+    let model = Model::new(&device);
+    let mut cache = cache(&device, 5);
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
+    let mut calls = 0;
+    let mut step = |seqs: usize, laid_out: usize| {
+        let seqs: Vec<_> = (0..seqs).map(|seq| (seq, 7)).collect();
+        let (mut ids, mut meta) = batch(&seqs);
+        let hidden = graphs.run(&mut ids, &mut meta, |ids, meta| {
+            calls += 1;
+            weight_copies::note(laid_out);
+            model.forward(ids, meta, &mut cache)
+        });
+        (hidden.dims()[0], graphs.stats().recorded, calls)
+    };
+    let much = BYTES_MAX as usize / 16 + 1;
+    assert_eq!(step(3, much), (4, 0, 1), "filled up, and computed once");
+    assert_eq!(step(3, much), (3, 0, 2), "not even filled up");
+    assert_eq!(step(5, 1).1, 1, "of small ones it is");
+}
+
 #[test]
 fn dropped_recordings_are_made_again() {
     let Some(device) = test_device() else { return };
     let model = Model::new(&device);
     let mut cache = cache(&device, 2);
-    let mut graphs = StepGraphs::new(&device);
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
     let mut step = |graphs: &mut StepGraphs| {
         let (mut ids, mut meta) = batch(&[(0, 5), (1, 9)]);
         let forward = |ids: &[u32], meta: &AttentionMetadata| model.forward(ids, meta, &mut cache);
@@ -174,7 +278,7 @@ fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_told_once() {
     let Some(device) = test_device() else { return };
     let model = Model::new(&device);
     let mut cache = cache(&device, 2);
-    let mut graphs = StepGraphs::new(&device);
+    let mut graphs = StepGraphs::new(&device, BYTES_MAX);
     for times in 0..3 {
         let (mut ids, mut meta) = batch(&[(0, 5), (1, 9)]);
         let expected = values(model.forward(&ids, &meta, &mut cache));

@@ -4,14 +4,23 @@
 //! A recording is for a number of rows and a form of attention's plans. Steps of fewer sequences are
 //! filled up with ones of a single token, which writes to block 0: it must be nobody's, as vLLM's null
 //! block is.
+//!
+//! Recordings hold the memory of their activations, within a limit: those that were not used for longest
+//! are dropped. A step that takes much memory for weights laid out anew, for tensor cores, is not recorded.
 
+#[cfg(feature = "gpu")]
+mod capture;
 #[cfg(feature = "gpu")]
 mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
 #[cfg(feature = "gpu")]
+mod kept;
+#[cfg(feature = "gpu")]
 mod padding;
+#[cfg(feature = "gpu")]
+mod recorded;
 
 use burn::tensor::{Device, Tensor};
 
@@ -34,17 +43,22 @@ pub struct StepGraphStats {
     pub recorded: u64,
     /// Steps that were replayed.
     pub replayed: u64,
+    /// Recordings that there are.
+    pub kept: usize,
+    /// Bytes of the device's memory that they hold.
+    pub bytes: u64,
 }
 
 impl StepGraphs {
-    /// None recorded so far, for steps on `device`.
+    /// None recorded so far, for steps on `device`; they may hold `bytes_max` bytes of its memory
+    /// together.
     #[must_use]
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "no GPUs"))]
-    pub fn new(device: &Device) -> Self {
+    pub fn new(device: &Device, bytes_max: u64) -> Self {
         Self {
             #[cfg(feature = "gpu")]
             gpu: match Place::of(device, "step graphs") {
-                Ok(Place::Cube(device)) => Some(cube::CubeGraphs::new(device.client())),
+                Ok(Place::Cube(device)) => Some(cube::CubeGraphs::new(device.client(), bytes_max)),
                 _ => None,
             },
         }
@@ -64,8 +78,8 @@ impl StepGraphs {
     ) -> Tensor<2> {
         #[cfg(feature = "gpu")]
         if let Some(gpu) = &mut self.gpu
-            && gpu.is_able()
             && let Some(rows) = padding::rows_of(meta)
+            && gpu.takes(rows)
         {
             padding::fill_up(token_ids, meta, rows);
             return gpu.run(token_ids, meta, &mut forward);

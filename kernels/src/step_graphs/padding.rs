@@ -2,12 +2,12 @@
 
 use crate::AttentionMetadata;
 
-/// Steps of more rows keep a GPU busy for longer than it takes to launch them, and may go through tensor
-/// cores, whose products take memory of the weights' size.
-const ROWS_MAX: usize = 32;
+/// Steps of more rows keep a GPU busy for longer than it takes to launch them.
+const ROWS_MAX: usize = 256;
 
-/// The rows of a recording for a batch: vLLM's sizes, more or less. `None`: it is none of single
-/// tokens, or too large.
+/// The rows of a recording for a batch: vLLM's sizes, but coarser where there are many. Each is a
+/// recording's memory, and products make more than 32 rows in tiles of many. `None`: it is none of
+/// single tokens, or too large.
 pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
     let seqs = meta.num_seqs();
     if seqs == 0 || seqs != meta.num_tokens() {
@@ -15,7 +15,9 @@ pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
     }
     let rows = match seqs {
         ..=4 => seqs.next_power_of_two(),
-        _ => seqs.next_multiple_of(8),
+        5..=32 => seqs.next_multiple_of(8),
+        33..=128 => seqs.next_multiple_of(16),
+        _ => seqs.next_multiple_of(32),
     };
     (rows <= ROWS_MAX).then_some(rows)
 }
@@ -34,6 +36,8 @@ pub(super) fn fill_up(token_ids: &mut Vec<u32>, meta: &mut AttentionMetadata, ro
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::KvCacheShape;
 
@@ -51,10 +55,14 @@ mod tests {
     #[test]
     fn rows_grow_in_steps() {
         let rows = |seqs| rows_of(&batch(seqs).1);
-        for (seqs, expected) in [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 24), (32, 32)] {
+        let all: BTreeSet<usize> = (1..=ROWS_MAX).filter_map(rows).collect();
+        let few = [1, 2, 4, 8, 16, 24, 32];
+        let many = [48, 64, 80, 96, 112, 128, 160, 192, 224, 256];
+        assert_eq!(Vec::from_iter(all), [&few[..], &many].concat());
+        for (seqs, expected) in [(3, 4), (5, 8), (32, 32), (33, 48), (70, 80), (129, 160)] {
             assert_eq!(rows(seqs), Some(expected), "{seqs}");
         }
-        assert_eq!((rows(0), rows(33)), (None, None));
+        assert_eq!((rows(0), rows(256), rows(257)), (None, Some(256), None));
     }
 
     #[test]

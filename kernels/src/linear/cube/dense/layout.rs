@@ -94,6 +94,11 @@ fn of_rows_kernel(
     y[element] = halves(x[element / vectors * stride + element % vectors], format);
 }
 
+/// Bytes of what [`of_weight`] makes.
+pub(super) fn weight_bytes(weight: &CubeWeight) -> usize {
+    weight.inputs * weight.panels() * PANEL * size_of::<u16>()
+}
+
 /// The weight, `[inputs, outputs]`; its integers as the numbers that they stand for.
 pub(super) fn of_weight(client: &Client, weight: &CubeWeight, half: HalfFormat) -> Matrices {
     let stride = weight.panels() * PANEL;

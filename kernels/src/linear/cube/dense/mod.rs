@@ -19,7 +19,7 @@ use cubek::matmul::definition::MatmulSetupError;
 
 use super::{CubeWeight, PANEL};
 use crate::TensorCores;
-use crate::cube::{Rows, WordFormat};
+use crate::cube::{Rows, WordFormat, weight_copies};
 pub(crate) use choice::{adopt_tuned_products, tuned_products};
 use layout::Matrices;
 use routine::Routine;
@@ -54,13 +54,19 @@ impl DenseProducts {
             return false;
         }
         let rows = layout::of_rows(x, self.half);
-        let run = |way: Way| self.multiply(way, rows.clone(), weight, y);
+        let measure = |way: Way| self.multiply(way, rows.clone(), weight, y);
+        let run = |way: Way| {
+            if !way.by_panels {
+                weight_copies::note(layout::weight_bytes(weight));
+            }
+            measure(way)
+        };
         let ways = self.ways(x, weight);
         if !self.is_tuned {
             return ways.into_iter().any(|way| run(way).is_ok());
         }
         let shape = [x.rows, weight.inputs, weight.outputs];
-        match choice::chosen(&weight.device, weight.format, shape, &ways, &y.handle, run) {
+        match choice::chosen(&weight.device, weight.format, shape, &ways, &y.handle, measure) {
             Some(way) => run(way).is_ok(),
             None => false,
         }

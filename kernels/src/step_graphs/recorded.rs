@@ -1,0 +1,59 @@
+//! A step that can be computed again, for other numbers in the same places.
+
+use burn::tensor::Tensor;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::bytes::Bytes;
+use cubecl::client::{Client, Graph};
+use cubecl::server::{Handle, ServerError};
+
+use crate::AttentionMetadata;
+use crate::cube::{StepInput, into_tensor};
+use crate::paged_attention::cube::{Plan, PlanOf};
+
+/// A recorded step.
+pub(super) struct Recorded {
+    pub(super) inputs: Vec<(StepInput, Handle)>,
+    pub(super) output: CubeTensor,
+    pub(super) graph: Graph,
+}
+
+impl Recorded {
+    /// What it computes of this batch; its `plans` are those of `known`, one by one.
+    pub(super) fn replay(
+        &self,
+        client: &Client,
+        token_ids: &[u32],
+        meta: &AttentionMetadata,
+        known: &[PlanOf],
+        plans: &[Plan],
+    ) -> Result<Tensor<2>, ServerError> {
+        for (input, handle) in &self.inputs {
+            // What the operations would check.
+            if let StepInput::Plan(of) = input {
+                of.check_slots(&meta.slot_mapping);
+            }
+            let numbers = match input {
+                StepInput::TokenIds => token_ids,
+                StepInput::Positions => &meta.positions,
+                StepInput::Slots => &meta.slot_mapping,
+                StepInput::Plan(of) => {
+                    match known.iter().zip(plans).find(|(known, _)| *known == of) {
+                        Some((_, plan)) => &plan.words,
+                        None => unreachable!("a step has the plans that the first one had"),
+                    }
+                }
+            };
+            client.write(handle, Bytes::from_elems(numbers.to_vec()));
+        }
+        self.run()
+    }
+
+    /// Computes the step of what the inputs hold.
+    pub(super) fn run(&self) -> Result<Tensor<2>, ServerError> {
+        // SAFETY: the inputs and the output are held here, the memory in between by the graph; weights
+        // and KV cache live as long as the `forward` that is asked for the next step. Who uses them
+        // has the KV cache, and its queue, to itself.
+        unsafe { self.graph.replay() }?;
+        Ok(into_tensor(self.output.clone()))
+    }
+}
