@@ -11,6 +11,7 @@
 #   DEVICE (cuda)                what --device says; wgpu measures through Vulkan or Metal
 #   FEATURES (cuda,wgpu)         what `build` builds playhouse with
 #   SHAPES (qwen3-0.6b llama-3.1-8b)   folders of benches/shapes; their weights are made up on the machine
+#   KILLS (500)  CLIENTS (32)  OUTPUT_TOKENS (64)   of the part `chaos`
 #   BATCHES (1 8 32 128 256)  PREFILLS (512 2048 8192)  CONTEXT (1024)
 #   PYTHON (python3)             with torch and transformers, for the part `torch`
 set -uo pipefail
@@ -72,7 +73,10 @@ served() {
 answers() { served; }
 
 # Actors and the worker die under streams; none is lost, none differs.
-chaos() { "$folder/playhouse" bench chaos --device "$device" --deterministic --kills "${KILLS:-500}" --interval-ms 30; }
+chaos() {
+  "$folder/playhouse" bench chaos --device "$device" --deterministic --kills "${KILLS:-500}" --interval-ms 30 \
+    --clients "${CLIENTS:-32}" --output-tokens "${OUTPUT_TOKENS:-64}"
+}
 
 # Operations beside what the device can read and multiply.
 ceilings() {
@@ -143,5 +147,5 @@ case "$command" in
     say "done${failed:+, failed: ${failed[*]}}"
     [ ${#failed[@]} = 0 ]
     ;;
-  *) sed -n '2,17s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
+  *) sed -n '2,18s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
 esac
