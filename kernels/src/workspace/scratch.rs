@@ -9,8 +9,9 @@ use bytemuck::{Pod, Zeroable};
 /// Buffers that a thread keeps: what operations within one another need at a time.
 const KEPT: usize = 8;
 
-/// The largest that is kept: what a long prompt needs is asked for again with the next one.
-const KEPT_BYTES: usize = 4 << 20;
+/// Bytes of all that a thread keeps: what a chunk of a long prompt needs, too, as pages that are new to the
+/// process are written twice.
+const KEPT_BYTES: usize = 64 << 20;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
@@ -71,14 +72,12 @@ impl<T: Pod> DerefMut for Scratch<T> {
 
 impl<T: Pod> Drop for Scratch<T> {
     fn drop(&mut self) {
-        if size_of_val(&self.lines[..]) > KEPT_BYTES {
-            return;
-        }
         let lines = std::mem::take(&mut self.lines);
         // A thread that ends has no list any more.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
-            if free.len() < KEPT {
+            let kept: usize = free.iter().map(Vec::len).sum();
+            if free.len() < KEPT && (kept + lines.len()) * size_of::<Line>() <= KEPT_BYTES {
                 free.push(lines);
             }
         });
@@ -108,6 +107,10 @@ mod tests {
         let before = count();
         drop(Scratch::<u8>::new(KEPT_BYTES + 1));
         assert_eq!(count(), before);
+        let two = [(); 2].map(|()| Scratch::<u8>::new(KEPT_BYTES / 2 + 1));
+        drop(two);
+        assert_eq!(count(), before + 1, "both would be too much");
+        FREE.take();
         let many: Vec<_> = (0..2 * KEPT).map(|_| Scratch::<u8>::new(9)).collect();
         drop(many);
         assert_eq!(count(), KEPT);
