@@ -82,7 +82,7 @@ impl ModelExecutor for RemoteExecutor {
         let requests = new.chain(step.scheduled_cached.iter().map(|data| data.request));
         let outputs = requests.map(|request| RequestOutput {
             request,
-            sampled: vec![SampledToken { token_id: 7, logprobs: None }],
+            sampled: [SampledToken { token_id: 7, logprobs: None }].into(),
             prompt_logprobs: None,
             failure: None,
         });

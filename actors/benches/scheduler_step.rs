@@ -36,7 +36,7 @@ fn request(id: u64) -> EngineRequest {
 fn answer(step: &SchedulerOutput) -> StepOutput {
     let outputs = step.num_scheduled_tokens().map(|(request, _)| RequestOutput {
         request,
-        sampled: vec![SampledToken { token_id: 7, logprobs: None }],
+        sampled: [SampledToken { token_id: 7, logprobs: None }].into(),
         prompt_logprobs: None,
         failure: None,
     });

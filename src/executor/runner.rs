@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
         ids::RequestId,
-        outputs::{PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+        outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
         scheduler_output::SchedulerOutput,
     },
     ports::{ExecuteError, ModelExecutor},
@@ -15,7 +15,7 @@ use playhouse_kernels::{
     AttentionMetadata, KernelError,
     profile::timed,
     recycle,
-    sampling::{logprobs_tensor, sample_tensor},
+    sampling::{SampleError, Sampled, SamplingRow, logprobs_tensor, sample_tensor},
 };
 
 use super::{
@@ -53,7 +53,15 @@ struct Buffers {
     ragged: RaggedBatch,
     next_rows: Vec<NextRow>,
     prompt_rows: Vec<PromptRow>,
+    draw: DrawBuffers,
+}
+
+/// Memory that draws use again; what they leave in it means nothing.
+#[derive(Debug, Default)]
+struct DrawBuffers {
     indices: Vec<u32>,
+    sampling_rows: Vec<SamplingRow<'static>>,
+    sampled: Vec<Result<Sampled, SampleError>>,
 }
 
 /// A row of logits that a token is drawn from.
@@ -158,12 +166,12 @@ impl ModelRunner {
     /// Draws the next token of each request that has come to its end.
     fn sample(
         &self,
-        hidden: &Tensor<2>,
+        hidden: Tensor<2>,
         allowed: &BTreeMap<RequestId, Allowed>,
         buffers: &mut Buffers,
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
-        let Buffers { ragged, next_rows, indices, .. } = buffers;
+        let Buffers { ragged, next_rows, draw, .. } = buffers;
         next_rows.retain(|row| match allowed.get(&ragged.chunks[row.chunk].request) {
             Some(Err(error)) => {
                 outputs[row.chunk].failure = Some(RowFailure::Grammar(error.to_string()));
@@ -171,29 +179,52 @@ impl ModelRunner {
             }
             _ => true,
         });
-        for rows in next_rows.chunks(self.logit_rows()) {
-            let sampling_rows = rows.iter().map(|row| {
-                let chunk = &ragged.chunks[row.chunk];
-                let mask: Option<&TokenMask> = match allowed.get(&chunk.request) {
-                    Some(Ok(mask)) => mask.as_ref(),
-                    _ => None,
-                };
-                Ok(sampling_row(self.batch.sequence(chunk)?, mask))
-            });
-            let sampling_rows = sampling_rows.collect::<Result<Vec<_>, ExecuteError>>()?;
-            indices.clear();
-            indices.extend(rows.iter().map(|row| row.row));
-            let sampled =
-                self.with_logits(hidden, indices, |logits| sample_tensor(logits, &sampling_rows))?;
-            for (row, sampled) in rows.iter().zip(sampled) {
-                let output = &mut outputs[row.chunk];
-                match sampled {
-                    Ok(sampled) => output.sampled.push(sampled_token(sampled)),
-                    Err(error) => {
-                        let request = output.request.0;
-                        tracing::warn!(request, %error, "no token could be drawn");
-                        output.failure = Some(RowFailure::NotANumber);
-                    }
+        let mut parts = next_rows.chunks(self.logit_rows());
+        let last = parts.next_back();
+        for rows in parts {
+            self.draw(hidden.clone(), rows, &ragged.chunks, allowed, draw, outputs)?;
+        }
+        match last {
+            Some(rows) => self.draw(hidden, rows, &ragged.chunks, allowed, draw, outputs),
+            None => {
+                recycle(hidden);
+                Ok(())
+            }
+        }
+    }
+
+    /// Draws the tokens of some rows.
+    fn draw(
+        &self,
+        hidden: Tensor<2>,
+        rows: &[NextRow],
+        chunks: &[Chunk],
+        allowed: &BTreeMap<RequestId, Allowed>,
+        buffers: &mut DrawBuffers,
+        outputs: &mut [RequestOutput],
+    ) -> Result<(), ExecuteError> {
+        let DrawBuffers { indices, sampling_rows, sampled } = buffers;
+        let mut asked = emptied(mem::take(sampling_rows));
+        for row in rows {
+            let chunk = &chunks[row.chunk];
+            let mask: Option<&TokenMask> = match allowed.get(&chunk.request) {
+                Some(Ok(mask)) => mask.as_ref(),
+                _ => None,
+            };
+            asked.push(sampling_row(self.batch.sequence(chunk)?, mask));
+        }
+        indices.clear();
+        indices.extend(rows.iter().map(|row| row.row));
+        self.with_logits(hidden, indices, |logits| sample_tensor(logits, &asked, sampled))?;
+        *sampling_rows = emptied(asked);
+        for (row, sampled) in rows.iter().zip(sampled.drain(..)) {
+            let output = &mut outputs[row.chunk];
+            match sampled {
+                Ok(sampled) => output.sampled.push(sampled_token(sampled)),
+                Err(error) => {
+                    let request = output.request.0;
+                    tracing::warn!(request, %error, "no token could be drawn");
+                    output.failure = Some(RowFailure::NotANumber);
                 }
             }
         }
@@ -207,7 +238,7 @@ impl ModelRunner {
         buffers: &mut Buffers,
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
-        let Buffers { ragged, prompt_rows, indices, .. } = buffers;
+        let Buffers { ragged, prompt_rows, draw: DrawBuffers { indices, .. }, .. } = buffers;
         for rows in prompt_rows.chunks(self.logit_rows()) {
             let wanted = rows.iter().map(|row| {
                 let sequence = self.batch.sequence(&ragged.chunks[row.chunk])?;
@@ -217,8 +248,8 @@ impl ModelRunner {
             let wanted = wanted.collect::<Result<Vec<_>, ExecuteError>>()?;
             indices.clear();
             indices.extend(rows.iter().map(|row| row.row));
-            let computed =
-                self.with_logits(hidden, indices, |logits| logprobs_tensor(logits, &wanted))?;
+            let read = |logits| logprobs_tensor(logits, &wanted);
+            let computed = self.with_logits(hidden.clone(), indices, read)?;
             for (row, computed) in rows.iter().zip(computed) {
                 let empty = || PromptLogprobs { start: row.position, rows: Vec::new() };
                 let output = outputs[row.chunk].prompt_logprobs.get_or_insert_with(empty);
@@ -231,13 +262,13 @@ impl ModelRunner {
     /// What `read` makes of the logits of some rows, `[indices.len(), vocab]`, on the compute threads.
     fn with_logits<R: Send>(
         &self,
-        hidden: &Tensor<2>,
+        hidden: Tensor<2>,
         indices: &[u32],
         read: impl FnOnce(Tensor<2>) -> Result<R, KernelError> + Send,
     ) -> Result<R, ExecuteError> {
         // A step that was abandoned is worth no more work.
         self.kv_lease.check()?;
-        let (model, hidden) = (&*self.model, hidden.clone());
+        let model = &*self.model;
         self.threads.run(|| {
             let logits = timed("logits", || model.logits(hidden, indices));
             timed("sampling", || read(logits)).map_err(execute_error)
@@ -257,7 +288,7 @@ impl ModelRunner {
         timed("lay_out", || self.batch.lay_out(step, self.block_size, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
-            sampled: Vec::new(),
+            sampled: SampledTokens::new(),
             prompt_logprobs: None,
             failure,
         };
@@ -267,8 +298,7 @@ impl ModelRunner {
             let (hidden, allowed) = self.compute(&mut buffers.ragged)?;
             self.find_rows(buffers)?;
             self.read_prompts(&hidden, buffers, &mut outputs)?;
-            self.sample(&hidden, &allowed, buffers, &mut outputs)?;
-            recycle(hidden);
+            self.sample(hidden, &allowed, buffers, &mut outputs)?;
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
             if let Some(failure) = &output.failure {
@@ -287,6 +317,12 @@ impl ModelRunner {
 pub(super) fn logit_rows(vocab_size: usize) -> usize {
     let row_bytes = vocab_size * size_of::<f32>();
     (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
+}
+
+/// The memory of `rows`, for rows that borrow from something else.
+fn emptied<'a>(rows: Vec<SamplingRow<'_>>) -> Vec<SamplingRow<'a>> {
+    // Nothing is kept; a vector that is collected from another's elements stays where that is.
+    rows.into_iter().map_while(|_| None).collect()
 }
 
 /// The prompt positions that a chunk's logits are about.

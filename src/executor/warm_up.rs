@@ -84,7 +84,9 @@ fn step(
         let batch = ForwardBatch { token_ids: &token_ids, meta: &meta };
         let hidden = model.forward(&batch, kv_cache);
         let rows = vec![row; last_rows.len()];
-        for drawn in sample_tensor(model.logits(hidden, last_rows), &rows)? {
+        let mut drawn = Vec::new();
+        sample_tensor(model.logits(hidden, last_rows), &rows, &mut drawn)?;
+        for drawn in drawn {
             if let Err(error @ SampleError::NotFinite { .. }) = drawn {
                 return Err(KernelError::Device {
                     why: error.to_string(),

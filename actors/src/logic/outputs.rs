@@ -1,6 +1,7 @@
 //! What a step gives back, token by token.
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::{
     ids::{Epoch, RequestId, Step, TokenId},
@@ -30,6 +31,9 @@ pub struct SampledToken {
     pub logprobs: Option<TokenLogprobs>,
 }
 
+/// What a step drew for one request: nearly always one token, which needs no memory of its own.
+pub type SampledTokens = SmallVec<[SampledToken; 1]>;
+
 /// Log-probabilities of prompt tokens that one chunk of a prefill computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptLogprobs {
@@ -45,7 +49,7 @@ pub struct RequestOutput {
     /// Whose it is.
     pub request: RequestId,
     /// Empty while the prompt is not computed to its end.
-    pub sampled: Vec<SampledToken>,
+    pub sampled: SampledTokens,
     /// There iff the request asked and this step computed prompt tokens.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// Why no token could be drawn. A request in steps that were planned ahead fails in them for the
@@ -82,7 +86,7 @@ pub struct Commit {
     /// Output tokens that it had before: the index of the first of `tokens`.
     pub position: usize,
     /// May be empty when `prompt_logprobs` or `finish` is there.
-    pub tokens: Vec<SampledToken>,
+    pub tokens: SampledTokens,
     /// Prompt positions that were not committed before.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// There iff the request has ended with this commit.

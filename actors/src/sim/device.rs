@@ -16,7 +16,7 @@ use crate::{
     fault::{Bug, planted},
     logic::{
         ids::{BlockId, Epoch, RequestId, Step, TokenId},
-        outputs::{PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+        outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
         request::EngineRequest,
         scheduler_output::SchedulerOutput,
     },
@@ -218,7 +218,7 @@ impl ModelExecutor for Executor {
         self.append(&outputs);
         outputs.extend(broken.into_iter().map(|(request, failure)| RequestOutput {
             request,
-            sampled: Vec::new(),
+            sampled: SampledTokens::new(),
             prompt_logprobs: None,
             failure: Some(failure),
         }));
@@ -425,7 +425,7 @@ impl Executor {
             error => error.map(RowFailure::Grammar),
         };
         let draws = is_complete && !matches!(failure, Some(RowFailure::Grammar(_)));
-        let sampled = if draws { vec![draw()] } else { Vec::new() };
+        let sampled = draws.then(draw).into_iter().collect();
         let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
             let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);
             let of = |at: usize| logprobs(row.digests[at], row.tokens[at], count);

@@ -184,7 +184,7 @@ impl ModelExecutor for FakeExecutor {
 
 fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput {
     let token = || SampledToken { token_id: next_token(history), logprobs: None };
-    let sampled = if end == history.len() { vec![token()] } else { Vec::new() };
+    let sampled = (end == history.len()).then(token).into_iter().collect();
     RequestOutput { request, sampled, prompt_logprobs: None, failure: None }
 }
 

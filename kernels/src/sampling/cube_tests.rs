@@ -10,8 +10,10 @@ fn both(
 ) -> Option<[Vec<Result<Sampled, SampleError>>; 2]> {
     let device = test_device()?;
     let vocab = logits.len() / rows.len();
-    let on_device = sample_tensor(tensor(logits, vocab, &device), rows).unwrap();
-    Some([on_device, sample_rows(&mut logits.to_vec(), rows)])
+    let (mut on_device, mut on_host) = (Vec::new(), Vec::new());
+    sample_tensor(tensor(logits, vocab, &device), rows, &mut on_device).unwrap();
+    sample_rows(&mut logits.to_vec(), rows, &mut on_host);
+    Some([on_device, on_host])
 }
 
 /// The tokens that can come at all, of as many positions as make it sure.

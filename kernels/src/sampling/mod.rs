@@ -86,9 +86,9 @@ pub fn sample(
     Ok(Sampled { token_id, logprobs })
 }
 
-/// [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device. On a GPU noise
-/// and masses are float32: where two tokens are as good as equal, or a token is at the very edge of
-/// `top_p`, its draw may be another one.
+/// [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device, in place of what was
+/// in `sampled`. On a GPU noise and masses are float32: where two tokens are as good as equal, or a
+/// token is at the very edge of `top_p`, its draw may be another one.
 ///
 /// # Errors
 /// What the device says; also of all that was asked of it to make the logits.
@@ -98,16 +98,17 @@ pub fn sample(
 pub fn sample_tensor(
     logits: Tensor<2>,
     rows: &[SamplingRow<'_>],
-) -> Result<Vec<Result<Sampled, SampleError>>, KernelError> {
+    sampled: &mut Vec<Result<Sampled, SampleError>>,
+) -> Result<(), KernelError> {
     #[cfg(feature = "gpu")]
     let logits = match crate::cube::device_tensor(logits) {
-        Ok(logits) => return cube::sample(logits, rows),
+        Ok(logits) => return cube::sample(logits, rows, sampled),
         Err(logits) => logits,
     };
     let mut logits = host_rows(logits)?;
-    let sampled = sample_rows(values_mut(&mut logits), rows);
+    sample_rows(values_mut(&mut logits), rows, sampled);
     give_back(logits);
-    Ok(sampled)
+    Ok(())
 }
 
 /// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]` f32, on their device: for each a
@@ -138,15 +139,16 @@ fn host_rows(logits: Tensor<2>) -> Result<FlexTensor, KernelError> {
     from_tensor(logits).map(dense).ok_or_else(why)
 }
 
-/// [`sample`] for each row of `logits`, `[rows.len(), vocab]`, over the threads; a result is a
-/// function of its row alone.
+/// [`sample`] for each row of `logits`, `[rows.len(), vocab]`, over the threads, in place of what was in
+/// `sampled`; a result is a function of its row alone.
 ///
 /// # Panics
 /// If `logits` is no whole number of elements a row.
 pub fn sample_rows(
     logits: &mut [f32],
     rows: &[SamplingRow<'_>],
-) -> Vec<Result<Sampled, SampleError>> {
+    sampled: &mut Vec<Result<Sampled, SampleError>>,
+) {
     thread_local! {
         static SCRATCH: RefCell<SamplingScratch> = RefCell::default();
     }
@@ -154,14 +156,14 @@ pub fn sample_rows(
     assert_eq!(logits.len(), rows.len() * vocab, "sample_rows: logits of {} rows", rows.len());
     // A row costs some passes over its logits.
     let work = 8 * logits.len();
-    let mut sampled = vec![Err(SampleError::NoCandidate); rows.len()];
-    let (logits, results) = (SharedMut::new(logits), SharedMut::new(&mut sampled));
+    sampled.clear();
+    sampled.resize(rows.len(), Err(SampleError::NoCandidate));
+    let (logits, results) = (SharedMut::new(logits), SharedMut::new(sampled));
     for_each_piece(rows.len(), work, |i| {
         // SAFETY: a piece has its own row of each, and pieces do not repeat.
         let (logits, result) = unsafe { (logits.slice(i * vocab, vocab), results.slice(i, 1)) };
         SCRATCH.with_borrow_mut(|scratch| result[0] = sample(logits, &rows[i], scratch));
     });
-    sampled
 }
 
 /// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]`, over the threads: for each a

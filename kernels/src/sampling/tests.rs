@@ -273,7 +273,8 @@ proptest! {
             allowed_token_ids: is_restricted.then_some(&allowed),
             ..SamplingRow::default()
         }).collect();
-        let sampled = sample_rows(&mut logits, &rows);
+        let mut sampled = vec![Err(SampleError::NoCandidate); 3];
+        sample_rows(&mut logits, &rows, &mut sampled);
         for ((sampled, row), raw) in sampled.iter().zip(&rows).zip(&raw) {
             let token = sampled.as_ref().map(|sampled| sampled.token_id).map_err(drop);
             prop_assert_eq!(token, naive(&raw[..vocab], row));

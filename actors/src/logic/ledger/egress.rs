@@ -9,7 +9,7 @@ use crate::{
     fault::{Bug, planted},
     logic::{
         ids::{Micros, RequestId},
-        outputs::{SampledToken, TokenLogprobs},
+        outputs::{SampledTokens, TokenLogprobs},
         request::{EngineRequest, FinishReason},
     },
 };
@@ -48,7 +48,7 @@ pub struct EgressEntry {
     /// Index in the output of the first of `tokens`.
     pub position: usize,
     /// Committed tokens.
-    pub tokens: Vec<SampledToken>,
+    pub tokens: SampledTokens,
     /// Rows of prompt log-probabilities told before.
     pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.

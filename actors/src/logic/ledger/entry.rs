@@ -157,7 +157,7 @@ impl Entry {
             request: self.request.id,
             position: self.told.tokens,
             // A stop string may have cut the output to less than was told.
-            tokens: self.output.get(self.told.tokens..).unwrap_or_default().to_vec(),
+            tokens: self.output.get(self.told.tokens..).unwrap_or_default().into(),
             prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),
             num_cached_tokens: self.num_cached_tokens,

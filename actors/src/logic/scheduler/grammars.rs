@@ -11,7 +11,10 @@ use std::{
 
 use super::{Scheduler, request_state::Status};
 use crate::logic::{
-    failure::Failure, ids::RequestId, outputs::Commit, request::FinishReason,
+    failure::Failure,
+    ids::RequestId,
+    outputs::{Commit, SampledTokens},
+    request::FinishReason,
     structured_output::StructuredOutput,
 };
 
@@ -95,7 +98,7 @@ impl Scheduler {
                     ended.push(Commit {
                         request: id,
                         position,
-                        tokens: Vec::new(),
+                        tokens: SampledTokens::new(),
                         prompt_logprobs: None,
                         finish: Some(FinishReason::Error(failure.clone())),
                     });

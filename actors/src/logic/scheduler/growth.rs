@@ -10,7 +10,9 @@ use super::{
 use crate::{
     fault::{Bug, planted},
     logic::{
-        allocation::AllocationOp, outputs::Commit, request::FinishReason,
+        allocation::AllocationOp,
+        outputs::{Commit, SampledTokens},
+        request::FinishReason,
         request_queue::SchedulingPolicy,
     },
 };
@@ -163,7 +165,7 @@ impl Scheduler {
         planning.ended.push(Commit {
             request: state.request.id,
             position: state.output_token_ids.len(),
-            tokens: Vec::new(),
+            tokens: SampledTokens::new(),
             prompt_logprobs: None,
             finish: Some(reason),
         });

@@ -14,7 +14,7 @@ use crate::{
     logic::{
         failure::Failure,
         ids::{Micros, RequestId, Step},
-        outputs::Commit,
+        outputs::{Commit, SampledTokens},
         request::FinishReason,
         scheduler_output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
     },
@@ -200,7 +200,7 @@ impl Scheduler {
                 ended.push(Commit {
                     request: id,
                     position: 0,
-                    tokens: Vec::new(),
+                    tokens: SampledTokens::new(),
                     prompt_logprobs: None,
                     finish: Some(FinishReason::Error(Failure::DeadlineExceeded)),
                 });

@@ -12,7 +12,7 @@ use crate::{
     logic::{
         failure::Failure,
         ids::{Micros, RequestId, Step},
-        outputs::{Commit, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+        outputs::{Commit, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
         request::FinishReason,
     },
 };
@@ -89,7 +89,7 @@ impl Scheduler {
         let state = &mut self.requests[slot];
         state.num_drawing -= usize::from(draws);
         let position = state.output_token_ids.len();
-        let mut tokens = if draws { row.sampled } else { Vec::new() };
+        let mut tokens = if draws { row.sampled } else { SampledTokens::new() };
         let mut finish = None;
         for index in 0..tokens.len() {
             state.is_retried = false;
@@ -138,7 +138,7 @@ impl Scheduler {
         let state = &self.requests[slot];
         let (request, position) = (state.request.id, state.output_token_ids.len());
         self.end(slot, discard);
-        let (tokens, finish) = (Vec::new(), Some(finish));
+        let (tokens, finish) = (SampledTokens::new(), Some(finish));
         Commit { request, position, tokens, prompt_logprobs: None, finish }
     }
 }

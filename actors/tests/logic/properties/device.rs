@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use playhouse_actors::logic::{
     ids::{BlockId, Epoch, RequestId, TokenId},
-    outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
+    outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledToken, SampledTokens, StepOutput},
     request::EngineRequest,
     scheduler_output::{NewRequestData, SchedulerOutput},
 };
@@ -97,7 +97,7 @@ impl Device {
         }
         outputs.extend(broken.into_iter().map(|request| RequestOutput {
             request,
-            sampled: Vec::new(),
+            sampled: SampledTokens::new(),
             prompt_logprobs: None,
             failure: Some(RowFailure::NotANumber),
         }));
@@ -204,12 +204,12 @@ impl Device {
         }
         let is_complete = end == row.tokens.len();
         let token_id = next_token(row.salt, &row.tokens);
-        let sampled = is_complete.then_some(SampledToken { token_id, logprobs: None });
+        let drawn = is_complete.then_some(SampledToken { token_id, logprobs: None });
+        let sampled = drawn.into_iter().collect();
         let positions = start + 1..(end + 1).min(row.prompt_len);
         let rows = positions.map(|_| Vec::new()).collect::<Vec<_>>();
         let is_asked = row.wants_prompt_logprobs && !rows.is_empty();
         let prompt_logprobs = is_asked.then_some(PromptLogprobs { start: start + 1, rows });
-        let sampled = Vec::from_iter(sampled);
         let failure = is_nan.then_some(RowFailure::NotANumber);
         RequestOutput { request, sampled, prompt_logprobs, failure }
     }

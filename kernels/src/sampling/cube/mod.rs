@@ -34,25 +34,25 @@ const MASKED: f32 = f32::MIN;
 const PICKED: u32 = 0;
 const GARBAGE: u32 = 1;
 
-/// Picks a token for each row of `logits`, `[rows.len(), vocab]`.
+/// Picks a token for each row of `logits`, `[rows.len(), vocab]`, in place of what was in `sampled`.
 pub(super) fn sample(
     logits: CubeTensor,
     rows: &[SamplingRow<'_>],
-) -> Result<Vec<Result<Sampled, SampleError>>, KernelError> {
+    sampled: &mut Vec<Result<Sampled, SampleError>>,
+) -> Result<(), KernelError> {
+    sampled.clear();
     let logits = Rows::new(logits);
     assert_eq!(logits.rows, rows.len(), "sample: logits of {} rows", rows.len());
     if rows.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let places = logits.rows * logits.cols;
     assert!(u32::try_from(places).is_ok(), "sample: {places} logits are more than words count");
     let plan = Plan::new(rows, logits.cols);
     let edited = edit::edited(&logits, &plan);
     let picks = pick::pick(&logits, edited.as_ref(), &plan);
-    let mut sampled: Vec<_> = pick::read(&logits, &picks)?
-        .into_iter()
-        .map(|token| token.map(|token_id| Sampled { token_id, logprobs: None }))
-        .collect();
+    let picked = pick::read(&logits, &picks)?.into_iter();
+    sampled.extend(picked.map(|token| token.map(|token_id| Sampled { token_id, logprobs: None })));
     // Tokens are needed on the host before it can ask about them: log-probabilities cost a second
     // turn.
     let question = |(i, sampled): (usize, &Result<Sampled, SampleError>)| {
@@ -66,7 +66,7 @@ pub(super) fn sample(
             sampled.logprobs = Some(told);
         }
     }
-    Ok(sampled)
+    Ok(())
 }
 
 /// Log-probabilities of rows of `logits`, `[wanted.len(), vocab]`: for each a token, and the number
