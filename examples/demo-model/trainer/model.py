@@ -40,6 +40,15 @@ def rotate(x, cos, sin):
     return (x * cos + turned * sin).to(x.dtype)
 
 
+def attention(q, k, v, mask):
+    """Causal where there is no mask. On a CPU in f32: its gradient in bf16 takes three times as long."""
+    if q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    with torch.autocast("cpu", enabled=False):
+        q, k, v = q.float(), k.float(), v.float()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
 class Attention(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -56,15 +65,15 @@ class Attention(nn.Module):
     def forward(self, x, cos, sin, mask, past):
         batch, time, _ = x.shape
         heads = (batch, time, -1, self.shape.head_dim)
-        q = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)
-        k = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)
+        q = self.q_norm(self.q_proj(x).view(heads).float()).transpose(1, 2)
+        k = self.k_norm(self.k_proj(x).view(heads).float()).transpose(1, 2)
         v = self.v_proj(x).view(heads).transpose(1, 2)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if past is not None:
             k, v = past.extend(self, k, v)
         groups = self.shape.num_attention_heads // self.shape.num_key_value_heads
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        x = attention(q, k, v, mask)
         return self.o_proj(x.transpose(1, 2).reshape(batch, time, -1))
 
 
