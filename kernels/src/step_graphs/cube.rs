@@ -24,7 +24,7 @@ const COPIES_PART: u64 = 16;
 pub(super) struct CubeGraphs {
     client: Client,
     kept: Kept<(Form, Recorded)>,
-    /// Forms whose recordings hold more than may be held.
+    /// Forms whose recordings hold more than may be held, or more than there was.
     too_large: Vec<Form>,
     /// Numbers of rows whose products lay too much of the weights out anew.
     copying: BTreeSet<usize>,
@@ -64,8 +64,10 @@ impl CubeGraphs {
         self.failure.is_none() && !self.copying.contains(&rows)
     }
 
+    /// Drops all. What found no memory is tried again: there may be more of it.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
+        self.too_large.clear();
     }
 
     pub(super) fn stats(&self) -> StepGraphStats {
