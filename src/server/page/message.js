@@ -4,6 +4,9 @@ import { duration, h } from './dom.js';
 import { markdown } from './markdown.js';
 import { tokenText } from './tokens.js';
 
+/** Below this a rate tells how pieces arrived, and not how fast they were made. */
+const RATE_MS_MIN = 50;
+
 const NAMES = { user: 'You', assistant: 'Playhouse', tool: 'Tool' };
 
 function frame(role, ...children) {
@@ -113,7 +116,7 @@ export class Answer {
     const isPart = last && `${this.reasoning}${this.content}`.trimEnd().endsWith(last.textContent.trimEnd());
     if (reason === 'stop' && last && !isPart) last.textContent = '∎';
     this.#draw();
-    const rate = tokens > 1 && ms > firstMs ? ((tokens - 1) / (ms - firstMs)) * 1000 : 0;
+    const rate = tokens > 1 && ms - firstMs >= RATE_MS_MIN ? ((tokens - 1) / (ms - firstMs)) * 1000 : 0;
     const told = [
       reason === 'stopped' ? 'stopped by you' : reason === 'length' ? 'cut off at its limit' : null,
       tokens ? `${tokens} tokens` : null,
