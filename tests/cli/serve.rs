@@ -1,6 +1,12 @@
 //! `playhouse serve`, from its banner to its end.
 
-use std::{fs::File, io::Read, process::Command};
+use std::{
+    fs::File,
+    io::Read,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process::{Child, Command},
+};
 
 use crate::{process::playhouse, server::Server};
 
@@ -59,12 +65,25 @@ fn a_signal_while_the_model_loads_ends_it() {
     let flags = ["serve", "--port", "0", "--chat-template", template.to_str().unwrap()];
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let mut child = playhouse(&flags).spawn();
-        // Opened as soon as the program reads it; as long as it is open, the model is loading.
-        let loading = File::options().write(true).open(&template).unwrap();
+        // As long as it is open, the model is loading.
+        let loading = open_once_read(&template, &mut child);
         let pid = child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(code));
         drop(loading);
+    }
+}
+
+/// The end to write of a pipe that `child` opens to read.
+fn open_once_read(pipe: &Path, child: &mut Child) -> File {
+    loop {
+        // Without anybody who reads it is refused, where it would wait for ever if the program ended.
+        match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(pipe) {
+            Ok(file) => return file,
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "ended before it read {}", pipe.display());
+        std::thread::yield_now();
     }
 }
 
