@@ -8,7 +8,7 @@ use std::{
 use burn::tensor::Device;
 
 use crate::device::Place;
-use crate::simd::{Isa, Kernel, LANES, Simd, prefetch, sum_of};
+use crate::simd::{Isa, Kernel, LANES, Simd, prefetch_l2, sum_of};
 use crate::threads::{for_each_piece, for_each_rows, num_threads};
 use crate::{KernelError, aligned::AlignedBuf};
 
@@ -108,7 +108,7 @@ impl Kernel for Sum<'_> {
         let (vectors, _) = self.0.as_chunks::<LANES>();
         for eight in vectors.chunks_exact(8) {
             for line in (0..8 * LANES * size_of::<f32>()).step_by(64) {
-                prefetch(eight.as_ptr().cast::<u8>().wrapping_add(AHEAD_BYTES + line));
+                prefetch_l2(eight.as_ptr().cast::<u8>().wrapping_add(AHEAD_BYTES + line));
             }
             for (sum, vector) in sums.iter_mut().zip(eight) {
                 *sum = s.add(*sum, s.load(vector));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::micro::{Ahead, Block, Form, Single, VECTORS};
+use super::micro::{Block, Form, Place, Places, Single, VECTORS};
 use super::pack::{K_BLOCK, PANEL};
 use super::product::Plan;
 use crate::simd::{LANES, Simd, Task};
@@ -130,19 +130,18 @@ impl<S: Simd, F: Form<S>> Blocked<'_, S, F> {
             let x = plan.x(&rows, steps);
             // Each tile asks for its part of the next weights, and for the next tile's activations.
             let part = (tile - self.tiles.start) * steps.len() * LINE_BYTES;
-            let weights = Ahead { place: next.wrapping_add(part), stride_bytes: LINE_BYTES };
+            let weights = Place { first: next.wrapping_add(part), stride_bytes: LINE_BYTES };
             let tile_bytes = plan.steps * F::XS * rows.len() * size_of::<F::X>();
-            let activations = Ahead {
-                place: x.as_ptr().cast::<u8>().wrapping_add(tile_bytes),
+            let activations = Place {
+                first: x.as_ptr().cast::<u8>().wrapping_add(tile_bytes),
                 stride_bytes: size_of_val(x) / steps.len(),
             };
-            let ahead = [weights, activations];
+            let ahead = Places([weights, activations]);
             if widens {
                 let x = bytemuck::cast_slice(x);
-                let block = Block::<S, Single> { x, lines: wide, stride: 0, ahead };
-                block.add_to(s, 1, rows.len(), totals);
+                Block::<S, Single, Places> { x, lines: wide, ahead }.add_to(s, totals);
             } else {
-                Block::<S, F> { x, lines, stride: 0, ahead }.add_to(s, 1, rows.len(), totals);
+                Block::<S, F, Places> { x, lines, ahead }.add_to(s, totals);
             }
         }
     }

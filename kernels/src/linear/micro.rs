@@ -1,18 +1,14 @@
 //! The inner loops: a register tile of sums, over one block of inputs.
 //!
-//! A tile is `P` panels by `R` rows by `V` vectors of a panel. Few rows take several panels at once:
-//! each is a stream of its own for the processor's prefetchers, and another chain of sums.
+//! A tile is `R` rows by `V` vectors of a panel.
 
 use super::pack::PANEL;
-use crate::simd::{LANES, Simd, bf16_bits, prefetch};
+use crate::simd::{LANES, Simd, bf16_bits, prefetch, prefetch_l2};
 
 /// Vectors across a panel.
 pub(super) const VECTORS: usize = PANEL / LANES;
 
-/// Panels at most that one tile spans.
-pub(super) const PANELS_MAX: usize = 4;
-
-/// Rows at most of a tile, on any instruction set; and of its sums, panels by rows.
+/// Rows at most of a tile, on any instruction set.
 pub(super) const ROWS_MAX: usize = 12;
 
 /// Bytes ahead of its reads at which a tile that streams asks for weights.
@@ -175,128 +171,114 @@ pub(super) const fn rows_max<S: Simd>() -> usize {
     if S::TILE_VECTORS < ROWS_MAX { S::TILE_VECTORS } else { ROWS_MAX }
 }
 
-/// Panels that a tile of `rows` spans on this instruction set.
-pub(super) const fn panels_of<S: Simd>(rows: usize) -> usize {
-    match S::TILE_VECTORS / (rows * VECTORS) {
-        PANELS_MAX.. => PANELS_MAX,
-        2.. => 2,
-        _ => 1,
-    }
-}
-
 /// One block of inputs of one tile.
-pub(super) struct Block<'a, S: Simd, F: Form<S>> {
+pub(super) struct Block<'a, S: Simd, F: Form<S>, A: Ahead> {
     /// `[input / (F::INPUTS / F::XS)][row]`
     pub(super) x: &'a [F::X],
-    /// The first panel's lines of this block, `[input / F::INPUTS][vector]`; further panels follow
-    /// at [`Self::stride`].
+    /// The panel's lines of this block, `[input / F::INPUTS][vector]`.
     pub(super) lines: &'a [F::Line],
-    /// Lines from a panel to the next.
-    pub(super) stride: usize,
     /// What is asked for while this is computed.
-    pub(super) ahead: [Ahead; 2],
+    pub(super) ahead: A,
 }
 
-/// Memory that is asked for, a cache line a step.
+/// Memory that is asked for, some cache lines a step.
+pub(super) trait Ahead: Copy {
+    /// Asks for what goes with a step, whose weights lie at `weights`.
+    fn ask<T>(self, step: usize, weights: &[T; VECTORS]);
+}
+
+/// Weights that are read once, in one stream: what comes some kilobytes later.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ahead {
-    /// The first of it.
-    pub(super) place: *const u8,
-    /// From one line to the next.
+pub(super) struct Stream;
+
+/// Weights and activations that come next, wherever they lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places(pub(super) [Place; 2]);
+
+/// A cache line a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The first of them.
+    pub(super) first: *const u8,
+    /// From one to the next.
     pub(super) stride_bytes: usize,
 }
 
-impl Ahead {
-    /// The weights that follow in a stream of panels at `lines`.
-    pub(super) fn stream<T>(lines: &[T]) -> [Self; 2] {
-        let at = |bytes| lines.as_ptr().cast::<u8>().wrapping_add(bytes);
-        let line = size_of::<T>();
-        [STREAM_AHEAD, STREAM_AHEAD + line]
-            .map(|bytes| Self { place: at(bytes), stride_bytes: VECTORS * line })
+impl Ahead for Stream {
+    #[inline(always)]
+    fn ask<T>(self, _: usize, weights: &[T; VECTORS]) {
+        for line in weights {
+            prefetch_l2((&raw const *line).cast::<u8>().wrapping_add(STREAM_AHEAD));
+        }
     }
 }
 
-impl<S: Simd, F: Form<S>> Block<'_, S, F> {
-    /// Adds the sums over the block to `totals`, `[panel][row]`.
+impl Ahead for Places {
     #[inline(always)]
-    pub(super) fn add_to(&self, s: S, panels: usize, rows: usize, totals: &mut [[f32; PANEL]]) {
-        match panels {
-            PANELS_MAX.. => self.rows::<PANELS_MAX>(s, rows, totals),
-            2.. => self.rows::<2>(s, rows, totals),
-            _ => self.rows::<1>(s, rows, totals),
+    fn ask<T>(self, step: usize, _: &[T; VECTORS]) {
+        for place in self.0 {
+            prefetch(place.first.wrapping_add(step * place.stride_bytes));
         }
     }
+}
 
+impl<S: Simd, F: Form<S>, A: Ahead> Block<'_, S, F, A> {
+    /// Adds the sums over the block to `totals`, a row each.
     #[inline(always)]
-    fn rows<const P: usize>(&self, s: S, rows: usize, totals: &mut [[f32; PANEL]]) {
-        match rows {
-            1 => self.vectors::<P, 1>(s, totals),
-            2 => self.vectors::<P, 2>(s, totals),
-            3 => self.vectors::<P, 3>(s, totals),
-            4 => self.vectors::<P, 4>(s, totals),
-            5 => self.vectors::<P, 5>(s, totals),
-            6 => self.vectors::<P, 6>(s, totals),
-            7 => self.vectors::<P, 7>(s, totals),
-            8 => self.vectors::<P, 8>(s, totals),
-            9 => self.vectors::<P, 9>(s, totals),
-            10 => self.vectors::<P, 10>(s, totals),
-            11 => self.vectors::<P, 11>(s, totals),
-            12 => self.vectors::<P, 12>(s, totals),
+    pub(super) fn add_to(&self, s: S, totals: &mut [[f32; PANEL]]) {
+        match totals.len() {
+            1 => self.vectors::<1>(s, totals),
+            2 => self.vectors::<2>(s, totals),
+            3 => self.vectors::<3>(s, totals),
+            4 => self.vectors::<4>(s, totals),
+            5 => self.vectors::<5>(s, totals),
+            6 => self.vectors::<6>(s, totals),
+            7 => self.vectors::<7>(s, totals),
+            8 => self.vectors::<8>(s, totals),
+            9 => self.vectors::<9>(s, totals),
+            10 => self.vectors::<10>(s, totals),
+            11 => self.vectors::<11>(s, totals),
+            12 => self.vectors::<12>(s, totals),
             _ => unreachable!("a tile has 1 to {ROWS_MAX} rows"),
         }
     }
 
     /// All vectors of a panel at once where the registers hold their sums, else one by one.
     #[inline(always)]
-    fn vectors<const P: usize, const R: usize>(&self, s: S, totals: &mut [[f32; PANEL]]) {
-        if P * R * VECTORS <= S::TILE_VECTORS {
-            self.sum::<P, R, VECTORS>(s, 0, totals);
-        } else if P == 1 && R <= S::TILE_VECTORS {
+    fn vectors<const R: usize>(&self, s: S, totals: &mut [[f32; PANEL]]) {
+        if R * VECTORS <= S::TILE_VECTORS {
+            self.sum::<R, VECTORS>(s, 0, totals);
+        } else if R <= S::TILE_VECTORS {
             for vector in 0..VECTORS {
-                self.sum::<P, R, 1>(s, vector, totals);
+                self.sum::<R, 1>(s, vector, totals);
             }
         } else {
-            unreachable!("{P} panels of {R} rows exceed the registers");
+            unreachable!("{R} rows exceed the registers");
         }
     }
 
     #[inline(always)]
-    fn sum<const P: usize, const R: usize, const V: usize>(
-        &self,
-        s: S,
-        first: usize,
-        totals: &mut [[f32; PANEL]],
-    ) {
+    fn sum<const R: usize, const V: usize>(&self, s: S, first: usize, totals: &mut [[f32; PANEL]]) {
         let x = self.x.as_chunks::<R>().0.chunks_exact(F::XS);
-        let steps = x.len();
-        let panels: [&[[F::Line; VECTORS]]; P] = std::array::from_fn(|p| {
-            &self.lines[p * self.stride..].as_chunks::<VECTORS>().0[..steps]
-        });
-        let mut sums = [[[s.splat(0.0); V]; R]; P];
-        for (i, x) in x.enumerate() {
-            for (p, sums) in sums.iter_mut().enumerate() {
-                for ahead in self.ahead {
-                    let panel = p * self.stride * size_of::<F::Line>();
-                    prefetch(ahead.place.wrapping_add(panel + i * ahead.stride_bytes));
-                }
-                // Closures take on no instruction set, hence the loops.
-                let mut w = [F::load(s, &panels[p][i][first]); V];
-                for (v, w) in w.iter_mut().enumerate().skip(1) {
-                    *w = F::load(s, &panels[p][i][first + v]);
-                }
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    for (sum, w) in sums.iter_mut().zip(w) {
-                        *sum = F::add(s, *sum, x, r, w);
-                    }
+        let lines = &self.lines.as_chunks::<VECTORS>().0[..x.len()];
+        let mut sums = [[s.splat(0.0); V]; R];
+        for (i, (x, lines)) in x.zip(lines).enumerate() {
+            self.ahead.ask(i, lines);
+            // Closures take on no instruction set, hence the loops.
+            let mut w = [F::load(s, &lines[first]); V];
+            for (v, w) in w.iter_mut().enumerate().skip(1) {
+                *w = F::load(s, &lines[first + v]);
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum = F::add(s, *sum, x, r, w);
                 }
             }
         }
-        for (totals, sums) in totals.as_chunks_mut::<R>().0.iter_mut().zip(sums) {
-            for (total, sums) in totals.iter_mut().zip(sums) {
-                let vectors = total.as_chunks_mut::<LANES>().0;
-                for (total, sum) in vectors[first..first + V].iter_mut().zip(sums) {
-                    s.store(total, s.add(s.load(total), sum));
-                }
+        for (total, sums) in totals.iter_mut().zip(sums) {
+            let vectors = total.as_chunks_mut::<LANES>().0;
+            for (total, sum) in vectors[first..first + V].iter_mut().zip(sums) {
+                s.store(total, s.add(s.load(total), sum));
             }
         }
     }

@@ -5,13 +5,11 @@ use std::ops::Range;
 
 use super::blocked::{Blocked, Grid};
 use super::cpu::panels_per_piece;
-use super::micro::{
-    Ahead, Block, Form, PANELS_MAX, Paired, ROWS_MAX, Single, VECTORS, Widened, panels_of, rows_max,
-};
+use super::micro::{Block, Form, Paired, ROWS_MAX, Single, Stream, VECTORS, Widened, rows_max};
 use super::output::Output;
 use super::pack::{K_BLOCK, PANEL, PackedWeight};
 use crate::simd::{Kernel, Simd, Task};
-use crate::threads::{SharedMut, for_each_piece, num_threads};
+use crate::threads::{SharedMut, for_each_piece, for_each_piece_of_stream, num_threads};
 use crate::workspace::Scratch;
 
 /// Pieces of a stream a thread, so that one that is held up leaves some to others.
@@ -105,11 +103,11 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
                 return;
             }
             let bytes = self.steps * VECTORS * size_of::<F::Line>();
-            let worth_it = panels_per_piece(bytes).next_multiple_of(panels_of::<S>(rows));
-            let per_piece = worth_it.min(self.panels.div_ceil(PIECES_PER_THREAD * num_threads()));
-            for_each_piece(self.panels.div_ceil(per_piece), work, |piece| {
+            let most = self.panels.div_ceil(PIECES_PER_THREAD * num_threads());
+            let per_piece = panels_per_piece(bytes).min(most);
+            for_each_piece_of_stream(self.panels.div_ceil(per_piece), work, |piece| {
                 let panels = piece * per_piece..self.panels.min((piece + 1) * per_piece);
-                s.enter(Stream { plan: self, panels });
+                s.enter(Streamed { plan: self, panels });
             });
         } else {
             let parts = self.product.output.parts();
@@ -172,47 +170,32 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
 }
 
 /// Some panels, for a single tile of rows: a stream of weights.
-struct Stream<'a, S: Simd, F: Form<S>> {
+struct Streamed<'a, S: Simd, F: Form<S>> {
     plan: &'a Plan<'a, S, F>,
     panels: Range<usize>,
 }
 
-impl<S: Simd, F: Form<S>> Task<S> for Stream<'_, S, F> {
+impl<S: Simd, F: Form<S>> Task<S> for Streamed<'_, S, F> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, s: S) {
         let plan = self.plan;
         let rows = 0..plan.tiles.rows;
-        let mut panel = self.panels.start;
-        while panel < self.panels.end {
-            let count = match (self.panels.end - panel).min(panels_of::<S>(rows.len())) {
-                PANELS_MAX.. => PANELS_MAX,
-                2.. => 2,
-                _ => 1,
-            };
-            // `[part][panel][row]`
+        for panel in self.panels {
+            // `[part][row]`
             let mut totals = [[[0.0; PANEL]; ROWS_MAX]; 2];
             let parts = plan.product.output.parts();
             for (part, totals) in totals.iter_mut().enumerate().take(parts) {
                 for steps in plan.blocks() {
-                    let lines = plan.lines(part, panel, steps.start);
-                    let block = Block::<S, F> {
-                        x: plan.x(&rows, &steps),
-                        lines,
-                        stride: plan.steps * VECTORS,
-                        ahead: Ahead::stream(lines),
-                    };
-                    block.add_to(s, count, rows.len(), &mut totals[..count * rows.len()]);
+                    let (x, lines) = (plan.x(&rows, &steps), plan.lines(part, panel, steps.start));
+                    let block = Block::<S, F, Stream> { x, lines, ahead: Stream };
+                    block.add_to(s, &mut totals[rows.clone()]);
                 }
             }
-            for p in 0..count {
-                let panel_rows = p * rows.len()..(p + 1) * rows.len();
-                let [first, second] = &mut totals;
-                let first = &mut first[panel_rows.clone()];
-                plan.product.output.finish(s, panel + p, 0, first, &second[panel_rows]);
-            }
-            panel += count;
+            let [first, second] = &mut totals;
+            let (first, second) = (&mut first[rows.clone()], &second[rows.clone()]);
+            plan.product.output.finish(s, panel, 0, first, second);
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) use element::{Element, bf16_bits};
 pub use isa::cpu_isa;
 pub(crate) use isa::{Isa, Kernel, Task};
 pub(crate) use math::{exp, max_of, sum_of};
-pub(crate) use prefetch::prefetch;
+pub(crate) use prefetch::{prefetch, prefetch_l2};
 pub(crate) use rows::{PairMap, map_row, sum_of_squares};
 pub(crate) use tiles::Tiles;
 

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,16 @@ const SPIN: Duration = Duration::from_micros(100);
 /// The bit of [`Gate::inside`] that says that helpers may come in.
 const OPEN: usize = 1 << (usize::BITS - 1);
 
+/// Who gets which pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deal {
+    /// Each thread the next one.
+    InTurn,
+    /// Each thread neighbours, as far as it gets, and then what others have not begun: what it reads
+    /// is one stream, which it asks for ahead across pieces.
+    Stretches,
+}
+
 /// What a panic leaves.
 type Payload = Box<dyn Any + Send>;
 
@@ -24,6 +35,16 @@ type Payload = Box<dyn Any + Send>;
 struct Job {
     task: *const (dyn Fn(usize) + Sync),
     pieces: usize,
+    /// Stretches of neighbouring pieces, about equal: a thread takes its own, then what is left of
+    /// the others'.
+    stretches: usize,
+}
+
+impl Job {
+    fn stretch(self, index: usize) -> Range<usize> {
+        let start = |index: usize| index * self.pieces / self.stretches;
+        start(index)..start(index + 1)
+    }
 }
 
 /// On cache lines of its own.
@@ -36,8 +57,8 @@ pub(super) struct Gate {
     /// Whether somebody's job has the helpers.
     taken: AtomicBool,
     job: UnsafeCell<Option<Job>>,
-    /// The next piece.
-    next: Padded<AtomicUsize>,
+    /// How many pieces of each stretch were taken, or more.
+    taken_pieces: Box<[Padded<AtomicUsize>]>,
     /// Helpers that work on the job, and [`OPEN`].
     inside: Padded<AtomicUsize>,
     /// Jobs so far: what helpers watch.
@@ -60,11 +81,12 @@ unsafe impl Send for Gate {}
 unsafe impl Sync for Gate {}
 
 impl Gate {
-    pub(super) fn new() -> Self {
+    /// For so many threads, the caller among them.
+    pub(super) fn new(num_threads: usize) -> Self {
         Self {
             taken: AtomicBool::new(false),
             job: UnsafeCell::new(None),
-            next: Padded::default(),
+            taken_pieces: (0..num_threads).map(|_| Padded::default()).collect(),
             inside: Padded::default(),
             jobs: Padded::default(),
             closing: AtomicBool::new(false),
@@ -76,11 +98,12 @@ impl Gate {
         }
     }
 
-    /// Runs `task(piece)` for each of `pieces`, with the helpers if nobody else has them.
+    /// Runs `task(piece)` for each of `pieces`, with the helpers if nobody else has them: dealt as
+    /// `deal` says.
     ///
     /// # Panics
     /// With the first panic of a piece, once nobody works on the others.
-    pub(super) fn run(&self, pieces: usize, task: &(dyn Fn(usize) + Sync)) {
+    pub(super) fn run(&self, pieces: usize, deal: Deal, task: &(dyn Fn(usize) + Sync)) {
         if self.taken.swap(true, Ordering::Acquire) {
             return (0..pieces).for_each(task);
         }
@@ -90,14 +113,20 @@ impl Gate {
                 task,
             )
         };
-        let job = Job { task, pieces };
+        let stretches = match deal {
+            Deal::InTurn => 1,
+            Deal::Stretches => self.taken_pieces.len(),
+        };
+        let job = Job { task, pieces, stretches };
         // SAFETY: the gate is ours, closed and empty.
         unsafe { *self.job.get() = Some(job) };
-        self.next.0.store(0, Ordering::Relaxed);
+        for taken in &self.taken_pieces[..stretches] {
+            taken.0.store(0, Ordering::Relaxed);
+        }
         self.inside.0.store(OPEN, Ordering::Release);
         self.jobs.0.fetch_add(1, Ordering::SeqCst);
         self.wake(pieces - 1);
-        self.take_pieces(job);
+        self.take_pieces(job, 0);
         self.close();
         let panic = lock(&self.panic).take();
         self.taken.store(false, Ordering::Release);
@@ -106,13 +135,13 @@ impl Gate {
         }
     }
 
-    /// Helps with jobs until [`Self::dismiss`].
-    pub(super) fn help(&self) {
+    /// Helps with jobs, as the thread with this index, until [`Self::dismiss`].
+    pub(super) fn help(&self, thread: usize) {
         let mut jobs = 0;
         while !self.closing.load(Ordering::Acquire) {
             jobs = self.await_job(jobs);
             if let Some(job) = self.enter() {
-                self.take_pieces(job);
+                self.take_pieces(job, thread);
                 if self.inside.0.fetch_sub(1, Ordering::AcqRel) == 1 {
                     // The last one out of a closed gate: its caller may sleep.
                     drop(lock(&self.bed));
@@ -176,20 +205,25 @@ impl Gate {
     }
 
     /// Works on pieces until none is left. After a panic the others are left undone.
-    fn take_pieces(&self, job: Job) {
+    fn take_pieces(&self, job: Job, thread: usize) {
         let work = || {
             // SAFETY: the caller waits for all who are inside, itself among them.
             let task = unsafe { &*job.task };
-            loop {
-                let piece = self.next.0.fetch_add(1, Ordering::Relaxed);
-                if piece >= job.pieces {
-                    break;
+            for index in (0..job.stretches).map(|i| (thread + i) % job.stretches) {
+                let (stretch, taken) = (job.stretch(index), &self.taken_pieces[index].0);
+                loop {
+                    let piece = stretch.start + taken.fetch_add(1, Ordering::Relaxed);
+                    if piece >= stretch.end {
+                        break;
+                    }
+                    task(piece);
                 }
-                task(piece);
             }
         };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
-            self.next.0.store(job.pieces, Ordering::Relaxed);
+            for taken in &self.taken_pieces[..job.stretches] {
+                taken.0.store(job.pieces, Ordering::Relaxed);
+            }
             lock(&self.panic).get_or_insert(payload);
         }
     }

@@ -8,6 +8,7 @@ mod tests;
 
 use std::marker::PhantomData;
 
+use gate::Deal;
 pub use pool::ThreadPool;
 
 /// Work below this many multiply-adds runs where it is: waking a thread costs more.
@@ -26,10 +27,20 @@ pub(crate) fn num_threads() -> usize {
 /// No result may depend on which thread runs a piece. A panic of one goes on in the caller, once no
 /// thread works on the others any more.
 pub(crate) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + Sync) {
+    deal(pieces, work, Deal::InTurn, task);
+}
+
+/// The same where neighbouring pieces read neighbouring memory, once: each thread goes through a
+/// stretch of it.
+pub(crate) fn for_each_piece_of_stream(pieces: usize, work: usize, task: impl Fn(usize) + Sync) {
+    deal(pieces, work, Deal::Stretches, task);
+}
+
+fn deal(pieces: usize, work: usize, deal: Deal, task: impl Fn(usize) + Sync) {
     if pieces <= 1 || work < PARALLEL_WORK_MIN {
         (0..pieces).for_each(task);
     } else {
-        ThreadPool::current().run(pieces, &task);
+        ThreadPool::current().run(pieces, deal, &task);
     }
 }
 

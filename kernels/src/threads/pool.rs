@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use super::affinity;
-use super::gate::Gate;
+use super::gate::{Deal, Gate};
 
 thread_local! {
     /// The pool that this thread works with; none: the common one.
@@ -62,7 +62,7 @@ impl ThreadPool {
         let cpu = |thread: usize| {
             (allowed.len() == num_threads).then(|| allowed[(first + thread) % num_threads])
         };
-        let gate = Arc::new(Gate::new());
+        let gate = Arc::new(Gate::new(num_threads));
         let caller_cpus = cpu(0).map(|cpu| ([cpu], Arc::from(&allowed[..])));
         let inner = Inner { gate, num_threads, caller_cpus };
         let pool = Self { inner: Arc::new(inner) };
@@ -74,7 +74,7 @@ impl ThreadPool {
                     affinity::bind(&[cpu]);
                 }
                 // An operation within a piece has no helpers.
-                Self::alone().install(|| gate.help());
+                Self::alone().install(|| gate.help(helper));
             })?;
         }
         Ok(pool)
@@ -94,7 +94,7 @@ impl ThreadPool {
 
     /// Only the caller.
     fn alone() -> Self {
-        let inner = Inner { gate: Arc::new(Gate::new()), num_threads: 1, caller_cpus: None };
+        let inner = Inner { gate: Arc::new(Gate::new(1)), num_threads: 1, caller_cpus: None };
         Self { inner: Arc::new(inner) }
     }
 
@@ -116,11 +116,11 @@ impl ThreadPool {
     }
 
     /// Runs `task(piece)` for each of `pieces`, at least one.
-    pub(super) fn run(&self, pieces: usize, task: &(dyn Fn(usize) + Sync)) {
+    pub(super) fn run(&self, pieces: usize, deal: Deal, task: &(dyn Fn(usize) + Sync)) {
         if self.inner.num_threads == 1 {
             (0..pieces).for_each(task);
         } else {
-            self.inner.gate.run(pieces, task);
+            self.inner.gate.run(pieces, deal, task);
         }
     }
 }

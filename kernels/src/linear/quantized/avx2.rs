@@ -105,12 +105,6 @@ impl Dots for Avx2 {
     }
 
     #[inline(always)]
-    fn prefetch(self, src: &[u8], ahead: usize) {
-        // SAFETY: a prefetch does not access memory; a bad address has no effect.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(src.as_ptr().wrapping_add(ahead).cast()) }
-    }
-
-    #[inline(always)]
     fn add(self, a: IntHalves, b: IntHalves) -> IntHalves {
         // SAFETY: `self` proves the feature.
         unsafe { [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])] }

@@ -37,8 +37,6 @@ pub(crate) trait Dots: Copy + Send + Sync + 'static {
     fn dot_u8(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
     /// `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 16.
     fn dot_u4(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
-    /// Asks for the cache line that is `ahead` bytes behind the start of `src`, if it is there.
-    fn prefetch(self, src: &[u8], ahead: usize);
     /// `a + b`, wrapping.
     fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
 

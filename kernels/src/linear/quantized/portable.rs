@@ -50,9 +50,6 @@ impl Dots for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: &[u8], _: usize) {}
-
-    #[inline(always)]
     fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints {
         std::array::from_fn(|l| a[l].wrapping_add(b[l]))
     }

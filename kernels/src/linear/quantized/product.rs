@@ -6,8 +6,8 @@ use super::activations::Activations;
 use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
 use super::pack::{CodeFormat, PackedQuantized};
 use crate::linear::pack::PANEL;
-use crate::simd::{Isa, LANES, Tiles};
-use crate::threads::{SharedMut, for_each_piece};
+use crate::simd::{Isa, LANES, Tiles, prefetch_l2};
+use crate::threads::{SharedMut, for_each_piece_of_stream};
 
 /// Vectors across a panel.
 const VECTORS: usize = PANEL / LANES;
@@ -59,7 +59,7 @@ impl DotsTask for Product<'_> {
         let panels = header.panels();
         // A product of bytes takes a quarter of the time that one of f32 takes.
         let work = x.words.len() * header.outputs;
-        for_each_piece(panels.div_ceil(per_piece), work, |piece| {
+        for_each_piece_of_stream(panels.div_ceil(per_piece), work, |piece| {
             let panels = piece * per_piece..panels.min((piece + 1) * per_piece);
             let (tiles, x) = (tiles.clone(), &x);
             dots.enter(Piece { x, weight, bias, y, tiles, panels });
@@ -182,7 +182,7 @@ impl Piece<'_> {
         for (x, codes) in x.as_chunks::<2>().0.iter().zip(pairs) {
             if R <= STREAMED_ROWS_MAX {
                 for line in (0..C::FORMAT.pair_bytes()).step_by(64) {
-                    dots.prefetch(codes, PREFETCH_BYTES + line);
+                    prefetch_l2(codes.as_ptr().wrapping_add(PREFETCH_BYTES + line));
                 }
             }
             for (half, (x, w)) in x.iter().zip(C::pair(dots, codes)).enumerate() {

@@ -74,12 +74,6 @@ impl Dots for Vnni {
     }
 
     #[inline(always)]
-    fn prefetch(self, src: &[u8], ahead: usize) {
-        // SAFETY: a prefetch does not access memory; a bad address has no effect.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(src.as_ptr().wrapping_add(ahead).cast()) }
-    }
-
-    #[inline(always)]
     fn add(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves the feature.
         unsafe { _mm512_add_epi32(a, b) }
