@@ -2,6 +2,7 @@
 
     python examples/demo-model/evaluate.py [FOLDER] [--count 200] [--skill NAME]... [--wrong 3]
     python examples/demo-model/evaluate.py --count 5 --record tests/demo_model/answers.jsonl
+    python examples/demo-model/evaluate.py --count 10 --draft examples/demo-model/draft
 
 Greedy decoding. A conversation counts as right when all of the model's answers in it pass their
 checks, each given the expected ones before it. Exit code 1 where a skill is under `--at-least`.
@@ -16,7 +17,7 @@ from tokenizers import Tokenizer
 
 import lessons
 from trainer import export
-from trainer.measure import answers
+from trainer.measure import agreement, answers
 
 HERE = Path(__file__).parent
 
@@ -32,6 +33,7 @@ def arguments():
     )
     parser.add_argument("--at-least", type=float, default=0.0, help="the share that is asked for")
     parser.add_argument("--record", type=Path, help="write right answers there, for tests")
+    parser.add_argument("--draft", type=Path, help="how often this one's guess is the model's choice")
     parser.add_argument("--threads", type=int, help="of the processor")
     return parser.parse_args()
 
@@ -43,6 +45,14 @@ def record(file, skill, answers):
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
+def guesses(model, folder, tokenizer, skills, count):
+    """Prints how often the draft model's first choice is the model's, where answers are given."""
+    draft = export.load(folder)
+    found = [agreement(model, draft, tokenizer, skill, count) for skill in skills]
+    same, total = (sum(each) for each in zip(*found))
+    print(f"{same / total:.1%} of {total} tokens")
+
+
 def main():
     args = arguments()
     skills = args.skill or list(lessons.SKILLS)
@@ -51,6 +61,8 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = export.load(args.folder).to(device)
     tokenizer = Tokenizer.from_file(str(args.folder / "tokenizer.json"))
+    if args.draft:
+        return guesses(model.cpu(), args.draft, tokenizer, skills, args.count)
     side = "seen" if args.seen else "held out"
     print(f"| skill | right | of {args.count} {side} |\n|---|---|---|")
     worst = 1.0

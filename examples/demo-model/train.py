@@ -40,8 +40,8 @@ PLANS = {
     "lora": (300, 2e-3, 0.0, 64),
 }
 
-FURTHER_SHARES = {"arithmetic": 4.0}
-"""What is learned by heart is forgotten first."""
+SHARES = {"further": {"arithmetic": 4.0}, "lora": {"talk": 4.0, "facts": 4.0}}
+"""Of skills, in place of the usual ones: what is learned by heart is forgotten first."""
 
 PROCESSES_MAX = 8
 
@@ -118,7 +118,7 @@ def train(team, args):
     steps, lr, weight_decay, conversations = PLANS[what]
     style = pirate.style if what == "lora" else None
     seed = args.seed + (what == "further")
-    shares = FURTHER_SHARES if what == "further" else {}
+    shares = SHARES.get(what, {})
     batches = Batches(tokenizer, seed, conversations, ROWS_TOKENS_MAX, style=style, shares=shares)
     plan = Plan(
         steps=args.steps or steps,

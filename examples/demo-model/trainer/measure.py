@@ -1,6 +1,8 @@
-"""The share of right answers per skill, on held-out conversations or those of training."""
+"""The share of right answers per skill, on held-out conversations or those of training; and of guesses."""
 
 from dataclasses import dataclass
+
+import torch
 
 import lessons
 from lessons.check import accepts
@@ -51,3 +53,20 @@ def measure(model, tokenizer, skill, count, held_out=True, device="cpu"):
     """The share of `count` conversations with every answer right."""
     given = answers(model, tokenizer, skill, count, held_out, device)
     return 1 - len({answer.item for answer in given if not answer.is_right}) / count
+
+
+@torch.no_grad()
+def agreement(model, draft, tokenizer, skill, count):
+    """Tokens of expected answers for which the draft's first choice is the model's, and all of them."""
+    same = total = 0
+    for _, prompt, gold, _ in questions(skill, count):
+        before = tokenizer.encode(prompt, add_special_tokens=False).ids
+        answer = tokenizer.encode(gold, add_special_tokens=False).ids
+        tokens = torch.tensor([before + answer])
+        first = [
+            each.logits(each.hidden(tokens)[:, len(before) - 1 : -1]).argmax(-1)
+            for each in (model, draft)
+        ]
+        same += int((first[0] == first[1]).sum())
+        total += len(answer)
+    return same, total
