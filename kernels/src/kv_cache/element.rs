@@ -15,8 +15,8 @@ pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
 
     /// Cuts keys into groups.
     fn groups(keys: &[Self]) -> &[Self::Group];
-    /// The query's dimensions `INPUTS · i ..`
-    fn step<S: Simd>(s: S, query: &[f32], i: usize) -> Self::Step<S>;
+    /// The query's dimensions, [`Self::INPUTS`] a step.
+    fn steps<S: Simd>(s: S, query: &[f32], steps: &mut [Self::Step<S>]);
     /// `acc + Σ x · k`, key by key, without scales.
     fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, keys: &Self::Group) -> S::V;
     /// Elements `LANES · n ..` as f32, without scales.
@@ -56,8 +56,8 @@ macro_rules! without_scale {
             }
 
             #[inline(always)]
-            fn step<S: Simd>(s: S, query: &[f32], i: usize) -> Self::Step<S> {
-                <Self as Element>::step(s, query, i)
+            fn steps<S: Simd>(s: S, query: &[f32], steps: &mut [Self::Step<S>]) {
+                <Self as Element>::steps(s, query, steps);
             }
 
             #[inline(always)]
@@ -107,8 +107,8 @@ impl KvElement for i8 {
     }
 
     #[inline(always)]
-    fn step<S: Simd>(_: S, query: &[f32], i: usize) -> f32 {
-        query[i]
+    fn steps<S: Simd>(_: S, query: &[f32], steps: &mut [f32]) {
+        steps.copy_from_slice(query);
     }
 
     #[inline(always)]

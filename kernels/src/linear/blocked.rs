@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::micro::{Block, Form, Place, Places, Single, VECTORS};
+use super::micro::{Block, Form, LINE_BYTES, Next, Single, VECTORS};
 use super::pack::{K_BLOCK, PANEL};
 use super::product::Plan;
 use crate::simd::{LANES, Simd, Task};
@@ -20,9 +20,6 @@ const PIECES_PER_THREAD: usize = 3;
 
 /// From so many tiles on, widening a block of weights once is cheaper than doing it in each.
 const WIDEN_TILES: usize = 3;
-
-/// A cache line.
-const LINE_BYTES: usize = 64;
 
 /// The pieces of a product: panels by tiles of rows.
 #[derive(Debug)]
@@ -130,18 +127,13 @@ impl<S: Simd, F: Form<S>> Blocked<'_, S, F> {
             let x = plan.x(&rows, steps);
             // Each tile asks for its part of the next weights, and for the next tile's activations.
             let part = (tile - self.tiles.start) * steps.len() * LINE_BYTES;
-            let weights = Place { first: next.wrapping_add(part), stride_bytes: LINE_BYTES };
             let tile_bytes = plan.steps * F::XS * rows.len() * size_of::<F::X>();
-            let activations = Place {
-                first: x.as_ptr().cast::<u8>().wrapping_add(tile_bytes),
-                stride_bytes: size_of_val(x) / steps.len(),
-            };
-            let ahead = Places([weights, activations]);
+            let ahead = Next { weights: next.wrapping_add(part), tile_bytes };
             if widens {
                 let x = bytemuck::cast_slice(x);
-                Block::<S, Single, Places> { x, lines: wide, ahead }.add_to(s, totals);
+                Block::<S, Single, Next> { x, lines: wide, ahead }.add_to(s, totals);
             } else {
-                Block::<S, F, Places> { x, lines, ahead }.add_to(s, totals);
+                Block::<S, F, Next> { x, lines, ahead }.add_to(s, totals);
             }
         }
     }

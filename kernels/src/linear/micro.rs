@@ -2,7 +2,7 @@
 //!
 //! A tile is `R` rows by `V` vectors of a panel.
 
-use super::pack::PANEL;
+use super::pack::{K_BLOCK, PANEL};
 use crate::simd::{LANES, Simd, bf16_bits, prefetch, prefetch_l2};
 
 /// Vectors across a panel.
@@ -14,10 +14,16 @@ pub(super) const ROWS_MAX: usize = 12;
 /// Bytes ahead of its reads at which a tile that streams asks for weights.
 const STREAM_AHEAD: usize = 4096;
 
+/// A cache line.
+pub(super) const LINE_BYTES: usize = 64;
+
 /// How the operands of a sum lie in memory, and how one step adds to it.
 pub(super) trait Form<S: Simd>: Send + Sync {
     /// One element of the weights as kept.
     type Element: bytemuck::Pod + Send + Sync;
+    /// Inputs that are summed from zero before they are added to the result: their weights in a panel
+    /// are half of L1, and they bound the rounding error of the running sum. Whole lines.
+    const BLOCK: usize;
     /// 64 bytes of weights: [`LANES`] outputs, with `INPUTS` neighbouring inputs of each.
     type Line: Copy + Send + Sync;
     /// Inputs of a line.
@@ -31,8 +37,10 @@ pub(super) trait Form<S: Simd>: Send + Sync {
 
     /// Cuts elements into lines.
     fn lines(elements: &[Self::Element]) -> &[Self::Line];
-    /// The `i`th of a row; beyond the row it is 0.
-    fn x(row: &[f32], i: usize) -> Self::X;
+    /// Inputs of one `X`.
+    const X_INPUTS: usize = Self::INPUTS / Self::XS;
+    /// A stretch of a row as its steps broadcast it; beyond the row it is 0.
+    fn lay_out(row: &[f32], xs: &mut [Self::X]);
     /// Loads a line.
     fn load(s: S, line: &Self::Line) -> Self::W<'_>;
     /// Whether [`Single`] may run on lines that [`Self::widen`] made, with the same `X`.
@@ -58,6 +66,7 @@ pub(super) struct Paired;
 
 impl<S: Simd> Form<S> for Single {
     type Element = f32;
+    const BLOCK: usize = K_BLOCK;
     type Line = [f32; LANES];
     const INPUTS: usize = 1;
     type X = f32;
@@ -70,8 +79,10 @@ impl<S: Simd> Form<S> for Single {
     }
 
     #[inline(always)]
-    fn x(row: &[f32], i: usize) -> f32 {
-        row.get(i).copied().unwrap_or(0.0)
+    fn lay_out(row: &[f32], xs: &mut [f32]) {
+        let (known, beyond) = xs.split_at_mut(row.len());
+        known.copy_from_slice(row);
+        beyond.fill(0.0);
     }
 
     #[inline(always)]
@@ -87,6 +98,7 @@ impl<S: Simd> Form<S> for Single {
 
 impl<S: Simd> Form<S> for Widened {
     type Element = u16;
+    const BLOCK: usize = K_BLOCK;
     type Line = [u16; 2 * LANES];
     const INPUTS: usize = 2;
     type X = f32;
@@ -99,8 +111,10 @@ impl<S: Simd> Form<S> for Widened {
     }
 
     #[inline(always)]
-    fn x(row: &[f32], i: usize) -> f32 {
-        row.get(i).copied().unwrap_or(0.0)
+    fn lay_out(row: &[f32], xs: &mut [f32]) {
+        let (known, beyond) = xs.split_at_mut(row.len());
+        known.copy_from_slice(row);
+        beyond.fill(0.0);
     }
 
     #[inline(always)]
@@ -131,6 +145,7 @@ impl<S: Simd> Form<S> for Widened {
 
 impl<S: Simd> Form<S> for Paired {
     type Element = u16;
+    const BLOCK: usize = 2 * K_BLOCK;
     type Line = [u16; 2 * LANES];
     const INPUTS: usize = 2;
     /// Two bfloat16, the first in the low half.
@@ -144,9 +159,19 @@ impl<S: Simd> Form<S> for Paired {
     }
 
     #[inline(always)]
-    fn x(row: &[f32], i: usize) -> u32 {
-        let bits = |i: usize| u32::from(bf16_bits(row.get(i).copied().unwrap_or(0.0)));
-        bits(2 * i) | bits(2 * i + 1) << 16
+    fn lay_out(row: &[f32], xs: &mut [u32]) {
+        let pair = |[first, second]: [f32; 2]| {
+            u32::from(bf16_bits(first)) | u32::from(bf16_bits(second)) << 16
+        };
+        let (pairs, odd) = row.as_chunks();
+        let (known, beyond) = xs.split_at_mut(pairs.len());
+        for (x, inputs) in known.iter_mut().zip(pairs) {
+            *x = pair(*inputs);
+        }
+        beyond.fill(0);
+        if let (Some(x), [last]) = (beyond.first_mut(), odd) {
+            *x = pair([*last, 0.0]);
+        }
     }
 
     #[inline(always)]
@@ -183,42 +208,37 @@ pub(super) struct Block<'a, S: Simd, F: Form<S>, A: Ahead> {
 
 /// Memory that is asked for, some cache lines a step.
 pub(super) trait Ahead: Copy {
-    /// Asks for what goes with a step, whose weights lie at `weights`.
-    fn ask<T>(self, step: usize, weights: &[T; VECTORS]);
+    /// Asks for what goes with a step, whose operands are these.
+    fn ask<X, T>(self, step: usize, x: &X, weights: &[T; VECTORS]);
 }
 
 /// Weights that are read once, in one stream: what comes some kilobytes later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream;
 
-/// Weights and activations that come next, wherever they lie.
+/// The weights that come next, a cache line a step, and the activations of the tile that comes next.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Places(pub(super) [Place; 2]);
-
-/// A cache line a step.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    /// The first of them.
-    pub(super) first: *const u8,
-    /// From one to the next.
-    pub(super) stride_bytes: usize,
+pub(super) struct Next {
+    /// The first of the weights.
+    pub(super) weights: *const u8,
+    /// From activations to those of the next tile.
+    pub(super) tile_bytes: usize,
 }
 
 impl Ahead for Stream {
     #[inline(always)]
-    fn ask<T>(self, _: usize, weights: &[T; VECTORS]) {
+    fn ask<X, T>(self, _: usize, _: &X, weights: &[T; VECTORS]) {
         for line in weights {
             prefetch_l2((&raw const *line).cast::<u8>().wrapping_add(STREAM_AHEAD));
         }
     }
 }
 
-impl Ahead for Places {
+impl Ahead for Next {
     #[inline(always)]
-    fn ask<T>(self, step: usize, _: &[T; VECTORS]) {
-        for place in self.0 {
-            prefetch(place.first.wrapping_add(step * place.stride_bytes));
-        }
+    fn ask<X, T>(self, step: usize, x: &X, _: &[T; VECTORS]) {
+        prefetch(self.weights.wrapping_add(step * LINE_BYTES));
+        prefetch((&raw const *x).cast::<u8>().wrapping_add(self.tile_bytes));
     }
 }
 
@@ -263,7 +283,7 @@ impl<S: Simd, F: Form<S>, A: Ahead> Block<'_, S, F, A> {
         let lines = &self.lines.as_chunks::<VECTORS>().0[..x.len()];
         let mut sums = [[s.splat(0.0); V]; R];
         for (i, (x, lines)) in x.zip(lines).enumerate() {
-            self.ahead.ask(i, lines);
+            self.ahead.ask(i, &x[0], lines);
             // Closures take on no instruction set, hence the loops.
             let mut w = [F::load(s, &lines[first]); V];
             for (v, w) in w.iter_mut().enumerate().skip(1) {

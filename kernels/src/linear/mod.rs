@@ -5,7 +5,7 @@
 //! | shapes | x `[num_tokens, in]`, W `[out, in]`, b `[out]`, y `[num_tokens, out]` |
 //! | dtypes | x, b, y f32; W f32 or bf16; sums f32 |
 //! | bytes moved | `out · in · sizeof(W)` once for every 480 rows, plus x once for every four panels, and y once |
-//! | order of a sum | `in` is cut in blocks of [`pack::K_BLOCK`]; a block is summed in order from zero, blocks are added in order (AMX: all inputs in the order of its tiles). Nothing else enters: tiles, panels, pieces and threads only choose which sums are computed together, so a row's bytes do not depend on the batch |
+//! | order of a sum | `in` is cut in blocks of [`pack::K_BLOCK`], twice that where bf16 has dot products; a block is summed in order from zero, blocks are added in order (AMX: all inputs in the order of its tiles). Nothing else enters: tiles, panels, pieces and threads only choose which sums are computed together, so a row's bytes do not depend on the batch |
 //! | tolerance | f32: `1e-5 · Σ|x w|` against f64; bf16 weights: the same against f64 over the rounded operands (AVX-512 bf16 and AMX round x to bf16 too, and then keep products exact) |
 
 #[cfg(target_arch = "x86_64")]

@@ -3,11 +3,13 @@
 
 use std::ops::Range;
 
+use bytemuck::Zeroable;
+
 use super::blocked::{Blocked, Grid};
 use super::cpu::panels_per_piece;
 use super::micro::{Block, Form, Paired, ROWS_MAX, Single, Stream, VECTORS, Widened, rows_max};
 use super::output::Output;
-use super::pack::{K_BLOCK, PANEL, PackedWeight};
+use super::pack::{PANEL, PackedWeight};
 use crate::simd::{Kernel, Simd, Task};
 use crate::threads::{SharedMut, for_each_piece, for_each_piece_of_stream, num_threads};
 use crate::workspace::Scratch;
@@ -122,7 +124,7 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
     /// Steps of each block of inputs, in order.
     #[inline(always)]
     pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<S, F> {
-        let (steps, block) = (self.steps, K_BLOCK / F::INPUTS);
+        let (steps, block) = (self.steps, F::BLOCK / F::INPUTS);
         (0..steps).step_by(block).map(move |first| first..steps.min(first + block))
     }
 
@@ -142,7 +144,7 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
 
 /// Elements of a row that are laid out before the next row's: what they are written among stays in
 /// L1, so that a line is fetched once and not once a row.
-const LAY_OUT: usize = 64;
+const STRETCH: usize = 64;
 
 /// Lays out one tile of rows.
 struct LayOut<'a, S: Simd, F: Form<S>> {
@@ -159,10 +161,15 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
         let inputs = self.product.inputs;
         let width = self.rows.len();
         let x = &self.product.x[self.rows.start * inputs..self.rows.end * inputs];
-        for (part, out) in self.out.chunks_mut(LAY_OUT * width).enumerate() {
+        let mut xs = [F::X::zeroed(); STRETCH];
+        for (part, out) in self.out.chunks_mut(STRETCH * width).enumerate() {
+            let first = (part * STRETCH * F::X_INPUTS).min(inputs);
+            let last = (first + out.len() / width * F::X_INPUTS).min(inputs);
             for (r, row) in x.chunks_exact(inputs).enumerate() {
-                for (i, x) in out.iter_mut().skip(r).step_by(width).enumerate() {
-                    *x = F::x(row, part * LAY_OUT + i);
+                let xs = &mut xs[..out.len() / width];
+                F::lay_out(&row[first..last], xs);
+                for (out, x) in out.iter_mut().skip(r).step_by(width).zip(xs) {
+                    *out = *x;
                 }
             }
         }

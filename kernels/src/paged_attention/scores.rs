@@ -18,13 +18,13 @@ pub(super) fn pack<'a, S: Simd, E: KvElement>(
     query: impl Fn(usize) -> &'a [f32],
     steps: usize,
 ) -> Scratch<E::Step<S>> {
-    let mut packed = Scratch::new(rows * steps);
+    let (mut packed, mut row) = (Scratch::new(rows * steps), Scratch::new(steps));
     for tile in tiles {
         let out = &mut packed[tile.start * steps..tile.end * steps];
         for (r, index) in tile.clone().enumerate() {
-            let row = query(index);
-            for (i, out) in out.iter_mut().skip(r).step_by(tile.len()).enumerate() {
-                *out = E::step(s, row, i);
+            E::steps(s, query(index), &mut row);
+            for (out, x) in out.iter_mut().skip(r).step_by(tile.len()).zip(&*row) {
+                *out = *x;
             }
         }
     }

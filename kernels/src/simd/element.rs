@@ -15,8 +15,8 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     fn from_f32(x: f32) -> Self;
     /// Cuts a slice into groups; it must hold a whole number of them.
     fn groups(data: &[Self]) -> &[Self::Group];
-    /// The activations `row[INPUTS · i ..]`; beyond the row they are 0.
-    fn step<S: Simd>(s: S, row: &[f32], i: usize) -> Self::Step<S>;
+    /// A row of activations, a whole number of steps.
+    fn steps<S: Simd>(s: S, row: &[f32], steps: &mut [Self::Step<S>]);
     /// `acc + Σ x · w`, lane by lane.
     fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, w: &Self::Group) -> S::V;
     /// Elements `LANES · n ..` as f32.
@@ -39,8 +39,8 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn step<S: Simd>(_: S, row: &[f32], i: usize) -> f32 {
-        row[i]
+    fn steps<S: Simd>(_: S, row: &[f32], steps: &mut [f32]) {
+        steps.copy_from_slice(row);
     }
 
     #[inline(always)]
@@ -70,8 +70,10 @@ impl Element for u16 {
     }
 
     #[inline(always)]
-    fn step<S: Simd>(s: S, row: &[f32], i: usize) -> S::Pair {
-        s.pair(row[2 * i], row.get(2 * i + 1).copied().unwrap_or(0.0))
+    fn steps<S: Simd>(s: S, row: &[f32], steps: &mut [S::Pair]) {
+        for (step, [first, second]) in steps.iter_mut().zip(row.as_chunks().0) {
+            *step = s.pair(*first, *second);
+        }
     }
 
     #[inline(always)]
