@@ -67,8 +67,8 @@ impl ExecutorFactory for RunnerFactory {
         &self.info
     }
 
-    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
-        let content = self.kv_arena.reclaim(epoch)?;
+    fn reclaim(&self, epoch: Epoch, forget: &dyn Fn() -> Epoch) -> Result<KvContent, ExecuteError> {
+        let content = self.kv_arena.reclaim(epoch, forget)?;
         self.leave_occupied_threads()?;
         Ok(content)
     }

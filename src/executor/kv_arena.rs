@@ -131,27 +131,45 @@ impl KvArena {
         Ok(lease)
     }
 
-    /// Voids the leases of this epoch and of those before, given or not, whatever it returns. Does
-    /// not wait: a cache that is in use right now is left to its user, and freed when that lets go;
-    /// new leases are on another. What a GPU still has to do to one that is kept was queued before
-    /// anything of a new lease, on the same queue
+    /// Voids the leases of this epoch and of those before, given or not, whatever it returns. A cache
+    /// that is in use right now is left to its user, and freed when that lets go; new leases are on
+    /// another, which is allocated without keeping anybody waiting. What a GPU still has to do to one
+    /// that is kept was queued before anything of a new lease, on the same queue
     /// ([`ComputeThreads`](super::ComputeThreads::unoccupied)).
+    ///
+    /// `forget` is called before there are leases on another cache: what it says is the last epoch that
+    /// may count on the content of the one left, and has no lease on the other.
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when there is no memory for another: the cache is to be
     /// reclaimed again before it is leased.
-    pub(super) fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
-        let mut current = self.current.lock();
-        // Before the lock is tried: who takes it after us sees this, who took it before us is seen.
-        let before = current.good.fetch_max(epoch.next().0, Ordering::AcqRel);
-        let number = before.max(epoch.next().0);
-        if current.kv_cache.try_lock().is_some() {
-            return Ok(KvContent::Kept);
+    pub(super) fn reclaim(
+        &self,
+        epoch: Epoch,
+        forget: &dyn Fn() -> Epoch,
+    ) -> Result<KvContent, ExecuteError> {
+        let mut spare: Option<KvMemory> = None;
+        loop {
+            let mut current = self.current.lock();
+            // Before the lock is tried: who takes it after us sees this, who took it before us is seen.
+            let before = current.good.fetch_max(epoch.next().0, Ordering::AcqRel);
+            if current.kv_cache.try_lock().is_some() {
+                drop(current);
+                if let Some(unused) = spare {
+                    unused.give_back();
+                }
+                return Ok(KvContent::Kept);
+            }
+            let Some(kv_cache) = spare.take() else {
+                drop(current);
+                spare = Some((self.allocate)().map_err(execute_error)?);
+                continue;
+            };
+            let first_good = before.max(epoch.next().0).max(forget().next().0);
+            let (good, allocate) = (AtomicU64::new(first_good), Arc::clone(&self.allocate));
+            *current = Arc::new(Arena { good, kv_cache: Mutex::new(Some(kv_cache)), allocate });
+            return Ok(KvContent::Lost);
         }
-        let kv_cache = Mutex::new(Some((self.allocate)().map_err(execute_error)?));
-        let (good, allocate) = (AtomicU64::new(number), Arc::clone(&self.allocate));
-        *current = Arc::new(Arena { good, kv_cache, allocate });
-        Ok(KvContent::Lost)
     }
 
     /// Frees the cache, with its content, until it is used or restored. Leases stay good. Waits
@@ -225,6 +243,8 @@ impl KvLease {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{atomic::AtomicBool, mpsc::sync_channel};
+
     use super::*;
 
     fn allocate() -> Result<KvMemory, KernelError> {
@@ -240,6 +260,11 @@ mod tests {
         KvMemory::new(shape, &settings, DeviceStream::new())
     }
 
+    /// Nobody counts on any content.
+    fn nothing() -> Epoch {
+        Epoch(0)
+    }
+
     fn is_superseded(lease: &KvLease) -> bool {
         let refused = lease.lock().map(drop).unwrap_err();
         matches!(&refused, ExecuteError::Device(why) if why.starts_with("superseded"))
@@ -250,7 +275,7 @@ mod tests {
         let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         drop(old.lock().unwrap());
-        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Kept));
+        assert_eq!(arena.reclaim(Epoch(1), &nothing), Ok(KvContent::Kept));
         assert!(arena.lease(Epoch(1)).is_err(), "a zombie gets no new one");
         let new = arena.lease(Epoch(2)).unwrap();
         assert!(is_superseded(&old));
@@ -262,7 +287,7 @@ mod tests {
     fn an_abandoned_thread_that_had_no_lease_yet_gets_none() {
         let arena = KvArena::new(allocate).unwrap();
         drop(arena.lease(Epoch(4)).unwrap());
-        assert_eq!(arena.reclaim(Epoch(6)), Ok(KvContent::Kept));
+        assert_eq!(arena.reclaim(Epoch(6), &nothing), Ok(KvContent::Kept));
         assert!(arena.lease(Epoch(6)).is_err());
         assert!(arena.lease(Epoch(7)).is_ok());
     }
@@ -296,15 +321,71 @@ mod tests {
         let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         let (freed, in_use) = (Arc::downgrade(&old.arena), old.lock().unwrap());
-        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Lost));
+        assert_eq!(arena.reclaim(Epoch(1), &nothing), Ok(KvContent::Lost));
         let new = arena.lease(Epoch(2)).unwrap();
         drop(new.lock().unwrap());
         drop(in_use);
         assert!(is_superseded(&old));
-        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Kept), "the new one is at rest");
+        assert_eq!(
+            arena.reclaim(Epoch(2), &nothing),
+            Ok(KvContent::Kept),
+            "the new one is at rest"
+        );
         assert!(is_superseded(&new));
         drop(old);
         assert!(freed.upgrade().is_none());
+    }
+
+    #[test]
+    fn an_epoch_that_began_on_lost_content_gets_no_lease_on_another_cache() {
+        // What was begun while the other cache was allocated.
+        let begun = Arc::new(AtomicU64::new(1));
+        let also_begun = Arc::clone(&begun);
+        let arena = KvArena::new(move || {
+            also_begun.fetch_add(1, Ordering::Relaxed);
+            allocate()
+        });
+        let arena = arena.unwrap();
+        let old = arena.lease(Epoch(2)).unwrap();
+        let in_use = old.lock().unwrap();
+        let forget = || {
+            assert!(arena.current.is_locked(), "or there might be a lease before it is known");
+            Epoch(begun.load(Ordering::Relaxed))
+        };
+        assert_eq!(arena.reclaim(Epoch(2), &forget), Ok(KvContent::Lost));
+        assert!(arena.lease(Epoch(3)).is_err(), "its blocks are not in this cache");
+        assert!(arena.lease(Epoch(4)).unwrap().lock().is_ok());
+        drop(in_use);
+    }
+
+    #[test]
+    fn a_cache_that_is_let_go_in_time_is_kept() {
+        let (let_go, told) = sync_channel(1);
+        let (gone, has_gone) = sync_channel(1);
+        let (is_first, has_gone) = (AtomicBool::new(true), Mutex::new(has_gone));
+        let arena = KvArena::new(move || {
+            if !is_first.swap(false, Ordering::Relaxed) {
+                let_go.send(()).unwrap();
+                has_gone.lock().recv().unwrap();
+            }
+            allocate()
+        });
+        let arena = arena.unwrap();
+        let old = &arena.lease(Epoch(1)).unwrap();
+        let (began, has_begun) = sync_channel(1);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let in_use = old.lock().unwrap();
+                began.send(()).unwrap();
+                told.recv().unwrap();
+                drop(in_use);
+                gone.send(()).unwrap();
+            });
+            has_begun.recv().unwrap();
+            let forget = || unreachable!("nothing is lost");
+            assert_eq!(arena.reclaim(Epoch(1), &forget), Ok(KvContent::Kept));
+        });
+        assert!(is_superseded(old));
     }
 
     #[test]
@@ -317,11 +398,11 @@ mod tests {
         let arena = KvArena::new(once).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         let in_use = old.lock().unwrap();
-        let refused = arena.reclaim(Epoch(1)).unwrap_err();
+        let refused = arena.reclaim(Epoch(1), &nothing).unwrap_err();
         assert!(matches!(refused, ExecuteError::OutOfMemory(_)), "{refused}");
         drop(in_use);
         assert!(is_superseded(&old));
-        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Kept), "it came back");
+        assert_eq!(arena.reclaim(Epoch(2), &nothing), Ok(KvContent::Kept), "it came back");
         assert!(arena.lease(Epoch(3)).unwrap().lock().is_ok());
     }
 }

@@ -105,7 +105,8 @@ impl House {
 
     /// From all runners so far.
     fn reclaim(&self) -> Result<KvContent, ExecuteError> {
-        self.factory.reclaim(Epoch(self.epochs.load(Ordering::Relaxed) - 1))
+        let last = Epoch(self.epochs.load(Ordering::Relaxed) - 1);
+        self.factory.reclaim(last, &|| last)
     }
 
     /// What a runner does before its next forward pass, with the KV cache in its hands.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use playhouse::{
     Engine, EngineConfig,
     actors::{
-        logic::sampling_params::SamplingParams,
+        logic::{request::FinishReason, sampling_params::SamplingParams},
         message::input_processor::{Prompt, RawRequest},
         shell::{ChoiceStream, OutputDelta, PauseMode, Status},
     },
@@ -35,6 +35,7 @@ pub(crate) struct Output {
 
 impl From<OutputDelta> for Output {
     fn from(delta: OutputDelta) -> Self {
+        assert!(!matches!(delta.finish, Some(FinishReason::Error(_))), "ended: {:?}", delta.finish);
         Self {
             tokens: delta.tokens.iter().map(|token| token.token_id).collect(),
             logprobs: delta

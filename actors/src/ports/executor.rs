@@ -35,12 +35,20 @@ pub trait ExecutorFactory: Send + Sync + 'static {
 
     /// Takes the KV cache away from the executors of this epoch and of those before, also from
     /// such as an abandoned thread has yet to make: what they do with it fails. Called before a
-    /// device thread that hangs is replaced, from any thread; must not block.
+    /// device thread that hangs is replaced, from any thread; must not wait for that thread.
+    ///
+    /// Where the cache is left behind with its content, `forget` is called, once and before anybody can
+    /// get another. It returns the last epoch whose plans count on what was there: executors of that
+    /// epoch and of those before get no other cache.
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when the cache is held by a thread that was abandoned and
     /// there is no memory for another.
-    fn reclaim(&self, _epoch: Epoch) -> Result<KvContent, ExecuteError> {
+    fn reclaim(
+        &self,
+        _epoch: Epoch,
+        _forget: &dyn Fn() -> Epoch,
+    ) -> Result<KvContent, ExecuteError> {
         Ok(KvContent::Kept)
     }
 

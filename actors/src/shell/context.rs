@@ -23,7 +23,7 @@ use crate::{
         scheduler::PauseState,
         step_time::StepTime,
     },
-    ports::{ExecuteError, ExecutorFactory, GrammarCompiler, KvContent, TextCodec},
+    ports::{ExecuteError, ExecutorFactory, GrammarCompiler, TextCodec},
 };
 
 /// A canary whose fate nobody tells has failed by then: ten minutes. Who sends it waits less.
@@ -129,13 +129,11 @@ impl Vault {
     /// # Errors
     /// What [`ExecutorFactory::reclaim`] says.
     pub fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
-        let content = self.executors.reclaim(epoch);
-        // What fails may have failed after the cache was exchanged.
-        if content != Ok(KvContent::Kept) {
+        let forget = || {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
-            self.blocks.lock().lose_content();
-        }
-        content.map(drop)
+            self.blocks.lock().lose_content()
+        };
+        self.executors.reclaim(epoch, &forget).map(drop)
     }
 }
 

@@ -111,13 +111,14 @@ impl ExecutorFactory for Factory {
         &self.0.info
     }
 
-    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
+    fn reclaim(&self, epoch: Epoch, forget: &dyn Fn() -> Epoch) -> Result<KvContent, ExecuteError> {
         let mut state = self.0.state.lock();
         state.newest_epoch = state.newest_epoch.max(epoch.next());
         state.generation += 1;
         if !self.0.plan.is_memory_held {
             return Ok(KvContent::Kept);
         }
+        state.newest_epoch = state.newest_epoch.max(forget().next());
         state.memory = Memory::new(self.0.info.num_blocks, self.0.info.block_size);
         Ok(KvContent::Lost)
     }

@@ -95,14 +95,16 @@ impl BlockDirectory {
         self.epoch == epoch
     }
 
-    /// Nothing is there any more, whatever the manager of this epoch thinks.
-    pub fn lose_content(&mut self) {
-        if planted(Bug::KeepLostContent) {
-            return;
+    /// Nothing is there any more, whatever the manager of this epoch thinks: the last that counts on
+    /// what was there.
+    pub fn lose_content(&mut self) -> Epoch {
+        let last = self.epoch;
+        if !planted(Bug::KeepLostContent) {
+            self.sealed.clear();
+            self.tails.clear();
+            self.epoch = last.next();
         }
-        self.sealed.clear();
-        self.tails.clear();
-        self.epoch = self.epoch.next();
+        last
     }
 
     /// Blocks whose content is complete, by block.
@@ -168,7 +170,7 @@ mod tests {
     #[test]
     fn lost_content_takes_tails_with_it() {
         let mut directory = with_tails();
-        directory.lose_content();
+        assert_eq!(directory.lose_content(), Epoch(1));
         assert_eq!((directory.sealed().count(), directory.tails().count()), (0, 0));
         let tail = Tail { block: 4, index: 0, caught_up_at: 3 };
         directory.update(Epoch(1), vec![DirectoryUpdate::TailAt { request: BOB, tail }]);
