@@ -11,7 +11,7 @@ use crate::kv_cache::cpu::{Arenas, CpuKv, CpuKvData};
 use crate::kv_cache::{KvElement, KvLayer, KvLayout};
 use crate::simd::{Isa, Kernel, Simd};
 use crate::tensors::{dense, dims2, values, values_mut};
-use crate::threads::{SharedMut, for_each_piece};
+use crate::threads::{SharedMut, for_each_piece, for_each_piece_of_stream};
 use crate::workspace::{Scratch, give_back, tensor};
 
 /// Attention on CPU tensors.
@@ -93,7 +93,7 @@ impl<E: KvElement> Kernel for Batch<'_, E> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let batch = &self;
-        for_each_piece(self.plan.parts.len(), self.work(), |i| {
+        for_each_piece_of_stream(self.plan.parts.len(), self.work(), |i| {
             simd.enter(PartTask { batch, part: &batch.plan.parts[i] });
         });
         for_each_piece(self.plan.tiles.len(), self.plan.records_len, |i| {

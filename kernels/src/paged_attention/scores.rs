@@ -2,7 +2,7 @@
 
 use super::span::{Keys, Span, SpanHead};
 use crate::kv_cache::KvElement;
-use crate::simd::{LANES, Simd, Tiles};
+use crate::simd::{LANES, Simd, Tiles, prefetch_l2};
 use crate::workspace::Scratch;
 
 /// Vectors of keys that stay in L1 while all rows pass over them.
@@ -73,11 +73,7 @@ fn chunk<S: Simd, E: KvElement, const R: usize>(
 ) {
     let mut v = vectors.start;
     while v < vectors.end {
-        let left = vectors.end - v;
-        if left >= 4 && R * 4 <= S::TILE_VECTORS {
-            products::<S, E, R, 4>(s, head, v, x, scores);
-            v += 4;
-        } else if left >= 2 && R * 2 <= S::TILE_VECTORS {
+        if vectors.end - v >= 2 && R * 2 <= S::TILE_VECTORS {
             products::<S, E, R, 2>(s, head, v, x, scores);
             v += 2;
         } else {
@@ -99,12 +95,12 @@ fn products<S: Simd, E: KvElement, const R: usize, const N: usize>(
     let stride = head.stride();
     // Found beforehand: a call within a register tile would spill it.
     let keys: [Keys<'_, E>; N] = std::array::from_fn(|n| head.keys(first + n));
-    let last = head.span.vectors().end - 1;
-    let next: [Keys<'_, E>; N] = std::array::from_fn(|n| head.keys(last.min(first + N + n)));
+    let next: [*const u8; N] = std::array::from_fn(|n| head.after_keys(first + N - 1, n));
+    let step_bytes = stride * size_of::<E::Group>();
     let mut sums = [[s.splat(0.0); N]; R];
     for (i, x) in x.as_chunks::<R>().0.iter().enumerate() {
-        for next in &next {
-            s.prefetch(&raw const next.groups[i * stride]);
+        for next in next {
+            prefetch_l2(next.wrapping_add(i * step_bytes));
         }
         for r in 0..R {
             for n in 0..N {

@@ -154,6 +154,29 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         (&values[at * LANES * layout.value_dim..], span.lanes_within(v, span.seen.clone()))
     }
 
+    /// Where what is read lies, `n` vectors on from that after vector `v` of the keys: after the keys come
+    /// the values.
+    #[inline(always)]
+    pub(super) fn after_keys(&self, v: usize, n: usize) -> *const u8 {
+        let (Range { start, end }, wanted) = (self.span.vectors(), v + 1 + n);
+        if wanted < end {
+            return self.keys(wanted).groups.as_ptr().cast();
+        }
+        self.values((start + wanted - end).min(end - 1)).0.as_ptr().cast()
+    }
+
+    /// Where what is read lies after vector `v` of the values: after those come the keys of the head that
+    /// follows.
+    #[inline(always)]
+    pub(super) fn after_values(&self, v: usize) -> *const u8 {
+        let Range { start, end } = self.span.vectors();
+        if v + 1 < end {
+            return self.values(v + 1).0.as_ptr().cast();
+        }
+        let kv_head = (self.kv_head + 1).min(self.span.layout.num_kv_heads - 1);
+        Self { kv_head, ..*self }.keys(start).groups.as_ptr().cast()
+    }
+
     /// The scales of the values in vector `v`, if they have any.
     #[inline(always)]
     pub(super) fn value_scales(&self, v: usize) -> Option<&'a [f32; LANES]> {

@@ -2,7 +2,7 @@
 
 use super::span::{Span, SpanHead};
 use crate::kv_cache::KvElement;
-use crate::simd::{LANES, Simd, Tiles};
+use crate::simd::{LANES, Simd, Tiles, prefetch_l2};
 
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -23,7 +23,9 @@ pub(super) fn fill<S: Simd, E: KvElement>(
     let mut first = 0;
     while first < vectors {
         let left = most.min(vectors - first);
-        let count = if left >= 4 {
+        let count = if left >= 8 {
+            8
+        } else if left >= 4 {
             4
         } else if left >= 2 {
             2
@@ -32,6 +34,7 @@ pub(super) fn fill<S: Simd, E: KvElement>(
         };
         for tile in tiles.clone() {
             match count {
+                8 => rows::<S, E, 8>(s, head, first, tile, weights, sums),
                 4 => rows::<S, E, 4>(s, head, first, tile, weights, sums),
                 2 => rows::<S, E, 2>(s, head, first, tile, weights, sums),
                 _ => rows::<S, E, 1>(s, head, first, tile, weights, sums),
@@ -83,12 +86,12 @@ fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
     let mut sums = [[s.splat(0.0); N]; R];
     for v in vectors.clone() {
         let (values, lanes) = head.values(v);
-        let next = head.values((v + 1).min(vectors.end - 1)).0;
+        let next = head.after_values(v);
         let weights = &weights[v * R..].as_chunks::<R>().0[0];
         for j in lanes {
             let at = j * dim + first * LANES;
             for line in (0..N * LANES).step_by(CACHE_LINE_BYTES / size_of::<E>()) {
-                s.prefetch(next.as_ptr().wrapping_add(at + line));
+                prefetch_l2(next.wrapping_add((at + line) * size_of::<E>()));
             }
             let value = &values[at..][..N * LANES];
             let value: [S::V; N] = std::array::from_fn(|n| E::widen_at(s, value, n));

@@ -85,12 +85,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, place: *const T) {
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
-    }
-
-    #[inline(always)]
     fn add(self, a: Halves, b: Halves) -> Halves {
         both!(_mm256_add_ps, a, b)
     }

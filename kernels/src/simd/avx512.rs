@@ -72,12 +72,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, place: *const T) {
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
-    }
-
-    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         // SAFETY: `self` proves the feature.
         unsafe { _mm512_add_ps(a, b) }

@@ -69,11 +69,6 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, place: *const T) {
-        self.0.prefetch(place);
-    }
-
-    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         self.0.add(a, b)
     }

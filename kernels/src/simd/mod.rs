@@ -60,8 +60,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn widen(self, src: &[u16; LANES]) -> Self::V;
     /// From int8 in memory, exactly.
     fn widen_int8(self, src: &[i8; LANES]) -> Self::V;
-    /// Asks for the cache line at `place`, which nobody need own.
-    fn prefetch<T>(self, place: *const T);
     /// `a + b`
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b`

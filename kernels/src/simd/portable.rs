@@ -47,9 +47,6 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn prefetch<T>(self, _: *const T) {}
-
-    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         zip(a, b, |a, b| a + b)
     }
