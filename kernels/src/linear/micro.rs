@@ -32,13 +32,13 @@ pub(super) trait Form<S: Simd>: Send + Sync {
     type X: bytemuck::Pod + Send + Sync;
     /// So many of them meet a line.
     const XS: usize;
+    /// Inputs of one of them.
+    const X_INPUTS: usize = Self::INPUTS / Self::XS;
     /// A line in registers.
     type W<'a>: Copy;
 
     /// Cuts elements into lines.
     fn lines(elements: &[Self::Element]) -> &[Self::Line];
-    /// Inputs of one `X`.
-    const X_INPUTS: usize = Self::INPUTS / Self::XS;
     /// A stretch of a row as its steps broadcast it; beyond the row it is 0.
     fn lay_out(row: &[f32], xs: &mut [Self::X]);
     /// Loads a line.
@@ -80,9 +80,7 @@ impl<S: Simd> Form<S> for Single {
 
     #[inline(always)]
     fn lay_out(row: &[f32], xs: &mut [f32]) {
-        let (known, beyond) = xs.split_at_mut(row.len());
-        known.copy_from_slice(row);
-        beyond.fill(0.0);
+        copy_padded(row, xs);
     }
 
     #[inline(always)]
@@ -112,9 +110,7 @@ impl<S: Simd> Form<S> for Widened {
 
     #[inline(always)]
     fn lay_out(row: &[f32], xs: &mut [f32]) {
-        let (known, beyond) = xs.split_at_mut(row.len());
-        known.copy_from_slice(row);
-        beyond.fill(0.0);
+        copy_padded(row, xs);
     }
 
     #[inline(always)]
@@ -189,6 +185,14 @@ impl<S: Simd> Form<S> for Paired {
     ) -> S::V {
         s.dot_bf16(acc, x[0][r], w)
     }
+}
+
+/// A row as it is, then zeros.
+#[inline(always)]
+fn copy_padded(row: &[f32], xs: &mut [f32]) {
+    let (known, beyond) = xs.split_at_mut(row.len());
+    known.copy_from_slice(row);
+    beyond.fill(0.0);
 }
 
 /// Rows at most of a tile on this instruction set.

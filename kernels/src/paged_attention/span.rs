@@ -165,13 +165,16 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         self.values((start + wanted - end).min(end - 1)).0.as_ptr().cast()
     }
 
-    /// Where what is read lies after vector `v` of the values: after those come the keys of the head that
-    /// follows.
+    /// Where what is read lies after vector `v` of the values: after those come the keys of the next span,
+    /// or of the head that follows.
     #[inline(always)]
     pub(super) fn after_values(&self, v: usize) -> *const u8 {
         let Range { start, end } = self.span.vectors();
         if v + 1 < end {
             return self.values(v + 1).0.as_ptr().cast();
+        }
+        if end / self.stride() < self.span.blocks.len() {
+            return self.keys(end).groups.as_ptr().cast();
         }
         let kv_head = (self.kv_head + 1).min(self.span.layout.num_kv_heads - 1);
         Self { kv_head, ..*self }.keys(start).groups.as_ptr().cast()
