@@ -135,6 +135,10 @@ pub struct EngineConfig {
     /// takes longer gets 400.
     #[serde(deserialize_with = "quantity::number")]
     pub grammar_timeout_secs: f64,
+    /// Whether JSON that a request constrains is compact, with at most one space behind a comma or a
+    /// colon, unless the request says otherwise: small models else write white space on and on.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub disable_any_whitespace: bool,
     /// Seconds without a sign of life after which an actor is replaced.
     #[serde(deserialize_with = "quantity::number")]
     pub hang_timeout_secs: f64,
@@ -207,6 +211,7 @@ impl Default for EngineConfig {
             reader_timeout_secs: 60.0,
             min_step_deadline_secs: 2.0,
             grammar_timeout_secs: 10.0,
+            disable_any_whitespace: true,
             hang_timeout_secs: 5.0,
             restart_tolerance: None,
             max_logprobs: 20,

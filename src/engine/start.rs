@@ -162,7 +162,8 @@ pub(super) fn load(
     };
     progress(StartProgress::KvCache { bytes: kv_cache_bytes });
     let codec = Arc::clone(&loaded.codec);
-    let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone());
+    let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone())
+        .with_any_whitespace_disabled(config.disable_any_whitespace);
     let grammars = Arc::new(grammars);
     let total_bytes = device_memory(&device.device).and_then(|memory| memory.total_bytes);
     let kv_settings = KvSettings {

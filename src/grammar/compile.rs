@@ -8,6 +8,7 @@ use playhouse_actors::{
 use serde_json::json;
 
 use super::{
+    ascii_classes::lark_with_ascii_classes,
     gbnf, json, lark,
     size::{self, Size},
     structural_tag,
@@ -58,7 +59,7 @@ pub(super) fn grammar(
     }
 }
 
-/// A grammar in either notation as Lark's, added to `size`.
+/// A grammar in either notation as Lark's, with ASCII classes, added to `size`.
 ///
 /// # Errors
 /// [`GrammarError`] when it is malformed, or would take too long.
@@ -68,7 +69,8 @@ pub(super) fn to_lark(text: &str, size: &mut Size) -> Result<String, GrammarErro
         false => text.to_owned(),
     };
     size.add_lark(&lark)?;
-    Ok(lark)
+    let bodies = size::regex_bodies(&lark)?;
+    Ok(lark_with_ascii_classes(&lark, &bodies).into_owned())
 }
 
 /// What llguidance says of a grammar that it does not take, as an error for the client.

@@ -1,15 +1,23 @@
 //! JSON schemas: what is made of them before they are compiled.
 
+use std::borrow::Cow;
+
 use playhouse_actors::{logic::structured_output::StructuredOutput, ports::GrammarError};
 use serde_json::{Map, Value, json};
 
-use super::{one_of, size::Size};
+use super::{ascii_classes::with_ascii_classes, one_of, size::Size};
 
 /// Deepest nesting of a schema, as in vLLM.
 const MAX_NESTING: usize = 64;
-/// Between two tokens of JSON: a space, or a new line and its indentation. Bounded, as a model that
-/// likes white space would else write nothing but that for ever.
+/// Between two tokens of JSON where any white space may stand: a space, or a new line and its
+/// indentation. Bounded, as a model that likes white space would else write nothing but that for
+/// ever.
 const WHITE_SPACE: &str = r" |\n {0,12}|\n\t{1,6}";
+/// What parts members and elements of compact JSON, as a regular expression: both `{"a": 1}`, which
+/// Python and chat templates write and models are trained on, and `{"a":1}`.
+const ITEM_SEPARATOR: &str = ", ?";
+/// As [`ITEM_SEPARATOR`], between a key and its value.
+const KEY_SEPARATOR: &str = ": ?";
 /// Where subschemas stand by name.
 pub(super) const MAPS_OF_SCHEMAS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
@@ -60,7 +68,7 @@ pub(super) fn prepared(
             return Err(refused(format!("a JSON schema must be an object, got {got}")));
         }
     };
-    let mut is_named_by_place = false;
+    let (mut is_named_by_place, mut refers_to_patterns) = (false, false);
     for_each_schema(&mut schema, &mut |subschema| {
         leave_out_leap_seconds(subschema);
         if output.disable_additional_properties {
@@ -68,6 +76,7 @@ pub(super) fn prepared(
         }
         let reference = subschema.get("$ref").and_then(Value::as_str);
         is_named_by_place |= reference.is_some_and(|place| place.contains("/oneOf/"));
+        refers_to_patterns |= reference.is_some_and(|place| place.contains("/patternProperties/"));
     });
     size.add_schema(&schema)?;
     // What is referred to by its place in a `oneOf` has to stay there.
@@ -75,9 +84,14 @@ pub(super) fn prepared(
         let root = schema.clone();
         for_each_schema(&mut schema, &mut |subschema| one_of::relax(subschema, &root));
     }
+    for_each_schema(&mut schema, &mut |subschema| ascii_patterns(subschema, refers_to_patterns));
     let options = match output.disable_any_whitespace {
-        true => json!({"whitespace_flexible": false}),
-        false => json!({"whitespace_flexible": true, "whitespace_pattern": WHITE_SPACE}),
+        Some(false) => json!({"whitespace_flexible": true, "whitespace_pattern": WHITE_SPACE}),
+        None | Some(true) => json!({
+            "whitespace_flexible": false,
+            "item_separator": ITEM_SEPARATOR,
+            "key_separator": KEY_SEPARATOR,
+        }),
     };
     // Also replaces what the client may have put there, as that could undo the bound.
     schema["x-guidance"] = options;
@@ -91,6 +105,27 @@ fn close(schema: &mut Map<String, Value>) {
         && (names_some("properties") || names_some("patternProperties"))
     {
         schema.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+}
+
+/// Patterns have ASCII classes. Those for the names of properties, which are keys, stay as they are
+/// where a reference names one or two would become one.
+fn ascii_patterns(schema: &mut Map<String, Value>, keeps_keys: bool) {
+    if let Some(Value::String(pattern)) = schema.get_mut("pattern") {
+        *pattern = with_ascii_classes(pattern).into_owned();
+    }
+    let patterns = schema.get_mut("patternProperties").and_then(Value::as_object_mut);
+    let Some(patterns) = patterns.filter(|_| !keeps_keys) else { return };
+    let changes = |pattern: &String| matches!(with_ascii_classes(pattern), Cow::Owned(_));
+    if !patterns.keys().any(changes) {
+        return;
+    }
+    let ascii = |(pattern, schema): (&String, &Value)| {
+        (with_ascii_classes(pattern).into_owned(), schema.clone())
+    };
+    let ascii: Map<String, Value> = patterns.iter().map(ascii).collect();
+    if ascii.len() == patterns.len() {
+        *patterns = ascii;
     }
 }
 

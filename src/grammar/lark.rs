@@ -1,6 +1,6 @@
 //! Pieces of llguidance's grammar language, a kind of Lark.
 
-use super::vocabulary::Vocabulary;
+use super::{ascii_classes::with_ascii_classes, vocabulary::Vocabulary};
 
 /// `text` as a string literal.
 pub(super) fn quoted(text: &str) -> String {
@@ -41,11 +41,14 @@ pub(super) fn spelled(text: &str, vocabulary: &Vocabulary) -> String {
     parts.join(" ")
 }
 
-/// A regular expression as a literal.
+/// A regular expression as a literal, with ASCII classes.
 pub(super) fn regex(pattern: &str) -> String {
     // An empty one would begin a comment.
     match pattern {
         "" => "\"\"".to_owned(),
-        pattern => format!("/{}/", llguidance::regex_to_lark(pattern, "")),
+        pattern => {
+            let ascii = with_ascii_classes(pattern);
+            format!("/{}/", llguidance::regex_to_lark(&ascii, ""))
+        }
     }
 }

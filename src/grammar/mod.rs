@@ -6,11 +6,12 @@
 //! a new one.
 //!
 //! [`compile`] says what each format means, over [`json`], [`gbnf`] and [`structural_tag`], which
-//! all end in the grammar language of llguidance; [`size`] refuses what would take too long, and
+//! all end in the grammar language of llguidance; [`ascii_classes`] says what `\d` means, [`size`] refuses what would take too long, and
 //! [`vocabulary`] tells that library our tokens.
 //!
 //! [`StructuredOutput`]: playhouse_actors::logic::structured_output::StructuredOutput
 
+mod ascii_classes;
 mod compile;
 mod gbnf;
 mod json;

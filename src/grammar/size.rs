@@ -9,6 +9,7 @@ mod schema;
 use playhouse_actors::ports::GrammarError;
 use serde_json::Value;
 
+pub(super) use self::lark::regex_bodies;
 use self::{lark::LarkSize, schema::SchemaSize};
 
 /// Most literals and regular expressions of a grammar that differ. Over 65,535 symbols it could not

@@ -36,6 +36,8 @@ pub(crate) struct GrammarStore {
     codec: Arc<dyn TextCodec>,
     vocab_size: u32,
     eos_token_ids: Vec<TokenId>,
+    /// Of formats that do not say.
+    disable_any_whitespace: bool,
     /// Made for the first grammar: most servers see none, and it takes a large vocabulary's walk.
     compiler: OnceLock<Result<Compiler, GrammarError>>,
     /// Used last comes last.
@@ -55,8 +57,20 @@ impl GrammarStore {
         vocab_size: u32,
         eos_token_ids: Vec<TokenId>,
     ) -> Self {
-        let (compiler, compiled) = (OnceLock::new(), Mutex::default());
-        Self { codec, vocab_size, eos_token_ids, compiler, compiled }
+        Self {
+            codec,
+            vocab_size,
+            eos_token_ids,
+            disable_any_whitespace: true,
+            compiler: OnceLock::new(),
+            compiled: Mutex::default(),
+        }
+    }
+
+    /// Whether JSON is compact where a format does not say; it is by default.
+    #[must_use]
+    pub(crate) fn with_any_whitespace_disabled(self, is_disabled: bool) -> Self {
+        Self { disable_any_whitespace: is_disabled, ..self }
     }
 
     /// A matcher at the beginning of an output, from what was compiled before, or else compiled now.
@@ -93,6 +107,9 @@ impl GrammarStore {
     }
 
     fn compile_anew(&self, output: &StructuredOutput) -> Result<TokenParser, GrammarError> {
+        let whitespace = output.disable_any_whitespace.unwrap_or(self.disable_any_whitespace);
+        let output =
+            &StructuredOutput { disable_any_whitespace: Some(whitespace), ..output.clone() };
         let compile = || {
             let made = self.compiler.get_or_init(|| self.compiler());
             let Compiler { vocabulary, factory } = made.as_ref().map_err(Clone::clone)?;

@@ -1,5 +1,6 @@
 //! Grammars over a vocabulary of bytes, and a few longer tokens that cross their lexemes.
 
+mod ascii;
 mod formats;
 mod limits;
 mod walk;

@@ -89,7 +89,7 @@ impl ConstraintFields {
         }
         Ok(StructuredOutput {
             format,
-            disable_any_whitespace: self.disable_any_whitespace.unwrap_or(false),
+            disable_any_whitespace: self.disable_any_whitespace,
             disable_additional_properties: self.disable_additional_properties.unwrap_or(false),
         })
     }
@@ -237,6 +237,9 @@ mod tests {
         let output = json!({"json": {}, "disable_any_whitespace": true,
                             "disable_additional_properties": true});
         let output = read(json!({ "structured_outputs": output })).unwrap().unwrap();
-        assert!(output.disable_any_whitespace && output.disable_additional_properties);
+        assert_eq!(output.disable_any_whitespace, Some(true));
+        assert!(output.disable_additional_properties);
+        let unsaid = read(json!({"structured_outputs": {"json": {}}})).unwrap().unwrap();
+        assert_eq!(unsaid.disable_any_whitespace, None, "the server's setting decides");
     }
 }

@@ -138,7 +138,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "src",
         except: &["src/grammar"],
-        forbidden: &["llguidance", "toktrie"],
+        forbidden: &["llguidance", "toktrie", "regex_syntax"],
         reason: "only grammars know how they are walked",
     },
     Rule {

@@ -34,14 +34,14 @@ fn request(index: u64, output: Option<StructuredOutput>) -> RawRequest {
 
 fn formats() -> Vec<Option<StructuredOutput>> {
     let choice = OutputFormat::Choice(["north", "south", "east"].map(str::to_owned).to_vec());
-    let compact = StructuredOutput {
-        disable_any_whitespace: true,
+    let flexible = StructuredOutput {
+        disable_any_whitespace: Some(false),
         ..OutputFormat::JsonSchema(LIST.to_owned()).into()
     };
     vec![
         Some(OutputFormat::JsonSchema(LIST.to_owned()).into()),
         None,
-        Some(compact),
+        Some(flexible),
         Some(OutputFormat::Regex("([a-f]{3}-){20}!".to_owned()).into()),
         Some(choice.into()),
         None,

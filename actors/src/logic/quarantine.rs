@@ -211,7 +211,7 @@ impl Bytes {
     fn structured_output(&mut self, output: &StructuredOutput) {
         let StructuredOutput { format, disable_any_whitespace, disable_additional_properties } =
             output;
-        self.number((*disable_any_whitespace).into());
+        self.optional(*disable_any_whitespace, |bytes, value| bytes.number(value.into()));
         self.number((*disable_additional_properties).into());
         let (kind, texts) = match format {
             OutputFormat::JsonSchema(schema) => (0, slice::from_ref(schema)),

@@ -9,8 +9,9 @@ use crate::error::RequestError;
 pub struct StructuredOutput {
     /// The format.
     pub format: OutputFormat,
-    /// No white space between the tokens of JSON; otherwise little, and never without end.
-    pub disable_any_whitespace: bool,
+    /// Whether JSON is compact: no white space but at most one space behind a comma or a colon.
+    /// Otherwise any, within bounds. `None`: as the engine's setting of this name says.
+    pub disable_any_whitespace: Option<bool>,
     /// Objects have no properties but those of the schema, also where it says nothing of others.
     pub disable_additional_properties: bool,
 }
@@ -52,6 +53,6 @@ impl StructuredOutput {
 
 impl From<OutputFormat> for StructuredOutput {
     fn from(format: OutputFormat) -> Self {
-        Self { format, disable_any_whitespace: false, disable_additional_properties: false }
+        Self { format, disable_any_whitespace: None, disable_additional_properties: false }
     }
 }

@@ -145,6 +145,20 @@ pub(crate) struct EngineFlags {
     /// Seconds that compiling the grammar of a structured output may take [default: 10]
     #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
     pub(crate) grammar_timeout_secs: Option<String>,
+    /// Write constrained JSON compactly [default: true]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Limits"
+    )]
+    pub(crate) disable_any_whitespace: Option<String>,
+    /// The opposite
+    #[arg(long, conflicts_with = "disable_any_whitespace", help_heading = "Limits")]
+    #[serde(skip)]
+    pub(crate) no_disable_any_whitespace: bool,
     /// Seconds without a sign of life after which an actor is replaced [default: 5]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) hang_timeout_secs: Option<String>,
@@ -253,6 +267,7 @@ impl EngineFlags {
             (self.no_autotune, "autotune"),
             (self.no_enforce_eager, "enforce_eager"),
             (self.no_async_scheduling, "async_scheduling"),
+            (self.no_disable_any_whitespace, "disable_any_whitespace"),
             (self.no_enable_prefix_caching, "enable_prefix_caching"),
             (self.no_enable_chunked_prefill, "enable_chunked_prefill"),
             (self.no_scheduler_reserve_full_isl, "scheduler_reserve_full_isl"),

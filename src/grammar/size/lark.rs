@@ -3,7 +3,10 @@
 //! The text is cut as the library cuts it, as far as literals, names and where a definition begins
 //! go: a reading of its own could be led astray.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use playhouse_actors::ports::GrammarError;
 
@@ -39,6 +42,14 @@ impl LarkSize {
         self.largest_terminal = self.largest_terminal.max(largest_terminal(&definitions));
         Ok(())
     }
+}
+
+/// Where the bodies of the regular expressions of a grammar stand, in their order.
+///
+/// # Errors
+/// As [`LarkSize::add`].
+pub(in super::super) fn regex_bodies(text: &str) -> Result<Vec<Range<usize>>, GrammarError> {
+    Ok(Scan::of(text)?.regexes)
 }
 
 /// A rule, a terminal or a directive.
@@ -94,6 +105,8 @@ fn largest_terminal(definitions: &[Definition<'_>]) -> usize {
 #[derive(Default)]
 struct Scan<'a> {
     literals: BTreeSet<(&'a str, &'a str)>,
+    /// The bodies of all regular expressions.
+    regexes: Vec<Range<usize>>,
     /// Those that are over.
     definitions: Vec<Definition<'a>>,
     current: Definition<'a>,
@@ -116,7 +129,11 @@ impl<'a> Scan<'a> {
     fn of(text: &'a str) -> Result<Self, GrammarError> {
         let (mut scan, mut rest) = (Self::default(), text);
         while let Some(c) = rest.chars().next() {
+            let place = text.len() - rest.len();
             let len = scan.token(c, rest)?;
+            if c == '/' && !rest.starts_with("//") {
+                scan.regexes.push(place + 1..(place + len).min(text.len() + 1) - 1);
+            }
             rest = rest.get(len..).unwrap_or_default();
         }
         scan.definitions.push(std::mem::take(&mut scan.current));

@@ -12,7 +12,11 @@ use super::{
 };
 
 fn compact(format: OutputFormat) -> StructuredOutput {
-    StructuredOutput { disable_any_whitespace: true, ..format.into() }
+    StructuredOutput { disable_any_whitespace: Some(true), ..format.into() }
+}
+
+fn flexible(format: OutputFormat) -> StructuredOutput {
+    StructuredOutput { disable_any_whitespace: Some(false), ..format.into() }
 }
 
 #[test]
@@ -73,11 +77,30 @@ fn lark_is_llguidances() {
 }
 
 #[test]
-fn json_objects_have_bounded_white_space() {
-    let good = ["{}", "{ }", r#"{"a": [1, {"b": null}]}"#, "{\n  \"a\": true\n}"];
+fn json_is_compact_unless_any_white_space_is_asked_for() {
+    let compact_json = ["{}", r#"{"a":[1,2]}"#, r#"{"a": [1, {"b": null}], "c":true}"#];
+    let spaced = ["{ }", r#"{ "a":1}"#, r#"{"a":1 }"#, r#"{"a" :1}"#, "{\n  \"a\": true\n}"];
     let unbounded = ["[]", "1", "{  }", "{\n\n}", r#"{"a":  1}"#, " {}", "{\"a\":\t1}"];
-    check(JsonObject, &good, &unbounded);
-    check(compact(JsonObject), &["{}", r#"{"a":[1,2]}"#], &["{ }", r#"{"a": 1}"#]);
+    let good = [&compact_json[..], &spaced].concat();
+    check(flexible(JsonObject), &good, &unbounded);
+    let bad = [&spaced[..], &unbounded].concat();
+    check(JsonObject, &compact_json, &bad);
+    check(compact(JsonObject), &compact_json, &bad);
+}
+
+#[test]
+fn the_setting_holds_where_a_format_says_nothing() {
+    for is_compact in [true, false] {
+        let store = store().with_any_whitespace_disabled(is_compact);
+        let accepts = |output: StructuredOutput| {
+            accepts(&mut store.matcher(&output).unwrap(), "{\n  \"a\": 1\n}")
+        };
+        assert_eq!(accepts(JsonObject.into()), !is_compact);
+        let tag = json!({"type": "structural_tag",
+                         "format": {"type": "json_schema", "json_schema": {"type": "object"}}});
+        assert_eq!(accepts(StructuralTag(tag.to_string()).into()), !is_compact);
+        assert!(accepts(flexible(JsonObject)) && !accepts(compact(JsonObject)));
+    }
 }
 
 #[test]
@@ -94,7 +117,7 @@ fn a_schema_is_held_to() {
     check(closed, &good[..2], &[good[2]]);
     // What the client says of white space does not count.
     let guided = json!({"type": "array", "x-guidance": {"whitespace_pattern": "z+"}});
-    check(schema(guided), &["[]", "[ ]"], &["[z]", "[  ]"]);
+    check(flexible(schema(guided)), &["[]", "[ ]"], &["[z]", "[  ]"]);
     check(schema(json!(true)), &["1", "[]", "\"a\""], &["", "x"]);
 }
 

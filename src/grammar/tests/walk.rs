@@ -84,7 +84,7 @@ proptest! {
         let store = store();
         for (schema, holds) in schemas() {
             let format = OutputFormat::JsonSchema(schema.to_string());
-            let output = StructuredOutput { disable_any_whitespace: compact, ..format.into() };
+            let output = StructuredOutput { disable_any_whitespace: Some(compact), ..format.into() };
             let mut matcher = store.matcher(&output).unwrap();
             // It may be a long string, but never endless white space.
             let Some(text) = walk(&mut matcher, seed, likes_space) else {

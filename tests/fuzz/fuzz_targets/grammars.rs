@@ -104,7 +104,7 @@ fn output(kind: u8, options: u8, text: &str) -> Option<StructuredOutput> {
         _ => return None,
     };
     Some(StructuredOutput {
-        disable_any_whitespace: options & 1 != 0,
+        disable_any_whitespace: Some(options & 1 != 0),
         disable_additional_properties: options & 2 != 0,
         format,
     })
