@@ -141,6 +141,7 @@ async fn what_cannot_be_done_is_refused_by_its_field() {
         (json!({"tool_choice": "auto"}), "tool_choice"),
         (json!({"tool_choice": named("later")}), "tool_choice"),
         (json!({"tool_choice": "maybe"}), "tool_choice"),
+        (json!({"tool_choice": allowed("required", "later")}), "tool_choice"),
         (json!({"tools": null, "tool_choice": "required"}), "tool_choice"),
         (json!({"tools": []}), "tools"),
         (json!({"tool_choice": "none", "thinking_token_budget": 3}), "thinking_token_budget"),
@@ -198,6 +199,56 @@ async fn a_call_that_must_be_made_is_made() {
             assert_eq!((calls(&streamed), streamed_finish), (made, json!(finish)));
         }
     }
+    served.stop().await;
+}
+
+/// A choice that allows one of the tools.
+fn allowed(mode: &str, name: &str) -> Value {
+    let tools = json!([{"type": "function", "function": {"name": name}}]);
+    json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_the_allowed_tools_is_called() {
+    let served = serve(ServerConfig::default()).await;
+    for seed in 0..4 {
+        let choice = allowed("required", "now");
+        let fields =
+            json!({"tool_choice": choice, "temperature": 1, "seed": seed, "max_tokens": 400});
+        let whole = answer(&served, &chat(fields)).await;
+        let made = calls(&whole["choices"][0]["message"]);
+        assert!(made.iter().all(|(name, _)| name == "now") && !made.is_empty(), "{made:?}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_cut_off_is_incomplete_and_no_text() {
+    let served = serve(ServerConfig::default()).await;
+    let raw = |message: &Value| -> Vec<(Value, Value)> {
+        let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+        let functions = calls.iter().map(|call| &call["function"]);
+        functions
+            .map(|function| (function["name"].clone(), function["arguments"].clone()))
+            .collect()
+    };
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    let mut num_incomplete = 0;
+    for choice in [json!("required"), named] {
+        for max_tokens in 1..16 {
+            let fields = json!({"tool_choice": choice, "temperature": 0, "max_tokens": max_tokens});
+            let body = chat(fields);
+            let whole = answer(&served, &body).await;
+            let (message, finish) =
+                (&whole["choices"][0]["message"], &whole["choices"][0]["finish_reason"]);
+            assert!(message["content"].as_str().unwrap_or_default().is_empty(), "{message}");
+            let (streamed, streamed_finish) = streamed(&served, &body).await;
+            assert_eq!((raw(&streamed), &streamed_finish), (raw(message), finish));
+            assert_eq!(streamed["content"].as_str().unwrap_or_default(), "");
+            num_incomplete += usize::from(finish == "length" && !raw(message).is_empty());
+        }
+    }
+    assert!(num_incomplete > 0, "some calls are cut off");
     served.stop().await;
 }
 

@@ -27,13 +27,11 @@ pub enum ToolEvent {
         /// Which call.
         index: usize,
     },
-    /// A call that had started turned out to be malformed or was cut off. Who has shown its pieces
-    /// already can do no better than stop; who has not takes it for content.
+    /// A call that had started was cut off, or turned out to be malformed. It stays a call, with the
+    /// arguments that came: a stream has shown them, and a whole answer says the same.
     CallBroken {
         /// Which call.
         index: usize,
-        /// What the model wrote, from where the call begins to where it breaks.
-        text: String,
     },
 }
 

@@ -13,7 +13,8 @@ pub struct MessageParser {
     reasoning: Option<Box<dyn ReasoningParser>>,
     tools: Option<Box<dyn ToolParser>>,
     max_calls: Option<usize>,
-    /// Calls that were whole.
+    allowed: Option<Vec<String>>,
+    /// Calls that were not left out.
     num_calls: usize,
     /// The call that is being read is left out.
     is_left_out: bool,
@@ -32,11 +33,17 @@ impl MessageParser {
         Self { reasoning, tools, ..Self::default() }
     }
 
-    /// Leaves out the calls after the first `max_calls` that are whole, as
-    /// `parallel_tool_calls: false` asks for with one.
+    /// Leaves out the calls after the first `max_calls`, as `parallel_tool_calls: false` asks for
+    /// with one.
     #[must_use]
     pub fn with_max_calls(self, max_calls: usize) -> Self {
         Self { max_calls: Some(max_calls), ..self }
+    }
+
+    /// Leaves out the calls of all other functions, as a `tool_choice` of `allowed_tools` asks for.
+    #[must_use]
+    pub fn with_allowed(self, names: Vec<String>) -> Self {
+        Self { allowed: Some(names), ..self }
     }
 
     /// Takes the next piece of text.
@@ -111,30 +118,34 @@ impl MessageParser {
     }
 
     fn keep(&mut self, parts: Vec<ToolEvent>, events: &mut Vec<MessageEvent>) {
-        for part in parts {
-            match part {
-                ToolEvent::CallStart { .. } => {
-                    self.is_left_out = self.max_calls.is_some_and(|max| self.num_calls >= max);
-                }
-                ToolEvent::CallEnd { .. } => self.num_calls += 1,
-                _ => {}
+        for mut part in parts {
+            if let ToolEvent::CallStart { name, .. } = &part {
+                self.is_left_out = self.leaves_out(name);
+                self.num_calls += usize::from(!self.is_left_out);
+                self.is_in_call = !self.is_left_out;
             }
-            let part = match part {
-                ToolEvent::Content(_) => part,
-                ToolEvent::CallBroken { text, .. } if self.is_left_out => ToolEvent::Content(text),
+            match &mut part {
+                ToolEvent::Content(_) => {}
                 _ if self.is_left_out => continue,
-                part => part,
-            };
-            match part {
-                ToolEvent::CallStart { .. } => self.is_in_call = true,
-                ToolEvent::CallEnd { .. } | ToolEvent::CallBroken { .. } => self.is_in_call = false,
-                ToolEvent::Content(_) | ToolEvent::CallArguments { .. } => {}
+                ToolEvent::CallStart { index, .. } | ToolEvent::CallArguments { index, .. } => {
+                    *index = self.num_calls - 1;
+                }
+                ToolEvent::CallEnd { index } | ToolEvent::CallBroken { index } => {
+                    *index = self.num_calls - 1;
+                    self.is_in_call = false;
+                }
             }
             events.push(MessageEvent::Answer(part));
             if !self.is_in_call && !self.held.is_empty() {
                 events.push(MessageEvent::Reasoning(std::mem::take(&mut self.held)));
             }
         }
+    }
+
+    fn leaves_out(&self, name: &str) -> bool {
+        let is_allowed = |allowed: &Vec<String>| allowed.iter().any(|allowed| allowed == name);
+        self.max_calls.is_some_and(|max| self.num_calls >= max)
+            || !self.allowed.as_ref().is_none_or(is_allowed)
     }
 }
 
@@ -143,9 +154,9 @@ impl MessageParser {
 pub struct Message {
     /// What the model thought.
     pub reasoning: String,
-    /// What it said. A call that broke is content, as the model wrote it.
+    /// What it said.
     pub content: String,
-    /// The calls that are whole.
+    /// The calls, incomplete ones among them.
     pub calls: Vec<ParsedCall>,
 }
 
@@ -156,8 +167,10 @@ pub struct ParsedCall {
     pub id: Option<String>,
     /// The function.
     pub name: String,
-    /// The text of a JSON value.
+    /// The text of a JSON value; the beginning of one, where the call is incomplete.
     pub arguments: String,
+    /// Whether the call was neither cut off nor malformed.
+    pub is_complete: bool,
 }
 
 impl Message {
@@ -177,18 +190,20 @@ impl Extend<MessageEvent> for Message {
                 MessageEvent::Reasoning(text) => self.reasoning.push_str(&text),
                 MessageEvent::Answer(ToolEvent::Content(text)) => self.content.push_str(&text),
                 MessageEvent::Answer(ToolEvent::CallStart { name, id, .. }) => {
-                    self.calls.push(ParsedCall { id, name, arguments: String::new() });
+                    let arguments = String::new();
+                    self.calls.push(ParsedCall { id, name, arguments, is_complete: false });
                 }
                 MessageEvent::Answer(ToolEvent::CallArguments { delta, .. }) => {
                     if let Some(call) = self.calls.last_mut() {
                         call.arguments.push_str(&delta);
                     }
                 }
-                MessageEvent::Answer(ToolEvent::CallEnd { .. }) => {}
-                MessageEvent::Answer(ToolEvent::CallBroken { text, .. }) => {
-                    self.calls.pop();
-                    self.content.push_str(&text);
+                MessageEvent::Answer(ToolEvent::CallEnd { .. }) => {
+                    if let Some(call) = self.calls.last_mut() {
+                        call.is_complete = true;
+                    }
                 }
+                MessageEvent::Answer(ToolEvent::CallBroken { .. }) => {}
             }
         }
     }

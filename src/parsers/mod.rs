@@ -10,15 +10,15 @@
 //!   `finish_stopped` where it is known that nothing cut it off. A whole answer is one piece, so
 //!   both give the same events once neighbours are merged.
 //! - It holds back only what may still become a marker, and gives none of a marker away as content.
-//! - It never panics and never loses text: what is no call after all is content.
-//!   Two exceptions: white space that only separates calls is dropped, and thoughts on a channel of
-//!   their own that no reasoning parser reads.
+//! - It never panics and never loses text: what is no call is content. Three exceptions: white
+//!   space that only separates calls, thoughts on a channel of their own that no reasoning parser
+//!   reads, and the markers around a call that has started.
 //! - Arguments are the JSON text that the model wrote, character by character, as it arrives. Where
 //!   the format is not JSON, or writes JSON into a string, they are converted. A raw control
 //!   character in a string, which no JSON parser takes, is escaped. Free text is let through by
 //!   `openai` alone.
-//! - A call that starts has a name and the beginning of its arguments, and is ended or broken: one
-//!   that is cut off or turns out to be malformed says so, with its text.
+//! - A call that starts has a name, and is ended or broken. One that is cut off or malformed is an
+//!   incomplete call: it keeps its name and the arguments that came, and no text repeats them.
 //! - Every name that the model calls is passed on: whether such a tool exists is for others to say.
 //!
 //! # How to add a parser

@@ -90,7 +90,8 @@ pub(super) async fn tokenize(
         let tokens = match fields.prompt {
             Some(text) => codec.encode(&text, fields.add_special_tokens.unwrap_or(true))?,
             None => {
-                let text = codec.render_chat(&conversation.prompt(&state, &model)?)?;
+                let (chat, _) = conversation.prompt(&state, &model)?;
+                let text = codec.render_chat(&chat)?;
                 codec.encode(&text, conversation.adds_special_tokens())?
             }
         };

@@ -24,6 +24,7 @@ fn message(reasoning: &str, content: &str, calls: &[(&str, &str)]) -> Message {
         id: None,
         name: (*name).to_owned(),
         arguments: (*arguments).to_owned(),
+        is_complete: true,
     };
     Message {
         reasoning: reasoning.to_owned(),
@@ -81,14 +82,35 @@ fn calls_beyond_the_limit_are_left_out() {
 }
 
 #[test]
-fn a_broken_call_takes_no_place_and_is_content() {
+fn a_broken_call_is_one_and_stays_incomplete() {
     let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
     let broken = "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": nope}}</tool_call>";
-    for text in [format!("{broken}{call}{call}"), format!("{call}{broken}{call}")] {
-        let parser = message_parser(None, Some("hermes")).with_max_calls(1);
-        let found = Message::parse(parser, &text);
-        assert_eq!(found, message("", broken, &[("now", "{}")]), "{text}");
-    }
+    let found =
+        |text: &str| Message::parse(message_parser(None, Some("hermes")).with_max_calls(1), text);
+    let mut first = message("", "ope}}</tool_call>", &[("a", "{\"x\": n")]);
+    first.calls[0].is_complete = false;
+    assert_eq!(found(&format!("{broken}{call}")), first);
+    let second = message("", "ope}}</tool_call>", &[("now", "{}")]);
+    assert_eq!(found(&format!("{call}{broken}{call}")), second);
+}
+
+#[test]
+fn calls_that_are_not_allowed_are_left_out_and_not_counted() {
+    let call = |name: &str| {
+        format!("<tool_call>{{\"name\": \"{name}\", \"arguments\": {{}}}}</tool_call>")
+    };
+    let text = [call("later"), call("now"), call("later"), call("now")].concat();
+    let mut parser = message_parser(None, Some("hermes")).with_allowed(vec!["now".to_owned()]);
+    let mut events = parser.push(&text);
+    events.extend(parser.finish());
+    let indices = events.iter().filter_map(|event| match event {
+        MessageEvent::Answer(ToolEvent::CallStart { index, .. }) => Some(*index),
+        _ => None,
+    });
+    assert_eq!(indices.collect::<Vec<_>>(), [0, 1]);
+    let mut found = Message::default();
+    found.extend(events);
+    assert_eq!(found, message("", "", &[("now", "{}"), ("now", "{}")]));
 }
 
 #[test]

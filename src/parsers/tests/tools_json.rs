@@ -1,8 +1,8 @@
 //! Formats whose calls are JSON objects.
 
 use super::{
-    super::{CallIdFormat, NamedCallParser, ToolEvent},
-    check_no_calls, check_tools, message_of, tool_events, tool_events_of, tool_parser,
+    super::{CallIdFormat, ToolEvent},
+    check_no_calls, check_tools, message_of, tool_events, tool_parser,
 };
 
 #[test]
@@ -67,13 +67,6 @@ fn hermes() {
                 "",
                 &[("f", r#"{"code": "a\n\tb"}"#)],
             ),
-            // A broken call, and a good one.
-            (
-                "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": 1,}}</tool_call>\
-                 <tool_call>{\"name\": \"b\", \"arguments\": {}}</tool_call>",
-                "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": 1,}}</tool_call>",
-                &[("b", "{}")],
-            ),
             (
                 "<tool_call><tool_call>{\"name\": \"b\", \"arguments\": {}}</tool_call>",
                 "<tool_call>",
@@ -111,9 +104,6 @@ fn hermes() {
             "<tool_call>{\"arguments\": {}}</tool_call>",
             "<tool_call>{\"name\": \"f\", \"arguments\": 3}</tool_call>",
             "<tool_call>{\"name\": \"f\", \"name\": \"g\", \"arguments\": {}}</tool_call>",
-            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru",
-            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": true}",
-            "<tool_call>{\"name\": \"f\", \"arguments\": {}, \"arguments\": {}}</tool_call>",
             "a </tool_call> b",
             "a < b <tool",
         ],
@@ -139,13 +129,10 @@ fn arguments_come_while_they_are_written() {
 }
 
 #[test]
-fn a_call_that_breaks_gives_its_text_back() {
+fn a_call_that_breaks_keeps_what_came_of_it() {
     let text = "Hm. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru!}} So.";
     let start = ToolEvent::CallStart { index: 0, name: "f".to_owned(), id: None };
-    let broken = ToolEvent::CallBroken {
-        index: 0,
-        text: "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru".to_owned(),
-    };
+    let broken = ToolEvent::CallBroken { index: 0 };
     assert_eq!(
         tool_events("hermes", &[text]),
         [
@@ -195,7 +182,6 @@ fn llama3_json() {
     check_no_calls(
         "llama3_json",
         &[
-            "{\"name\": \"invalidTool\", \"parameters\": {invalid json}",
             "{\"parameters\": {}}",
             "{\"name\": \"toolWithoutParams\"}",
             "{\"name\": \"Bob\", \"age\": 3}",
@@ -247,8 +233,6 @@ fn mistral() {
             "[TOOL_CALLS] not json at all",
             "[TOOL_CALLS]name_without_arguments",
             "[TOOL_CALLS][]",
-            "[TOOL_CALLS]f{a}",
-            "[TOOL_CALLS]bash{\"command\": \"cut o",
             "[TOOL_CALLS]{}",
             "[TOOL_",
             "see [1] and [TOOL]",
@@ -290,7 +274,6 @@ fn granite() {
     check_no_calls(
         "granite",
         &[
-            "<|tool_call|> [{\"name\": \"func\", \"arguments\": {",
             "<|tool_call|> {\"name\": \"func\", \"arguments\": {}}",
             "<|tool_call|>[{\"name\": \"func\", \"arguments\": \"not a dict\"}]",
             "Some text [{\"name\": \"func\"}]",
@@ -321,7 +304,6 @@ fn phi4_mini_json() {
     check_no_calls(
         "phi4_mini_json",
         &[
-            "functools[{\"name\": \"func\", \"arguments\": {",
             "functools[{\"name\": \"func\", \"arguments\": \"not a dict\"}]",
             "functools{\"name\": \"func\"}",
             "functools[{\"name\": \"func\"}]",
@@ -362,33 +344,6 @@ fn json() {
             "[1, 2]",
             "[]",
             "{\"name\": \"Bob\", \"age\": 3}",
-            "[{\"name\": \"a\", \"parameters\": {\"x\"",
         ],
     );
-}
-
-#[test]
-fn named() {
-    let events =
-        |pieces: &[&str]| tool_events_of(Box::new(NamedCallParser::new("weather")), pieces);
-    let table = [
-        (" {\"city\": \"a}\nb\"}\n", Some("{\"city\": \"a}\\nb\"}"), ""),
-        ("{}", Some("{}"), ""),
-        ("42", Some("42"), ""),
-        ("{} and more", Some("{}"), " and more"),
-        ("{\"city\": \"cut o", None, "{\"city\": \"cut o"),
-        ("{\"city\": 1,}", None, "{\"city\": 1,}"),
-        ("no json", None, "no json"),
-        ("", None, ""),
-    ];
-    for (text, arguments, content) in table {
-        let whole = events(&[text]);
-        let message = message_of(whole.clone());
-        let found = message.calls.first().map(|call| (&*call.name, &*call.arguments));
-        assert_eq!(found, arguments.map(|arguments| ("weather", arguments)), "{text}");
-        assert_eq!(message.content.trim_start(), content.trim_start(), "{text}");
-        for cuts in super::all_cuts(text) {
-            assert_eq!(events(&super::pieces(text, &cuts)), whole, "{text}");
-        }
-    }
 }

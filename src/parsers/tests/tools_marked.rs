@@ -34,7 +34,6 @@ fn deepseek_v3() {
         &[
             "<｜tool▁calls▁begin｜>",
             "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁calls▁end｜>",
-            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1\n```<｜tool▁call▁end｜>",
             "<｜tool▁call▁begin｜>weather\n```json\n{}",
             "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n[]",
         ],
@@ -84,11 +83,6 @@ fn kimi_k2() {
                 &format!("{SECTION}{a}{SECTION}{b}{SECTION_END}"),
                 "",
                 &[("a", "{\"x\": \"<b>\"}"), ("b_c.d", "{\n}")],
-            ),
-            (
-                &format!("{SECTION}{}{b}{SECTION_END}", kimi("functions.bad:0", "{\"x\": \"y\"")),
-                &format!("{SECTION}{}", kimi("functions.bad:0", "{\"x\": \"y\"")),
-                &[("b_c.d", "{\n}")],
             ),
             (
                 &format!("{SECTION}{}{b}{SECTION_END}", kimi("functions.bad.0", "{}")),
@@ -144,7 +138,7 @@ fn openai() {
     );
     check_no_calls("openai", &["<|channel|>commentary to=functions.f", "to=x y", "a <|end|> b"]);
     let cut = "<|channel|>commentary to=functions.f<|message|>{\"a\": ";
-    check_no_calls("openai", &[cut]);
+    check_tools("openai", &[(cut, "", &[("f", "{\"a\": ")])]);
 }
 
 #[test]

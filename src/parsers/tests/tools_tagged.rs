@@ -57,12 +57,6 @@ fn qwen3_coder() {
             &[("weather", "{\"city\": \"Ulm\"}"), ("now", "{}")],
         ),
         (
-            "<tool_call><function=weather><parameter=city>Ulm</parameter><tool_call><function=now>\
-             </function></tool_call>",
-            "<tool_call><function=weather><parameter=city>Ulm</parameter>",
-            &[("now", "{}")],
-        ),
-        (
             "<tool_call>\n<tool_call>\n<function=now></function></tool_call>",
             "<tool_call>\n",
             &[("now", "{}")],
@@ -71,7 +65,6 @@ fn qwen3_coder() {
     let none = &[
         "<tool_call>\n{\"name\": \"f\"}\n</tool_call>",
         "<tool_call><function=>\n</function></tool_call>",
-        "<tool_call><function=weather>\n<parameter=city>\nDal",
         "<function=weather> is a function",
         "<function=weather",
         "<function=a\nb>",
@@ -93,7 +86,9 @@ fn a_call_whose_closing_tags_the_model_leaves_out_is_whole() {
             assert_eq!((&*call.name, &*call.arguments), ("weather", "{\"days\": 3}"), "{end}");
             assert_eq!((message.calls.len(), &*message.content), (1, ""), "{end}");
         }
-        for text in [start, "<tool_call>\n<function=weather>\n", "<function=weather>\n<param"] {
+        let cut = stopped_message(name, start);
+        assert_eq!((&*cut.calls[0].arguments, cut.calls[0].is_complete), ("{\"days\": ", false));
+        for text in ["<tool_call>\n<function=weather>\n", "<function=weather>\n<param"] {
             let message = stopped_message(name, text);
             assert_eq!((message.calls.len(), &*message.content), (0, text));
         }
@@ -150,21 +145,10 @@ fn glm45() {
                     "{\"a\": [1, \"x\"], \"b\": true, \"c\": \"1 < 2 </arg\", \"d\": \"\"}",
                 )],
             ),
-            (
-                "<tool_call>weather<arg_key>city</arg_key>x<tool_call>now</tool_call>",
-                "<tool_call>weather<arg_key>city</arg_key>x",
-                &[("now", "{}")],
-            ),
             // A call begins where another one ought to end.
             (
                 "<tool_call>weather<tool_call>now</tool_call>",
                 "<tool_call>weather",
-                &[("now", "{}")],
-            ),
-            (
-                "<tool_call>weather<arg_key>days</arg_key><arg_value>3</arg_value>\n<tool_call>now\
-                 </tool_call>",
-                "<tool_call>weather<arg_key>days</arg_key><arg_value>3</arg_value>\n",
                 &[("now", "{}")],
             ),
         ],
@@ -173,8 +157,6 @@ fn glm45() {
         "glm45",
         &[
             "<tool_call></tool_call>",
-            "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Bei",
-            "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Beijing</arg_value>",
             "<tool_call>{\"name\": \"f\"}</tool_call>",
             "<tool_call>two words\nand a line</tool_call>",
         ],
@@ -213,7 +195,6 @@ fn pythonic() {
                 &[("f", r#"{"city": "Martha's Vineyard", "metric": "'cool)]'", "é": "ü\n"}"#)],
             ),
             ("[f(x=1)] And so on.", " And so on.", &[("f", "{\"x\": 1}")]),
-            ("[f(x=1), g(y=b'z')]", ", g(y=b'z')]", &[("f", "{\"x\": 1}")]),
             ("[f(x=1)", "", &[("f", "{\"x\": 1}")]),
             ("[f(x=1,),]", "", &[("f", "{\"x\": 1}")]),
         ],
@@ -226,10 +207,7 @@ fn pythonic() {
             "[text](http://x)",
             "[f(1)]",
             "[f(x==1)]",
-            "[f(x=y)]",
-            "[f(x=1e999)]",
             "[f(a b=1)]",
-            "[f(x=[1, 'a",
             "[foo",
             "Call [f(x=1)]",
         ],

@@ -30,6 +30,10 @@ pub(super) trait Block: Send {
     /// Takes the next character of a block.
     fn step(&mut self, c: char, calls: &mut Calls) -> Step;
 
+    /// The text ends within a block. A format that allows nothing but calls starts the one that has
+    /// a name already, and drops what is no call yet.
+    fn cut(&mut self, _calls: &mut Calls) {}
+
     /// The model ended the text within a block. Ends a call that lacks nothing but closing tags.
     fn stop(&mut self, _calls: &mut Calls) {}
 
@@ -115,6 +119,7 @@ impl<B: Block> ToolParser for BlockParser<B> {
 
     fn finish(&mut self) -> Vec<ToolEvent> {
         if self.is_inside {
+            self.block.cut(&mut self.calls);
             if self.calls.is_open() || !self.block.is_done() {
                 self.calls.refuse();
             }

@@ -193,6 +193,13 @@ impl CallObject {
         }
     }
 
+    /// The text ends within the object: starts the call if its name has come and it has not started.
+    pub(super) fn cut(&mut self, calls: &mut Calls) {
+        if let Some(name) = self.name.take().filter(|_| !calls.is_open()) {
+            calls.start(name, None);
+        }
+    }
+
     fn close(&mut self, calls: &mut Calls) -> Step {
         if !calls.is_open() {
             match self.name.take() {

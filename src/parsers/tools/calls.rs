@@ -117,13 +117,13 @@ impl Calls {
         self.forget();
     }
 
-    /// What is held is no call, or no whole one.
+    /// What is held is no call, and becomes content. A call that has started breaks instead.
     pub(super) fn refuse(&mut self) {
         let text = std::mem::take(&mut self.held);
         if !self.is_open {
             return self.content(&text);
         }
-        self.events.push(ToolEvent::CallBroken { index: self.num_calls, text });
+        self.events.push(ToolEvent::CallBroken { index: self.num_calls });
         self.num_calls += 1;
         self.is_open = false;
         self.blank = None;

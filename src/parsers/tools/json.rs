@@ -1,5 +1,4 @@
-//! A bare call or a list of calls, `[{"name": "now", "parameters": {}}]`: what a required call is
-//! constrained to, whatever the model.
+//! A bare call or a list of calls, `[{"name": "now", "parameters": {}}]`.
 //!
 //! The answer has to begin with it, for JSON within a text is more often an example.
 
@@ -10,7 +9,7 @@ use super::{
     parser::ToolParser,
 };
 
-const FORMAT: JsonFormat = JsonFormat {
+pub(super) const FORMAT: JsonFormat = JsonFormat {
     markers: &["{", "["],
     is_anywhere: false,
     shape: Shape::ObjectOrList,
@@ -19,11 +18,6 @@ const FORMAT: JsonFormat = JsonFormat {
     // Any brace at the start may begin a call.
     frames: &[],
 };
-
-/// What reads a required call, whatever the model: its text is constrained to this form.
-pub fn required_call_parser() -> impl ToolParser {
-    json()
-}
 
 pub(in super::super) fn json() -> impl ToolParser {
     BlockParser::new(JsonBlock::<false>::new(&FORMAT))

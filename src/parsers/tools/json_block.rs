@@ -72,6 +72,11 @@ impl<const SPECIAL_TOKENS: bool> JsonBlock<SPECIAL_TOKENS> {
             Match::No => Step::Refused,
         }
     }
+
+    /// As [`JsonCalls::cut`].
+    pub(super) fn cut_call(&mut self, calls: &mut Calls) {
+        self.calls.cut(calls);
+    }
 }
 
 impl JsonFormat {
@@ -198,6 +203,13 @@ impl JsonCalls {
                 ']' => Step::Done,
                 _ => Step::Refused,
             },
+        }
+    }
+
+    /// The text ends here: starts the call whose name has come.
+    pub(super) fn cut(&mut self, calls: &mut Calls) {
+        if matches!(self.state, State::Alone | State::Element) {
+            self.object.cut(calls);
         }
     }
 

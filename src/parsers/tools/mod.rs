@@ -19,6 +19,7 @@ mod parser;
 mod phi4_mini_json;
 mod pythonic;
 mod qwen3_coder;
+mod required;
 mod schema;
 mod section;
 mod strict;
@@ -26,8 +27,8 @@ mod tagged_values;
 
 pub use constraint::{ConstraintError, ForcedCall, constraint_schema};
 pub use forced::NamedCallParser;
-pub use json::required_call_parser;
 pub use parser::{CallIdFormat, ToolParser};
+pub use required::required_call_parser;
 pub use schema::Tools;
 
 pub(super) use deepseek_v3::{deepseek_v3, deepseek_v31};

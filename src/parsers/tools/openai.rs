@@ -72,16 +72,18 @@ impl ToolParser for HarmonyCalls {
     }
 
     fn finish(&mut self) -> Vec<ToolEvent> {
-        self.scanner.finish().into_iter().for_each(|piece| self.piece(piece));
-        if let Message::Call(arguments) = &self.message {
-            // The marker that ends a call ends the answer as well, and is then not shown.
-            if serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok() {
-                self.calls.end();
-            } else {
-                self.calls.refuse();
-            }
-            self.message = Message::Content;
+        let is_json = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        let rest = self.scanner.finish();
+        match &self.message {
+            // The marker that ends a call ends the answer as well, and is then not shown, or in part.
+            Message::Call(arguments) if is_json(arguments) => self.calls.end(),
+            Message::Call(arguments) if arguments.trim().is_empty() => {}
+            _ => rest.into_iter().for_each(|piece| self.piece(piece)),
         }
+        if matches!(self.message, Message::Call(_)) && self.calls.is_open() {
+            self.calls.refuse();
+        }
+        self.message = Message::Content;
         self.calls.finish();
         self.calls.take()
     }

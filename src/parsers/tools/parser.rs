@@ -26,10 +26,11 @@ pub trait ToolParser: Send {
         false
     }
 
-    /// What keeps the calls of strict tools to their schemas, while the model calls as it likes: a
+    /// What keeps calls to the tools on offer, and those of strict tools to their schemas, while the model calls as it likes: a
     /// structural tag as xgrammar writes it (`{"type": "structural_tag", "format": …}`), which
     /// constrains the text once a call begins. `None`, as by default, for formats whose calls cannot
-    /// be told from text before they are over, or are no JSON; and when no tool is strict.
+    /// be told from text before they are over, or are no JSON; and when no tool is strict and others
+    /// may be called.
     fn strict_calls(&self, _tools: &Tools, _parallel_tool_calls: bool) -> Option<Value> {
         None
     }

@@ -14,6 +14,7 @@ const MAX_SCHEMAS: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
     functions: Arc<IndexMap<String, Function>>,
+    is_limited: bool,
 }
 
 #[derive(Debug)]
@@ -36,7 +37,18 @@ impl Tools {
             let is_strict = function.get("strict").and_then(Value::as_bool).unwrap_or(false);
             Some((name, Function { parameters, is_strict }))
         });
-        Self { functions: Arc::new(functions.collect()) }
+        Self { functions: Arc::new(functions.collect()), is_limited: false }
+    }
+
+    /// The same, and no other tools may be called.
+    #[must_use]
+    pub fn limited(self) -> Self {
+        Self { is_limited: true, ..self }
+    }
+
+    /// Whether no other tools may be called.
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
     /// Their names, in the order of the request.

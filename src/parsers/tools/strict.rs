@@ -1,4 +1,4 @@
-//! What keeps the calls that a model makes as it likes to their tools' schemas: a structural tag, in
+//! What keeps the calls that a model makes as it likes to their tools and schemas: a structural tag, in
 //! xgrammar's notation, under which text is free until one of a format's markers begins a call.
 
 use serde_json::{Value, json};
@@ -39,7 +39,8 @@ impl Frame {
 
 /// The structural tag for calls in these frames. `call` writes one, given the tool's name and the
 /// format of its arguments, as a tag; with `bare`, which must begin each of them, they may also
-/// come without a frame. `None` where a call cannot be written, or no tool is strict.
+/// come without a frame. `None` where a call cannot be written, or nothing limits what is called:
+/// no tool is strict, and others may be called.
 pub(super) fn structural_tag(
     frames: &[Frame],
     bare: Option<&'static str>,
@@ -47,7 +48,7 @@ pub(super) fn structural_tag(
     parallel_tool_calls: bool,
     call: impl Fn(&str, Value) -> Option<Value>,
 ) -> Option<Value> {
-    if frames.is_empty() || !tools.has_strict() {
+    if frames.is_empty() || !(tools.has_strict() || tools.is_limited()) {
         return None;
     }
     let calls: Option<Vec<Value>> =

@@ -56,12 +56,12 @@ impl ConversationFields {
         at_most("tools", count(&self.tools), limits.max_tools)
     }
 
-    /// The conversation, checked.
+    /// The conversation, checked, and whether tools are to be called.
     pub(in crate::server) fn prompt(
         &self,
         state: &AppState,
         model: &str,
-    ) -> Result<ChatPrompt, ApiError> {
+    ) -> Result<(ChatPrompt, ToolChoice), ApiError> {
         let Some(messages) = &self.messages else {
             return Err(ApiError::validation("body.messages", "Field required"));
         };
@@ -73,20 +73,18 @@ impl ConversationFields {
             return Err(ApiError::invalid("continue_final_message", message));
         }
         check_tools(self.tools.as_deref())?;
-        Ok(ChatPrompt {
+        let mut tools = self.tools.clone();
+        let choice = ToolChoice::read_and_limit(self.tool_choice.as_ref(), &mut tools)?;
+        let chat = ChatPrompt {
             messages: check_messages(messages, model)?,
-            tools: self.tools.clone(),
+            tools,
             documents: self.documents.clone(),
             add_generation_prompt,
             continue_final_message,
             chat_template: self.template(state)?,
             chat_template_kwargs: self.kwargs(state)?,
-        })
-    }
-
-    /// Whether tools are to be called.
-    pub(in crate::server) fn tool_choice(&self) -> Result<ToolChoice, ApiError> {
-        ToolChoice::read(self.tool_choice.as_ref(), self.tools.as_deref())
+        };
+        Ok((chat, choice))
     }
 
     fn template(&self, state: &AppState) -> Result<Option<String>, ApiError> {

@@ -114,7 +114,7 @@ impl ChatRequest {
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
         params.logprobs = self.fields.logprobs()?;
-        let chat = self.conversation.prompt(state, &model)?;
+        let (chat, tool_choice) = self.conversation.prompt(state, &model)?;
         let as_ids = self.sampling.return_tokens_as_token_ids;
         let role = speaker(&chat);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
@@ -129,7 +129,7 @@ impl ChatRequest {
         };
         let turn = TurnRequest {
             chat,
-            tool_choice: self.conversation.tool_choice()?,
+            tool_choice,
             parallel_tool_calls: self.fields.parallel_tool_calls.unwrap_or(true),
             format: self.structured.output()?,
             thinking_token_budget: self.fields.thinking_token_budget()?,

@@ -16,7 +16,7 @@ use crate::server::{
     stream::ChunkFormat,
     test_codec::ByteCodec,
     token_names::TokenNames,
-    turn::{ToolChoice, tests::test_style},
+    turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style},
     usage::UsageReports,
 };
 
@@ -138,6 +138,43 @@ async fn a_stream_tells_the_same_piece_by_piece() {
     assert_eq!(call["function"]["arguments"], arguments);
     assert_eq!(finish, "tool_calls");
     assert_eq!(usage["completion_tokens_details"], json!({"reasoning_tokens": 2}));
+}
+
+/// The message that a client makes of `deltas`; what is absent is empty.
+fn added_up(deltas: &[Value]) -> Value {
+    let text = |key: &str| -> String { deltas.iter().filter_map(|d| d[key].as_str()).collect() };
+    let mut calls: Vec<Value> = Vec::new();
+    for piece in deltas.iter().filter_map(|delta| delta["tool_calls"].as_array()).flatten() {
+        let index = piece["index"].as_u64().unwrap() as usize;
+        let more = piece["function"]["arguments"].as_str().unwrap();
+        if index == calls.len() {
+            let function = json!({"name": piece["function"]["name"], "arguments": ""});
+            calls.push(json!({"id": piece["id"], "type": piece["type"], "function": function}));
+        }
+        assert_eq!(index + 1, calls.len(), "calls come one after the other");
+        let arguments = &mut calls[index]["function"]["arguments"];
+        *arguments = json!(arguments.as_str().unwrap().to_owned() + more);
+    }
+    json!({"content": text("content"), "reasoning": text("reasoning"), "tool_calls": calls})
+}
+
+#[test]
+fn a_stream_adds_up_to_the_whole_answer_wherever_it_ends() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for_each_cut_output(|cut| {
+        let plain = style("none", "none", ToolChoice::None);
+        let style = Style { turn: cut.style.clone(), ..plain };
+        let pieces = cut.pieces(30);
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        let body = runtime.block_on(whole(&style, &pieces, cut.finish.clone()));
+        let (deltas, finish, _) = runtime.block_on(streamed(style, &pieces, cut.finish.clone()));
+        let Value::Object(message) = &body["choices"][0]["message"] else { panic!("{body}") };
+        let text = |key: &str| message[key].as_str().unwrap_or_default();
+        let calls = message.get("tool_calls").cloned().unwrap_or(json!([]));
+        let expected = json!({"content": text("content"), "reasoning": text("reasoning"), "tool_calls": calls});
+        assert_eq!(added_up(&deltas), expected, "{}: {:?}", cut.label, cut.text);
+        assert_eq!(finish, body["choices"][0]["finish_reason"], "{}: {:?}", cut.label, cut.text);
+    });
 }
 
 #[tokio::test]

@@ -28,8 +28,7 @@ impl BlockEvents {
 
     /// Appends the events for what is new.
     ///
-    /// A call that breaks was shown already, and just stops: the stop reason tells that there is
-    /// nothing to run.
+    /// An incomplete call just stops: the stop reason tells that there is nothing to run.
     pub(super) fn push(&mut self, news: TurnEvent, events: &mut Vec<Event>) {
         match news {
             TurnEvent::Content(text) => {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use super::partial_input::partial_input;
 use crate::server::turn::TurnEvent;
 
 /// A block of an answer.
@@ -46,8 +47,7 @@ pub(super) fn tool_use_id(id: String) -> String {
     }
 }
 
-/// The blocks that `events` tell of. A call without an object for input, because the turn was cut
-/// off in it or the model wrote something else, is text.
+/// The blocks that `events` tell of. An incomplete call has the part of its input that came.
 pub(super) fn content(
     events: impl IntoIterator<Item = TurnEvent>,
     shows_thinking: bool,
@@ -79,11 +79,12 @@ fn append(drafts: &mut Vec<Draft>, event: TurnEvent) {
         (TurnEvent::ToolCallStart { id, name, .. }, _) => {
             drafts.push(Draft::ToolUse { id: tool_use_id(id), name, input: String::new() });
         }
-        (TurnEvent::ToolCallBroken { text, .. }, _) => {
-            drafts.pop_if(|last| matches!(last, Draft::ToolUse { .. }));
-            append(drafts, TurnEvent::Content(text));
-        }
-        (TurnEvent::ToolCallArguments { .. } | TurnEvent::ToolCallEnd { .. }, _) => {}
+        (
+            TurnEvent::ToolCallArguments { .. }
+            | TurnEvent::ToolCallEnd { .. }
+            | TurnEvent::ToolCallBroken { .. },
+            _,
+        ) => {}
     }
 }
 
@@ -97,10 +98,9 @@ impl Draft {
                 let thinking = if shows_thinking { thoughts } else { String::new() };
                 ContentBlock::Thinking { thinking, signature: signature.finish() }
             }
-            Self::ToolUse { id, name, input } => match serde_json::from_str(&input) {
-                Ok(input) => ContentBlock::ToolUse { id, name, input },
-                Err(_) => ContentBlock::Text { text: input },
-            },
+            Self::ToolUse { id, name, input } => {
+                ContentBlock::ToolUse { id, name, input: partial_input(&input) }
+            }
         }
     }
 }
@@ -158,12 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_not_whole_is_text() {
-        let broken = TurnEvent::ToolCallBroken { index: 0, text: "<call>{\"a".to_owned() };
-        let cut = vec![content_event("x"), start(0), arguments(0, "{\"a"), broken];
-        assert_eq!(blocks(cut), json!([{"type": "text", "text": "x<call>{\"a"}]));
-        let forced = vec![start(0), arguments(0, "{\"a"), TurnEvent::ToolCallEnd { index: 0 }];
-        assert_eq!(blocks(forced), json!([{"type": "text", "text": "{\"a"}]));
+    fn an_incomplete_call_has_the_input_that_came() {
+        let broken = TurnEvent::ToolCallBroken { index: 0 };
+        let cut = vec![content_event("x"), start(0), arguments(0, "{\"a\": 1, \"b"), broken];
+        let call = json!({"type": "tool_use", "id": "toolu_0", "name": "now", "input": {"a": 1}});
+        assert_eq!(blocks(cut), json!([{"type": "text", "text": "x"}, call]));
     }
 
     #[test]

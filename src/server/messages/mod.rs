@@ -12,6 +12,7 @@ mod count_tokens;
 mod error;
 mod event;
 mod handler;
+mod partial_input;
 mod prompt;
 mod protocol;
 mod response;

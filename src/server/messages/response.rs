@@ -14,7 +14,7 @@ use super::{
 use crate::server::{
     choices::{Choices, FinishedChoice},
     error::ApiError,
-    turn::TurnReader,
+    turn::{TurnEvent, TurnReader},
 };
 
 /// A message of the model.
@@ -93,15 +93,15 @@ impl Message {
             finish: Some(done.finish.clone()),
             ..OutputDelta::default()
         });
+        let calls = events.iter().any(|event| matches!(event, TurnEvent::ToolCallEnd { .. }));
         let content = content(events, style.shows_thinking);
-        let calls = content.iter().any(|block| matches!(block, ContentBlock::ToolUse { .. }));
         let stop = Stop::new(&done.finish, calls)?;
         Ok(Self { content, stop, usage: Usage::of(choices, &reader, style), ..self })
     }
 }
 
 impl Stop {
-    /// The API's word for `finish`, after a message with calls or without.
+    /// The API's word for `finish`, after a message with whole calls or without.
     ///
     /// # Errors
     /// When the request failed.

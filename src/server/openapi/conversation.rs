@@ -92,6 +92,7 @@ struct FunctionParam {
 pub(in crate::server) enum ToolChoiceParam {
     Mode(ToolChoiceMode),
     Named(NamedToolChoice),
+    Allowed(AllowedToolChoice),
 }
 
 #[derive(Serialize, ToSchema)]
@@ -106,6 +107,35 @@ pub(in crate::server) enum ToolChoiceMode {
 pub(in crate::server) struct NamedToolChoice {
     r#type: FunctionType,
     function: FunctionName,
+}
+
+/// Only some of the tools may be called.
+#[derive(Serialize, ToSchema)]
+pub(in crate::server) struct AllowedToolChoice {
+    r#type: AllowedToolsType,
+    allowed_tools: AllowedTools,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum AllowedToolsType {
+    AllowedTools,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AllowedTools {
+    mode: AllowedToolsMode,
+    /// At least one.
+    tools: Vec<NamedToolChoice>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum AllowedToolsMode {
+    /// As the model likes.
+    Auto,
+    /// One of them at least.
+    Required,
 }
 
 #[derive(Serialize, ToSchema)]

@@ -1,7 +1,5 @@
 //! Makes the items of a response, and the events that tell of them, of what the model does.
 
-use serde::de::IgnoredAny;
-
 use super::{
     events::{Event, Place},
     ids::ItemIds,
@@ -14,15 +12,13 @@ pub(super) struct OutputWriter {
     ids: ItemIds,
     items: Vec<Item>,
     is_open: bool,
-    /// Whether somebody has seen the items already.
-    is_streamed: bool,
     /// Of tokens whose text has not shown yet.
     logprobs: Vec<ChatLogprob>,
 }
 
 impl OutputWriter {
-    pub(super) fn new(ids: ItemIds, is_streamed: bool) -> Self {
-        Self { ids, items: Vec::new(), is_open: false, is_streamed, logprobs: Vec::new() }
+    pub(super) fn new(ids: ItemIds) -> Self {
+        Self { ids, items: Vec::new(), is_open: false, logprobs: Vec::new() }
     }
 
     /// Log-probabilities of the tokens that the next events come of.
@@ -37,13 +33,7 @@ impl OutputWriter {
             TurnEvent::ToolCallStart { id, name, .. } => self.call(id, name, events),
             TurnEvent::ToolCallArguments { delta, .. } => self.add_arguments(delta, events),
             TurnEvent::ToolCallEnd { .. } => self.close(ItemStatus::Completed, events),
-            TurnEvent::ToolCallBroken { .. } if self.is_streamed => {
-                self.close(ItemStatus::Incomplete, events);
-            }
-            TurnEvent::ToolCallBroken { text, .. } => {
-                self.take_back();
-                self.say(text, events);
-            }
+            TurnEvent::ToolCallBroken { .. } => self.close(ItemStatus::Incomplete, events),
         }
     }
 
@@ -92,12 +82,6 @@ impl OutputWriter {
             call.arguments.push_str(&delta);
             events.push(Event::arguments_delta(at, delta));
         }
-    }
-
-    /// Forgets the call that nobody has seen; a message before it goes on.
-    fn take_back(&mut self) {
-        self.items.pop_if(|item| matches!(item, Item::FunctionCall(_)));
-        self.is_open = matches!(self.items.last(), Some(Item::Message(_)));
     }
 
     fn open_reasoning(&mut self, events: &mut Vec<Event>) {
@@ -150,9 +134,7 @@ impl OutputWriter {
                 events.extend(content.iter().flat_map(|part| part_done(&at, part)));
             }
             Item::FunctionCall(call) => {
-                // A call that had to be made, and was cut off, ends without a word of that.
-                let is_whole = serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok();
-                call.status = if is_whole { wanted } else { ItemStatus::Incomplete };
+                call.status = wanted;
                 if call.status == ItemStatus::Completed {
                     let at = Place { content_index: None, ..at };
                     let (name, arguments) = (call.name.clone(), call.arguments.clone());

@@ -149,7 +149,7 @@ impl ResponsesRequest {
         Ok(Plan {
             request,
             style,
-            writer: OutputWriter::new(ids, is_streamed),
+            writer: OutputWriter::new(ids),
             logprobs,
             response: Response::new(id, status, asked),
             context: Context { history, input },

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::{error::ApiError, turn::ToolChoice};
+use crate::server::{
+    error::ApiError,
+    turn::{AllowedForm, ToolChoice, allow},
+};
 
 /// The tools on offer, as chat completions have them; `None` if there are none.
 ///
@@ -70,40 +73,10 @@ pub(super) fn choice(
             let named = json!({"type": "function", "function": {"name": fields.get("name")}});
             ToolChoice::read(Some(&named), tools.as_deref())
         }
-        Some("allowed_tools") => allowed(fields, tools),
+        Some("allowed_tools") => allow(fields, AllowedForm::Flat, tools),
         Some(kind) => Err(unknown_tool("tool_choice", kind)),
         None => Err(ApiError::validation("body.tool_choice.type", "Field required")),
     }
-}
-
-fn allowed(
-    fields: &Map<String, Value>,
-    tools: &mut Option<Vec<Value>>,
-) -> Result<ToolChoice, ApiError> {
-    let mode = fields.get("mode").filter(|mode| *mode == "auto" || *mode == "required");
-    let Some(mode) = mode else {
-        let wanted = "Input should be 'auto' or 'required'";
-        return Err(ApiError::validation("body.tool_choice.mode", wanted));
-    };
-    let Some(Value::Array(allowed)) = fields.get("tools") else {
-        return Err(ApiError::validation("body.tool_choice.tools", "Input should be a valid list"));
-    };
-    let on_offer = tools.as_deref().unwrap_or_default();
-    let find = |tool: &Value| {
-        let name = &tool["name"];
-        let found =
-            on_offer.iter().find(|offer| name.is_string() && offer["function"]["name"] == *name);
-        found.cloned().ok_or_else(|| {
-            let message = format!("tool_choice allows {name}, which is not one of `tools`");
-            ApiError::invalid("tool_choice", message)
-        })
-    };
-    let allowed: Vec<Value> = allowed.iter().map(find).collect::<Result<_, _>>()?;
-    if allowed.is_empty() {
-        return Err(ApiError::invalid("tool_choice", "tool_choice must allow at least one tool"));
-    }
-    *tools = Some(allowed);
-    ToolChoice::read(Some(mode), tools.as_deref())
 }
 
 #[cfg(test)]
@@ -171,7 +144,7 @@ mod tests {
         assert_eq!(chosen(&two, json!("required")), Ok((ToolChoice::Required, 2)));
         let later = ToolChoice::Named("later".to_owned());
         assert_eq!(chosen(&two, named("later")), Ok((later, 2)));
-        assert_eq!(chosen(&two, allow("auto", &["now"])), Ok((ToolChoice::Auto, 1)));
+        assert_eq!(chosen(&two, allow("auto", &["now"])), Ok((ToolChoice::Allowed, 1)));
         let both = allow("required", &["now", "later"]);
         assert_eq!(chosen(&two, both), Ok((ToolChoice::Required, 2)));
         for wrong in [

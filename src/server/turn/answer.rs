@@ -12,7 +12,7 @@ pub(in crate::server) struct Turn {
     pub(in crate::server) reasoning: Option<String>,
     /// What it said. None if it only thought or called; the empty text if it did nothing at all.
     pub(in crate::server) content: Option<String>,
-    /// The tools it calls.
+    /// The tools it calls. The last call is incomplete if the turn was cut off in it.
     pub(in crate::server) tool_calls: Vec<ToolCall>,
     /// Why it ended: see [`TurnReader::finish_reason`].
     pub(in crate::server) finish_reason: &'static str,
@@ -25,7 +25,7 @@ pub(in crate::server) struct Turn {
 pub(in crate::server) struct ToolCall {
     pub(in crate::server) id: String,
     pub(in crate::server) name: String,
-    /// The text of a JSON value, unless the turn was cut off in it.
+    /// The text of a JSON value; the beginning of one, where the call is incomplete.
     pub(in crate::server) arguments: String,
 }
 
@@ -62,11 +62,7 @@ impl Turn {
                         call.arguments.push_str(&delta);
                     }
                 }
-                TurnEvent::ToolCallEnd { .. } => {}
-                TurnEvent::ToolCallBroken { text, .. } => {
-                    tool_calls.pop();
-                    content.push_str(&text);
-                }
+                TurnEvent::ToolCallEnd { .. } | TurnEvent::ToolCallBroken { .. } => {}
             }
         }
         let says_nothing = content.is_empty() && !(reasoning.is_empty() && tool_calls.is_empty());

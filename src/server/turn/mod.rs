@@ -5,6 +5,7 @@
 //! choice. The reader takes the outputs as they come and tells what they are: thoughts, content and
 //! tool calls. [`Turn`] is the same for an answer in one piece, made of the same events.
 
+mod allowed_tools;
 mod answer;
 mod call_id;
 mod parsers;
@@ -14,10 +15,15 @@ mod request;
 mod tool_choice;
 
 #[cfg(test)]
+mod cut_tests;
+#[cfg(test)]
+pub(super) mod outputs;
+#[cfg(test)]
 mod strict_tests;
 #[cfg(test)]
 pub(super) mod tests;
 
+pub(super) use allowed_tools::{AllowedForm, allow};
 pub(super) use answer::{ToolCall, Turn};
 pub(super) use parsers::TurnParsers;
 pub(super) use reader::{TurnEvent, TurnReader};

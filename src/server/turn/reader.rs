@@ -31,19 +31,16 @@ pub(in crate::server) enum TurnEvent {
         /// The next piece; never empty.
         delta: String,
     },
-    /// The call is over. One that had to be made and was cut off ends as well, with half its
-    /// arguments: the finish reason tells.
+    /// The call is whole.
     ToolCallEnd {
         /// Which call.
         index: usize,
     },
-    /// A call that the model made as it liked turned out to be malformed, or was cut off. Who has
-    /// shown it already just stops.
+    /// The call was cut off, or is malformed. It stays an incomplete call with the arguments that
+    /// came, in a stream as in a whole answer; the finish reason tells that nothing is to be run.
     ToolCallBroken {
         /// Which call.
         index: usize,
-        /// All that the model wrote for it: content, where the call was not shown yet.
-        text: String,
     },
 }
 
@@ -51,20 +48,13 @@ pub(in crate::server) enum TurnEvent {
 pub(in crate::server) struct TurnReader {
     pub(super) parser: MessageParser,
     pub(super) ids: CallIds,
-    pub(super) forced: Forced,
+    /// Whether the request named the function to call.
+    pub(super) is_named: bool,
     pub(super) include_reasoning: bool,
     pub(super) reasoning_tokens: Option<ReasoningTokens>,
     pub(super) has_reasoned: bool,
     /// Calls that are whole.
     pub(super) num_calls: usize,
-}
-
-/// Whether the request left the model a choice to call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Forced {
-    No,
-    Required,
-    Named,
 }
 
 impl TurnReader {
@@ -93,9 +83,7 @@ impl TurnReader {
     /// where the request named the function, there is nothing to tell, as in OpenAI's API.
     pub(in crate::server) fn finish_reason(&self, finish: &FinishReason) -> &'static str {
         match finish {
-            FinishReason::Stop(_) if self.num_calls > 0 && self.forced != Forced::Named => {
-                "tool_calls"
-            }
+            FinishReason::Stop(_) if self.num_calls > 0 && !self.is_named => "tool_calls",
             _ => finish.as_str(),
         }
     }
@@ -122,10 +110,9 @@ impl TurnReader {
                 self.num_calls += 1;
                 TurnEvent::ToolCallEnd { index }
             }
-            MessageEvent::Answer(ToolEvent::CallBroken { index, text }) => match self.forced {
-                Forced::No => TurnEvent::ToolCallBroken { index, text },
-                Forced::Required | Forced::Named => TurnEvent::ToolCallEnd { index },
-            },
+            MessageEvent::Answer(ToolEvent::CallBroken { index }) => {
+                TurnEvent::ToolCallBroken { index }
+            }
         })
     }
 }

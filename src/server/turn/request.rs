@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::{
     call_id::CallIds,
     parsers::{Reasoning, TurnParsers},
-    reader::{Forced, TurnReader},
+    reader::TurnReader,
     reasoning_tokens::ReasoningTokens,
     tool_choice::ToolChoice,
 };
@@ -98,10 +98,14 @@ impl TurnRequest {
         parsers: &TurnParsers,
         codec: Arc<dyn TextCodec>,
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
-        let tools = Tools::from_request(self.chat.tools.as_deref().unwrap_or_default());
+        let mut tools = Tools::from_request(self.chat.tools.as_deref().unwrap_or_default());
         let (calls, forced) = match self.tool_choice {
             ToolChoice::None => (Calls::None, None),
             ToolChoice::Auto => (Calls::Auto(auto(parsers)?), None),
+            ToolChoice::Allowed => {
+                tools = tools.limited();
+                (Calls::Auto(auto(parsers)?), None)
+            }
             ToolChoice::Required => (Calls::Required, Some(ForcedCall::Required)),
             ToolChoice::Named(name) => (Calls::Named(name.clone()), Some(ForcedCall::Named(name))),
         };
@@ -198,11 +202,7 @@ impl TurnStyle {
         let starts = parser.starts_in_reasoning();
         TurnReader {
             ids: CallIds::new(response_id, prompt, choice, parser.call_id_format()),
-            forced: match self.calls {
-                Calls::None | Calls::Auto(_) => Forced::No,
-                Calls::Required => Forced::Required,
-                Calls::Named(_) => Forced::Named,
-            },
+            is_named: matches!(self.calls, Calls::Named(_)),
             include_reasoning: self.include_reasoning,
             reasoning_tokens: markers.map(|markers| ReasoningTokens::new(markers, starts)),
             has_reasoned: false,
@@ -231,7 +231,10 @@ impl TurnStyle {
             Calls::Required => Some(Box::new(required_call_parser())),
             Calls::Named(name) => Some(Box::new(NamedCallParser::new(name.as_str()))),
         };
-        let parser = MessageParser::new(reasoning, tools);
+        let mut parser = MessageParser::new(reasoning, tools);
+        if self.tools.is_limited() {
+            parser = parser.with_allowed(self.tools.names().map(str::to_owned).collect());
+        }
         match self.max_calls {
             Some(max_calls) => parser.with_max_calls(max_calls),
             None => parser,

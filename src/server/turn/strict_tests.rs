@@ -3,7 +3,8 @@
 use playhouse_actors::logic::structured_output::StructuredOutput;
 
 use super::{
-    tests::{CALLS, parsers, plan, request},
+    outputs::CALLS,
+    tests::{parsers, plan, request},
     *,
 };
 use crate::grammar::tests::{accepts, store};
@@ -64,6 +65,22 @@ fn calls_that_may_not_be_parallel_are_one() {
     let held = |parallel| format("hermes", strict(parallel)).unwrap();
     assert!(accepted(&held(true), &text));
     assert!(!accepted(&held(false), &text));
+}
+
+#[test]
+fn calls_are_held_to_the_tools_that_are_allowed() {
+    let limited = || {
+        let mut limited = request(ToolChoice::Allowed);
+        limited.chat.tools.as_mut().unwrap().remove(1);
+        limited
+    };
+    for (name, text) in CALLS.iter().filter(|(name, _)| HELD.contains(name)) {
+        let (raw, _) = plan(&parsers(name, "none"), limited()).unwrap();
+        let format = raw.params.structured_output.unwrap();
+        assert!(accepted(&format, text), "{name}");
+        assert!(accepted(&format, "No call."), "{name}");
+        assert!(!accepted(&format, &text.replace("weather", "now")), "{name}: it is not allowed");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use playhouse_actors::{
 use serde_json::{Value, json};
 
 use super::{
+    outputs::{CALLS, THOUGHTS},
     parsers::{Reasoning, TurnParsers},
     *,
 };
@@ -72,13 +73,13 @@ fn style(parsers: &TurnParsers, request: TurnRequest) -> TurnStyle {
 }
 
 /// An output of which every byte is a token.
-fn output(text: &str, finish: Option<FinishReason>) -> OutputDelta {
+pub(super) fn output(text: &str, finish: Option<FinishReason>) -> OutputDelta {
     let token = |byte: u8| SampledToken { token_id: byte.into(), logprobs: None };
     let tokens = text.bytes().map(token).collect();
     OutputDelta { text: text.to_owned(), tokens, finish, ..OutputDelta::default() }
 }
 
-fn whole(style: &TurnStyle, prompt: &str, text: &str, finish: FinishReason) -> Turn {
+pub(super) fn whole(style: &TurnStyle, prompt: &str, text: &str, finish: FinishReason) -> Turn {
     let prompt: Vec<u32> = prompt.bytes().map(u32::from).collect();
     let done = FinishedChoice {
         text: text.to_owned(),
@@ -107,65 +108,6 @@ fn call(turn: &Turn) -> Option<(&str, Value)> {
     let call = turn.tool_calls.first()?;
     Some((&call.name, serde_json::from_str(&call.arguments).unwrap()))
 }
-
-/// A call of `weather` for Ulm in each format, and the name of its parser.
-pub(super) const CALLS: &[(&str, &str)] = &[
-    (
-        "hermes",
-        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>",
-    ),
-    ("llama3_json", "<|python_tag|>{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}"),
-    ("mistral", "[TOOL_CALLS]weather[ARGS]{\"city\": \"Ulm\"}"),
-    (
-        "qwen3_coder",
-        "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>",
-    ),
-    (
-        "qwen3_xml",
-        "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>",
-    ),
-    ("pythonic", "[weather(city=\"Ulm\")]"),
-    (
-        "deepseek_v3",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \
-         \"Ulm\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    (
-        "deepseek_v31",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \
-         \"Ulm\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
-    ("granite", "<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}]"),
-    ("phi4_mini_json", "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}]"),
-    (
-        "openai",
-        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Ulm\"}",
-    ),
-    (
-        "glm45",
-        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</tool_call>",
-    ),
-    (
-        "kimi_k2",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0\
-         <|tool_call_argument_begin|>{\"city\": \"Ulm\"}<|tool_call_end|>\
-         <|tool_calls_section_end|>",
-    ),
-    ("json", "[{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}]"),
-];
-
-/// A thought `hm` before the answer `yes` in each format, and the name of its parser.
-const THOUGHTS: &[(&str, &str)] = &[
-    ("deepseek_r1", "<think>hm</think>yes"),
-    ("qwen3", "<think>hm</think>yes"),
-    ("mistral", "[THINK]hm[/THINK]yes"),
-    ("granite", "Here is my thought process:hmHere is my response:yes"),
-    (
-        "openai_gptoss",
-        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes",
-    ),
-    ("glm45", "<think>hm</think>yes"),
-];
 
 #[test]
 fn every_tool_parser_is_here() {
@@ -308,18 +250,18 @@ fn a_named_call_is_its_arguments_even_if_they_are_cut_off() {
 }
 
 #[test]
-fn a_call_that_breaks_is_content_unless_it_was_shown() {
-    let style = style(&parsers("hermes", "none"), request(ToolChoice::Auto));
-    let text = "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": nope}}</tool_call>";
-    let turn = whole(&style, "", text, FinishReason::Stop(None));
-    assert_eq!((turn.content.as_deref(), turn.finish_reason), (Some(text), "stop"));
-    assert!(turn.tool_calls.is_empty());
-    let mut reader = style.reader("id", 0, &[]);
-    let (shown, rest) = text.split_at(text.find("nope").unwrap());
-    let shown = reader.push(&output(shown, None));
-    assert!(matches!(shown[0], TurnEvent::ToolCallStart { index: 0, .. }), "{shown:?}");
-    let rest = reader.push(&output(rest, Some(FinishReason::Stop(None))));
-    assert!(rest.iter().any(|event| matches!(event, TurnEvent::ToolCallBroken { .. })));
+fn allowed_tools_are_the_only_ones_that_are_called() {
+    let mut limited = request(ToolChoice::Allowed);
+    limited.chat.tools.as_mut().unwrap().remove(0);
+    let (raw, style) = plan(&parsers("llama3_json", "none"), limited).unwrap();
+    assert_eq!(raw.params.structured_output, None, "the format cannot be held to names");
+    let call = |name: &str| format!("{{\"name\": \"{name}\", \"parameters\": {{}}}}");
+    let text = [call("weather"), call("now"), call("weather")].join(";");
+    let turn = whole(&style, "", &text, FinishReason::Stop(None));
+    let names: Vec<&str> = turn.tool_calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!((names, turn.finish_reason), (vec!["now"], "tool_calls"));
+    let turn = whole(&style, "", &call("weather"), FinishReason::Stop(None));
+    assert_eq!((turn.tool_calls.len(), turn.finish_reason), (0, "stop"));
 }
 
 #[test]
@@ -334,10 +276,10 @@ fn a_call_that_ends_with_the_answer_is_whole_unless_the_answer_is_cut_off() {
     let called = (vec!["Ulm".to_owned()], None, "tool_calls");
     assert_eq!(read(FinishReason::Stop(None)), called);
     assert_eq!(read(FinishReason::Stop(Some(StopReason::Token(7)))), called);
-    let cut = Some(text.to_owned());
-    assert_eq!(read(FinishReason::Length), (vec![], cut.clone(), "length"));
+    let cut = vec!["Ulm".to_owned()];
+    assert_eq!(read(FinishReason::Length), (cut.clone(), None, "length"));
     let stop = FinishReason::Stop(Some(StopReason::String("m".to_owned())));
-    assert_eq!(read(stop), (vec![], cut, "stop"));
+    assert_eq!(read(stop), (cut, None, "stop"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::allowed_tools::{AllowedForm, allow};
 use crate::server::error::ApiError;
 
 /// Whether the model calls tools.
@@ -12,6 +13,8 @@ pub(in crate::server) enum ToolChoice {
     None,
     /// As it likes.
     Auto,
+    /// As it likes, but no other tools than those on offer.
+    Allowed,
     /// At least one.
     Required,
     /// This one, and once.
@@ -19,10 +22,30 @@ pub(in crate::server) enum ToolChoice {
 }
 
 impl ToolChoice {
-    /// What `tool_choice` of a chat completion says: nothing means auto where there are tools.
+    /// What `tool_choice` of a chat completion says: nothing means auto where there are tools. One
+    /// that allows some of the tools leaves only those in `tools`.
     ///
     /// # Errors
     /// When it names a tool that is not on offer, asks for a call without tools, or means nothing.
+    pub(in crate::server) fn read_and_limit(
+        choice: Option<&Value>,
+        tools: &mut Option<Vec<Value>>,
+    ) -> Result<Self, ApiError> {
+        match choice {
+            Some(Value::Object(fields)) if fields.get("type") == Some(&"allowed_tools".into()) => {
+                if tools.is_none() {
+                    return Err(without_tools());
+                }
+                allow(fields, AllowedForm::Nested, tools)
+            }
+            choice => Self::read(choice, tools.as_deref()),
+        }
+    }
+
+    /// What any other `tool_choice` says.
+    ///
+    /// # Errors
+    /// As [`Self::read_and_limit`].
     pub(in crate::server) fn read(
         choice: Option<&Value>,
         tools: Option<&[Value]>,
@@ -35,7 +58,7 @@ impl ToolChoice {
             (Some(choice), _) => choice,
         };
         let Some(tools) = tools else {
-            return refuse("When using `tool_choice`, `tools` must be set.");
+            return Err(without_tools());
         };
         match choice {
             Value::String(word) if word == "auto" => Ok(Self::Auto),
@@ -52,6 +75,10 @@ impl ToolChoice {
             _ => refuse("tool_choice must be 'none', 'auto', 'required' or a named function"),
         }
     }
+}
+
+fn without_tools() -> ApiError {
+    ApiError::invalid("tool_choice", "When using `tool_choice`, `tools` must be set.")
 }
 
 /// Refuses `tools` of a chat completion that no template could show.
@@ -125,8 +152,9 @@ mod tests {
     #[test]
     fn a_choice_needs_tools_and_must_be_possible() {
         let read = |tools: Value, choice: Value| {
-            let tools = tools.as_array().map(Vec::as_slice);
-            ToolChoice::read(Some(&choice), tools).map_err(|error| error.param.unwrap())
+            let mut tools = tools.as_array().cloned();
+            let choice = ToolChoice::read_and_limit(Some(&choice), &mut tools);
+            choice.map_err(|error| error.param.unwrap())
         };
         let named = |name: &str| json!({"type": "function", "function": {"name": name}});
         assert_eq!(read(tools(), Value::Null), Ok(ToolChoice::Auto));
@@ -134,13 +162,16 @@ mod tests {
         assert_eq!(read(tools(), json!("none")), Ok(ToolChoice::None));
         assert_eq!(read(tools(), json!("required")), Ok(ToolChoice::Required));
         assert_eq!(read(tools(), named("now")), Ok(ToolChoice::Named("now".to_owned())));
+        let allowed = json!({"mode": "auto", "tools": [named("now")]});
+        let allowed = json!({"type": "allowed_tools", "allowed_tools": allowed});
+        assert_eq!(read(tools(), allowed.clone()), Ok(ToolChoice::Allowed));
         for wrong in [named("later"), json!({}), json!("maybe"), json!(1)] {
             assert_eq!(read(tools(), wrong), Err("tool_choice".to_owned()));
         }
         for choice in [Value::Null, json!("none")] {
             assert_eq!(read(Value::Null, choice), Ok(ToolChoice::None));
         }
-        for choice in [json!("auto"), json!("required"), named("now")] {
+        for choice in [json!("auto"), json!("required"), named("now"), allowed] {
             assert_eq!(read(Value::Null, choice), Err("tool_choice".to_owned()));
         }
     }

@@ -145,7 +145,7 @@ fn thoughts_that_are_not_shown_are_signed() {
 
 #[test]
 fn a_call_that_breaks_stops() {
-    let broken = TurnEvent::ToolCallBroken { index: 0, text: "<call>{\"a".to_owned() };
+    let broken = TurnEvent::ToolCallBroken { index: 0 };
     let events = written(vec![start(0), arguments(0, "{\"a"), broken], true);
     assert_eq!(events.len(), 3);
     assert_eq!(events[2], json!({"type": "content_block_stop", "index": 0}));

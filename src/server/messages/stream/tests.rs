@@ -4,8 +4,8 @@ use futures_util::StreamExt;
 use playhouse_actors::logic::{failure::Failure, outputs::SampledToken, request::StopReason};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::server::turn::{ToolChoice, tests::test_style};
+use super::{super::partial_input::partial_input, *};
+use crate::server::turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style};
 
 /// Text as it arrives, and how it ends.
 fn outputs(texts: &[&str], finish: Option<FinishReason>) -> Vec<OutputDelta> {
@@ -36,14 +36,17 @@ fn choices(deltas: Vec<OutputDelta>) -> Choices {
 
 /// The names and the data of the events.
 async fn sent(tool_choice: ToolChoice, deltas: Vec<OutputDelta>) -> Vec<(String, Value)> {
+    sent_in(style(tool_choice), deltas).await
+}
+
+async fn sent_in(style: Style, deltas: Vec<OutputDelta>) -> Vec<(String, Value)> {
     let choices = choices(deltas);
-    let style = style(tool_choice);
     let reader = style.turn.reader("msg_1", 0, &[1, 2, 3]);
     let message = Message::begun("msg_1".to_owned(), "demo".to_owned(), &choices);
     let request_id = RequestId("req_1".to_owned());
     let log = RequestLog::new("req_1".to_owned(), "/test", None);
     let body = respond(choices, message, reader, style, request_id, log).into_body();
-    let bytes = axum::body::to_bytes(body, 10_000).await.unwrap();
+    let bytes = axum::body::to_bytes(body, 100_000).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     text.split_terminator("\n\n")
         .map(|event| {
@@ -140,6 +143,67 @@ async fn a_stream_ends_as_the_whole_answer_does() {
     let (_, last) = &events[events.len() - 2];
     assert_eq!(last["usage"], whole["usage"]);
     assert_eq!(last["delta"]["stop_reason"], whole["stop_reason"]);
+}
+
+async fn whole(style: &Style, deltas: Vec<OutputDelta>) -> Value {
+    let mut choices = choices(deltas);
+    let done = choices.finish().await.unwrap().remove(0);
+    let reader = style.turn.reader("msg_1", 0, &[1, 2, 3]);
+    let message = Message::begun("msg_1".to_owned(), "demo".to_owned(), &choices);
+    serde_json::to_value(message.completed(style, &choices, reader, done).unwrap()).unwrap()
+}
+
+/// The blocks that a client makes of `events`: of an input that is cut off, the part that is whole.
+fn added_up(events: &[(String, Value)]) -> Vec<Value> {
+    let (mut blocks, mut input) = (Vec::new(), String::new());
+    for (name, data) in events {
+        let Some(block) = blocks.last_mut() else {
+            blocks.extend(data.get("content_block").cloned());
+            continue;
+        };
+        match name.as_str() {
+            "content_block_start" => blocks.push(data["content_block"].clone()),
+            "content_block_delta" => {
+                let delta = data["delta"].as_object().unwrap();
+                let (key, piece) = delta.iter().find(|(key, _)| *key != "type").unwrap();
+                let piece = piece.as_str().unwrap();
+                if key == "partial_json" {
+                    input.push_str(piece);
+                } else {
+                    block[key] = json!(block[key].as_str().unwrap().to_owned() + piece);
+                }
+            }
+            "content_block_stop" if block["type"] == "tool_use" => {
+                block["input"] = Value::Object(partial_input(&std::mem::take(&mut input)));
+            }
+            _ => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn a_stream_adds_up_to_the_whole_answer_wherever_it_ends() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for_each_cut_output(|cut| {
+        let pieces = cut.pieces(30);
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).chain([""]).collect();
+        let deltas = || outputs(&pieces, Some(cut.finish.clone()));
+        let style = Style { turn: cut.style.clone(), shows_thinking: true, shows_cached: true };
+        let whole = runtime.block_on(whole(&style, deltas()));
+        let events = runtime.block_on(sent_in(style, deltas()));
+        assert_eq!(
+            Value::from(added_up(&events)),
+            whole["content"],
+            "{} {:?}",
+            cut.label,
+            cut.text
+        );
+        let stop = &events[events.len() - 2].1["delta"];
+        for key in ["stop_reason", "stop_sequence"] {
+            assert_eq!(stop[key], whole[key], "{} {:?}", cut.label, cut.text);
+        }
+    });
 }
 
 #[tokio::test]

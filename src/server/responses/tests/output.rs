@@ -28,12 +28,8 @@ fn arguments(index: usize, delta: &str) -> TurnEvent {
     TurnEvent::ToolCallArguments { index, delta: delta.to_owned() }
 }
 
-fn broken(index: usize, text: &str) -> TurnEvent {
-    TurnEvent::ToolCallBroken { index, text: text.to_owned() }
-}
-
-fn write(turn: Vec<TurnEvent>, last: ItemStatus, is_streamed: bool) -> (Vec<Event>, Vec<Item>) {
-    let mut writer = OutputWriter::new(ItemIds::new("resp_r"), is_streamed);
+fn write(turn: Vec<TurnEvent>, last: ItemStatus) -> (Vec<Event>, Vec<Item>) {
+    let mut writer = OutputWriter::new(ItemIds::new("resp_r"));
     let mut events = Vec::new();
     turn.into_iter().for_each(|event| writer.write(event, &mut events));
     let items = writer.finish(last, &mut events);
@@ -42,7 +38,7 @@ fn write(turn: Vec<TurnEvent>, last: ItemStatus, is_streamed: bool) -> (Vec<Even
 
 /// Each event as it is sent, but for its name, and the items.
 fn told(turn: Vec<TurnEvent>, last: ItemStatus) -> (Vec<(String, Value)>, Value) {
-    let (events, items) = write(turn, last, true);
+    let (events, items) = write(turn, last);
     let mut frames = Frames::default();
     let read = |(number, event): (usize, &Event)| {
         let frame = frames.write(event);
@@ -181,23 +177,16 @@ fn what_is_cut_off_is_incomplete() {
         assert!(told.last().unwrap().0.ends_with("output_item.done"));
         assert!(!names(&told).contains(&"function_call_arguments.done"));
     }
-    let forced = vec![call(0), arguments(0, "{\"zo"), TurnEvent::ToolCallEnd { index: 0 }];
-    let (told, items) = told(forced, ItemStatus::Incomplete);
-    assert_eq!(items[0]["status"], "incomplete", "whose end comes without a word");
-    assert!(!names(&told).contains(&"function_call_arguments.done"));
 }
 
 #[test]
-fn a_malformed_call_stops_where_it_was_seen_and_is_content_where_it_was_not() {
-    let turn =
-        || vec![say("a "), call(0), arguments(0, "{\"zo"), broken(0, "<call>{\"zo?"), say(" b")];
-    let (told, items) = told(turn(), ItemStatus::Completed);
+fn a_malformed_call_stays_incomplete() {
+    let broken = TurnEvent::ToolCallBroken { index: 0 };
+    let turn = vec![say("a "), call(0), arguments(0, "{\"zo"), broken, say(" b")];
+    let (told, items) = told(turn, ItemStatus::Completed);
     assert_eq!((items.as_array().unwrap().len(), &items[1]["status"]), (3, &json!("incomplete")));
     assert_eq!(added_up(&told), ["a ", "{\"zo", " b"]);
-    let (_, whole) = write(turn(), ItemStatus::Completed, false);
-    let whole = serde_json::to_value(whole).unwrap();
-    assert_eq!(whole.as_array().unwrap().len(), 1);
-    assert_eq!(whole[0]["content"][0]["text"], "a <call>{\"zo? b");
+    assert!(!names(&told).contains(&"function_call_arguments.done"));
 }
 
 #[test]
@@ -205,5 +194,5 @@ fn who_says_nothing_has_said_nothing() {
     let (told, items) = told(Vec::new(), ItemStatus::Completed);
     assert_eq!(items[0]["content"][0]["text"], "");
     assert_eq!(names(&told).len(), 5);
-    assert_eq!(write(Vec::new(), ItemStatus::Incomplete, true).1, []);
+    assert_eq!(write(Vec::new(), ItemStatus::Incomplete).1, []);
 }

@@ -25,7 +25,7 @@ use crate::server::{
     },
     test_codec::ByteCodec,
     token_names::TokenNames,
-    turn::{ToolChoice, tests::test_style},
+    turn::{ToolChoice, Turn, outputs::for_each_cut_output, tests::test_style},
 };
 
 /// One that is given `pieces`, a byte a token, as answer to a prompt of two tokens; without an end
@@ -54,7 +54,7 @@ fn run(pieces: &[&str], finish: Option<FinishReason>, status: Status) -> Run {
     Run {
         reader: test_style("hermes", "qwen3", ToolChoice::Auto).reader("resp_r", 0, &[1, 2]),
         choices,
-        writer: OutputWriter::new(ItemIds::new("resp_r"), true),
+        writer: OutputWriter::new(ItemIds::new("resp_r")),
         logprobs: Some(ChatLogprobsWriter::new(TokenNames::new(Arc::new(ByteCodec), false), 0)),
         response,
         log: RequestLog::new("id".to_owned(), "/test", None),
@@ -190,4 +190,53 @@ async fn what_waits_begins_and_what_is_cancelled_keeps_what_it_has() {
     assert_eq!(response["status"], "cancelled");
     assert_eq!(response["output"][0]["content"][0]["text"], "a");
     assert_eq!(response["output"][0]["status"], "incomplete");
+}
+
+/// The text of each item that a client makes of the deltas.
+fn added_up(events: &[Value]) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for event in events {
+        if event["type"] == "response.output_item.added" {
+            texts.push(String::new());
+        }
+        if let Some(delta) = event["delta"].as_str() {
+            texts[event["output_index"].as_u64().unwrap() as usize].push_str(delta);
+        }
+    }
+    texts
+}
+
+#[test]
+fn the_events_add_up_to_the_whole_response_wherever_it_ends() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for_each_cut_output(|cut| {
+        let pieces = cut.pieces(30);
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        let reader = || cut.style.reader("resp_r", 0, &[1, 2]);
+        let mut told = run(&pieces, Some(cut.finish.clone()), Status::InProgress);
+        told.reader = reader();
+        let events = runtime.block_on(events(&mut told));
+        let text = |item: &Value| match item["type"].as_str().unwrap() {
+            "function_call" => item["arguments"].as_str().unwrap().to_owned(),
+            _ => item["content"][0]["text"].as_str().unwrap().to_owned(),
+        };
+        let output = to_value(&*told.response.output).unwrap();
+        let items = output.as_array().unwrap();
+        let place = format!("{}: {:?}", cut.label, cut.text);
+        assert_eq!(added_up(&events), items.iter().map(text).collect::<Vec<_>>(), "{place}");
+
+        let mut choices = run(&pieces, Some(cut.finish.clone()), Status::InProgress).choices;
+        let done = runtime.block_on(choices.finish()).unwrap().remove(0);
+        let turn = Turn::read(reader(), &done);
+        let all = |kind: &str| -> Vec<String> {
+            items.iter().filter(|item| item["type"] == kind).map(text).collect()
+        };
+        assert_eq!(all("message").concat(), turn.content.unwrap_or_default(), "{place}");
+        assert_eq!(all("reasoning").concat(), turn.reasoning.unwrap_or_default(), "{place}");
+        let arguments: Vec<String> = turn.tool_calls.into_iter().map(|c| c.arguments).collect();
+        assert_eq!(all("function_call"), arguments, "{place}");
+        if cut.finish == FinishReason::Length {
+            assert_eq!(told.response.status, Status::Incomplete, "{place}");
+        }
+    });
 }

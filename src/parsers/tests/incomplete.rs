@@ -1,0 +1,129 @@
+//! Calls that are cut off or malformed: they keep what came of them.
+
+use super::{Whole, check_tools, message_of, tool_events};
+
+/// By parser: the calls include those that are incomplete.
+const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
+    ("granite", &[("<|tool_call|> [{\"name\": \"func\", \"arguments\": {", "", &[("func", "{")])]),
+    (
+        "hermes",
+        &[
+            (
+                "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": 1,}}</tool_call><tool_call>{\"name\": \"b\", \"arguments\": {}}</tool_call>",
+                "}}</tool_call>",
+                &[("a", "{\"x\": 1,"), ("b", "{}")],
+            ),
+            (
+                "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru",
+                "",
+                &[("f", "{\"a\": tru")],
+            ),
+            (
+                "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": true}",
+                "",
+                &[("f", "{\"a\": true}")],
+            ),
+            (
+                "<tool_call>{\"name\": \"f\", \"arguments\": {}, \"arguments\": {}}</tool_call>",
+                "{}}</tool_call>",
+                &[("f", "{}")],
+            ),
+        ],
+    ),
+    ("json", &[("[{\"name\": \"a\", \"parameters\": {\"x\"", "", &[("a", "{\"x\"")])]),
+    (
+        "llama3_json",
+        &[(
+            "{\"name\": \"invalidTool\", \"parameters\": {invalid json}",
+            "invalid json}",
+            &[("invalidTool", "{")],
+        )],
+    ),
+    (
+        "mistral",
+        &[
+            ("[TOOL_CALLS]f{a}", "a}", &[("f", "{")]),
+            ("[TOOL_CALLS]bash{\"command\": \"cut o", "", &[("bash", "{\"command\": \"cut o")]),
+        ],
+    ),
+    (
+        "phi4_mini_json",
+        &[("functools[{\"name\": \"func\", \"arguments\": {", "", &[("func", "{")])],
+    ),
+    (
+        "deepseek_v3",
+        &[(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1\n```<｜tool▁call▁end｜>",
+            "```<｜tool▁call▁end｜>",
+            &[("f", "{\"a\": 1\n")],
+        )],
+    ),
+    (
+        "kimi_k2",
+        &[(
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.bad:0<|tool_call_argument_begin|>{\"x\": \"y\"<|tool_call_end|><|tool_call_begin|>b_c.d:1<|tool_call_argument_begin|>{\n}<|tool_call_end|><|tool_calls_section_end|>",
+            "<|tool_call_end|>",
+            &[("bad", "{\"x\": \"y\""), ("b_c.d", "{\n}")],
+        )],
+    ),
+    (
+        "glm45",
+        &[
+            (
+                "<tool_call>weather<arg_key>city</arg_key>x<tool_call>now</tool_call>",
+                "x",
+                &[("weather", "{"), ("now", "{}")],
+            ),
+            (
+                "<tool_call>weather<arg_key>days</arg_key><arg_value>3</arg_value>\n<tool_call>now</tool_call>",
+                "",
+                &[("weather", "{\"days\": 3"), ("now", "{}")],
+            ),
+            (
+                "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Bei",
+                "",
+                &[("weather", "{\"city\": \"Bei")],
+            ),
+            (
+                "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Beijing</arg_value>",
+                "",
+                &[("weather", "{\"city\": \"Beijing\"")],
+            ),
+        ],
+    ),
+    (
+        "pythonic",
+        &[
+            ("[f(x=1), g(y=b'z')]", "'z')]", &[("f", "{\"x\": 1}"), ("g", "{\"y\": ")]),
+            ("[f(x=y)]", ")]", &[("f", "{\"x\": ")]),
+            ("[f(x=1e999)]", ")]", &[("f", "{\"x\": ")]),
+            ("[f(x=[1, 'a", "", &[("f", "{\"x\": [1, \"a")]),
+        ],
+    ),
+    (
+        "qwen3_coder",
+        &[
+            (
+                "<tool_call><function=weather><parameter=city>Ulm</parameter><tool_call><function=now></function></tool_call>",
+                "",
+                &[("weather", "{\"city\": \"Ulm\""), ("now", "{}")],
+            ),
+            (
+                "<tool_call><function=weather>\n<parameter=city>\nDal",
+                "",
+                &[("weather", "{\"city\": \"Dal")],
+            ),
+        ],
+    ),
+];
+
+#[test]
+fn an_incomplete_call_keeps_what_came_of_it() {
+    for (parser, table) in INCOMPLETE {
+        check_tools(parser, table);
+        for (text, ..) in *table {
+            let message = message_of(tool_events(parser, &[text]));
+            assert!(message.calls.iter().any(|call| !call.is_complete), "{parser}: {text}");
+        }
+    }
+}

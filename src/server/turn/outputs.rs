@@ -1,0 +1,124 @@
+//! Outputs for tests: calls and thoughts in every format, and all that they may be cut to.
+
+use playhouse_actors::logic::request::{FinishReason, StopReason};
+
+use super::{ToolChoice, TurnStyle, tests::test_style};
+
+/// A call of `weather` for Ulm in each format, and the name of its parser.
+pub(in crate::server) const CALLS: &[(&str, &str)] = &[
+    (
+        "hermes",
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>",
+    ),
+    ("llama3_json", "<|python_tag|>{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}"),
+    ("mistral", "[TOOL_CALLS]weather[ARGS]{\"city\": \"Ulm\"}"),
+    (
+        "qwen3_coder",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>",
+    ),
+    (
+        "qwen3_xml",
+        "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>",
+    ),
+    ("pythonic", "[weather(city=\"Ulm\")]"),
+    (
+        "deepseek_v3",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \
+         \"Ulm\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        "deepseek_v31",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \
+         \"Ulm\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    ("granite", "<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}]"),
+    ("phi4_mini_json", "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}]"),
+    (
+        "openai",
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Ulm\"}",
+    ),
+    (
+        "glm45",
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n</tool_call>",
+    ),
+    (
+        "kimi_k2",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0\
+         <|tool_call_argument_begin|>{\"city\": \"Ulm\"}<|tool_call_end|>\
+         <|tool_calls_section_end|>",
+    ),
+    ("json", "[{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}]"),
+];
+
+/// A thought `hm` before the answer `yes` in each format, and the name of its parser.
+pub(in crate::server) const THOUGHTS: &[(&str, &str)] = &[
+    ("deepseek_r1", "<think>hm</think>yes"),
+    ("qwen3", "<think>hm</think>yes"),
+    ("mistral", "[THINK]hm[/THINK]yes"),
+    ("granite", "Here is my thought process:hmHere is my response:yes"),
+    (
+        "openai_gptoss",
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes",
+    ),
+    ("glm45", "<think>hm</think>yes"),
+];
+
+/// An output that ends where something cut it, and how it is read.
+pub(in crate::server) struct CutOutput {
+    pub(in crate::server) style: TurnStyle,
+    pub(in crate::server) text: String,
+    pub(in crate::server) finish: FinishReason,
+    /// Which parsers read it.
+    pub(in crate::server) label: String,
+}
+
+impl CutOutput {
+    /// The text in pieces of `length` characters.
+    pub(in crate::server) fn pieces(&self, length: usize) -> Vec<String> {
+        let chars: Vec<char> = self.text.chars().collect();
+        chars.chunks(length).map(|chunk| chunk.iter().collect()).collect()
+    }
+}
+
+/// Every output of every pair of parsers, cut at every character, in each way that an output ends:
+/// two calls, calls within text, a malformed one, calls that are required and a named one.
+pub(in crate::server) fn for_each_cut_output(mut check: impl FnMut(&CutOutput)) {
+    let none = ("none", "");
+    for (reasoning, thought) in THOUGHTS.iter().copied().chain([none]) {
+        let thought = thought.strip_suffix("yes").unwrap_or(thought);
+        for (tools, call) in CALLS {
+            let style = test_style(tools, reasoning, ToolChoice::Auto);
+            let texts = [
+                format!("{thought}{call}{call}"),
+                format!("{thought}So: {call}\nWell."),
+                format!("{thought}{}", call.replace("Ulm\"", "Ulm\" nope")),
+            ];
+            let label = format!("{tools} after {reasoning}");
+            texts.iter().for_each(|text| cut(&style, text, &label, &mut check));
+        }
+        let style = test_style("none", reasoning, ToolChoice::Required);
+        let calls = r#"[{"name": "now", "parameters": {}}, {"name": "weather", "parameters": {"city": "é"}}]"#;
+        let label = format!("required after {reasoning}");
+        cut(&style, &format!("{thought}{calls}"), &label, &mut check);
+        let style = test_style("none", reasoning, ToolChoice::Named("weather".to_owned()));
+        let label = format!("named after {reasoning}");
+        cut(&style, &format!("{thought}{{\"city\": \"Ulm\"}}"), &label, &mut check);
+    }
+}
+
+fn cut(style: &TurnStyle, text: &str, label: &str, check: &mut impl FnMut(&CutOutput)) {
+    let stop = StopReason::String("stop".to_owned());
+    let endings = [
+        FinishReason::Length,
+        FinishReason::Abort,
+        FinishReason::Stop(Some(stop)),
+        FinishReason::Stop(None),
+    ];
+    let ends = text.char_indices().map(|(end, _)| end).chain([text.len()]);
+    // All endings come at every place: the texts have a character fewer or more than each other.
+    for (index, end) in ends.enumerate() {
+        let finish = endings[index % endings.len()].clone();
+        let (style, text, label) = (style.clone(), text[..end].to_owned(), label.to_owned());
+        check(&CutOutput { style, text, finish, label });
+    }
+}
