@@ -168,6 +168,8 @@ fn check_text(reader: &Reader, events: &[MessageEvent], text: &str) {
     let (thoughts, content, text) = (blank(&thoughts), blank(&content), blank(text));
     match reader {
         _ if reader.is_harmony() => {}
+        // A list of calls that is cut off is no text.
+        Reader::RequiredCall => assert!(is_within(&content, &text), "{content:?}"),
         Reader::Reasoning(..) | Reader::Both(..) => {
             // Each in its own order: text that a block held back is told as content at the end.
             assert!(is_within(&thoughts, &text), "{thoughts:?}");
