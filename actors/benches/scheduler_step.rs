@@ -21,6 +21,8 @@ fn request(id: u64) -> EngineRequest {
     let prompt_len = 16 + id as usize % 16;
     EngineRequest {
         id: RequestId(id),
+        group: RequestId(id),
+        tenant: None,
         prompt_token_ids: vec![id as u32; prompt_len].into(),
         params: SamplingParams { max_tokens: 4096, ignore_eos: true, ..Default::default() },
         seed: id,

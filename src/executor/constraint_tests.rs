@@ -29,6 +29,8 @@ fn request(
     };
     Arc::new(EngineRequest {
         id: RequestId(1),
+        group: RequestId(1),
+        tenant: None,
         prompt_token_ids: prompt.into(),
         params,
         seed: 0,

@@ -124,6 +124,8 @@ fn prompt(seed: u32) -> Vec<u32> {
 fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
     let request = EngineRequest {
         id: RequestId(1),
+        group: RequestId(1),
+        tenant: None,
         prompt_token_ids: prompt.into(),
         params: SamplingParams { temperature: 0.0, logprobs: Some(5), ..SamplingParams::default() },
         seed: 0,

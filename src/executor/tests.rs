@@ -27,6 +27,8 @@ pub(super) fn new(
 ) -> NewRequestData {
     let request = EngineRequest {
         id: RequestId(id),
+        group: RequestId(id),
+        tenant: None,
         prompt_token_ids: prompt.into(),
         params: SamplingParams::default(),
         seed: 0,

@@ -236,6 +236,8 @@ mod tests {
     fn request() -> EngineRequest {
         EngineRequest {
             id: RequestId(1),
+            group: RequestId(1),
+            tenant: None,
             prompt_token_ids: Arc::from([1, 2, 3]),
             params: SamplingParams::default(),
             seed: 0,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    admission::Tenant,
     failure::Failure,
     ids::{Micros, RequestId, TokenId},
     sampling_params::SamplingParams,
@@ -16,6 +17,10 @@ use super::{
 pub struct EngineRequest {
     /// Assigned by the engine, in order of acceptance.
     pub id: RequestId,
+    /// The first of the requests that one client's request became: its choices, over all prompts.
+    pub group: RequestId,
+    /// Whose API key it came with. Tenants share the engine.
+    pub tenant: Option<Tenant>,
     /// The prompt, at least one token.
     pub prompt_token_ids: Arc<[TokenId]>,
     /// Validated and normalized.

@@ -151,6 +151,8 @@ mod tests {
         let stop = stop.iter().map(|s| (*s).to_owned()).collect();
         TextStream::new(&EngineRequest {
             id: RequestId(0),
+            group: RequestId(0),
+            tenant: None,
             prompt_token_ids: vec![1].into(),
             params: SamplingParams { stop, ..Default::default() },
             seed: 0,

@@ -8,7 +8,10 @@ use super::edge::{Edge, Letter, pings};
 use crate::{
     error::RequestError,
     logic::{
-        admission::Tenant, ids::TokenId, input::TruncationSide, sampling_params::SamplingParams,
+        admission::Tenant,
+        ids::{RequestId, TokenId},
+        input::TruncationSide,
+        sampling_params::SamplingParams,
     },
     ports::ChatPrompt,
 };
@@ -56,8 +59,11 @@ pub struct RawRequest {
     pub priority: i32,
     /// Keeps its prefix-cache entries apart.
     pub cache_salt: Option<String>,
-    /// Who asks, where quotas are kept.
+    /// Whose API key it came with: for quotas and shares.
     pub tenant: Option<Tenant>,
+    /// The first of the requests that the client's request has become so far, if it has several
+    /// prompts or steps: together they take turns with others as one.
+    pub group: Option<RequestId>,
     /// It is given up when it has not begun by then.
     pub timeout: Option<Duration>,
 }
@@ -99,6 +105,7 @@ impl RawRequest {
             priority: 0,
             cache_salt: None,
             tenant: None,
+            group: None,
             timeout: None,
         }
     }

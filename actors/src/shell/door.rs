@@ -171,6 +171,8 @@ impl Door {
         let deadline = timeout.map(|timeout| arrival.saturating_add(timeout));
         let request = |choice: u64| EngineRequest {
             id: RequestId(first + choice),
+            group: raw.group.unwrap_or(RequestId(first)),
+            tenant: raw.tenant,
             prompt_token_ids: Arc::clone(&prompt_token_ids),
             params: params.clone(),
             seed: if count == 1 { seed } else { choice_seed(seed, choice) },

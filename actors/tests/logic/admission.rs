@@ -147,7 +147,9 @@ fn the_quota_is_asked_before_the_queue() {
 #[test]
 fn a_full_engine_says_when_there_will_be_room() {
     let mut admission = Admission::new(AdmissionLimits { max_num_requests: 10, ..UNLIMITED });
-    admission.admit(0, None, &batch(0..10, 1)).unwrap();
+    for id in 0..10 {
+        admission.admit(0, None, &batch([id], 1)).unwrap();
+    }
     for id in 0..5 {
         admission.ended((id + 1) * 4 * SECOND, RequestId(id), 1);
     }
@@ -183,4 +185,32 @@ fn a_refusal_names_the_limit() {
     assert_eq!(admission.admit(0, ALICE, &batch([0], 1)), Err(error.clone()));
     let message = "your quota is used up: max_open_requests is at its limit of 0";
     assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn no_tenant_fills_the_engine_for_others() {
+    let mut admission = Admission::new(AdmissionLimits { max_num_requests: 900, ..UNLIMITED });
+    let mut fill = |tenant, first: u64| {
+        let mut count = 0;
+        while admission.admit(0, tenant, &batch([first + count], 1)).is_ok() {
+            count += 1;
+        }
+        let refused = refused(admission.admit(0, tenant, &batch([first + count], 1)));
+        assert_eq!(refused, (503, "one client's share of max_num_requests", 1));
+        count
+    };
+    assert_eq!(fill(ALICE, 0), 800, "alone: 8 of 9");
+    assert_eq!(fill(BOB, 1_000), 89, "of what is left");
+    assert_eq!(fill(Some(Tenant(3)), 2_000), 10);
+}
+
+#[test]
+fn no_request_fills_the_engine_by_its_choices() {
+    let mut admission = Admission::new(AdmissionLimits { max_num_requests: 900, ..UNLIMITED });
+    let refused = refused(admission.admit(0, None, &batch(0..801, 1)));
+    assert_eq!(refused.1, "one client's share of max_num_requests");
+    admission.admit(0, None, &batch(0..800, 1)).unwrap();
+    for id in 800..900 {
+        assert_eq!(admission.admit(0, None, &batch([id], 1)), Ok(()), "one choice is no share");
+    }
 }

@@ -38,6 +38,8 @@ pub(crate) fn roomy() -> SchedulerConfig {
 pub(crate) fn request(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> EngineRequest {
     EngineRequest {
         id: RequestId(id),
+        group: RequestId(id),
+        tenant: None,
         prompt_token_ids: prompt.into_iter().collect(),
         params: SamplingParams { max_tokens: 1_000, ignore_eos: true, ..Default::default() },
         seed: 0,

@@ -16,7 +16,7 @@ use playhouse_actors::{
         sampling_params::SamplingParams,
     },
     message::input_processor::{Prompt, RawRequest},
-    shell::Submission,
+    shell::{ChoiceStream, Submission},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -141,6 +141,9 @@ impl Engine {
             OutputTokens { wanted: params.max_tokens, default: request.max_tokens_default };
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;
+        // The steps of one search take turns with others as one request.
+        let first = submission.choices.first().map(ChoiceStream::request);
+        let request = RawRequest { group: request.group.or(first), ..request };
         let prompt_token_ids = Arc::clone(&submission.prompt_token_ids);
         let max_tokens = self.room(prompt_token_ids.len(), output)?;
         let mut search = BeamSearch::new(
@@ -240,6 +243,7 @@ fn further_step(first: &RawRequest, tokens: Vec<TokenId>) -> RawRequest {
         priority: first.priority,
         cache_salt: first.cache_salt.clone(),
         tenant: first.tenant,
+        group: first.group,
         timeout: first.timeout,
         ..RawRequest::new(Prompt::Tokens(tokens))
     }

@@ -1,5 +1,5 @@
-//! Who may come in: the engine's limits, and each tenant's quota. It counts; whoever is refused is
-//! told when to come back.
+//! Which requests are admitted: the engine's limits, each tenant's share and its quota. A refusal
+//! says when to come back.
 
 mod departures;
 mod token_bucket;
@@ -15,9 +15,15 @@ use self::{
 use super::ids::{Micros, RequestId};
 use crate::error::RequestError;
 
-/// Whoever owns one API key.
+/// The owner of one API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tenant(pub u32);
+
+/// A tenant may have so many times as many requests open as the engine has places left, so it
+/// never fills the engine for others: alone it gets 8 of 9 places, of two each 8 of 17. That is the
+/// rule of "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (Choudhury and Hahne,
+/// 1998). A request with many choices and no tenant counts as a tenant of its own.
+const OPEN_REQUESTS_PER_FREE_PLACE: usize = 8;
 
 /// What one tenant may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -119,7 +125,7 @@ impl Admission {
         if let Some(tenant) = tenant {
             self.check_quota(now, tenant, new.len(), tokens)?;
         }
-        self.check_room(now, new.len())?;
+        self.check_room(now, tenant, new.len())?;
         if self.open.is_empty() {
             self.departures.begin(now);
         }
@@ -152,7 +158,7 @@ impl Admission {
         if let Some(tenant) = tenant {
             self.check_quota(now, tenant, num_new, 0)?;
         }
-        self.check_room(now, num_new)
+        self.check_room(now, tenant, num_new)
     }
 
     /// A request left the queue. Only the first time counts.
@@ -244,7 +250,12 @@ impl Admission {
 
     /// Whether the engine has room. In a steady state as many requests leave the queue as end, so
     /// the ends tell when there will be.
-    fn check_room(&self, now: Micros, num_new: usize) -> Result<(), RequestError> {
+    fn check_room(
+        &self,
+        now: Micros,
+        tenant: Option<Tenant>,
+        num_new: usize,
+    ) -> Result<(), RequestError> {
         let limits = &self.limits;
         let refuse = |what, limit: usize, wait| {
             let (limit, retry_after) = (limit as u64, Duration::from_micros(wait));
@@ -260,6 +271,13 @@ impl Admission {
                 let wait = self.departures.wait(now, excess, |_| 1);
                 return refuse(what, limit.unwrap_or(0), wait);
             }
+        }
+        let num_own = tenant.map_or(0, |tenant| self.num_open_of(tenant));
+        let share = share(num_own, self.open.len(), limits.max_num_requests);
+        let excess = excess(num_own, num_new, Some(share));
+        if excess > 0 {
+            let wait = self.departures.wait(now, excess, |_| 1);
+            return refuse("one client's share of max_num_requests", share, wait);
         }
         // As in vLLM, what is there counts and not what comes: or a long prompt could never come.
         if let Some(limit) = limits.max_num_queued_tokens.filter(|&l| self.num_queued_tokens >= l) {
@@ -277,6 +295,16 @@ impl Admission {
             bucket: tokens_per_minute.map(|tokens| TokenBucket::full(tokens, now)),
         })
     }
+}
+
+/// Most requests that a tenant may have open which has `num_own` of the `num_open` ones: as if each
+/// came in alone, as long as it has fewer than eight times as many as places are free.
+fn share(num_own: usize, num_open: usize, max_num_requests: usize) -> usize {
+    let num_others = num_open.saturating_sub(num_own);
+    let places = max_num_requests.saturating_sub(num_others);
+    let share = places as u128 * OPEN_REQUESTS_PER_FREE_PLACE as u128;
+    // The last one comes in while `num_own < 8 * (places - num_own)`.
+    share.div_ceil(OPEN_REQUESTS_PER_FREE_PLACE as u128 + 1) as usize
 }
 
 /// How many are too many when `num_new` come to `num` others.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::logic::{
+    admission::Tenant,
     ids::{Epoch, RequestId, Step},
     scheduler_output::SchedulerOutput,
 };
@@ -51,6 +52,8 @@ pub struct Timeline {
     pub segments: VecDeque<Segment>,
     /// Whether it was seen to end.
     pub has_ended: bool,
+    /// Whose API key the request came with; not known before it is seen to begin.
+    pub tenant: Option<Tenant>,
     /// Whether it works towards its first token, or towards one that it lost its place over.
     is_resumed: bool,
     /// Tokens that it had when it began, or began again: from there on it decodes.
@@ -86,6 +89,7 @@ impl Timelines {
         }
         for data in &output.scheduled_new {
             let timeline = self.timeline(data.request.id);
+            timeline.tenant = data.request.tenant;
             timeline.is_resumed = !data.output_token_ids.is_empty();
             timeline.num_tokens_at_start =
                 data.request.num_prompt_tokens() + data.output_token_ids.len();
@@ -160,6 +164,8 @@ mod tests {
     fn new(id: u64, outputs: &[u32], num_scheduled_tokens: usize) -> NewRequestData {
         let request = EngineRequest {
             id: RequestId(id),
+            group: RequestId(id),
+            tenant: None,
             prompt_token_ids: Arc::from([1; 20]),
             params: SamplingParams::default(),
             seed: 0,

@@ -13,6 +13,8 @@ use crate::logic::{
 fn request(id: u64) -> Arc<EngineRequest> {
     Arc::new(EngineRequest {
         id: RequestId(id),
+        group: RequestId(id),
+        tenant: None,
         prompt_token_ids: vec![1, 2, 3].into(),
         params: SamplingParams::default(),
         seed: 0,

@@ -1,4 +1,4 @@
-//! Waiting requests: the first one that may start does so as soon as there is room. Nobody
+//! Waiting requests: the first one that may start does so as soon as there is room. No other
 //! overtakes it.
 
 use super::{
@@ -188,12 +188,12 @@ impl Scheduler {
         let spare_blocks = if others_run { self.config.watermark_blocks() } else { 0 };
         let op = AllocateOp { num_tokens_to_fit, spare_blocks, ..op };
         let state = &mut self.requests[slot];
-        self.waiting.remove(key, state.request.arrival);
+        self.waiting.take(key, state.request.arrival);
         state.status = Status::Admitting(key);
         planning.looked_up = None;
         planning.num_admitting += 1;
         let pending = Pending::Admit { row: planning.rows.len(), growth };
-        planning.push_row(row);
+        self.push_row(planning, row);
         planning.ask(ops, AllocationOp::Allocate(op), pending);
     }
 

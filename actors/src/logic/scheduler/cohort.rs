@@ -44,7 +44,11 @@ impl Scheduler {
 
     /// The next one to admit, of those who may be.
     pub(super) fn next_waiting(&self, planning: &Planning) -> Option<(QueueKey, Slot)> {
-        let Some(cohort) = &planning.cohort else { return self.waiting.peek(planning.now) };
+        let now = planning.now;
+        let Some(cohort) = &planning.cohort else {
+            let apart = planning.dominant.and_then(|owner| self.waiting.peek_apart(owner, now));
+            return apart.or_else(|| self.waiting.peek(now));
+        };
         let slots = cohort.iter().filter_map(|&id| self.requests.find(id));
         let places = slots.filter_map(|slot| {
             let state = &self.requests[slot];
@@ -56,7 +60,7 @@ impl Scheduler {
                 | Status::Finished => None,
             }
         });
-        self.waiting.peek_among(places, planning.now)
+        self.waiting.peek_among(places, now)
     }
 
     /// When the members of the cohort can compute nothing, it may be for what others hold (seats,

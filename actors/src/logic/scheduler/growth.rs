@@ -49,7 +49,7 @@ impl Scheduler {
             }
             let op = self.allocate_op(slot, row.num_computed_tokens + row.num_tokens, 0);
             let index = planning.rows.len();
-            planning.push_row(row);
+            self.push_row(planning, row);
             let Some(op) = op else {
                 self.allocate_media(planning, index);
                 continue;
@@ -123,14 +123,19 @@ impl Scheduler {
     }
 
     /// Where in the running list the request stands that matters least: one that is not scheduled
-    /// now, if there is any.
+    /// now, if there is any. That is never the first of the list, or under priority the first by
+    /// rank, while there is another: that one gets on, and so all do in the end.
     pub(super) fn victim_place(&self, planning: &Planning) -> Option<usize> {
         let all = 0..self.running.len();
         let is_excluded = |&place: &usize| planning.excludes(self.id_at(place));
         let spares_members = planning.cohort.is_some() && all.clone().any(|p| is_excluded(&p));
         let mut places = all.filter(|place| !spares_members || is_excluded(place));
         match self.config.policy {
-            SchedulingPolicy::Fcfs => places.next_back(),
+            SchedulingPolicy::Fcfs => {
+                let dominant = self.dominant_in_blocks();
+                let last = dominant.and_then(|owner| self.last_to_give(owner, planning.now));
+                last.filter(|place| places.clone().any(|p| p == *place)).or(places.next_back())
+            }
             SchedulingPolicy::Priority => places.max_by_key(|&place| {
                 let request = &self.requests[self.running[place]].request;
                 self.waiting.rank(request, planning.now)
@@ -143,6 +148,7 @@ impl Scheduler {
         let Some(index) = planning.rows.iter().position(|row| row.slot == victim) else { return };
         let row = planning.rows.remove(index);
         planning.token_budget += row.num_tokens;
+        self.waiting.refund(self.requests[victim].request.tenant, row.num_tokens);
         self.cancel_media(planning, row);
     }
 

@@ -18,6 +18,7 @@ pub mod driver;
 mod grammars;
 mod growth;
 mod lifecycle;
+mod make_room;
 mod media;
 mod planning;
 mod request_state;

@@ -15,6 +15,7 @@ use crate::{
         allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
         ids::{BlockId, Micros, RequestId, Step},
         outputs::Commit,
+        request_queue::Owner,
     },
 };
 
@@ -90,6 +91,8 @@ pub(super) struct Planning {
     pub(super) encoder_budget: usize,
     /// The only requests that may be scheduled.
     pub(super) cohort: Option<Cohort>,
+    /// It holds most of the seats or blocks: the requests of others are admitted first.
+    pub(super) dominant: Option<Owner>,
     /// Most tokens for one request.
     pub(super) most_tokens: usize,
     pub(super) rows: Vec<Row>,
@@ -113,11 +116,6 @@ pub(super) struct Planning {
 }
 
 impl Planning {
-    pub(super) fn push_row(&mut self, row: Row) {
-        self.token_budget -= row.num_tokens;
-        self.rows.push(row);
-    }
-
     pub(super) fn ask(&mut self, ops: &mut Vec<AllocationOp>, op: AllocationOp, pending: Pending) {
         ops.push(op);
         self.pending.push(pending);
@@ -267,11 +265,19 @@ impl Scheduler {
         self.allocate_media(planning, row);
     }
 
+    /// Plans a row. Its tokens are the tenant's from now on, so that the next turn is another's.
+    pub(super) fn push_row(&mut self, planning: &mut Planning, row: Row) {
+        planning.token_budget -= row.num_tokens;
+        self.waiting.charge(self.requests[row.slot].request.tenant, row.num_tokens);
+        planning.rows.push(row);
+    }
+
     /// Takes back the rows from `first` on, whose operations were not executed.
     pub(super) fn take_back_rows(&mut self, planning: &mut Planning, first: usize) {
         for row in planning.rows.drain(first..) {
             planning.token_budget += row.num_tokens;
             let state = &mut self.requests[row.slot];
+            self.waiting.refund(state.request.tenant, row.num_tokens);
             if let Status::Admitting(key) = state.status {
                 self.waiting.reinsert(key, state.request.arrival, row.slot);
                 state.status = Status::Waiting(key);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    PauseState, Scheduled, Scheduler, StepStats, WaitingReason,
+    PauseState, Scheduled, Scheduler, StepStats,
     planning::{Phase, Planning, Row},
     request_state::Status,
     request_table::Slot,
@@ -60,14 +60,15 @@ impl Scheduler {
         }
         let ended = self.expire(now);
         let is_stopped = self.pause == PauseState::PausedAll;
-        self.waiting_reason = WaitingReason::default();
-        self.planning = Some(Planning {
+        let waited_for = std::mem::take(&mut self.waiting_reason);
+        let mut planning = Planning {
             now,
             phase: Phase::Running,
             cursor: 0,
             token_budget: if is_stopped { 0 } else { self.token_budget },
             cohort: self.active_cohort().cloned(),
             encoder_budget: self.config.encoder_budget,
+            dominant: self.dominant(),
             most_tokens: self.most_tokens(),
             rows: Vec::with_capacity(self.running.len()),
             num_admitting: 0,
@@ -81,7 +82,9 @@ impl Scheduler {
             pending: Vec::new(),
             is_answered: true,
             round: 0,
-        });
+        };
+        self.make_room(&mut planning, waited_for);
+        self.planning = Some(planning);
         Ok(())
     }
 

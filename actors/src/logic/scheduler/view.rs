@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{PauseState, Scheduler, SchedulerStats, WaitingReason, request_table::Slot};
-use crate::logic::ids::{Epoch, Micros, RequestId};
+use crate::logic::{
+    admission::Tenant,
+    ids::{Epoch, Micros, RequestId},
+};
 
 /// The scheduler between two steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -25,6 +28,8 @@ pub struct SchedulerView {
 pub struct RequestView {
     /// Which.
     pub id: RequestId,
+    /// Whose API key it came with.
+    pub tenant: Option<Tenant>,
     /// When it was accepted.
     pub arrival: Micros,
     /// A lower value is served first.
@@ -80,6 +85,7 @@ impl Scheduler {
         let request = &state.request;
         RequestView {
             id: request.id,
+            tenant: request.tenant,
             arrival: request.arrival,
             priority: request.priority,
             num_prompt_tokens: request.num_prompt_tokens(),

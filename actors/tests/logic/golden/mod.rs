@@ -8,6 +8,7 @@ mod prefix_caching;
 mod priority;
 mod reset_prefix_cache;
 mod scheduler;
+mod shares;
 mod stop;
 mod structured_output;
 mod token_budget;

@@ -3,6 +3,7 @@
 use std::{cell::Cell, collections::BTreeSet, sync::Arc};
 
 use playhouse_actors::logic::{
+    admission::Tenant,
     ids::{Micros, RequestId, TokenId},
     request::EngineRequest,
     sampling_params::SamplingParams,
@@ -12,7 +13,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::{
     device::{BLOCK_SIZE, EOS},
-    world::{Crash, World},
+    world::{Crash, SAME_GROUP, World},
 };
 use crate::house::request;
 
@@ -45,7 +46,9 @@ fn engine_request() -> impl Strategy<Value = Op> {
     let prompt = (0..3 as TokenId, 0..20usize, 1..16usize, any::<bool>());
     let is_rare = || prop::bool::weighted(0.2);
     let flags = (is_rare(), is_rare(), prop::option::of(1..60u64), prop::bool::weighted(0.3));
-    (prompt, 1..20u32, -2..3i32, flags).prop_map(|(prompt, max_tokens, priority, flags)| {
+    let share = (prop::option::of((0..2u32).prop_map(Tenant)), any::<bool>());
+    let parts = (prompt, 1..20u32, -2..3i32, flags, share);
+    parts.prop_map(|(prompt, max_tokens, priority, flags, (tenant, is_choice))| {
         let (family, num_shared, num_own, is_own) = prompt;
         let (is_salted, wants_logprobs, deadline, may_end) = flags;
         let shared = (0..num_shared as TokenId).map(move |position| 10 * family + position % 7);
@@ -59,6 +62,8 @@ fn engine_request() -> impl Strategy<Value = Op> {
         Op::Add(Box::new(EngineRequest {
             params,
             priority,
+            tenant,
+            group: if is_choice { SAME_GROUP } else { RequestId(0) },
             eos_token_ids: Arc::from([EOS]),
             deadline: deadline.map(|deadline| deadline * 3),
             cache_salt: is_salted.then(|| Arc::from("salt")),

@@ -5,5 +5,6 @@ mod block_pool;
 mod device;
 mod engine;
 mod poison;
+mod shares;
 mod tails;
 mod world;

@@ -18,6 +18,9 @@ use playhouse_actors::logic::{
 
 use super::device::{BLOCK_SIZE, Device, EOS, expected_output};
 
+/// As a group: that of the request before.
+pub(crate) const SAME_GROUP: RequestId = RequestId(u64::MAX);
+
 /// Where the core dies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Crash {
@@ -80,6 +83,10 @@ impl World {
             return;
         }
         request.id = RequestId(self.ledger.len() as u64);
+        request.group = match self.ledger.values().next_back() {
+            Some(before) if request.group == SAME_GROUP => before.request.group,
+            _ => request.id,
+        };
         request.arrival = self.now;
         let request = Arc::new(request);
         let entry = Entry {

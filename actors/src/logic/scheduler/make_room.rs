@@ -1,0 +1,89 @@
+//! One owner, a tenant or a request of many choices, that holds more than half of the seats or of
+//! the KV cache: requests of others are admitted before its own, and a request whose owner runs
+//! nothing need not wait until one of them ends. The last of them is preempted, and computed again
+//! later. Requests of one choice without tenants are no such owners.
+
+use super::{PauseState, Scheduler, WaitingReason, planning::Planning, request_table::Slot};
+use crate::logic::{
+    ids::Micros,
+    request_queue::{Owner, SchedulingPolicy},
+};
+
+impl Scheduler {
+    /// The owner of several running requests that hold more than half of all seats or blocks, if
+    /// any request waits for some.
+    pub(super) fn dominant(&self) -> Option<Owner> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let by_seats = self.majority(self.config.max_num_seqs, |_| 1);
+        by_seats.or_else(|| self.dominant_in_blocks())
+    }
+
+    /// The same for blocks alone, whether any request waits or not.
+    pub(super) fn dominant_in_blocks(&self) -> Option<Owner> {
+        let num_blocks = self.config.num_usable_blocks();
+        self.majority(num_blocks, |slot| self.requests[slot].num_blocks)
+    }
+
+    /// Where in the running list the request of an owner stands that matters least, if the owner
+    /// has others.
+    pub(super) fn last_to_give(&self, owner: Owner, now: Micros) -> Option<usize> {
+        let mut places = (0..self.running.len()).filter(|&p| self.owner(self.running[p]) == owner);
+        places.clone().nth(1)?;
+        match self.config.policy {
+            SchedulingPolicy::Fcfs => places.next_back(),
+            SchedulingPolicy::Priority => places.max_by_key(|&place| {
+                self.waiting.rank(&self.requests[self.running[place]].request, now)
+            }),
+        }
+    }
+
+    /// Preempts one request of the dominant owner if the next waiting request of another needs
+    /// that: the step before had no seat or blocks left for it, and its owner runs nothing. No
+    /// running request is preempted while it is computed, so the next step waits for that.
+    pub(super) fn make_room(&mut self, planning: &mut Planning, waited_for: WaitingReason) {
+        let is_short = matches!(waited_for, WaitingReason::MaxNumSeqs | WaitingReason::KvCache);
+        let is_open = self.pause == PauseState::Unpaused && planning.cohort.is_none();
+        let Some(dominant) = planning.dominant.filter(|_| is_short && is_open) else { return };
+        let Some((_, next)) = self.waiting.peek_apart(dominant, planning.now) else { return };
+        let runs = |owner| self.running.iter().any(|&slot| self.owner(slot) == owner);
+        let last = self.last_to_give(dominant, planning.now);
+        let Some(place) = last.filter(|_| !runs(self.owner(next))) else { return };
+        let priority = |slot: Slot| self.requests[slot].request.priority;
+        if priority(self.running[place]) < priority(next) {
+            return;
+        }
+        if self.in_flight.is_empty() {
+            self.preempt(planning, place);
+        } else {
+            self.must_settle = true;
+        }
+    }
+
+    /// The owner of several running requests that hold more than half of `total`.
+    fn majority(&self, total: usize, weight: impl Fn(Slot) -> usize) -> Option<Owner> {
+        // Boyer and Moore: what holds more than half is left when all others are set off.
+        let (mut candidate, mut lead) = (None, 0);
+        for &slot in &self.running {
+            let (owner, weight) = (self.owner(slot), weight(slot));
+            if candidate == Some(owner) {
+                lead += weight;
+            } else if weight > lead {
+                (candidate, lead) = (Some(owner), weight - lead);
+            } else {
+                lead -= weight;
+            }
+        }
+        let (mut count, mut held) = (0, 0);
+        for &slot in self.running.iter().filter(|&&slot| Some(self.owner(slot)) == candidate) {
+            count += 1;
+            held += weight(slot);
+        }
+        candidate.filter(|_| count > 1 && 2 * held > total)
+    }
+
+    fn owner(&self, slot: Slot) -> Owner {
+        Owner::of(&self.requests[slot].request)
+    }
+}
