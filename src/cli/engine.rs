@@ -57,10 +57,7 @@ struct LoadBar {
 
 impl LoadBar {
     fn new() -> Self {
-        let template = "{msg:<21} {bar:24} {bytes} of {total_bytes}";
-        let style =
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let shown = ProgressBar::hidden().with_style(style);
+        let shown = ProgressBar::hidden();
         let bar = shown.clone();
         let reveal = shows_bars().then(|| {
             tokio::spawn(async move {
@@ -82,18 +79,72 @@ impl Drop for LoadBar {
     }
 }
 
+/// What is being done, and how many bytes of how many are done, where that says how far it is.
+struct Phase {
+    message: String,
+    bytes: Option<(u64, u64)>,
+}
+
+impl Phase {
+    fn of(progress: StartProgress) -> Self {
+        let without_bytes = |message: &str| Self { message: message.to_owned(), bytes: None };
+        match progress {
+            StartProgress::Tokenizer => without_bytes("reading the tokenizer"),
+            // The last tensor is read, but not all of it is kept yet.
+            StartProgress::Weights(weights) if weights.bytes >= weights.bytes_total => {
+                without_bytes("finishing the weights")
+            }
+            StartProgress::Weights(weights) => {
+                let cached = ["packing weights", "mapping packed weights"];
+                let message = cached[usize::from(weights.is_cached)].to_owned();
+                Self { message, bytes: Some((weights.bytes, weights.bytes_total)) }
+            }
+            StartProgress::WarmUp { steps, steps_total } => {
+                without_bytes(&format!("warming up: step {} of {steps_total}", steps + 1))
+            }
+            StartProgress::Grammars => without_bytes("preparing the vocabulary for grammars"),
+            StartProgress::KvCache { .. } => without_bytes("allocating the KV cache"),
+        }
+    }
+}
+
+/// A bar of bytes where there is one; elsewhere the time, as a full bar would look done.
 fn show(bar: &ProgressBar, progress: StartProgress) {
-    match progress {
-        StartProgress::Tokenizer => bar.set_message("reading the tokenizer"),
-        StartProgress::Weights(weights) => {
-            let cached = ["packing weights", "mapping packed weights"];
-            bar.set_message(cached[usize::from(weights.is_cached)]);
-            bar.set_length(weights.bytes_total.max(weights.bytes));
-            bar.set_position(weights.bytes);
+    let Phase { message, bytes } = Phase::of(progress);
+    let template = match bytes {
+        Some(_) => "{msg:<22} {bar:24} {bytes} of {total_bytes}",
+        None => "{msg} ({elapsed})",
+    };
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    if let Some((done, total)) = bytes {
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+    bar.set_message(message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LoadProgress;
+
+    #[test]
+    fn no_bar_is_full_while_something_is_done() {
+        let weights = |bytes| {
+            StartProgress::Weights(LoadProgress { bytes, bytes_total: 9, ..Default::default() })
+        };
+        assert_eq!(Phase::of(weights(8)).bytes, Some((8, 9)));
+        let later = [
+            (weights(9), "finishing the weights"),
+            (StartProgress::Tokenizer, "reading the tokenizer"),
+            (StartProgress::WarmUp { steps: 0, steps_total: 2 }, "warming up: step 1 of 2"),
+            (StartProgress::Grammars, "preparing the vocabulary for grammars"),
+            (StartProgress::KvCache { bytes: 1 }, "allocating the KV cache"),
+        ];
+        for (progress, message) in later {
+            let phase = Phase::of(progress);
+            assert_eq!((phase.message.as_str(), phase.bytes), (message, None));
         }
-        StartProgress::WarmUp { steps, steps_total } => {
-            bar.set_message(format!("warming up {steps}/{steps_total}"));
-        }
-        StartProgress::KvCache { .. } => bar.set_message("allocating KV cache"),
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum CliError {
     Entry(String),
     /// The log's level is no level.
     #[error("log.level: {0}")]
-    LogLevel(#[from] tracing_subscriber::filter::ParseError),
+    LogLevel(String),
     /// The engine did not start.
     #[error("the engine did not start")]
     Start(#[source] Box<StartError>),
@@ -51,8 +51,8 @@ pub(crate) enum CliError {
     /// A measurement could not be made.
     #[error("{0}")]
     Measure(String),
-    /// The HTTP server failed.
-    #[error("the server stopped")]
+    /// The HTTP server cannot serve: none of its errors comes later than that.
+    #[error("the server did not start")]
     Server(#[from] ServerError),
     /// The metrics recorder could not be installed.
     #[error("the metrics could not be set up")]
@@ -152,7 +152,8 @@ impl CliError {
             }
             Self::Entry(_) => "/help shows what can be typed",
             Self::LogLevel(_) => {
-                "use error, warn, info, debug or trace, or directives such as info,playhouse=debug"
+                "use error, warn, info, debug, trace or off; or for parts of the program, separated by \
+                 commas, TARGET=LEVEL as in info,playhouse=debug"
             }
             Self::Start(error) if matches!(**error, StartError::NoModel(_)) => {
                 "give the folder of a Hugging Face model, or none for the demo model"

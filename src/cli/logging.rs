@@ -2,14 +2,12 @@
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
-
-use super::{CliError, style::Style};
+use super::{CliError, log_level, style::Style};
 use crate::config::LogSettings;
 
 /// Lets everything that is logged from now on reach standard error.
 pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
-    let filter = EnvFilter::builder().parse(&settings.level)?;
+    let filter = log_level::parse(&settings.level)?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

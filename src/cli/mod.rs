@@ -13,6 +13,7 @@ mod failure;
 mod flags;
 mod generate;
 mod interrupt;
+mod log_level;
 mod logging;
 mod manual;
 mod output;

@@ -41,6 +41,8 @@ pub enum StartProgress {
         /// Steps in all.
         steps_total: usize,
     },
+    /// The vocabulary is being prepared for grammars.
+    Grammars,
     /// The KV cache is being allocated.
     KvCache {
         /// Its size.
@@ -160,7 +162,7 @@ pub(super) fn load(
         chat_templates: codec.chat_templates(),
         codec: Arc::new(codec),
     };
-    progress(StartProgress::KvCache { bytes: kv_cache_bytes });
+    progress(StartProgress::Grammars);
     let codec = Arc::clone(&loaded.codec);
     let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone())
         .with_any_whitespace_disabled(config.disable_any_whitespace);
@@ -171,6 +173,7 @@ pub(super) fn load(
         device: device.device,
         step_graph_bytes: config.step_graph_bytes(total_bytes),
     };
+    progress(StartProgress::KvCache { bytes: kv_cache_bytes });
     let executors = RunnerFactory::new(model, info, kv_settings, Arc::clone(&grammars), threads)?;
     Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
 }

@@ -47,6 +47,21 @@ pub enum ConfigError {
         /// What would be accepted.
         expected: String,
     },
+    /// The model is of a family that this program does not know.
+    #[error(
+        "{}: a model with `{field}` {value} is not supported; supported are {supported}",
+        path.display()
+    )]
+    UnsupportedFamily {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// Its value as JSON.
+        value: String,
+        /// The families that are.
+        supported: String,
+    },
     /// A longer context was asked for than the model's positions reach.
     #[error(
         "max_model_len is {requested}; expected 1 to {limit}, the longest context by {}",

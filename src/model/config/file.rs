@@ -174,14 +174,28 @@ impl Fields {
     }
 
     pub(super) fn invalid(&self, field: &str, expected: &str) -> ConfigError {
-        const SHOWN_CHARS: usize = 200;
-        let value = self.object.get(field).unwrap_or(&Value::Null).to_string();
         ConfigError::Invalid {
             path: self.path.clone(),
             field: self.shown_name(field),
-            value: value.chars().take(SHOWN_CHARS).collect(),
+            value: self.shown_value(field),
             expected: expected.to_owned(),
         }
+    }
+
+    /// The model is of a family that is none of `supported`.
+    pub(super) fn unsupported_family(&self, field: &str, supported: &str) -> ConfigError {
+        ConfigError::UnsupportedFamily {
+            path: self.path.clone(),
+            field: self.shown_name(field),
+            value: self.shown_value(field),
+            supported: supported.to_owned(),
+        }
+    }
+
+    fn shown_value(&self, field: &str) -> String {
+        const SHOWN_CHARS: usize = 200;
+        let value = self.object.get(field).unwrap_or(&Value::Null).to_string();
+        value.chars().take(SHOWN_CHARS).collect()
     }
 
     fn parse<'a, T>(

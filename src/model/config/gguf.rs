@@ -70,10 +70,16 @@ struct Metadata<'a> {
 impl<'a> Metadata<'a> {
     fn new(file: &'a GgufFile) -> Result<Self, ConfigError> {
         const KEY: &str = "general.architecture";
-        let expected = || format!("one of {}", ARCHITECTURES.map(|(name, _)| name).join(", "));
-        let architecture = file.text(KEY)?.ok_or_else(|| file.missing(KEY, expected()))?;
+        let supported = || ARCHITECTURES.map(|(name, _)| name).join(", ");
+        let missing = || file.missing(KEY, format!("one of {}", supported()));
+        let architecture = file.text(KEY)?.ok_or_else(missing)?;
         let known = ARCHITECTURES.iter().find(|(name, _)| *name == architecture);
-        let &(_, class) = known.ok_or_else(|| file.unexpected(KEY, expected()))?;
+        let &(_, class) = known.ok_or_else(|| ConfigError::UnsupportedFamily {
+            path: file.path().to_owned(),
+            field: KEY.to_owned(),
+            value: format!("{:?}", architecture.chars().take(200).collect::<String>()),
+            supported: supported(),
+        })?;
         if !matches!(file.text("general.type")?, None | Some("model")) {
             return Err(file.unexpected("general.type", "\"model\"").into());
         }

@@ -122,14 +122,17 @@ impl ModelConfig {
 
 /// The family of the first architecture in the list that is known.
 fn architecture(config: &Fields) -> Result<&'static Family, ConfigError> {
-    let expected = format!("a list with one of {}", family::architectures().join(", "));
+    let supported = family::architectures().join(", ");
+    let expected = format!("a list with one of {supported}");
     let listed =
         config.value("architectures").ok_or_else(|| config.missing("architectures", &expected))?;
-    let names = listed.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
-    names
-        .filter_map(family::by_architecture)
-        .next()
-        .ok_or_else(|| config.invalid("architectures", &expected))
+    let names = listed.as_array().map_or(&[][..], Vec::as_slice);
+    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+    let known = names.iter().copied().find_map(family::by_architecture);
+    known.ok_or_else(|| match names.is_empty() {
+        true => config.invalid("architectures", &expected),
+        false => config.unsupported_family("architectures", &supported),
+    })
 }
 
 /// Refuses what would silently be computed wrongly.

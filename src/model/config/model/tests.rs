@@ -80,8 +80,8 @@ fn names_field_value_and_what_is_accepted() {
     for (changes, expected) in [
         (
             json!({ "architectures": ["GPT2LMHeadModel"] }),
-            "config.json: `architectures` is [\"GPT2LMHeadModel\"]; expected a list with one of \
-             LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
+            "config.json: a model with `architectures` [\"GPT2LMHeadModel\"] is not supported; \
+             supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM",
         ),
         (json!({ "architectures": null }), "config.json: `architectures` is missing; expected a"),
         (
