@@ -347,12 +347,14 @@ async fn a_draining_server_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_routes_answer() {
+    let names = ["demo", "an/organization's/demo"].map(str::to_owned);
+    let engine = EngineConfig { served_model_name: names.to_vec(), ..engine_config() };
     let server = ServerConfig {
         enable_request_id_headers: true,
         allowed_origins: vec!["https://example.org".to_owned()],
         ..ServerConfig::default()
     };
-    let served = Served::start(engine_config(), server).await;
+    let served = Served::start(engine, server).await;
     let get = async |path: &str| {
         let request = Client::new().get(format!("{}{path}", served.url));
         let request =
@@ -367,6 +369,20 @@ async fn small_routes_answer() {
     assert_eq!(models["data"][0]["max_model_len"], MAX_MODEL_LEN);
     assert_eq!(get("/load").await.json::<Value>().await.unwrap(), json!({"server_load": 0}));
     assert_eq!(get("/metrics").await.status(), StatusCode::OK);
+    let model: Value = get("/v1/models/demo").await.json().await.unwrap();
+    assert_eq!((&model["id"], &model["object"]), (&json!("demo"), &json!("model")));
+    // An id has slashes, which clients encode or not.
+    for path in ["/v1/models/an/organization%27s/demo", "/v1/models/an%2Forganization's%2Fdemo"] {
+        let model: Value = get(path).await.json().await.unwrap();
+        assert_eq!(model["id"], "an/organization's/demo", "{path}");
+    }
+    let missing = get("/v1/models/gpt-4").await;
+    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
+    let missing: Value = missing.json().await.unwrap();
+    assert_eq!(missing["error"]["code"], "model_not_found");
+    let nothing: Value = get("/nothing").await.json().await.unwrap();
+    let message = nothing["error"]["message"].as_str().unwrap();
+    assert_eq!(message, "Not Found: no route GET /nothing; /openapi.json lists all routes");
     for (path, status) in [("/nothing", 404), ("/v1/completions", 405)] {
         let error: Value = get(path).await.json().await.unwrap();
         assert_eq!(error["error"]["code"], status, "{path}");

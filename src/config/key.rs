@@ -44,7 +44,7 @@ impl Key {
     /// Whether its value must not be shown.
     #[must_use]
     pub fn is_secret(&self) -> bool {
-        self.name == "api_key"
+        matches!(self.name.as_str(), "api_key" | "admin_api_key")
     }
 
     /// All there are, in the order of the file.

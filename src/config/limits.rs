@@ -36,7 +36,7 @@ impl Default for LimitSettings {
         Self {
             max_json_depth: 100,
             max_completion_prompts: 1024,
-            max_n_sequences: 16_384,
+            max_n_sequences: 1024,
             max_stop_strings: 4,
             max_num_bad_words: 128,
             max_messages: 4096,

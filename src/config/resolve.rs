@@ -197,13 +197,17 @@ mod tests {
 
     #[test]
     fn secrets_are_never_shown() {
-        let key = Key::new("server", "api_key");
-        let origin = Origin::Environment("PLAYHOUSE_API_KEY".into());
-        let entry = Entry { key: key.clone(), value: Value::from("sk-1,sk-2"), origin };
-        let resolved = Resolved::new([entry]).unwrap();
-        assert_eq!(resolved.config.server.api_keys, ["sk-1", "sk-2"]);
-        let (_, shown, _) = resolved.settings().into_iter().find(|(k, ..)| *k == key).unwrap();
-        assert_eq!(shown, serde_json::json!(["***", "***"]));
+        for name in ["api_key", "admin_api_key"] {
+            let key = Key::new("server", name);
+            let origin = Origin::Environment(key.variable());
+            let entry = Entry { key: key.clone(), value: Value::from("sk-1,sk-2"), origin };
+            let resolved = Resolved::new([entry]).unwrap();
+            let server = &resolved.config.server;
+            let given = if name == "api_key" { &server.api_keys } else { &server.admin_api_keys };
+            assert_eq!(*given, ["sk-1", "sk-2"]);
+            let (_, shown, _) = resolved.settings().into_iter().find(|(k, ..)| *k == key).unwrap();
+            assert_eq!(shown, serde_json::json!(["***", "***"]));
+        }
     }
 
     #[test]

@@ -37,11 +37,20 @@ pub struct ServerSettings {
     pub enable_ssl_refresh: bool,
     /// Path that a proxy serves this server under, such as `/llm`. Routes answer with and without.
     pub root_path: String,
-    /// Bearer tokens that open `/v1` and the administrative routes; none: everything is open.
+    /// Bearer tokens of clients. Without any key, ordinary or of an operator, everything is open.
     #[serde(rename = "api_key", deserialize_with = "quantity::secrets")]
     pub api_keys: Vec<String>,
     /// File with further ones, one a line; it is read again when it changes.
     pub api_key_file: Option<PathBuf>,
+    /// Bearer tokens of operators, which open their routes as well. With ordinary keys alone those
+    /// routes are closed.
+    #[serde(rename = "admin_api_key", deserialize_with = "quantity::secrets")]
+    pub admin_api_keys: Vec<String>,
+    /// File with further ones, as `api_key_file`.
+    pub admin_api_key_file: Option<PathBuf>,
+    /// Serve `/metrics` without a key where others need one.
+    #[serde(deserialize_with = "quantity::switch")]
+    pub open_metrics: bool,
     /// Let requests with different keys share the KV blocks of a common prefix. Who shares can tell
     /// by the time to the first token what others have sent.
     #[serde(deserialize_with = "quantity::switch")]
@@ -114,8 +123,8 @@ pub struct ServerSettings {
     /// The parsers that these names stand for. A program that embeds the server adds its own.
     #[serde(skip)]
     pub parsers: Registry,
-    /// Serve the operator's routes (`/pause`, `/sleep`, `/abort_requests`, `/server_info`, …): to
-    /// those who bring an API key, or, without keys, to this machine alone.
+    /// Serve the operator's routes (`/pause`, `/sleep`, `/server_info`, …): with an operator's key,
+    /// or, without keys, to this machine alone.
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_admin_routes: bool,
     /// Serve `/tokenizer_info`: the tokenizer's configuration, its chat template included.
@@ -148,6 +157,15 @@ pub struct ServerSettings {
     pub limits: LimitSettings,
 }
 
+impl ServerSettings {
+    /// Whether clients must bring a key. A file without keys lets no client in.
+    #[must_use]
+    pub fn needs_keys(&self) -> bool {
+        let has_keys = !self.api_keys.is_empty() || !self.admin_api_keys.is_empty();
+        has_keys || self.api_key_file.is_some() || self.admin_api_key_file.is_some()
+    }
+}
+
 impl Default for ServerSettings {
     fn default() -> Self {
         Self {
@@ -163,6 +181,9 @@ impl Default for ServerSettings {
             root_path: String::new(),
             api_keys: Vec::new(),
             api_key_file: None,
+            admin_api_keys: Vec::new(),
+            admin_api_key_file: None,
+            open_metrics: true,
             share_prefix_cache_between_keys: false,
             max_connections: 16_384,
             h11_max_header_count: 256,

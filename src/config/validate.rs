@@ -171,9 +171,12 @@ impl ServerSettings {
         }
         // A client's key is read without the white space around it, and an empty one anybody has.
         let is_key = |key: &String| !key.is_empty() && key.trim() == key;
-        require(self.api_keys.iter().all(is_key), "api_key", "***", || {
-            "keys that are not empty, without white space around them".to_owned()
-        })?;
+        let keys = [("api_key", &self.api_keys), ("admin_api_key", &self.admin_api_keys)];
+        for (name, keys) in keys {
+            require(keys.iter().all(is_key), name, "***", || {
+                "keys that are not empty, without white space around them".to_owned()
+            })?;
+        }
         let ttl = self.responses_store_ttl_secs;
         require(ttl > 0, "responses_store_ttl", ttl, || "at least 1 second".to_owned())?;
         self.validate_tls()?;
@@ -331,6 +334,9 @@ mod tests {
             let server = ServerSettings { api_keys, ..Default::default() };
             let error = server.validate().unwrap_err();
             assert_eq!((error.name, error.value.as_str()), ("api_key", "***"), "{key:?}");
+            let admin_api_keys = vec![key.to_owned()];
+            let server = ServerSettings { admin_api_keys, ..Default::default() };
+            assert_eq!(server.validate().unwrap_err().name, "admin_api_key", "{key:?}");
         }
         assert_eq!(refused(|s| s.api_keys = vec!["a b".to_owned()]), None);
         assert_eq!(refused(|s| s.root_path = "/a/b".to_owned()), None);

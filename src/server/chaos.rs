@@ -1,11 +1,13 @@
 //! Faults on purpose, over HTTP. These routes exist in builds with the feature `chaos` only:
-//! whoever reaches them may break every part of the engine, which must not show in any stream.
+//! they break every part of the engine, which must not show in any stream. Where there are keys,
+//! they are for operators.
 
 use std::time::Duration;
 
 use axum::{
     Json, Router,
     extract::State,
+    middleware::from_fn_with_state,
     routing::{get, post},
 };
 use playhouse_actors::{
@@ -17,18 +19,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{error::ApiError, extract::JsonBody, parts::FromParts, state::AppState};
+use super::{
+    admin::guard_chaos, error::ApiError, extract::JsonBody, parts::FromParts, state::AppState,
+};
 
 /// Longest delay of a message, milliseconds: ten minutes, longer than anything waits.
 const DELAY_MS_MAX: f64 = 600_000.0;
 
 /// The routes under `/chaos`.
-pub(super) fn routes() -> Router<AppState> {
+pub(super) fn routes(state: &AppState) -> Router<AppState> {
     Router::new()
         .route("/chaos/kill", post(kill))
         .route("/chaos/edges", post(edges))
         .route("/chaos/calm", post(calm))
         .route("/chaos/tree", get(tree))
+        .route_layer(from_fn_with_state(state.clone(), guard_chaos))
 }
 
 /// Which actor is struck, and how.

@@ -79,13 +79,17 @@ impl Choices {
         let deadline = caller.deadline;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
-        let mut submissions = Vec::with_capacity(requests.len());
+        let mut submissions: Vec<Submission> = Vec::with_capacity(requests.len());
+        let mut group = None;
         for request in requests {
-            submissions.push(deadline.meet(state.engine.submit(caller.own(request))).await??);
+            let request = caller.own(RawRequest { group, ..request });
+            let submission = deadline.meet(state.engine.submit(request)).await??;
+            group = group.or(submission.choices.first().map(ChoiceStream::request));
+            submissions.push(submission);
         }
         let ids = submissions.iter().flat_map(|submission| &submission.choices);
         let work = Work::Requests(ids.map(ChoiceStream::request).collect());
-        let registration = Some(state.open.enter(names, work));
+        let registration = Some(state.open.enter(names, caller.tenant, work));
         let outputs = |Submission { prompt_token_ids, choices }| {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
@@ -132,7 +136,8 @@ impl Choices {
         }
         let deadline = caller.deadline;
         let aborted = CancellationToken::new();
-        let registration = state.open.enter(names, Work::Searches(aborted.clone()));
+        let searches = Work::Searches(aborted.clone());
+        let registration = state.open.enter(names, caller.tenant, searches);
         let searches = requests.into_iter().map(|request| {
             let params = BeamSearchParams {
                 max_tokens: request.max_tokens,

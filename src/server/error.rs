@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     Json,
-    http::{HeaderValue, StatusCode, header::RETRY_AFTER},
+    http::{HeaderValue, Method, StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
 };
 use playhouse_actors::{error::RequestError, logic::failure::Failure};
@@ -13,6 +13,8 @@ use utoipa::ToSchema;
 
 /// When to try again, if nothing better is known.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+/// Characters of a path that an error repeats.
+const PATH_CHARS_MAX: usize = 200;
 
 /// An answer that is an error.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +25,8 @@ pub(super) struct ApiError {
     pub(super) kind: &'static str,
     /// The field of the request that is at fault.
     pub(super) param: Option<String>,
+    /// The body's code, where that is not the status.
+    pub(super) word: Option<&'static str>,
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -37,12 +41,20 @@ struct ErrorDetail<'a> {
     message: &'a str,
     r#type: &'static str,
     param: Option<&'a str>,
-    code: u16,
+    code: Code,
+}
+
+/// vLLM's codes are the status, some of OpenAI's are words.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum Code {
+    Status(u16),
+    Word(&'static str),
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), kind, param: None, retry_after: None }
+        Self { status, message: message.into(), kind, param: None, word: None, retry_after: None }
     }
 
     /// The request cannot be honoured as it is.
@@ -113,8 +125,19 @@ impl ApiError {
     }
 
     /// No route has that path.
-    pub(super) fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFoundError", "Not Found")
+    pub(super) fn not_found(method: &Method, path: &str) -> Self {
+        let shown: String = path.chars().take(PATH_CHARS_MAX).collect();
+        let rest = if shown.len() < path.len() { "…" } else { "" };
+        let message =
+            format!("Not Found: no route {method} {shown}{rest}; /openapi.json lists all routes");
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", message)
+    }
+
+    /// No model has that id, in the words of OpenAI's API.
+    pub(super) fn no_such_model(id: &str) -> Self {
+        let message = format!("The model '{id}' does not exist");
+        let error = Self::missing("model", message);
+        Self { word: Some("model_not_found"), ..error }
     }
 
     /// The path exists, for other methods.
@@ -148,7 +171,7 @@ impl ApiError {
                 message: &self.message,
                 r#type: self.kind,
                 param: self.param.as_deref(),
-                code: self.status.as_u16(),
+                code: self.word.map_or(Code::Status(self.status.as_u16()), Code::Word),
             },
         }
     }
@@ -237,6 +260,21 @@ mod tests {
         let message = "top_p must be a number in (0, 1], got 1.5";
         let detail =
             json!({"message": message, "type": "BadRequestError", "param": "top_p", "code": 400});
+        assert_eq!(body, json!({ "error": detail }));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = ApiError::not_found(&Method::POST, "/v1/chat");
+        let message = "Not Found: no route POST /v1/chat; /openapi.json lists all routes";
+        assert_eq!(error.message, message);
+        let long = ApiError::not_found(&Method::GET, &format!("/{}", "ä".repeat(5_000)));
+        assert!(long.message.chars().count() < 300, "{}", long.message);
+        let body = serde_json::to_value(ApiError::no_such_model("a/b").body()).unwrap();
+        let detail = json!({
+            "message": "The model 'a/b' does not exist", "type": "invalid_request_error",
+            "param": "model", "code": "model_not_found",
+        });
         assert_eq!(body, json!({ "error": detail }));
     }
 

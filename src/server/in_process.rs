@@ -45,7 +45,13 @@ impl InProcess {
         metrics: PrometheusHandle,
     ) -> Result<Self, ServerError> {
         config.validate()?;
-        let config = ServerConfig { api_keys: Vec::new(), api_key_file: None, ..config };
+        let config = ServerConfig {
+            api_keys: Vec::new(),
+            api_key_file: None,
+            admin_api_keys: Vec::new(),
+            admin_api_key_file: None,
+            ..config
+        };
         Ok(Self { router: super::router(AppState::new(engine, config, metrics)?)? })
     }
 

@@ -58,6 +58,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use axum::{
     Router,
+    http::{Method, Uri},
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
@@ -80,7 +81,7 @@ use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
 /// How long clients of an engine that died may take to hear of it.
 const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// Why the server could not run. The operator must act.
+/// Why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
@@ -186,7 +187,7 @@ pub async fn serve_on(
 
 /// Reads keys and certificates again when their files change, from now on; never completes.
 fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
-    let keys: Vec<PathBuf> = state.keys.path().map(PathBuf::from).into_iter().collect();
+    let keys: Vec<PathBuf> = state.keys.paths().map(PathBuf::from).collect();
     let tls = tls.filter(|_| state.config.enable_ssl_refresh);
     let certificates = tls.map(Tls::paths).unwrap_or_default();
     let keys = reload::on_change(keys, || state.keys.reload());
@@ -211,6 +212,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::retrieve))
         .route("/health", get(health::health))
         .route("/ping", get(health::health).post(health::health))
         .route("/livez", get(health::livez))
@@ -230,10 +232,10 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         false => router,
     };
     #[cfg(feature = "chaos")]
-    let router = router.merge(chaos::routes());
+    let router = router.merge(chaos::routes(&state));
     let router = router
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
-        .fallback(async || ApiError::not_found())
+        .fallback(async |method: Method, uri: Uri| ApiError::not_found(&method, uri.path()))
         .layer(from_fn_with_state(state.clone(), keep_alive::comment))
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
         .layer(from_fn(messages::in_own_shape))

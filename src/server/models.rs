@@ -1,11 +1,11 @@
-//! `GET /v1/models`: the names that the one model goes by.
+//! `GET /v1/models`: the names that the one model goes by; `GET /v1/models/{id}`: one of them.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::state::AppState;
+use super::{error::ApiError, extract::PathOf, state::AppState};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelList {
@@ -14,7 +14,7 @@ pub(super) struct ModelList {
 }
 
 #[derive(Serialize, ToSchema)]
-struct ModelCard {
+pub(super) struct ModelCard {
     id: String,
     object: &'static str,
     created: u64,
@@ -44,8 +44,24 @@ struct Permission {
 
 pub(super) async fn list(State(state): State<AppState>) -> Json<ModelList> {
     let names = state.engine.served_model_names();
-    let card = |name: &String| ModelCard {
-        id: name.clone(),
+    let data = names.iter().map(|name| card(&state, name)).collect();
+    Json(ModelList { object: "list", data })
+}
+
+/// Ids may have slashes, which clients send as they are or percent-encoded.
+pub(super) async fn retrieve(
+    State(state): State<AppState>,
+    PathOf(id): PathOf<String>,
+) -> Result<Json<ModelCard>, ApiError> {
+    match state.engine.served_model_names().contains(&id) {
+        true => Ok(Json(card(&state, &id))),
+        false => Err(ApiError::no_such_model(&id)),
+    }
+}
+
+fn card(state: &AppState, name: &str) -> ModelCard {
+    ModelCard {
+        id: name.to_owned(),
         object: "model",
         created: state.created,
         owned_by: "playhouse",
@@ -53,8 +69,7 @@ pub(super) async fn list(State(state): State<AppState>) -> Json<ModelList> {
         parent: None,
         max_model_len: state.engine.model_info().max_model_len,
         permission: [permission(state.created)],
-    };
-    Json(ModelList { object: "list", data: names.iter().map(card).collect() })
+    }
 }
 
 fn permission(created: u64) -> Permission {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
-use playhouse_actors::logic::ids::RequestId;
+use playhouse_actors::logic::{admission::Tenant, ids::RequestId};
 use tokio_util::sync::CancellationToken;
 
 /// All answers in the making. Clones share it.
@@ -16,7 +16,22 @@ pub(super) struct OpenRequests {
 struct Inner {
     next: u64,
     /// By number: clients choose names, and may choose the same.
-    open: BTreeMap<u64, (Vec<String>, Work)>,
+    open: BTreeMap<u64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    names: Vec<String>,
+    /// Whose it is, where there are keys.
+    owner: Option<Tenant>,
+    work: Work,
+}
+
+/// Which answers are meant.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Names<'a> {
+    Any,
+    OneOf(&'a [String]),
 }
 
 /// What is done for one answer.
@@ -37,20 +52,25 @@ pub(super) struct Registration {
 
 impl OpenRequests {
     /// Enters an answer under its own id and its client's name for it.
-    pub(super) fn enter(&self, names: &[&str], work: Work) -> Registration {
+    pub(super) fn enter(&self, names: &[&str], owner: Option<Tenant>, work: Work) -> Registration {
         let mut inner = self.inner.lock();
         let number = inner.next;
         inner.next += 1;
         let names = names.iter().map(|&name| name.to_owned()).collect();
-        inner.open.insert(number, (names, work));
+        inner.open.insert(number, Open { names, owner, work });
         Registration { number, table: self.clone() }
     }
 
-    /// The work for the answers that go by one of `ids`.
-    pub(super) fn find(&self, ids: &[String]) -> Vec<Work> {
+    /// The work for the answers of these names; with an owner, for its own ones alone.
+    pub(super) fn find(&self, names: Names<'_>, owner: Option<Tenant>) -> Vec<Work> {
+        let is_meant = |open: &&Open| match names {
+            Names::Any => true,
+            Names::OneOf(names) => open.names.iter().any(|name| names.contains(name)),
+        };
+        let is_own = |open: &&Open| owner.is_none() || open.owner == owner;
         let inner = self.inner.lock();
-        let found = inner.open.values().filter(|(names, _)| names.iter().any(|n| ids.contains(n)));
-        found.map(|(_, work)| work).cloned().collect()
+        let found = inner.open.values().filter(is_own).filter(is_meant);
+        found.map(|open| open.work.clone()).collect()
     }
 }
 
@@ -64,19 +84,37 @@ impl Drop for Registration {
 mod tests {
     use super::*;
 
+    fn ids(found: Vec<Work>) -> Vec<RequestId> {
+        let found = found.into_iter().map(|work| match work {
+            Work::Requests(requests) => requests,
+            Work::Searches(_) => Vec::new(),
+        });
+        found.flatten().collect()
+    }
+
+    #[test]
+    fn an_owner_finds_its_own_alone_though_names_are_the_same() {
+        let table = OpenRequests::default();
+        let enter = |owner, id| {
+            table.enter(&["mine"], Some(Tenant(owner)), Work::Requests(vec![RequestId(id)]))
+        };
+        let _both = [enter(0, 1), enter(1, 2)];
+        let names = ["mine".to_owned()];
+        for names in [Names::OneOf(&names), Names::Any] {
+            assert_eq!(ids(table.find(names, Some(Tenant(0)))), [RequestId(1)]);
+            assert_eq!(ids(table.find(names, Some(Tenant(1)))), [RequestId(2)]);
+            assert_eq!(ids(table.find(names, Some(Tenant(2)))), []);
+            assert_eq!(ids(table.find(names, None)), [RequestId(1), RequestId(2)]);
+        }
+    }
+
     #[test]
     fn an_answer_is_found_by_its_id_and_by_its_clients_name_while_it_is_open() {
         let table = OpenRequests::default();
         let requests = |ids: &[u64]| Work::Requests(ids.iter().copied().map(RequestId).collect());
-        let first = table.enter(&["cmpl-mine", "mine"], requests(&[1, 2]));
-        let _second = table.enter(&["chatcmpl-mine", "mine"], requests(&[3]));
-        let find = |id: &str| {
-            let found = table.find(&[id.to_owned()]).into_iter().map(|work| match work {
-                Work::Requests(requests) => requests,
-                Work::Searches(_) => Vec::new(),
-            });
-            found.flatten().collect::<Vec<_>>()
-        };
+        let first = table.enter(&["cmpl-mine", "mine"], None, requests(&[1, 2]));
+        let _second = table.enter(&["chatcmpl-mine", "mine"], None, requests(&[3]));
+        let find = |id: &str| ids(table.find(Names::OneOf(&[id.to_owned()]), None));
         assert_eq!(find("mine"), [RequestId(1), RequestId(2), RequestId(3)]);
         assert_eq!(find("cmpl-mine"), [RequestId(1), RequestId(2)]);
         assert_eq!(find("cmpl"), []);

@@ -149,13 +149,19 @@ async fn what_cannot_be_meant_is_refused_with_what_could() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_guards_it() {
-    let server = ServerConfig { api_keys: vec!["secret".to_owned()], ..ServerConfig::default() };
+    let server = ServerConfig {
+        api_keys: vec!["client".to_owned()],
+        admin_api_keys: vec!["secret".to_owned()],
+        ..ServerConfig::default()
+    };
     let served = serve(server).await;
     let (status, _) = post(&served, "/chaos/kill", json!({"role": "worker", "how": "kill"})).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     let url = format!("{}/chaos/tree", served.url);
     let client = Client::new();
     assert_eq!(client.get(&url).send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    let client_key = client.get(&url).bearer_auth("client").send().await.unwrap();
+    assert_eq!(client_key.status(), 403);
     let allowed = client.get(&url).bearer_auth("secret").send().await.unwrap();
     assert_eq!(allowed.status(), StatusCode::OK);
     served.stop().await;

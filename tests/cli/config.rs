@@ -47,8 +47,10 @@ fn what_is_printed_can_be_used_as_a_file() {
 
 #[test]
 fn keys_are_not_shown() {
-    let shown = playhouse(&["config"]).env("PLAYHOUSE_API_KEY", "sk-secret").succeeds();
-    assert!(shown.contains("api_key") && !shown.contains("sk-secret"), "{shown}");
+    for variable in ["PLAYHOUSE_API_KEY", "PLAYHOUSE_ADMIN_API_KEY"] {
+        let shown = playhouse(&["config"]).env(variable, "sk-secret").succeeds();
+        assert!(shown.contains("api_key") && !shown.contains("sk-secret"), "{shown}");
+    }
 }
 
 #[test]
@@ -72,6 +74,7 @@ fn settings_that_cannot_be_are_refused_with_their_source() {
             "engine.max_num_batched_tokens = 2048 (from default): must be at least max_model_len",
         ),
         (&["--log-level", "=loud="], "log.level: "),
+        (&["--log-level", "nonsense"], "log.level: \"nonsense\" is no level"),
         (&["--api-key", ""], "server.api_key = *** (from flag --api-key): must be keys that are"),
     ];
     for (flags, expected) in cases {

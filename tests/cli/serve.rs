@@ -164,6 +164,7 @@ fn a_taken_port_is_told_at_once() {
     let port = taken.local_addr().unwrap().port().to_string();
     let stderr = playhouse(&["serve", "--port", &port]).fails_with(1);
     assert!(stderr.contains(&format!("cannot listen on 127.0.0.1:{port}")), "{stderr}");
+    assert!(stderr.starts_with("error: the server did not start: "), "{stderr}");
 }
 
 #[test]

@@ -138,9 +138,11 @@ async fn a_sleeper_wakes_up_as_it_was() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_tells_about_itself_but_no_secrets() {
-    let api_keys = vec!["hunter2".to_owned()];
-    let config =
-        ServerConfig { api_keys, enable_tokenizer_info_endpoint: true, ..ServerConfig::default() };
+    let config = ServerConfig {
+        admin_api_keys: vec!["hunter2".to_owned()],
+        enable_tokenizer_info_endpoint: true,
+        ..ServerConfig::default()
+    };
     let served = serve(config).await;
     for (method, path) in [
         (Method::GET, "/server_info"),

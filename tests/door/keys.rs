@@ -1,9 +1,9 @@
-//! API keys: a file of them that changes, and prefixes that they do not share.
+//! API keys: what each opens, a file of them that changes, and what they do not share.
 
 use std::fs;
 
 use playhouse::server::ServerConfig;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Duration, interval, timeout};
 
@@ -57,6 +57,127 @@ async fn cached(served: &Served, key: &str, salt: Option<&str>) -> u64 {
     let answer = request.bearer_auth(key).json(&body).send().await.unwrap();
     let answer: Value = answer.json().await.unwrap();
     answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+}
+
+async fn ask(served: &Served, key: &str, method: &Method, path: &str, body: &Value) -> Response {
+    let request = Client::new().request(method.clone(), format!("{}{path}", served.url));
+    let request = if key.is_empty() { request } else { request.bearer_auth(key) };
+    request.json(body).send().await.unwrap()
+}
+
+/// Every route of the router, as the OpenAPI document has them, and those of `/chaos`.
+async fn routes(served: &Served) -> Vec<(Method, String)> {
+    let document = ask(served, "", &Method::GET, "/openapi.json", &Value::Null).await;
+    let document: Value = document.json().await.unwrap();
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            routes.push((method.to_uppercase().parse().unwrap(), path.replace("{id}", "x")));
+        }
+    }
+    let chaos = ["/chaos/kill", "/chaos/edges", "/chaos/calm"].map(|path| (Method::POST, path));
+    let chaos = chaos.into_iter().chain([(Method::GET, "/chaos/tree")]);
+    routes.extend(chaos.map(|(method, path)| (method, path.to_owned())));
+    routes
+}
+
+/// The keys of two clients and of an operator.
+fn with_keys() -> ServerConfig {
+    ServerConfig {
+        api_keys: vec!["alice".to_owned(), "bob".to_owned()],
+        admin_api_keys: vec!["root".to_owned()],
+        enable_tokenizer_info_endpoint: true,
+        ..ServerConfig::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_route_needs_a_key_but_those_that_tell_nothing() {
+    const OPEN: [&str; 6] = ["/health", "/ping", "/livez", "/readyz", "/version", "/openapi.json"];
+    for open_metrics in [true, false] {
+        let served = serve(ServerConfig { open_metrics, ..with_keys() }).await;
+        let routes = routes(&served).await;
+        assert!(routes.len() > 35, "{routes:?}");
+        for (method, path) in routes {
+            let is_open = OPEN.contains(&&*path) || (path == "/metrics" && open_metrics);
+            for wrong in ["", "wrong"] {
+                let status = ask(&served, wrong, &method, &path, &json!({})).await.status();
+                assert_eq!(status == 401, !is_open, "{method} {path}: {status}");
+            }
+            let status = ask(&served, "alice", &method, &path, &json!({})).await.status();
+            assert_ne!(status, 401, "{method} {path}");
+        }
+        served.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operators_routes_need_an_operators_key() {
+    let routes = [
+        (Method::GET, "/server_info"),
+        (Method::GET, "/is_paused"),
+        (Method::GET, "/is_sleeping"),
+        (Method::GET, "/chaos/tree"),
+        (Method::POST, "/pause?mode=keep"),
+        (Method::POST, "/resume"),
+        (Method::POST, "/sleep"),
+        (Method::POST, "/wake_up"),
+        (Method::POST, "/reset_prefix_cache"),
+        (Method::POST, "/chaos/calm"),
+    ];
+    // With clients' keys alone no key opens them.
+    for admin_api_keys in [vec!["root".to_owned()], Vec::new()] {
+        let has_operator = !admin_api_keys.is_empty();
+        let served = serve(ServerConfig { admin_api_keys, ..with_keys() }).await;
+        for (method, path) in &routes {
+            let refused = ask(&served, "alice", method, path, &json!({})).await;
+            assert_eq!(refused.status(), 403, "{path}");
+            let error: Value = refused.json().await.unwrap();
+            let message = error["error"]["message"].as_str().unwrap();
+            assert!(message.contains("admin_api_key"), "{message}");
+            let status = ask(&served, "root", method, path, &json!({})).await.status();
+            assert_eq!(status, if has_operator { 200 } else { 401 }, "{path}");
+        }
+        served.stop().await;
+    }
+}
+
+/// A completion that takes longer than the test, by a name that others choose as well.
+fn long(served: &Served, key: &str) -> tokio::task::JoinHandle<Value> {
+    let body = json!({"prompt": "x", "max_tokens": 4000, "ignore_eos": true});
+    let request = Client::new().post(format!("{}/v1/completions", served.url));
+    let request = request.header("X-Request-Id", "mine").bearer_auth(key).json(&body);
+    tokio::spawn(async move { request.send().await.unwrap().json().await.unwrap() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_sees_and_ends_its_own_requests_only() {
+    let served = serve(with_keys()).await;
+    let seen = async |key: &str| {
+        let house = ask(&served, key, &Method::GET, "/house", &Value::Null).await;
+        let house: Value = house.json().await.unwrap();
+        house["scheduler"]["requests"].as_array().map_or(0, Vec::len)
+    };
+    let (alices, bobs) = (long(&served, "alice"), long(&served, "bob"));
+    let both = async {
+        while seen("root").await < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, both).await.unwrap();
+    assert_eq!((seen("alice").await, seen("bob").await), (1, 1));
+
+    let abort = async |key: &str, body: Value| -> u64 {
+        let answer = ask(&served, key, &Method::POST, "/abort_requests", &body).await;
+        answer.json::<Value>().await.unwrap()["aborted"].as_u64().unwrap()
+    };
+    assert_eq!(abort("alice", json!({"request_ids": ["mine", "cmpl-mine"]})).await, 1);
+    assert_eq!(alices.await.unwrap()["choices"][0]["finish_reason"], "abort");
+    assert_eq!(abort("alice", json!({})).await, 0);
+    assert!(!bobs.is_finished());
+    assert_eq!(abort("root", json!({"request_ids": ["mine"]})).await, 1);
+    assert_eq!(bobs.await.unwrap()["choices"][0]["finish_reason"], "abort");
+    served.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,15 @@ pub(crate) struct ServerFlags {
     /// File with further keys, one a line; read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<String>,
+    /// Key of an operator, which opens the operators' routes as well; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub(crate) admin_api_key: Vec<String>,
+    /// File with further keys of operators, one a line; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_api_key_file: Option<String>,
+    /// Serve /metrics without a key where others need one [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) open_metrics: Option<String>,
     /// Let requests with different keys share cached prefixes [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) share_prefix_cache_between_keys: Option<String>,
@@ -132,7 +141,7 @@ pub(crate) struct ServerFlags {
     /// Do not show tools to a model that is not to call them [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) exclude_tools_when_tool_choice_none: Option<String>,
-    /// Serve /pause, /sleep, /abort_requests and such to key holders and this machine [default: true]
+    /// Serve /pause, /sleep and other routes to operators' keys and this machine [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) enable_admin_routes: Option<String>,
     /// Serve /tokenizer_info [default: false]

@@ -39,9 +39,9 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
             (base.clone(), base, String::new())
         }
     };
-    let key = match server.api_keys.is_empty() && server.api_key_file.is_none() {
-        true => socket,
-        false => format!("{socket} -H \"Authorization: Bearer $KEY\""),
+    let key = match server.needs_keys() {
+        false => socket,
+        true => format!("{socket} -H \"Authorization: Bearer $KEY\""),
     };
     let dtype = loaded.dtype.name();
     let kv_dtype = loaded.kv_cache_dtype;

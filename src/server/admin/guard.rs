@@ -1,8 +1,7 @@
-//! Who may use the operator's routes.
+//! Who may use the operators' routes.
 
 use std::net::IpAddr;
 
-use crate::server::{ServerConfig, auth::Identity, error::ApiError, state::AppState};
 use axum::{
     extract::{Request, State},
     http::header::ORIGIN,
@@ -10,31 +9,73 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Middleware, inside of the one that knows keys.
+use crate::server::{
+    ServerConfig,
+    auth::{Identity, Role},
+    error::ApiError,
+    state::AppState,
+};
+
+/// Middleware, inside of the one that knows keys: only for operators.
 pub(super) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let has_key = request.extensions().get::<Identity>().is_some();
+    answer(state, &[Role::Operator], request, next).await
+}
+
+/// For operators, and for clients about their own requests.
+pub(super) async fn guard_own(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    answer(state, &[Role::Operator, Role::Client], request, next).await
+}
+
+async fn answer(state: AppState, roles: &[Role], request: Request, next: Next) -> Response {
+    let role = request.extensions().get::<Identity>().map(|identity| identity.role);
     let is_from_a_page = request.headers().contains_key(ORIGIN);
-    match check(&state.config, state.keys.are_needed(), has_key, is_from_a_page) {
+    let checked = match state.keys.are_needed() {
+        true => check_key(roles, role),
+        false => check_origin(&state.config, is_from_a_page),
+    };
+    match checked {
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     }
 }
 
-fn check(
-    config: &ServerConfig,
-    needs_key: bool,
-    has_key: bool,
-    is_from_a_page: bool,
-) -> Result<(), ApiError> {
-    if has_key {
-        return Ok(());
+/// Middleware of the routes that break things: without keys they are open.
+#[cfg(feature = "chaos")]
+pub(in crate::server) async fn guard_chaos(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let role = request.extensions().get::<Identity>().map(|identity| identity.role);
+    match check_key(&[Role::Operator], role) {
+        Err(refused) if state.keys.are_needed() => refused.into_response(),
+        _ => next.run(request).await,
     }
-    if needs_key {
-        return Err(ApiError::unauthorized());
+}
+
+/// Where there are keys.
+fn check_key(roles: &[Role], role: Option<Role>) -> Result<(), ApiError> {
+    match role {
+        Some(role) if roles.contains(&role) => Ok(()),
+        Some(_) => Err(ApiError::forbidden(
+            "this route is for operators: it needs a key of the settings admin_api_key and \
+             admin_api_key_file",
+        )),
+        None => Err(ApiError::unauthorized()),
     }
+}
+
+/// Where there are no keys.
+fn check_origin(config: &ServerConfig, is_from_a_page: bool) -> Result<(), ApiError> {
     if config.uds.is_none() && !is_local(&config.host) {
-        let message = "administrative routes need an API key on a server that other machines reach";
-        return Err(ApiError::forbidden(message));
+        return Err(ApiError::forbidden(
+            "this route is for operators: on a server that other machines reach it needs a key of \
+             the settings admin_api_key and admin_api_key_file",
+        ));
     }
     // A browser on this machine says so when a page sends a request, wherever the page is from.
     if is_from_a_page && config.allowed_origins.is_empty() {
@@ -53,20 +94,23 @@ fn is_local(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn status(host: &str, needs_key: bool, has_key: bool, is_from_a_page: bool) -> u16 {
-        let config = ServerConfig { host: host.to_owned(), ..ServerConfig::default() };
-        let checked = check(&config, needs_key, has_key, is_from_a_page);
+    fn status(checked: Result<(), ApiError>) -> u16 {
         checked.map_or_else(|error| error.status.as_u16(), |()| 200)
+    }
+
+    fn from(host: &str, is_from_a_page: bool) -> u16 {
+        let config = ServerConfig { host: host.to_owned(), ..ServerConfig::default() };
+        status(check_origin(&config, is_from_a_page))
     }
 
     #[test]
     fn without_keys_only_this_machine_is_let_in() {
         for host in ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost"] {
-            assert_eq!(status(host, false, false, false), 200, "{host}");
-            assert_eq!(status(host, false, false, true), 403, "{host}, from a page");
+            assert_eq!(from(host, false), 200, "{host}");
+            assert_eq!(from(host, true), 403, "{host}, from a page");
         }
         for host in ["0.0.0.0", "::", "192.168.1.4", "playhouse.example"] {
-            assert_eq!(status(host, false, false, false), 403, "{host}");
+            assert_eq!(from(host, false), 403, "{host}");
         }
     }
 
@@ -74,14 +118,14 @@ mod tests {
     fn a_unix_socket_is_of_this_machine() {
         let uds = Some("/run/playhouse.sock".into());
         let config = ServerConfig { host: "0.0.0.0".to_owned(), uds, ..ServerConfig::default() };
-        assert!(check(&config, false, false, false).is_ok());
+        assert!(check_origin(&config, false).is_ok());
     }
 
     #[test]
-    fn where_there_are_keys_one_is_needed() {
-        for host in ["127.0.0.1", "0.0.0.0"] {
-            assert_eq!(status(host, true, false, false), 401);
-            assert_eq!(status(host, true, true, true), 200);
-        }
+    fn where_there_are_keys_an_operators_is_needed() {
+        assert_eq!(status(check_key(&[Role::Operator], None)), 401);
+        assert_eq!(status(check_key(&[Role::Operator], Some(Role::Client))), 403);
+        assert_eq!(status(check_key(&[Role::Operator], Some(Role::Operator))), 200);
+        assert_eq!(status(check_key(&[Role::Operator, Role::Client], Some(Role::Client))), 200);
     }
 }

@@ -1,7 +1,8 @@
-//! Routes for the operator: they look into the engine, hold it back, or end others' work.
+//! Routes for operators: they look into the engine, hold it back, or end others' work.
 //!
-//! vLLM has them in its development mode alone, open to whoever reaches the port. Here they want an
-//! API key; a server without keys has them only where no other machine reaches it.
+//! vLLM has them in its development mode alone, open to everyone who reaches the port. Here they need
+//! an operator's key where there are keys, and clients' keys do not open them. A server without keys
+//! has them only where no other machine reaches it.
 
 mod abort;
 mod cache;
@@ -17,6 +18,8 @@ use axum::{
 };
 
 pub(super) use self::abort::AbortRequest;
+#[cfg(feature = "chaos")]
+pub(super) use self::guard::guard_chaos;
 use super::state::AppState;
 
 /// All of them, guarded; none where the operator has turned them off.
@@ -24,9 +27,11 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
     if !state.config.enable_admin_routes {
         return Router::new();
     }
+    let of_clients = Router::new()
+        .route("/abort_requests", post(abort::abort_requests))
+        .route_layer(from_fn_with_state(state.clone(), guard::guard_own));
     Router::new()
         .route("/server_info", get(server_info::server_info))
-        .route("/abort_requests", post(abort::abort_requests))
         .route("/pause", post(pause::pause))
         .route("/resume", post(pause::resume))
         .route("/is_paused", get(pause::is_paused))
@@ -35,4 +40,5 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route("/is_sleeping", get(sleep::is_sleeping))
         .route("/reset_prefix_cache", post(cache::reset_prefix_cache))
         .route_layer(from_fn_with_state(state.clone(), guard::guard))
+        .merge(of_clients)
 }

@@ -49,7 +49,9 @@ pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
 /// The settings, with the number of keys in place of the keys.
 fn without_secrets(config: &ServerConfig) -> Value {
     let mut shown = serde_json::to_value(config).unwrap_or_default();
-    shown["api_key"] = format!("{} hidden", config.api_keys.len()).into();
+    for (name, keys) in [("api_key", &config.api_keys), ("admin_api_key", &config.admin_api_keys)] {
+        shown[name] = format!("{} hidden", keys.len()).into();
+    }
     shown
 }
 
@@ -60,9 +62,14 @@ mod tests {
     #[test]
     fn keys_are_not_shown() {
         let api_keys = vec!["hunter2".to_owned()];
-        let shown = without_secrets(&ServerConfig { api_keys, ..ServerConfig::default() });
+        let admin_api_keys = vec!["hunter22".to_owned()];
+        let config = ServerConfig { api_keys, admin_api_keys, ..ServerConfig::default() };
+        let shown = without_secrets(&config);
         assert!(!shown.to_string().contains("hunter2"));
-        assert_eq!(shown["api_key"], "1 hidden");
+        assert_eq!(
+            (&shown["api_key"], &shown["admin_api_key"]),
+            (&"1 hidden".into(), &"1 hidden".into())
+        );
         assert_eq!(shown["port"], 8000);
     }
 }

@@ -9,10 +9,12 @@ use sha2::{Digest, Sha256};
 
 use crate::config::ServerSettings;
 
-/// The file of keys cannot be used.
+/// A file of keys cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("api_key_file {path:?}: {reason}")]
+#[error("{setting} {path:?}: {reason}")]
 pub struct KeyFileError {
+    /// The setting that names it.
+    pub setting: &'static str,
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
@@ -23,39 +25,76 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 type KeyDigest = [u8; 32];
 
-/// Who brought a key.
+/// What a key opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum Role {
+    /// Everything but the operators' routes, and of what others do only counts.
+    Client,
+    /// Everything.
+    Operator,
+}
+
+/// Whose key a request came with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) struct Identity {
     /// The same for the same key for as long as the server runs.
     pub(in crate::server) tenant: Tenant,
+    pub(in crate::server) role: Role,
     /// What keeps this key's cached prefixes apart, where there are others; the same in every run.
     pub(in crate::server) cache_scope: Option<u64>,
+}
+
+impl Identity {
+    /// The only tenant whose requests it may see and end; `None`: those of all.
+    pub(in crate::server) fn sees_only(&self) -> Option<Tenant> {
+        (self.role == Role::Client).then_some(self.tenant)
+    }
 }
 
 /// Digests of the keys. Comparing digests takes the same time whatever the key, its length included.
 #[derive(Debug)]
 pub(in crate::server) struct ApiKeys {
-    /// Those of `api_key`, which stay.
-    fixed: Vec<KeyDigest>,
-    file: Option<PathBuf>,
+    clients: Source,
+    operators: Source,
+    is_needed: bool,
     share_prefix_cache: bool,
     /// Every key there ever was; its place is its tenant.
     known: RwLock<Vec<Known>>,
 }
 
+/// Where the keys of one role come from.
+#[derive(Debug)]
+struct Source {
+    /// The setting that names the file.
+    setting: &'static str,
+    /// Those of the settings, which stay.
+    fixed: Vec<KeyDigest>,
+    file: Option<PathBuf>,
+}
+
 #[derive(Debug)]
 struct Known {
     digest: KeyDigest,
-    /// Whether it opens the server now.
-    is_valid: bool,
+    /// What it opens now; `None`: nothing.
+    role: Option<Role>,
 }
 
 impl ApiKeys {
-    /// The keys that the settings name and those in their file.
+    /// The keys that the settings name and those in their files.
     pub(in crate::server) fn new(config: &ServerSettings) -> Result<Self, KeyFileError> {
+        let source = |setting, keys: &[String], file: &Option<PathBuf>| Source {
+            setting,
+            fixed: keys.iter().map(|key| digest(key)).collect(),
+            file: file.clone(),
+        };
         let keys = Self {
-            fixed: config.api_keys.iter().map(|key| digest(key)).collect(),
-            file: config.api_key_file.clone(),
+            clients: source("api_key_file", &config.api_keys, &config.api_key_file),
+            operators: source(
+                "admin_api_key_file",
+                &config.admin_api_keys,
+                &config.admin_api_key_file,
+            ),
+            is_needed: config.needs_keys(),
             share_prefix_cache: config.share_prefix_cache_between_keys,
             known: RwLock::default(),
         };
@@ -63,17 +102,18 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// The file they come from, if any.
-    pub(in crate::server) fn path(&self) -> Option<&Path> {
-        self.file.as_deref()
+    /// The files they come from.
+    pub(in crate::server) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let files = [&self.clients.file, &self.operators.file];
+        files.into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// Whether clients must bring one. A file without keys lets nobody in.
+    /// Whether clients must bring one. A file without keys lets no client in.
     pub(in crate::server) fn are_needed(&self) -> bool {
-        !self.fixed.is_empty() || self.file.is_some()
+        self.is_needed
     }
 
-    /// Reads the file again. If it cannot be used, all stays as it is.
+    /// Reads the files again. If one cannot be used, all stays as it is.
     pub(in crate::server) fn reload(&self) {
         match self.read() {
             Ok(count) => tracing::info!(keys = count, "the API keys were read again"),
@@ -83,22 +123,21 @@ impl ApiKeys {
 
     /// How many keys there are now.
     fn read(&self) -> Result<usize, KeyFileError> {
-        let mut valid = self.fixed.clone();
-        if let Some(path) = &self.file {
-            let refuse = |reason| KeyFileError { path: path.clone(), reason };
-            let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-            valid.extend(parse(&text).map_err(refuse)?.into_iter().map(digest));
-        }
+        let (clients, operators) = (self.clients.read()?, self.operators.read()?);
+        let role = |digest: &KeyDigest| {
+            let is_operators = operators.contains(digest).then_some(Role::Operator);
+            is_operators.or(clients.contains(digest).then_some(Role::Client))
+        };
         let mut known = self.known.write();
         for key in known.iter_mut() {
-            key.is_valid = valid.contains(&key.digest);
+            key.role = role(&key.digest);
         }
-        for digest in valid {
+        for &digest in clients.iter().chain(&operators) {
             if known.iter().all(|key| key.digest != digest) {
-                known.push(Known { digest, is_valid: true });
+                known.push(Known { digest, role: role(&digest) });
             }
         }
-        Ok(known.iter().filter(|key| key.is_valid).count())
+        Ok(known.iter().filter(|key| key.role.is_some()).count())
     }
 
     /// Whose key the headers bring.
@@ -110,14 +149,27 @@ impl ApiKeys {
         let given = digest(key);
         let known = self.known.read();
         // Every key is compared to its end: no early exit tells which byte was wrong.
-        let tenant = known.iter().zip(0..).fold(None, |found, (key, index)| {
-            let is_this = equal(&key.digest, &given) & key.is_valid;
-            found.or(is_this.then_some(Tenant(index)))
+        let found = known.iter().zip(0..).fold(None, |found, (key, index)| {
+            let is_this = equal(&key.digest, &given);
+            found.or(key.role.filter(|_| is_this).map(|role| (Tenant(index), role)))
         });
-        let tenant = tenant?;
-        let is_only = known.iter().filter(|key| key.is_valid).count() == 1;
+        let (tenant, role) = found?;
+        let is_only = known.iter().filter(|key| key.role.is_some()).count() == 1;
         let cache_scope = (!is_only && !self.share_prefix_cache).then(|| scope(&given));
-        Some(Identity { tenant, cache_scope })
+        Some(Identity { tenant, role, cache_scope })
+    }
+}
+
+impl Source {
+    fn read(&self) -> Result<Vec<KeyDigest>, KeyFileError> {
+        let mut keys = self.fixed.clone();
+        if let Some(path) = &self.file {
+            let refuse =
+                |reason| KeyFileError { setting: self.setting, path: path.clone(), reason };
+            let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+            keys.extend(parse(&text).map_err(refuse)?.into_iter().map(digest));
+        }
+        Ok(keys)
     }
 }
 
@@ -208,6 +260,35 @@ mod tests {
             keys.identify(&headers).map(|identity| identity.tenant)
         };
         assert_eq!((with("second"), with("third")), (Some(Tenant(1)), None));
+    }
+
+    #[test]
+    fn an_operators_key_is_known_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("operators");
+        std::fs::write(&path, "root\n").unwrap();
+        let keys = keys(ServerSettings {
+            admin_api_keys: vec!["second".to_owned()],
+            admin_api_key_file: Some(path.clone()),
+            ..two()
+        });
+        let role = |key: &str| identity(&keys, key).map(|identity| identity.role);
+        assert_eq!(role("Bearer first"), Some(Role::Client));
+        assert_eq!(role("Bearer second"), Some(Role::Operator), "the more it opens, the better");
+        assert_eq!(role("Bearer root"), Some(Role::Operator));
+        assert_eq!(identity(&keys, "Bearer first").unwrap().sees_only(), Some(Tenant(0)));
+        assert_eq!(identity(&keys, "Bearer root").unwrap().sees_only(), None);
+        std::fs::write(&path, "").unwrap();
+        keys.reload();
+        assert_eq!(role("Bearer root"), None);
+    }
+
+    #[test]
+    fn an_operators_key_alone_closes_the_server() {
+        let admin_api_keys = vec!["root".to_owned()];
+        let keys = keys(ServerSettings { admin_api_keys, ..Default::default() });
+        assert!(keys.are_needed());
+        assert_eq!(tenant(&keys, "Bearer root"), Some(Tenant(0)));
     }
 
     #[test]

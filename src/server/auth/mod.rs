@@ -1,5 +1,5 @@
-//! Bearer tokens. Once there is a key everything is guarded but what tells of the server's state and
-//! the tokenizer, which are open as in vLLM, and the files of the page, which asks for the key.
+//! Bearer tokens. Once there is a key, every route needs one but those in a list of open ones: what
+//! tells whether the server lives, and what is the same for every server of this version.
 
 mod keys;
 
@@ -13,41 +13,34 @@ use axum::{
 use serde_json::json;
 
 pub use self::keys::KeyFileError;
-pub(super) use self::keys::{ApiKeys, Identity};
+pub(super) use self::keys::{ApiKeys, Identity, Role};
 use super::{page, state::AppState};
 
-/// Routes that need no key.
-const OPEN: [&str; 10] = [
-    "/health",
-    "/ping",
-    "/livez",
-    "/readyz",
-    "/version",
-    "/load",
-    "/metrics",
-    "/tokenize",
-    "/detokenize",
-    "/openapi.json",
-];
+/// Routes that need no key, ever. The document has nothing of this server but its `root_path`.
+const OPEN: [&str; 6] = ["/health", "/ping", "/livez", "/readyz", "/version", "/openapi.json"];
+/// Open, unless the operator says otherwise.
+const METRICS: &str = "/metrics";
 
-/// Whether `path` needs no key.
-pub(super) fn is_open(path: &str) -> bool {
-    OPEN.contains(&path) || page::is_file(path)
+/// Whether `path` needs no key. The files of the page are open, what it shows is not.
+pub(super) fn is_open(path: &str, open_metrics: bool) -> bool {
+    OPEN.contains(&path) || (path == METRICS && open_metrics) || page::is_file(path)
 }
 
-fn is_guarded(method: &Method, path: &str) -> bool {
-    method != Method::OPTIONS && !is_open(path)
+fn is_guarded(method: &Method, path: &str, open_metrics: bool) -> bool {
+    // Browsers ask what they may send before they send it, and bring no key.
+    method != Method::OPTIONS && !is_open(path, open_metrics)
 }
 
-/// Middleware: 401 where a key is needed and none of ours is given. Who brings one is known to the
-/// handlers by their [`Identity`].
+/// Middleware: 401 where a key is needed and none of ours is given. Handlers know whose
+/// key it was by the [`Identity`].
 pub(super) async fn authenticate(
     State(state): State<AppState>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let keys = &state.keys;
-    let open = !keys.are_needed() || !is_guarded(request.method(), request.uri().path());
+    let (method, path) = (request.method(), request.uri().path());
+    let open = !keys.are_needed() || !is_guarded(method, path, state.config.open_metrics);
     let identity = keys.identify(request.headers());
     if let Some(identity) = identity {
         request.extensions_mut().insert(identity);
@@ -63,16 +56,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_costs_nothing_is_open() {
+    fn only_what_tells_nothing_is_open() {
         for guarded in ["/v1/models", "/reset_prefix_cache", "/chaos/kill", "/healthy", "/nothing"]
             .into_iter()
-            .chain(["/house", "/house/events", "/pages"])
+            .chain(["/house", "/house/events", "/pages", "/tokenize", "/load", "/health/"])
         {
-            assert!(is_guarded(&Method::GET, guarded), "{guarded}");
+            assert!(is_guarded(&Method::GET, guarded, true), "{guarded}");
         }
-        assert!(!is_guarded(&Method::OPTIONS, "/v1/models"));
-        for open in ["/health", "/metrics", "/tokenize", "/", "/page/main.js"] {
-            assert!(!is_guarded(&Method::GET, open), "{open}");
+        assert!(!is_guarded(&Method::OPTIONS, "/v1/models", true));
+        for open in ["/health", "/openapi.json", "/", "/page/main.js"] {
+            assert!(!is_guarded(&Method::GET, open, false), "{open}");
         }
+        assert!(!is_guarded(&Method::GET, "/metrics", true));
+        assert!(is_guarded(&Method::GET, "/metrics", false));
     }
 }

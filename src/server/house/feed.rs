@@ -1,15 +1,16 @@
 //! Snapshots, taken once for all who want one.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::body::Bytes;
-use playhouse_actors::shell::Health;
+use parking_lot::Mutex as Lock;
+use playhouse_actors::{logic::admission::Tenant, shell::Health};
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep_until},
 };
 
-use super::shape::Shaper;
+use super::{shape::Shaper, snapshot::HouseSnapshot};
 use crate::{engine::Engine, server::sse};
 
 /// A snapshot is good for so long.
@@ -22,14 +23,15 @@ pub(in crate::server) struct HouseFeed {
     engine: Engine,
     taken: Mutex<(Shaper, Option<Taken>)>,
     /// Locked while the engine is told, so that it hears of it in the order in which it happens.
-    num_watchers: parking_lot::Mutex<usize>,
+    num_watchers: Lock<usize>,
 }
 
-/// A snapshot, ready to be sent.
+/// A snapshot.
 #[derive(Clone)]
 pub(super) struct Taken {
-    event: Bytes,
-    seq: u64,
+    snapshot: Arc<HouseSnapshot>,
+    /// Ready to be sent, for each reader that asked: `None` sees all of it.
+    events: Arc<Lock<BTreeMap<Option<Tenant>, Bytes>>>,
     /// When the next one may be taken.
     due: Instant,
     /// The engine has ended what it had, and takes nothing new: nothing follows.
@@ -37,10 +39,21 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    /// As this reader may see it.
+    pub(super) fn event(&self, sees_only: Option<Tenant>) -> Bytes {
+        let mut events = self.events.lock();
+        let event = events.entry(sees_only).or_insert_with(|| match sees_only {
+            Some(tenant) => sse::event(&self.snapshot.seen_by(tenant)),
+            None => sse::event(&*self.snapshot),
+        });
+        event.clone()
+    }
+
     /// The event's data.
-    pub(super) fn json(&self) -> Bytes {
+    pub(super) fn json(&self, sees_only: Option<Tenant>) -> Bytes {
         let (before, after) = AROUND_JSON;
-        self.event.slice(before..self.event.len() - after)
+        let event = self.event(sees_only);
+        event.slice(before..event.len() - after)
     }
 }
 
@@ -67,23 +80,25 @@ impl HouseFeed {
         };
         let snapshot = shaper.shape(view, health, open_requests);
         let due = Instant::now() + PERIOD;
-        let fresh = Taken { event: sse::event(&snapshot), seq: snapshot.seq, due, is_last };
+        let snapshot = Arc::new(snapshot);
+        let fresh = Taken { snapshot, events: Arc::default(), due, is_last };
         *last = Some(fresh.clone());
         fresh
     }
 
-    /// Somebody who watches from now on.
-    pub(super) fn watch(self: &Arc<Self>) -> Watcher {
+    /// Somebody who watches from now on, perhaps one tenant's requests only.
+    pub(super) fn watch(self: &Arc<Self>, sees_only: Option<Tenant>) -> Watcher {
         let mut num_watchers = self.num_watchers.lock();
         *num_watchers += 1;
         self.engine.set_watched(true);
-        Watcher { feed: Arc::clone(self), last: None }
+        Watcher { feed: Arc::clone(self), sees_only, last: None }
     }
 }
 
 /// One who watches. Once all of them are dropped, nothing is noted any more.
 pub(super) struct Watcher {
     feed: Arc<HouseFeed>,
+    sees_only: Option<Tenant>,
     last: Option<Taken>,
 }
 
@@ -98,11 +113,12 @@ impl Watcher {
                 sleep_until(last.due).await;
             }
             let taken = self.feed.latest().await;
-            let is_new = self.last.as_ref().is_none_or(|last| last.seq != taken.seq);
-            let event = taken.event.clone();
+            let seq = taken.snapshot.seq;
+            let is_new = self.last.as_ref().is_none_or(|last| last.snapshot.seq != seq);
+            let event = is_new.then(|| taken.event(self.sees_only));
             self.last = Some(taken);
-            if is_new {
-                return Some(event);
+            if event.is_some() {
+                return event;
             }
         }
     }

@@ -11,8 +11,8 @@ use playhouse_actors::{
 };
 
 use super::snapshot::{
-    ActorFacts, EdgeFacts, HouseSnapshot, KvCacheFacts, LatencyFacts, ModelFacts, RequestFacts,
-    SchedulerFacts, TimelineFacts, TotalFacts,
+    ActorFacts, EdgeFacts, HouseSnapshot, KvCacheFacts, LatencyFacts, ModelFacts, NO_REQUEST,
+    RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
 };
 use crate::{engine::Engine, server::health};
 
@@ -140,6 +140,7 @@ fn scheduler(view: &SchedulerView, of: Micros, now: Micros) -> SchedulerFacts {
 fn request(view: &RequestView, of: Micros) -> RequestFacts {
     RequestFacts {
         id: view.id.0,
+        tenant: view.tenant,
         age_ms: ms(of.saturating_sub(view.arrival)),
         priority: view.priority,
         num_prompt_tokens: view.num_prompt_tokens,
@@ -170,13 +171,13 @@ fn run(run: &BlockRun) -> [u64; 4] {
         BlockState::Tail => 2,
         BlockState::Used => 3,
     };
-    let owner = run.owner.map_or(0, |request| request.0);
+    let owner = run.owner.map_or(NO_REQUEST, |request| request.0);
     [run.num_blocks.into(), state, owner, run.ref_cnt.into()]
 }
 
 fn timeline((id, timeline): (RequestId, &Timeline)) -> TimelineFacts {
     let segments = timeline.segments.iter().map(segment).collect();
-    TimelineFacts { id: id.0, has_ended: timeline.has_ended, segments }
+    TimelineFacts { id: id.0, tenant: timeline.tenant, has_ended: timeline.has_ended, segments }
 }
 
 fn segment(segment: &Segment) -> [u64; 4] {
@@ -203,6 +204,7 @@ mod tests {
     use playhouse_actors::{
         error::ActorError,
         logic::{
+            admission::Tenant,
             house::{Timelines, latencies},
             ids::{Epoch, Step},
             scheduler::WaitingReason,
@@ -260,6 +262,7 @@ mod tests {
 
         let waiting = RequestView {
             id: RequestId(9),
+            tenant: Some(Tenant(1)),
             arrival: 50_000,
             priority: 0,
             num_prompt_tokens: 20,
@@ -290,6 +293,12 @@ mod tests {
         );
         assert_eq!(second["kv_cache"]["runs"], json!([[5, 3, 8, 2]]));
         assert_eq!(second["kv_cache"]["age_ms"], 0);
+
+        let snapshot = shaper.shape(view(300), Health::Ready, 2);
+        let seen = |tenant| serde_json::to_value(snapshot.seen_by(Tenant(tenant))).unwrap();
+        assert_eq!(seen(1)["scheduler"]["requests"][0]["id"], 9);
+        assert_eq!(seen(2)["scheduler"]["requests"], json!([]));
+        assert_eq!(seen(2)["kv_cache"]["runs"], json!([[5, 3, 0, 2]]), "somebody's");
 
         let third = shaped(&mut shaper, HouseView { kv_cache: Ok(None), ..view(700) });
         assert_eq!(third["scheduler"]["age_ms"], 500);

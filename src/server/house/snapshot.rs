@@ -1,10 +1,16 @@
 //! A snapshot as clients read it. Times are milliseconds, counts since the start of the engine.
 
+use std::collections::BTreeSet;
+
+use playhouse_actors::logic::admission::Tenant;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// As a holder of blocks: none, or one that the reader must not know. Request 0 is one, too.
+pub(super) const NO_REQUEST: u64 = 0;
+
 /// The engine at one time.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::server) struct HouseSnapshot {
     /// Counts the snapshots: all who watch get the same ones.
     pub(super) seq: u64,
@@ -38,6 +44,28 @@ pub(in crate::server) struct HouseSnapshot {
     pub(super) epochs: Vec<[u64; 2]>,
 }
 
+impl HouseSnapshot {
+    /// What a client may see: of other tenants' requests nothing but what they add to counts, and
+    /// that somebody's blocks are in use.
+    pub(super) fn seen_by(&self, tenant: Tenant) -> Self {
+        let mut seen = self.clone();
+        let is_own = |owner: Option<Tenant>| owner == Some(tenant);
+        let mut own = BTreeSet::new();
+        seen.timelines.retain(|timeline| is_own(timeline.tenant));
+        own.extend(seen.timelines.iter().map(|timeline| timeline.id));
+        if let Some(scheduler) = &mut seen.scheduler {
+            scheduler.requests.retain(|request| is_own(request.tenant));
+            own.extend(scheduler.requests.iter().map(|request| request.id));
+        }
+        for [_, _, owner, _] in seen.kv_cache.iter_mut().flat_map(|cache| &mut cache.runs) {
+            if !own.contains(owner) {
+                *owner = NO_REQUEST;
+            }
+        }
+        seen
+    }
+}
+
 /// What does not change.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ModelFacts {
@@ -52,7 +80,7 @@ pub(super) struct ModelFacts {
 }
 
 /// One actor.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ActorFacts {
     pub(super) role: &'static str,
     /// Which of those with the same role.
@@ -72,7 +100,7 @@ pub(super) struct ActorFacts {
 }
 
 /// Messages from one role to another.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct EdgeFacts {
     /// `sender->receiver`, as `/chaos/edges` names it.
     pub(super) edge: &'static str,
@@ -81,7 +109,7 @@ pub(super) struct EdgeFacts {
 }
 
 /// Counts since the start.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct TotalFacts {
     /// Steps with something to compute.
     pub(super) steps: u64,
@@ -102,7 +130,7 @@ pub(super) struct TotalFacts {
 }
 
 /// How long something took; quantiles are `null` when nothing was counted.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct LatencyFacts {
     pub(super) count: u64,
     pub(super) mean_ms: Option<f64>,
@@ -113,7 +141,7 @@ pub(super) struct LatencyFacts {
 }
 
 /// The scheduler, when it last answered.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct SchedulerFacts {
     /// How long ago that was: more than nothing while it is dead or hangs.
     pub(super) age_ms: u64,
@@ -126,7 +154,8 @@ pub(super) struct SchedulerFacts {
     /// `unpaused`, `paused_new` or `paused_all`.
     #[schema(value_type = String)]
     pub(super) pause: serde_json::Value,
-    /// Running ones first, then waiting ones in the order of service; of each at most 128.
+    /// Running ones first, then waiting ones in the order of service; of each at most 128. A client
+    /// with a key sees its own ones among them.
     pub(super) requests: Vec<RequestFacts>,
 }
 
@@ -134,6 +163,9 @@ pub(super) struct SchedulerFacts {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct RequestFacts {
     pub(super) id: u64,
+    /// Whose it is, where there are keys.
+    #[serde(skip)]
+    pub(super) tenant: Option<Tenant>,
     /// Since it was accepted.
     pub(super) age_ms: u64,
     /// A lower value is served first.
@@ -150,7 +182,7 @@ pub(super) struct RequestFacts {
 }
 
 /// The KV cache, when its manager last answered.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct KvCacheFacts {
     /// How long ago that was: more than nothing while it is dead or hangs.
     pub(super) age_ms: u64,
@@ -172,9 +204,12 @@ pub(super) struct KvCacheFacts {
 }
 
 /// One request's last steps.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct TimelineFacts {
     pub(super) id: u64,
+    /// Whose it is, where there are keys.
+    #[serde(skip)]
+    pub(super) tenant: Option<Tenant>,
     pub(super) has_ended: bool,
     /// Steps that follow each other and are alike: `[kind, first step, steps, tokens a step]`.
     /// Kinds: 0 a part of the prompt, 1 computed again after a preemption or a new epoch, 2 decode,

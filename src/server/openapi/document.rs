@@ -2,7 +2,6 @@
 
 use std::any::type_name;
 
-use serde_json::Value;
 use utoipa::{
     ToSchema,
     openapi::{
@@ -91,15 +90,15 @@ impl Document {
         self.add(HttpMethod::Get, path, summary, OperationBuilder::new().response("200", answer));
     }
 
-    /// A route about one of the things that are stored.
-    pub(super) fn stored(&mut self, method: HttpMethod, path: &str, summary: &str) {
+    /// A route about one of several things.
+    pub(super) fn one_of<A: ToSchema>(&mut self, method: HttpMethod, path: &str, summary: &str) {
         let id = ParameterBuilder::new()
             .name("id")
             .parameter_in(ParameterIn::Path)
             .required(Required::True)
             .schema(Some(Object::with_type(Type::String)));
         let answer = ResponseBuilder::new().description("Done");
-        let answer = answer.content(JSON, self.answer::<Value>());
+        let answer = answer.content(JSON, self.answer::<A>());
         let operation = OperationBuilder::new().parameter(id).response("200", answer);
         self.add(method, path, summary, operation);
     }
@@ -173,7 +172,7 @@ impl Document {
         };
         let refused = error("Refused, or failed", reference(refused));
         let mut operation = operation.summary(Some(summary)).response("default", refused);
-        if !auth::is_open(path) {
+        if !auth::is_open(path, true) {
             let no_scopes: [&str; 0] = [];
             operation = operation.security(SecurityRequirement::new("key", no_scopes));
             if !has_own_shape {

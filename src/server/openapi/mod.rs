@@ -50,7 +50,7 @@ mod tests {
     fn every_route_is_described_and_nothing_else_is() {
         let source = concat!(include_str!("../mod.rs"), include_str!("../admin/mod.rs"));
         let routes = source.split(".route(").skip(1).filter_map(|route| route.split('"').nth(1));
-        let routes: BTreeSet<String> = routes.map(str::to_owned).collect();
+        let routes: BTreeSet<String> = routes.map(|route| route.replace("{*", "{")).collect();
         assert!(routes.len() > 10, "the routes were not found");
         let written = serde_json::to_value(document("")).unwrap();
         let paths = written["paths"].as_object().unwrap();

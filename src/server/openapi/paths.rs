@@ -13,7 +13,7 @@ use super::{
         completions::{Completion, CompletionRequest},
         house::HouseSnapshot,
         messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
-        models::ModelList,
+        models::{ModelCard, ModelList},
         responses::{InputTokens, ResponsesRequest},
         tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
     },
@@ -43,10 +43,14 @@ pub(super) fn describe(document: &mut Document) {
         "/v1/responses/input_tokens",
         "How long the prompt of such a turn is",
     );
-    d.stored(HttpMethod::Get, "/v1/responses/{id}", "A response that was stored");
-    d.stored(HttpMethod::Delete, "/v1/responses/{id}", "Forget a response");
-    d.stored(HttpMethod::Post, "/v1/responses/{id}/cancel", "End one that is being made");
-    d.stored(HttpMethod::Get, "/v1/responses/{id}/input_items", "What a response was asked");
+    d.one_of::<Value>(HttpMethod::Get, "/v1/responses/{id}", "A response that was stored");
+    d.one_of::<Value>(HttpMethod::Delete, "/v1/responses/{id}", "Forget a response");
+    d.one_of::<Value>(HttpMethod::Post, "/v1/responses/{id}/cancel", "End one that is being made");
+    d.one_of::<Value>(
+        HttpMethod::Get,
+        "/v1/responses/{id}/input_items",
+        "What a response was asked",
+    );
     d.post_or_stream::<MessagesRequest, Message>(
         "/v1/messages",
         "The next message of a conversation, as in Anthropic's API",
@@ -56,6 +60,7 @@ pub(super) fn describe(document: &mut Document) {
         "How long the prompt of such a message is",
     );
     d.get::<ModelList>("/v1/models", "The names of the model");
+    d.one_of::<ModelCard>(HttpMethod::Get, "/v1/models/{id}", "One of them");
     d.post::<TokenizeRequest, Tokenized>("/tokenize", "The tokens of a text or a conversation");
     d.post::<DetokenizeRequest, Detokenized>("/detokenize", "The text of tokens");
     d.probe(HttpMethod::Get, "/health", "Whether accepted requests are worked on");

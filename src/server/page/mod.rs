@@ -10,7 +10,7 @@ use axum::{
     body::Bytes,
     extract::Path,
     http::{
-        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
         header::{
             CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
             REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -57,7 +57,7 @@ pub(super) fn is_file(path: &str) -> bool {
 fn answer(files: &[File], name: &str, headers: &HeaderMap) -> Response {
     match files.iter().find(|file| file.name == name) {
         Some(file) => file.answer(headers),
-        None => ApiError::not_found().into_response(),
+        None => ApiError::not_found(&Method::GET, &format!("/page/{name}")).into_response(),
     }
 }
 
