@@ -378,9 +378,9 @@ mod tests {
             let checked = fields(body).check_limits(&LimitSettings::default(), prompts);
             checked.err().map(|error| error.param.unwrap())
         };
-        assert_eq!(refused(json!({"n": 16_384}), 1), None);
-        assert_eq!(refused(json!({"n": 16_385}), 1).as_deref(), Some("n"));
-        assert_eq!(refused(json!({"n": 16}), 1024 + 1).as_deref(), Some("n"));
+        assert_eq!(refused(json!({"n": 1024}), 1), None);
+        assert_eq!(refused(json!({"n": 1025}), 1).as_deref(), Some("n"));
+        assert_eq!(refused(json!({"n": 16}), 64 + 1).as_deref(), Some("n"));
         assert_eq!(refused(json!({"stop": ["a", "b", "c", "d"]}), 1), None);
         assert_eq!(refused(json!({"stop": ["a", "b", "c", "d", "e"]}), 1).as_deref(), Some("stop"));
         let words = vec!["a"; 129];
@@ -388,7 +388,7 @@ mod tests {
         // One list for each choice.
         let tokens = vec![7; 1 << 14];
         assert_eq!(refused(json!({"allowed_token_ids": tokens}), 1 << 10), None);
-        let refused_for = refused(json!({"allowed_token_ids": tokens, "n": 2}), 1 << 10);
+        let refused_for = refused(json!({"allowed_token_ids": vec![7; 1 << 15]}), 1 << 10);
         assert_eq!(refused_for.as_deref(), Some("allowed_token_ids"));
         let stop = "x".repeat(1 << 15);
         assert_eq!(refused(json!({"stop": [stop]}), 1 << 10).as_deref(), Some("stop"));

@@ -69,11 +69,12 @@ impl<T: Copy> Lane<T> {
         self.key(request, self.front)
     }
 
-    pub(super) fn insert(&mut self, key: QueueKey, arrival: Micros, value: T) {
+    /// Puts a request at a place; false if it was there already.
+    pub(super) fn insert(&mut self, key: QueueKey, arrival: Micros, value: T) -> bool {
         if let Some(aged_at) = self.aged_at(key, arrival) {
             self.by_age.insert((aged_at, key.id), key);
         }
-        self.entries.insert(key, value);
+        self.entries.insert(key, value).is_none()
     }
 
     /// The next to be served of those that may.

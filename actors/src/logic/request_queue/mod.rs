@@ -80,6 +80,7 @@ pub struct RequestQueue<T> {
     age_bound: Micros,
     /// One for each tenant seen: bounded by the number of API keys.
     tenants: BTreeMap<Option<Tenant>, Share<T>>,
+    len: usize,
     /// The count at which a tenant starts whose requests find no others waiting.
     virtual_time: u64,
 }
@@ -95,19 +96,19 @@ impl<T: Copy> RequestQueue<T> {
     /// An empty queue.
     #[must_use]
     pub fn new(policy: SchedulingPolicy, age_bound: Micros) -> Self {
-        Self { policy, age_bound, tenants: BTreeMap::new(), virtual_time: 0 }
+        Self { policy, age_bound, tenants: BTreeMap::new(), len: 0, virtual_time: 0 }
     }
 
     /// Requests that wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.tenants.values().map(|share| share.lane.len()).sum()
+        self.len
     }
 
     /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tenants.values().all(|share| share.lane.len() == 0)
+        self.len == 0
     }
 
     /// A new request. Returns its place.
@@ -131,15 +132,15 @@ impl<T: Copy> RequestQueue<T> {
 
     /// A request that was served before: under FCFS it goes ahead of all others of its tenant.
     pub fn push_front(&mut self, request: &EngineRequest, value: T) -> QueueKey {
-        let lane = &mut self.share(request.tenant).lane;
-        let key = lane.reserve_front(request);
-        lane.insert(key, request.arrival, value);
+        let key = self.share(request.tenant).lane.reserve_front(request);
+        self.reinsert(key, request.arrival, value);
         key
     }
 
     /// Puts a request at a place that it had, or that was kept for it.
     pub fn reinsert(&mut self, key: QueueKey, arrival: Micros, value: T) {
-        self.share(key.owner.tenant()).lane.insert(key, arrival, value);
+        let is_new = self.share(key.owner.tenant()).lane.insert(key, arrival, value);
+        self.len += usize::from(is_new);
     }
 
     /// The next to be served.
@@ -188,7 +189,9 @@ impl<T: Copy> RequestQueue<T> {
 
     /// Takes a request out that is given up; false if it does not wait.
     pub fn remove(&mut self, key: QueueKey, arrival: Micros) -> bool {
-        self.share(key.owner.tenant()).lane.remove(key, arrival)
+        let is_removed = self.share(key.owner.tenant()).lane.remove(key, arrival);
+        self.len -= usize::from(is_removed);
+        is_removed
     }
 
     /// Takes a request out that is served; false if it does not wait.
@@ -197,6 +200,7 @@ impl<T: Copy> RequestQueue<T> {
         let served = share.served;
         let is_taken = share.lane.take(key, arrival);
         self.virtual_time = self.virtual_time.max(served);
+        self.len -= usize::from(is_taken);
         is_taken
     }
 

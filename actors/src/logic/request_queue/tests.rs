@@ -143,6 +143,7 @@ fn a_request_of_many_choices_holds_nobody_back() {
     for id in 0..5_000 {
         assert_eq!(serve(&mut queue), id);
     }
+    assert_eq!(queue.len(), 5_000);
     queue.push_back(&of(10_000, 10_000, None), 10_000);
     queue.push_back(&of(10_001, 10_001, None), 10_001);
     let next: Vec<u64> = (0..4).map(|_| serve(&mut queue)).collect();
