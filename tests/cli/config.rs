@@ -66,7 +66,7 @@ fn an_unknown_key_is_refused_with_file_line_and_suggestion() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_with_their_source() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--dtype", "float16"], "engine.dtype = float16 (from flag --dtype): must be auto,"),
         (&["--device", "cuda"], "engine.device = \"cuda\" (from flag --device): this build has no"),
         (
