@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use playhouse_actors::ports::HandlerProfiler;
 use tokio::task::JoinHandle;
 
-use super::{CliError, style::shows_bars};
+use super::{CliError, file_limit, style::shows_bars};
 use crate::{
     config::EngineConfig,
     engine::{Engine, StartProgress},
@@ -24,7 +24,10 @@ pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<
         .enable_all()
         .build()
         .map_err(CliError::io("cannot start the runtime"))?;
-    let outcome = runtime.block_on(work);
+    let outcome = runtime.block_on(async {
+        file_limit::survive()?;
+        work.await
+    });
     runtime.shutdown_background();
     outcome
 }

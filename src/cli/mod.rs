@@ -10,6 +10,7 @@ mod config;
 mod engine;
 mod eval;
 mod failure;
+mod file_limit;
 mod flags;
 mod generate;
 mod interrupt;
@@ -100,6 +101,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    let _flush = logging::FlushAtEnd;
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
@@ -134,6 +136,10 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         _ => Vec::new(),
     };
     let resolved = resolve(defaults, file.clone(), flags, log)?;
+    // Other commands have nothing better to do than to wait until a line is read.
+    if matches!(command, Configured::Serve(_)) {
+        logging::detach()?;
+    }
     logging::install(&resolved.config.log)?;
     match command {
         Configured::Serve(_) => serve::run(resolved.config),

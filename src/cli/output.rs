@@ -7,7 +7,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::CliError;
+use super::{CliError, logging::Stderr};
 
 /// How a result is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -33,7 +33,7 @@ pub(crate) fn show_json(value: &serde_json::Value) -> Result<(), CliError> {
 
 /// Writes a line to standard error. Where that cannot be done there is nobody to tell.
 pub(crate) fn tell(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
 /// What was piped in.

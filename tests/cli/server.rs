@@ -4,6 +4,8 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, ChildStderr, Command},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use crate::process::playhouse;
@@ -88,6 +90,25 @@ impl Server {
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Exit code of a server that ends while its log is not read.
+    pub(crate) fn end_unread(mut self) -> Option<i32> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            sleep(Duration::from_millis(20));
+        }
+        panic!("the server does not end");
+    }
+
+    /// The value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let answer = self.get("/metrics");
+        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{name} is not in {answer}")).parse().unwrap()
     }
 
     /// Exit code, and what was logged after the banner.

@@ -1,13 +1,14 @@
 //! What the operator sees once the server is ready.
 
 use std::{
-    io::{self, Write},
+    io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use playhouse_kernels::ThreadPool;
 
 use crate::{
+    cli::logging::Stderr,
     config::Quantization,
     engine::Engine,
     server::{Address, Listener, ServerConfig},
@@ -17,7 +18,7 @@ use crate::{
 pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
     let text = text(engine, server, listener.address().ok());
     // A server whose banner nobody can read serves all the same.
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = Stderr.write_all(text.as_bytes());
 }
 
 fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> String {

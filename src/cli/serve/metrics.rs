@@ -2,12 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
+use metrics::counter;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::{config::EngineConfig, model::ModelConfig};
+use crate::{cli::logging, config::EngineConfig, model::ModelConfig};
 
-/// How often histograms are tidied.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// How often histograms are tidied, and dropped log lines are looked at.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest context that buckets are made for when the model's cannot be read.
 const UNKNOWN_CONTEXT: usize = 131_072;
 
@@ -64,9 +65,11 @@ fn one_two_five(max: usize) -> Vec<f64> {
     series.take_while(|&bucket| bucket <= max.max(1)).map(|bucket| bucket as f64).collect()
 }
 
-/// Keeps the recorder tidy for as long as it is polled.
+/// Keeps the recorder tidy, and the count of dropped log lines true, for as long as it is polled.
 pub(super) async fn keep_up(metrics: PrometheusHandle) {
+    let dropped_lines = counter!("playhouse:log_lines_dropped_total");
     loop {
+        dropped_lines.absolute(logging::dropped_lines());
         tokio::time::sleep(UPKEEP_INTERVAL).await;
         metrics.run_upkeep();
     }

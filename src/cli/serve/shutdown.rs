@@ -9,6 +9,7 @@ use crate::{
     cli::{
         CliError,
         failure::{EXIT_INTERRUPTED, EXIT_TERMINATED},
+        logging,
     },
     engine::Engine,
     server::Drain,
@@ -44,6 +45,7 @@ pub(super) async fn requested(engine: Engine, mut signals: Signals) {
         let signal = signals.next().await;
         let open_requests = engine.open_requests();
         tracing::warn!(%signal, open_requests, "ended at once; open requests are cut off");
+        logging::flush();
         process::exit(signal.exit_code());
     });
 }

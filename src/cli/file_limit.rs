@@ -1,0 +1,31 @@
+//! The limit on the size of files (`ulimit -f`). A write beyond it fails like others, and its
+//! writer reports that; without this module, the system would end the process.
+
+use super::CliError;
+
+/// How often an excess is logged at most: the log's own file may be the one that is full.
+#[cfg(unix)]
+const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// From now on SIGXFSZ is logged and ends nothing. Must be called within a runtime.
+#[cfg(unix)]
+pub(crate) fn survive() -> Result<(), CliError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let excess = signal(SignalKind::from_raw(libc::SIGXFSZ));
+    let mut excess = excess.map_err(CliError::io("cannot listen for SIGXFSZ"))?;
+    tokio::spawn(async move {
+        while excess.recv().await.is_some() {
+            tracing::error!(
+                "a file has reached the limit on the size of files (ulimit -f): the rest is lost"
+            );
+            tokio::time::sleep(LOG_INTERVAL).await;
+        }
+    });
+    Ok(())
+}
+
+/// Elsewhere there is no such limit.
+#[cfg(not(unix))]
+pub(crate) fn survive() -> Result<(), CliError> {
+    Ok(())
+}

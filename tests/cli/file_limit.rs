@@ -1,0 +1,85 @@
+//! A server under a limit on the size of files, which a write beyond it would end by a signal.
+#![cfg(unix)]
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+/// In blocks of 512 bytes or of 1024, as the shell has it.
+const LIMIT_BLOCKS: &str = "32";
+const LIMIT_BYTES_MIN: u64 = 32 * 512;
+
+struct Limited(Child);
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(log: &Path, cache: &Path) -> Limited {
+    let script = format!(r#"ulimit -f {LIMIT_BLOCKS} && exec "$0" "$@""#);
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_playhouse"), "serve", "--port", "0"]);
+    command.args(["--max-model-len", "4096", "--log-level", "info,hyper=trace"]);
+    command.args(["--dtype", "bfloat16", "--weights-cache"]).arg(cache);
+    let log = File::create(log).unwrap();
+    Limited(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
+}
+
+/// Waits for the banner.
+fn address(server: &mut Limited, log: &Path) -> String {
+    loop {
+        let text = fs::read_to_string(log).unwrap();
+        if let Some((_, rest)) = text.split_once(" on http://") {
+            if text.contains("Try:") {
+                return rest.lines().next().unwrap().trim().to_owned();
+            }
+        }
+        assert_eq!(server.0.try_wait().unwrap(), None, "{text}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_costs_the_files_and_not_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, cache) = (folder.path().join("log"), folder.path().join("cache"));
+    let mut server = start(&log, &cache);
+    let address = address(&mut server, &log);
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("the cache of packed weights is not written"), "{text}");
+    assert!(text.contains("File too large"), "{text}");
+    assert!(text.contains("limit on the size of files (ulimit -f)"), "{text}");
+    assert_eq!(fs::read_dir(&cache).unwrap().count(), 0, "half a cache is removed");
+    // The log reaches the limit as well.
+    let is_full = || {
+        let metrics = get(&address, "/metrics");
+        let dropped = "playhouse:log_lines_dropped_total ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(dropped));
+        count.is_some_and(|count| count != "0")
+    };
+    for _ in 0..1000 {
+        assert!(get(&address, "/health").starts_with("HTTP/1.1 200"));
+        if is_full() {
+            assert!(fs::metadata(&log).unwrap().len() >= LIMIT_BYTES_MIN);
+            return;
+        }
+    }
+    panic!("the log never reached its limit");
+}
