@@ -78,7 +78,7 @@ pub struct ServerSettings {
     #[serde(rename = "body_timeout", deserialize_with = "quantity::count_u64")]
     pub body_timeout_secs: u64,
     /// Longest a client may take nothing of what is sent to it, seconds: then its connection is cut
-    /// and its requests are aborted.
+    /// and its requests are aborted. Over HTTP/2 that goes by stream.
     #[serde(rename = "write_timeout", deserialize_with = "quantity::count_u64")]
     pub write_timeout_secs: u64,
     /// Longest that a request may take from its arrival to its end, seconds; `X-Request-Timeout`

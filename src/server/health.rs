@@ -38,21 +38,45 @@ fn report(health: Health) -> Report {
     Report { status, serves, is_ready, lives }
 }
 
+/// A thread of the runtime is stuck, or all of them are.
+fn frozen_report(is_lost: bool) -> Report {
+    Report { status: "frozen", serves: false, is_ready: false, lives: !is_lost }
+}
+
+fn report_of(state: &AppState) -> Report {
+    match state.engine.health() {
+        Health::Dead => report(Health::Dead),
+        health if state.pulse.freeze().is_none() => report(health),
+        _ => frozen_report(state.pulse.is_lost()),
+    }
+}
+
 /// `GET /health`, `/ping`: 200 as long as the engine works on what it has accepted.
 pub(super) async fn health(State(state): State<AppState>) -> Response {
-    let report = report(state.engine.health());
+    let report = report_of(&state);
     report.answer(report.serves)
+}
+
+/// `GET /health`, `/ping`, `/readyz` of a runtime that is frozen.
+pub(super) async fn frozen() -> Response {
+    frozen_report(true).answer(false)
+}
+
+/// `GET /livez` of a runtime that is frozen.
+pub(super) async fn frozen_livez(State(state): State<AppState>) -> Response {
+    let report = frozen_report(state.pulse.is_lost());
+    report.answer(report.lives)
 }
 
 /// `GET /readyz`: 200 as long as new requests are taken.
 pub(super) async fn readyz(State(state): State<AppState>) -> Response {
-    let report = report(state.engine.health());
+    let report = report_of(&state);
     report.answer(report.is_ready)
 }
 
-/// `GET /livez`: 200 until the supervisors give up.
+/// `GET /livez`: 200 until the supervisors give up, or threads are stuck for good.
 pub(super) async fn livez(State(state): State<AppState>) -> Response {
-    let report = report(state.engine.health());
+    let report = report_of(&state);
     report.answer(report.lives)
 }
 

@@ -15,9 +15,11 @@ mod check_body;
 mod choices;
 mod completions;
 mod cors;
+mod draining;
 mod error;
 mod extract;
 mod fields;
+mod frozen;
 mod health;
 mod house;
 mod in_process;
@@ -34,6 +36,7 @@ mod open_requests;
 mod openapi;
 mod page;
 mod parts;
+mod pulse;
 mod reload;
 mod request_id;
 mod request_log;
@@ -64,7 +67,6 @@ use axum::{
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use playhouse_actors::shell::Health;
-use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 
 pub use self::{
@@ -73,7 +75,11 @@ pub use self::{
     in_process::{InProcess, InProcessAnswer},
     listen::{Address, Listener, TlsError},
 };
-use self::{error::ApiError, listen::Tls, state::AppState};
+use self::{
+    error::ApiError,
+    listen::{Apps, Tls},
+    state::AppState,
+};
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
 use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
@@ -156,32 +162,31 @@ pub async fn serve_on(
     let responses = state.responses.clone();
     let app = router(state.clone())?;
     tracing::info!(address = %listener.address()?, tls = tls.is_some(), "listening");
-    let stop = CancellationToken::new();
     let reloading = reload(&state, tls.as_ref());
-    let server = listen::serve(listener, app, tls.clone(), &state.config, stop.clone());
-    let mut server = std::pin::pin!(server);
+    let apps = Apps { app, frozen: frozen::router(state.clone()) };
+    let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
+    let door = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
     tokio::select! {
-        () = &mut server => return Ok(Drain::Complete),
         () = reloading => {}
         () = shutdown => {}
     }
     tracing::info!(open_requests = engine.open_requests(), "draining");
     engine.begin_drain();
-    stop.cancel();
-    // Some responses are made without a connection.
-    let server = async {
-        let ended = server.await;
+    state.draining.cancel();
+    let drained = async {
+        door.drained().await;
+        // Some responses are made without a connection.
         responses.drained().await;
-        ended
     };
-    // Nothing ends any more in an engine that is dead.
+    // No request ends in an engine that is dead.
     let limit = if engine.health() == Health::Dead { limit.min(DEAD_DRAIN_LIMIT) } else { limit };
-    if tokio::time::timeout(limit, server).await.is_err() {
+    if tokio::time::timeout(limit, drained).await.is_err() {
         match engine.open_requests() {
-            0 => tracing::info!("all requests have ended; idle connections are closed"),
+            0 => tracing::info!("all requests have ended; open connections are closed"),
             requests => return Ok(Drain::CutOff { requests }),
         }
     }
+    door.close().await;
     Ok(Drain::Complete)
 }
 
@@ -238,6 +243,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .fallback(async |method: Method, uri: Uri| ApiError::not_found(&method, uri.path()))
         .layer(from_fn_with_state(state.clone(), keep_alive::comment))
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(from_fn_with_state(state.clone(), draining::refuse))
         .layer(from_fn(messages::in_own_shape))
         .layer(from_fn_with_state(state.clone(), request_id::echo));
     let router = match cors::layer(&state.config)? {

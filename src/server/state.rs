@@ -6,10 +6,11 @@ use std::{
 };
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     ServerConfig, ServerError, auth::ApiKeys, error::ApiError, house::HouseFeed,
-    open_requests::OpenRequests, responses::ResponseStore, turn::TurnParsers,
+    open_requests::OpenRequests, pulse::RuntimePulse, responses::ResponseStore, turn::TurnParsers,
 };
 use crate::engine::Engine;
 
@@ -25,6 +26,9 @@ pub(super) struct AppState {
     pub(super) open: OpenRequests,
     pub(super) responses: Arc<ResponseStore>,
     pub(super) house: Arc<HouseFeed>,
+    /// Cancelled when the server begins to drain.
+    pub(super) draining: CancellationToken,
+    pub(super) pulse: RuntimePulse,
     /// When the server started, seconds since 1970.
     pub(super) created: u64,
 }
@@ -43,7 +47,20 @@ impl AppState {
         let (config, open) = (Arc::new(config), OpenRequests::default());
         let house = Arc::new(HouseFeed::new(engine.clone()));
         let created = unix_seconds();
-        Ok(Self { engine, config, keys, metrics, parsers, open, responses, house, created })
+        let (draining, pulse) = (CancellationToken::new(), RuntimePulse::new());
+        Ok(Self {
+            engine,
+            config,
+            keys,
+            metrics,
+            parsers,
+            open,
+            responses,
+            house,
+            draining,
+            pulse,
+            created,
+        })
     }
 
     /// The name to answer under: what the client asked for, or the model's first.

@@ -4,7 +4,10 @@
 mod certificates;
 mod client;
 mod connections;
+mod drain;
+mod freeze;
 mod house;
+mod http2;
 mod keys;
 mod limits;
 mod pages;

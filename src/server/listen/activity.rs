@@ -8,28 +8,62 @@ use std::{
     time::Duration,
 };
 
-use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, sleep_until},
 };
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::phases::Phases;
+
+/// How every HTTP/2 connection begins.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long a connection may be without a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// From the first byte of a request to the end of its headers.
     pub(super) headers: Duration,
-    /// With nothing from the client at all.
+    /// Without a request. What a client of HTTP/2 says beside requests, pings among it, does not
+    /// count.
     pub(super) silence: Duration,
 }
 
 /// Shared by the parts of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct Activity(Arc<Mutex<State>>);
+pub(super) struct Activity {
+    state: Arc<Mutex<State>>,
+    phases: Phases,
+}
+
+/// What the first bytes show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spoken {
+    /// So many bytes of HTTP/2's preface came, and nothing else.
+    Unknown(usize),
+    Http1,
+    Http2,
+}
+
+impl Spoken {
+    fn after(self, bytes: &[u8]) -> Self {
+        let Self::Unknown(seen) = self else { return self };
+        let missing = &HTTP2_PREFACE[seen..];
+        let length = missing.len().min(bytes.len());
+        if missing[..length] != bytes[..length] {
+            Self::Http1
+        } else if length == missing.len() {
+            Self::Http2
+        } else {
+            Self::Unknown(seen + length)
+        }
+    }
+}
 
 #[derive(Debug)]
 struct State {
+    spoken: Spoken,
     /// Requests whose answers are not complete.
     open_requests: usize,
     /// When the last of them ended.
@@ -40,22 +74,32 @@ struct State {
 
 impl Activity {
     /// That of a connection which has just been made.
-    pub(super) fn new() -> Self {
-        let state = State { open_requests: 0, idle_since: Instant::now(), receiving_since: None };
-        Self(Arc::new(Mutex::new(state)))
+    pub(super) fn new(phases: Phases) -> Self {
+        let state = State {
+            spoken: Spoken::Unknown(0),
+            open_requests: 0,
+            idle_since: Instant::now(),
+            receiving_since: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)), phases }
+    }
+
+    /// Whether HTTP/2 is spoken on it.
+    pub(super) fn is_http2(&self) -> bool {
+        self.state.lock().spoken == Spoken::Http2
     }
 
     /// Counts a request as open until what is returned is dropped.
     pub(super) fn begin_request(&self) -> OpenRequest {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.open_requests += 1;
         state.receiving_since = None;
-        OpenRequest(self.clone())
+        OpenRequest { activity: self.clone(), _accepted: self.phases.accept_request() }
     }
 
     /// Forgets how long it has been idle.
     pub(super) fn restart(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         (state.idle_since, state.receiving_since) = (Instant::now(), None);
     }
 
@@ -74,7 +118,7 @@ impl Activity {
     }
 
     fn idle_until(&self, patience: Patience) -> Option<Instant> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let until = match state.receiving_since {
             Some(began) => began + patience.headers,
             None => state.idle_since + patience.silence,
@@ -82,9 +126,13 @@ impl Activity {
         (state.open_requests == 0).then_some(until)
     }
 
-    fn received(&self) {
-        let mut state = self.0.lock();
-        if state.open_requests == 0 && state.receiving_since.is_none() {
+    fn received(&self, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        state.spoken = state.spoken.after(bytes);
+        if state.spoken == Spoken::Http2 {
+            // Requests come in frames, among others; hyper limits what is incomplete.
+            state.receiving_since = None;
+        } else if state.open_requests == 0 && state.receiving_since.is_none() {
             state.receiving_since = Some(Instant::now());
         }
     }
@@ -92,45 +140,16 @@ impl Activity {
 
 /// Dropped when the answer to a request is complete, or nobody wants it any more.
 #[derive(Debug)]
-pub(super) struct OpenRequest(Activity);
+pub(super) struct OpenRequest {
+    activity: Activity,
+    _accepted: Option<TaskTrackerToken>,
+}
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        let mut state = self.0.0.lock();
+        let mut state = self.activity.state.lock();
         state.open_requests -= 1;
         (state.idle_since, state.receiving_since) = (Instant::now(), None);
-    }
-}
-
-/// The body of an answer: its request is open until it was sent.
-pub(super) struct Counted<B> {
-    body: B,
-    _open: OpenRequest,
-}
-
-impl<B> Counted<B> {
-    pub(super) fn new(body: B, open: OpenRequest) -> Self {
-        Self { body, _open: open }
-    }
-}
-
-impl<B: Body + Unpin> Body for Counted<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -154,8 +173,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noticed<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.activity.received();
+        if let Some(bytes @ [_, ..]) = buffer.filled().get(before..) {
+            self.activity.received(bytes);
         }
         read
     }
@@ -194,8 +213,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noticed<S> {
 #[cfg(test)]
 mod tests {
     use tokio::time::timeout;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+
+    fn fresh() -> Activity {
+        Activity::new(Phases::new(CancellationToken::new()))
+    }
 
     const PATIENCE: Patience =
         Patience { headers: Duration::from_millis(20), silence: Duration::from_millis(60) };
@@ -208,22 +232,50 @@ mod tests {
 
     #[tokio::test]
     async fn silence_may_last_longer_than_headers() {
-        let activity = Activity::new();
+        let activity = fresh();
         assert!(idle_after(&activity).await >= PATIENCE.silence);
-        let activity = Activity::new();
-        activity.received();
+        let activity = fresh();
+        activity.received(b"GET /");
         let waited = idle_after(&activity).await;
         assert!(waited >= PATIENCE.headers && waited < PATIENCE.silence, "{waited:?}");
     }
 
     #[tokio::test]
     async fn an_open_request_is_not_idle_however_long_it_takes() {
-        let activity = Activity::new();
+        let activity = fresh();
         let (first, second) = (activity.begin_request(), activity.begin_request());
-        activity.received();
+        activity.received(b"GET /");
         drop(first);
         assert!(timeout(PATIENCE.silence * 2, activity.idle(PATIENCE)).await.is_err());
         drop(second);
         assert!(idle_after(&activity).await >= PATIENCE.silence, "it counts from its end");
+    }
+
+    #[tokio::test]
+    async fn what_http2_says_beside_requests_changes_nothing() {
+        let activity = fresh();
+        let (first, rest) = HTTP2_PREFACE.split_at(5);
+        activity.received(first);
+        assert!(!activity.is_http2());
+        activity.received(&[rest, b"ping"].concat());
+        assert!(activity.is_http2());
+        let chatty = async {
+            loop {
+                tokio::time::sleep(PATIENCE.headers / 4).await;
+                activity.received(b"ping");
+            }
+        };
+        let waited = tokio::select! {
+            waited = idle_after(&activity) => waited,
+            () = chatty => unreachable!(),
+        };
+        assert!(waited >= PATIENCE.headers && waited < PATIENCE.silence * 4, "{waited:?}");
+    }
+
+    #[test]
+    fn other_first_bytes_are_http1() {
+        let spoken = Spoken::Unknown(0).after(b"PRI").after(b"VATE");
+        assert_eq!(spoken, Spoken::Http1);
+        assert_eq!(spoken.after(HTTP2_PREFACE), Spoken::Http1);
     }
 }

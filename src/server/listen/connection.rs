@@ -6,20 +6,22 @@ use axum::{Router, body::Body, extract::Request, response::IntoResponse};
 use futures_util::FutureExt;
 use hyper::{Response, body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::timeout,
 };
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::{
-    Connection,
-    activity::{Activity, Counted, Noticed, Patience},
+    activity::{Activity, Noticed, Patience},
+    answer_body::AnswerBody,
     impatient::Impatient,
+    phases::Phases,
+    socket::Connection,
+    streams::StreamTasks,
     tls::Tls,
 };
 use crate::{config::ServerSettings, server::error::ApiError};
@@ -35,16 +37,23 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How connections are served; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Protocol {
-    http: auto::Builder<TokioExecutor>,
+    http: auto::Builder<StreamTasks>,
     app: Router,
     tls: Option<Tls>,
     patience: Patience,
     write_limit: Duration,
+    phases: Phases,
 }
 
 impl Protocol {
-    pub(super) fn new(app: Router, tls: Option<Tls>, config: &ServerSettings) -> Self {
-        let mut http = auto::Builder::new(TokioExecutor::new());
+    pub(super) fn new(
+        app: Router,
+        tls: Option<Tls>,
+        config: &ServerSettings,
+        phases: Phases,
+    ) -> Self {
+        let write_limit = Duration::from_secs(config.write_timeout_secs);
+        let mut http = auto::Builder::new(StreamTasks::new(write_limit));
         let header_bytes = config.h11_max_incomplete_event_size;
         // How long headers may take is `activity`'s to say: hyper counts from the last answer.
         http.http1()
@@ -62,38 +71,33 @@ impl Protocol {
             headers: Duration::from_secs(config.header_timeout_secs),
             silence: Duration::from_secs(config.keep_alive_timeout_secs),
         };
-        let write_limit = Duration::from_secs(config.write_timeout_secs);
-        Self { http, app, tls, patience, write_limit }
+        Self { http, app, tls, patience, write_limit, phases }
     }
 
-    /// Serves `connection` until it ends; from `stop` on, until what it has asked for is answered.
-    pub(super) async fn serve(self, connection: Connection, stop: CancellationToken) {
+    /// Serves `connection` until it ends; once the server closes, until its requests are answered.
+    pub(super) async fn serve(self, connection: Connection) {
         let connection = Impatient::new(connection, self.write_limit);
-        let Some(tls) = &self.tls else { return self.speak_http(connection, stop).await };
+        let Some(tls) = &self.tls else { return self.speak_http(connection).await };
         let handshake = timeout(self.patience.headers, tls.accept(connection));
         tokio::select! {
-            () = stop.cancelled() => {}
+            () = self.phases.closing.cancelled() => {}
             shaken = handshake => match shaken {
-                Ok(Ok(connection)) => self.speak_http(connection, stop).await,
+                Ok(Ok(connection)) => self.speak_http(connection).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
         }
     }
 
-    async fn speak_http(
-        &self,
-        connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        stop: CancellationToken,
-    ) {
-        let activity = Activity::new();
+    async fn speak_http(&self, connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let activity = Activity::new(self.phases.clone());
         let service = service_fn(|request| answer(self.app.clone(), request, activity.clone()));
         let io = TokioIo::new(Noticed::new(connection, activity.clone()));
         let mut http = pin!(self.http.serve_connection(io, service));
         tokio::select! {
             ended = http.as_mut() => return note(ended),
             () = activity.idle(self.patience) => {}
-            () = stop.cancelled() => {}
+            () = self.end(&activity) => {}
         }
         http.as_mut().graceful_shutdown();
         activity.restart();
@@ -102,6 +106,19 @@ impl Protocol {
             () = activity.idle(LINGER) => {}
         }
     }
+
+    /// Completes when a connection is to end. Clients of HTTP/2 are told to go elsewhere when the
+    /// drain begins, those of HTTP/1.1 by the answer to their next request.
+    async fn end(&self, activity: &Activity) {
+        let phases = &self.phases;
+        if !phases.draining.is_cancelled() {
+            phases.draining.cancelled().await;
+            if activity.is_http2() {
+                return;
+            }
+        }
+        phases.closing.cancelled().await;
+    }
 }
 
 /// The app's answer; 500 if it panics.
@@ -109,7 +126,7 @@ async fn answer(
     app: Router,
     request: hyper::Request<Incoming>,
     activity: Activity,
-) -> Result<Response<Counted<Body>>, Infallible> {
+) -> Result<Response<AnswerBody<Body>>, Infallible> {
     let open = activity.begin_request();
     let request: Request = request.map(Body::new);
     let answered = AssertUnwindSafe(app.oneshot(request)).catch_unwind().await;
@@ -117,7 +134,7 @@ async fn answer(
         tracing::error!("a handler panicked");
         Ok(ApiError::internal("the request could not be handled").into_response())
     });
-    response.map(|response| response.map(|body| Counted::new(body, open)))
+    response.map(|response| response.map(|body| AnswerBody::new(body, open)))
 }
 
 /// Clients that vanish are no news.

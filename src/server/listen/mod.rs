@@ -2,45 +2,45 @@
 //! HTTP/1.1 or HTTP/2, shows at their first bytes.
 
 mod activity;
+mod answer_body;
 mod connection;
+mod door;
 mod impatient;
+mod phases;
+mod socket;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod tls;
 #[cfg(unix)]
 mod uds;
+mod watch;
 
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
-    task::JoinSet,
-    time::sleep,
-};
-use tokio_util::sync::CancellationToken;
+use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::connection::Protocol;
 pub(super) use self::tls::Tls;
 pub use self::tls::TlsError;
 #[cfg(unix)]
-use self::uds::UnixSocket;
-use super::ServerError;
+use self::uds::SocketFile;
+use self::{connection::Protocol, door::Entrance, phases::Phases, socket::Acceptor, watch::Watch};
+use super::{ServerError, pulse::RuntimePulse};
 use crate::config::ServerSettings;
 
-/// How long to wait when the system gives out no more connections.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// How long connections and threads may take to end once all requests are answered.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Connections at a time while the runtime is frozen.
+const FROZEN_CONNECTIONS_MAX: usize = 64;
 
 /// A socket that listens. Dropped, it does not, and the file of a Unix socket is gone.
 #[derive(Debug)]
-pub struct Listener(Socket);
-
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpListener),
+pub struct Listener {
+    acceptor: Acceptor,
     #[cfg(unix)]
-    Unix(UnixSocket),
+    file: Option<SocketFile>,
 }
 
 /// Where a [`Listener`] listens; shown as clients write it.
@@ -64,7 +64,11 @@ impl fmt::Display for Address {
 
 impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
-        Self(Socket::Tcp(listener))
+        Self {
+            acceptor: Acceptor::Tcp(listener),
+            #[cfg(unix)]
+            file: None,
+        }
     }
 }
 
@@ -76,7 +80,8 @@ impl Listener {
     pub async fn bind(config: &ServerSettings) -> Result<Self, ServerError> {
         if let Some(path) = &config.uds {
             let address = Address::Unix(path.clone()).to_string();
-            return unix(path, config).map_err(|source| ServerError::Bind { address, source });
+            let bound = unix(path, config).await;
+            return bound.map_err(|source| ServerError::Bind { address, source });
         }
         let bound = TcpListener::bind((config.host.as_str(), config.port)).await;
         bound.map(Self::from).map_err(|source| {
@@ -90,79 +95,109 @@ impl Listener {
     /// # Errors
     /// What the system says.
     pub fn address(&self) -> io::Result<Address> {
-        match &self.0 {
-            Socket::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            #[cfg(unix)]
-            Socket::Unix(socket) => Ok(Address::Unix(socket.path().to_owned())),
+        #[cfg(unix)]
+        if let Some(file) = &self.file {
+            return Ok(Address::Unix(file.path().to_owned()));
         }
-    }
-
-    async fn accept(&self) -> io::Result<Connection> {
-        match &self.0 {
-            Socket::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
-                // Tokens are small packets; they must not wait to be joined.
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY cannot be set");
-                }
-                Ok(Box::new(stream))
-            }
-            #[cfg(unix)]
-            Socket::Unix(socket) => Ok(Box::new(socket.accept().await?)),
-        }
+        self.acceptor.local_address().map(Address::Tcp)
     }
 }
 
 #[cfg(unix)]
-fn unix(path: &std::path::Path, config: &ServerSettings) -> io::Result<Listener> {
-    UnixSocket::bind(path, config.uds_mode).map(|socket| Listener(Socket::Unix(socket)))
+async fn unix(path: &std::path::Path, config: &ServerSettings) -> io::Result<Listener> {
+    let (listener, file) = uds::bind(path, config.uds_mode).await?;
+    Ok(Listener { acceptor: Acceptor::Unix(listener), file: Some(file) })
 }
 
 #[cfg(not(unix))]
-fn unix(_: &std::path::Path, _: &ServerSettings) -> io::Result<Listener> {
+async fn unix(_: &std::path::Path, _: &ServerSettings) -> io::Result<Listener> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
 }
 
-/// A connection of either kind.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-type Connection = Box<dyn Stream>;
-
-/// Serves `app` to whoever connects until `stop`, and then until every connection has what it asked
-/// for. Dropped, it cuts them off.
-pub(super) async fn serve(
-    listener: Listener,
-    app: Router,
-    tls: Option<Tls>,
-    config: &ServerSettings,
-    stop: CancellationToken,
-) {
-    let protocol = Protocol::new(app, tls, config);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < config.max_connections => {
-                match accepted {
-                    Ok(connection) => {
-                        connections.spawn(protocol.clone().serve(connection, stop.clone()));
-                    }
-                    Err(error) if is_the_clients(&error) => {}
-                    Err(error) => {
-                        tracing::error!(%error, "no connection can be accepted");
-                        sleep(ACCEPT_PAUSE).await;
-                    }
-                }
-            }
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+/// What answers requests.
+pub(super) struct Apps {
+    pub(super) app: Router,
+    /// In its place while the runtime is frozen; it must not wait for it.
+    pub(super) frozen: Router,
 }
 
-/// Whether it is about one client that was too quick to leave.
-fn is_the_clients(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+/// A server that accepts connections. Dropped, it cuts them off.
+pub(super) struct OpenDoor {
+    phases: Phases,
+    connections: TaskTracker,
+    cut: CancellationToken,
+    threads: TaskTracker,
+    watch: Watch,
+    #[cfg(unix)]
+    _file: Option<SocketFile>,
+}
+
+/// Serves `apps` on the current runtime to every client that connects, until the door returned is
+/// closed or dropped. Requests that come once `draining` is cancelled do not hold up a drain.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(super) fn open(
+    listener: Listener,
+    apps: Apps,
+    tls: Option<Tls>,
+    config: &ServerSettings,
+    draining: CancellationToken,
+    pulse: RuntimePulse,
+) -> io::Result<OpenDoor> {
+    let phases = Phases::new(draining);
+    let (connections, threads) = (TaskTracker::new(), TaskTracker::new());
+    let (cut, max) = (CancellationToken::new(), config.max_connections);
+    let entrance = Entrance {
+        socket: Arc::new(listener.acceptor.into_socket()?),
+        protocol: Protocol::new(apps.app, tls.clone(), config, phases.clone()),
+        runtime: Handle::current(),
+        seats: Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))),
+        frozen: Protocol::new(apps.frozen, tls, config, phases.clone()),
+        frozen_seats: Arc::new(Semaphore::new(FROZEN_CONNECTIONS_MAX)),
+        pulse,
+        phases: phases.clone(),
+        connections: connections.clone(),
+        cut: cut.clone(),
+        threads: threads.clone(),
+    };
+    Ok(OpenDoor {
+        phases,
+        connections,
+        cut,
+        threads,
+        watch: Watch::begin(entrance)?,
+        #[cfg(unix)]
+        _file: listener.file,
+    })
+}
+
+impl OpenDoor {
+    /// Completes when all requests from before the drain have ended. New connections are accepted
+    /// all the while.
+    pub(super) async fn drained(&self) {
+        self.phases.drained().await;
+    }
+
+    /// Ends connections and the accept loop, within two seconds.
+    pub(super) async fn close(self) {
+        self.phases.closing.cancel();
+        self.watch.end();
+        self.connections.close();
+        self.threads.close();
+        let ended = async {
+            self.connections.wait().await;
+            self.threads.wait().await;
+        };
+        if timeout(CLOSE_LIMIT, ended).await.is_err() {
+            tracing::debug!("connections are cut off at the end");
+        }
+    }
+}
+
+impl Drop for OpenDoor {
+    fn drop(&mut self) {
+        self.phases.closing.cancel();
+        self.cut.cancel();
+    }
 }

@@ -1,4 +1,6 @@
-//! Connections to a server of two routes, one of which panics.
+//! Connections to small servers: handlers that panic, and accept loops that freeze.
+
+use std::time::Instant;
 
 use axum::routing::get;
 use tokio::{
@@ -8,26 +10,30 @@ use tokio::{
 
 use super::*;
 
-const REQUEST: &str = " HTTP/1.1\r\nHost: x\r\n\r\n";
+const REQUEST: &str = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-/// The answers to GET requests for `paths` on one connection.
-async fn answers(app: Router, paths: &[&str]) -> String {
+struct Server {
+    address: SocketAddr,
+    door: OpenDoor,
+    pulse: RuntimePulse,
+}
+
+async fn serve(app: Router, frozen: Router) -> Server {
     let listener = Listener::from(TcpListener::bind("127.0.0.1:0").await.unwrap());
     let Address::Tcp(address) = listener.address().unwrap() else { panic!("it is TCP") };
-    let (config, stop) = (ServerSettings::default(), CancellationToken::new());
-    let client = async {
-        let mut connection = TcpStream::connect(address).await.unwrap();
-        for path in paths {
-            connection.write_all(format!("GET {path}{REQUEST}").as_bytes()).await.unwrap();
-        }
-        // A drain waits for what was asked, and ends the connection then.
-        let mut first = vec![0];
-        connection.read_exact(&mut first).await.unwrap();
-        stop.cancel();
-        connection.read_to_end(&mut first).await.unwrap();
-        String::from_utf8(first).unwrap()
-    };
-    tokio::join!(serve(listener, app, None, &config, stop.clone()), client).1
+    let (config, draining) = (ServerSettings::default(), CancellationToken::new());
+    let (apps, pulse) = (Apps { app, frozen }, RuntimePulse::new());
+    let door = open(listener, apps, None, &config, draining, pulse.clone()).unwrap();
+    Server { address, door, pulse }
+}
+
+/// The answer to a GET request; empty if the connection breaks off.
+async fn answer(address: SocketAddr, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection.write_all(format!("GET {path}{REQUEST}").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = connection.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
 }
 
 #[tokio::test]
@@ -36,9 +42,42 @@ async fn a_handler_that_panics_is_an_answer_like_others() {
         panic!("on purpose")
     }
     let app = Router::new().route("/", get(async || "well")).route("/panic", get(panics));
-    let answer = answers(app.clone(), &["/panic"]).await;
-    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
-    assert!(answer.contains("InternalServerError") && !answer.contains("purpose"), "{answer}");
-    let answer = answers(app, &["/"]).await;
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("well"), "{answer}");
+    let server = serve(app, Router::new()).await;
+    let panicked = answer(server.address, "/panic").await;
+    assert!(panicked.starts_with("HTTP/1.1 500"), "{panicked}");
+    assert!(panicked.contains("InternalServerError") && !panicked.contains("purpose"));
+    let well = answer(server.address, "/").await;
+    assert!(well.starts_with("HTTP/1.1 200") && well.ends_with("well"), "{well}");
+    server.door.close().await;
+    assert!(TcpStream::connect(server.address).await.is_err(), "the port is free again");
+}
+
+/// Served by the thread of the accept loop, a handler that blocks its thread freezes the loop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_frozen_accept_loop_is_replaced() {
+    const BLOCKED: Duration = Duration::from_secs(20);
+    async fn blocks() -> &'static str {
+        #[allow(clippy::disallowed_methods, reason = "on purpose")]
+        std::thread::sleep(BLOCKED);
+        "late"
+    }
+    let app = Router::new().route("/", get(async || "well"));
+    let server = serve(app, Router::new().route("/blocks", get(blocks))).await;
+    let began = Instant::now();
+    // The watch sets it right at its next look; until then one connection is the loop's own.
+    let blocked = loop {
+        assert!(began.elapsed() < BLOCKED, "the loop never took a connection for itself");
+        server.pulse.set(super::super::pulse::Freeze { is_whole: true, stuck_threads: 0 });
+        let mut blocked = Box::pin(answer(server.address, "/blocks"));
+        if timeout(Duration::from_millis(500), &mut blocked).await.is_err() {
+            break blocked;
+        }
+    };
+    let blocked_at = Instant::now();
+    let well = timeout(BLOCKED / 2, answer(server.address, "/")).await.unwrap();
+    assert!(well.ends_with("well"), "{well}");
+    // Four looks a second, twelve without a turn; as much again for a slow machine.
+    assert!(blocked_at.elapsed() < Duration::from_secs(8), "{:?}", blocked_at.elapsed());
+    drop(blocked);
+    server.door.close().await;
 }

@@ -1,59 +1,105 @@
-//! A Unix socket to listen on: a file that is there only as long as somebody listens.
+//! A Unix socket to listen on: a file that is there only as long as a server listens.
 
 use std::{
-    fs::{self, Permissions},
+    fs::{self, File, Permissions, TryLockError},
     io,
     os::unix::{
-        fs::{FileTypeExt, PermissionsExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
         net::UnixStream as Probe,
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    net::{UnixListener, UnixSocket},
+    time::sleep,
+};
 
 use crate::config::FileMode;
 
-/// Dropped, it takes its file with it.
-#[derive(Debug)]
-pub(super) struct UnixSocket {
-    listener: UnixListener,
-    path: PathBuf,
+/// Connections that the system keeps until they are accepted.
+const BACKLOG: u32 = 1024;
+/// How often, and at which interval, a folder is tried in which another server begins to listen.
+const LOCK_TRIES: u32 = 40;
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Listens at `path`. The file of a server that did not end well is replaced.
+///
+/// # Errors
+/// If another server listens there, or a file that is no socket is in the way.
+pub(super) async fn bind(path: &Path, mode: FileMode) -> io::Result<(UnixListener, SocketFile)> {
+    let _lock = lock_folder(path).await?;
+    let (socket, file) = prepare(path, mode)?;
+    Ok((socket.listen(BACKLOG)?, file))
 }
 
-impl UnixSocket {
-    /// Listens at `path`. What a server left behind that did not end well is replaced.
-    ///
-    /// # Errors
-    /// If another server listens there, or something that is no socket is in the way.
-    pub(super) fn bind(path: &Path, mode: FileMode) -> io::Result<Self> {
-        if is_stale(path)? {
-            fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        let socket = Self { listener, path: path.to_owned() };
-        fs::set_permissions(path, Permissions::from_mode(mode.0))?;
-        Ok(socket)
+/// A socket with its file at `path`, which has its mode before the first client can connect: the
+/// system refuses connections until the socket listens.
+fn prepare(path: &Path, mode: FileMode) -> io::Result<(UnixSocket, SocketFile)> {
+    if is_stale(path)? {
+        fs::remove_file(path)?;
+    }
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    let file = SocketFile::at(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode.0))?;
+    Ok((socket, file))
+}
+
+/// The file of a socket; removed when dropped.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
-
-    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
-        self.listener.accept().await.map(|(stream, _)| stream)
-    }
 }
 
-impl Drop for UnixSocket {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
+        // The path may lead to the file of a later server.
+        let removed = match identity(&self.path) {
+            Ok(there) if there == self.identity => fs::remove_file(&self.path),
+            Ok(_) => return,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
             tracing::debug!(%error, path = ?self.path, "the socket's file cannot be removed");
         }
     }
 }
 
-/// Whether there is a socket that nobody listens on.
+/// What tells the file at `path` from all others.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Keeps other servers from taking a path in the same folder until the file returned is dropped:
+/// a socket that does not listen yet looks stale to them. `None` where a folder cannot be locked.
+async fn lock_folder(path: &Path) -> io::Result<Option<File>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) else { return Ok(None) };
+    for _ in 0..LOCK_TRIES {
+        match folder.try_lock() {
+            Ok(()) => return Ok(Some(folder)),
+            Err(TryLockError::WouldBlock) => sleep(LOCK_INTERVAL).await,
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::WouldBlock, "another process has locked its folder"))
+}
+
+/// Whether there is a socket on which no server listens.
 fn is_stale(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -72,20 +118,38 @@ fn is_stale(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     const MODE: FileMode = FileMode(0o660);
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn the_mode_is_set_before_the_first_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let (socket, _file) = prepare(&path, FileMode(0o600)).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        let refused = Probe::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let _listener = socket.listen(BACKLOG).unwrap();
+        Probe::connect(&path).unwrap();
+    }
 
     #[tokio::test]
     async fn the_file_lives_as_long_as_its_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let socket = UnixSocket::bind(&path, MODE).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
-        let taken = UnixSocket::bind(&path, MODE).unwrap_err();
+        let bound = bind(&path, MODE).await.unwrap();
+        assert_eq!(mode(&path), 0o660);
+        let taken = bind(&path, MODE).await.unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert!(path.exists(), "a refused server takes nothing away");
-        drop(socket);
+        drop(bound);
         assert!(!path.exists());
     }
 
@@ -95,9 +159,42 @@ mod tests {
         let path = folder.path().join("s");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(UnixSocket::bind(&path, MODE).unwrap());
+        drop(bind(&path, MODE).await.unwrap());
         fs::write(&path, "precious").unwrap();
-        assert!(UnixSocket::bind(&path, MODE).is_err());
+        assert!(bind(&path, MODE).await.is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        let link = folder.path().join("link");
+        symlink(folder.path().join("elsewhere"), &link).unwrap();
+        assert!(bind(&link, MODE).await.is_err(), "a link is not followed");
+    }
+
+    #[tokio::test]
+    async fn the_file_of_a_later_server_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let first = bind(&path, MODE).await.unwrap();
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        let second = bind(&path, MODE).await.unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn servers_that_start_at_once_get_one_socket_between_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let held = lock_folder(&path).await.unwrap();
+        assert!(held.is_some());
+        let (first, second) = tokio::join!(bind(&path, MODE), async {
+            sleep(LOCK_INTERVAL).await;
+            assert!(Probe::connect(&path).is_err(), "the first waits for the lock");
+            drop(held);
+            bind(&path, MODE).await
+        });
+        assert_eq!(usize::from(first.is_ok()) + usize::from(second.is_ok()), 1);
+        Probe::connect(&path).unwrap();
     }
 }

@@ -1,0 +1,163 @@
+//! The accept loop, on a thread and a runtime of its own. It gives connections to the runtime of
+//! the engine; while that is frozen, it answers them itself, with probes alone.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    connection::Protocol,
+    phases::Phases,
+    socket::{Acceptor, Peer, Socket},
+};
+use crate::server::pulse::RuntimePulse;
+
+/// How often the loop shows that it goes round.
+const TICK: Duration = Duration::from_millis(250);
+/// How long to wait when the system gives out no more connections.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// What an accept loop works with; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Entrance {
+    pub(super) socket: Arc<Socket>,
+    /// For connections on the runtime of the engine.
+    pub(super) protocol: Protocol,
+    pub(super) runtime: Handle,
+    pub(super) seats: Arc<Semaphore>,
+    /// For connections on the loop's own runtime.
+    pub(super) frozen: Protocol,
+    pub(super) frozen_seats: Arc<Semaphore>,
+    pub(super) pulse: RuntimePulse,
+    pub(super) phases: Phases,
+    pub(super) connections: TaskTracker,
+    /// Cancelled to end all connections at once.
+    pub(super) cut: CancellationToken,
+    /// The threads that hold the socket.
+    pub(super) threads: TaskTracker,
+}
+
+/// A running accept loop.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Door {
+    turns: Arc<AtomicU64>,
+    retired: CancellationToken,
+}
+
+impl Door {
+    /// How often it has gone round.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Relaxed)
+    }
+
+    /// Ends it at its next turn, for another to take its place.
+    pub(super) fn retire(&self) {
+        self.retired.cancel();
+    }
+}
+
+impl Entrance {
+    /// Starts an accept loop.
+    ///
+    /// # Errors
+    /// When the system gives no thread, runtime or handle.
+    pub(super) fn open(&self) -> io::Result<Door> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let acceptor = {
+            let _on_it = runtime.enter();
+            self.socket.try_clone()?.into_acceptor()?
+        };
+        let (door, entrance) = (Door::default(), self.clone());
+        let (turning, thread_token) = (door.clone(), self.threads.token());
+        let turn = move || {
+            runtime.block_on(entrance.turn(&turning, acceptor));
+            drop(runtime);
+            drop(thread_token);
+        };
+        thread::Builder::new().name("playhouse-door".to_owned()).spawn(turn)?;
+        Ok(door)
+    }
+
+    async fn turn(self, door: &Door, acceptor: Acceptor) {
+        tokio::select! {
+            () = self.phases.closing.cancelled() => {}
+            () = door.retired.cancelled() => {}
+            () = self.accept(door, &acceptor) => {}
+        }
+    }
+
+    async fn accept(&self, door: &Door, acceptor: &Acceptor) {
+        loop {
+            door.turns.fetch_add(1, Relaxed);
+            let is_frozen = self.pulse.is_frozen();
+            let seats = if is_frozen { &self.frozen_seats } else { &self.seats };
+            let accepted = async {
+                let seat = seats.clone().acquire_owned().await;
+                (acceptor.accept().await, seat)
+            };
+            let (peer, seat) = tokio::select! {
+                accepted = accepted => accepted,
+                () = sleep(TICK) => continue,
+            };
+            match (peer, seat) {
+                (Ok(peer), Ok(seat)) => self.admit(peer, seat, is_frozen),
+                (Err(error), _) if is_the_clients(&error) => {}
+                (Err(error), _) => {
+                    tracing::error!(%error, "no connection can be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+                // Seats are given out as long as the server lives.
+                (_, Err(_)) => return,
+            }
+        }
+    }
+
+    fn admit(&self, peer: Peer, seat: OwnedSemaphorePermit, is_frozen: bool) {
+        let (cut, pulse) = (self.cut.clone(), self.pulse.clone());
+        let (protocol, runtime) = match is_frozen {
+            true => (self.frozen.clone(), Handle::current()),
+            false => (self.protocol.clone(), self.runtime.clone()),
+        };
+        let serve = async move {
+            match peer.open() {
+                Ok(connection) => protocol.serve(connection).await,
+                Err(error) => tracing::debug!(%error, "a connection cannot be used"),
+            }
+        };
+        let connection = async move {
+            let _seat = seat;
+            tokio::select! {
+                () = serve => {}
+                () = cut.cancelled() => {}
+                () = thaw(&pulse), if is_frozen => {}
+            }
+        };
+        self.connections.spawn_on(connection, &runtime);
+    }
+}
+
+/// Completes when the runtime of the engine is at work again.
+async fn thaw(pulse: &RuntimePulse) {
+    while pulse.is_frozen() {
+        sleep(TICK).await;
+    }
+}
+
+/// Whether it is about one client that was too quick to leave.
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

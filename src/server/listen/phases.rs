@@ -1,0 +1,34 @@
+//! How far a server is with its end, as all its connections see it.
+
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
+
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Phases {
+    /// Cancelled when the drain begins: only probes are answered from then on.
+    pub(super) draining: CancellationToken,
+    /// Cancelled when the drain ends: connections end once they have their answers.
+    pub(super) closing: CancellationToken,
+    /// Requests that came before the drain.
+    accepted: TaskTracker,
+}
+
+impl Phases {
+    pub(super) fn new(draining: CancellationToken) -> Self {
+        Self { draining, closing: CancellationToken::new(), accepted: TaskTracker::new() }
+    }
+
+    /// Makes the drain wait until the token is dropped, unless the drain has begun.
+    pub(super) fn accept_request(&self) -> Option<TaskTrackerToken> {
+        (!self.draining.is_cancelled()).then(|| self.accepted.token())
+    }
+
+    /// Completes when all requests from before the drain have ended.
+    pub(super) async fn drained(&self) {
+        self.accepted.close();
+        self.accepted.wait().await;
+    }
+}

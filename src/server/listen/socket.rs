@@ -1,0 +1,107 @@
+//! Listening sockets and connections of either kind, on their way from one runtime to another.
+
+#[cfg(unix)]
+use std::os::unix::net as unix;
+use std::{io, net::SocketAddr};
+
+#[cfg(unix)]
+use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+};
+
+/// A connection of either kind.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+pub(super) type Connection = Box<dyn Stream>;
+
+/// A socket that listens, of no runtime.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(std::net::TcpListener),
+    #[cfg(unix)]
+    Unix(unix::UnixListener),
+}
+
+/// The same, of the runtime it was made on.
+#[derive(Debug)]
+pub(super) enum Acceptor {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixListener),
+}
+
+/// A connection of no runtime.
+pub(super) enum Peer {
+    Tcp(std::net::TcpStream),
+    #[cfg(unix)]
+    Unix(unix::UnixStream),
+}
+
+impl Socket {
+    /// Another handle to the same socket.
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
+            #[cfg(unix)]
+            Self::Unix(socket) => Self::Unix(socket.try_clone()?),
+        })
+    }
+
+    /// Puts it on the current runtime.
+    pub(super) fn into_acceptor(self) -> io::Result<Acceptor> {
+        Ok(match self {
+            Self::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
+            #[cfg(unix)]
+            Self::Unix(socket) => Acceptor::Unix(UnixListener::from_std(socket)?),
+        })
+    }
+}
+
+impl Acceptor {
+    /// Takes it off its runtime.
+    pub(super) fn into_socket(self) -> io::Result<Socket> {
+        Ok(match self {
+            Self::Tcp(listener) => Socket::Tcp(listener.into_std()?),
+            #[cfg(unix)]
+            Self::Unix(listener) => Socket::Unix(listener.into_std()?),
+        })
+    }
+
+    /// Where a TCP socket listens.
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr(),
+            #[cfg(unix)]
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The next connection.
+    pub(super) async fn accept(&self) -> io::Result<Peer> {
+        Ok(match self {
+            Self::Tcp(listener) => Peer::Tcp(listener.accept().await?.0.into_std()?),
+            #[cfg(unix)]
+            Self::Unix(listener) => Peer::Unix(listener.accept().await?.0.into_std()?),
+        })
+    }
+}
+
+impl Peer {
+    /// Puts it on the current runtime.
+    pub(super) fn open(self) -> io::Result<Connection> {
+        match self {
+            Self::Tcp(stream) => {
+                let stream = TcpStream::from_std(stream)?;
+                // Tokens are small packets; they must not wait to be joined.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY cannot be set");
+                }
+                Ok(Box::new(stream))
+            }
+            #[cfg(unix)]
+            Self::Unix(stream) => Ok(Box::new(UnixStream::from_std(stream)?)),
+        }
+    }
+}

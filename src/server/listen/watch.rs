@@ -1,0 +1,230 @@
+//! Watches the threads of the runtime and the accept loop, from a thread of its own that waits for
+//! neither. It counts looks, not time, so that a machine that is busy elsewhere looks frozen to
+//! nothing.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, counter, gauge};
+use tokio::runtime::Handle;
+
+use super::door::{Door, Entrance};
+use crate::server::pulse::Freeze;
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(250);
+/// Looks without progress after which a thing counts as frozen: three seconds.
+const LOOKS_MAX: u32 = 12;
+
+/// The watch; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Opens the door, and watches it and the runtime behind it.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn begin(entrance: Entrance) -> io::Result<Self> {
+        let door = entrance.open()?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, thread_token) = (is_over.clone(), entrance.threads.token());
+        let mut rounds = Rounds::new(entrance, door);
+        let watch = move || {
+            while !over.load(Relaxed) {
+                rounds.look();
+                thread::park_timeout(PERIOD);
+            }
+            drop(rounds);
+            drop(thread_token);
+        };
+        let thread = thread::Builder::new().name("playhouse-watch".to_owned()).spawn(watch)?;
+        Ok(Self { is_over, thread })
+    }
+}
+
+impl Watch {
+    /// Ends it.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Relaxed);
+        self.thread.thread().unpark();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Counts looks at a thing that moves as long as it is well.
+#[derive(Debug)]
+struct Stillness<T> {
+    last: Option<T>,
+    looks: u32,
+}
+
+impl<T> Default for Stillness<T> {
+    fn default() -> Self {
+        Self { last: None, looks: 0 }
+    }
+}
+
+impl<T: PartialEq> Stillness<T> {
+    /// Returns whether it has been as it is `now` for too long.
+    fn look(&mut self, now: T) -> bool {
+        match self.last.as_ref() == Some(&now) {
+            true => self.looks = self.looks.saturating_add(1),
+            false => *self = Self { last: Some(now), looks: 0 },
+        }
+        self.looks >= LOOKS_MAX
+    }
+}
+
+struct Rounds {
+    entrance: Entrance,
+    door: Door,
+    door_stillness: Stillness<u64>,
+    runtime: RuntimeWatch,
+    figures: Figures,
+}
+
+struct Figures {
+    is_frozen: Gauge,
+    stuck_threads: Gauge,
+    freezes: Counter,
+    replaced_doors: Counter,
+}
+
+impl Rounds {
+    fn new(entrance: Entrance, door: Door) -> Self {
+        let figures = Figures {
+            is_frozen: gauge!("playhouse:runtime_frozen"),
+            stuck_threads: gauge!("playhouse:runtime_stuck_threads"),
+            freezes: counter!("playhouse:runtime_freezes_total"),
+            replaced_doors: counter!("playhouse:accept_loop_restarts_total"),
+        };
+        figures.is_frozen.set(0.0);
+        figures.stuck_threads.set(0.0);
+        figures.freezes.increment(0);
+        figures.replaced_doors.increment(0);
+        let runtime = RuntimeWatch::new(entrance.runtime.clone());
+        Self { entrance, door, door_stillness: Stillness::default(), runtime, figures }
+    }
+
+    fn look(&mut self) {
+        let freeze = self.runtime.look();
+        let before = self.entrance.pulse.set(freeze);
+        self.tell(before, freeze);
+        // While it closes, doors do not go round.
+        let is_open = !self.entrance.phases.closing.is_cancelled();
+        if self.door_stillness.look(self.door.turns()) && is_open {
+            self.replace_door();
+        }
+    }
+
+    fn tell(&self, before: Freeze, now: Freeze) {
+        if before == now {
+            return;
+        }
+        self.figures.is_frozen.set(f64::from(u8::from(now.is_whole)));
+        self.figures.stuck_threads.set(now.stuck_threads as f64);
+        if now.is_whole && !before.is_whole {
+            self.figures.freezes.increment(1);
+            tracing::error!(
+                stuck_threads = now.stuck_threads,
+                "the runtime is frozen: no thread takes up work; health is 503 until one does"
+            );
+        } else if now.is_none() {
+            tracing::info!("all threads of the runtime make progress again");
+        } else {
+            tracing::warn!(
+                stuck_threads = now.stuck_threads,
+                "threads of the runtime are stuck; health is 503 until they come back"
+            );
+        }
+    }
+
+    fn replace_door(&mut self) {
+        tracing::error!("the accept loop is frozen; another takes its place");
+        match self.entrance.open() {
+            Ok(door) => {
+                self.door.retire();
+                (self.door, self.door_stillness) = (door, Stillness::default());
+                self.figures.replaced_doors.increment(1);
+            }
+            Err(error) => tracing::error!(%error, "no other accept loop can be started"),
+        }
+    }
+}
+
+/// Looks at the threads of a runtime.
+struct RuntimeWatch {
+    runtime: Handle,
+    /// Tasks sent, and those that ran.
+    sent: u64,
+    answered: Arc<AtomicU64>,
+    heartbeat: Stillness<u64>,
+    threads: Vec<Stillness<(u64, Duration)>>,
+}
+
+impl RuntimeWatch {
+    fn new(runtime: Handle) -> Self {
+        let threads = (0..runtime.metrics().num_workers()).map(|_| Stillness::default()).collect();
+        let (answered, heartbeat) = (Arc::default(), Stillness::default());
+        Self { runtime, sent: 0, answered, heartbeat, threads }
+    }
+
+    fn look(&mut self) -> Freeze {
+        let answered = self.answered.load(Relaxed);
+        if answered == self.sent {
+            self.sent += 1;
+            self.beat();
+        }
+        let is_whole = self.heartbeat.look(answered);
+        let metrics = self.runtime.metrics();
+        let threads = self.threads.iter_mut().enumerate();
+        let stuck = threads.filter_map(|(index, stillness)| {
+            // Even: at work. It parks, or the time it was busy is counted, every few tasks.
+            let parks = metrics.worker_park_unpark_count(index);
+            let busy = metrics.worker_total_busy_duration(index);
+            let is_stuck = stillness.look((parks, busy));
+            (is_stuck && parks % 2 == 0).then_some(index)
+        });
+        Freeze { is_whole, stuck_threads: stuck.count() }
+    }
+
+    /// Sends a task that goes through the queue, a thread, and the timer.
+    fn beat(&self) {
+        let answered = self.answered.clone();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            answered.fetch_add(1, Relaxed);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_does_not_move_for_long_is_frozen() {
+        let mut stillness = Stillness::default();
+        for turn in 0..3 {
+            assert!((0..LOOKS_MAX).all(|_| !stillness.look(turn)));
+        }
+        assert!(stillness.look(2));
+        assert!(!stillness.look(3), "it moves again");
+    }
+}
