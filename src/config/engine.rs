@@ -117,6 +117,11 @@ pub struct EngineConfig {
     /// Open requests at most, the hard bound on the engine's memory; further ones get 503.
     #[serde(deserialize_with = "quantity::count")]
     pub max_num_requests: usize,
+    /// Memory for requests, bytes: their bodies and what becomes of them, stored responses, and
+    /// outputs that wait for their readers. What does not fit waits, then gets 503. `None`: see
+    /// [`EngineConfig::request_memory_bytes`].
+    #[serde(deserialize_with = "quantity::some_bytes")]
+    pub max_request_memory_bytes: Option<u64>,
     /// Open requests at most of one API key; further ones get 429. `None`: no such quota.
     #[serde(deserialize_with = "quantity::quota")]
     pub quota_max_open_requests: Option<usize>,
@@ -206,6 +211,7 @@ impl Default for EngineConfig {
             max_num_queued_reqs: None,
             max_num_queued_tokens: None,
             max_num_requests: 16_384,
+            max_request_memory_bytes: None,
             quota_max_open_requests: None,
             quota_tokens_per_minute: None,
             reader_timeout_secs: 60.0,

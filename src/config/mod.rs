@@ -14,6 +14,7 @@ mod limits;
 mod log;
 mod origin;
 pub(crate) mod quantity;
+mod request_memory;
 pub mod resolve;
 mod server;
 mod validate;
@@ -31,6 +32,7 @@ pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_
 pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use origin::Origin;
+pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;
 
 /// All that a program can be told, one section a part.

@@ -134,7 +134,8 @@ pub struct ServerSettings {
     /// response.
     #[serde(deserialize_with = "quantity::count")]
     pub responses_store_max_count: usize,
-    /// Most memory for them, bytes of JSON: those that nobody asked for longest go first.
+    /// Most memory for them, bytes of JSON, and no more than a quarter of the memory for requests:
+    /// those that nobody asked for longest go first.
     #[serde(deserialize_with = "quantity::bytes_usize")]
     pub responses_store_max_bytes: usize,
     /// How long they are kept, seconds.

@@ -7,6 +7,7 @@ use super::{
     ServerSettings, error::InvalidSetting,
 };
 use crate::parsers::UnknownParser;
+use playhouse_actors::logic::memory::LIMIT_BYTES_MIN;
 
 /// Longest that anything may be told to wait, seconds: a day.
 const SECONDS_MAX: f64 = 86_400.0;
@@ -81,6 +82,10 @@ impl EngineConfig {
         let group = self.quantization_group_size;
         require([32, 64, 128].contains(&group), "quantization_group_size", group, || {
             "32, 64 or 128".to_owned()
+        })?;
+        let memory = self.max_request_memory_bytes.unwrap_or(u64::MAX);
+        require(memory >= LIMIT_BYTES_MIN as u64, "max_request_memory_bytes", memory, || {
+            format!("at least {LIMIT_BYTES_MIN}")
         })?;
         let size = self.block_size;
         require((1..=1024).contains(&size), "block_size", size, || "in 1..=1024".to_owned())?;
@@ -291,6 +296,8 @@ mod tests {
         assert_eq!(refused(|c| c.gpu_memory_utilization = 1.5), Some("gpu_memory_utilization"));
         let one_block = |c: &mut EngineConfig| c.num_gpu_blocks_override = Some(1);
         assert_eq!(refused(one_block), Some("num_gpu_blocks_override"));
+        let tiny = |c: &mut EngineConfig| c.max_request_memory_bytes = Some(1 << 20);
+        assert_eq!(refused(tiny), Some("max_request_memory_bytes"));
         assert_eq!(refused(|c| c.hang_timeout_secs = 0.0), Some("hang_timeout_secs"));
         assert_eq!(refused(|c| c.grammar_timeout_secs = -1.0), Some("grammar_timeout_secs"));
         assert_eq!(refused(|c| c.reader_timeout_secs = f64::NAN), Some("reader_timeout_secs"));

@@ -19,7 +19,9 @@ use playhouse_actors::{
     logic::ids::Epoch,
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
-    shell::{Health, Status, Submission, System, SystemConfig, directory::ActorStats},
+    shell::{
+        Health, MemoryBudget, Status, Submission, System, SystemConfig, directory::ActorStats,
+    },
 };
 
 pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
@@ -144,6 +146,13 @@ impl Engine {
     #[must_use]
     pub fn codec(&self) -> &Arc<dyn TextCodec> {
         &self.inner.loaded.codec
+    }
+
+    /// The memory for requests. An embedding program that takes requests from others leases what
+    /// they hold, as the server does; outputs that wait for their readers are leased already.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        self.inner.system.memory()
     }
 
     /// Accepts a request: from here on it ends exactly once, whatever actor dies.

@@ -18,7 +18,7 @@ use playhouse_kernels::{
 
 use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
-    config::{self, EngineConfig, GenerationConfigSource},
+    config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
     executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
     gguf::is_gguf,
     grammar::GrammarStore,
@@ -284,6 +284,7 @@ pub(super) fn system_config(
                 tokens_per_minute: config.quota_tokens_per_minute.map(|tokens| tokens as u64),
             },
         },
+        max_request_memory_bytes: config.request_memory_bytes(available_memory_bytes()),
         num_input_processors: config.num_input_processors,
         num_egress_shards: config.num_egress_shards,
         max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),

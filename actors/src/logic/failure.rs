@@ -30,6 +30,9 @@ pub enum Failure {
     /// Its client did not read its output for too long.
     #[error("reader_stalled")]
     ReaderStalled,
+    /// There was no memory for its output, of which its client left too much to wait.
+    #[error("output_memory")]
+    OutputMemory,
     /// The supervisors gave up, or the engine was shut down, before it ended.
     #[error("engine_stopped")]
     EngineStopped,

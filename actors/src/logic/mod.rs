@@ -13,6 +13,7 @@ pub mod ids;
 pub mod input;
 pub mod kv_cache;
 pub mod ledger;
+pub mod memory;
 pub mod outputs;
 pub mod poison;
 pub mod quarantine;

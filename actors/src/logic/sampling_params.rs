@@ -78,6 +78,21 @@ pub struct SamplingParams {
     pub thinking: Option<Arc<Thinking>>,
 }
 
+impl SamplingParams {
+    /// Bytes of the lists that a copy of it has for itself.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let texts: usize = self.stop.iter().map(|text| size_of::<String>() + text.len()).sum();
+        let words = self.bad_words.iter();
+        let words: usize = words.map(|word| size_of_val(word) + size_of_val(&word[..])).sum();
+        let allowed = self.allowed_token_ids.as_deref().map_or(0, size_of_val);
+        let lists = size_of_val(&self.stop_token_ids[..])
+            + size_of_val(&self.logprob_token_ids[..])
+            + size_of_val(&self.logit_bias[..]);
+        texts + words + allowed + lists
+    }
+}
+
 impl Default for SamplingParams {
     fn default() -> Self {
         Self {

@@ -20,6 +20,8 @@ pub struct SystemConfig {
     pub engine: String,
     /// What may be accepted.
     pub admission: AdmissionLimits,
+    /// Memory for requests and their outputs, bytes.
+    pub max_request_memory_bytes: usize,
     /// Input processors.
     pub num_input_processors: usize,
     /// Pairs of a detokenizer and an output streamer.
@@ -149,6 +151,7 @@ impl SystemConfig {
                 max_num_queued_tokens: None,
                 quota: Quota::default(),
             },
+            max_request_memory_bytes: 1 << 30,
             num_input_processors: 2,
             num_egress_shards: 2,
             max_logprobs: 20,

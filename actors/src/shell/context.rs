@@ -11,7 +11,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     config::SystemConfig, directory::Directory, grammar_threads::Grammars, house::House,
-    metrics::SystemMetrics, progress::Progress, sink::SinkTable,
+    memory::MemoryBudget, metrics::SystemMetrics, progress::Progress, sink::SinkTable,
 };
 use crate::{
     fault::Chaos,
@@ -43,6 +43,8 @@ pub struct Context {
     pub codec: Arc<dyn TextCodec>,
     /// The grammars, and the threads that compile them.
     pub grammars: Arc<Grammars>,
+    /// The memory for requests.
+    pub memory: Arc<MemoryBudget>,
     /// Where clients wait.
     pub sinks: SinkTable,
     /// What is counted.
@@ -146,6 +148,8 @@ impl Context {
         grammars: Arc<dyn GrammarCompiler>,
     ) -> Self {
         let chaos = Arc::new(Chaos::default());
+        let limit = config.max_request_memory_bytes;
+        let memory = MemoryBudget::new(limit, &config.model_name, &config.engine);
         let (inputs, shards) =
             (config.num_input_processors.max(1), config.num_egress_shards.max(1));
         Self {
@@ -158,7 +162,8 @@ impl Context {
             vault: Vault::new(executors),
             codec,
             grammars: Arc::new(Grammars::new(grammars)),
-            sinks: SinkTable::default(),
+            sinks: SinkTable::new(Arc::clone(&memory)),
+            memory,
             metrics: SystemMetrics::new(&config.model_name, &config.engine),
             last_step: AtomicU64::new(0),
             pause: Mutex::default(),

@@ -1,6 +1,7 @@
 //! Where a client's output waits for it. A sink merges what arrives until the client takes it, so
 //! nobody waits for a slow reader; and it knows how many tokens it was given, so a streamer that is
-//! new, or repeats itself, adds nothing twice.
+//! new, or repeats itself, adds nothing twice. The memory of what waits is leased: where there is
+//! none left, the readers that leave most to wait are cut off.
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::memory::{Lease, MemoryBudget};
 use crate::{
     fault::{Bug, planted},
     logic::{
@@ -23,6 +25,9 @@ use crate::{
         text_stream::TextEntry,
     },
 };
+
+/// Memory for what waits is leased in pieces of this size, bytes; a reader that keeps up needs none.
+const LEASED_BYTES: usize = 16 << 10;
 
 /// What became of one choice since its client last looked.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -42,10 +47,11 @@ pub struct OutputDelta {
 }
 
 /// One choice's output on its way to one client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sink {
     state: Mutex<SinkState>,
     news: Notify,
+    lease: Lease,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +60,14 @@ struct SinkState {
     num_tokens: usize,
     num_prompt_rows: usize,
     pending: OutputDelta,
+    /// Bytes of `pending`, and those that are leased for them.
+    pending_bytes: usize,
+    leased_bytes: usize,
     /// Since when the client could have taken something.
     news_since: Option<Micros>,
     finished: bool,
+    /// There was no memory for what waits.
+    is_cut: bool,
 }
 
 /// What a sink says of an entry.
@@ -68,7 +79,62 @@ pub enum Offer {
     Gap,
 }
 
+impl OutputDelta {
+    /// About how much memory it takes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let tokens: usize = self.tokens.iter().map(token_bytes).sum();
+        let rows: usize = self.prompt_logprobs.iter().map(row_bytes).sum();
+        self.text.len() + tokens + rows
+    }
+}
+
+fn token_bytes(token: &SampledToken) -> usize {
+    size_of::<SampledToken>() + token.logprobs.as_ref().map_or(0, |row| size_of_val(&row[..]))
+}
+
+fn row_bytes(row: &TokenLogprobs) -> usize {
+    size_of::<TokenLogprobs>() + size_of_val(&row[..])
+}
+
+impl SinkState {
+    /// Ends the output of a client that is cut off; what waits is dropped.
+    fn cut(&mut self, lease: &Lease, failure: Failure) {
+        let finish = Some(FinishReason::Error(failure));
+        self.pending = OutputDelta { finish, ..OutputDelta::default() };
+        self.finished = true;
+        self.release(lease);
+    }
+
+    /// Nothing waits for the client now.
+    fn release(&mut self, lease: &Lease) {
+        self.pending_bytes = 0;
+        if self.leased_bytes > 0 {
+            lease.shrink(std::mem::take(&mut self.leased_bytes));
+        }
+    }
+
+    /// Leases the memory of what waits. `false`: there is none.
+    fn is_leased(&mut self, lease: &Lease) -> bool {
+        if self.pending_bytes <= self.leased_bytes.max(LEASED_BYTES) {
+            return true;
+        }
+        let wanted = self.pending_bytes.next_multiple_of(LEASED_BYTES);
+        let is_leased = lease.add(wanted - self.leased_bytes).is_ok();
+        if is_leased {
+            self.leased_bytes = wanted;
+        }
+        is_leased
+    }
+}
+
 impl Sink {
+    /// One that has nothing, whose output waits on `lease`.
+    #[must_use]
+    pub fn new(lease: Lease) -> Self {
+        Self { state: Mutex::default(), news: Notify::new(), lease }
+    }
+
     /// Takes what is new in `entry`.
     pub fn offer(&self, entry: TextEntry, now: Micros) -> Offer {
         let mut state = self.state.lock();
@@ -81,6 +147,7 @@ impl Sink {
         let known = if planted(Bug::NoPosition) { 0 } else { known };
         for piece in entry.tokens.into_iter().skip(known) {
             state.num_tokens += 1;
+            state.pending_bytes += piece.text.len() + token_bytes(&piece.token);
             state.pending.text.push_str(&piece.text);
             state.pending.tokens.push(piece.token);
         }
@@ -90,12 +157,17 @@ impl Sink {
         let known_rows = state.num_prompt_rows.saturating_sub(entry.prompt_logprobs_start);
         for row in entry.prompt_logprobs.into_iter().skip(known_rows) {
             state.num_prompt_rows += 1;
+            state.pending_bytes += row_bytes(&row);
             state.pending.prompt_logprobs.push(row);
         }
         if let Some(end) = entry.end {
             state.pending.text.push_str(&end.text);
             state.pending.finish = Some(end.reason);
             state.finished = true;
+        }
+        if !state.is_leased(&self.lease) {
+            state.cut(&self.lease, Failure::OutputMemory);
+            state.is_cut = true;
         }
         state.news_since.get_or_insert(now);
         drop(state);
@@ -125,32 +197,39 @@ impl Sink {
         let mut state = self.state.lock();
         let is_stalled =
             state.news_since.is_some_and(|since| now.saturating_sub(since) >= patience);
-        if is_stalled {
-            let finish = Some(FinishReason::Error(Failure::ReaderStalled));
-            state.pending = OutputDelta { finish, ..OutputDelta::default() };
-            state.finished = true;
+        if is_stalled && !state.is_cut {
+            state.cut(&self.lease, Failure::ReaderStalled);
         }
-        is_stalled
+        is_stalled || state.is_cut
     }
 
     fn take(&self) -> Option<OutputDelta> {
         let mut state = self.state.lock();
-        state.news_since.take().map(|_| std::mem::take(&mut state.pending))
+        state.news_since.take()?;
+        state.release(&self.lease);
+        Some(std::mem::take(&mut state.pending))
     }
 }
 
 /// The sinks of all open requests. Owned by the root: they outlive every actor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SinkTable {
+    memory: Arc<MemoryBudget>,
     sinks: Mutex<BTreeMap<RequestId, Arc<Sink>>>,
     /// Whether all have ended, and new ones end at once.
     has_ended: AtomicBool,
 }
 
 impl SinkTable {
+    /// One without sinks, whose outputs wait in this memory.
+    #[must_use]
+    pub fn new(memory: Arc<MemoryBudget>) -> Self {
+        Self { memory, sinks: Mutex::default(), has_ended: AtomicBool::new(false) }
+    }
+
     /// A sink for a new request.
     pub fn open(&self, request: RequestId) -> Arc<Sink> {
-        let sink = Arc::new(Sink::default());
+        let sink = Arc::new(Sink::new(self.memory.lease()));
         let mut sinks = self.sinks.lock();
         sinks.insert(request, Arc::clone(&sink));
         if self.has_ended.load(Ordering::Acquire) {
@@ -181,7 +260,8 @@ impl SinkTable {
         self.sinks.lock().contains_key(&request)
     }
 
-    /// Cuts off all clients that have taken nothing for `patience`, and tells which.
+    /// Cuts off all clients that have taken nothing for `patience`, and tells which were cut off
+    /// since the last time, those without memory for their output among them.
     pub fn cut_stalled(&self, now: Micros, patience: Micros) -> Vec<RequestId> {
         let mut cut = Vec::new();
         self.sinks.lock().retain(|&request, sink| {
@@ -260,74 +340,4 @@ impl Drop for ChoiceStream {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::logic::text_stream::{TextEnd, TokenText};
-
-    fn entry(position: usize, pieces: &[&str], end: Option<&str>) -> TextEntry {
-        let piece = |(i, text): (usize, &&str)| TokenText {
-            token: SampledToken { token_id: (position + i) as u32, logprobs: None },
-            text: (*text).to_owned(),
-        };
-        TextEntry {
-            request: RequestId(1),
-            position,
-            tokens: pieces.iter().enumerate().map(piece).collect(),
-            prompt_logprobs_start: 0,
-            prompt_logprobs: Vec::new(),
-            num_cached_tokens: None,
-            queue_time: None,
-            end: end.map(|text| TextEnd { text: text.to_owned(), reason: FinishReason::Length }),
-        }
-    }
-
-    #[test]
-    fn a_repeated_entry_adds_only_what_is_new() {
-        let sink = Sink::default();
-        assert_eq!(sink.offer(entry(0, &["a", "b"], None), 0), Offer::Taken);
-        assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
-        let delta = sink.take().unwrap();
-        assert_eq!((delta.text.as_str(), delta.tokens.len()), ("abc!", 3));
-        assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
-        assert_eq!(sink.take(), None, "nothing follows the end");
-    }
-
-    #[test]
-    fn a_gap_is_refused() {
-        let sink = Sink::default();
-        assert_eq!(sink.offer(entry(1, &["b"], None), 0), Offer::Gap);
-        assert_eq!(sink.take(), None);
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_comes_late_gets_it_merged() {
-        let table = SinkTable::default();
-        let sink = table.open(RequestId(1));
-        struct Nobody;
-        impl Abandon for Nobody {
-            fn abandon(&self, _: RequestId) {}
-        }
-        let owner: Arc<dyn Abandon> = Arc::new(Nobody);
-        let mut stream = ChoiceStream::new(RequestId(1), Arc::clone(&sink), Arc::downgrade(&owner));
-        sink.offer(entry(0, &["a"], None), 0);
-        sink.offer(entry(1, &["b"], Some("c")), 0);
-        assert_eq!(stream.next().await.map(|delta| delta.text), Some("abc".to_owned()));
-        assert_eq!(stream.next().await, None);
-    }
-
-    #[test]
-    fn without_actors_every_output_ends() {
-        let table = SinkTable::default();
-        let [running, done] = [1, 2].map(|id| table.open(RequestId(id)));
-        done.offer(entry(0, &["a"], Some("b")), 0);
-        running.offer(entry(0, &["a"], None), 0);
-        table.end_all();
-        let late = table.open(RequestId(3));
-        let stopped = Some(FinishReason::Error(Failure::EngineStopped));
-        let taken = running.take().unwrap();
-        assert_eq!((taken.text.as_str(), taken.finish), ("a", stopped.clone()));
-        assert_eq!(late.take().unwrap().finish, stopped);
-        assert_ne!(done.take().unwrap().finish, stopped);
-        assert!(running.take().is_none());
-    }
-}
+mod tests;

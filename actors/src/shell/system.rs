@@ -14,6 +14,7 @@ use super::{
     context::Context,
     directory::{ActorStats, Directory},
     door::{Door, RETRY_PAUSE, Submission, unavailable},
+    memory::MemoryBudget,
     tree, watchdog,
 };
 use crate::{
@@ -133,6 +134,12 @@ impl System {
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.context.directory
+    }
+
+    /// The memory for requests: what is done for one takes a lease of it before it allocates.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.context.memory
     }
 
     /// Clients whose streams were not dropped.

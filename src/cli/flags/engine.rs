@@ -207,6 +207,10 @@ pub(crate) struct EngineFlags {
     /// Open requests at most, whatever their state [default: 16384]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     pub(crate) max_num_requests: Option<String>,
+    /// Memory for requests and their outputs, such as 2GiB [default: a quarter of what is free once
+    /// the model is loaded]
+    #[arg(long, value_name = "BYTES", help_heading = "Scheduling")]
+    pub(crate) max_request_memory_bytes: Option<String>,
     /// Open requests at most of one API key; further ones get 429 [default: no quota]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     pub(crate) quota_max_open_requests: Option<String>,

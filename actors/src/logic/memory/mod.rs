@@ -1,0 +1,327 @@
+//! The memory for requests, counted before it is allocated: which lease holds how much, which waits
+//! for more, and which unfinished body has to end so that others go on.
+//!
+//! Requests of more than [`SMALL_BYTES`] share three quarters of the limit and small ones seven
+//! eighths, so a small request never waits for a large one. Outputs may take all of it: they cannot
+//! wait, because the model has computed them already.
+
+mod body;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::body::Body;
+use super::ids::Micros;
+
+/// A request that holds no more than this is small, bytes.
+pub const SMALL_BYTES: usize = 256 << 10;
+/// The least limit that leaves room for small requests.
+pub const LIMIT_BYTES_MIN: usize = 16 << 20;
+/// Wishes that wait at most; further ones of large requests are refused at once.
+const WAITING_MAX: usize = 1024;
+
+/// One holder of memory. A lower number is older.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeaseId(u64);
+
+/// One wish for more memory that waits. The oldest lease is served first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    lease: LeaseId,
+    number: u64,
+}
+
+/// The answer to a wish for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// The lease holds it now.
+    Taken,
+    /// It is not free. [`MemoryLedger::granted`] tells when the lease holds it.
+    Waits(Ticket),
+    /// It is not free, and too many wait already.
+    Refused,
+    /// It would never fit: the lease may hold this much at most.
+    TooLarge(usize),
+}
+
+/// All leases of one budget.
+#[derive(Debug, Clone)]
+pub struct MemoryLedger {
+    limit: usize,
+    in_use: usize,
+    next: u64,
+    leases: BTreeMap<LeaseId, Held>,
+    waiting: BTreeMap<Ticket, usize>,
+    /// Wishes that were granted since somebody asked.
+    granted: Vec<Ticket>,
+    /// Leases that hold something.
+    num_holders: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Held {
+    bytes: usize,
+    /// There while a body arrives.
+    body: Option<Body>,
+}
+
+impl MemoryLedger {
+    /// A budget of `limit` bytes, at least [`LIMIT_BYTES_MIN`].
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(LIMIT_BYTES_MIN),
+            in_use: 0,
+            next: 0,
+            leases: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            granted: Vec::new(),
+            num_holders: 0,
+        }
+    }
+
+    /// Bytes that all leases may hold.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes that one request may hold before it has output.
+    #[must_use]
+    pub fn request_limit(&self) -> usize {
+        self.limit / 4 * 3
+    }
+
+    /// Bytes that all leases hold.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Bytes that `lease` holds.
+    #[must_use]
+    pub fn held(&self, lease: LeaseId) -> usize {
+        self.leases.get(&lease).map_or(0, |held| held.bytes)
+    }
+
+    /// Wishes that wait.
+    #[must_use]
+    pub fn num_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// A new lease, which holds nothing.
+    pub fn open(&mut self) -> LeaseId {
+        let lease = LeaseId(self.next);
+        self.next += 1;
+        self.leases.insert(lease, Held::default());
+        lease
+    }
+
+    /// Takes `bytes` more for `lease`, unless they are not free or an older wish comes first.
+    pub fn grow(&mut self, lease: LeaseId, bytes: usize) -> Growth {
+        if bytes == 0 {
+            return Growth::Taken;
+        }
+        let total = self.held(lease).saturating_add(bytes);
+        if total > self.request_limit() {
+            return Growth::TooLarge(self.request_limit());
+        }
+        let ticket = Ticket { lease, number: self.next };
+        self.next += 1;
+        let has_room = self.waiting.len() < WAITING_MAX;
+        self.waiting.insert(ticket, bytes);
+        self.grant();
+        if let Some(place) = self.granted.iter().position(|granted| *granted == ticket) {
+            self.granted.swap_remove(place);
+            return Growth::Taken;
+        }
+        if has_room || total <= SMALL_BYTES {
+            return Growth::Waits(ticket);
+        }
+        self.waiting.remove(&ticket);
+        Growth::Refused
+    }
+
+    /// The wishes that waited and were granted since this was last asked.
+    pub fn granted(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.granted)
+    }
+
+    /// Takes `bytes` of output for `lease`, which cannot wait. `false`: they are not taken, because
+    /// the budget is used up and the lease would hold more than its share of it.
+    pub fn add(&mut self, lease: LeaseId, bytes: usize) -> bool {
+        let total = self.held(lease).saturating_add(bytes);
+        let fits = self.in_use.saturating_add(bytes) <= self.limit;
+        let is_modest = total <= self.limit / self.num_holders.max(1);
+        if fits || is_modest {
+            self.take(lease, bytes);
+        }
+        fits || is_modest
+    }
+
+    /// Takes `bytes` for `lease`, whatever is free: for what another limit bounds.
+    pub fn take(&mut self, lease: LeaseId, bytes: usize) {
+        let Some(held) = self.leases.get_mut(&lease).filter(|_| bytes > 0) else { return };
+        self.num_holders += usize::from(held.bytes == 0);
+        held.bytes = held.bytes.saturating_add(bytes);
+        self.in_use = self.in_use.saturating_add(bytes);
+    }
+
+    /// Releases `bytes` of `lease`, or all that it holds.
+    pub fn release(&mut self, lease: LeaseId, bytes: usize) {
+        self.give(lease, bytes);
+        self.grant();
+    }
+
+    /// Moves up to `bytes` from one lease to another, and returns how many.
+    pub fn transfer(&mut self, from: LeaseId, to: LeaseId, bytes: usize) -> usize {
+        if !self.leases.contains_key(&to) {
+            return 0;
+        }
+        let moved = self.give(from, bytes);
+        self.take(to, moved);
+        self.grant();
+        moved
+    }
+
+    /// Ends a lease and its wishes.
+    pub fn close(&mut self, lease: LeaseId) {
+        self.give(lease, usize::MAX);
+        self.leases.remove(&lease);
+        self.waiting.retain(|ticket, _| ticket.lease != lease);
+        self.grant();
+    }
+
+    /// Ends a wish.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        self.waiting.remove(&ticket);
+        self.grant();
+    }
+
+    fn give(&mut self, lease: LeaseId, bytes: usize) -> usize {
+        let Some(held) = self.leases.get_mut(&lease) else { return 0 };
+        let given = bytes.min(held.bytes);
+        held.bytes -= given;
+        self.num_holders -= usize::from(given > 0 && held.bytes == 0);
+        self.in_use -= given;
+        given
+    }
+
+    /// Bytes in use at most where a lease comes to hold `total`.
+    fn ceiling(&self, total: usize) -> usize {
+        match total <= SMALL_BYTES {
+            true => self.limit / 8 * 7,
+            false => self.limit / 4 * 3,
+        }
+    }
+
+    /// Grants wishes in order of age.
+    fn grant(&mut self) {
+        while let Some((ticket, bytes)) = self.next_wish() {
+            self.waiting.remove(&ticket);
+            self.take(ticket.lease, bytes);
+            self.granted.push(ticket);
+        }
+    }
+
+    /// The oldest wish that can be granted. One that does not fit holds up the younger ones: a
+    /// large one all large ones, a small one every other.
+    fn next_wish(&self) -> Option<(Ticket, usize)> {
+        let mut is_large_held_up = false;
+        for (&ticket, &bytes) in &self.waiting {
+            let total = self.held(ticket.lease).saturating_add(bytes);
+            let is_small = total <= SMALL_BYTES;
+            if !is_small && is_large_held_up {
+                continue;
+            }
+            if self.in_use.saturating_add(bytes) <= self.ceiling(total) {
+                return Some((ticket, bytes));
+            }
+            if is_small {
+                return None;
+            }
+            is_large_held_up = true;
+        }
+        None
+    }
+
+    /// A body begins to arrive for `lease`.
+    pub fn body_begins(&mut self, lease: LeaseId, now: Micros) {
+        if let Some(held) = self.leases.get_mut(&lease) {
+            held.body = Some(Body::new(now));
+        }
+    }
+
+    /// More of it arrived.
+    pub fn body_arrived(&mut self, lease: LeaseId, bytes: usize, now: Micros) {
+        if let Some(body) = self.leases.get_mut(&lease).and_then(|held| held.body.as_mut()) {
+            body.arrived(bytes, now);
+        }
+    }
+
+    /// All of it is there.
+    pub fn body_ends(&mut self, lease: LeaseId) {
+        if let Some(held) = self.leases.get_mut(&lease) {
+            held.body = None;
+        }
+    }
+
+    /// Whether the body of `lease` has to end.
+    #[must_use]
+    pub fn is_ending(&self, lease: LeaseId) -> bool {
+        let body = self.leases.get(&lease).and_then(|held| held.body.as_ref());
+        body.is_some_and(|body| body.is_ending)
+    }
+
+    /// Chooses the unfinished bodies that have to end so that `ticket` is granted: those without
+    /// progress, the largest first. A body that waits for memory itself makes no progress through
+    /// no fault of its client. It ends only for the oldest wish, if that `is_overdue`, the youngest
+    /// body first: or all would hold a part and none could go on.
+    pub fn end_bodies(&mut self, ticket: Ticket, is_overdue: bool, now: Micros) -> Vec<LeaseId> {
+        let Some(&bytes) = self.waiting.get(&ticket) else { return Vec::new() };
+        let total = self.held(ticket.lease).saturating_add(bytes);
+        let ending = self.leases.values().filter(|held| held.is_ending());
+        let leaving = ending.map(|held| held.bytes).fold(0, usize::saturating_add);
+        let wanted = self.in_use.saturating_add(bytes).saturating_sub(self.ceiling(total));
+        let mut missing = wanted.saturating_sub(leaving);
+        let waiting: BTreeSet<LeaseId> = self.waiting.keys().map(|ticket| ticket.lease).collect();
+        let mut stalled =
+            self.unfinished(|lease, body| !waiting.contains(&lease) && body.is_stalled(now));
+        stalled.sort_unstable();
+        let is_oldest = self.waiting.keys().next() == Some(&ticket);
+        let mut youngest = self.unfinished(|lease, _| {
+            is_overdue && is_oldest && waiting.contains(&lease) && lease > ticket.lease
+        });
+        youngest.sort_unstable_by_key(|&(_, lease)| lease);
+        let mut chosen = Vec::new();
+        for (bytes, lease) in stalled.into_iter().rev().chain(youngest.into_iter().rev()) {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(bytes);
+            if let Some(body) = self.leases.get_mut(&lease).and_then(|held| held.body.as_mut()) {
+                body.is_ending = true;
+            }
+            chosen.push(lease);
+        }
+        chosen
+    }
+
+    /// What the unfinished bodies that are `wanted` hold, and that have not to end already.
+    fn unfinished(&self, wanted: impl Fn(LeaseId, &Body) -> bool) -> Vec<(usize, LeaseId)> {
+        let bodies = self.leases.iter().filter_map(|(&lease, held)| {
+            let body = held.body.as_ref().filter(|body| !body.is_ending)?;
+            (held.bytes > 0 && wanted(lease, body)).then_some((held.bytes, lease))
+        });
+        bodies.collect()
+    }
+}
+
+impl Held {
+    fn is_ending(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.is_ending)
+    }
+}
+
+#[cfg(test)]
+mod tests;
