@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     caller::{Caller, Deadline},
     error::ApiError,
+    memory::{RequestMemory, choices_bytes},
     open_requests::{Registration, Work},
     request_metrics::{RequestMetrics, Stopwatch},
     state::AppState,
@@ -50,6 +51,8 @@ pub(super) struct Choices {
     first: Option<ChoiceDelta>,
     stopwatch: Stopwatch,
     deadline: Deadline,
+    /// What the request holds of the memory for requests.
+    memory: Option<RequestMemory>,
     _registration: Option<Registration>,
 }
 
@@ -68,15 +71,17 @@ impl Choices {
     /// by the caller's deadline. Those whose output is constrained have begun when this completes:
     /// whether they can is not known before their grammar is compiled, and must be before the
     /// status of a streamed answer is sent. From then on they can be aborted by the `names` of their
-    /// answer.
+    /// answer. What they hold is leased on `memory`.
     pub(super) async fn submit(
         state: &AppState,
         names: &[&str],
         caller: Caller,
+        memory: RequestMemory,
         requests: Vec<RawRequest>,
     ) -> Result<Self, ApiError> {
         let started = Instant::now();
         let deadline = caller.deadline;
+        deadline.meet(grow(&memory, &requests)).await??;
         let is_constrained =
             requests.iter().any(|request| request.params.structured_output.is_some());
         let mut submissions: Vec<Submission> = Vec::with_capacity(requests.len());
@@ -94,7 +99,9 @@ impl Choices {
             (prompt_token_ids, choices.into_iter().map(deltas).collect())
         };
         let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
-        let mut choices = Self { deadline, _registration: registration, ..choices };
+        memory.submitted(choices.num_prompt_tokens());
+        let memory = Some(memory);
+        let mut choices = Self { deadline, memory, _registration: registration, ..choices };
         if is_constrained {
             choices.begun().await?;
         }
@@ -120,11 +127,13 @@ impl Choices {
 
     /// Searches for the `n` best choices of each prompt. They are there when the search is over;
     /// log-probabilities and the limit on tokens are those that the requests ask for.
-    /// Meanwhile they can be aborted by the `names` of their answer.
+    /// Meanwhile they can be aborted by the `names` of their answer. What they hold is leased on
+    /// `memory`.
     pub(super) async fn beam_search(
         state: &AppState,
         names: &[&str],
         caller: Caller,
+        memory: RequestMemory,
         requests: Vec<RawRequest>,
         length_penalty: f32,
     ) -> Result<Self, ApiError> {
@@ -135,6 +144,7 @@ impl Choices {
             return Err(ApiError::invalid("use_beam_search", message));
         }
         let deadline = caller.deadline;
+        deadline.meet(grow(&memory, &requests)).await??;
         let aborted = CancellationToken::new();
         let searches = Work::Searches(aborted.clone());
         let registration = state.open.enter(names, caller.tenant, searches);
@@ -153,7 +163,7 @@ impl Choices {
         });
         let found = deadline.meet(try_join_all(searches)).await??;
         let choices = Self::since(started, found.into_iter().map(beams).collect());
-        Ok(Self { deadline, _registration: Some(registration), ..choices })
+        Ok(Self { deadline, memory: Some(memory), _registration: Some(registration), ..choices })
     }
 
     /// The choices of each prompt.
@@ -185,6 +195,7 @@ impl Choices {
             num_output_tokens: 0,
             first: None,
             deadline: Deadline::default(),
+            memory: None,
             _registration: None,
         }
     }
@@ -223,6 +234,7 @@ impl Choices {
         open.resize_with(self.ended.len(), OutputDelta::default);
         while let Some(news) = self.next().await {
             let ChoiceDelta { index, delta } = news?;
+            self.memory.as_ref().map_or(Ok(()), |memory| memory.add_answer(&delta))?;
             let choice = &mut open[index];
             choice.text.push_str(&delta.text);
             choice.tokens.extend(delta.tokens);
@@ -279,6 +291,12 @@ impl Choices {
     pub(super) fn num_output_tokens(&self) -> usize {
         self.num_output_tokens
     }
+}
+
+/// Takes the memory of the choices of `requests`.
+async fn grow(memory: &RequestMemory, requests: &[RawRequest]) -> Result<(), ApiError> {
+    let bytes = requests.iter().map(choices_bytes).fold(0, usize::saturating_add);
+    memory.grow(bytes).await
 }
 
 /// A search's outcome as streams, each of which brings its beam at once.

@@ -88,6 +88,19 @@ impl ApiError {
     /// The body is larger than the server takes.
     pub(super) fn too_large(limit: usize) -> Self {
         let message = format!("the request body is larger than the limit of {limit} bytes");
+        Self::payload_too_large(message)
+    }
+
+    /// A body for which one request has not enough memory, whatever else is open.
+    pub(super) fn too_large_for_memory(bytes: usize, most: usize) -> Self {
+        Self::payload_too_large(format!(
+            "the request body has {bytes} bytes, and the memory for one request holds bodies of \
+             {most}: a share of max_request_memory_bytes"
+        ))
+    }
+
+    /// What is asked for is larger than the server takes.
+    pub(super) fn payload_too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLargeError", message)
     }
 
@@ -158,7 +171,8 @@ impl ApiError {
         self
     }
 
-    fn unavailable(message: String, retry_after: Duration) -> Self {
+    /// Not now.
+    pub(super) fn unavailable(message: String, retry_after: Duration) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = Self::new(status, "ServiceUnavailableError", message);
         Self { retry_after: Some(retry_after), ..error }
@@ -223,6 +237,11 @@ impl From<&Failure> for ApiError {
             Failure::InvalidGrammar(message) => Self::bad_request(message),
             Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
             Failure::ReaderStalled => RequestError::ReaderStalled.into(),
+            Failure::OutputMemory => {
+                let message = "the memory for requests is in use, and too much output waits for \
+                               its reader";
+                Self::unavailable(message.to_owned(), RETRY_AFTER_DEFAULT)
+            }
             Failure::EngineStopped => RequestError::Unavailable(failure.to_string()).into(),
             Failure::GrammarCompiler(_)
             | Failure::Quarantined

@@ -3,20 +3,16 @@
 use std::time::Duration;
 
 use axum::{
-    body::Body,
     extract::{FromRequest, FromRequestParts, MatchedPath, Query, Request},
-    http::{
-        HeaderMap,
-        header::{CONTENT_LENGTH, CONTENT_TYPE},
-        request,
-    },
+    http::{HeaderMap, header::CONTENT_TYPE, request},
 };
-use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
 use super::{
+    body::{self, BodyLimits},
     error::ApiError,
+    memory::{RequestMemory, json::value_bytes},
     parts::{FromParts, Parts},
     state::AppState,
     unknown_fields,
@@ -25,14 +21,16 @@ use crate::config::LimitSettings;
 
 /// Bodies above this are parsed on a blocking thread, bytes.
 const PARSE_INLINE_MAX: usize = 1 << 20;
-/// A client that sends too much is heard out up to this many bytes: answering while it still
-/// writes would reset the connection, and it would never read why.
-const DISCARD_MAX: usize = 256 << 20;
 
 /// A request that can be read from a JSON object.
 pub(super) trait JsonRequest: Sized + Send + 'static {
     /// Reads it from the text of a whole body.
     fn from_json(text: &str) -> Result<Self, ApiError>;
+
+    /// Bytes that reading a body takes for copies of its parts, beside what all bodies become.
+    fn copied_bytes(_body: &[u8]) -> usize {
+        0
+    }
 
     /// The names of the fields it was read from; others were ignored.
     fn fields(&self) -> Vec<&'static str>;
@@ -62,23 +60,40 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let limit = Duration::from_secs(state.config.body_timeout_secs);
+        let memory = RequestMemory::of(request.extensions(), state);
         let route = request.extensions().get::<MatchedPath>().cloned();
-        let reading = read(request, state.config.body_limit_bytes);
-        let bytes = tokio::time::timeout(limit, reading).await;
-        let bytes = bytes.map_err(|_| ApiError::timeout(limit))??;
-        let is_short = bytes.len() <= PARSE_INLINE_MAX;
-        let config = state.config.clone();
-        let decode = move || {
-            let route = route.as_ref().map_or("", MatchedPath::as_str);
-            decode(&bytes, route, &config.limits).map(Self)
+        let route = route.as_ref().map_or("", MatchedPath::as_str).to_owned();
+        let (parts, body) = request.into_parts();
+        let limits = BodyLimits {
+            bytes: state.config.body_limit_bytes,
+            time: Duration::from_secs(state.config.body_timeout_secs),
         };
-        if is_short {
-            return decode();
+        let bytes = body::read(&parts.headers, body, limits, &memory).await?;
+        if !is_json(&parts.headers) {
+            return Err(ApiError::unsupported_media_type());
         }
-        let parsed = tokio::task::spawn_blocking(decode).await;
-        parsed.map_err(|error| ApiError::internal(error.to_string()))?
+        let is_short = bytes.len() <= PARSE_INLINE_MAX;
+        let weigh = move || (value_bytes(&bytes), bytes);
+        let (values, bytes) = parsing(is_short, weigh).await?;
+        memory.grow(values).await?;
+        let copies = move || (T::copied_bytes(&bytes), bytes);
+        let (copied, bytes) = parsing(is_short, copies).await?;
+        memory.grow(copied).await?;
+        let config = state.config.clone();
+        parsing(is_short, move || decode(&bytes, &route, &config.limits).map(Self)).await?
     }
+}
+
+/// What `work` on a whole body comes to, on a blocking thread unless the body is short.
+async fn parsing<T: Send + 'static>(
+    is_short: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    if is_short {
+        return Ok(work());
+    }
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| ApiError::internal(error.to_string()))
 }
 
 /// Extracts what stands after the `?`.
@@ -151,41 +166,6 @@ fn nests_deeper(json: &[u8], depth_max: usize) -> bool {
         }
     }
     false
-}
-
-async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
-    let is_json = is_json(request.headers());
-    let announced = announced_length(request.headers());
-    let body = request.into_body();
-    if announced.is_some_and(|length| length > limit) {
-        discard(body, DISCARD_MAX).await;
-        return Err(ApiError::too_large(limit));
-    }
-    let mut chunks = body.into_data_stream();
-    let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| ApiError::bad_request(error.to_string()))?;
-        if bytes.len() + chunk.len() > limit {
-            discard(Body::from_stream(chunks), DISCARD_MAX).await;
-            return Err(ApiError::too_large(limit));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    if is_json { Ok(bytes) } else { Err(ApiError::unsupported_media_type()) }
-}
-
-async fn discard(body: Body, mut most: usize) {
-    let mut chunks = body.into_data_stream();
-    while let Some(Ok(chunk)) = chunks.next().await {
-        match most.checked_sub(chunk.len()) {
-            Some(left) => most = left,
-            None => return,
-        }
-    }
-}
-
-fn announced_length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -10,6 +10,7 @@ use super::{
     completions::{self, CompletionRequest},
     error::ApiError,
     extract::{JsonBody, JsonRequest, parse_object},
+    memory::RequestMemory,
     state::AppState,
 };
 use crate::config::LimitSettings;
@@ -64,14 +65,15 @@ pub(super) async fn invoke(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<Invocation>,
 ) -> Result<Response, ApiError> {
     match request {
         Invocation::Chat(request) => {
-            chat::create(State(state), caller, headers, JsonBody(*request)).await
+            chat::create(State(state), caller, headers, memory, JsonBody(*request)).await
         }
         Invocation::Completion(request) => {
-            completions::create(State(state), caller, headers, JsonBody(*request)).await
+            completions::create(State(state), caller, headers, memory, JsonBody(*request)).await
         }
     }
 }

@@ -7,6 +7,7 @@
 mod admin;
 mod answer;
 mod auth;
+mod body;
 mod caller;
 #[cfg(feature = "chaos")]
 mod chaos;
@@ -29,6 +30,7 @@ mod later;
 mod limits;
 mod listen;
 mod logprobs;
+mod memory;
 mod messages;
 mod metrics;
 mod models;
@@ -242,6 +244,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .method_not_allowed_fallback(async || ApiError::method_not_allowed())
         .fallback(async |method: Method, uri: Uri| ApiError::not_found(&method, uri.path()))
         .layer(from_fn_with_state(state.clone(), keep_alive::comment))
+        .layer(from_fn_with_state(state.clone(), memory::lease))
         .layer(from_fn_with_state(state.clone(), auth::authenticate))
         .layer(from_fn_with_state(state.clone(), draining::refuse))
         .layer(from_fn(messages::in_own_shape))

@@ -43,7 +43,7 @@ impl AppState {
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
         let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
-        let responses = Arc::new(ResponseStore::new(&config));
+        let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let (config, open) = (Arc::new(config), OpenRequests::default());
         let house = Arc::new(HouseFeed::new(engine.clone()));
         let created = unix_seconds();

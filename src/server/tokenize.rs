@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    chat::ConversationFields, error::ApiError, extract::JsonBody, fields::Token, parts::FromParts,
-    state::AppState,
+    chat::ConversationFields, error::ApiError, extract::JsonBody, fields::Token,
+    memory::RequestMemory, parts::FromParts, state::AppState,
 };
 use crate::config::LimitSettings;
+
+/// Bytes of the longest token of a codec that does not know.
+const TOKEN_BYTES: usize = 128;
 
 /// Text, or a conversation for the chat template.
 pub(super) struct TokenizeRequest {
@@ -80,9 +83,14 @@ impl From<TextError> for ApiError {
 /// `POST /tokenize`
 pub(super) async fn tokenize(
     State(state): State<AppState>,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Json<Tokenized>, ApiError> {
     let TokenizeRequest { fields, conversation } = request;
+    // Ids as JSON, and each as a text of its own where those are wanted.
+    let each = if fields.return_token_strs.unwrap_or(false) { 64 } else { 8 };
+    let text = fields.prompt.as_ref().map_or_else(|| conversation.text_bytes(), String::len);
+    memory.grow(text.saturating_mul(each)).await?;
     let model = state.model_name(fields.model.as_deref())?;
     let max_model_len = state.engine.model_info().max_model_len;
     blocking(move || {
@@ -106,6 +114,7 @@ pub(super) async fn tokenize(
 /// `POST /detokenize`
 pub(super) async fn detokenize(
     State(state): State<AppState>,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<DetokenizeRequest>,
 ) -> Result<Json<Detokenized>, ApiError> {
     state.model_name(request.model.as_deref())?;
@@ -115,6 +124,10 @@ pub(super) async fn detokenize(
         let message = format!("tokens must be below the vocabulary's {vocab_size}, got {token}");
         return Err(ApiError::invalid("tokens", message));
     }
+    // The pieces, the text, and both as they are joined and sent.
+    let most = state.engine.codec().max_token_bytes().unwrap_or(TOKEN_BYTES);
+    let each = size_of::<String>() + most.saturating_mul(4);
+    memory.grow(tokens.len().saturating_mul(each)).await?;
     blocking(move || {
         let prompt = state.engine.codec().decode(&tokens, false)?;
         Ok(Json(Detokenized { prompt }))

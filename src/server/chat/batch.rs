@@ -17,6 +17,7 @@ use crate::{
         caller::Caller,
         error::ApiError,
         extract::{JsonBody, JsonRequest, parse_object},
+        memory::{RequestMemory, TEXT_FACTOR, json::value_bytes},
         parts::{FromParts, Parts},
         state::AppState,
     },
@@ -64,6 +65,19 @@ impl JsonRequest for BatchRequest {
         conversations.into_iter().enumerate().map(request).collect::<Result<_, _>>().map(Self)
     }
 
+    fn copied_bytes(body: &[u8]) -> usize {
+        // One that is no object is refused when it is read.
+        let fields = serde_json::from_slice::<Map<String, Value>>(body);
+        let Ok(mut fields) = fields else { return 0 };
+        let conversations = fields.remove("messages");
+        let count = conversations.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
+        let shared = Value::Object(fields).to_string();
+        // What is larger is refused before it is copied.
+        let is_copied = shared.len().saturating_mul(count) <= MAX_SHARED_BYTES;
+        let copy = TEXT_FACTOR * shared.len() + value_bytes(shared.as_bytes());
+        if is_copied { copy.saturating_mul(count) } else { 0 }
+    }
+
     fn fields(&self) -> Vec<&'static str> {
         <ChatRequest as FromParts>::Parts::fields()
     }
@@ -95,13 +109,21 @@ pub(in crate::server) async fn create_batch(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    memory: RequestMemory,
     JsonBody(BatchRequest(requests)): JsonBody<BatchRequest>,
 ) -> Result<Response, ApiError> {
     let answers = requests.into_iter().map(async |request| {
-        let response =
-            create(State(state.clone()), caller, headers.clone(), JsonBody(request)).await?;
+        let response = create(
+            State(state.clone()),
+            caller,
+            headers.clone(),
+            memory.another(),
+            JsonBody(request),
+        )
+        .await?;
         let body = to_bytes(response.into_body(), usize::MAX).await;
         let body = body.map_err(|error| ApiError::internal(error.to_string()))?;
+        memory.lease().add(2 * body.len() + value_bytes(&body))?;
         serde_json::from_slice::<Value>(&body)
             .map_err(|error| ApiError::internal(error.to_string()))
     });
@@ -169,6 +191,23 @@ mod tests {
         let body = |count, len| json!({"messages": vec![&message; count], "user": "x".repeat(len)});
         assert_eq!(param(body(10, 1 << 20)), None);
         assert_eq!(param(body(40, 1 << 20)).as_deref(), Some("messages"));
+    }
+
+    #[test]
+    fn copies_of_what_is_shared_are_counted_before_they_are_made() {
+        let message = json!([{"role": "user", "content": "hi"}]);
+        let copied = |count, shared: &str| {
+            let body = json!({"messages": vec![&message; count], "user": shared});
+            BatchRequest::copied_bytes(body.to_string().as_bytes())
+        };
+        let text = "x".repeat(1 << 20);
+        let (one, ten) = (copied(1, &text), copied(10, &text));
+        assert!(one >= TEXT_FACTOR << 20 && ten == 10 * one, "{one}, {ten}");
+        assert_eq!(copied(40, &text), 0, "it is refused");
+        assert_eq!(BatchRequest::copied_bytes(b"[1"), 0);
+        let values = json!({"messages": vec![&message; 10], "kwargs": vec![0; 10_000]});
+        let copied = BatchRequest::copied_bytes(values.to_string().as_bytes());
+        assert!(copied > 10 * 10_000 * size_of::<Value>(), "{copied}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{
     server::{
         error::ApiError,
         limits::at_most,
+        memory::json::json_bytes,
         openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
         state::AppState,
         turn::{ToolChoice, check_tools},
@@ -42,6 +43,12 @@ impl ConversationFields {
     /// Whether there are messages at all.
     pub(in crate::server) fn is_given(&self) -> bool {
         self.messages.is_some()
+    }
+
+    /// Bytes of its text at most.
+    pub(in crate::server) fn text_bytes(&self) -> usize {
+        let lists = [&self.messages, &self.tools, &self.documents];
+        lists.into_iter().flatten().map(json_bytes).sum()
     }
 
     /// Whether the tokenizer adds what the model expects around a text. Templates mostly do.

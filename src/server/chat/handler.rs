@@ -18,6 +18,7 @@ use crate::server::{
     choices::Choices,
     error::ApiError,
     extract::JsonBody,
+    memory::RequestMemory,
     request_id::{chosen, response_id},
     request_log::RequestLog,
     state::AppState,
@@ -29,15 +30,21 @@ pub(in crate::server) async fn create(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<ChatRequest>,
 ) -> Result<Response, ApiError> {
     let Plan { model, request: raw, style, usage, beam_search } = request.plan(&state)?;
+    // Each choice begins with it: as text, as JSON, and on its way.
+    let echoed = style.echoed.len().saturating_mul(3 * raw.params.n as usize);
+    memory.grow(echoed).await?;
     let id = response_id("chatcmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/chat/completions", caller.tenant);
     let names = [id.as_str(), chosen(&id)];
     let submitted = match beam_search {
-        None => Choices::submit(&state, &names, caller, vec![raw]).await,
-        Some(penalty) => Choices::beam_search(&state, &names, caller, vec![raw], penalty).await,
+        None => Choices::submit(&state, &names, caller, memory, vec![raw]).await,
+        Some(penalty) => {
+            Choices::beam_search(&state, &names, caller, memory, vec![raw], penalty).await
+        }
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let show_cached = state.config.enable_prompt_tokens_details;

@@ -18,6 +18,7 @@ use crate::server::{
     choices::Choices,
     error::ApiError,
     extract::JsonBody,
+    memory::RequestMemory,
     request_id::{chosen, response_id},
     request_log::RequestLog,
     state::AppState,
@@ -29,16 +30,20 @@ pub(in crate::server) async fn create(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     let Plan { model, requests, style, usage, beam_search } = request.plan(&state)?;
+    memory.grow(request.echoed_bytes(&requests)).await?;
     let id = response_id("cmpl", &headers, request.sampling.request_id.as_deref());
     let mut log = RequestLog::new(id.clone(), "/v1/completions", caller.tenant);
     let head = Head::new(id, "text_completion", model);
     let names = [head.id.as_str(), chosen(&head.id)];
     let submitted = match beam_search {
-        None => Choices::submit(&state, &names, caller, requests).await,
-        Some(penalty) => Choices::beam_search(&state, &names, caller, requests, penalty).await,
+        None => Choices::submit(&state, &names, caller, memory, requests).await,
+        Some(penalty) => {
+            Choices::beam_search(&state, &names, caller, memory, requests, penalty).await
+        }
     };
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let show_cached = state.config.enable_prompt_tokens_details;

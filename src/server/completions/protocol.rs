@@ -172,6 +172,29 @@ impl CompletionRequest {
         Ok(Plan { model, requests, style, usage, beam_search })
     }
 
+    /// Bytes of the prompts' copies in an answer to `requests`, one for each choice.
+    pub(super) fn echoed_bytes(&self, requests: &[RawRequest]) -> usize {
+        let echoes = self.fields.echo.unwrap_or(false);
+        let token_ids = self.sampling.return_token_ids.unwrap_or(false);
+        let copy = |prompt: &Prompt| match prompt {
+            // As text, as JSON, and on its way.
+            Prompt::Text(text) if echoes => 3 * text.len(),
+            // A token is ten digits at most, and may be as long a text.
+            Prompt::Tokens(tokens) if echoes || token_ids => 64 * tokens.len(),
+            _ => 0,
+        };
+        let ids = |prompt: &Prompt| match prompt {
+            // As many tokens as it has bytes, four for each and eight as JSON.
+            Prompt::Text(text) if token_ids => 12 * text.len(),
+            _ => 0,
+        };
+        let copies = requests.iter().map(|request| {
+            let each = copy(&request.prompt) + ids(&request.prompt);
+            each.saturating_mul(request.params.n as usize)
+        });
+        copies.fold(0, usize::saturating_add)
+    }
+
     fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
         let prompts: Vec<Prompt> = match &self.fields.prompt {
             None => {

@@ -31,6 +31,10 @@ const LINGER: Patience =
     Patience { headers: Duration::from_secs(1), silence: Duration::from_secs(1) };
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
+/// Bytes that one of them may send, and all of a connection, before they are read: the memory of a
+/// connection beside that of its requests.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
 /// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -65,6 +69,8 @@ impl Protocol {
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
             .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_INTERVAL);
         let patience = Patience {

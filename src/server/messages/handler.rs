@@ -14,8 +14,8 @@ use super::{
     stream::respond,
 };
 use crate::server::{
-    caller::Caller, choices::Choices, error::ApiError, extract::JsonBody, request_log::RequestLog,
-    state::AppState,
+    caller::Caller, choices::Choices, error::ApiError, extract::JsonBody, memory::RequestMemory,
+    request_log::RequestLog, state::AppState,
 };
 
 /// `POST /v1/messages`
@@ -23,12 +23,14 @@ pub(in crate::server) async fn create(
     State(state): State<AppState>,
     caller: Caller,
     Extension(request_id): Extension<RequestId>,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<MessagesRequest>,
 ) -> Result<Response, ApiError> {
     let Plan { model, request, style, is_stream } = request.plan(&state)?;
     let mut log = RequestLog::new(request_id.0.clone(), "/v1/messages", caller.tenant);
     let id = format!("msg_{}", Uuid::new_v4().simple());
-    let submitted = Choices::submit(&state, &[&id, &request_id.0], caller, vec![request]).await;
+    let names = [id.as_str(), &request_id.0];
+    let submitted = Choices::submit(&state, &names, caller, memory, vec![request]).await;
     let mut choices = submitted.inspect_err(|_| log.end("refused"))?;
     let reader = style.turn.reader(&id, 0, choices.prompt_of(0));
     let message = Message::begun(id, model, &choices);

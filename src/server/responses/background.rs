@@ -1,8 +1,12 @@
 //! Responses that go on without their clients.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{events::Frames, response::Status, run::Run, store::ResponseStore, stored::Stored};
+use crate::server::error::ApiError;
+
+/// When a response that had no room may be asked for again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Runs `run` to its end, or until it is cancelled, and tells `stored` how it goes.
 pub(super) fn start(store: &Arc<ResponseStore>, mut run: Run, stored: Arc<Stored>) {
@@ -11,7 +15,7 @@ pub(super) fn start(store: &Arc<ResponseStore>, mut run: Run, stored: Arc<Stored
     stored.update(None, begun);
     let unfinished = Unfinished { stored, store: store.clone() };
     store.spawn(async move {
-        let stored = &unfinished.stored;
+        let Unfinished { stored, store } = &unfinished;
         loop {
             let before = run.response.status;
             let events = tokio::select! {
@@ -22,11 +26,21 @@ pub(super) fn start(store: &Arc<ResponseStore>, mut run: Run, stored: Arc<Stored
             let Some(events) = events else { return };
             let news = events.iter().map(|event| frames.write(event)).collect();
             stored.update((run.response.status != before).then_some(&run.response), news);
+            if !store.has_room() && !run.response.status.is_over() {
+                let events = run.refuse(no_room());
+                let news = events.iter().map(|event| frames.write(event)).collect();
+                stored.update(Some(&run.response), news);
+            }
             if run.response.status.is_over() {
                 return;
             }
         }
     });
+}
+
+fn no_room() -> ApiError {
+    let message = "the store of responses is full, and there is no room for what this one grew by";
+    ApiError::unavailable(message.to_owned(), RETRY_AFTER)
 }
 
 /// Nobody waits for ever for a response whose task is gone, whatever became of that.

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::protocol::ResponsesRequest;
 use crate::server::{
-    caller::Caller, error::ApiError, extract::JsonBody, state::AppState,
+    caller::Caller, error::ApiError, extract::JsonBody, memory::RequestMemory, state::AppState,
     tokenize::count_prompt_tokens,
 };
 
@@ -21,9 +21,10 @@ pub(in crate::server) struct InputTokens {
 pub(in crate::server) async fn count_input_tokens(
     State(state): State<AppState>,
     caller: Caller,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let plan = request.plan(&state, caller.tenant)?;
+    let plan = request.plan(&state, caller.tenant, &memory).await?;
     let input_tokens = count_prompt_tokens(&state, plan.request).await?;
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }))
 }

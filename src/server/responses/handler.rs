@@ -16,43 +16,52 @@ use super::{
     events::{Event, Frames},
     follow::follow,
     ids,
-    items::Item,
+    items::Items,
     protocol::{Plan, ResponsesRequest},
+    response::Asked,
     run::Run,
     store::{Owner, ResponseStore},
-    stored::{Stored, Turn},
+    stored::{Stored, Turn, stored_bytes},
+    weight::Weight,
 };
 use crate::server::{
     caller::Caller,
     choices::Choices,
     error::ApiError,
     extract::JsonBody,
+    memory::{RequestMemory, json::json_bytes},
     request_id::{chosen, response_id},
     request_log::RequestLog,
     sse,
     state::AppState,
 };
 
+/// Events of one response that show it in full.
+const EVENTS_IN_FULL: usize = 3;
+
 /// `POST /v1/responses`
 pub(in crate::server) async fn create(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
+    memory: RequestMemory,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     let owner = caller.tenant;
-    let plan = request.plan(&state, owner)?;
+    let plan = request.plan(&state, owner, &memory).await?;
     let name = request.request_id().unwrap_or(ids::name_of(&plan.response.id));
     let log_id = response_id("resp", &headers, Some(name));
     let mut log = RequestLog::new(log_id.clone(), "/v1/responses", owner);
     let Plan { request, style, writer, logprobs, response, context, is_streamed } = plan;
+    let mut keeper = Keeper::new(state.responses.clone(), owner, context, memory.clone());
+    let reserved = keeper.reserve(&response.asked, is_streamed).await;
+    reserved.inspect_err(|_| log.end("refused"))?;
     let names = [response.id.as_str(), chosen(&log_id)];
-    let submitted = Choices::submit(&state, &names, caller, vec![request]).await;
+    let submitted = Choices::submit(&state, &names, caller, memory, vec![request]).await;
     let choices = submitted.inspect_err(|_| log.end("refused"))?;
     let reader = style.reader(&response.id, 0, choices.prompt_of(0));
     let (finish, error) = (None, None);
     let mut run = Run { choices, reader, writer, logprobs, response, log, finish, error };
-    let keeper = Keeper { store: state.responses.clone(), owner, context };
     if run.response.asked.background {
         let stored = keeper.keep(&run, is_streamed);
         background::start(&state.responses, run, stored.clone());
@@ -76,21 +85,47 @@ struct Keeper {
     store: Arc<ResponseStore>,
     owner: Owner,
     context: Context,
+    memory: RequestMemory,
+    /// There for a response that goes on without its client.
+    weight: Option<Weight>,
 }
 
 /// What a response was made of.
 pub(super) struct Context {
     /// The turns before it.
     pub(super) history: Vec<Arc<Turn>>,
-    pub(super) input: Arc<Vec<Item>>,
+    pub(super) input: Arc<Items>,
 }
 
 impl Keeper {
+    fn new(
+        store: Arc<ResponseStore>,
+        owner: Owner,
+        context: Context,
+        memory: RequestMemory,
+    ) -> Self {
+        Self { store, owner, context, memory, weight: None }
+    }
+
+    /// Takes the memory of events that tell what was asked for, and the store's room for a response
+    /// that is kept from its beginning.
+    async fn reserve(&mut self, asked: &Asked, is_streamed: bool) -> Result<(), ApiError> {
+        if is_streamed {
+            self.memory.grow(json_bytes(asked).saturating_mul(EVENTS_IN_FULL)).await?;
+        }
+        if asked.background {
+            let bytes = stored_bytes(asked, &self.context.history, &self.context.input);
+            self.weight = Some(self.store.reserve(bytes, self.memory.lease())?);
+        }
+        Ok(())
+    }
+
     /// With its events, if they are to be had again.
     fn keep(self, run: &Run, with_events: bool) -> Arc<Stored> {
         let Context { history, input } = self.context;
-        let weight = self.store.weight();
-        let stored = Stored::new(run.response.clone(), with_events, history, input, weight);
+        let weight = self.weight.unwrap_or_else(|| self.store.weight());
+        let (response, request) = (run.response.clone(), Some(self.memory.lease()));
+        let stored = Stored::new(response, with_events, history, input, weight, request);
         let stored = Arc::new(stored);
         self.store.insert(self.owner, stored.clone());
         stored

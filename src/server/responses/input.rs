@@ -1,11 +1,14 @@
 //! From `input` to the items of a conversation. What no template could show is refused by place.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::{
     ids::ItemIds,
     items::{
-        FunctionCall, FunctionCallOutput, Item, ItemStatus, Message, Output, Part, Reasoning, Role,
+        FunctionCall, FunctionCallOutput, Item, ItemStatus, Items, Message, Output, Part,
+        Reasoning, Role,
     },
 };
 use crate::server::error::ApiError;
@@ -20,7 +23,9 @@ pub(super) struct InputReader<'a> {
     /// Names what has no name.
     pub(super) ids: &'a mut ItemIds,
     /// Finds items of earlier responses.
-    pub(super) find: &'a dyn Fn(&str) -> Option<Item>,
+    pub(super) find: &'a dyn Fn(&str) -> Option<Arc<Item>>,
+    /// Bytes of text of those that were found.
+    pub(super) referenced: usize,
 }
 
 type Fields = Map<String, Value>;
@@ -30,12 +35,12 @@ impl InputReader<'_> {
     ///
     /// # Errors
     /// When there are none, or one that this server cannot take.
-    pub(super) fn read(&mut self, input: Option<&Value>) -> Result<Vec<Item>, ApiError> {
+    pub(super) fn read(&mut self, input: Option<&Value>) -> Result<Items, ApiError> {
         match input {
             None | Some(Value::Null) => Err(ApiError::validation("body.input", "Field required")),
             Some(Value::String(text)) => {
                 let content = vec![Part::InputText { text: text.clone() }];
-                Ok(vec![self.message(None, Role::User, content)])
+                Ok(vec![Arc::new(self.message(None, Role::User, content))])
             }
             Some(Value::Array(items)) if items.is_empty() => {
                 Err(ApiError::invalid("input", "`input` must hold at least one item"))
@@ -51,7 +56,7 @@ impl InputReader<'_> {
         }
     }
 
-    fn item(&mut self, place: &str, item: &Value) -> Result<Item, ApiError> {
+    fn item(&mut self, place: &str, item: &Value) -> Result<Arc<Item>, ApiError> {
         let Value::Object(item) = item else {
             return Err(ApiError::validation(place, "Input should be a valid dictionary"));
         };
@@ -62,10 +67,10 @@ impl InputReader<'_> {
             _ => return Err(wrong(place, "type", "Input should be a valid string")),
         };
         match kind {
-            "message" => self.read_message(place, item),
-            "reasoning" => self.reasoning(place, item),
-            "function_call" => self.function_call(place, item),
-            "function_call_output" => self.function_call_output(place, item),
+            "message" => self.read_message(place, item).map(Arc::new),
+            "reasoning" => self.reasoning(place, item).map(Arc::new),
+            "function_call" => self.function_call(place, item).map(Arc::new),
+            "function_call_output" => self.function_call_output(place, item).map(Arc::new),
             "item_reference" => self.reference(place, item),
             _ => {
                 let message = format!(
@@ -156,15 +161,17 @@ impl InputReader<'_> {
         }))
     }
 
-    fn reference(&self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+    fn reference(&mut self, place: &str, item: &Fields) -> Result<Arc<Item>, ApiError> {
         let id = text(place, item, "id")?;
-        (self.find)(id).ok_or_else(|| {
+        let found = (self.find)(id).ok_or_else(|| {
             let message = format!(
                 "Item with id '{id}' not found. Items of responses that were not stored cannot be \
                  referred to."
             );
             ApiError::missing("input", message)
-        })
+        })?;
+        self.referenced = self.referenced.saturating_add(found.text_bytes());
+        Ok(found)
     }
 
     fn some_parts(&self, place: &str, item: &Fields, key: &str) -> Result<Vec<Part>, ApiError> {

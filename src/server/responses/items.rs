@@ -1,6 +1,8 @@
 //! What a conversation consists of. Input and output have the same items: a client may send back
 //! what it was sent.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::server::logprobs::ChatLogprob;
@@ -103,7 +105,24 @@ pub(super) enum Output {
     Parts(Vec<Part>),
 }
 
+/// Items that a conversation shares with those that refer to them.
+pub(super) type Items = Vec<Arc<Item>>;
+
 impl Item {
+    /// Bytes of text that the model is shown of it.
+    pub(super) fn text_bytes(&self) -> usize {
+        let parts = |parts: &[Part]| parts.iter().map(|part| part.text().len()).sum::<usize>();
+        match self {
+            Self::Message(message) => parts(&message.content),
+            Self::Reasoning(Reasoning { summary, content, .. }) => parts(summary) + parts(content),
+            Self::FunctionCall(call) => call.name.len() + call.call_id.len() + call.arguments.len(),
+            Self::FunctionCallOutput(FunctionCallOutput { call_id, output, .. }) => match output {
+                Output::Text(text) => call_id.len() + text.len(),
+                Output::Parts(output) => call_id.len() + parts(output),
+            },
+        }
+    }
+
     pub(super) fn id(&self) -> &str {
         match self {
             Self::Message(message) => &message.id,

@@ -1,5 +1,7 @@
 //! Responses that are kept: looked at, followed, cancelled, forgotten.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
@@ -7,8 +9,18 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{follow::follow, items::Item, response::Response};
-use crate::server::{caller::Caller, error::ApiError, extract::PathOf, state::AppState};
+use super::{
+    follow::follow,
+    items::{Item, Items},
+    response::Response,
+};
+use crate::server::{
+    caller::Caller,
+    error::ApiError,
+    extract::PathOf,
+    memory::{RequestMemory, json::json_bytes},
+    state::AppState,
+};
 
 /// Most items in one list.
 const LIMIT_MAX: usize = 100;
@@ -26,6 +38,7 @@ pub(in crate::server) struct Retrieve {
 pub(in crate::server) async fn retrieve(
     State(state): State<AppState>,
     caller: Caller,
+    memory: RequestMemory,
     PathOf(id): PathOf<String>,
     query: Asked<Retrieve>,
 ) -> Result<HttpResponse, ApiError> {
@@ -33,7 +46,7 @@ pub(in crate::server) async fn retrieve(
     let stored = state.responses.get(caller.tenant, &id)?;
     if !stream.unwrap_or(false) {
         return match starting_after {
-            None => Ok(Json(stored.response()).into_response()),
+            None => Ok(whole(&memory, stored.response()).await?.into_response()),
             Some(_) => {
                 let message = "`starting_after` is only for `stream=true`";
                 Err(ApiError::invalid("starting_after", message))
@@ -52,6 +65,7 @@ pub(in crate::server) async fn retrieve(
 pub(in crate::server) async fn cancel(
     State(state): State<AppState>,
     caller: Caller,
+    memory: RequestMemory,
     PathOf(id): PathOf<String>,
 ) -> Result<Json<Response>, ApiError> {
     let stored = state.responses.get(caller.tenant, &id)?;
@@ -62,8 +76,8 @@ pub(in crate::server) async fn cancel(
     stored.cancel();
     let mut progress = stored.follow();
     let over = progress.wait_for(|progress| progress.response.status.is_over()).await;
-    let over = over.map_err(|error| ApiError::internal(error.to_string()))?;
-    Ok(Json(over.response.clone()))
+    drop(over.map_err(|error| ApiError::internal(error.to_string()))?);
+    whole(&memory, stored.response()).await
 }
 
 #[derive(Serialize)]
@@ -100,7 +114,7 @@ enum Order {
 #[derive(Debug, Serialize)]
 pub(in crate::server) struct ItemList {
     object: &'static str,
-    data: Vec<Item>,
+    data: Items,
     first_id: Option<String>,
     last_id: Option<String>,
     has_more: bool,
@@ -110,16 +124,23 @@ pub(in crate::server) struct ItemList {
 pub(in crate::server) async fn input_items(
     State(state): State<AppState>,
     caller: Caller,
+    memory: RequestMemory,
     PathOf(id): PathOf<String>,
     query: Asked<ListItems>,
 ) -> Result<Json<ItemList>, ApiError> {
     let Query(asked) = query.map_err(bad_query)?;
     let stored = state.responses.get(caller.tenant, &id)?;
-    Ok(Json(asked.list(stored.given().collect())?))
+    whole(&memory, asked.list(stored.given().collect())?).await
+}
+
+/// `value` as the whole of an answer, whose memory is taken before it is written.
+async fn whole<T: Serialize>(memory: &RequestMemory, value: T) -> Result<Json<T>, ApiError> {
+    memory.grow(json_bytes(&value)).await?;
+    Ok(Json(value))
 }
 
 impl ListItems {
-    fn list(&self, mut items: Vec<&Item>) -> Result<ItemList, ApiError> {
+    fn list(&self, mut items: Vec<&Arc<Item>>) -> Result<ItemList, ApiError> {
         let limit = self.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
             let message = format!("limit must be in 1..={LIMIT_MAX}, got {limit}");
@@ -137,8 +158,8 @@ impl ListItems {
             }
         };
         let rest = &items[first..];
-        let data: Vec<Item> = rest.iter().take(limit).map(|item| (*item).clone()).collect();
-        let id = |item: Option<&Item>| item.map(|item| item.id().to_owned());
+        let data: Items = rest.iter().take(limit).map(|item| Arc::clone(item)).collect();
+        let id = |item: Option<&Arc<Item>>| item.map(|item| item.id().to_owned());
         Ok(ItemList {
             object: "list",
             first_id: id(data.first()),

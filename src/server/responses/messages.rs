@@ -1,6 +1,6 @@
 //! From the items of a conversation to the messages that chat templates know.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::server::error::ApiError;
 /// When a function's output belongs to no call.
 pub(super) fn messages<'a>(
     instructions: Option<&str>,
-    items: impl IntoIterator<Item = &'a Item>,
+    items: impl IntoIterator<Item = &'a Arc<Item>>,
 ) -> Result<Vec<Value>, ApiError> {
     let mut messages = Messages::default();
     if let Some(instructions) = instructions {

@@ -25,6 +25,7 @@ mod store;
 mod stored;
 mod text_format;
 mod tools;
+mod weight;
 
 #[cfg(test)]
 mod tests;

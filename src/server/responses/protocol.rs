@@ -13,6 +13,7 @@ use super::{
     handler::Context,
     ids::{self, ItemIds},
     input::InputReader,
+    items::Items,
     messages::messages,
     output::OutputWriter,
     refused::RefusedFields,
@@ -28,6 +29,7 @@ use crate::server::{
     later::LaterFields,
     limits::at_most,
     logprobs::ChatLogprobsWriter,
+    memory::RequestMemory,
     parts::FromParts,
     sampling::{SamplingFields, output_tokens},
     state::AppState,
@@ -81,7 +83,13 @@ impl ResponsesRequest {
     }
 
     /// Checks everything that is about this API alone; the engine checks the rest.
-    pub(super) fn plan(&self, state: &AppState, owner: Owner) -> Result<Plan, ApiError> {
+    /// The text that it shares with stored responses is leased before it is copied.
+    pub(super) async fn plan(
+        &self,
+        state: &AppState,
+        owner: Owner,
+        memory: &RequestMemory,
+    ) -> Result<Plan, ApiError> {
         let fields = &self.fields;
         let model = state.model_name(fields.model.as_deref())?;
         self.refused.refuse()?;
@@ -91,9 +99,9 @@ impl ResponsesRequest {
         let history = self.history(state, owner)?;
         let id = ids::response_id();
         let mut ids = ItemIds::new(&id);
-        let find = |item: &str| state.responses.item(owner, item);
-        let mut reader = InputReader { model: &model, ids: &mut ids, find: &find };
-        let input = Arc::new(reader.read(fields.input.as_ref())?);
+        let (input, referenced) = self.input(state, owner, &model, &mut ids)?;
+        let shared = check_shared(&history, referenced, state.config.body_limit_bytes)?;
+        memory.grow_for_stored_text(shared).await?;
 
         let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
@@ -157,6 +165,20 @@ impl ResponsesRequest {
         })
     }
 
+    /// The items of the input, and the bytes of text of those that it refers to.
+    fn input(
+        &self,
+        state: &AppState,
+        owner: Owner,
+        model: &str,
+        ids: &mut ItemIds,
+    ) -> Result<(Arc<Items>, usize), ApiError> {
+        let find = |item: &str| state.responses.item(owner, item);
+        let mut reader = InputReader { model, ids, find: &find, referenced: 0 };
+        let input = reader.read(self.fields.input.as_ref())?;
+        Ok((Arc::new(input), reader.referenced))
+    }
+
     /// What the answer has to look like: in OpenAI's way or in vLLM's.
     fn format(&self) -> Result<Option<StructuredOutput>, ApiError> {
         match (self.fields.format()?, self.structured.output()?) {
@@ -213,4 +235,24 @@ impl ResponsesRequest {
         }
         Ok(kwargs)
     }
+}
+
+/// Bytes of text that a conversation has of stored responses: those of `history`, and those
+/// `referenced`, each as often as it stands there.
+///
+/// # Errors
+/// 413 if they are more than a body could bring.
+fn check_shared(history: &[Arc<Turn>], referenced: usize, limit: usize) -> Result<usize, ApiError> {
+    let items = history.iter().flat_map(|turn| turn.items());
+    let before = items.map(|item| item.text_bytes()).fold(0, usize::saturating_add);
+    let shared = before.saturating_add(referenced);
+    if shared <= limit {
+        return Ok(shared);
+    }
+    let message = format!(
+        "the conversation shows the model {shared} bytes of stored text: {before} of the responses \
+         before it, and {referenced} by item_reference. That may be as much as a request's body: \
+         {limit} bytes (body_limit_bytes)."
+    );
+    Err(ApiError::payload_too_large(message).with_param("input"))
 }

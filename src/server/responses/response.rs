@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::items::Item;
+use super::items::{Item, Items};
 use crate::server::{error::ApiError, state::unix_seconds};
 
 /// The body of `/v1/responses`, in full at any time.
@@ -18,7 +18,7 @@ pub(in crate::server) struct Response {
     pub(super) status: Status,
     pub(super) error: Option<ResponseError>,
     pub(super) incomplete_details: Option<IncompleteDetails>,
-    pub(super) output: Arc<Vec<Item>>,
+    pub(super) output: Arc<Items>,
     pub(super) usage: Option<ResponseUsage>,
     #[serde(flatten)]
     pub(super) asked: Arc<Asked>,
@@ -130,7 +130,7 @@ impl Response {
     /// Ends it.
     pub(super) fn end(&mut self, status: Status, output: Vec<Item>, usage: Option<ResponseUsage>) {
         self.status = status;
-        self.output = Arc::new(output);
+        self.output = Arc::new(output.into_iter().map(Arc::new).collect());
         self.usage = usage;
         self.completed_at = (status == Status::Completed).then(unix_seconds);
         if status == Status::Incomplete {

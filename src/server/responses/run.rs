@@ -58,6 +58,13 @@ impl Run {
         events
     }
 
+    /// Ends it for a reason that is not the engine's.
+    pub(super) fn refuse(&mut self, error: ApiError) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.fail(error, &mut events);
+        events
+    }
+
     /// The response, once it is over.
     ///
     /// # Errors

@@ -10,15 +10,19 @@ use std::{
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use playhouse_actors::logic::admission::Tenant;
+use playhouse_actors::{
+    logic::admission::Tenant,
+    shell::{Lease, MemoryBudget},
+};
 use tokio_util::task::TaskTracker;
 
-use super::{
-    ids::response_of,
-    items::Item,
-    stored::{Stored, Weight},
-};
+use super::{ids::response_of, items::Item, stored::Stored, weight::Weight};
 use crate::server::{ServerConfig, error::ApiError};
+
+/// The part of the memory for requests that responses may take: one in so many bytes.
+const MEMORY_PART: usize = 4;
+/// When a response that had no room may be asked for again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Whose a response is: who has another key does not see it.
 pub(super) type Owner = Option<Tenant>;
@@ -28,6 +32,7 @@ pub(in crate::server) struct ResponseStore {
     limits: Limits,
     /// Bytes of everything that is kept, also of turns whose own response is forgotten already.
     total: Arc<AtomicUsize>,
+    memory: Arc<MemoryBudget>,
     kept: Mutex<Kept>,
     background: TaskTracker,
 }
@@ -54,15 +59,17 @@ struct Entry {
 }
 
 impl ResponseStore {
-    pub(in crate::server) fn new(config: &ServerConfig) -> Self {
+    /// What is kept is part of `memory`, which bounds it as well.
+    pub(in crate::server) fn new(config: &ServerConfig, memory: Arc<MemoryBudget>) -> Self {
         let limits = Limits {
             max_count: config.responses_store_max_count,
-            max_bytes: config.responses_store_max_bytes,
+            max_bytes: config.responses_store_max_bytes.min(memory.limit() / MEMORY_PART),
             ttl: Duration::from_secs(config.responses_store_ttl_secs),
         };
         Self {
             limits,
             total: Arc::default(),
+            memory,
             kept: Mutex::default(),
             background: TaskTracker::new(),
         }
@@ -75,7 +82,38 @@ impl ResponseStore {
 
     /// For something that is to be kept here.
     pub(super) fn weight(&self) -> Weight {
-        Weight::new(self.total.clone())
+        Weight::new(self.total.clone(), self.memory.lease())
+    }
+
+    /// Room for a response of `bytes` that goes on without its client, with memory of `request` as
+    /// far as that has it.
+    ///
+    /// # Errors
+    /// 503 if what still runs leaves no room.
+    pub(super) fn reserve(&self, bytes: usize, request: &Lease) -> Result<Weight, ApiError> {
+        let weight = self.weight();
+        let mut kept = self.kept.lock();
+        weight.set(bytes, Some(request));
+        kept.make_room(&self.limits, &self.total, Instant::now());
+        let (total, limit) = (self.total.load(Ordering::Relaxed), self.limits.max_bytes);
+        if total <= limit {
+            return Ok(weight);
+        }
+        let message = format!(
+            "the store of responses is full of those that are not over: {bytes} bytes more would \
+             make {total}, and it may hold {limit} (responses_store_max_bytes, and a quarter of \
+             max_request_memory_bytes)"
+        );
+        Err(ApiError::unavailable(message, RETRY_AFTER))
+    }
+
+    /// Whether there is room for what something grew by, once others were forgotten.
+    pub(super) fn has_room(&self) -> bool {
+        let is_full = || self.total.load(Ordering::Relaxed) > self.limits.max_bytes;
+        if is_full() {
+            self.make_room();
+        }
+        !is_full()
     }
 
     pub(super) fn insert(&self, owner: Owner, stored: Arc<Stored>) {
@@ -106,7 +144,7 @@ impl ResponseStore {
     }
 
     /// An item of a response that is kept.
-    pub(super) fn item(&self, owner: Owner, item_id: &str) -> Option<Item> {
+    pub(super) fn item(&self, owner: Owner, item_id: &str) -> Option<Arc<Item>> {
         self.get(owner, &response_of(item_id)?).ok()?.item(item_id)
     }
 
@@ -150,7 +188,7 @@ impl Kept {
     }
 
     /// Forgets what is too old, and then what nobody has looked at for longest. What still runs
-    /// stays: the engine bounds how much that is.
+    /// stays: [`ResponseStore::reserve`] bounds how much that is.
     fn make_room(&mut self, limits: &Limits, total: &AtomicUsize, now: Instant) {
         self.entries.retain(|_, entry| !entry.is_old(limits, now));
         while self.entries.len() > limits.max_count

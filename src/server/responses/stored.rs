@@ -1,24 +1,26 @@
 //! A response that is kept, and what it goes on from.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use axum::body::Bytes;
-use serde::Serialize;
+use playhouse_actors::shell::Lease;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{items::Item, response::Response};
+use super::{
+    items::{Item, Items},
+    response::{Asked, Response},
+    weight::Weight,
+};
+use crate::server::memory::json::json_bytes;
+
+/// What an event takes beside its bytes: its place in the list, and an allocation.
+const FRAME_BYTES: usize = size_of::<Bytes>() + 32;
 
 /// What was said to the model, and what it did. Responses that go on from it share it.
 pub(super) struct Turn {
-    input: Arc<Vec<Item>>,
-    output: Arc<Vec<Item>>,
+    input: Arc<Items>,
+    output: Arc<Items>,
     _weight: Weight,
 }
 
@@ -30,7 +32,11 @@ pub(super) struct Stored {
     is_streamed: bool,
     /// The turns before it.
     history: Vec<Arc<Turn>>,
-    input: Arc<Vec<Item>>,
+    input: Arc<Items>,
+    /// Bytes of what was asked for, of its input, and of the list of turns before it.
+    asked_bytes: usize,
+    input_bytes: usize,
+    history_bytes: usize,
     progress: watch::Sender<Progress>,
     cancel: CancellationToken,
     weight: Weight,
@@ -41,32 +47,41 @@ pub(super) struct Progress {
     pub(super) response: Response,
     /// Its events so far, as they are sent; empty where they are not kept.
     pub(super) frames: Vec<Bytes>,
+    frame_bytes: usize,
     /// There once it is over.
     turn: Option<Arc<Turn>>,
 }
 
-/// Bytes that count towards the store's limit until they are dropped.
-pub(super) struct Weight {
-    bytes: AtomicUsize,
-    total: Arc<AtomicUsize>,
+/// Bytes that a response takes in the store from its beginning.
+pub(super) fn stored_bytes(asked: &Asked, history: &[Arc<Turn>], input: &Items) -> usize {
+    json_bytes(asked) + json_bytes(input) + size_of_val(history)
 }
 
 impl Stored {
-    /// One that is in `history`'s conversation and was asked `input`.
+    /// One that is in `history`'s conversation and was asked `input`. It weighs from now on, with
+    /// memory of `request` as far as that has it.
     pub(super) fn new(
         response: Response,
         is_streamed: bool,
         history: Vec<Arc<Turn>>,
-        input: Arc<Vec<Item>>,
+        input: Arc<Items>,
         weight: Weight,
+        request: Option<&Lease>,
     ) -> Self {
         let is_background = response.asked.background;
-        let progress = Progress { response, frames: Vec::new(), turn: None };
+        let asked_bytes = json_bytes(&*response.asked);
+        let input_bytes = json_bytes(&*input);
+        let history_bytes = size_of_val(history.as_slice());
+        weight.set(asked_bytes + input_bytes + history_bytes, request);
+        let progress = Progress { response, frames: Vec::new(), frame_bytes: 0, turn: None };
         let stored = Self {
             is_background,
             is_streamed,
             history,
             input,
+            asked_bytes,
+            input_bytes,
+            history_bytes,
             progress: watch::Sender::new(progress),
             cancel: CancellationToken::new(),
             weight,
@@ -82,22 +97,24 @@ impl Stored {
                 progress.response = response.clone();
             }
             if self.is_streamed {
+                let bytes = frames.iter().map(|frame| frame.len() + FRAME_BYTES);
+                progress.frame_bytes += bytes.sum::<usize>();
                 progress.frames.extend(frames);
             }
             if progress.response.status.is_over() && progress.turn.is_none() {
                 self.close(progress);
             }
+            let input = if progress.turn.is_none() { self.input_bytes } else { 0 };
+            let own = self.asked_bytes + self.history_bytes + progress.frame_bytes;
+            self.weight.set(own + input, None);
         });
     }
 
-    /// From here on, others can go on from it.
+    /// From here on, others can go on from it. Its input weighs with the turn.
     fn close(&self, progress: &mut Progress) {
         let output = progress.response.output.clone();
-        let weight = self.weight.another(json_len(&*self.input) + json_len(&*output));
+        let weight = self.weight.another(self.input_bytes + json_bytes(&*output));
         progress.turn = Some(Arc::new(Turn { input: self.input.clone(), output, _weight: weight }));
-        let frames: usize = progress.frames.iter().map(Bytes::len).sum();
-        let history = size_of_val(self.history.as_slice());
-        self.weight.set(json_len(&*progress.response.asked) + frames + history);
     }
 
     /// The response as it is now.
@@ -124,12 +141,12 @@ impl Stored {
     }
 
     /// What the model was given: all that was said before, and the input.
-    pub(super) fn given(&self) -> impl Iterator<Item = &Item> {
+    pub(super) fn given(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.history.iter().flat_map(|turn| turn.items()).chain(self.input.iter())
     }
 
     /// The item of that name, if it is one of this response's own.
-    pub(super) fn item(&self, id: &str) -> Option<Item> {
+    pub(super) fn item(&self, id: &str) -> Option<Arc<Item>> {
         let output = self.progress.borrow().response.output.clone();
         self.input.iter().chain(output.iter()).find(|item| item.id() == id).cloned()
     }
@@ -151,53 +168,7 @@ impl Stored {
 }
 
 impl Turn {
-    pub(super) fn items(&self) -> impl Iterator<Item = &Item> {
+    pub(super) fn items(&self) -> impl Iterator<Item = &Arc<Item>> {
         self.input.iter().chain(self.output.iter())
-    }
-}
-
-impl Weight {
-    /// Nothing yet, of this total.
-    pub(super) fn new(total: Arc<AtomicUsize>) -> Self {
-        Self { bytes: AtomicUsize::new(0), total }
-    }
-
-    fn another(&self, bytes: usize) -> Self {
-        let weight = Self::new(self.total.clone());
-        weight.set(bytes);
-        weight
-    }
-
-    fn set(&self, bytes: usize) {
-        self.total.fetch_add(bytes, Ordering::Relaxed);
-        let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        self.total.fetch_sub(before, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Weight {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-/// Bytes of `value` as JSON: about what it takes in memory.
-fn json_len(value: &impl Serialize) -> usize {
-    let mut counter = Counter(0);
-    // Counting does not fail, and what does not serialize weighs what it had until then.
-    let _ = serde_json::to_writer(&mut counter, value);
-    counter.0
-}
-
-struct Counter(usize);
-
-impl io::Write for Counter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::server::responses::{
-    items::{Item, ItemStatus, Message, Part, Role},
+    items::{Item, ItemStatus, Items, Message, Part, Role},
     response::{Asked, Response, Status},
+    stored::stored_bytes,
 };
 
 const LIMITS: Limits = Limits { max_count: 3, max_bytes: 100_000, ttl: Duration::from_secs(60) };
@@ -14,6 +15,7 @@ fn store(limits: Limits) -> ResponseStore {
     ResponseStore {
         limits,
         total: Arc::default(),
+        memory: MemoryBudget::new(64 << 20, "m", "0"),
         kept: Mutex::default(),
         background: TaskTracker::new(),
     }
@@ -33,14 +35,14 @@ fn stored(store: &ResponseStore, id: &str, text: &str, previous: Option<&Stored>
     let mut response = Response::new(id.to_owned(), Status::InProgress, Asked::default());
     response.end(Status::Completed, said(&format!("msg_{}_1", &id[5..]), text), None);
     let history = previous.map(|previous| previous.conversation().unwrap()).unwrap_or_default();
-    let input = Arc::new(said(&format!("msg_{}_0", &id[5..]), "?"));
-    Arc::new(Stored::new(response, false, history, input, store.weight()))
+    let input = said(&format!("msg_{}_0", &id[5..]), "?").into_iter().map(Arc::new).collect();
+    Arc::new(Stored::new(response, false, history, Arc::new(input), store.weight(), None))
 }
 
 fn running(store: &ResponseStore, id: &str) -> Arc<Stored> {
     let asked = Asked { background: true, ..Asked::default() };
     let response = Response::new(id.to_owned(), Status::Queued, asked);
-    Arc::new(Stored::new(response, true, Vec::new(), Arc::default(), store.weight()))
+    Arc::new(Stored::new(response, true, Vec::new(), Arc::default(), store.weight(), None))
 }
 
 fn has(store: &ResponseStore, id: &str) -> bool {
@@ -158,4 +160,61 @@ fn who_goes_on_needs_an_end() {
     run.update(Some(&response), Vec::new());
     assert_eq!(run.conversation().unwrap().len(), 1);
     assert!(run.item("msg_run_1").is_some());
+}
+
+/// One in the background that was asked `text` and waits.
+fn waiting(store: &ResponseStore, id: &str, text: &str) -> Result<Arc<Stored>, ApiError> {
+    let request = store.memory.lease();
+    let asked = Asked { background: true, ..Asked::default() };
+    let input: Items = said("msg_x_0", text).into_iter().map(Arc::new).collect();
+    let weight = store.reserve(stored_bytes(&asked, &[], &input), &request)?;
+    let response = Response::new(id.to_owned(), Status::Queued, asked);
+    let input = Arc::new(input);
+    let stored = Stored::new(response, true, Vec::new(), input, weight, Some(&request));
+    let stored = Arc::new(stored);
+    store.insert(None, stored.clone());
+    Ok(stored)
+}
+
+#[test]
+fn one_that_waits_weighs_from_its_beginning_and_further_ones_have_no_room() {
+    let store = store(Limits { max_count: 1_000, ..LIMITS });
+    let text = "x".repeat(30_000);
+    store.insert(None, self::stored(&store, "resp_over", &text, None));
+    let ids: Vec<String> = (0..5).map(|number| format!("resp_{number}")).collect();
+    let kept = ids.iter().map_while(|id| waiting(&store, id, &text).ok()).count();
+    assert_eq!(kept, 3);
+    assert!(!has(&store, "resp_over"), "what is over goes first");
+    let error = waiting(&store, "resp_late", &text).err().unwrap();
+    assert_eq!((error.status.as_u16(), error.retry_after.is_some()), (503, true));
+    let total = store.total.load(Ordering::Relaxed);
+    assert!((90_000..=LIMITS.max_bytes).contains(&total), "{total}");
+    assert_eq!(store.memory.in_use(), total, "the memory for requests has it all");
+    ids.iter().for_each(|id| drop(store.remove(None, id)));
+    assert_eq!((store.total.load(Ordering::Relaxed), store.memory.in_use()), (0, 0));
+}
+
+#[test]
+fn events_weigh_as_they_come() {
+    let store = store(LIMITS);
+    let run = running(&store, "resp_run");
+    store.insert(None, run.clone());
+    let before = store.total.load(Ordering::Relaxed);
+    let frame = axum::body::Bytes::from(vec![b'x'; 10_000]);
+    run.update(None, vec![frame.clone(); 4]);
+    let grown = store.total.load(Ordering::Relaxed) - before;
+    assert!((40_000..41_000).contains(&grown), "{grown}");
+    assert!(store.has_room());
+    run.update(None, vec![frame; 10]);
+    assert!(!store.has_room(), "what runs stays");
+    assert_eq!(store.memory.in_use(), store.total.load(Ordering::Relaxed));
+}
+
+#[test]
+fn an_item_is_shared_with_those_that_refer_to_it() {
+    let store = store(LIMITS);
+    store.insert(None, stored(&store, "resp_a", "x", None));
+    let [one, other] = [0; 2].map(|_| store.item(None, "msg_a_1").unwrap());
+    assert!(Arc::ptr_eq(&one, &other));
+    assert_eq!(one.text_bytes(), 1);
 }

@@ -4,18 +4,19 @@ use serde_json::{Value, json, to_value};
 
 use crate::server::{
     error::ApiError,
-    responses::{ids::ItemIds, input::InputReader, items::Item, messages::messages},
+    responses::{ids::ItemIds, input::InputReader, items::Items, messages::messages},
 };
 
-fn read(input: &Value) -> Result<Vec<Item>, ApiError> {
+fn read(input: &Value) -> Result<Items, ApiError> {
     let mut ids = ItemIds::new("resp_r");
     let find = |id: &str| {
         let mut earlier = ItemIds::new("resp_e");
-        let mut reader = InputReader { model: "tiny", ids: &mut earlier, find: &|_| None };
+        let mut reader =
+            InputReader { model: "tiny", ids: &mut earlier, find: &|_| None, referenced: 0 };
         let items = reader.read(Some(&json!("as I said"))).unwrap();
         items.into_iter().find(|item| item.id() == id)
     };
-    InputReader { model: "tiny", ids: &mut ids, find: &find }.read(Some(input))
+    InputReader { model: "tiny", ids: &mut ids, find: &find, referenced: 0 }.read(Some(input))
 }
 
 fn chat(input: &Value) -> Value {
@@ -144,7 +145,7 @@ fn an_item_may_be_referred_to() {
 #[test]
 fn items_have_names_and_keep_those_they_bring() {
     let items = read(&json!([user("a"), {"role": "user", "id": "mine", "content": "b"}])).unwrap();
-    let ids: Vec<&str> = items.iter().map(Item::id).collect();
+    let ids: Vec<&str> = items.iter().map(|item| item.id()).collect();
     assert_eq!(ids, ["msg_r_0", "mine"]);
     assert_eq!(
         to_value(&items[0]).unwrap(),

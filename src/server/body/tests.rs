@@ -1,0 +1,98 @@
+//! Bodies as they arrive.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{body::Bytes, http::HeaderValue};
+use futures_util::{Stream, stream};
+use playhouse_actors::shell::MemoryBudget;
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+const LIMITS: BodyLimits = BodyLimits { bytes: 8 * MIB, time: Duration::from_secs(60) };
+
+fn budget() -> Arc<MemoryBudget> {
+    MemoryBudget::new(64 * MIB, "m", "0")
+}
+
+fn chunks(len: usize, each: usize) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
+    let piece = Bytes::from(vec![b'x'; each]);
+    stream::iter((0..len / each).map(move |_| Ok(piece.clone())))
+}
+
+fn announcing(len: usize) -> HeaderMap {
+    HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from(len))])
+}
+
+#[tokio::test]
+async fn a_body_comes_as_it_was_sent_and_is_leased() {
+    let budget = budget();
+    for (len, each) in [(0, 1), (10, 10), (100_000, 1_000), (3 * MIB, 64 << 10)] {
+        let memory = RequestMemory::new(&budget);
+        let body = Body::from_stream(chunks(len, each));
+        let read = read(&HeaderMap::new(), body, LIMITS, &memory).await.unwrap();
+        assert_eq!(read.len(), len);
+        assert!(read.iter().all(|byte| *byte == b'x'));
+        let leased = memory.lease().bytes() / TEXT_FACTOR;
+        assert!((len..=2 * len + SEGMENT_MIN).contains(&leased), "{leased} for {len}");
+    }
+    assert_eq!(budget.in_use(), 0);
+}
+
+#[tokio::test]
+async fn what_is_announced_takes_nothing_and_what_came_is_held() {
+    let budget = budget();
+    let memory = RequestMemory::new(&budget);
+    let begun = chunks(1_000, 1_000).chain(stream::pending());
+    let body = Body::from_stream(begun);
+    let headers = announcing(5 * MIB);
+    let mut reading = std::pin::pin!(read(&headers, body, LIMITS, &memory));
+    assert!(timeout(Duration::from_millis(50), &mut reading).await.is_err());
+    assert_eq!(budget.in_use(), SEGMENT_MIN * TEXT_FACTOR);
+}
+
+#[tokio::test]
+async fn what_could_never_be_held_is_refused_with_the_numbers() {
+    let budget = MemoryBudget::new(16 * MIB, "m", "0");
+    let refused = async |headers: HeaderMap, len| {
+        let memory = RequestMemory::new(&budget);
+        let body = Body::from_stream(chunks(len, 1 << 10));
+        let error = read(&headers, body, LIMITS, &memory).await.unwrap_err();
+        assert_eq!(error.status, 413);
+        assert_eq!(budget.in_use(), 0);
+        error.message
+    };
+    let most = budget.request_limit() / TEXT_FACTOR;
+    let message = refused(announcing(4 * MIB), 4 * MIB).await;
+    assert!(message.contains(&(4 * MIB).to_string()), "{message}");
+    assert!(message.contains(&most.to_string()), "{message}");
+    let message = refused(HeaderMap::new(), 4 * MIB).await;
+    assert!(message.contains(&budget.request_limit().to_string()), "{message}");
+    let message = refused(announcing(9 * MIB), 9 * MIB).await;
+    assert!(message.contains(&LIMITS.bytes.to_string()), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stands_still_gives_way_and_others_wait_or_are_told_when_to_come_back() {
+    let budget = budget();
+    let (stalled, second) = (RequestMemory::new(&budget), RequestMemory::new(&budget));
+    let begun = Body::from_stream(chunks(4 * MIB, 64 << 10).chain(stream::pending()));
+    let whole = Body::from_stream(chunks(4 * MIB, 64 << 10));
+    let headers = HeaderMap::new();
+    let first = read(&headers, begun, LIMITS, &stalled);
+    let reading = read(&headers, whole, LIMITS, &second);
+    let (first, reading) = tokio::join!(first, reading);
+    let error = first.unwrap_err();
+    assert_eq!(error.status, 503);
+    assert!(error.retry_after.is_some());
+    assert_eq!(reading.unwrap().len(), 4 * MIB);
+    assert_eq!(stalled.lease().bytes(), 0);
+    // The second has arrived: nothing gives way to a third.
+    let third = RequestMemory::new(&budget);
+    let body = Body::from_stream(chunks(4 * MIB, 64 << 10));
+    let error = read(&headers, body, LIMITS, &third).await.unwrap_err();
+    assert_eq!((error.status.as_u16(), error.retry_after.is_some()), (503, true));
+    drop(second);
+    let body = Body::from_stream(chunks(4 * MIB, 64 << 10));
+    assert!(read(&headers, body, LIMITS, &third).await.is_ok());
+}

@@ -1,0 +1,175 @@
+//! What a request holds of the memory for requests (`max_request_memory_bytes`), from the first
+//! byte of its body to the last of its answer. Every part is leased before it is allocated:
+//!
+//! | What | Bytes leased |
+//! |---|---|
+//! | a body as it arrives, and what its text becomes | [`TEXT_FACTOR`] a byte ([`body`](super::body)) |
+//! | values of its JSON | by their number ([`json`]) |
+//! | text that it refers to and does not bring | [`RENDERED_FACTOR`] a byte |
+//! | each choice | [`CHOICE_BYTES`] and its sampling parameters |
+//! | outputs that wait for their reader | what they take, beyond 16 KiB a choice |
+//! | an answer in one piece | what its outputs take as JSON |
+//! | a stored response | what it takes as JSON |
+
+mod held;
+pub(super) mod json;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use axum::{
+    body::Body,
+    extract::{FromRequestParts, Request, State},
+    http::request::Parts,
+    middleware::Next,
+    response::Response,
+};
+use playhouse_actors::{
+    message::input_processor::RawRequest,
+    shell::{Lease, MemoryBudget, MemoryError, OutputDelta},
+};
+
+use self::held::Held;
+use super::{error::ApiError, state::AppState};
+
+/// Bytes for each byte of a body: itself, its strings once parsed, those of the prompt, the
+/// template's values, the rendered text, and token ids of four bytes for as many tokens, which is
+/// more than any text has. Tokenizing goes piece by piece and adds little.
+pub(super) const TEXT_FACTOR: usize = 9;
+/// The same for text of stored items, which the request shares: all but body and parsed strings.
+const RENDERED_FACTOR: usize = 7;
+/// A token of a prompt, in the ledger and in the answer's hands.
+const TOKEN_BYTES: usize = 2 * size_of::<u32>();
+/// What a choice takes beside its parameters and its output: its entries in ledger, scheduler, sink
+/// and stream.
+const CHOICE_BYTES: usize = 8 << 10;
+/// How much larger than its text a choice's answer is: the text, its JSON, and the bytes sent.
+const ANSWER_TEXT_FACTOR: usize = 4;
+/// A log-probability in an answer: its token's text, that text's bytes, both again as JSON.
+const ANSWER_LOGPROB_BYTES: usize = 320;
+
+/// The part of [`TEXT_FACTOR`] that a request needs until the engine has its tokens.
+const PROMPT_FACTOR: usize = 6;
+
+/// A request's lease. Clones share it; what is done for a request after its answer keeps one.
+#[derive(Clone)]
+pub(super) struct RequestMemory(Arc<Inner>);
+
+struct Inner {
+    lease: Lease,
+    /// Bytes that are only for the way of its text to tokens.
+    prompt_bytes: AtomicUsize,
+}
+
+impl RequestMemory {
+    /// One that holds nothing.
+    pub(super) fn new(budget: &Arc<MemoryBudget>) -> Self {
+        let (lease, prompt_bytes) = (budget.lease(), AtomicUsize::new(0));
+        Self(Arc::new(Inner { lease, prompt_bytes }))
+    }
+
+    /// One for a part of the same request that is done beside others.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.lease().budget())
+    }
+
+    pub(super) fn lease(&self) -> &Lease {
+        &self.0.lease
+    }
+
+    /// Takes what `bytes` of a body come to hold.
+    ///
+    /// # Errors
+    /// As [`Self::grow`].
+    pub(super) async fn grow_for_text(&self, bytes: usize) -> Result<(), ApiError> {
+        self.grow(bytes.saturating_mul(TEXT_FACTOR)).await?;
+        self.0.prompt_bytes.fetch_add(bytes.saturating_mul(PROMPT_FACTOR), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes what `bytes` of stored text come to hold in a prompt.
+    ///
+    /// # Errors
+    /// As [`Self::grow`].
+    pub(super) async fn grow_for_stored_text(&self, bytes: usize) -> Result<(), ApiError> {
+        let bytes = bytes.saturating_mul(RENDERED_FACTOR);
+        self.grow(bytes).await?;
+        self.0.prompt_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The engine has the prompts, of so many tokens: their texts are gone.
+    pub(super) fn submitted(&self, num_prompt_tokens: usize) {
+        let tokens = num_prompt_tokens.saturating_mul(TOKEN_BYTES);
+        let prompt_bytes = self.0.prompt_bytes.swap(0, Ordering::Relaxed);
+        self.lease().shrink(prompt_bytes.saturating_sub(tokens));
+    }
+
+    /// Takes `bytes` more.
+    ///
+    /// # Errors
+    /// 413 if that is more than a request may hold, 503 if it is not free in time.
+    pub(super) async fn grow(&self, bytes: usize) -> Result<(), ApiError> {
+        Ok(self.lease().grow(bytes).await?)
+    }
+
+    /// Takes what an answer in one piece comes to hold with `delta`.
+    ///
+    /// # Errors
+    /// 503 if the memory is used up, and this request holds more than its share.
+    pub(super) fn add_answer(&self, delta: &OutputDelta) -> Result<(), ApiError> {
+        let sampled = delta.tokens.iter().filter_map(|token| token.logprobs.as_deref());
+        let rows = sampled.chain(delta.prompt_logprobs.iter().map(Vec::as_slice));
+        let logprobs: usize = rows.map(<[_]>::len).sum();
+        let text = delta.bytes().saturating_mul(ANSWER_TEXT_FACTOR);
+        Ok(self.lease().add(text.saturating_add(logprobs.saturating_mul(ANSWER_LOGPROB_BYTES)))?)
+    }
+}
+
+/// Bytes for the choices of `request`. Each has a copy of its parameters.
+pub(super) fn choices_bytes(request: &RawRequest) -> usize {
+    let params = request.params.heap_bytes();
+    let words: usize = request.bad_words.iter().map(String::len).sum();
+    // A word becomes two lists of tokens.
+    let each = CHOICE_BYTES + params + 8 * words;
+    each.saturating_mul(request.params.n as usize)
+}
+
+impl FromRequestParts<AppState> for RequestMemory {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        Ok(Self::of(&parts.extensions, state))
+    }
+}
+
+impl RequestMemory {
+    /// That of the request with these extensions.
+    pub(super) fn of(extensions: &axum::http::Extensions, state: &AppState) -> Self {
+        let known = extensions.get::<Self>().cloned();
+        known.unwrap_or_else(|| Self::new(state.engine.memory()))
+    }
+}
+
+impl From<MemoryError> for ApiError {
+    fn from(error: MemoryError) -> Self {
+        let message = error.to_string();
+        match error {
+            MemoryError::TooLarge { .. } => Self::payload_too_large(message),
+            MemoryError::Short { retry_after, .. } => Self::unavailable(message, retry_after),
+        }
+    }
+}
+
+/// Middleware: a request has a lease until its answer was sent or dropped.
+pub(super) async fn lease(
+    State(state): State<AppState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let memory = RequestMemory::new(state.engine.memory());
+    request.extensions_mut().insert(memory.clone());
+    next.run(request).await.map(|body| Body::new(Held::new(body, memory)))
+}
