@@ -1,0 +1,105 @@
+//! The program as a process that serves, and its memory.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
+    thread::JoinHandle,
+};
+
+use serde_json::json;
+
+use crate::client::{get, json_body, post};
+
+/// A server on a free port.
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+    /// Reads the log on, so that the program never waits for a reader.
+    _log: JoinHandle<()>,
+}
+
+impl Server {
+    /// The program that was built with the tests, with these flags.
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::run(Command::new(env!("CARGO_BIN_EXE_playhouse")), flags)
+    }
+
+    /// `command` with these flags: the program, or what limits and runs it.
+    pub(crate) fn run(mut command: Command, flags: &[&str]) -> Self {
+        let settings = std::env::vars_os().map(|(name, _)| name);
+        for name in settings.filter(|name| name.to_string_lossy().starts_with("PLAYHOUSE_")) {
+            command.env_remove(name);
+        }
+        let small = "serve --port 0 --device cpu --served-model-name demo --max-model-len 4096 \
+                     --kv-cache-memory-bytes 64MiB";
+        command.args(small.split_whitespace()).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut line, mut address) = (String::new(), String::new());
+        while !line.starts_with("Try:") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
+            if let Some((_, rest)) = line.split_once(" on http://") {
+                address = rest.trim().to_owned();
+            }
+        }
+        let log = std::thread::spawn(move || {
+            let _ = log.read_to_end(&mut Vec::new());
+        });
+        Self { child, address, _log: log }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Memory of the process that is there, bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.status("VmRSS")
+    }
+
+    /// The most that was there since [`Server::reset_peak`], bytes.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.status("VmHWM")
+    }
+
+    /// Counts the peak from now on.
+    pub(crate) fn reset_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
+    /// Whether the process is there.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn status(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        1024 * line.unwrap().trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    }
+
+    /// Whether a small request is answered.
+    pub(crate) async fn completes(&self) -> bool {
+        let body = json!({"prompt": "Once", "max_tokens": 2, "ignore_eos": true});
+        let sent = post(&self.address, "/v1/completions", &json_body(&body)).await;
+        sent.is_some_and(|sent| sent.status == 200)
+    }
+
+    /// A metric with whatever labels.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let metrics = get(&self.address, "/metrics").await.unwrap().text;
+        let line = metrics.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        let value = line.expect(name).rsplit(' ').next().unwrap();
+        value.parse().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
