@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 mod executor;
+mod files;
 mod gguf;
 mod grammar;
 pub mod model;

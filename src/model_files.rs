@@ -10,6 +10,8 @@ use std::{
 
 use playhouse_kernels::MappedFile;
 
+use crate::files;
+
 /// What the demo model's folder is called where it is part of the program. No file system has it.
 const BUILT_IN: &str = "builtin:demo-model";
 const DEMO_MODEL: &str = "demo-model";
@@ -50,11 +52,11 @@ pub(crate) fn exists(path: &Path) -> bool {
 /// What is in `path`.
 ///
 /// # Errors
-/// As [`std::fs::read`].
+/// As [`files::read`].
 pub(crate) fn read(path: &Path) -> io::Result<Cow<'static, [u8]>> {
     match built_in(path) {
         Some(contents) => Ok(Cow::Borrowed(contents)),
-        None => std::fs::read(path).map(Cow::Owned),
+        None => files::read(path).map(Cow::Owned),
     }
 }
 
@@ -90,6 +92,14 @@ impl Contents {
     pub(crate) fn release(&self, range: Range<usize>) {
         if let Self::Mapped(file) = self {
             file.release(range);
+        }
+    }
+
+    /// As [`MappedFile::is_unchanged`].
+    pub(crate) fn is_unchanged(&self) -> bool {
+        match self {
+            Self::Mapped(file) => file.is_unchanged(),
+            Self::BuiltIn(_) => true,
         }
     }
 

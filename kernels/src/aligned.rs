@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::KernelError;
+use crate::allocator::fallible;
 use crate::mapped_file::MappedRange;
 
 const CACHE_LINE_BYTES: usize = 64;
@@ -37,7 +38,7 @@ impl<T: bytemuck::Pod> AlignedBuf<T> {
             map(layout)
         } else {
             // SAFETY: the size is at least one element, and `Pod` elements here have a size.
-            unsafe { alloc_zeroed(layout) }
+            fallible(|| unsafe { alloc_zeroed(layout) })
         };
         let ptr = NonNull::new(raw.cast::<T>()).ok_or(refused)?;
         Ok(Self { ptr, len, layout })

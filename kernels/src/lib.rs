@@ -15,6 +15,7 @@
 //! Products that were asked to go through a GPU's tensor cores ([`TensorCores`]) promise neither.
 
 mod aligned;
+mod allocator;
 mod ceilings;
 #[cfg(feature = "gpu")]
 mod cube;
@@ -43,6 +44,7 @@ mod threads;
 mod weight_vector;
 mod workspace;
 
+pub use allocator::{EXIT_OUT_OF_MEMORY, ReportingAllocator, fallible, try_zeroed};
 pub use ceilings::Ceilings;
 pub use device::{ComputeDevice, DeviceKind, DeviceMemory, device_memory, devices, trim_memory};
 pub use dtype::{WeightDtype, WeightView};
@@ -53,7 +55,7 @@ pub use linear::{
     LinearWeight, PackedSections, QuantizationScheme, TensorCores, TunedProduct,
     adopt_tuned_products, has_tensor_cores, linear, linear_swiglu, packed_layout, tuned_products,
 };
-pub use mapped_file::{MappedFile, MappedRange};
+pub use mapped_file::{EXIT_FILE_LOST, MappedFile, MappedRange, open_regular, require_regular};
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use qk_norm_rope::{QkvHeads, qk_norm_rope};
 pub use quantized::{Codes, QuantizedMatrix};

@@ -1,34 +1,54 @@
 //! A file mapped read-only into memory: the one place where the operating system's memory mapping,
 //! which Rust cannot prove safe, is used.
 
-use std::fs::File;
+mod guard;
+mod regular;
+
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use guard::EXIT_FILE_LOST;
+use guard::Guard;
+pub use regular::{open_regular, require_regular};
+
 /// The bytes of a file, mapped read-only. Pages are read when they are first touched, so opening
 /// is cheap however large the file is.
+///
+/// A file that is cut while it is mapped ends the process with [`EXIT_FILE_LOST`] as soon as a lost
+/// page is read. Changes within a page raise no signal: [`MappedFile::is_unchanged`] finds those.
 #[derive(Debug)]
 pub struct MappedFile {
+    /// Dropped before the map whose range it watches.
+    _guard: Guard,
     map: memmap2::Mmap,
+    file: File,
+    metadata: Metadata,
 }
 
 impl MappedFile {
     /// Maps the whole of `path`.
     ///
     /// # Errors
-    /// What opening or mapping the file reports: it is absent, a folder, not readable.
+    /// What opening or mapping the file reports: it is absent, no regular file, not readable.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        // SAFETY: the map is read-only and private to this process. The remaining hazard is another
-        // process that shrinks the file while it is mapped, which would raise SIGBUS; model files
-        // and caches of them are written once and replaced by renaming.
+        let file = open_regular(path)?;
+        let metadata = file.metadata()?;
+        // SAFETY: the map is read-only. The remaining hazard is another process that changes the
+        // file while it is mapped. Model files and caches of them are written once and replaced by
+        // renaming; one that is cut all the same ends this process in order, by the guard.
         let map = unsafe { memmap2::Mmap::map(&file)? };
-        Ok(Self { map })
+        Ok(Self { _guard: Guard::new(path, &map), map, file, metadata })
+    }
+
+    /// Whether the file has the length and the time of modification that it was opened with.
+    #[must_use]
+    pub fn is_unchanged(&self) -> bool {
+        self.file.metadata().is_ok_and(|now| {
+            now.len() == self.metadata.len() && now.modified().ok() == self.metadata.modified().ok()
+        })
     }
 
     /// The file's contents.
@@ -108,6 +128,19 @@ mod tests {
             std::fs::write(&path, contents).unwrap();
             assert_eq!(MappedFile::open(&path).unwrap().bytes(), contents);
         }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_cut_or_written_is_noticed() {
+        let path = std::env::temp_dir().join(format!("mapped-changed-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 10_000]).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        assert!(file.is_unchanged());
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(9_999).unwrap();
+        assert!(!file.is_unchanged());
+        // Within a page the system fills what was cut with zeros and raises no signal.
+        assert_eq!(file.bytes()[9_999], 0);
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -1,8 +1,9 @@
 //! A running engine for a command: the runtime, the model's loading, and its end.
 
-use std::{num::NonZero, sync::Arc, time::Duration};
+use std::{error::Error, io, num::NonZero, sync::Arc, thread, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::RwLock;
 use playhouse_actors::ports::HandlerProfiler;
 use tokio::task::JoinHandle;
 
@@ -12,6 +13,10 @@ use crate::{
     engine::{Engine, StartProgress},
 };
 
+/// Threads beside the runtime's workers and those that compute: the device's, the watchdog's, those
+/// that grammars are compiled on and that the runtime blocks on.
+const OTHER_THREADS: usize = 12;
+
 /// What takes less needs no bar.
 const SHORT: Duration = Duration::from_millis(400);
 
@@ -19,8 +24,11 @@ const SHORT: Duration = Duration::from_millis(400);
 /// few are enough here. Does not wait for what the work leaves behind: an interrupted load, say.
 pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let workers = cores.clamp(2, 8);
+    require_threads(workers + cores + OTHER_THREADS)
+        .map_err(CliError::io("cannot start the threads of the program"))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores.clamp(2, 8))
+        .worker_threads(workers)
         .enable_all()
         .build()
         .map_err(CliError::io("cannot start the runtime"))?;
@@ -30,6 +38,32 @@ pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<
     });
     runtime.shutdown_background();
     outcome
+}
+
+/// Starts `count` threads at once and lets them end. The runtime panics where it gets no thread, and
+/// waits for ever where it gets too few: what the system refuses is asked for before.
+fn require_threads(count: usize) -> io::Result<()> {
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write();
+    let mut threads = Vec::with_capacity(count);
+    for _ in 0..count {
+        let gate = Arc::clone(&gate);
+        let started = thread::Builder::new().spawn(move || drop(gate.read()));
+        threads.push(started.map_err(|error| {
+            let started = threads.len();
+            io::Error::new(error.kind(), format!("{started} of {count} were started: {error}"))
+        })?);
+    }
+    drop(closed);
+    for thread in threads {
+        // It does nothing that could panic.
+        let _ = thread.join();
+    }
+    rayon::ThreadPoolBuilder::new().build_global().or_else(|error| match error.source() {
+        // They run already.
+        None => Ok(()),
+        Some(_) => Err(io::Error::other(error)),
+    })
 }
 
 /// Loads the model and starts the engine, with a progress bar on a terminal.

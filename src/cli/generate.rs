@@ -21,7 +21,7 @@ use super::{
     streams::read_ahead,
     style::harmless,
 };
-use crate::{config::EngineConfig, engine::Engine};
+use crate::{config::EngineConfig, engine::Engine, files};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,7 +71,7 @@ pub(crate) fn run(args: GenerateArgs, config: EngineConfig) -> Result<(), CliErr
 fn prompts(args: &GenerateArgs) -> Result<Vec<String>, CliError> {
     let mut prompts = args.prompts.clone();
     for path in &args.file {
-        let read = std::fs::read_to_string(path);
+        let read = files::read_stream(path);
         prompts.push(read.map_err(CliError::io(format!("cannot read {}", path.display())))?);
     }
     if prompts.is_empty() {

@@ -11,6 +11,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::{Cli, CliError, output};
+use crate::files;
 
 const COMPLETIONS: &str = "\
 Examples:
@@ -72,7 +73,7 @@ fn install(pages: &[Page], folder: &Path) -> Result<(), CliError> {
     fs::create_dir_all(folder).map_err(cannot(folder))?;
     for page in pages {
         let path = folder.join(format!("{}.1", page.name));
-        fs::write(&path, page.render()?).map_err(cannot(&path))?;
+        files::replace(&path, &page.render()?).map_err(cannot(&path))?;
     }
     output::show(&format!("wrote {} pages to {}\n", pages.len(), folder.display()))
 }

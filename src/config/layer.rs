@@ -12,6 +12,7 @@ use super::{
     key::{Key, closest},
     origin::Origin,
 };
+use crate::files;
 
 /// One value from one source, not yet understood.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +39,7 @@ const TEST_PREFIX: &str = "PLAYHOUSE_TEST_";
 /// # Errors
 /// When it cannot be read, is no TOML, or has a key that means nothing.
 pub fn from_file(path: &Path) -> Result<Vec<Entry>, ConfigError> {
-    let read = std::fs::read_to_string(path);
+    let read = files::read_to_string(path);
     let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     from_toml(&text, path)
 }

@@ -20,6 +20,7 @@ use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
     executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
+    files,
     gguf::is_gguf,
     grammar::GrammarStore,
     model::{Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, load_model},
@@ -120,13 +121,15 @@ pub(super) fn load(
     let threads = compute_threads(config)?;
     // A large vocabulary takes about as long as a gigabyte of weights.
     let (codec, model) = thread::scope(|scope| {
-        let codec = scope.spawn(|| load_codec(config));
+        let reader = thread::Builder::new().name("playhouse-tokenizer".to_owned());
+        let codec = reader.spawn_scoped(scope, || load_codec(config))?;
         let model = threads.on_queue(|| {
             load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))
         });
         progress(StartProgress::Tokenizer);
-        (codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model)
-    });
+        Ok((codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model))
+    })
+    .map_err(StartError::Threads)?;
     let (codec, model) = (codec?, model?);
     let model_config = model.config();
     codec.check_vocab(model_config.vocab_size)?;
@@ -180,7 +183,7 @@ pub(super) fn load(
 
 fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> {
     if config.threads.is_none() && !config.pin_threads {
-        return Ok(ComputeThreads::default());
+        return ComputeThreads::common().map_err(StartError::Threads);
     }
     let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
     ComputeThreads::own(count, config.pin_threads).map_err(StartError::Threads)
@@ -189,7 +192,7 @@ fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> 
 fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
     let codec = HfTextCodec::load(config.tokenizer_path())?;
     let Some(path) = &config.chat_template else { return Ok(codec) };
-    let source = std::fs::read_to_string(path)
+    let source = files::read_to_string(path)
         .map_err(|source| StartError::File { path: path.clone(), source })?;
     Ok(codec.with_chat_template(source))
 }

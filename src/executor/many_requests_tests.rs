@@ -89,7 +89,7 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
     let grammars = Arc::new(store());
     let (dtype, device) = (dtype.into(), Device::flex());
     let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };
-    let threads = ComputeThreads::default();
+    let threads = ComputeThreads::common().unwrap();
     let factory = RunnerFactory::new(model, info, kv_settings, grammars, threads).unwrap();
     let mut runner = factory.create(Epoch(1)).unwrap();
     let begin = SchedulerOutput {

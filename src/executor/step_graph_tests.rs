@@ -40,7 +40,7 @@ fn gpu() -> Option<ComputeDevice> {
 
 fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
-    let threads = ComputeThreads::default();
+    let threads = ComputeThreads::common().unwrap();
     let device = device.device.clone();
     let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
     let model = threads.on_queue(|| load_model(&folder, &options, &mut |_| ()).unwrap());

@@ -22,14 +22,15 @@ pub(crate) struct ComputeThreads {
     running: Arc<AtomicUsize>,
 }
 
-impl Default for ComputeThreads {
-    /// The common ones.
-    fn default() -> Self {
-        Self::on(ThreadPool::common(), false)
-    }
-}
-
 impl ComputeThreads {
+    /// The common ones.
+    ///
+    /// # Errors
+    /// As [`ComputeThreads::own`].
+    pub(crate) fn common() -> io::Result<Self> {
+        Ok(Self::on(ThreadPool::try_common()?, false))
+    }
+
     /// `count` threads of their own, each bound to a core if `pin` and the process has as many.
     ///
     /// # Errors
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn occupied_threads_are_not_passed_on() {
-        for threads in [ComputeThreads::own(1, false).unwrap(), ComputeThreads::default()] {
+        for threads in [ComputeThreads::own(1, false).unwrap(), ComputeThreads::common().unwrap()] {
             let others = threads.run(|| threads.unoccupied().unwrap());
             assert!(!Arc::ptr_eq(&threads.running, &others.running));
             assert_eq!(others.pool.num_threads(), threads.pool.num_threads());

@@ -4,6 +4,8 @@ use std::{env, fs, io, path::PathBuf};
 
 use playhouse_kernels::{TunedProduct, adopt_tuned_products, tuned_products};
 
+use crate::files;
+
 /// A JSON file with all that is known.
 #[derive(Debug)]
 pub(super) struct TunedProductsFile {
@@ -43,17 +45,14 @@ impl TunedProductsFile {
     }
 
     fn read(&self) -> io::Result<Vec<TunedProduct>> {
-        Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
+        Ok(serde_json::from_slice(&files::read(&self.path)?)?)
     }
 
     fn write(&self, products: &[TunedProduct]) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
-        // Whoever reads meanwhile gets the old one, or the new.
-        let new = self.path.with_extension(format!("{}.new", std::process::id()));
-        fs::write(&new, serde_json::to_vec_pretty(products)?)?;
-        fs::rename(new, &self.path)
+        files::replace(&self.path, &serde_json::to_vec_pretty(products)?)
     }
 }
 

@@ -10,11 +10,10 @@ mod header;
 mod reader;
 mod value;
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use playhouse_kernels::MappedFile;
+use playhouse_kernels::{MappedFile, open_regular};
 
 pub use error::GgufError;
 use header::Header;
@@ -32,7 +31,7 @@ pub(crate) fn is_gguf(path: &Path) -> bool {
         return false;
     }
     let mut magic = [0; MAGIC.len()];
-    let begins = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let begins = open_regular(path).and_then(|mut file| file.read_exact(&mut magic));
     let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
     named || (begins.is_ok() && magic == MAGIC)
 }

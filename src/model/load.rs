@@ -127,6 +127,7 @@ pub fn load_model(
     let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, &form));
     let mut loader = WeightLoader::new(&checkpoint, dtype, options, cache, progress);
     let decoder = Decoder::load(config, &mut loader)?;
+    checkpoint.require_unchanged()?;
     loader.finish();
     Ok(Arc::new(decoder))
 }

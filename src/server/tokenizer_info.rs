@@ -7,6 +7,7 @@ use axum::{Json, extract::State};
 use serde_json::{Map, Value};
 
 use super::{error::ApiError, state::AppState};
+use crate::files;
 
 /// The files of a Hugging Face folder that say it.
 const CONFIG: &str = "tokenizer_config.json";
@@ -24,12 +25,12 @@ fn read(folder: &Path) -> Result<Value, String> {
     let config = folder.join(CONFIG);
     let mut info: Map<String, Value> = match config.is_file() {
         true => {
-            let text = std::fs::read(&config).map_err(|error| format!("{CONFIG}: {error}"))?;
+            let text = files::read(&config).map_err(|error| format!("{CONFIG}: {error}"))?;
             serde_json::from_slice(&text).map_err(|error| format!("{CONFIG}: {error}"))?
         }
         false => Map::new(),
     };
-    if let Ok(template) = std::fs::read_to_string(folder.join(TEMPLATE)) {
+    if let Ok(template) = files::read_to_string(&folder.join(TEMPLATE)) {
         info.insert("chat_template".to_owned(), template.into());
     }
     info.entry("tokenizer_class").or_insert("PreTrainedTokenizerFast".into());

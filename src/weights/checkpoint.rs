@@ -186,6 +186,18 @@ impl Checkpoint {
         self.files.iter().map(|file| (file.path.as_path(), &file.contents))
     }
 
+    /// Checks that no file was written or cut since it was opened: what was read from it would be
+    /// partly the one and partly the other.
+    ///
+    /// # Errors
+    /// [`WeightsError::Changed`] names the file.
+    pub fn require_unchanged(&self) -> Result<(), WeightsError> {
+        match self.files.iter().find(|file| !file.contents.is_unchanged()) {
+            None => Ok(()),
+            Some(file) => Err(WeightsError::Changed { path: file.path.clone() }),
+        }
+    }
+
     /// Says that `tensor` was read and will not be again, so that its pages no longer count as this
     /// process's memory.
     pub fn release(&self, tensor: &StoredTensor<'_>) {
@@ -376,7 +388,7 @@ impl WeightsFile {
 }
 
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
-    let text = std::fs::read(path)
+    let text = model_files::read(path)
         .map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
     let index: Index = serde_json::from_slice(&text).map_err(|error| WeightsError::Index {
         path: path.to_owned(),

@@ -53,6 +53,15 @@ pub enum WeightsError {
         /// The size of the file in bytes.
         actual_bytes: u64,
     },
+    /// The file was written or cut while the model was loaded.
+    #[error(
+        "{}: was changed while it was read; put new files in place by renaming, and start again",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The index file makes no sense.
     #[error("{}: not a valid safetensors index: {reason}", path.display())]
     Index {

@@ -84,12 +84,21 @@ impl ThreadPool {
     /// core that the process may use, not bound.
     #[must_use]
     pub fn common() -> Self {
+        Self::try_common().unwrap_or_else(|_| Self::alone())
+    }
+
+    /// The same, for a caller that can report what the system refused.
+    ///
+    /// # Errors
+    /// When the system does not give that many threads.
+    pub fn try_common() -> io::Result<Self> {
         static COMMON: OnceLock<ThreadPool> = OnceLock::new();
-        let start = || {
-            let cores = thread::available_parallelism().map_or(1, usize::from);
-            Self::new(cores, false).unwrap_or_else(|_| Self::alone())
-        };
-        COMMON.get_or_init(start).clone()
+        if let Some(common) = COMMON.get() {
+            return Ok(common.clone());
+        }
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let pool = Self::new(cores, false)?;
+        Ok(COMMON.get_or_init(|| pool).clone())
     }
 
     /// Only the caller.

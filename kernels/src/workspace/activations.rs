@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use burn::tensor::DType;
 use burn_flex::FlexTensor;
 
+use crate::allocator::try_zeroed;
 use crate::tensors::{dims2, from_rows};
 
 /// Tensors that a thread keeps: those of a layer, for some numbers of rows.
@@ -49,7 +50,14 @@ impl Free {
 /// until they are written.
 pub(crate) fn tensor(rows: usize, cols: usize) -> FlexTensor {
     let kept = FREE.with_borrow_mut(|free| free.take([rows, cols]));
-    kept.unwrap_or_else(|| from_rows(vec![0.0; rows * cols], rows, cols))
+    kept.unwrap_or_else(|| from_rows(zeros(rows * cols), rows, cols))
+}
+
+/// Memory for new activations. Operations return tensors and no errors: where the system refuses
+/// memory, the step fails by a panic, which its worker reports, and the process lives on.
+#[expect(clippy::panic, reason = "a step that lacks memory fails alone")]
+fn zeros(len: usize) -> Vec<f32> {
+    try_zeroed(len, "activations").unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Leaves a tensor that was read to the operations that come, if nobody else has it.

@@ -6,6 +6,8 @@ use std::{
     path::PathBuf,
 };
 
+use crate::files;
+
 /// Entries that are brought back.
 pub(super) const ENTRIES_MAX: usize = 1000;
 
@@ -25,7 +27,7 @@ impl History {
 
     /// The entries so far, the oldest first. A file that cannot be read is an empty one.
     pub(super) fn entries(&self) -> Vec<String> {
-        let text = fs::read(&self.path).unwrap_or_default();
+        let text = files::read(&self.path).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let all: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(unescape).collect();
         // Rarely, lest two conversations at once meet here.
@@ -45,16 +47,15 @@ impl History {
         options.append(true).create(true);
         for_user_alone(&mut options);
         // One write: entries of conversations at the same time do not mix.
-        options.open(&self.path)?.write_all(line(entry).as_bytes())
+        files::open_to_write(&self.path, &mut options)?.write_all(line(entry).as_bytes())
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        for_user_alone(&mut options);
-        options.open(&new)?.write_all(text.as_bytes())?;
-        fs::rename(new, &self.path)
+        let permissions = fs::metadata(&self.path)?.permissions();
+        files::replace_with(&self.path, |file| {
+            file.set_permissions(permissions)?;
+            file.write_all(text.as_bytes())
+        })
     }
 }
 

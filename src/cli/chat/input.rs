@@ -61,16 +61,21 @@ impl Input {
 
     /// The pipe or file that standard input is. Read on a thread of its own, so that Ctrl-C is
     /// noticed while nothing comes.
-    pub(super) fn piped() -> Self {
+    ///
+    /// # Errors
+    /// When the system gives no such thread.
+    pub(super) fn piped() -> Result<Self, CliError> {
         let (lines, received) = mpsc::channel(1);
-        std::thread::spawn(move || {
+        let reader = std::thread::Builder::new().name("playhouse-input".to_owned());
+        let read = move || {
             for line in io::stdin().lines() {
                 if lines.blocking_send(line).is_err() {
                     return;
                 }
             }
-        });
-        Self::Piped(received)
+        };
+        reader.spawn(read).map_err(CliError::io("cannot start a thread to read the input"))?;
+        Ok(Self::Piped(received))
     }
 
     /// The next entry.

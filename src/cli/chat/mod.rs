@@ -112,7 +112,7 @@ async fn converse(
             let history = keeps_history.then(History::of_user).flatten();
             Input::terminal(history)?
         }
-        false => Input::piped(),
+        false => Input::piped()?,
     };
     loop {
         match input.next().await? {

@@ -1,23 +1,22 @@
 //! A conversation as a file: `{"messages": [...]}`, as the API takes them.
 
-use std::{fs::OpenOptions, io::Write, path::Path};
+use std::{io::Write, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::cli::CliError;
+use crate::{cli::CliError, files};
 
 /// Writes `messages` to a file that is not there yet.
 pub(super) fn save(path: &Path, messages: &[Value]) -> Result<(), CliError> {
     let text = format!("{:#}\n", json!({ "messages": messages }));
-    let created = OpenOptions::new().write(true).create_new(true).open(path);
-    let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = files::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| CliError::Entry(format!("cannot write {}: {error}", path.display())))
 }
 
 /// The messages in a file: the text of a system prompt, if there is one, and the others.
 pub(super) fn load(path: &Path) -> Result<(Option<String>, Vec<Value>), CliError> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = files::read_to_string(path)
         .map_err(|error| CliError::Entry(format!("cannot read {name}: {error}")))?;
     parse(&text)
         .map_err(|reason| CliError::Entry(format!("{name} holds no conversation: {reason}")))

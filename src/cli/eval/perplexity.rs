@@ -26,6 +26,7 @@ use crate::{
     },
     config::{Dtype, EngineConfig, Quantization},
     engine::Engine,
+    files,
 };
 
 const EXAMPLES: &str = "\
@@ -92,7 +93,7 @@ struct Measured {
 
 /// Measures and prints.
 pub(super) fn run(args: &PerplexityArgs, config: EngineConfig) -> Result<(), CliError> {
-    let read = std::fs::read_to_string(&args.file);
+    let read = files::read_stream(&args.file);
     let text = read.map_err(CliError::io(format!("cannot read {}", args.file.display())))?;
     engine::run(async {
         let measured = measure(config.clone(), &text, args.context).await?;

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     config::{EngineConfig, Key, Origin, layer::Entry},
     engine::Engine,
+    files,
     profile::{Profile, Profiler},
 };
 
@@ -84,8 +85,11 @@ pub(crate) fn run(args: &ProfileArgs, config: EngineConfig) -> Result<(), CliErr
         let profile = recorded?;
         if let Some(path) = &args.trace {
             let cannot = || CliError::io(format!("cannot write {}", path.display()));
-            let mut file = BufWriter::new(File::create(path).map_err(cannot())?);
-            profile.write_trace(&mut file).and_then(|()| file.flush()).map_err(cannot())?;
+            let write = |file: &mut File| {
+                let mut file = BufWriter::new(file);
+                profile.write_trace(&mut file).and_then(|()| file.flush())
+            };
+            files::replace_with(path, write).map_err(cannot())?;
         }
         match args.output {
             Report::Table => output::show(&report::table(&profile)),

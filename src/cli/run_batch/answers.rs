@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, Write},
     path::Path,
 };
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Tally, request::Key};
-use crate::cli::CliError;
+use crate::{cli::CliError, files};
 
 /// What the id of every answer begins with.
 pub(super) const ID_PREFIX: &str = "batch_req_";
@@ -80,12 +80,14 @@ impl Answers {
             return Ok(Self { output: Box::new(io::stdout()), done, tally });
         }
         let failed = |error| CliError::io(format!("cannot write {}", path.display()))(error);
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let file = file.map_err(failed)?;
-        // A pipe or a device holds nothing, and reading it might wait for ever.
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Ok(Self { output: Box::<File>::new(file), done, tally });
+        // What a pipe or a device was given is gone: nothing is to be read.
+        if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+            let stream = files::open_stream_to_write(path).map_err(failed)?;
+            return Ok(Self { output: Box::<File>::new(stream), done, tally });
         }
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        let file = files::open_to_write(path, &mut options).map_err(failed)?;
         let (mut done, mut tally, mut whole) = (done, tally, 0);
         let foreign = || {
             let name = path.display();

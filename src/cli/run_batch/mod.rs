@@ -117,7 +117,7 @@ async fn answer(
     let worker = Worker::new(routes);
     let done: BTreeSet<_> = answers.done().clone();
     let mut tally = answers.tally();
-    let work = requests.stream().map(|line| {
+    let work = requests.stream()?.map(|line| {
         let is_done = line.as_ref().is_ok_and(|line| done.contains(&line.key()));
         let worker = &worker;
         async move {

@@ -1,7 +1,6 @@
 //! The lines of the input, read on a thread of their own: standard input may keep one waiting.
 
 use std::{
-    fs::File,
     io::{self, BufRead, BufReader, Read, Seek},
     path::Path,
 };
@@ -10,7 +9,7 @@ use futures_util::{Stream, stream::unfold};
 use tokio::sync::mpsc;
 
 use super::request::Line;
-use crate::cli::CliError;
+use crate::{cli::CliError, files};
 
 /// Lines that are read ahead.
 const AHEAD: usize = 64;
@@ -33,7 +32,7 @@ impl Requests {
             return Ok(Self { input, total: None, limit });
         }
         let failed = |error| CliError::io(format!("cannot read {}", path.display()))(error);
-        let file = File::open(path).map_err(failed)?;
+        let file = files::open_stream(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?.file_type();
         let mut input = Box::new(BufReader::new(file));
         // What a pipe held is gone once it is read. A folder fails here, not when the model is loaded.
@@ -51,10 +50,14 @@ impl Requests {
     }
 
     /// The requests in order; empty lines are none.
-    pub(super) fn stream(self) -> impl Stream<Item = Result<Line, CliError>> {
+    ///
+    /// # Errors
+    /// When the system gives no thread to read on.
+    pub(super) fn stream(self) -> Result<impl Stream<Item = Result<Line, CliError>>, CliError> {
         let Self { mut input, limit, .. } = self;
         let (sender, receiver) = mpsc::channel(AHEAD);
-        std::thread::spawn(move || {
+        let reader = std::thread::Builder::new().name("playhouse-requests".to_owned());
+        let read = move || {
             let mut number = 0;
             loop {
                 number += 1;
@@ -70,8 +73,9 @@ impl Requests {
                     return;
                 }
             }
-        });
-        unfold(receiver, async |mut lines| Some((lines.recv().await?, lines)))
+        };
+        reader.spawn(read).map_err(CliError::io("cannot start a thread to read the requests"))?;
+        Ok(unfold(receiver, async |mut lines| Some((lines.recv().await?, lines))))
     }
 }
 
@@ -112,7 +116,7 @@ mod tests {
         std::fs::write(file.path(), "{}\n\n{}").unwrap();
         let requests = Requests::open(file.path(), 10).unwrap();
         assert_eq!(requests.total(), Some(2));
-        let numbers = requests.stream().map(|line| line.unwrap().number);
+        let numbers = requests.stream().unwrap().map(|line| line.unwrap().number);
         assert_eq!(numbers.collect::<Vec<_>>().await, [1, 3]);
         assert!(Requests::open(&std::env::temp_dir(), 10).is_err(), "a folder");
     }

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use playhouse_actors::logic::admission::Tenant;
 use sha2::{Digest, Sha256};
 
-use crate::config::ServerSettings;
+use crate::{config::ServerSettings, files};
 
 /// A file of keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -166,7 +166,7 @@ impl Source {
         if let Some(path) = &self.file {
             let refuse =
                 |reason| KeyFileError { setting: self.setting, path: path.clone(), reason };
-            let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+            let text = files::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
             keys.extend(parse(&text).map_err(refuse)?.into_iter().map(digest));
         }
         Ok(keys)

@@ -15,7 +15,10 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use crate::config::{CertReqs, ServerSettings};
+use crate::{
+    config::{CertReqs, ServerSettings},
+    files,
+};
 
 /// A file of the TLS settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +97,8 @@ impl Files {
     fn load(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let key_file = self.key.as_ref().unwrap_or(&self.certificates);
-        let key = PrivateKeyDer::from_pem_file(key_file)
+        let pem = files::read(key_file).map_err(|error| refuse("ssl_keyfile", key_file, error))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|error| refuse("ssl_keyfile", key_file, error))?;
         let chain = certificates("ssl_certfile", &self.certificates)?;
         let refuse = |error| refuse("ssl_certfile", &self.certificates, error);
@@ -133,7 +137,8 @@ fn certificates(
     setting: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let pem = files::read(path).map_err(|error| refuse(setting, path, error))?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = read.map_err(|error| refuse(setting, path, error))?;
     match found.is_empty() {
         true => Err(refuse(setting, path, "it holds no certificate")),

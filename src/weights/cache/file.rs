@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Identity;
+use crate::files;
 
 const MAGIC: &[u8; 16] = b"playhouse packed";
 const HEAD_BYTES: usize = 64;
@@ -143,7 +144,9 @@ impl PackedWriter {
         }
         let unfinished = path.with_extension("packed.unfinished");
         // Not truncated before it is ours: what a dead process left is written over.
-        let file = File::options().write(true).create(true).truncate(false).open(&unfinished)?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let file = files::open_to_write(&unfinished, &mut options)?;
         file.try_lock().map_err(io::Error::from)?;
         if !is_at(&file, &unfinished)? {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process wrote it"));

@@ -27,7 +27,7 @@ use crate::{
         interrupt::or_interrupt,
         output,
     },
-    model_files,
+    files, model_files,
     text::HfTextCodec,
 };
 
@@ -255,7 +255,7 @@ fn save(args: &ServeArgs, model: &Model, result: &Value) -> Result<(), CliError>
     if !folder.as_os_str().is_empty() {
         std::fs::create_dir_all(&folder).map_err(cannot())?;
     }
-    std::fs::write(&path, format!("{result}\n")).map_err(cannot())?;
+    files::replace(&path, format!("{result}\n").as_bytes()).map_err(cannot())?;
     tracing::info!(path = %path.display(), "saved");
     Ok(())
 }

@@ -6,7 +6,7 @@ mod frequencies;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use playhouse_kernels::{KernelError, RotaryTable};
+use playhouse_kernels::{KernelError, RotaryTable, try_zeroed};
 use rayon::prelude::*;
 
 pub use frequencies::{InverseFrequencies, inverse_frequencies};
@@ -15,6 +15,8 @@ use crate::config::available_memory_bytes;
 use crate::model::ModelError;
 use crate::model::config::{ModelConfig, RopeParameters};
 use crate::model::load::refused;
+
+const WHAT: &str = "cosines and sines of max_model_len positions";
 
 /// The tables of a model's layers; layers with equal parameters share one.
 pub(in crate::model) struct RotaryTables<'a> {
@@ -67,10 +69,10 @@ fn build(
     // The system grants more than it has, and kills who uses it: it is asked what there is.
     let bytes = len.saturating_mul(2 * size_of::<f32>());
     if available_memory_bytes().is_some_and(|available| bytes as u64 > available) {
-        return Err(out_of_memory(bytes));
+        return Err(KernelError::OutOfMemory { what: WHAT, bytes });
     }
     let table = |function: fn(f64) -> f64| {
-        let mut table = zeros(len)?;
+        let mut table = try_zeroed(len, WHAT)?;
         // Rows over threads: a long context has millions of angles.
         let rows = table.par_chunks_mut(inv_freq.len().max(1)).enumerate();
         rows.for_each(|(position, row)| {
@@ -83,18 +85,6 @@ fn build(
     };
     let (cos, sin) = (table(f64::cos)?, table(f64::sin)?);
     RotaryTable::new(cos, sin, config.head_dim, device)
-}
-
-fn zeros(len: usize) -> Result<Vec<f32>, KernelError> {
-    let mut zeros = Vec::new();
-    let reserved = zeros.try_reserve_exact(len);
-    reserved.map_err(|_| out_of_memory(len.saturating_mul(size_of::<f32>())))?;
-    zeros.resize(len, 0.0);
-    Ok(zeros)
-}
-
-fn out_of_memory(bytes: usize) -> KernelError {
-    KernelError::OutOfMemory { what: "cosines and sines of max_model_len positions", bytes }
 }
 
 #[cfg(test)]
@@ -124,6 +114,5 @@ mod tests {
         let ModelError::Device { part, source } = error else { panic!("{error}") };
         assert_eq!(part, "rotary embedding");
         assert!(matches!(source, KernelError::OutOfMemory { bytes, .. } if bytes >= 1 << 49));
-        assert!(matches!(zeros(usize::MAX / 8), Err(KernelError::OutOfMemory { .. })));
     }
 }

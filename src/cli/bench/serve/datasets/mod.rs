@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use playhouse_actors::ports::{TextCodec, TextError};
 use rand::{Rng, RngExt as _, rngs::StdRng};
 
-use crate::cli::CliError;
+use crate::{cli::CliError, files};
 
 /// One request to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +104,7 @@ impl DatasetArgs {
             DatasetName::Sharegpt => {
                 let path = self.dataset_path.as_ref();
                 let path = path.ok_or_else(|| usage("sharegpt needs --dataset-path FILE"))?;
-                let read = std::fs::read_to_string(path);
+                let read = files::read_stream(path);
                 let text = read.map_err(CliError::io(format!("cannot read {}", path.display())))?;
                 sharegpt::requests(&text, self, codec, rng)
             }
