@@ -12,7 +12,7 @@ use playhouse::model::{
     load_model,
 };
 use playhouse_kernels::WeightDtype;
-use safetensors::SafeTensors;
+use safetensors::{Dtype as SafeDtype, SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -166,7 +166,7 @@ fn a_config_that_disagrees_with_the_weights_is_told_with_both_shapes() {
         (json!({ "num_hidden_layers": 3 }), "tensor `model.layers.2.input_layernorm.weight` of"),
         (json!({ "tie_word_embeddings": false }), "tensor `lm_head.weight` of shape [512, 64] is"),
         (
-            json!({ "architectures": ["Qwen3ForCausalLM"], "head_dim": 16 }),
+            json!({ "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 16 }),
             "tensor `model.layers.0.self_attn.q_norm.weight` of shape [16] is missing",
         ),
     ] {
@@ -189,10 +189,10 @@ fn absurd_configs_are_refused_before_anything_is_allocated() {
 
 #[test]
 fn a_context_that_no_memory_has_room_for_is_refused() {
-    // Rotary tables of 16 TiB beside a few megabytes of weights.
+    // Rotary tables of 8 TiB beside a few megabytes of weights.
     let config = json!({
         "hidden_size": 8, "intermediate_size": 8, "vocab_size": 8, "num_attention_heads": 1,
-        "num_key_value_heads": 1, "head_dim": 1 << 18, "max_position_embeddings": 1 << 24,
+        "num_key_value_heads": 1, "head_dim": 1 << 18, "max_position_embeddings": 1 << 23,
     });
     let folder = with_config(config);
     let dummy = LoadOptions { load_format: LoadFormat::Dummy, ..LoadOptions::default() };
@@ -201,6 +201,87 @@ fn a_context_that_no_memory_has_room_for_is_refused() {
     assert!(message.starts_with(expected), "{message}");
     let short = LoadOptions { max_model_len: Some(2), ..dummy };
     assert!(load_model(folder.path(), &short, &mut |_| {}).is_ok());
+}
+
+#[test]
+fn a_tied_output_layer_of_its_own_is_refused_unless_it_is_the_embedding() {
+    let with_lm_head = |change: fn(&mut Vec<u8>)| {
+        with_weights(|weights| {
+            let tensors = SafeTensors::deserialize(&weights).unwrap();
+            let embedding = tensors.tensor("model.embed_tokens.weight").unwrap();
+            let mut bytes = embedding.data().to_vec();
+            change(&mut bytes);
+            let shape = embedding.shape().to_vec();
+            let lm_head = TensorView::new(embedding.dtype(), shape, &bytes).unwrap();
+            let all = tensors.iter().chain([("lm_head.weight", lm_head)]);
+            safetensors::serialize(all, None).unwrap()
+        })
+    };
+    assert!(load(with_lm_head(|_| {}).path()).is_ok());
+    let message = refusal(with_lm_head(|bytes| bytes[7] ^= 1).path());
+    let expected = "tensor `lm_head.weight` is not used: it differs from the embedding, while \
+                    `tie_word_embeddings` is true";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn tensors_of_the_decoder_that_would_be_left_out_are_refused() {
+    let added = |name: &'static str, values: [u8; 4]| {
+        with_weights(|weights| {
+            let tensors = SafeTensors::deserialize(&weights).unwrap();
+            let more = TensorView::new(SafeDtype::F32, vec![1], &values).unwrap();
+            safetensors::serialize(tensors.iter().chain([(name, more)]), None).unwrap()
+        })
+    };
+    for name in [
+        "model.layers.0.self_attn.q_norm.weight",
+        "model.layers.0.self_attn.o_proj.bias",
+        "model.layers.0.mlp.up_proj.lora_A.weight",
+        "model.layers.2.mlp.up_proj.weight",
+    ] {
+        let message = refusal(added(name, [1; 4]).path());
+        let expected = format!("model.safetensors: tensor `{name}` is not used: the model that");
+        assert!(message.contains(&expected), "{message}");
+    }
+    for name in ["model.layers.0.self_attn.rotary_emb.inv_freq", "vision.weight"] {
+        assert!(load(added(name, [1; 4]).path()).is_ok(), "{name}");
+    }
+    assert!(load(added("model.layers.0.self_attn.o_proj.bias", [0; 4]).path()).is_ok());
+    // One layer less than there are.
+    let message = refusal(with_config(json!({ "num_hidden_layers": 1 })).path());
+    assert!(message.contains("tensor `model.layers.1."), "{message}");
+}
+
+#[test]
+fn a_folder_with_an_adapter_is_refused() {
+    let folder = with_weights(|weights| weights);
+    fs::write(folder.path().join("adapter_config.json"), "{}").unwrap();
+    let message = refusal(folder.path());
+    assert!(message.contains("adapter_config.json: adapters are not supported"), "{message}");
+    fs::remove_file(folder.path().join("config.json")).unwrap();
+    assert!(refusal(folder.path()).contains("adapters are not supported"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_fifo_or_a_device_is_refused_and_a_link_to_a_file_is_not() {
+    for name in ["config.json", "model.safetensors"] {
+        let folder = with_weights(|weights| weights);
+        let path = folder.path().join(name);
+        let (blobs, blob) = (folder.path().join("blobs"), folder.path().join("blobs/0123"));
+        fs::create_dir(&blobs).unwrap();
+        fs::rename(&path, &blob).unwrap();
+        std::os::unix::fs::symlink(Path::new("blobs/0123"), &path).unwrap();
+        assert!(load(folder.path()).is_ok(), "as Hugging Face's cache has it");
+        fs::remove_file(&blob).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&blob).status().unwrap().success());
+        let message = refusal(folder.path());
+        let expected = format!("{name}: cannot be read: it is a FIFO; expected a regular file");
+        assert!(message.ends_with(&expected), "{message}");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert!(refusal(folder.path()).contains("it is a device"), "{}", refusal(folder.path()));
+    }
 }
 
 #[test]

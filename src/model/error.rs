@@ -1,5 +1,7 @@
 //! Why a model cannot be served, told to the operator.
 
+use std::path::PathBuf;
+
 use playhouse_kernels::KernelError;
 
 use super::config::ConfigError;
@@ -28,6 +30,27 @@ pub enum ModelError {
     DummyQuantized {
         /// What `config.json` asks for.
         format: String,
+    },
+    /// The folder holds an adapter, which is not applied.
+    #[error(
+        "{}: adapters are not supported; merge this one into its model (`merge_and_unload` of \
+         peft), or move the file out of the folder to serve the model without it",
+        path.display()
+    )]
+    Adapter {
+        /// Its configuration.
+        path: PathBuf,
+    },
+    /// Some of the matrices that are computed as one are quantized, and some are not.
+    #[error(
+        "the weight of {quantized} is quantized and that of {plain} is not, and both are computed as \
+         one: quantize both, or leave both out (`ignore`, `modules_to_not_convert`)"
+    )]
+    QuantizedInPart {
+        /// A module that is quantized.
+        quantized: String,
+        /// One that is not.
+        plain: String,
     },
     /// The device cannot take something that is built from the folder.
     #[error("{part}: {source}")]

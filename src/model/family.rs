@@ -11,6 +11,8 @@ const FAMILIES: [&Family; 4] = [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY
 pub(crate) struct Family {
     /// Its entry in `architectures`.
     pub(crate) architecture: &'static str,
+    /// Its `model_type`, by which transformers finds the config class.
+    pub(crate) model_type: &'static str,
     /// What the HF config class assumes for fields that `config.json` leaves out.
     pub(crate) defaults: Defaults,
     /// Biases of the q, k and v projections.

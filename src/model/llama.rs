@@ -8,6 +8,7 @@ use super::family::{Bias, Defaults, Family, WeightNames};
 
 pub(super) const FAMILY: Family = Family {
     architecture: "LlamaForCausalLM",
+    model_type: "llama",
     defaults: Defaults {
         num_key_value_heads: None,
         head_dim: None,

@@ -10,11 +10,15 @@ use playhouse_kernels::{
 
 use super::config::ModelConfig;
 use super::decoder::Decoder;
-use super::{CausalLm, ModelError};
+use super::{CausalLm, ModelError, inventory};
+use crate::model_files;
 use crate::weights::{
     Checkpoint, MatrixElements, Quantization, READER_VERSION, StoredDtype, StoredMatrix,
     StoredTensor, WeightsCache,
 };
+
+/// What peft's folders hold. transformers would load the model that it names, and apply the adapter.
+const ADAPTER_CONFIG: &str = "adapter_config.json";
 
 /// The type in which weights are kept and streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,6 +106,10 @@ pub fn load_model(
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<dyn CausalLm>, ModelError> {
+    let adapter = model.join(ADAPTER_CONFIG);
+    if model_files::exists(&adapter) {
+        return Err(ModelError::Adapter { path: adapter });
+    }
     let config = ModelConfig::of_model(model, options.max_model_len)?;
     let is_dummy = options.load_format == LoadFormat::Dummy;
     let checkpoint = match (options.load_format, &config.quantization) {
@@ -119,6 +127,7 @@ pub fn load_model(
     if options.quantization.is_some() && checkpoint.has_quantized_weights() {
         return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
     }
+    inventory::check(&config, &checkpoint)?;
     let dtype = weight_dtype(options.dtype, stored_dtype(&config, &checkpoint)?, &options.device);
     // Weights of other devices are not in memory that a file could be mapped to.
     let is_cached = options.device == Device::flex() && !is_dummy;
@@ -279,6 +288,12 @@ impl<'a> WeightLoader<'a> {
     pub(super) fn loaded(&mut self, tensor: &StoredTensor<'_>) {
         self.checkpoint.release(tensor);
         self.count(1, tensor.size_bytes() as u64);
+    }
+
+    /// Whether matrices that are computed as one may be quantized in part. GGUF files mix formats, as
+    /// llama.cpp does; elsewhere a list of exceptions is at fault, which vLLM refuses as well.
+    pub(super) fn may_mix(&self) -> bool {
+        self.checkpoint.is_gguf()
     }
 
     /// Says that a matrix will not be read again.

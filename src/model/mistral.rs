@@ -10,6 +10,7 @@ use super::llama;
 
 pub(super) const FAMILY: Family = Family {
     architecture: "MistralForCausalLM",
+    model_type: "mistral",
     defaults: Defaults {
         num_key_value_heads: Some(8),
         head_dim: None,

@@ -9,6 +9,7 @@ pub mod config;
 mod decoder;
 mod error;
 mod family;
+mod inventory;
 mod layers;
 mod llama;
 mod load;

@@ -9,6 +9,7 @@ use super::llama;
 
 pub(super) const FAMILY: Family = Family {
     architecture: "Qwen2ForCausalLM",
+    model_type: "qwen2",
     defaults: Defaults {
         num_key_value_heads: Some(32),
         head_dim: None,

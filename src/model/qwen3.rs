@@ -9,6 +9,7 @@ use super::llama;
 
 pub(super) const FAMILY: Family = Family {
     architecture: "Qwen3ForCausalLM",
+    model_type: "qwen3",
     defaults: Defaults {
         num_key_value_heads: Some(32),
         head_dim: Some(128),

@@ -186,6 +186,53 @@ impl Checkpoint {
         self.files.iter().map(|file| (file.path.as_path(), &file.contents))
     }
 
+    /// Checks that the tensor `name` is there in the shape `expected`. A quantized matrix is in several
+    /// tensors, whose shapes are checked as it is read; weights that are made up have any shape.
+    ///
+    /// # Errors
+    /// [`WeightsError::MissingTensor`] and [`WeightsError::Shape`].
+    pub fn require_shape(&self, name: &str, expected: &[usize]) -> Result<(), WeightsError> {
+        let in_parts = matches!(self.layout, Layout::HuggingFace(Some(_))) && !self.has(name);
+        if in_parts && name.ends_with(".weight") || matches!(self.layout, Layout::Dummy(_)) {
+            return Ok(());
+        }
+        self.raw(name, expected).map(|_| ())
+    }
+
+    /// The names of all tensors, where they are those of Hugging Face.
+    pub fn hugging_face_names(&self) -> impl Iterator<Item = &str> {
+        let is_named_so = matches!(self.layout, Layout::HuggingFace(_));
+        self.file_of.keys().map(String::as_str).filter(move |_| is_named_so)
+    }
+
+    /// Whether the tensor `name` holds nothing but zeros.
+    #[must_use]
+    pub fn is_zero(&self, name: &str) -> bool {
+        self.bytes_of(name).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+
+    /// Whether two tensors have the same type and the same bytes.
+    #[must_use]
+    pub fn are_equal(&self, one: &str, other: &str) -> bool {
+        let same = |of: fn(&Entry) -> String| {
+            let of = |name| self.entry(name).map(|(_, entry)| of(entry));
+            of(one) == of(other)
+        };
+        same(|entry| format!("{} {:?}", entry.dtype, entry.shape))
+            && self.bytes_of(one) == self.bytes_of(other)
+    }
+
+    fn bytes_of(&self, name: &str) -> Option<&[u8]> {
+        let (file, entry) = self.entry(name)?;
+        file.contents.bytes().get(entry.range.0..entry.range.1)
+    }
+
+    /// Whether it is a GGUF file.
+    #[must_use]
+    pub fn is_gguf(&self) -> bool {
+        matches!(self.layout, Layout::Gguf { .. })
+    }
+
     /// Checks that no file was written or cut since it was opened: what was read from it would be
     /// partly the one and partly the other.
     ///
@@ -294,7 +341,8 @@ impl Checkpoint {
     }
 
     /// The file that holds the tensor `name`, or should.
-    pub(super) fn path_of(&self, name: &str) -> &Path {
+    #[must_use]
+    pub fn path_of(&self, name: &str) -> &Path {
         let position = self.file_of.get(&*self.stored_name(name));
         position.and_then(|&position| self.files.get(position)).map_or(&self.root, |f| &f.path)
     }

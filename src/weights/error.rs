@@ -53,6 +53,16 @@ pub enum WeightsError {
         /// The size of the file in bytes.
         actual_bytes: u64,
     },
+    /// A tensor that would have changed the results, and that the model has no use for.
+    #[error("{}: tensor `{tensor}` is not used: {why}", path.display())]
+    Unused {
+        /// The file that holds it.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
     /// The file was written or cut while the model was loaded.
     #[error(
         "{}: was changed while it was read; put new files in place by renaming, and start again",

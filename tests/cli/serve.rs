@@ -1,11 +1,9 @@
 //! `playhouse serve`, from its banner to its end.
 
 use std::{
-    fs::File,
-    io::Read,
-    os::unix::fs::OpenOptionsExt,
+    io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Child, Command},
+    process::Command,
 };
 
 use crate::{process::playhouse, server::Server};
@@ -60,30 +58,28 @@ fn a_second_signal_does_not_wait() {
 #[test]
 fn a_signal_while_the_model_loads_ends_it() {
     let folder = tempfile::tempdir().unwrap();
-    let template = folder.path().join("template");
-    assert!(Command::new("mkfifo").arg(&template).status().unwrap().success());
-    let flags = ["serve", "--port", "0", "--chat-template", template.to_str().unwrap()];
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
+    let config = std::fs::read_to_string(demo.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    // To make up so many layers takes longer than to send a signal.
+    config["num_hidden_layers"] = 1000.into();
+    config["layer_types"] = serde_json::Value::Null;
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let (model, tokenizer) = (folder.path().to_str().unwrap(), demo.to_str().unwrap());
+    let from = ["-m", model, "--tokenizer", tokenizer, "--load-format", "dummy"];
+    let flags = [&["serve", "--port", "0", "--log-level", "debug"], &from[..]].concat();
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let mut child = playhouse(&flags).spawn();
-        // As long as it is open, the model is loading.
-        let loading = open_once_read(&template, &mut child);
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("reading weights") {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "ended before it read weights");
+        }
         let pid = child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        std::io::copy(&mut log, &mut std::io::sink()).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
-        drop(loading);
-    }
-}
-
-/// The end to write of a pipe that `child` opens to read.
-fn open_once_read(pipe: &Path, child: &mut Child) -> File {
-    loop {
-        // Without anybody who reads it is refused, where it would wait for ever if the program ended.
-        match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(pipe) {
-            Ok(file) => return file,
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
-        }
-        assert_eq!(child.try_wait().unwrap(), None, "ended before it read {}", pipe.display());
-        std::thread::yield_now();
     }
 }
 

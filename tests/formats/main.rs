@@ -5,6 +5,7 @@
 
 mod broken;
 mod command_line;
+mod ignored;
 mod logits;
 mod matrices;
 mod metadata;

@@ -69,6 +69,9 @@ fn planted_violations_are_found() {
         ("src/engine/new.rs", "let t: tokenizers::Tokenizer = load();"),
         ("actors/src/shell/new.rs", "let bytes = bincode::serialize(&x);"),
         ("src/model/new.rs", "let x = unsafe { *p };"),
+        ("src/text/new.rs", "let text = std::fs::read_to_string(path)?;"),
+        ("src/cli/new.rs", "use std::fs; fn f() { fs::write(path, text) }"),
+        ("src/weights/new.rs", "use std::fs::File; fn f() { File::open(path) }"),
     ];
     for (path, text) in planted {
         let source = Source { path: path.to_owned(), text: text.to_owned() };

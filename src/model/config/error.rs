@@ -62,6 +62,19 @@ pub enum ConfigError {
         /// The families that are.
         supported: String,
     },
+    /// The scaling of positions makes the context longer than any that is supported.
+    #[error(
+        "{}: with its scaling the context has {limit} positions; expected at most {accepted}",
+        path.display()
+    )]
+    Positions {
+        /// `config.json`.
+        path: PathBuf,
+        /// The context by the config, in tokens.
+        limit: usize,
+        /// The longest that is supported, in tokens.
+        accepted: usize,
+    },
     /// A longer context was asked for than the model's positions reach.
     #[error(
         "max_model_len is {requested}; expected 1 to {limit}, the longest context by {}",

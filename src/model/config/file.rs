@@ -12,6 +12,10 @@ use crate::model_files;
 /// which rotary embeddings are computed; and products of two sizes cannot overflow.
 pub(super) const SIZE_MAX: usize = 1 << 24;
 
+/// The longest context: twice that of the longest there are. Tables of cosines and sines, two numbers
+/// for a position and half of a head, are made for all of it before the first request.
+pub(super) const POSITIONS_MAX: usize = 1 << 23;
+
 /// A JSON object of a configuration file, or one nested in it. A field that is `null` counts as
 /// absent, as it does for transformers.
 #[derive(Debug, Clone)]
@@ -88,9 +92,18 @@ impl Fields {
     }
 
     pub(super) fn size(&self, field: &str) -> Result<Option<usize>, ConfigError> {
-        self.parse(field, &format!("an integer from 1 to {SIZE_MAX}"), |value| {
+        self.size_up_to(field, SIZE_MAX)
+    }
+
+    /// A number of positions.
+    pub(super) fn positions(&self, field: &str) -> Result<Option<usize>, ConfigError> {
+        self.size_up_to(field, POSITIONS_MAX)
+    }
+
+    fn size_up_to(&self, field: &str, most: usize) -> Result<Option<usize>, ConfigError> {
+        self.parse(field, &format!("an integer from 1 to {most}"), |value| {
             let size = usize::try_from(value.as_u64()?).ok()?;
-            (1..=SIZE_MAX).contains(&size).then_some(size)
+            (1..=most).contains(&size).then_some(size)
         })
     }
 

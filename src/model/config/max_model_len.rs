@@ -1,6 +1,6 @@
 //! The longest context of a model.
 
-use super::file::{Fields, SIZE_MAX};
+use super::file::{Fields, POSITIONS_MAX, SIZE_MAX};
 use super::{ConfigError, LayerConfig, RopeScaling};
 
 /// The longest context in tokens: `requested`, which must not be longer than the model allows; else
@@ -15,8 +15,7 @@ pub(super) fn resolve(
     max_position_embeddings: usize,
     requested: Option<usize>,
 ) -> Result<usize, ConfigError> {
-    let lengths = layers.iter().map(|layer| allowed(&layer.rope.scaling, max_position_embeddings));
-    let limit = lengths.min().unwrap_or(max_position_embeddings);
+    let limit = limit(config, layers, max_position_embeddings)?;
     match requested {
         None => Ok(limit),
         Some(length) if (1..=limit).contains(&length) => Ok(length),
@@ -24,6 +23,21 @@ pub(super) fn resolve(
             Err(ConfigError::MaxModelLen { path: config.path().to_owned(), requested, limit })
         }
     }
+}
+
+/// The longest context that the model allows.
+fn limit(
+    config: &Fields,
+    layers: &[LayerConfig],
+    max_position_embeddings: usize,
+) -> Result<usize, ConfigError> {
+    let lengths = layers.iter().map(|layer| allowed(&layer.rope.scaling, max_position_embeddings));
+    let limit = lengths.min().unwrap_or(max_position_embeddings);
+    if limit > POSITIONS_MAX {
+        let path = config.path().to_owned();
+        return Err(ConfigError::Positions { path, limit, accepted: POSITIONS_MAX });
+    }
+    Ok(limit)
 }
 
 fn allowed(scaling: &RopeScaling, max_position_embeddings: usize) -> usize {

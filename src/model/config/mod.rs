@@ -10,6 +10,7 @@ mod max_model_len;
 mod model;
 mod quantization;
 mod rope;
+mod unsupported;
 
 pub use error::ConfigError;
 pub use generation::GenerationConfig;
@@ -18,3 +19,6 @@ pub use model::ModelConfig;
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
 pub(super) use layer::WindowRule;
+
+#[cfg(test)]
+mod fields_tests;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::file::Fields;
-use super::{ConfigError, LayerConfig, gguf, layer, max_model_len, quantization};
+use super::{ConfigError, LayerConfig, gguf, layer, max_model_len, quantization, unsupported};
 use crate::gguf::{GgufFile, is_gguf};
 use crate::model::family::{self, Bias, Family};
 use crate::weights::{Quantization, StoredDtype};
@@ -16,7 +16,7 @@ use crate::weights::{Quantization, StoredDtype};
 /// has q, k and v biases) is resolved here, so that no code below asks for the family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
-    /// The family of the first supported entry of `architectures`.
+    /// The family that `architectures` names.
     pub(crate) family: &'static Family,
     /// Rows of the embedding, and logits of a token.
     pub vocab_size: usize,
@@ -88,10 +88,11 @@ impl ModelConfig {
         requested_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
         let family = architecture(config)?;
-        refuse_unsupported(config)?;
+        check_model_type(config, family)?;
+        unsupported::refuse(config)?;
         let (num_attention_heads, num_key_value_heads, head_dim) = heads(config, family)?;
         let max_position_embeddings = config
-            .size("max_position_embeddings")?
+            .positions("max_position_embeddings")?
             .unwrap_or(family.defaults.max_position_embeddings);
         let layers = layer::read(config, family.windows, head_dim, max_position_embeddings)?;
         let max_model_len =
@@ -120,27 +121,36 @@ impl ModelConfig {
     }
 }
 
-/// The family of the first architecture in the list that is known.
+/// The family of the one architecture in the list.
 fn architecture(config: &Fields) -> Result<&'static Family, ConfigError> {
     let supported = family::architectures().join(", ");
     let expected = format!("a list with one of {supported}");
     let listed =
         config.value("architectures").ok_or_else(|| config.missing("architectures", &expected))?;
-    let names = listed.as_array().map_or(&[][..], Vec::as_slice);
-    let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-    let known = names.iter().copied().find_map(family::by_architecture);
-    known.ok_or_else(|| match names.is_empty() {
+    let names: Vec<_> = listed.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let family = names.iter().find_map(|name| family::by_architecture(name));
+    let family = family.ok_or_else(|| match names.is_empty() {
         true => config.invalid("architectures", &expected),
         false => config.unsupported_family("architectures", &supported),
-    })
+    })?;
+    // Two classes compute different things; which of them is meant, nothing says.
+    if names.iter().any(|name| *name != family.architecture) {
+        return Err(config.invalid("architectures", "a list of one class"));
+    }
+    Ok(family)
 }
 
-/// Refuses what would silently be computed wrongly.
-fn refuse_unsupported(config: &Fields) -> Result<(), ConfigError> {
-    if !matches!(config.text("hidden_act")?, None | Some("silu" | "swish")) {
-        return Err(config.invalid("hidden_act", "\"silu\""));
+/// The class that transformers loads a model as is that of `model_type`; vLLM goes by `architectures`.
+fn check_model_type(config: &Fields, family: &Family) -> Result<(), ConfigError> {
+    match config.text("model_type")? {
+        None => Ok(()),
+        Some(model_type) if model_type == family.model_type => Ok(()),
+        Some(_) => {
+            let expected =
+                format!("\"{}\", as `architectures` is {}", family.model_type, family.architecture);
+            Err(config.invalid("model_type", &expected))
+        }
     }
-    Ok(())
 }
 
 /// Query heads, key-value heads, and the width of a head.

@@ -7,7 +7,7 @@ use playhouse_kernels::{
 
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
-use crate::weights::{Stack, StoredMatrix, TensorValues};
+use crate::weights::{MatrixElements, Stack, StoredMatrix, TensorValues};
 
 /// `x · Wᵀ + b`.
 #[derive(Debug)]
@@ -91,8 +91,30 @@ fn weight(
             .iter()
             .map(|(module, outputs)| loader.matrix(module, [*outputs, inputs]))
             .collect::<Result<Vec<_>, _>>()?;
+        check_mix(loader, parts, &matrices)?;
         pack(loader, module, matrices, inputs, scheme)
     })
+}
+
+/// Refuses, or at least reports, matrices of one layer that are not all quantized: all of them would
+/// be kept as floats.
+fn check_mix(
+    loader: &WeightLoader<'_>,
+    parts: &[(String, usize)],
+    matrices: &[StoredMatrix<'_>],
+) -> Result<(), ModelError> {
+    let name = |is_quantized: bool| {
+        let is_it = |matrix: &StoredMatrix<'_>| {
+            matches!(matrix.elements, MatrixElements::Quantized(_)) == is_quantized
+        };
+        matrices.iter().position(is_it).map(|index| parts[index].0.clone())
+    };
+    let (Some(quantized), Some(plain)) = (name(true), name(false)) else { return Ok(()) };
+    if !loader.may_mix() {
+        return Err(ModelError::QuantizedInPart { quantized, plain });
+    }
+    tracing::warn!(quantized, plain, "computed as one, and kept as floats, as one is not quantized");
+    Ok(())
 }
 
 /// Keeps few-bit integers as they are where all of `matrices` are such, and can be stacked; else

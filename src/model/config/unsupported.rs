@@ -1,0 +1,63 @@
+//! Fields of `config.json` that change what a model computes, and that are not computed here: each
+//! is refused unless it has a value that changes nothing. `fields_tests` goes through all fields of
+//! the config classes.
+
+use serde_json::Value;
+
+use super::ConfigError;
+use super::file::Fields;
+
+/// A field, whether a value of it changes nothing, and what complaints say is expected.
+struct Unsupported {
+    field: &'static str,
+    changes_nothing: fn(&Value) -> bool,
+    expected: &'static str,
+}
+
+const FIELDS: [Unsupported; 6] = [
+    Unsupported {
+        field: "hidden_act",
+        changes_nothing: |value| matches!(value.as_str(), Some("silu" | "swish")),
+        expected: "\"silu\"",
+    },
+    Unsupported {
+        field: "is_causal",
+        changes_nothing: |value| *value == Value::Bool(true),
+        expected: "true: a token attends to none after it",
+    },
+    Unsupported {
+        field: "is_encoder_decoder",
+        changes_nothing: |value| *value == Value::Bool(false),
+        expected: "false: models with an encoder are not supported",
+    },
+    Unsupported {
+        field: "add_cross_attention",
+        changes_nothing: |value| *value == Value::Bool(false),
+        expected: "false: cross-attention is not supported",
+    },
+    Unsupported {
+        field: "pruned_heads",
+        changes_nothing: is_empty,
+        expected: "nothing: pruned heads are not supported",
+    },
+    Unsupported {
+        field: "per_layer_config",
+        changes_nothing: is_empty,
+        expected: "nothing: layers with settings of their own are not supported",
+    },
+];
+
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.is_empty())
+        || value.as_array().is_some_and(|list| list.is_empty())
+}
+
+/// Refuses what would silently be computed wrongly.
+pub(super) fn refuse(config: &Fields) -> Result<(), ConfigError> {
+    for Unsupported { field, changes_nothing, expected } in FIELDS {
+        if config.value(field).is_some_and(|value| !changes_nothing(value)) {
+            return Err(config.invalid(field, expected));
+        }
+    }
+    Ok(())
+}
