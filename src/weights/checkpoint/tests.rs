@@ -95,5 +95,5 @@ fn a_folder_in_place_of_a_file_is_an_error() {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join(SINGLE_FILE)).unwrap();
     let error = Checkpoint::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("not a regular file"), "{error}");
+    assert!(error.contains("it is a folder; expected a regular file"), "{error}");
 }
