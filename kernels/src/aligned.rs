@@ -19,6 +19,8 @@ pub(crate) struct AlignedBuf<T: bytemuck::Pod> {
     ptr: NonNull<T>,
     len: usize,
     layout: Layout,
+    /// Whether it has pages of its own, and is none of the allocator's.
+    is_mapped: bool,
 }
 
 // SAFETY: the buffer owns its memory, and `T: Pod` has no interior mutability or thread affinity.
@@ -34,19 +36,22 @@ impl<T: bytemuck::Pod> AlignedBuf<T> {
         let Ok(layout) = Layout::from_size_align(bytes, CACHE_LINE_BYTES) else {
             return Err(refused);
         };
-        let raw = if is_mapped(layout) {
-            map(layout)
+        let mapped = if wants_pages(layout) { map(layout) } else { std::ptr::null_mut() };
+        let is_mapped = !mapped.is_null();
+        let raw = if is_mapped {
+            mapped
         } else {
+            // Also where the system has no more: the allocator may have reserved what it refused.
             // SAFETY: the size is at least one element, and `Pod` elements here have a size.
             fallible(|| unsafe { alloc_zeroed(layout) })
         };
         let ptr = NonNull::new(raw.cast::<T>()).ok_or(refused)?;
-        Ok(Self { ptr, len, layout })
+        Ok(Self { ptr, len, layout, is_mapped })
     }
 }
 
-/// Whether a buffer of this layout is mapped rather than allocated.
-fn is_mapped(layout: Layout) -> bool {
+/// Whether a buffer of this layout is to be mapped rather than allocated.
+fn wants_pages(layout: Layout) -> bool {
     cfg!(unix) && layout.size() >= MAPPED_BYTES_MIN
 }
 
@@ -75,7 +80,7 @@ fn map(layout: Layout) -> *mut u8 {
     raw.cast()
 }
 
-/// Never called: [`is_mapped`] is false here.
+/// Never called: [`wants_pages`] is false here.
 #[cfg(not(unix))]
 fn map(_: Layout) -> *mut u8 {
     std::ptr::null_mut()
@@ -101,7 +106,7 @@ impl<T: bytemuck::Pod> Drop for AlignedBuf<T> {
     fn drop(&mut self) {
         let raw = self.ptr.as_ptr();
         #[cfg(unix)]
-        if is_mapped(self.layout) {
+        if self.is_mapped {
             // SAFETY: mapped in `zeroed` with this very size, and not referenced any more.
             unsafe { libc::munmap(raw.cast(), self.layout.size()) };
             return;
@@ -185,7 +190,7 @@ mod tests {
     fn a_mapped_buffer_is_zeroed_aligned_and_writable() {
         let len = 3 * MAPPED_BYTES_MIN / size_of::<u16>() + 7;
         let mut buf = AlignedBuf::<u16>::zeroed(len, "test").unwrap();
-        assert!(is_mapped(buf.layout));
+        assert!(buf.is_mapped);
         assert_eq!(buf.as_ptr() as usize % CACHE_LINE_BYTES, 0);
         assert!(buf.iter().all(|x| *x == 0));
         buf[len - 1] = 9;

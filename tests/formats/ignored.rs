@@ -21,7 +21,8 @@ fn a_layer_that_is_quantized_in_part_is_refused_with_both_modules() {
         let shape = tensors.tensor(&weight).unwrap().shape().to_vec();
         let zeros = vec![0; 4 * shape.iter().product::<usize>()];
         let dense = TensorView::new(Dtype::F32, shape, &zeros).unwrap();
-        let rest = tensors.iter().filter(|(name, _)| !name.starts_with(&format!("{module}.weight")));
+        let rest =
+            tensors.iter().filter(|(name, _)| !name.starts_with(&format!("{module}.weight")));
         let all = rest.chain([(weight.as_str(), dense)]);
         let bytes = safetensors::serialize(all, None).unwrap();
         fs::write(copy.path().join("model.safetensors"), bytes).unwrap();

@@ -143,11 +143,7 @@ mod handler {
         });
     }
 
-    extern "C" fn on_bus_error(
-        _: libc::c_int,
-        info: *mut libc::siginfo_t,
-        _: *mut libc::c_void,
-    ) {
+    extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         // SAFETY: the system gives a handler with SA_SIGINFO what is known about the signal.
         let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
         // Signals that were sent have no address.

@@ -58,7 +58,8 @@ const GENERATION: &str = "max_length min_length do_sample early_stopping num_bea
 /// A field, a value that is not its default, other fields beside it, and what happens.
 fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
     let none = json!({});
-    let windows = json!({ "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1 });
+    let windows =
+        json!({ "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1 });
     let honoured = |value: Value| Some((value, none.clone(), Honoured));
     let refused = |value: Value| Some((value, none.clone(), Refused));
     let harmless = |value: Value, reason| Some((value, none.clone(), Harmless(reason)));
@@ -88,9 +89,7 @@ fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
         "sliding_window" => Some((json!(24), windows, Honoured)),
         "use_sliding_window" => Some((json!(false), windows, Honoured)),
         "max_window_layers" => Some((json!(0), windows, Honoured)),
-        "layer_types" => {
-            Some((json!(["sliding_attention", "full_attention"]), windows, Honoured))
-        }
+        "layer_types" => Some((json!(["sliding_attention", "full_attention"]), windows, Honoured)),
         "original_max_position_embeddings" => {
             let yarn = json!({ "rope_scaling": { "type": "yarn", "factor": 2.0 } });
             Some((json!(300), yarn, Honoured))

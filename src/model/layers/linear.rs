@@ -113,7 +113,11 @@ fn check_mix(
     if !loader.may_mix() {
         return Err(ModelError::QuantizedInPart { quantized, plain });
     }
-    tracing::warn!(quantized, plain, "computed as one, and kept as floats, as one is not quantized");
+    tracing::warn!(
+        quantized,
+        plain,
+        "computed as one, and kept as floats, as one is not quantized"
+    );
     Ok(())
 }
 
