@@ -8,6 +8,7 @@ pub mod breaker;
 pub mod encoder_cache;
 pub mod failure;
 pub mod grammar_jobs;
+pub mod hang;
 pub mod house;
 pub mod ids;
 pub mod input;

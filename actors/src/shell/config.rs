@@ -44,8 +44,9 @@ pub struct SystemConfig {
     pub egress_timeout: Duration,
     /// How often lost messages, departed clients and passed deadlines are looked for.
     pub tick: Duration,
-    /// An actor that is at one message for this long is killed; an input processor may take
-    /// `input_timeout`.
+    /// An actor that is at one message for this long is killed, whatever kept it; an input processor
+    /// may take `input_timeout`, a supervisor three times as long. Most hangs are found far sooner:
+    /// see [`crate::logic::hang`].
     pub hang_timeout: Duration,
     /// A client that has text waiting and takes none for this long is cut off.
     pub reader_timeout: Duration,
@@ -159,7 +160,7 @@ impl SystemConfig {
             input_timeout: Duration::from_secs(10),
             num_grammar_threads: 2,
             grammar_timeout: Duration::from_secs(10),
-            min_step_deadline: Duration::from_secs(2),
+            min_step_deadline: Duration::from_millis(100),
             first_step_deadline: Duration::from_secs(300),
             egress_timeout: Duration::from_secs(2),
             tick: Duration::from_millis(250),

@@ -11,7 +11,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     config::SystemConfig, directory::Directory, grammar_threads::Grammars, house::House,
-    memory::MemoryBudget, metrics::SystemMetrics, progress::Progress, sink::SinkTable,
+    left_behind::LeftBehind, memory::MemoryBudget, metrics::SystemMetrics, progress::Progress,
+    role::Role, sink::SinkTable, watchdog::HangCounts,
 };
 use crate::{
     fault::Chaos,
@@ -64,6 +65,8 @@ pub struct Context {
     pub house: House,
     /// Whether the engine gets anywhere.
     pub progress: Progress,
+    /// Hangs so far.
+    pub hangs: HangCounts,
     /// Whether clients are let in.
     pub breaker: Mutex<Breaker>,
     /// Wakes who tries whether a tripped breaker can close.
@@ -81,6 +84,8 @@ pub struct Vault {
     blocks: Mutex<BlockDirectory>,
     /// What is known of the device's speed.
     pub step_time: Mutex<StepTime>,
+    /// Device threads that hang.
+    pub left_behind: LeftBehind,
 }
 
 /// What a new epoch's KV cache manager is made of.
@@ -95,7 +100,8 @@ impl Vault {
     /// A vault whose KV cache is empty.
     #[must_use]
     pub fn new(executors: Arc<dyn ExecutorFactory>) -> Self {
-        Self { executors, blocks: Mutex::default(), step_time: Mutex::default() }
+        let (blocks, step_time) = Default::default();
+        Self { executors, blocks, step_time, left_behind: LeftBehind::default() }
     }
 
     /// Keeps the block directory true. Whoever is not the KV cache manager of the current epoch
@@ -172,6 +178,7 @@ impl Context {
             chaos,
             house: House::default(),
             progress: Progress::default(),
+            hangs: HangCounts::default(),
             breaker: Mutex::new(Breaker::new(CANARY_LIMIT)),
             breaker_tripped: Notify::new(),
             is_stopped: AtomicBool::new(false),
@@ -184,6 +191,19 @@ impl Context {
     pub fn trip_breaker(&self) {
         self.breaker.lock().trip(self.now());
         self.breaker_tripped.notify_one();
+    }
+
+    /// An actor was found to hang, by order of chaos or not.
+    pub(super) fn hung(&self, role: Role, is_ordered: bool) {
+        self.metrics.hung(role.as_str());
+        self.hangs.actors.fetch_add(1, Ordering::Relaxed);
+        self.hangs.unordered.fetch_add(u64::from(!is_ordered), Ordering::Relaxed);
+    }
+
+    /// A step was found to hang.
+    pub(super) fn step_hung(&self) {
+        self.metrics.hung("step");
+        self.hangs.steps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Nobody is watched or tried any more.

@@ -1,10 +1,10 @@
 //! The detokenizer's shell: committed tokens in, text out.
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::context::Context;
+use super::{context::Context, watched::expect};
 use crate::{
     fault::{Bug, planted},
     logic::{
@@ -18,6 +18,9 @@ use crate::{
     message::{DetokenizerMessage, LedgerMessage, OutputStreamerMessage},
     ports::{DecodeOptions, IncrementalDecoder, TextCodec, TextError},
 };
+
+/// What making text of one token takes on a slow machine.
+const TOKEN_TIME: Duration = Duration::from_micros(5);
 
 /// The detokenizer actor of one egress shard.
 #[derive(Debug)]
@@ -105,6 +108,9 @@ impl DetokenizerActor {
     }
 
     fn process(&self, batch: EgressBatch, state: &mut State) -> TextBatch {
+        // A new detokenizer is given all tokens of its shard at once.
+        let num_tokens: usize = batch.entries.iter().map(|entry| entry.tokens.len()).sum();
+        expect(TOKEN_TIME * u32::try_from(num_tokens).unwrap_or(u32::MAX));
         let mut entries = Vec::with_capacity(batch.entries.len());
         for entry in batch.entries {
             entries.extend(self.process_entry(entry, state));

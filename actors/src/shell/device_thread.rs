@@ -15,7 +15,11 @@ use std::{
 use flume::{Receiver, Sender};
 use ractor::ActorRef;
 
-use super::{config::DeviceMode, context::Context};
+use super::{
+    config::DeviceMode,
+    context::Context,
+    left_behind::{Held, Holder},
+};
 use crate::{
     logic::{ids::Epoch, scheduler_output::SchedulerOutput},
     message::{Letter, StepFailure, StepOutcome, WorkerMessage},
@@ -42,10 +46,14 @@ pub(super) struct DeviceThread {
     jobs: Sender<Job>,
     num_submitted: AtomicU64,
     num_done: Arc<AtomicU64>,
+    _tie: Holder,
 }
 
 impl DeviceThread {
     /// Starts a thread that reports to `worker` under this number.
+    ///
+    /// # Errors
+    /// When the system gives no thread, or too many were left behind.
     pub(super) fn spawn(
         context: &Arc<Context>,
         worker: ActorRef<WorkerMessage>,
@@ -53,12 +61,14 @@ impl DeviceThread {
     ) -> std::io::Result<Self> {
         let (jobs, inbox) = flume::bounded(WINDOW);
         let num_done = Arc::new(AtomicU64::new(0));
+        let (tie, held) = context.vault.left_behind.tie()?;
         let device = Device {
             context: Arc::clone(context),
             worker,
             number,
             current: None,
             num_done: Arc::clone(&num_done),
+            _held: held,
         };
         match context.config.device {
             DeviceMode::Thread => {
@@ -69,7 +79,7 @@ impl DeviceThread {
                 drop(tokio::spawn(device.run_in_simulated_time(inbox, step_time)));
             }
         }
-        Ok(Self { jobs, num_submitted: AtomicU64::new(0), num_done })
+        Ok(Self { jobs, num_submitted: AtomicU64::new(0), num_done, _tie: tie })
     }
 
     /// Queues a job. Refused when the window is full or the thread has ended.
@@ -99,6 +109,7 @@ struct Device {
     number: u64,
     current: Option<(Epoch, Box<dyn ModelExecutor>)>,
     num_done: Arc<AtomicU64>,
+    _held: Held,
 }
 
 impl Device {

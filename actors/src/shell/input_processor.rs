@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{config::DeviceMode, context::Context};
+use super::{config::DeviceMode, context::Context, watched::waiting_for};
 use crate::{
     error::RequestError,
     logic::{
@@ -120,7 +120,7 @@ impl Actor for InputProcessorActor {
         let result = match context.config.device {
             // A panic in there is this actor's, and the job is retried on another.
             DeviceMode::Thread => {
-                tokio::task::spawn_blocking(move || process(&context, &raw)).await?
+                waiting_for(tokio::task::spawn_blocking(move || process(&context, &raw))).await?
             }
             DeviceMode::Task { .. } => process(&context, &raw),
         };

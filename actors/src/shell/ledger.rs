@@ -247,7 +247,7 @@ impl LedgerActor {
         }
         if ledger.is_empty() {
             // A step that failed is not done again when nobody is left to want it.
-            self.context.progress.done();
+            self.context.progress.rest();
         }
     }
 

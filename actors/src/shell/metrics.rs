@@ -14,6 +14,7 @@ use crate::logic::{
 };
 
 const RESTARTS: &str = "playhouse:actor_restarts_total";
+const HANGS: &str = "playhouse:hangs_total";
 const FINISHED: &str = "playhouse:request_success_total";
 
 /// The metrics of one actor system.
@@ -65,7 +66,9 @@ impl SystemMetrics {
         // Prometheus' `increase` does not see the first count of a series that begins with it.
         for role in Role::ALL {
             counter!(RESTARTS, with(l, "role", role.as_str())).increment(0);
+            counter!(HANGS, with(l, "role", role.as_str())).increment(0);
         }
+        counter!(HANGS, with(l, "role", "step")).increment(0);
         for reason in finish_reasons() {
             counter!(FINISHED, with(l, "finished_reason", reason.as_str())).increment(0);
         }
@@ -159,6 +162,11 @@ impl SystemMetrics {
             let decode = seconds(now.saturating_sub(first));
             self.time_per_output_token.record(decode / (output - 1) as f64);
         }
+    }
+
+    /// An actor of this role, or a `step`, was found to hang.
+    pub fn hung(&self, role: &'static str) {
+        counter!(HANGS, with(&self.labels, "role", role)).increment(1);
     }
 
     /// An actor was replaced.

@@ -5,7 +5,13 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
-use super::{context::Context, profiled::profiled, pulse::Pulse, role::Role};
+use super::{
+    context::Context,
+    profiled::profiled,
+    pulse::Pulse,
+    role::Role,
+    watched::{AlarmClock, waiting_for, watched},
+};
 use crate::{fault::How, message::Letter, ports::Handled};
 
 /// An actor with a pulse.
@@ -14,14 +20,24 @@ pub(super) struct Monitored<A> {
     pub(super) role: Role,
     pub(super) index: usize,
     pub(super) pulse: Arc<Pulse>,
+    pub(super) clock: AlarmClock,
     pub(super) context: Arc<Context>,
+}
+
+/// However a handler ends, and be it by a panic or a kill, its actor is at no message any more.
+struct Busy<'a>(&'a Pulse);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 impl<A> Monitored<A> {
     /// In simulations, what is concurrent does not always happen in the same order.
     async fn let_others_go_first(&self) {
         for _ in 0..self.context.chaos.yields() {
-            tokio::task::yield_now().await;
+            waiting_for(tokio::task::yield_now()).await;
         }
     }
 
@@ -36,7 +52,10 @@ impl<A> Monitored<A> {
                 myself.kill();
                 std::future::pending::<()>().await;
             }
-            Some(How::Hang) => std::future::pending::<()>().await,
+            Some(How::Hang) => {
+                self.pulse.strike();
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
@@ -86,7 +105,9 @@ where
         myself: ActorRef<A::Msg>,
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
-        self.actor.post_start(myself, state).await
+        let _busy = Busy(&self.pulse);
+        self.pulse.begin_event(self.context.now());
+        watched(&self.pulse, &self.clock, self.actor.post_start(myself, state)).await
     }
 
     async fn handle(
@@ -95,16 +116,19 @@ where
         message: A::Msg,
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
+        let _busy = Busy(&self.pulse);
         self.pulse.begin(&message, self.context.now());
         self.context.house.edges.count(message.edge());
-        self.let_others_go_first().await;
-        self.strike(&myself).await;
-        if !message.is_ping() {
-            self.let_handle(myself.clone(), message, state).await?;
+        let work = async {
+            self.let_others_go_first().await;
             self.strike(&myself).await;
-        }
-        self.pulse.end();
-        Ok(())
+            if !message.is_ping() {
+                self.let_handle(myself.clone(), message, state).await?;
+                self.strike(&myself).await;
+            }
+            Ok(())
+        };
+        watched(&self.pulse, &self.clock, work).await
     }
 
     async fn handle_supervisor_evt(
@@ -114,11 +138,14 @@ where
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
         // Supervisors may hang over an event as well as over a message.
+        let _busy = Busy(&self.pulse);
         self.pulse.begin_event(self.context.now());
-        self.strike(&myself).await;
-        self.actor.handle_supervisor_evt(myself.clone(), event, state).await?;
-        self.strike(&myself).await;
-        self.pulse.end();
-        Ok(())
+        let work = async {
+            self.strike(&myself).await;
+            self.actor.handle_supervisor_evt(myself.clone(), event, state).await?;
+            self.strike(&myself).await;
+            Ok(())
+        };
+        watched(&self.pulse, &self.clock, work).await
     }
 }

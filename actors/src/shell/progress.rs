@@ -15,11 +15,23 @@ pub struct Progress {
     has_begun: AtomicBool,
     begun: Notify,
     due: AtomicU64,
+    /// From then on the step at hand takes suspiciously long.
+    long_after: AtomicU64,
+    /// Time that threads lacked a processor, ever, while a step took suspiciously long.
+    starved: AtomicU64,
+    steps: AtomicU64,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { has_begun: AtomicBool::new(false), begun: Notify::new(), due: AtomicU64::new(NEVER) }
+        Self {
+            has_begun: AtomicBool::new(false),
+            begun: Notify::new(),
+            due: AtomicU64::new(NEVER),
+            long_after: AtomicU64::new(NEVER),
+            starved: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+        }
     }
 }
 
@@ -49,9 +61,48 @@ impl Progress {
         self.due.fetch_min(due, Ordering::Relaxed);
     }
 
+    /// The device begins with a step that may take `limit`.
+    pub fn begin_step(&self, now: Micros, limit: Micros) {
+        self.expect(now.saturating_add(limit));
+        self.long_after.store(now.saturating_add(limit / 4), Ordering::Relaxed);
+    }
+
+    /// The step at hand lacked a processor, and should be done by `due`.
+    pub fn put_off(&self, due: Micros) {
+        self.due.store(due, Ordering::Relaxed);
+    }
+
     /// A step is done.
-    pub fn done(&self) {
+    pub fn step_done(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        self.rest();
+    }
+
+    /// There is no step to wait for.
+    pub fn rest(&self) {
         self.due.store(NEVER, Ordering::Relaxed);
+        self.long_after.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// Steps done so far.
+    pub fn num_steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Whether the step at hand takes suspiciously long: whether it lacks a processor should be
+    /// known.
+    pub fn is_long(&self, now: Micros) -> bool {
+        self.long_after.load(Ordering::Relaxed) <= now
+    }
+
+    /// While a step took suspiciously long, threads lacked a processor for `time`.
+    pub fn starve(&self, time: Micros) {
+        self.starved.fetch_add(time, Ordering::Relaxed);
+    }
+
+    /// All such time so far.
+    pub fn starved(&self) -> Micros {
+        self.starved.load(Ordering::Relaxed)
     }
 
     /// Whether a step should have been done before `now`.

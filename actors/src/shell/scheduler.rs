@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::context::Context;
+use super::{context::Context, watched::waiting_for};
 use crate::{
     error::ActorError,
     fault::{Bug, Observed, planted},
@@ -311,7 +311,7 @@ impl Actor for SchedulerActor {
         let advanced = self.advance(state).await;
         if !state.unreported.is_empty() {
             // The worker goes first: on few cores the device would wait for the ledger otherwise.
-            tokio::task::yield_now().await;
+            waiting_for(tokio::task::yield_now()).await;
         }
         self.report_all(state);
         Ok(advanced?)

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::RwLock;
 use ractor::{ActorCell, ActorRef, ActorStatus, RpcReplyPort, rpc::CallResult};
 
-use super::{pulse::Pulse, role::Role};
+use super::{pulse::Pulse, role::Role, watched::Long};
 use crate::{
     error::ActorError,
     fault::{CallFate, Chaos},
@@ -134,6 +134,8 @@ impl<M: Letter> Slot<M> {
         limit: Duration,
         message: impl FnOnce(RpcReplyPort<T>) -> M,
     ) -> Result<T, ActorError> {
+        // Whoever is asked is watched itself.
+        let _long = Long::begin();
         let callee = self.role.as_str();
         let seat = self.seat.read().clone().ok_or(ActorError::Gone { callee })?;
         let message = |reply| {

@@ -9,7 +9,11 @@ use ractor::{
     SupervisionEvent,
 };
 
-use super::{context::Context, directory::Role};
+use super::{
+    context::Context,
+    directory::Role,
+    watched::{Long, waiting_for},
+};
 use crate::{
     fault::Observed,
     logic::restart::{Decision, Intensity, RestartLog, Strategy},
@@ -45,6 +49,7 @@ impl Child {
 
     /// Returns whether it stopped in time.
     async fn stop(&self) -> bool {
+        let _long = Long::begin();
         let limit = Some(STOP_TIMEOUT);
         match self {
             Self::Actor(actor) => actor.kill_and_wait(limit).await.is_ok(),
@@ -109,7 +114,8 @@ impl Supervisor {
         let mut has_started = false;
         for index in range {
             if state.children[index].is_none() {
-                let child = (self.spec.children[index].spawn)(myself.get_cell()).await?;
+                let spawn = (self.spec.children[index].spawn)(myself.get_cell());
+                let child = waiting_for(spawn).await?;
                 state.children[index] = Some(child);
                 has_started = true;
             }

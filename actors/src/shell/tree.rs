@@ -26,6 +26,7 @@ use super::{
     scheduler::SchedulerActor,
     structured_output::StructuredOutputActor,
     supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
+    watched::AlarmClock,
     worker::WorkerActor,
 };
 use crate::{
@@ -43,6 +44,7 @@ pub(super) async fn spawn(
         role: Role::Root,
         index: 0,
         pulse: Arc::clone(&pulse),
+        clock: AlarmClock::default(),
         context: Arc::clone(context),
     };
     let (root, task) = Actor::spawn(None, actor, ()).await?;
@@ -185,7 +187,8 @@ where
 {
     let pulse = Arc::new(Pulse::default());
     let (context, shown) = (Arc::clone(context), Arc::clone(&pulse));
-    let actor = Monitored { actor, role, index, pulse: shown, context };
+    let clock = AlarmClock::default();
+    let actor = Monitored { actor, role, index, pulse: shown, clock, context };
     // No name: names are global to the process, and two systems in it must not meet.
     let (address, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
     Ok((address, pulse))

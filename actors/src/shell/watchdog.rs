@@ -1,27 +1,70 @@
 //! The watchdog: looks at every actor's pulse from a thread of its own, outside the runtime whose
 //! tasks it watches. An actor that does not come back from a message is killed; one that a kill
-//! does not reach, because its handler blocks a thread, is abandoned and replaced.
+//! does not reach, because its handler blocks a thread, is abandoned and replaced. What counts as
+//! a hang is decided in [`crate::logic::hang`].
+//!
+//! Abandoned handlers hold threads of the runtime, so there are never more than it has.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use ractor::ActorId;
+use ractor::{ActorCell, ActorId, ActorStatus};
 
-use super::{config::DeviceMode, context::Context, role::Role, slot::AnySlot};
-use crate::{logic::ids::Micros, message::SupervisorMessage};
+use super::{
+    config::DeviceMode, context::Context, pulse::Pulse, role::Role, slot::AnySlot, threads::Threads,
+};
+use crate::{
+    logic::{
+        hang::{FLOOR, HandlerTimes, Interval, Limits, Suspicion, ThreadUse, Verdict},
+        ids::Micros,
+    },
+    message::{Edge, SupervisorMessage},
+};
 
 /// How often it looks.
-const PERIOD: Duration = Duration::from_millis(250);
-/// How long a killed actor has to end.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How often it asks every actor for a sign of life.
+const PING_PERIOD: Micros = 250_000;
+/// How long a killed actor has to end that holds no thread.
 const KILL_GRACE: Micros = 1_000_000;
 
-/// Whom it has killed, and when.
+/// Hangs so far.
+#[derive(Debug, Default)]
+pub struct HangCounts {
+    /// Actors that were found to hang.
+    pub actors: AtomicU64,
+    /// Those of them that chaos did not make hang: all of them, or alarms that were false.
+    pub unordered: AtomicU64,
+    /// Steps that were found to hang.
+    pub steps: AtomicU64,
+}
+
+/// What a handler's known time is kept by.
+type Kind = (Role, Option<Edge>);
+
+/// What is held against one incarnation.
+#[derive(Debug)]
+struct Case {
+    kind: Kind,
+    suspicion: Suspicion,
+    killed: Option<Micros>,
+}
+
 #[derive(Debug, Default)]
 struct Watchdog {
-    killed: BTreeMap<ActorId, Micros>,
+    cases: BTreeMap<ActorId, Case>,
+    times: HandlerTimes<Kind>,
+    /// At the look before, if it had to know.
+    threads: Option<Threads>,
+    /// When it looked.
+    looked: Micros,
+    pinged: Micros,
 }
 
 /// Starts it. It ends with the system.
@@ -59,44 +102,137 @@ impl Watchdog {
             return false;
         }
         let now = context.now();
-        // Those that ended meanwhile need not be remembered.
-        self.killed.retain(|_, at| now.saturating_sub(*at) < 60 * KILL_GRACE);
-        for slot in context.directory.slots() {
-            slot.ping();
-            self.check(&context, slot, now);
+        let seats: Vec<_> = context.directory.slots().filter_map(Seat::of).collect();
+        self.cases.retain(|actor, _| seats.iter().any(|seat| seat.actor.get_id() == *actor));
+        let passed = self.passed(&context, &seats, now);
+        for seat in &seats {
+            self.check(&context, seat, &passed, now);
+        }
+        self.threads = passed.threads;
+        if now.saturating_sub(self.pinged) >= PING_PERIOD {
+            self.pinged = now;
+            context.directory.slots().for_each(AnySlot::ping);
         }
         true
     }
 
-    fn check(&mut self, context: &Context, slot: &dyn AnySlot, now: Micros) {
-        let Some((actor, pulse)) = slot.occupant() else { return };
-        let limit = match slot.role() {
-            Role::InputProcessor => context.config.input_timeout,
-            // A supervisor waits for children to stop.
-            Role::Root | Role::Core | Role::Egress | Role::Ingress => {
-                3 * context.config.hang_timeout
-            }
-            _ => context.config.hang_timeout,
+    /// What passed since the look before. The threads are looked at only if somebody is at one thing
+    /// for two looks: that costs more than all else here.
+    fn passed(&mut self, context: &Context, seats: &[Seat<'_>], now: Micros) -> Passed {
+        let wall = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        let is_suspect = |seat: &Seat<'_>| {
+            let sight = seat.pulse.sight(now);
+            let case = self.cases.get(&seat.actor.get_id());
+            sight.zip(case).is_some_and(|(sight, case)| case.suspicion.needs_evidence(sight))
         };
-        let is_hung = pulse.busy_for(now).is_some_and(|busy| busy >= limit.as_micros() as u64);
-        if !is_hung {
-            return;
+        let is_step_long = context.progress.is_long(now);
+        let is_real = context.config.device == DeviceMode::Thread;
+        let must_know = is_real && (is_step_long || seats.iter().any(is_suspect));
+        let threads = must_know.then(Threads::look);
+        let before = self.threads.take();
+        let late = wall.saturating_sub(PERIOD.as_micros() as u64);
+        let lacked = threads.as_ref().zip(before.as_ref());
+        let lacked = lacked.map_or(0, |(now, before)| now.starved_since(before, wall));
+        let starved = late.max(lacked);
+        if is_step_long {
+            context.progress.starve(starved);
         }
-        let role = slot.role().as_str();
-        match self.killed.get(&actor.get_id()) {
+        Passed { wall, starved, threads, before }
+    }
+
+    fn check(&mut self, context: &Context, seat: &Seat<'_>, passed: &Passed, now: Micros) {
+        let (role, id, pulse) = (seat.slot.role(), seat.actor.get_id(), &seat.pulse);
+        let sight = pulse.sight(now);
+        // What was charged for a poll that has ended is what its kind is known to take.
+        if let Some(case) = self.cases.get(&id)
+            && sight.is_none_or(|sight| sight.turn != case.suspicion.turn())
+        {
+            self.times.learn(case.kind, case.suspicion.charged(), now);
+        }
+        let Some(sight) = sight else {
+            self.cases.remove(&id);
+            return;
+        };
+        let kind = (role, pulse.edge());
+        let limits = limits(context, role, self.times.limit(&kind, pulse.expected(), now));
+        let case = self.cases.entry(id).or_insert_with(|| Case::new(kind));
+        case.kind = kind;
+        let verdict = case.suspicion.look(sight, passed.interval(pulse.thread()), limits);
+        let grace = match verdict {
+            Verdict::Alive => return,
+            Verdict::HangsWaiting => KILL_GRACE,
+            Verdict::HangsComputing => FLOOR,
+        };
+        match case.killed {
             None => {
-                tracing::warn!(role, "an actor hangs and is killed");
-                self.killed.insert(actor.get_id(), now);
-                actor.kill();
+                case.killed = Some(now);
+                if verdict == Verdict::HangsComputing {
+                    // If it was work after all, its successor has ten times as long for it.
+                    self.times.learn(kind, case.suspicion.charged(), now);
+                }
+                let (role, busy_ms) = (role.as_str(), sight.busy_for / 1_000);
+                tracing::warn!(role, busy_ms, ?verdict, "an actor hangs and is killed");
+                context.hung(seat.slot.role(), pulse.is_struck());
+                seat.actor.kill();
             }
-            Some(&at) if now.saturating_sub(at) >= KILL_GRACE => {
-                tracing::error!(role, "an actor blocks its thread and is abandoned");
-                self.killed.insert(actor.get_id(), now);
-                if let Some(supervisor) = context.directory.supervisor_of(slot.role()) {
-                    supervisor.cast(SupervisorMessage::Abandon(actor.get_id()));
+            Some(at) if now.saturating_sub(at) >= grace => {
+                case.killed = Some(now);
+                tracing::error!(role = role.as_str(), "an actor does not end and is abandoned");
+                if let Some(supervisor) = context.directory.supervisor_of(role) {
+                    supervisor.cast(SupervisorMessage::Abandon(id));
                 }
             }
             Some(_) => {}
         }
     }
+}
+
+/// One living actor.
+struct Seat<'a> {
+    slot: &'a dyn AnySlot,
+    actor: ActorCell,
+    pulse: Arc<Pulse>,
+}
+
+impl<'a> Seat<'a> {
+    fn of(slot: &'a dyn AnySlot) -> Option<Self> {
+        let (actor, pulse) = slot.occupant()?;
+        (actor.get_status() != ActorStatus::Stopped).then_some(Self { slot, actor, pulse })
+    }
+}
+
+impl Case {
+    fn new(kind: Kind) -> Self {
+        Self { kind, suspicion: Suspicion::default(), killed: None }
+    }
+}
+
+/// What passed since the look before.
+struct Passed {
+    wall: Micros,
+    starved: Micros,
+    threads: Option<Threads>,
+    before: Option<Threads>,
+}
+
+impl Passed {
+    fn interval(&self, thread: u64) -> Interval {
+        let known = self.threads.as_ref().zip(self.before.as_ref());
+        let thread = known.map_or(ThreadUse::Unknown, |(now, before)| now.use_since(before, thread));
+        Interval { wall: self.wall, starved: self.starved, thread }
+    }
+}
+
+fn limits(context: &Context, role: Role, charged: Micros) -> Limits {
+    let hang_timeout = context.config.hang_timeout;
+    let (total, has_floor) = match role {
+        // Its end is the engine's.
+        Role::Root => (3 * hang_timeout, false),
+        // A supervisor waits for children to stop.
+        Role::Core | Role::Egress | Role::Ingress => (3 * hang_timeout, true),
+        Role::InputProcessor => (context.config.input_timeout, true),
+        _ => (hang_timeout, true),
+    };
+    let total = total.as_micros() as u64;
+    Limits { charged: if has_floor { charged.min(total) } else { total }, total }
 }

@@ -10,11 +10,13 @@ use tokio::task::AbortHandle;
 use super::{
     context::Context,
     device_thread::{DeviceThread, Job, JobNumber},
+    watched::Long,
 };
 use crate::{
     error::ActorError,
     fault::{Bug, planted},
     logic::{
+        hang::{StepDeadlines, step_time_left},
         ids::{Epoch, Micros, RequestId, Step},
         outputs::StepOutput,
         scheduler_output::SchedulerOutput,
@@ -70,6 +72,8 @@ impl Given {
 struct Running {
     since: Micros,
     limit: Duration,
+    /// [`Progress::starved`](super::progress::Progress::starved) at its beginning.
+    starved_before: Micros,
     /// Sends the [`WorkerMessage::Deadline`] unless the step is done before.
     timer: AbortHandle,
 }
@@ -86,18 +90,57 @@ impl WorkerActor {
         Self { context }
     }
 
-    /// `max(2 s, 10 × predicted)`, but beyond what the first step may take only twice the
-    /// prediction: after steps of one token it is far too long for one of many.
-    fn deadline(&self, tokens: usize) -> Duration {
+    /// What a step of so many tokens may take, after so many failures in a row.
+    fn deadline(&self, tokens: usize, failures: u32) -> Duration {
         let config = &self.context.config;
-        match self.context.vault.step_time.lock().predict(tokens) {
-            None => config.first_step_deadline,
-            Some(micros) => {
-                let predicted = Duration::from_micros(micros);
-                let most = config.first_step_deadline.max(predicted * 2);
-                config.min_step_deadline.max(most.min(predicted * 10))
-            }
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let deadlines = StepDeadlines {
+            least: micros(config.min_step_deadline),
+            first: micros(config.first_step_deadline),
+        };
+        let predicted = self.context.vault.step_time.lock().predict(tokens);
+        Duration::from_micros(deadlines.deadline(predicted, failures))
+    }
+
+    fn on_deadline(
+        &self,
+        myself: &ActorRef<WorkerMessage>,
+        epoch: Epoch,
+        step: Step,
+        state: &mut State,
+    ) -> Result<(), ActorError> {
+        let Some(late) = state.steps.front_mut().filter(|given| given.is(epoch, step)) else {
+            return Ok(());
+        };
+        if state.thread.has_done(late.job) {
+            // It was computed in time: nobody is to blame.
+            state.steps.retain(|given| given.step.epoch > epoch);
+            self.lost(epoch, "the result of a step");
+            self.start_clock(myself, state);
+            return Ok(());
         }
+        if let Some(left) = late.running.as_ref().and_then(|running| self.time_left(running)) {
+            let now = self.context.now();
+            self.context.progress.put_off(now.saturating_add(left));
+            let again = move || WorkerMessage::Deadline { epoch, step };
+            let timer = myself.send_after(Duration::from_micros(left), again).abort_handle();
+            if let Some(running) = &mut late.running {
+                running.timer = timer;
+            }
+            return Ok(());
+        }
+        let limit = late.running.as_ref().map(|running| running.limit);
+        tracing::warn!(step = step.0, ?limit, "a step hangs");
+        self.context.step_hung();
+        let requests = late.step.num_tokens_after().collect();
+        self.fail(myself, StepFailure::Deadline, requests, state)
+    }
+
+    /// What a step may take beyond its limit, because its threads lacked a processor.
+    fn time_left(&self, running: &Running) -> Option<Micros> {
+        let elapsed = self.context.now().saturating_sub(running.since);
+        let starved = self.context.progress.starved().saturating_sub(running.starved_before);
+        step_time_left(running.limit.as_micros() as u64, elapsed, starved)
     }
 
     fn on_execute(
@@ -146,12 +189,13 @@ impl WorkerActor {
         let Some(Given { step, running: running @ None, .. }) = state.steps.front_mut() else {
             return;
         };
-        let limit = self.deadline(step.total_num_scheduled_tokens);
+        let limit = self.deadline(step.total_num_scheduled_tokens, state.failures);
         let (epoch, number, since) = (step.epoch, step.step, self.context.now());
-        self.context.progress.expect(since + limit.as_micros() as u64);
+        self.context.progress.begin_step(since, limit.as_micros() as u64);
+        let starved_before = self.context.progress.starved();
         let deadline = move || WorkerMessage::Deadline { epoch, step: number };
         let timer = myself.send_after(limit, deadline).abort_handle();
-        *running = Some(Running { since, limit, timer });
+        *running = Some(Running { since, limit, starved_before, timer });
     }
 
     fn on_probe(&self, sent: Stamp, step: Step, state: &mut State) {
@@ -220,7 +264,7 @@ impl WorkerActor {
                 self.context.vault.step_time.lock().learn(tokens, took);
             }
             state.failures = 0;
-            self.context.progress.done();
+            self.context.progress.step_done();
             self.start_clock(myself, state);
         }
         if !output.outputs.is_empty() {
@@ -245,6 +289,8 @@ impl WorkerActor {
         let epoch = state.inbox.epoch().max(self.context.ledger.lock().epoch());
         state.inbox.close(epoch);
         if failure == StepFailure::Deadline {
+            // It may have to allocate another cache.
+            let _long = Long::begin();
             let reclaimed = self.context.vault.reclaim(epoch);
             reclaimed.map_err(|error| ActorError::Device(error.to_string()))?;
         }
@@ -298,20 +344,7 @@ impl Actor for WorkerActor {
             }
             WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
             WorkerMessage::Deadline { epoch, step } => {
-                let Some(late) = state.steps.front().filter(|given| given.is(epoch, step)) else {
-                    return Ok(());
-                };
-                if state.thread.has_done(late.job) {
-                    // It was computed in time: nobody is to blame.
-                    state.steps.retain(|given| given.step.epoch > epoch);
-                    self.lost(epoch, "the result of a step");
-                    self.start_clock(&myself, state);
-                } else {
-                    let limit = late.running.as_ref().map(|running| running.limit);
-                    tracing::warn!(step = step.0, ?limit, "a step hangs");
-                    let requests = late.step.num_tokens_after().collect();
-                    self.fail(&myself, StepFailure::Deadline, requests, state)?;
-                }
+                self.on_deadline(&myself, epoch, step, state)?;
             }
             WorkerMessage::Ping => {}
         }
