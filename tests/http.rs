@@ -398,3 +398,56 @@ async fn small_routes_answer() {
     assert_eq!(reset.json::<Value>().await.unwrap(), json!({"success": true}));
     served.stop().await;
 }
+
+/// The demo model, with no number in the weights of its last norm.
+fn model_without_numbers() -> tempfile::TempDir {
+    let model = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"));
+    let copy = tempfile::TempDir::new().unwrap();
+    for file in std::fs::read_dir(model).unwrap().flatten() {
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+    }
+    let path = copy.path().join("model.safetensors");
+    let mut weights = std::fs::read(&path).unwrap();
+    let header_len = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&weights[8..8 + header_len]).unwrap();
+    let norm = &header["model.norm.weight"];
+    assert_eq!(norm["dtype"], "BF16");
+    let offset = |end: usize| norm["data_offsets"][end].as_u64().unwrap() as usize;
+    for value in weights[8 + header_len..][offset(0)..offset(1)].chunks_exact_mut(2) {
+        value.copy_from_slice(&0x7fc0_u16.to_le_bytes());
+    }
+    std::fs::write(path, weights).unwrap();
+    copy
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_whose_logits_are_never_finite_turns_health_red() {
+    let model = model_without_numbers();
+    let config = EngineConfig { model: model.path().to_owned(), ..engine_config() };
+    let served = Served::start(config, ServerConfig::default()).await;
+    for number in 0..3 {
+        let body = json!({"prompt": format!("No {number}"), "max_tokens": 2}).to_string();
+        let response = post(&served.url, "/v1/completions", body).await;
+        assert_ne!(response.status(), StatusCode::OK);
+    }
+    for path in ["/health", "/readyz"] {
+        let red = async {
+            loop {
+                let url = format!("{}{path}", served.url);
+                let response = Client::new().get(url).send().await.unwrap();
+                if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+                    return response.json::<Value>().await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let told = timeout(PATIENCE, red).await.unwrap();
+        assert_eq!(told, json!({"status": "unhealthy", "reason": "non_finite_logits"}), "{path}");
+    }
+    let body = json!({"prompt": "No more", "max_tokens": 2}).to_string();
+    let refused = post(&served.url, "/v1/completions", body).await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    served.stop().await;
+}

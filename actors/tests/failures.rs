@@ -12,7 +12,7 @@ use playhouse_actors::{
     fault::How,
     logic::restart::Intensity,
     message::{LedgerMessage, input_processor::Prompt},
-    shell::{DeviceMode, Health, PauseMode, Role, Supervision, System, SystemConfig},
+    shell::{DeviceMode, Health, PauseMode, Role, Supervision, System, SystemConfig, Unhealthy},
 };
 use tokio::time::timeout;
 
@@ -150,6 +150,7 @@ async fn the_breaker_opens_when_too_many_die_and_closes_after_a_canary() {
 async fn a_root_that_gives_up_is_dead() {
     let (system, _) = spawn_with(128, |config| {
         config.supervision = Supervision::uniform(Intensity::new(1, 60));
+        config.supervision.fruitless_rebuilds = 1;
     })
     .await;
     system.pause(PauseMode::Keep).await.unwrap();
@@ -199,5 +200,48 @@ async fn a_deadline_is_honoured_before_prefill() {
     let stream = system.submit(raw).await.unwrap().choices.remove(0);
     let (text, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
     assert_eq!((text.as_str(), finish.as_str()), ("", "error"));
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_without_numbers_is_unhealthy_until_it_has_some() {
+    let (system, faults) = spawn_with(128, impatient).await;
+    streams_are_right(&system).await;
+    let becomes = async |health| {
+        let look = async {
+            while system.health() != health {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, look).await.unwrap();
+    };
+    faults.has_no_numbers.store(true, Ordering::Relaxed);
+    for salt in [1, 1, 1, 2] {
+        let stream = system.submit(request(salt, 40, 5).1).await.unwrap().choices.remove(0);
+        let (_, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
+        assert_eq!((finish.as_str(), system.health()), ("error", Health::Ready));
+    }
+    let stream = system.submit(request(3, 40, 5).1).await.unwrap().choices.remove(0);
+    assert_eq!(timeout(PATIENCE, collect(stream)).await.unwrap().1, "error");
+    becomes(Health::Unhealthy(Unhealthy::NonFiniteLogits)).await;
+    let refused = system.submit(request(4, 40, 1).1).await;
+    assert!(matches!(refused, Err(RequestError::Recovering { .. })), "{refused:?}");
+    faults.has_no_numbers.store(false, Ordering::Relaxed);
+    becomes(Health::Ready).await;
+    streams_are_right(&system).await;
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_whose_logits_are_no_numbers_convict_no_model_that_computes_others() {
+    let (system, faults) = spawn_with(128, impatient).await;
+    for salt in 0..9 {
+        faults.has_no_numbers.store(true, Ordering::Relaxed);
+        let stream = system.submit(request(salt, 40, 5).1).await.unwrap().choices.remove(0);
+        assert_eq!(timeout(PATIENCE, collect(stream)).await.unwrap().1, "error");
+        faults.has_no_numbers.store(false, Ordering::Relaxed);
+        streams_are_right(&system).await;
+    }
+    assert_eq!(system.health(), Health::Ready);
     system.shutdown().await;
 }

@@ -6,16 +6,17 @@ mod common;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use common::{FakeCodec, FakeFactory, FakeGrammars};
+use common::{FakeCodec, FakeFactory, FakeGrammars, collect, expected_text, request, spawn_with};
 use parking_lot::Mutex;
 use playhouse_actors::{
+    fault::How,
     logic::{
-        restart::{Intensity, Strategy},
+        restart::{Intensity, REBUILD_BACK_OFF, Strategy},
         scheduler::SchedulerConfig,
     },
     message::SupervisorMessage,
     shell::{
-        Role, SystemConfig,
+        DeviceMode, Health, Role, System, SystemConfig,
         context::Context,
         supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
     },
@@ -102,7 +103,13 @@ impl House {
             ChildSpec { role: Role::Worker, intensity, spawn }
         };
         let children = ["a", "b", "c"].map(child).to_vec();
-        let spec = SupervisorSpec { role: Role::Core, strategy, children, after_start: None };
+        let spec = SupervisorSpec {
+            role: Role::Core,
+            strategy,
+            children,
+            after_start: None,
+            last_resort: None,
+        };
         let supervisor = Supervisor::new(context(), spec);
         let (supervisor, _) = Actor::spawn(None, supervisor, ()).await.unwrap();
         Self { supervisor, players, log }
@@ -205,4 +212,92 @@ async fn an_abandoned_child_is_replaced_without_its_help() {
     assert_eq!(house.happened(5).await, "+a +b +c +b -b", "its end is nobody's death any more");
     house.cue("b", Cue::Fail);
     assert_eq!(house.happened(7).await, "+a +b +c +b -b -b +b");
+}
+
+/// Streams of a system with the default tolerance, slow enough to be under way for seconds.
+struct Streams(Vec<(String, tokio::task::JoinHandle<(String, String)>)>);
+
+impl Streams {
+    async fn open(system: &System) -> Self {
+        let mut streams = Vec::new();
+        for salt in 0..6 {
+            let (prompt, raw) = request(salt, 40, 300);
+            let stream = system.submit(raw).await.unwrap().choices.remove(0);
+            streams.push((expected_text(&prompt, 300), tokio::spawn(collect(stream))));
+        }
+        Self(streams)
+    }
+
+    async fn are_right(self) {
+        for (expected, stream) in self.0 {
+            let (text, finish) =
+                tokio::time::timeout(Duration::from_secs(60), stream).await.unwrap().unwrap();
+            assert_eq!((text, finish.as_str()), (expected, "length"));
+        }
+    }
+}
+
+async fn slow_system() -> System {
+    let slow = |config: &mut SystemConfig| {
+        config.device = DeviceMode::Task { step_time: Duration::from_millis(10) };
+        config.tick = Duration::from_millis(20);
+    };
+    spawn_with(128, slow).await.0
+}
+
+/// Kills a role so many times, each as soon as it is there again.
+async fn kill(system: &System, role: Role, times: usize) {
+    for _ in 0..times {
+        let alive = async {
+            while !system.actors().iter().any(|actor| actor.role == role && actor.is_alive) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), alive).await.unwrap();
+        system.chaos().strike(role, 0, How::Kill).unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_killed_five_times_in_a_second_costs_no_stream() {
+    let system = slow_system().await;
+    let streams = Streams::open(&system).await;
+    kill(&system, Role::Ledger, 5).await;
+    assert_eq!(system.health(), Health::Recovering, "the breaker is open");
+    streams.are_right().await;
+    assert_ne!(system.health(), Health::Dead);
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn supervisors_killed_six_times_cost_no_stream() {
+    let system = slow_system().await;
+    for role in [Role::Core, Role::Egress, Role::Ingress] {
+        let streams = Streams::open(&system).await;
+        kill(&system, role, 6).await;
+        streams.are_right().await;
+        let closed = async {
+            while system.health() != Health::Ready {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), closed).await.unwrap();
+    }
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_whose_rebuilds_are_fruitless_gives_up() {
+    let (system, _) = spawn_with(128, |config| config.supervision.fruitless_rebuilds = 2).await;
+    let began = std::time::Instant::now();
+    let dead = async {
+        while system.health() != Health::Dead {
+            let _ = system.chaos().strike(Role::Ledger, 0, How::Kill);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), dead).await.unwrap();
+    let waited = Duration::from_micros(REBUILD_BACK_OFF[0] + REBUILD_BACK_OFF[1]);
+    assert!(began.elapsed() >= waited, "{:?}", began.elapsed());
 }

@@ -132,10 +132,11 @@ pub struct EngineConfig {
     /// Seconds after which a request whose client takes nothing of its output is aborted.
     #[serde(deserialize_with = "quantity::number")]
     pub reader_timeout_secs: f64,
-    /// Seconds that any step of the model may take; one that is predicted to take long may take
-    /// ten times its prediction.
-    #[serde(deserialize_with = "quantity::number")]
-    pub min_step_deadline_secs: f64,
+    /// Seconds that any step of the model may take, not counting time in which its threads lack a
+    /// processor; a long step may take ten times its prediction. `None`: 0.1 on CPUs, and 2 on GPUs,
+    /// where a new shape may have to be compiled.
+    #[serde(deserialize_with = "quantity::some_number")]
+    pub min_step_deadline_secs: Option<f64>,
     /// Seconds that compiling the grammar of a structured output may take; a request whose grammar
     /// takes longer gets 400.
     #[serde(deserialize_with = "quantity::number")]
@@ -144,7 +145,8 @@ pub struct EngineConfig {
     /// colon, unless the request says otherwise: small models else write white space on and on.
     #[serde(deserialize_with = "quantity::switch")]
     pub disable_any_whitespace: bool,
-    /// Seconds without a sign of life after which an actor is replaced.
+    /// Seconds at one message after which an actor is replaced, whatever kept it. A handler that
+    /// hangs, rather than lacks a processor, is found after 0.1 s or ten times what it is known to take.
     #[serde(deserialize_with = "quantity::number")]
     pub hang_timeout_secs: f64,
     /// How many times as often as by default actors may die before more than themselves is
@@ -215,7 +217,7 @@ impl Default for EngineConfig {
             quota_max_open_requests: None,
             quota_tokens_per_minute: None,
             reader_timeout_secs: 60.0,
-            min_step_deadline_secs: 2.0,
+            min_step_deadline_secs: None,
             grammar_timeout_secs: 10.0,
             disable_any_whitespace: true,
             hang_timeout_secs: 5.0,

@@ -134,7 +134,7 @@ impl EngineConfig {
     fn validate_times(&self) -> Result<(), InvalidSetting> {
         let times = [
             ("reader_timeout_secs", self.reader_timeout_secs),
-            ("min_step_deadline_secs", self.min_step_deadline_secs),
+            ("min_step_deadline_secs", self.min_step_deadline_secs.unwrap_or(1.0)),
             ("grammar_timeout_secs", self.grammar_timeout_secs),
             ("hang_timeout_secs", self.hang_timeout_secs),
         ];
@@ -299,6 +299,8 @@ mod tests {
         let tiny = |c: &mut EngineConfig| c.max_request_memory_bytes = Some(1 << 20);
         assert_eq!(refused(tiny), Some("max_request_memory_bytes"));
         assert_eq!(refused(|c| c.hang_timeout_secs = 0.0), Some("hang_timeout_secs"));
+        let no_time = |c: &mut EngineConfig| c.min_step_deadline_secs = Some(0.0);
+        assert_eq!(refused(no_time), Some("min_step_deadline_secs"));
         assert_eq!(refused(|c| c.grammar_timeout_secs = -1.0), Some("grammar_timeout_secs"));
         assert_eq!(refused(|c| c.reader_timeout_secs = f64::NAN), Some("reader_timeout_secs"));
         let no_requests = |c: &mut EngineConfig| c.quota_max_open_requests = Some(0);

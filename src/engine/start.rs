@@ -291,13 +291,19 @@ pub(super) fn system_config(
         num_input_processors: config.num_input_processors,
         num_egress_shards: config.num_egress_shards,
         max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
-        min_step_deadline: seconds(config.min_step_deadline_secs),
+        min_step_deadline: min_step_deadline(config.min_step_deadline_secs, loaded.device_kind),
         grammar_timeout: seconds(config.grammar_timeout_secs),
         hang_timeout: seconds(config.hang_timeout_secs),
         reader_timeout: seconds(config.reader_timeout_secs),
         supervision: supervision(config.restart_tolerance),
         ..SystemConfig::new(scheduler)
     }
+}
+
+/// What any step may take. On a GPU, a shape that was not seen before may have to be compiled.
+fn min_step_deadline(configured: Option<f64>, device: DeviceKind) -> Duration {
+    let by_default = if device == DeviceKind::Cpu { 0.1 } else { 2.0 };
+    seconds(configured.unwrap_or(by_default))
 }
 
 /// How often actors may die. A build with the feature `chaos` is made to be struck, and would be

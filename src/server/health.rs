@@ -19,6 +19,7 @@ pub(super) fn status(health: Health) -> &'static str {
 /// What the routes say of one state of the engine.
 struct Report {
     status: &'static str,
+    reason: Option<&'static str>,
     /// `/health`: what was accepted goes on.
     serves: bool,
     /// `/readyz`: more is taken.
@@ -28,14 +29,20 @@ struct Report {
 }
 
 fn report(health: Health) -> Report {
+    let reason = match health {
+        Health::Unhealthy(reason) => Some(reason.as_str()),
+        _ => None,
+    };
     let (status, serves, is_ready, lives) = match health {
         Health::Starting => ("starting", false, false, true),
         Health::Recovering => ("recovering", false, false, true),
+        // A probe finds out when it is better.
+        Health::Unhealthy(_) => ("unhealthy", false, false, true),
         Health::Ready => ("ready", true, true, true),
         Health::Draining => ("draining", true, false, true),
         Health::Dead => ("dead", false, false, false),
     };
-    Report { status, serves, is_ready, lives }
+    Report { status, reason, serves, is_ready, lives }
 }
 
 /// A thread of the runtime is stuck, or all of them are.
@@ -86,7 +93,11 @@ impl Report {
         if good {
             return StatusCode::OK.into_response();
         }
-        let body = Json(json!({ "status": self.status }));
+        let body = match self.reason {
+            Some(reason) => json!({ "status": self.status, "reason": reason }),
+            None => json!({ "status": self.status }),
+        };
+        let body = Json(body);
         (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
     }
 }
@@ -103,6 +114,8 @@ pub(super) async fn load(State(state): State<AppState>) -> Json<Value> {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_actors::shell::Unhealthy;
+
     use super::*;
 
     #[tokio::test]
@@ -113,6 +126,7 @@ mod tests {
             (Health::Recovering, "recovering", [503, 503, 200]),
             (Health::Ready, "ready", [200, 200, 200]),
             (Health::Draining, "draining", [200, 503, 200]),
+            (Health::Unhealthy(Unhealthy::NonFiniteLogits), "unhealthy", [503, 503, 200]),
             (Health::Dead, "dead", [503, 503, 503]),
         ];
         for (health, status, expected) in cases {
@@ -122,7 +136,10 @@ mod tests {
                 let answer = report.answer(good);
                 assert_eq!(answer.status(), code, "{status}");
                 let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
-                let told = format!(r#"{{"status":"{status}"}}"#);
+                let told = match report.reason {
+                    Some(reason) => format!(r#"{{"status":"{status}","reason":"{reason}"}}"#),
+                    None => format!(r#"{{"status":"{status}"}}"#),
+                };
                 assert_eq!(body, if good { "" } else { told.as_str() }, "{status}");
             }
         }

@@ -71,7 +71,7 @@ pub enum ThreadUse {
 pub struct Interval {
     /// Time.
     pub wall: Micros,
-    /// The longest that any thread of the process lacked a processor.
+    /// How long threads of the process lacked a processor, one after the other.
     pub starved: Micros,
     /// The thread of the handler.
     pub thread: ThreadUse,
@@ -286,7 +286,10 @@ mod tests {
         let mut suspicion = Suspicion::default();
         let sight = |busy_for| Sight { turn: 1, doing: Doing::Waiting, busy_for };
         let late = Interval { wall: 3_000_000, starved: 0, thread: ThreadUse::Unknown };
-        assert_eq!(suspicion.look(sight(1), interval(ThreadUse::Unknown, 0), LIMITS), Verdict::Alive);
+        assert_eq!(
+            suspicion.look(sight(1), interval(ThreadUse::Unknown, 0), LIMITS),
+            Verdict::Alive
+        );
         assert_eq!(suspicion.look(sight(3_000_000), late, LIMITS), Verdict::Alive);
         assert_eq!(suspicion.charged(), CHARGE_MAX);
     }

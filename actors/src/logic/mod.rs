@@ -22,6 +22,7 @@ pub mod request;
 pub mod request_queue;
 pub mod restart;
 pub mod sampling_params;
+pub mod sanity;
 pub mod scheduler;
 pub mod scheduler_output;
 pub mod seed;

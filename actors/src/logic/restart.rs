@@ -44,6 +44,43 @@ impl Intensity {
     }
 }
 
+/// Waits before the first, second, … rebuild that follows one without progress.
+pub const REBUILD_BACK_OFF: [Micros; 8] =
+    [100_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 30_000_000, 30_000_000];
+
+/// What the root does before it gives up: it rebuilds all its children from the ground state. It
+/// gives up once as many rebuilds in a row as are tolerated made no progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastResort {
+    max_fruitless: usize,
+    num_fruitless: usize,
+    /// What was done before the last rebuild.
+    done_before: u64,
+}
+
+impl LastResort {
+    /// Tolerates so many rebuilds in a row without progress; 0: none is tried.
+    #[must_use]
+    pub const fn new(max_fruitless: usize) -> Self {
+        Self { max_fruitless, num_fruitless: 0, done_before: 0 }
+    }
+
+    /// Children died too often, or did not start; `done` grows with each step that was computed. How
+    /// long to wait before all are built again; `None`: give up.
+    pub fn rebuild(&mut self, done: u64) -> Option<Micros> {
+        if done > self.done_before {
+            self.num_fruitless = 0;
+        }
+        self.done_before = done;
+        if self.num_fruitless >= self.max_fruitless {
+            return None;
+        }
+        let delay = REBUILD_BACK_OFF[self.num_fruitless.min(REBUILD_BACK_OFF.len() - 1)];
+        self.num_fruitless += 1;
+        Some(delay)
+    }
+}
+
 /// What to do about a death.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
@@ -143,6 +180,20 @@ mod tests {
         for _ in 0..1_000 {
             assert_eq!(log.on_death(0, 5), restart(0..1, 0));
         }
+    }
+
+    #[test]
+    fn rebuilds_without_progress_wait_longer_and_come_to_an_end() {
+        let mut last_resort = LastResort::new(REBUILD_BACK_OFF.len());
+        for delay in REBUILD_BACK_OFF {
+            assert_eq!(last_resort.rebuild(7), Some(delay));
+        }
+        assert_eq!(last_resort.rebuild(7), None);
+        assert_eq!(last_resort.rebuild(8), Some(REBUILD_BACK_OFF[0]), "a step was computed");
+        for done in 9..1_000 {
+            assert_eq!(last_resort.rebuild(done), Some(REBUILD_BACK_OFF[0]));
+        }
+        assert_eq!(LastResort::new(0).rebuild(9), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! While the breaker is open: tries from time to time, with a request of our own, whether the
-//! engine serves again.
+//! A request of our own, the canary: while the breaker is open, it tries from time to time whether
+//! the engine serves again; when the model is suspect, whether it computes numbers.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
@@ -9,10 +9,12 @@ use std::{
 use super::{context::Context, door::Door};
 use crate::{
     fault::{Bug, planted},
-    logic::{breaker::BreakerState, request::FinishReason},
+    logic::{breaker::BreakerState, failure::Failure, request::FinishReason, sanity::ModelState},
     message::input_processor::{Prompt, RawRequest},
 };
 
+/// How long a probe waits that found out nothing.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// How often it looks whether a canary is due.
 const PERIOD: Duration = Duration::from_millis(50);
 
@@ -20,20 +22,24 @@ const PERIOD: Duration = Duration::from_millis(50);
 pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
     let mut number = 0_u64;
     while !context.is_stopped.load(Ordering::Acquire) {
-        if context.breaker.lock().state(context.now()) == BreakerState::Closed {
-            context.breaker_tripped.notified().await;
+        let is_closed = context.breaker.lock().state(context.now()) == BreakerState::Closed;
+        if is_closed && context.ledger.lock().model_state() == ModelState::Suspect {
+            number += 1;
+            probe(&context, &door, number).await;
+            continue;
+        }
+        if is_closed {
+            context.canary_wanted.notified().await;
             continue;
         }
         tokio::time::sleep(PERIOD).await;
         let is_due = context.breaker.lock().canary_due(context.now());
         if let Some(door) = door.upgrade().filter(|_| is_due) {
-            let limit = patience(&context);
             number += 1;
-            let is_served = tokio::time::timeout(limit, is_served(&door, number)).await;
-            let is_served = is_served.unwrap_or(false);
+            let end = send(&context, &door, number).await;
             let now = context.now();
             let mut breaker = context.breaker.lock();
-            if is_served && !planted(Bug::DeafToCanary) {
+            if end == End::Served && !planted(Bug::DeafToCanary) {
                 tracing::info!("the engine serves again");
                 breaker.canary_succeeded(now);
             } else {
@@ -41,6 +47,36 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
             }
         }
     }
+}
+
+/// What a canary met with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Served,
+    NonFiniteLogits,
+    Failed,
+}
+
+/// Whether the suspect model computes numbers for a request that no client wrote. If it does, the
+/// commit of its token has acquitted it.
+async fn probe(context: &Context, door: &Weak<Door>, number: u64) {
+    let Some(door) = door.upgrade() else { return };
+    match send(context, &door, number).await {
+        End::Served => {}
+        End::NonFiniteLogits => {
+            tracing::error!("the model's logits are not finite, whatever is asked");
+            context.ledger.lock().probe_failed();
+            context.metrics.judged_model(ModelState::NonFiniteLogits);
+            context.trip_breaker();
+        }
+        // It says nothing about the model.
+        End::Failed => tokio::time::sleep(PROBE_PAUSE).await,
+    }
+}
+
+async fn send(context: &Context, door: &Arc<Door>, number: u64) -> End {
+    let served = tokio::time::timeout(patience(context), is_served(door, number));
+    served.await.unwrap_or(End::Failed)
 }
 
 /// How long a canary may take: on a slow device a step alone is longer than a call.
@@ -51,18 +87,22 @@ fn patience(context: &Context) -> Duration {
 
 /// One token after one token. Each is another request: one that a broken device has quarantined must
 /// not be why the next is refused.
-async fn is_served(door: &Arc<Door>, number: u64) -> bool {
+async fn is_served(door: &Arc<Door>, number: u64) -> End {
     let mut canary = RawRequest::new(Prompt::Tokens(vec![0]));
     canary.cache_salt = Some(format!("canary {number}"));
     canary.max_tokens = Some(1);
     canary.params.ignore_eos = true;
-    let Ok(mut submission) = door.admit(canary).await else { return false };
+    let Ok(mut submission) = door.admit(canary).await else { return End::Failed };
     for choice in &mut submission.choices {
         while let Some(delta) = choice.next().await {
-            if delta.finish == Some(FinishReason::Length) {
-                return true;
+            match delta.finish {
+                Some(FinishReason::Length) => return End::Served,
+                Some(FinishReason::Error(Failure::NumericalGarbage)) => {
+                    return End::NonFiniteLogits;
+                }
+                _ => {}
             }
         }
     }
-    false
+    End::Failed
 }

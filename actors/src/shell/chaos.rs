@@ -1,6 +1,6 @@
 //! Faults on purpose, from outside: the chaos surface of a system (feature `chaos`).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use crate::{
     fault::{Chaos, EdgeFaults, How, Observed},
@@ -19,6 +19,35 @@ pub struct Struck {
     pub role: Role,
     /// The epoch in which it was struck; a later one tells that the core started over.
     pub epoch: Epoch,
+}
+
+/// Hangs that were found so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hangs {
+    /// Actors.
+    pub actors: u64,
+    /// Those of them that nothing made hang.
+    pub unordered: u64,
+    /// Steps.
+    pub steps: u64,
+}
+
+impl Hangs {
+    /// Those that were not found `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            actors: self.actors - before.actors,
+            unordered: self.unordered - before.unordered,
+            steps: self.steps - before.steps,
+        }
+    }
+
+    /// Those that were none, where the device does not hang.
+    #[must_use]
+    pub fn false_alarms(self) -> u64 {
+        self.unordered + self.steps
+    }
 }
 
 /// Why nothing was struck.
@@ -77,6 +106,17 @@ impl ChaosControl<'_> {
         let ledger = self.system.context().ledger.lock();
         let length = |id| (id, ledger.get(id).map_or(0, |entry| entry.output().len()));
         ledger.requests().map(length).collect()
+    }
+
+    /// Hangs that were found so far.
+    #[must_use]
+    pub fn hangs(&self) -> Hangs {
+        let counts = &self.system.context().hangs;
+        Hangs {
+            actors: counts.actors.load(Ordering::Relaxed),
+            unordered: counts.unordered.load(Ordering::Relaxed),
+            steps: counts.steps.load(Ordering::Relaxed),
+        }
     }
 
     /// What is reserved for open requests.

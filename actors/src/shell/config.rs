@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::logic::{
     admission::{AdmissionLimits, Quota},
-    restart::Intensity,
+    restart::{Intensity, REBUILD_BACK_OFF},
     scheduler::SchedulerConfig,
 };
 use crate::ports::HandlerProfiler;
@@ -89,12 +89,15 @@ pub struct Supervision {
     pub ingress: Intensity,
     /// The supervisors below the root.
     pub subtree: Intensity,
+    /// Rebuilds of all actors in a row, without a step computed between them, that the root tries
+    /// before it gives up.
+    pub fruitless_rebuilds: usize,
 }
 
 impl Default for Supervision {
     fn default() -> Self {
         Self {
-            ledger: Intensity::new(1, 60),
+            ledger: Intensity::new(3, 60),
             kv_cache_manager: Intensity::new(5, 30),
             structured_output: Intensity::new(5, 30),
             scheduler: Intensity::new(5, 30),
@@ -102,6 +105,7 @@ impl Default for Supervision {
             egress: Intensity::new(20, 10),
             ingress: Intensity::new(20, 10),
             subtree: Intensity::new(3, 60),
+            fruitless_rebuilds: REBUILD_BACK_OFF.len(),
         }
     }
 }
@@ -119,6 +123,7 @@ impl Supervision {
             egress: intensity,
             ingress: intensity,
             subtree: intensity,
+            fruitless_rebuilds: REBUILD_BACK_OFF.len(),
         }
     }
 
@@ -134,6 +139,7 @@ impl Supervision {
             egress: self.egress.tolerating(times),
             ingress: self.ingress.tolerating(times),
             subtree: self.subtree.tolerating(times),
+            ..self
         }
     }
 }

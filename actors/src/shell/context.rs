@@ -69,8 +69,8 @@ pub struct Context {
     pub hangs: HangCounts,
     /// Whether clients are let in.
     pub breaker: Mutex<Breaker>,
-    /// Wakes who tries whether a tripped breaker can close.
-    pub breaker_tripped: Notify,
+    /// Wakes the canary: a tripped breaker may close, or the model is suspect.
+    pub canary_wanted: Notify,
     /// The system was shut down: nobody needs to be watched.
     pub is_stopped: AtomicBool,
     started: Instant,
@@ -180,7 +180,7 @@ impl Context {
             progress: Progress::default(),
             hangs: HangCounts::default(),
             breaker: Mutex::new(Breaker::new(CANARY_LIMIT)),
-            breaker_tripped: Notify::new(),
+            canary_wanted: Notify::new(),
             is_stopped: AtomicBool::new(false),
             started: Instant::now(),
             config,
@@ -190,7 +190,7 @@ impl Context {
     /// Actors die more often than is tolerated: no clients until a canary was served.
     pub fn trip_breaker(&self) {
         self.breaker.lock().trip(self.now());
-        self.breaker_tripped.notify_one();
+        self.canary_wanted.notify_one();
     }
 
     /// An actor was found to hang, by order of chaos or not.
@@ -209,7 +209,7 @@ impl Context {
     /// Nobody is watched or tried any more.
     pub fn stop_watching(&self) {
         self.is_stopped.store(true, Ordering::Release);
-        self.breaker_tripped.notify_one();
+        self.canary_wanted.notify_one();
     }
 
     /// Time since the system started. The one clock of all shells.

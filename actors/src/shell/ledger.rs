@@ -16,6 +16,7 @@ use crate::{
         ledger::{BatchId, CommitVerdict, Restriction},
         outputs::Commit,
         request::{EngineRequest, FinishReason},
+        sanity::ModelState,
         sequence::{Arrival, Inbox, Outbox, Stamp},
     },
     message::{
@@ -40,6 +41,8 @@ pub struct State {
     core_incarnations: u64,
     /// What the scheduler was last held to.
     restriction: Option<Restriction>,
+    /// What was last said of the model.
+    model: Option<ModelState>,
 }
 
 impl LedgerActor {
@@ -229,6 +232,17 @@ impl LedgerActor {
         }
     }
 
+    /// Says what is known of the model, when that has changed.
+    fn judge_model(&self, state: &mut State) {
+        let model = self.context.ledger.lock().model_state();
+        if state.model.replace(model) != Some(model) {
+            self.context.metrics.judged_model(model);
+            if model != ModelState::Sound {
+                self.context.canary_wanted.notify_one();
+            }
+        }
+    }
+
     fn on_delivery(&self, batch: BatchId, ended: &[RequestId], state: &mut State) {
         let ledger = self.context.ledger.lock();
         if !ledger.awaits(batch) {
@@ -374,6 +388,7 @@ impl Actor for LedgerActor {
             LedgerMessage::Ping => {}
         }
         self.restrict(state);
+        self.judge_model(state);
         self.feed_shards();
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::logic::{
     ledger::{CommitTiming, Entry},
     outputs::Commit,
     request::FinishReason,
+    sanity::ModelState,
     scheduler::{SchedulerStats, StepStats, WaitingReason},
 };
 
@@ -46,6 +47,8 @@ pub struct SystemMetrics {
     pub replayed_tokens: Counter,
     recomputed_tokens: Counter,
     adopted_tail_tokens: Counter,
+    /// 1 while the model computes no numbers.
+    non_finite_logits: Gauge,
     /// The same, for those who read within the process.
     pub totals: Totals,
 }
@@ -99,6 +102,7 @@ impl SystemMetrics {
             replayed_tokens: counter!("playhouse:replayed_tokens_total", l.iter()),
             recomputed_tokens: counter!("playhouse:recomputed_tokens_total", l.iter()),
             adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),
+            non_finite_logits: gauge!("playhouse:model_non_finite_logits", l.iter()),
             totals: Totals::default(),
             labels,
         }
@@ -167,6 +171,12 @@ impl SystemMetrics {
     /// An actor of this role, or a `step`, was found to hang.
     pub fn hung(&self, role: &'static str) {
         counter!(HANGS, with(&self.labels, "role", role)).increment(1);
+    }
+
+    /// What is known of the model has changed.
+    pub fn judged_model(&self, model: ModelState) {
+        let is_broken = model == ModelState::NonFiniteLogits;
+        self.non_finite_logits.set(f64::from(u8::from(is_broken)));
     }
 
     /// An actor was replaced.

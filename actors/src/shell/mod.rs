@@ -46,4 +46,4 @@ pub use house::HouseView;
 pub use memory::{ArrivingBody, Lease, MemoryBudget, MemoryError};
 pub use pause::PauseMode;
 pub use sink::{ChoiceStream, OutputDelta};
-pub use system::{Health, Status, System};
+pub use system::{Health, Status, System, Unhealthy};

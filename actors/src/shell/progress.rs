@@ -64,7 +64,7 @@ impl Progress {
     /// The device begins with a step that may take `limit`.
     pub fn begin_step(&self, now: Micros, limit: Micros) {
         self.expect(now.saturating_add(limit));
-        self.long_after.store(now.saturating_add(limit / 4), Ordering::Relaxed);
+        self.long_after.store(now.saturating_add(limit / 5), Ordering::Relaxed);
     }
 
     /// The step at hand lacked a processor, and should be done by `due`.

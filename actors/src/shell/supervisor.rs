@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     fault::Observed,
-    logic::restart::{Decision, Intensity, RestartLog, Strategy},
+    logic::{
+        ids::Micros,
+        restart::{Decision, Intensity, LastResort, RestartLog, Strategy},
+    },
     message::SupervisorMessage,
 };
 
@@ -84,6 +87,8 @@ pub struct SupervisorSpec {
     pub children: Vec<ChildSpec>,
     /// Called whenever children were started.
     pub after_start: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// What it does before it gives up. Without, it gives up.
+    pub last_resort: Option<LastResort>,
 }
 
 /// The supervisor actor.
@@ -96,6 +101,7 @@ pub struct Supervisor {
 pub struct State {
     children: Vec<Option<Child>>,
     log: RestartLog,
+    last_resort: Option<LastResort>,
     is_stopping: bool,
 }
 
@@ -158,29 +164,63 @@ impl Supervisor {
         self.context.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
             Decision::Escalate => {
-                self.context.trip_breaker();
-                let own = self.spec.role.as_str();
-                Err(format!("{own} gives up: {} died too often ({cause})", role.as_str()).into())
+                let why = format!("{} died too often ({cause})", role.as_str());
+                self.give_up(myself, why, state).await
             }
-            Decision::Restart { children, delay: 0 } => self.restart(myself, children, state).await,
-            Decision::Restart { children, delay } => {
+            Decision::Restart { children, delay: 0 } => {
                 self.stop(children.clone(), state).await;
-                let Range { start: first, end } = children;
-                let again = move || SupervisorMessage::Restart { first, end };
-                myself.send_after(Duration::from_micros(delay), again);
+                self.start_again(myself, children, state).await
+            }
+            Decision::Restart { children, delay } => {
+                self.restart_later(myself, children, delay, state).await;
                 Ok(())
             }
         }
     }
 
-    async fn restart(
+    async fn restart_later(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        range: Range<usize>,
+        delay: Micros,
+        state: &mut State,
+    ) {
+        self.stop(range.clone(), state).await;
+        let Range { start: first, end } = range;
+        let again = move || SupervisorMessage::Restart { first, end };
+        myself.send_after(Duration::from_micros(delay), again);
+    }
+
+    /// Starts children that were there before.
+    async fn start_again(
         &self,
         myself: &ActorRef<SupervisorMessage>,
         range: Range<usize>,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        self.stop(range.clone(), state).await;
-        self.start(myself, range, state).await
+        match self.start(myself, range, state).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.give_up(myself, error.to_string(), state).await,
+        }
+    }
+
+    /// Restarts do not help. The last resort, where there is one, is to build all children again
+    /// after a while: what was accepted goes on then, and new clients wait for the breaker.
+    async fn give_up(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        why: String,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.context.trip_breaker();
+        let own = self.spec.role.as_str();
+        let done = self.context.progress.num_steps();
+        let Some(delay) = state.last_resort.as_mut().and_then(|last| last.rebuild(done)) else {
+            return Err(format!("{own} gives up: {why}").into());
+        };
+        tracing::error!(why, delay_ms = delay / 1_000, "{own} builds all actors again");
+        self.restart_later(myself, 0..state.children.len(), delay, state).await;
+        Ok(())
     }
 
     async fn shut_down(&self, reply: RpcReplyPort<()>, state: &mut State) {
@@ -204,7 +244,8 @@ impl Actor for Supervisor {
         let intensities = self.spec.children.iter().map(|child| child.intensity);
         let log = RestartLog::new(self.spec.strategy, intensities);
         let count = self.spec.children.len();
-        let mut state = State { children: vec![None; count], log, is_stopping: false };
+        let (children, last_resort) = (vec![None; count], self.spec.last_resort.clone());
+        let mut state = State { children, log, last_resort, is_stopping: false };
         self.start(&myself, 0..count, &mut state).await?;
         Ok(state)
     }
@@ -217,7 +258,7 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SupervisorMessage::Restart { first, end } if !state.is_stopping => {
-                self.start(&myself, first..end, state).await
+                self.start_again(&myself, first..end, state).await
             }
             SupervisorMessage::Abandon(child) => {
                 self.on_death(&myself, child, "it hangs and was abandoned", state).await

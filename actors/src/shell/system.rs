@@ -22,6 +22,7 @@ use crate::{
     logic::{
         breaker::BreakerState,
         ids::{Epoch, RequestId},
+        sanity::ModelState,
         scheduler::{PauseState, SchedulerConfigError, SchedulerStats},
     },
     message::{LedgerMessage, SchedulerMessage, SupervisorMessage, input_processor::RawRequest},
@@ -45,10 +46,29 @@ pub enum Health {
     Ready,
     /// It gets nowhere at present: a part of it is being replaced, failed too often, or hangs.
     Recovering,
+    /// It runs, and what it computes is worth nothing.
+    Unhealthy(Unhealthy),
     /// It finishes what it has and takes nothing new.
     Draining,
     /// The supervisors gave up, or it was shut down.
     Dead,
+}
+
+/// Why a running system is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unhealthy {
+    /// The model's logits are not finite, whatever is asked.
+    NonFiniteLogits,
+}
+
+impl Unhealthy {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NonFiniteLogits => "non_finite_logits",
+        }
+    }
 }
 
 /// How things stand.
@@ -192,6 +212,8 @@ impl System {
             Health::Draining
         } else if !context.progress.has_begun() {
             Health::Starting
+        } else if context.ledger.lock().model_state() == ModelState::NonFiniteLogits {
+            Health::Unhealthy(Unhealthy::NonFiniteLogits)
         } else if is_stuck || !is_closed || is_core_alive.contains(&false) {
             Health::Recovering
         } else {

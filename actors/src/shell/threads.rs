@@ -42,10 +42,16 @@ impl Threads {
         Self(numbers.filter_map(|number| Some((number, Thread::read(number)?))).collect())
     }
 
-    /// The longest that a thread lacked a processor since `before`, in a time of `wall`.
+    /// Whether the system says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How long threads lacked a processor since `before`, one after the other, in a time of `wall`: a
+    /// step goes through several of them, so the waits of all count.
     pub(super) fn starved_since(&self, before: &Self, wall: Micros) -> Micros {
         let pairs = self.0.iter().filter_map(|(number, now)| Some((now, before.0.get(number)?)));
-        pairs.map(|(now, before)| now.lacked_since(before, wall)).max().unwrap_or(0)
+        pairs.map(|(now, before)| now.lacked_since(before, wall)).sum::<Micros>().min(wall)
     }
 
     /// What `thread` did since `before`.

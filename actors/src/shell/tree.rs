@@ -30,7 +30,7 @@ use super::{
     worker::WorkerActor,
 };
 use crate::{
-    logic::restart::{Intensity, Strategy},
+    logic::restart::{Intensity, LastResort, Strategy},
     message::{LedgerMessage, Letter, SupervisorMessage},
 };
 
@@ -63,7 +63,8 @@ fn root(context: &Arc<Context>) -> SupervisorSpec {
         subtree(context, ingress(context), |c| &c.directory.ingress),
     ];
     let strategy = Strategy::OneForOne;
-    SupervisorSpec { role: Role::Root, strategy, children, after_start: None }
+    let last_resort = Some(LastResort::new(context.config.supervision.fruitless_rebuilds));
+    SupervisorSpec { role: Role::Root, strategy, children, after_start: None, last_resort }
 }
 
 fn core(context: &Arc<Context>) -> SupervisorSpec {
@@ -92,6 +93,7 @@ fn core(context: &Arc<Context>) -> SupervisorSpec {
         strategy: Strategy::RestForOne,
         children,
         after_start: Some(Arc::new(after_start)),
+        last_resort: None,
     }
 }
 
@@ -111,7 +113,7 @@ fn egress(context: &Arc<Context>) -> SupervisorSpec {
     let shards = 0..context.directory.detokenizers.len();
     let (role, strategy) = (Role::Egress, Strategy::OneForOne);
     let children = shards.flat_map(pair).collect();
-    SupervisorSpec { role, strategy, children, after_start: None }
+    SupervisorSpec { role, strategy, children, after_start: None, last_resort: None }
 }
 
 fn ingress(context: &Arc<Context>) -> SupervisorSpec {
@@ -124,7 +126,7 @@ fn ingress(context: &Arc<Context>) -> SupervisorSpec {
     };
     let (role, strategy) = (Role::Ingress, Strategy::OneForOne);
     let children = (0..context.directory.input_processors.len()).map(one).collect();
-    SupervisorSpec { role, strategy, children, after_start: None }
+    SupervisorSpec { role, strategy, children, after_start: None, last_resort: None }
 }
 
 /// A child that is an actor with an address: `make` gives the actor and where it is registered.

@@ -131,8 +131,12 @@ impl Watchdog {
         let threads = must_know.then(Threads::look);
         let before = self.threads.take();
         let late = wall.saturating_sub(PERIOD.as_micros() as u64);
-        let lacked = threads.as_ref().zip(before.as_ref());
-        let lacked = lacked.map_or(0, |(now, before)| now.starved_since(before, wall));
+        let lacked = match (&threads, &before) {
+            (Some(now), Some(before)) => now.starved_since(before, wall),
+            // The first look at the threads says nothing of the time before it, so that is excused.
+            (Some(now), None) if !now.is_empty() => wall,
+            _ => 0,
+        };
         let starved = late.max(lacked);
         if is_step_long {
             context.progress.starve(starved);
@@ -218,7 +222,8 @@ struct Passed {
 impl Passed {
     fn interval(&self, thread: u64) -> Interval {
         let known = self.threads.as_ref().zip(self.before.as_ref());
-        let thread = known.map_or(ThreadUse::Unknown, |(now, before)| now.use_since(before, thread));
+        let thread =
+            known.map_or(ThreadUse::Unknown, |(now, before)| now.use_since(before, thread));
         Interval { wall: self.wall, starved: self.starved, thread }
     }
 }

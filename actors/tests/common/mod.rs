@@ -16,7 +16,7 @@ use std::{
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId, TokenId},
-        outputs::{RequestOutput, SampledToken, StepOutput},
+        outputs::{RequestOutput, RowFailure, SampledToken, StepOutput},
         sampling_params::SamplingParams,
         scheduler::SchedulerConfig,
         scheduler_output::SchedulerOutput,
@@ -69,6 +69,8 @@ pub(crate) struct Faults {
     pub(crate) poison: AtomicU64,
     /// Block whoever decodes, once, for four seconds.
     pub(crate) block_decoder: AtomicBool,
+    /// All logits are no numbers while this is set.
+    pub(crate) has_no_numbers: AtomicBool,
     /// Grammars compiled so far.
     pub(crate) compilations: AtomicU64,
     /// Compilers wait while this is set.
@@ -173,6 +175,12 @@ impl ModelExecutor for FakeExecutor {
             let history = self.histories.get_mut(&data.request).ok_or_else(unknown)?;
             let end = data.num_computed_tokens + data.num_scheduled_tokens;
             outputs.push(output(data.request, history, end));
+        }
+        if self.faults.has_no_numbers.load(Ordering::Relaxed) {
+            for row in &mut outputs {
+                row.sampled.clear();
+                row.failure = Some(RowFailure::NotANumber);
+            }
         }
         for row in &outputs {
             let drawn = row.sampled.iter().map(|token| token.token_id);

@@ -139,7 +139,7 @@ pub(crate) struct EngineFlags {
     /// Seconds after which a request is aborted whose client reads nothing [default: 60]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) reader_timeout_secs: Option<String>,
-    /// Seconds that any step of the model may take [default: 2]
+    /// Seconds that any step of the model may take [default: 0.1 on CPUs, 2 on GPUs]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) min_step_deadline_secs: Option<String>,
     /// Seconds that compiling the grammar of a structured output may take [default: 10]
@@ -159,7 +159,7 @@ pub(crate) struct EngineFlags {
     #[arg(long, conflicts_with = "disable_any_whitespace", help_heading = "Limits")]
     #[serde(skip)]
     pub(crate) no_disable_any_whitespace: bool,
-    /// Seconds without a sign of life after which an actor is replaced [default: 5]
+    /// Seconds at one message after which an actor is replaced at the latest [default: 5]
     #[arg(long, value_name = "SECONDS", help_heading = "Recovery")]
     pub(crate) hang_timeout_secs: Option<String>,
     /// How many times as often as by default actors may die before the engine gives up

@@ -76,7 +76,7 @@ impl HouseFeed {
         let is_last = match health {
             Health::Draining => open_requests == 0,
             Health::Dead => true,
-            Health::Starting | Health::Ready | Health::Recovering => false,
+            Health::Starting | Health::Ready | Health::Recovering | Health::Unhealthy(_) => false,
         };
         let snapshot = shaper.shape(view, health, open_requests);
         let due = Instant::now() + PERIOD;

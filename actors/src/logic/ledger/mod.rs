@@ -18,11 +18,13 @@ pub use failure::Restriction;
 use self::egress::Shard;
 use super::{
     admission::{Admission, AdmissionCost, AdmissionLimits, Tenant},
+    failure::Failure,
     ids::{Epoch, Micros, RequestId},
     outputs::Commit,
     poison::Ward,
     quarantine::{Fingerprint, Quarantine},
     request::{EngineRequest, FinishReason},
+    sanity::{ModelState, Sanity},
     scheduler::{FirstScheduled, RecoveredRequest},
     step_budget::StepBudget,
 };
@@ -41,6 +43,7 @@ pub struct Ledger {
     ward: Ward,
     quarantine: Quarantine,
     step_budget: StepBudget,
+    sanity: Sanity,
 }
 
 /// What a ledger is told at its start.
@@ -83,6 +86,7 @@ impl Ledger {
             ward: Ward::new(),
             quarantine: Quarantine::new(),
             step_budget: StepBudget::new(config.max_num_batched_tokens),
+            sanity: Sanity::default(),
         }
     }
 
@@ -180,6 +184,11 @@ impl Ledger {
             _ => {}
         }
         let timing = entry.apply(commit, now);
+        if commit.finish == Some(FinishReason::Error(Failure::NumericalGarbage)) {
+            self.sanity.failed(Fingerprint::of(entry.request()));
+        } else if !commit.tokens.is_empty() {
+            self.sanity.succeeded();
+        }
         self.ward.clear(commit.request);
         self.mark_dirty(commit.request);
         self.note_end(commit.request, now);
@@ -228,6 +237,17 @@ impl Ledger {
             }
             self.ward.clear(request);
         }
+    }
+
+    /// Whether the model computes numbers, by how requests ended.
+    #[must_use]
+    pub fn model_state(&self) -> ModelState {
+        self.sanity.state()
+    }
+
+    /// The logits of a probe were not finite.
+    pub fn probe_failed(&mut self) {
+        self.sanity.probe_failed();
     }
 
     /// Begins a new epoch and tells what the new core must take up, by acceptance.

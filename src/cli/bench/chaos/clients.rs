@@ -17,7 +17,7 @@ use tokio::{
 
 use super::measure::{Arrival, Strike};
 use crate::{
-    cli::bench::workload::{Workload, is_complete},
+    cli::bench::workload::{Sizes, Workload, is_complete},
     engine::Engine,
 };
 
@@ -81,8 +81,25 @@ pub(super) struct World {
 }
 
 impl World {
+    /// A world whose requests have their reference outputs, computed in peace.
+    ///
+    /// # Errors
+    /// What a request without an answer says.
+    pub(super) async fn new(engine: &Engine, sizes: Sizes, clients: usize) -> Result<Self, String> {
+        let mut world = Self {
+            engine: engine.clone(),
+            workload: Workload { vocab_size: engine.model_info().vocab_size, sizes },
+            start: Instant::now(),
+            expected: Arc::default(),
+            next_salt: Arc::default(),
+            last_strike: Arc::default(),
+        };
+        world.expected = Arc::new(world.references(clients).await?);
+        Ok(world)
+    }
+
     /// What each of the requests of so many clients gives, without faults.
-    pub(super) async fn references(&self, clients: usize) -> Result<Vec<Output>, String> {
+    async fn references(&self, clients: usize) -> Result<Vec<Output>, String> {
         let mut tasks = JoinSet::new();
         for number in 0..clients * REQUESTS_PER_CLIENT {
             let world = self.clone();
@@ -91,6 +108,26 @@ impl World {
         let mut outputs = tasks.join_all().await;
         outputs.sort_by_key(|(number, _)| *number);
         outputs.into_iter().map(|(_, output)| output).collect()
+    }
+
+    /// Lets so many clients ask so many requests in all. Returns when all were answered.
+    pub(super) async fn ask_in_all(&self, clients: usize, requests: usize) -> Streams {
+        let mut tasks = JoinSet::new();
+        let next = Arc::<AtomicUsize>::default();
+        for _ in 0..clients {
+            let (world, next) = (self.clone(), Arc::clone(&next));
+            tasks.spawn(async move {
+                let mut streams = Streams::default();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= requests {
+                        return streams;
+                    }
+                    world.note(number % (clients * REQUESTS_PER_CLIENT), &mut streams).await;
+                }
+            });
+        }
+        sum(tasks.join_all().await)
     }
 
     /// Lets so many clients in.
@@ -169,14 +206,18 @@ impl Clients {
     /// Lets every client finish what it is at.
     pub(super) async fn leave(self) -> Streams {
         self.is_over.store(true, Ordering::Relaxed);
-        let mut all = Streams::default();
-        for streams in self.tasks.join_all().await {
-            all.arrivals.extend(streams.arrivals);
-            all.requests += streams.requests;
-            all.cost += streams.cost;
-            all.lost += streams.lost;
-            all.wrong += streams.wrong;
-        }
-        all
+        sum(self.tasks.join_all().await)
     }
+}
+
+fn sum(each: Vec<Streams>) -> Streams {
+    let mut all = Streams::default();
+    for streams in each {
+        all.arrivals.extend(streams.arrivals);
+        all.requests += streams.requests;
+        all.cost += streams.cost;
+        all.lost += streams.lost;
+        all.wrong += streams.wrong;
+    }
+    all
 }

@@ -10,7 +10,8 @@
 //!   this strike and before the next, less the median of the same figure without faults.
 //! - *Tokens recomputed*: scheduled tokens less those that the requests take.
 //!
-//! Hangs are not struck with: their stall is the setting after which an actor counts as hung.
+//! With `--requests N` it is a storm instead ([`storm`]): N requests in peace, then as many while
+//! somebody is struck at every interval, whether or not the last one has recovered.
 
 #[cfg(feature = "chaos")]
 mod clients;
@@ -20,9 +21,11 @@ mod measure;
 mod pass;
 #[cfg(feature = "chaos")]
 mod report;
+#[cfg(feature = "chaos")]
+mod storm;
 
 use clap::Args;
-use playhouse_actors::shell::Role;
+use playhouse_actors::{fault::How, shell::Role};
 
 use super::{Report, workload::Sizes};
 use crate::{
@@ -35,6 +38,7 @@ Examples:
   playhouse bench chaos                            Some 1,000 strikes over nine roles
   playhouse bench chaos --kills 10000 --interval-ms 30
   playhouse bench chaos -m models/qwen3 --clients 8 --output json
+  playhouse bench chaos --how hang --requests 1500 --interval-ms 1000    A storm of hangs
 
 Time to recovery: from a strike to the first token committed after it, at any client.
 Added stall: the largest gap in any stream until the next strike, less its median without faults.
@@ -55,6 +59,12 @@ pub(crate) struct ChaosArgs {
     /// Clients that stream at any time
     #[arg(long, value_name = "N", default_value_t = 32)]
     clients: usize,
+    /// Strike in this way: panic, kill or hang; may be repeated [default: panic and kill by turns]
+    #[arg(long, value_name = "WAY", value_parser = way)]
+    how: Vec<How>,
+    /// A storm: so many requests in peace, then as many with a strike at each interval
+    #[arg(long, value_name = "N", conflicts_with = "kills")]
+    requests: Option<usize>,
     /// Strike only this role; may be repeated
     #[arg(long, value_name = "ROLE")]
     role: Vec<Role>,
@@ -65,6 +75,12 @@ pub(crate) struct ChaosArgs {
     output: Report,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+}
+
+/// The way of dying of this name.
+fn way(name: &str) -> Result<How, String> {
+    let known = How::ALL.into_iter().find(|how| how.as_str() == name);
+    known.ok_or_else(|| format!("{name:?} is no way to die: panic, kill or hang"))
 }
 
 /// Fails: nothing can be struck in this build.
@@ -78,12 +94,23 @@ pub(crate) fn run(_: &ChaosArgs, _: EngineConfig) -> Result<(), CliError> {
 pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError> {
     use crate::cli::{engine, interrupt::or_interrupt, output, serve::metrics};
 
-    // Whatever dies is replaced at once, however often: it is the replacing that is measured.
-    let config = EngineConfig { restart_tolerance: None, ..config };
+    // Whatever dies is replaced at once, however often: it is the replacing that is measured. A storm
+    // may also be one that the supervisors tolerate.
+    let restart_tolerance = config.restart_tolerance.filter(|_| args.requests.is_some());
+    let config = EngineConfig { restart_tolerance, ..config };
     hush_strikes();
     engine::run(async {
         let metrics = metrics::install(&config)?;
         let engine = or_interrupt(engine::start(config)).await?;
+        if let Some(requests) = args.requests {
+            let measured = or_interrupt(storm::measure(&engine, args, requests)).await;
+            engine.shutdown().await;
+            let figures = measured?;
+            return match args.output {
+                Report::Table => output::show(&figures.to_table()),
+                Report::Json => output::show_json(&figures.to_json()),
+            };
+        }
         let measured = or_interrupt(pass::measure(&engine, args, &metrics)).await;
         engine.shutdown().await;
         let figures = measured?;

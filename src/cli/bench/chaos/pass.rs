@@ -1,9 +1,6 @@
 //! One pass after the other: without faults, then a role at a time.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use playhouse_actors::{fault::How, shell::Role};
@@ -16,15 +13,12 @@ use super::{
     report::{Figures, RoleFigures},
 };
 use crate::{
-    cli::{
-        CliError,
-        bench::{progress_bar, workload::Workload},
-    },
+    cli::{CliError, bench::progress_bar},
     engine::Engine,
 };
 
 /// Who is struck unless it is said.
-const ROLES: [Role; 9] = [
+pub(super) const ROLES: [Role; 9] = [
     Role::Scheduler,
     Role::KvCacheManager,
     Role::StructuredOutput,
@@ -35,7 +29,7 @@ const ROLES: [Role; 9] = [
     Role::InputProcessor,
     Role::Core,
 ];
-/// How, in turns.
+/// How unless it is said, in turns.
 const WAYS: [How; 2] = [How::Panic, How::Kill];
 /// Windows that the pass without faults is looked at in.
 const PEACEFUL_WINDOWS: usize = 200;
@@ -48,19 +42,8 @@ pub(super) async fn measure(
     args: &ChaosArgs,
     metrics: &PrometheusHandle,
 ) -> Result<Figures, CliError> {
-    let workload = Workload { vocab_size: engine.model_info().vocab_size, sizes: args.sizes };
-    let mut world = World {
-        engine: engine.clone(),
-        workload,
-        start: Instant::now(),
-        expected: Arc::default(),
-        next_salt: Arc::default(),
-        last_strike: Arc::default(),
-    };
     let clients = args.clients.max(1);
-    let references = world.references(clients).await.map_err(CliError::Ended)?;
-    world.expected = Arc::new(references);
-
+    let world = World::new(engine, args.sizes, clients).await.map_err(CliError::Ended)?;
     let roles = if args.role.is_empty() { &ROLES[..] } else { &args.role };
     let kills_per_role = args.kills.div_ceil(roles.len()).max(1);
     let bar = progress_bar(PEACEFUL_WINDOWS + kills_per_role * roles.len());
@@ -69,6 +52,7 @@ pub(super) async fn measure(
         clients,
         interval: Duration::from_millis(args.interval_ms.max(1)),
         metrics,
+        ways: ways(args),
         random: 0,
         bar,
     };
@@ -92,11 +76,17 @@ pub(super) async fn measure(
     Ok(figures)
 }
 
+/// How actors are struck, in turns.
+pub(super) fn ways(args: &ChaosArgs) -> &[How] {
+    if args.how.is_empty() { &WAYS } else { &args.how }
+}
+
 struct Pass<'a> {
     world: World,
     clients: usize,
     interval: Duration,
     metrics: &'a PrometheusHandle,
+    ways: &'a [How],
     /// State of the draws of moments.
     random: u64,
     bar: indicatif::ProgressBar,
@@ -144,7 +134,8 @@ impl Pass<'_> {
     fn strike(&self, role: Role, turn: usize) -> Result<(), CliError> {
         let actors = self.world.engine.actors();
         let count = actors.iter().filter(|actor| actor.role == role).count();
-        let (index, how) = ((turn / WAYS.len()) % count.max(1), WAYS[turn % WAYS.len()]);
+        let num_ways = self.ways.len();
+        let (index, how) = ((turn / num_ways) % count.max(1), self.ways[turn % num_ways]);
         let struck = self.world.engine.chaos().strike(role, index, how);
         struck.map(|_| ()).map_err(|error| CliError::Ended(error.to_string()))
     }

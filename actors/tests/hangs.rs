@@ -1,0 +1,130 @@
+//! Handlers and steps that hang are found in a tenth of a second, and those that lack a processor,
+//! or wait for what is late, are left alone. All settings are the defaults: five seconds are the
+//! bound.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use common::{collect, expected_text, request, spawn};
+use playhouse_actors::{
+    fault::How,
+    shell::{Role, System},
+};
+use tokio::time::{sleep, timeout};
+
+/// Well below the bound of five seconds, and far more than a tenth of a second: the machine may be
+/// loaded.
+const SOON: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn streams_are_right(system: &System) {
+    let mut streams = Vec::new();
+    for salt in 0..6 {
+        let (prompt, raw) = request(salt, 40, 100);
+        streams.push((prompt, system.submit(raw).await.unwrap().choices.remove(0)));
+    }
+    for (prompt, stream) in streams {
+        let (text, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
+        assert_eq!((text, finish.as_str()), (expected_text(&prompt, 100), "length"));
+    }
+}
+
+fn restarts(system: &System, role: Role) -> u64 {
+    let actors = system.actors();
+    actors.iter().filter(|actor| actor.role == role).map(|actor| actor.restarts).sum()
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
+    let began = Instant::now();
+    let look = async {
+        while !holds() {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, look).await.is_ok(), "{what}");
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_of_any_role_that_hangs_is_replaced_soon() {
+    let (system, _) = spawn(128).await;
+    system.ready().await.unwrap();
+    for role in [
+        Role::Scheduler,
+        Role::KvCacheManager,
+        Role::StructuredOutput,
+        Role::Worker,
+        Role::Ledger,
+        Role::Detokenizer,
+        Role::OutputStreamer,
+        Role::InputProcessor,
+        Role::Core,
+        Role::Egress,
+        Role::Ingress,
+    ] {
+        let before = restarts(&system, role);
+        system.chaos().strike(role, 0, How::Hang).unwrap();
+        let took = until(role.as_str(), || restarts(&system, role) > before).await;
+        assert!(took < SOON, "{} took {took:?}", role.as_str());
+        streams_are_right(&system).await;
+    }
+    let hangs = system.chaos().hangs();
+    assert_eq!((hangs.actors, hangs.false_alarms()), (11, 0), "{hangs:?}");
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_handler_that_blocks_its_thread_is_replaced_soon() {
+    let (system, faults) = spawn(128).await;
+    faults.block_decoder.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    streams_are_right(&system).await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let detokenizers = restarts(&system, Role::Detokenizer);
+    assert_eq!((detokenizers, system.chaos().hangs().actors), (1, 1));
+    // A blocked task keeps the runtime from ending: the test's process does not wait for it.
+    std::mem::forget(system);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_hangs_is_done_again_soon() {
+    let (system, faults) = spawn(128).await;
+    streams_are_right(&system).await;
+    let steps = faults.steps.load(Ordering::Relaxed);
+    faults.hang_at.store(steps + 20, Ordering::Relaxed);
+    let began = Instant::now();
+    streams_are_right(&system).await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let hangs = system.chaos().hangs();
+    assert_eq!((hangs.steps, hangs.actors), (1, 0), "{hangs:?}");
+    system.shutdown().await;
+}
+
+/// Sixteen threads that never wait, on whatever cores there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loaded_machine_raises_no_alarm() {
+    let is_over = Arc::<AtomicBool>::default();
+    let load: Vec<_> = (0..16)
+        .map(|_| {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || while !is_over.load(Ordering::Relaxed) {})
+        })
+        .collect();
+    let (system, _) = spawn(128).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        streams_are_right(&system).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    load.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(system.chaos().hangs().false_alarms(), 0);
+    system.shutdown().await;
+}
