@@ -47,7 +47,7 @@ fn report(health: Health) -> Report {
 
 /// A thread of the runtime is stuck, or all of them are.
 fn frozen_report(is_lost: bool) -> Report {
-    Report { status: "frozen", serves: false, is_ready: false, lives: !is_lost }
+    Report { status: "frozen", reason: None, serves: false, is_ready: false, lives: !is_lost }
 }
 
 fn report_of(state: &AppState) -> Report {
