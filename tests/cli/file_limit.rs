@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use crate::server::wordy;
+
 /// In blocks of 512 bytes or of 1024, as the shell has it.
 const LIMIT_BLOCKS: &str = "32";
 const LIMIT_BYTES_MIN: u64 = 32 * 512;
@@ -28,7 +30,7 @@ fn start(log: &Path, cache: &Path) -> Limited {
     let script = format!(r#"ulimit -f {LIMIT_BLOCKS} && exec "$0" "$@""#);
     let mut command = Command::new("sh");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_playhouse"), "serve", "--port", "0"]);
-    command.args(["--max-model-len", "4096", "--log-level", "info,hyper=trace"]);
+    command.args(["--max-model-len", "4096", "--log-level", "debug"]);
     command.args(["--dtype", "bfloat16", "--weights-cache"]).arg(cache);
     let log = File::create(log).unwrap();
     Limited(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
@@ -48,9 +50,14 @@ fn address(server: &mut Limited, log: &Path) -> String {
     }
 }
 
-fn get(address: &str, path: &str) -> String {
+fn ask(address: &str, request: &str, body: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let length = body.len();
+    let request = format!(
+        "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    connection.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).unwrap();
     answer
@@ -68,15 +75,13 @@ fn a_limit_on_the_size_of_files_costs_the_files_and_not_the_server() {
     assert!(text.contains("limit on the size of files (ulimit -f)"), "{text}");
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 0, "half a cache is removed");
     // The log reaches the limit as well.
-    let is_full = || {
-        let metrics = get(&address, "/metrics");
+    for _ in 0..1000 {
+        let answer = ask(&address, "POST /v1/completions", &wordy());
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let metrics = ask(&address, "GET /metrics", "");
         let dropped = "playhouse:log_lines_dropped_total ";
         let count = metrics.lines().find_map(|line| line.strip_prefix(dropped));
-        count.is_some_and(|count| count != "0")
-    };
-    for _ in 0..1000 {
-        assert!(get(&address, "/health").starts_with("HTTP/1.1 200"));
-        if is_full() {
+        if count.is_some_and(|count| count != "0") {
             assert!(fs::metadata(&log).unwrap().len() >= LIMIT_BYTES_MIN);
             return;
         }

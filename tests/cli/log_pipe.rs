@@ -2,17 +2,20 @@
 
 use std::io::Read;
 
-use crate::server::Server;
+use crate::server::{Server, wordy};
 
 const DROPPED: &str = "playhouse:log_lines_dropped_total";
 
-/// Streams until more was logged than the pipe and the queue hold.
+/// Asks until more was logged than the pipe and the queue hold.
 fn overflow(server: &Server) {
     for _ in 0..20 {
-        let mut answer = String::new();
-        server.stream(2000).read_to_string(&mut answer).unwrap();
-        assert!(answer.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"), "a stream broke off");
+        for _ in 0..50 {
+            let mut answer = String::new();
+            server.post("/v1/completions", &wordy()).read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
         assert!(server.get("/health").starts_with("HTTP/1.1 200"));
+        // It is counted once a second.
         if server.metric(DROPPED) > 0.0 {
             return;
         }
@@ -22,7 +25,7 @@ fn overflow(server: &Server) {
 
 #[test]
 fn a_log_that_is_not_read_holds_up_nothing_and_tells_what_it_lost() {
-    let mut server = Server::start(&["--log-level", "trace"]);
+    let mut server = Server::start(&["--log-level", "debug"]);
     assert_eq!(server.metric(DROPPED), 0.0);
     overflow(&server);
     assert!(server.get("/v1/models").starts_with("HTTP/1.1 200"));
@@ -36,20 +39,8 @@ fn a_log_that_is_not_read_holds_up_nothing_and_tells_what_it_lost() {
 
 #[test]
 fn a_log_that_is_not_read_does_not_hold_up_the_end() {
-    let server = Server::start(&["--log-level", "trace"]);
+    let server = Server::start(&["--log-level", "debug"]);
     overflow(&server);
     server.signal("-TERM");
     assert_eq!(server.end_unread(), Some(0));
-}
-
-#[test]
-fn a_panic_is_told_in_the_log() {
-    let mut server = Server::start(&[]);
-    let mut answer = String::new();
-    let strike = r#"{"role":"scheduler","how":"panic"}"#;
-    server.post("/chaos/kill", strike).read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    server.stream(1).read_to_string(&mut answer).unwrap();
-    let line = server.until_logged("panicked at");
-    assert!(line.starts_with("thread '"), "{line}");
 }

@@ -10,6 +10,14 @@ use std::{
 
 use crate::process::playhouse;
 
+/// The body of a completion that costs the log over 4 KiB at level `debug`: unknown fields, whose
+/// names are written in escapes.
+pub(crate) fn wordy() -> String {
+    let names = (0..8).map(|number| format!(r#""{number}{}":0"#, "\u{e000}".repeat(63)));
+    let names: Vec<_> = names.collect();
+    format!(r#"{{"prompt":"x","max_tokens":1,{}}}"#, names.join(","))
+}
+
 /// A server on a free port.
 pub(crate) struct Server {
     child: Child,

@@ -55,12 +55,12 @@ fn ask(served: &Served, request: &str, body: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     connection.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let length = body.len();
-    write!(
-        connection,
+    let request = format!(
         "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
+    );
+    // One that is refused early says so in its answer.
+    let _ = connection.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer);
     String::from_utf8(answer).unwrap()

@@ -17,7 +17,7 @@ use std::{
 /// Lines that may wait.
 const QUEUED_LINES_MAX: usize = 8192;
 /// Their bytes.
-const QUEUED_BYTES_MAX: usize = 4 << 20;
+const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// How often a full queue is tried again by [`Lines::flush`].
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -30,3 +30,30 @@ fn text(panic: &PanicHookInfo<'_>, backtrace: &Backtrace) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_thread_place_and_message() {
+        const THREAD: &str = "panics on purpose";
+        let told = Arc::new(Mutex::new(String::new()));
+        let (hook, heard) = (Arc::new(panic::take_hook()), told.clone());
+        let others = hook.clone();
+        panic::set_hook(Box::new(move |panic| match thread::current().name() {
+            Some(THREAD) => *heard.lock().unwrap() = text(panic, &Backtrace::disabled()),
+            _ => others(panic),
+        }));
+        let thread = thread::Builder::new().name(THREAD.to_owned());
+        thread.spawn(|| panic!("a message")).unwrap().join().unwrap_err();
+        panic::set_hook(Box::new(move |panic| hook(panic)));
+        let told = told.lock().unwrap();
+        assert!(
+            told.starts_with("thread 'panics on purpose' panicked at src/cli/logging/panics.rs")
+        );
+        assert!(told.ends_with(":\na message\n"), "{told}");
+    }
+}

@@ -27,6 +27,8 @@ use crate::server::pulse::RuntimePulse;
 
 /// How often the loop shows that it goes round.
 const TICK: Duration = Duration::from_millis(250);
+/// How long a connection that the loop serves itself outlasts the freeze.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How long to wait when the system gives out no more connections.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -113,7 +115,7 @@ impl Entrance {
                 () = sleep(TICK) => continue,
             };
             match (peer, seat) {
-                (Ok(peer), Ok(seat)) => self.admit(peer, seat, is_frozen),
+                (Ok(peer), Ok(seat)) => self.admit(peer, seat),
                 (Err(error), _) if is_the_clients(&error) => {}
                 (Err(error), _) => {
                     tracing::error!(%error, "no connection can be accepted");
@@ -125,8 +127,10 @@ impl Entrance {
         }
     }
 
-    fn admit(&self, peer: Peer, seat: OwnedSemaphorePermit, is_frozen: bool) {
+    fn admit(&self, peer: Peer, seat: OwnedSemaphorePermit) {
         let (cut, pulse) = (self.cut.clone(), self.pulse.clone());
+        // It may have changed while the loop waited for a connection.
+        let is_frozen = pulse.is_frozen();
         let (protocol, runtime) = match is_frozen {
             true => (self.frozen.clone(), Handle::current()),
             false => (self.protocol.clone(), self.runtime.clone()),
@@ -149,11 +153,12 @@ impl Entrance {
     }
 }
 
-/// Completes when the runtime of the engine is at work again.
+/// Completes when the runtime of the engine is at work again, and clients have read that it was not.
 async fn thaw(pulse: &RuntimePulse) {
     while pulse.is_frozen() {
         sleep(TICK).await;
     }
+    sleep(FAREWELL).await;
 }
 
 /// Whether it is about one client that was too quick to leave.
