@@ -1,15 +1,18 @@
 //! [`HfTextCodec`]: a model folder's tokenizer and chat template as the engine's `TextCodec`.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse_actors::logic::ids::TokenId;
+use playhouse_actors::logic::input::TruncationSide;
 use playhouse_actors::ports::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError,
 };
 use tokenizers::Tokenizer;
 
 use super::chat_template::{ChatTemplates, ContentFormat};
+use super::cuts::{self, Cuts};
 use super::decoder::{self, Family};
 use super::error::TextLoadError;
 use super::tokenizer_files::TokenizerFiles;
@@ -22,6 +25,8 @@ use crate::model_files;
 pub struct HfTextCodec {
     tokenizer: Arc<Tokenizer>,
     family: Family,
+    /// Where long texts may be cut, if anywhere.
+    cuts: Option<Arc<Cuts>>,
     chat_templates: Arc<ChatTemplates>,
     bos_token: Option<(String, TokenId)>,
     eos_token: Option<(String, TokenId)>,
@@ -66,6 +71,7 @@ impl HfTextCodec {
             eos_token: named("eos_token"),
             last_token: vocab.into_iter().max_by_key(|&(_, id)| id),
             family: Family::of(&tokenizer),
+            cuts: Cuts::read(&tokenizer).map(Arc::new),
             chat_templates: Arc::new(ChatTemplates::new(files)),
             tokenizer: Arc::new(tokenizer),
         })
@@ -115,6 +121,25 @@ impl TextCodec for HfTextCodec {
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
         let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
         encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(tokenizer_error)
+    }
+
+    fn next_piece(
+        &self,
+        text: &str,
+        rest: Range<usize>,
+        dropped: TruncationSide,
+    ) -> Result<Range<usize>, TextError> {
+        cuts::next_piece(self.cuts.as_deref(), text, rest, dropped)
+    }
+
+    fn encode_piece(&self, text: &str, piece: Range<usize>) -> Result<Vec<TokenId>, TextError> {
+        let begin = self.cuts.as_ref().map_or(piece.start, |cuts| cuts.begin_of(piece.start));
+        self.encode(text.get(begin..piece.end).unwrap_or_default(), false)
+    }
+
+    fn surround(&self) -> (Vec<TokenId>, Vec<TokenId>) {
+        let surround = self.cuts.as_ref().map(|cuts| cuts.surround.clone()).unwrap_or_default();
+        (surround.before, surround.after)
     }
 
     fn max_token_bytes(&self) -> Option<usize> {

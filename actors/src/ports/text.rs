@@ -1,9 +1,11 @@
 //! Text in, tokens out, and back: what the engine asks of a tokenizer and its chat template.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::logic::ids::TokenId;
+use crate::logic::{ids::TokenId, input::TruncationSide};
 
 /// A model's tokenizer together with its chat template.
 ///
@@ -19,6 +21,34 @@ pub trait TextCodec: Send + Sync + 'static {
     /// # Errors
     /// [`TextError::Tokenizer`] when the tokenizer refuses the text.
     fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError>;
+
+    /// The part of `text` that is to be tokenized next, of `rest`, which is left of it: at the side
+    /// that is kept when a prompt is truncated. The tokens of all parts, in the text's order, are
+    /// those of the whole text, without what is added around it. Without cuts, `rest` is one part.
+    ///
+    /// # Errors
+    /// [`TextError::Uncuttable`] when the part would be too long to be tokenized at once.
+    fn next_piece(
+        &self,
+        _text: &str,
+        rest: Range<usize>,
+        _dropped: TruncationSide,
+    ) -> Result<Range<usize>, TextError> {
+        Ok(rest)
+    }
+
+    /// The tokens of a part that [`TextCodec::next_piece`] found.
+    ///
+    /// # Errors
+    /// [`TextError::Tokenizer`] when the tokenizer refuses the text.
+    fn encode_piece(&self, text: &str, piece: Range<usize>) -> Result<Vec<TokenId>, TextError> {
+        self.encode(text.get(piece).unwrap_or_default(), false)
+    }
+
+    /// The tokens that `add_special_tokens` adds before and after a text of several parts.
+    fn surround(&self) -> (Vec<TokenId>, Vec<TokenId>) {
+        (Vec::new(), Vec::new())
+    }
 
     /// The bytes of text that one token stands for at most, where that is known: a text that is
     /// longer than a context of such tokens is refused unread.
@@ -107,12 +137,44 @@ pub struct ChatPrompt {
     pub chat_template_kwargs: Map<String, Value>,
 }
 
+impl ChatPrompt {
+    /// Bytes of text in everything that a template may write.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        let lists = [Some(&self.messages), self.tools.as_ref(), self.documents.as_ref()];
+        let values =
+            lists.into_iter().flatten().flatten().chain(self.chat_template_kwargs.values());
+        values.map(text_bytes).sum()
+    }
+}
+
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, v)| name.len() + text_bytes(v)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
 /// Why text could not be made. All but [`TextError::Tokenizer`] is about the client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TextError {
     /// The tokenizer refused.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
+    /// A text without a place where the tokenizer could be stopped and go on.
+    #[error(
+        "prompt: {text_bytes} bytes of text have no place where they could be tokenized in parts; \
+         at most {max_bytes} such bytes in a row are accepted. Shorten the text, or break it into \
+         words or lines."
+    )]
+    Uncuttable {
+        /// What is left of the text, bytes.
+        text_bytes: usize,
+        /// Bytes that are tokenized at once.
+        max_bytes: usize,
+    },
     /// The template does not compile, failed, or refused with this message (`raise_exception`).
     #[error("{0}")]
     Template(String),

@@ -1,0 +1,68 @@
+//! Added tokens, which are found in a text before it is cut into words.
+
+use std::collections::BTreeSet;
+
+use tokenizers::Tokenizer;
+
+use super::normalization::Normalization;
+
+/// What of them matters at a cut.
+#[derive(Debug, Default)]
+pub(super) struct AddedTokens {
+    /// Two characters in a row within one.
+    pairs: BTreeSet<(char, char)>,
+    firsts: BTreeSet<char>,
+    /// One takes the white space before it.
+    takes_before: bool,
+    /// What those that take the white space behind them end with.
+    lasts_taking_behind: BTreeSet<char>,
+    /// What those that are no part of a word begin and end with.
+    edges_of_words: BTreeSet<char>,
+}
+
+impl AddedTokens {
+    /// Reads them from a tokenizer.
+    pub(super) fn read(tokenizer: &Tokenizer, normalization: &Normalization) -> Self {
+        let mut all = Self::default();
+        for token in tokenizer.get_added_vocabulary().get_added_tokens_decoder().values() {
+            let chars: Vec<char> = token.content.chars().collect();
+            let mapped = chars.iter().map(|&c| normalization.map(c));
+            let normalized: Vec<char> = normalization.prepended.into_iter().chain(mapped).collect();
+            let spellings = [Some(&chars), token.normalized.then_some(&normalized)];
+            for spelling in spellings.into_iter().flatten() {
+                all.pairs.extend(spelling.windows(2).map(|pair| (pair[0], pair[1])));
+                let (first, last) = (spelling.first().copied(), spelling.last().copied());
+                all.firsts.extend(first);
+                if token.rstrip {
+                    all.lasts_taking_behind.extend(last);
+                }
+                if token.single_word {
+                    all.edges_of_words.extend(first.into_iter().chain(last));
+                }
+            }
+            all.takes_before |= token.lstrip;
+        }
+        all
+    }
+
+    /// Whether one may begin with `c`.
+    pub(super) fn may_begin_with(&self, c: char) -> bool {
+        self.firsts.contains(&c)
+    }
+
+    /// Whether those in a text are those in its two sides, cut between `before` and `after`.
+    pub(super) fn may_be_cut(
+        &self,
+        before: char,
+        after: char,
+        normalization: &Normalization,
+    ) -> bool {
+        let mapped = (normalization.map(before), normalization.map(after));
+        let is_within = self.pairs.contains(&(before, after)) || self.pairs.contains(&mapped);
+        let is_taken_before = self.takes_before && before.is_whitespace();
+        let is_taken_behind = after.is_whitespace() && self.lasts_taking_behind.contains(&before);
+        let is_at_word =
+            [before, after, mapped.0, mapped.1].iter().any(|c| self.edges_of_words.contains(c));
+        !(is_within || is_taken_before || is_taken_behind || is_at_word)
+    }
+}

@@ -1,0 +1,132 @@
+//! A pre-tokenizer, as the stages that cut a text into words one after another.
+
+use serde_json::Value;
+
+use super::classes::Class;
+use super::expression::Expression;
+use super::normalization::Normalization;
+
+/// GPT-2's expression, which the library's byte-level stage has built in.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// What happens between two characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Between {
+    /// A word always ends, and both sides are cut as they are alone.
+    End,
+    /// Both sides are cut as they are alone, and this says nothing of a word's end.
+    Open,
+    /// Nothing is known.
+    Unknown,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Expression(Expression),
+    Digits,
+    /// Words begin at a space, if they are cut at all.
+    Spaces {
+        cuts: bool,
+    },
+    /// Characters become the bytes of their UTF-8.
+    Bytes,
+}
+
+/// All stages.
+#[derive(Debug, Default)]
+pub(super) struct Stages {
+    stages: Vec<Stage>,
+    /// A text that does not begin with a space gets one.
+    pub(super) adds_space: bool,
+    /// What a space becomes.
+    pub(super) space: Option<char>,
+}
+
+impl Stages {
+    /// Reads `pre_tokenizer` of a `tokenizer.json`, or gives `None` for one of another kind.
+    pub(super) fn read(pre_tokenizer: &Value, normalization: &Normalization) -> Option<Self> {
+        let mut all = Self::default();
+        all.add(pre_tokenizer, normalization)?;
+        Some(all)
+    }
+
+    fn add(&mut self, stage: &Value, normalization: &Normalization) -> Option<()> {
+        if stage.is_null() {
+            return Some(());
+        }
+        match stage["type"].as_str()? {
+            "Sequence" => {
+                for stage in stage["pretokenizers"].as_array()? {
+                    self.add(stage, normalization)?;
+                }
+            }
+            "Split" => {
+                let pattern = &stage["pattern"];
+                let text = pattern["String"].as_str();
+                // What the normalizer has replaced is found nowhere.
+                let mut chars = text.unwrap_or_default().chars();
+                if let (Some(only), None) = (chars.next(), chars.next())
+                    && normalization.map(only) != only
+                {
+                    return Some(());
+                }
+                if !matches!(stage["behavior"].as_str()?, "Isolated" | "Removed") {
+                    return None;
+                }
+                let expression = match text {
+                    Some(text) => regex_syntax::escape(text),
+                    None => pattern["Regex"].as_str()?.to_owned(),
+                };
+                self.stages.push(Stage::Expression(Expression::read(&expression)?));
+            }
+            "ByteLevel" => {
+                self.adds_space |= stage["add_prefix_space"].as_bool()?;
+                if stage["use_regex"].as_bool()? {
+                    self.stages.push(Stage::Expression(Expression::read(GPT2)?));
+                }
+                self.stages.push(Stage::Bytes);
+            }
+            "Digits" => self.stages.push(Stage::Digits),
+            "Metaspace" => {
+                self.adds_space = true;
+                let mut chars = stage["replacement"].as_str()?.chars();
+                self.space = chars.next();
+                self.stages.push(Stage::Spaces { cuts: stage["split"].as_bool()? });
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Whether there may be more than a word between two ends of words.
+    pub(super) fn may_be_open(&self) -> bool {
+        let ends_words = |stage: &Stage| matches!(stage, Stage::Expression(_) | Stage::Bytes);
+        !self.stages.iter().any(ends_words)
+    }
+
+    /// What happens between `before` and `after`.
+    pub(super) fn between(&self, before: char, after: char) -> Between {
+        if self.adds_space && after != ' ' {
+            return Between::Unknown;
+        }
+        for stage in &self.stages {
+            let found = match stage {
+                Stage::Expression(expression) => {
+                    let classes = Class::of(before).zip(Class::of(after));
+                    let parts =
+                        classes.is_some_and(|(before, after)| expression.parts(before, after));
+                    if parts { Between::End } else { Between::Unknown }
+                }
+                Stage::Digits if before.is_numeric() != after.is_numeric() => Between::End,
+                Stage::Digits if before.is_numeric() => Between::Unknown,
+                Stage::Spaces { cuts: true } => Between::End,
+                Stage::Digits | Stage::Spaces { cuts: false } => Between::Open,
+                Stage::Bytes => Between::Unknown,
+            };
+            if found != Between::Open {
+                return found;
+            }
+        }
+        Between::Open
+    }
+}
