@@ -5,7 +5,7 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "the output is the example's result")]
 
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 use playhouse::{
     Engine, EngineConfig,
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         add_generation_prompt: true,
         ..ChatPrompt::default()
     };
-    let mut request = RawRequest::new(Prompt::Chat(Box::new(chat)));
+    let mut request = RawRequest::new(Prompt::Chat(Arc::new(chat)));
     request.max_tokens = Some(64);
     let mut submission = engine.submit(request).await?;
     while let Some(delta) = submission.choices[0].next().await {

@@ -65,7 +65,7 @@ async fn ask(
         add_generation_prompt: true,
         ..ChatPrompt::default()
     };
-    let mut request = RawRequest::new(Prompt::Chat(Box::new(chat)));
+    let mut request = RawRequest::new(Prompt::Chat(Arc::new(chat)));
     request.params.temperature = 0.0;
     request.params.structured_output = Some(Arc::new(format.into()));
     request.max_tokens = Some(256);

@@ -81,7 +81,7 @@ async fn ask(
         add_generation_prompt: true,
         ..ChatPrompt::default()
     };
-    let mut request = RawRequest::new(Prompt::Chat(Box::new(chat)));
+    let mut request = RawRequest::new(Prompt::Chat(Arc::new(chat)));
     request.params.temperature = 0.0;
     request.params.structured_output = format.map(|format| Arc::new(format.into()));
     request.max_tokens = Some(96);

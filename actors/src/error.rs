@@ -44,6 +44,27 @@ pub enum RequestError {
         /// What so many of the longest token would be, bytes.
         max_text_bytes: usize,
     },
+    /// A prompt with more tokens than the model's context has, which were not all counted.
+    #[error(
+        "This model's maximum context length is {max_model_len} tokens. However, your prompt \
+         contains at least {min_prompt_tokens} input tokens. Shorten the prompt, or set \
+         `truncate_prompt_tokens`."
+    )]
+    PromptTooLong {
+        /// Tokens that the model can attend to.
+        max_model_len: usize,
+        /// Tokens found before the rest of the prompt was left.
+        min_prompt_tokens: usize,
+    },
+    /// The prompt was not templated and tokenized in time. Trying again at once would not help.
+    #[error(
+        "the prompt was not templated and tokenized within {} s; shorten it, or try again later",
+        limit.as_secs_f64()
+    )]
+    InputTimeout {
+        /// How long it may take.
+        limit: Duration,
+    },
     /// The prompt could never be held in the KV cache, whatever else were to leave it.
     #[error(
         "the prompt needs {needed_blocks} KV cache blocks of {block_size} tokens, the whole cache \

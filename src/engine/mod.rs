@@ -20,7 +20,8 @@ use playhouse_actors::{
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
     shell::{
-        Health, MemoryBudget, Status, Submission, System, SystemConfig, directory::ActorStats,
+        Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs,
+        directory::ActorStats,
     },
 };
 
@@ -153,6 +154,12 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         self.inner.system.memory()
+    }
+
+    /// Tokenizing and templating, in the turns that requests take.
+    #[must_use]
+    pub fn text_jobs(&self) -> &Arc<TextJobs> {
+        self.inner.system.text_jobs()
     }
 
     /// Accepts a request: from here on it ends exactly once, whatever actor dies.

@@ -200,9 +200,9 @@ impl From<RequestError> for ApiError {
                 let too_long = prompt_tokens >= max_model_len;
                 Self::invalid(if too_long { "input_tokens" } else { "max_tokens" }, message)
             }
-            RequestError::TextTooLong { .. } | RequestError::Unservable { .. } => {
-                Self::invalid("input_tokens", message)
-            }
+            RequestError::TextTooLong { .. }
+            | RequestError::PromptTooLong { .. }
+            | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
             RequestError::Text(_) => Self::bad_request(message),
             RequestError::QueueFull { retry_after, .. }
             | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
@@ -219,9 +219,9 @@ impl From<RequestError> for ApiError {
             RequestError::ReaderStalled => {
                 Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
             }
-            RequestError::Draining | RequestError::Unavailable(_) => {
-                Self::unavailable(message, RETRY_AFTER_DEFAULT)
-            }
+            RequestError::Draining
+            | RequestError::Unavailable(_)
+            | RequestError::InputTimeout { .. } => Self::unavailable(message, RETRY_AFTER_DEFAULT),
             RequestError::NumericalGarbage => Self::internal(message),
             RequestError::DeadlineExceeded => {
                 Self::new(StatusCode::GATEWAY_TIMEOUT, "DeadlineExceededError", message)

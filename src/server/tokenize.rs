@@ -1,9 +1,13 @@
 //! `POST /tokenize` and `/detokenize`: the model's tokenizer, without the model.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State};
 use playhouse_actors::{
+    logic::text_pieces::{EncodedText, WantedTokens},
     message::input_processor::{Prompt, RawRequest},
-    ports::TextError,
+    ports::{TextCodec, TextError},
+    shell::TextJobError,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -80,6 +84,19 @@ impl From<TextError> for ApiError {
     }
 }
 
+impl From<TextJobError> for ApiError {
+    fn from(error: TextJobError) -> Self {
+        match error {
+            TextJobError::Text(error) => error.into(),
+            TextJobError::ClientLeft | TextJobError::Failed(_) => Self::internal(error.to_string()),
+        }
+    }
+}
+
+/// Bytes of text at most that are tokenized for a client that wants no output: those of a million
+/// tokens.
+pub(super) const TEXT_BYTES_MAX: usize = 4 << 20;
+
 /// `POST /tokenize`
 pub(super) async fn tokenize(
     State(state): State<AppState>,
@@ -93,22 +110,28 @@ pub(super) async fn tokenize(
     memory.grow(text.saturating_mul(each)).await?;
     let model = state.model_name(fields.model.as_deref())?;
     let max_model_len = state.engine.model_info().max_model_len;
-    blocking(move || {
-        let codec = state.engine.codec();
-        let tokens = match fields.prompt {
-            Some(text) => codec.encode(&text, fields.add_special_tokens.unwrap_or(true))?,
-            None => {
-                let (chat, _) = conversation.prompt(&state, &model)?;
-                let text = codec.render_chat(&chat)?;
-                codec.encode(&text, conversation.adds_special_tokens())?
-            }
-        };
-        let token_strs = fields.return_token_strs.unwrap_or(false).then(|| {
-            tokens.iter().map(|&token| codec.token_piece(token).unwrap_or_default()).collect()
-        });
-        Ok(Json(Tokenized { count: tokens.len(), max_model_len, tokens, token_strs }))
-    })
-    .await
+    let (prompt, adds_special_tokens) = match fields.prompt {
+        Some(text) => (Prompt::Text(text), fields.add_special_tokens.unwrap_or(true)),
+        None => {
+            let (chat, _) = conversation.prompt(&state, &model)?;
+            (Prompt::Chat(Arc::new(chat)), conversation.adds_special_tokens())
+        }
+    };
+    let encoded =
+        encode(&state, prompt, adds_special_tokens, WantedTokens::UpTo(usize::MAX)).await?;
+    let (tokens, count) = (encoded.tokens, encoded.num_tokens);
+    let (tokens, token_strs) = match fields.return_token_strs.unwrap_or(false) {
+        false => (tokens, None),
+        true => {
+            let spell = move |codec: &dyn TextCodec| {
+                let spelling = |&token: &u32| codec.token_piece(token).unwrap_or_default();
+                let token_strs = tokens.iter().map(spelling).collect();
+                (tokens, Some(token_strs))
+            };
+            state.engine.text_jobs().work(count, spell).await?
+        }
+    };
+    Ok(Json(Tokenized { count, max_model_len, tokens, token_strs }))
 }
 
 /// `POST /detokenize`
@@ -128,11 +151,10 @@ pub(super) async fn detokenize(
     let most = state.engine.codec().max_token_bytes().unwrap_or(TOKEN_BYTES);
     let each = size_of::<String>() + most.saturating_mul(4);
     memory.grow(tokens.len().saturating_mul(each)).await?;
-    blocking(move || {
-        let prompt = state.engine.codec().decode(&tokens, false)?;
-        Ok(Json(Detokenized { prompt }))
-    })
-    .await
+    let num_bytes = size_of_val(tokens.as_slice());
+    let decode = move |codec: &dyn TextCodec| codec.decode(&tokens, false);
+    let prompt = state.engine.text_jobs().work(num_bytes, decode).await??;
+    Ok(Json(Detokenized { prompt }))
 }
 
 /// How many tokens the prompt of a request has, before any are cut off.
@@ -140,24 +162,44 @@ pub(super) async fn count_prompt_tokens(
     state: &AppState,
     request: RawRequest,
 ) -> Result<usize, ApiError> {
-    let codec = state.engine.codec().clone();
-    blocking(move || {
-        let tokens = match request.prompt {
-            Prompt::Chat(chat) => {
-                codec.encode(&codec.render_chat(&chat)?, request.add_special_tokens)?
-            }
-            Prompt::Text(text) => codec.encode(&text, request.add_special_tokens)?,
-            Prompt::Tokens(tokens) => tokens,
-        };
-        Ok(tokens.len())
-    })
-    .await
+    let RawRequest { prompt, add_special_tokens, .. } = request;
+    Ok(encode(state, prompt, add_special_tokens, WantedTokens::Count).await?.num_tokens)
 }
 
-/// A long text takes the tokenizer seconds: too long for a thread that serves others.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| ApiError::internal(error.to_string()))?
+/// The tokens of a prompt, in turns with the prompts of other requests.
+async fn encode(
+    state: &AppState,
+    prompt: Prompt,
+    add_special_tokens: bool,
+    wanted: WantedTokens,
+) -> Result<EncodedText, ApiError> {
+    let jobs = state.engine.text_jobs();
+    let text = match prompt {
+        Prompt::Text(text) => check_text("prompt", text)?,
+        Prompt::Chat(chat) => {
+            check_bytes("messages", chat.text_bytes())?;
+            check_text("messages", jobs.render(&chat).await?)?
+        }
+        Prompt::Tokens(tokens) => {
+            let num_tokens = tokens.len();
+            return Ok(EncodedText { tokens, num_tokens, is_whole: true });
+        }
+    };
+    // A client that leaves drops this future.
+    Ok(jobs.encode(text, add_special_tokens, wanted, &|| false).await?)
+}
+
+fn check_text(field: &str, text: String) -> Result<String, ApiError> {
+    check_bytes(field, text.len()).map(|()| text)
+}
+
+fn check_bytes(field: &str, bytes: usize) -> Result<(), ApiError> {
+    if bytes <= TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "{field} has {bytes} bytes of text; at most {TEXT_BYTES_MAX} are tokenized without a \
+         completion. Shorten it, or send it in parts"
+    );
+    Err(ApiError::invalid(field, message))
 }

@@ -10,6 +10,7 @@ mod house;
 mod http2;
 mod keys;
 mod limits;
+mod long_texts;
 mod pages;
 #[path = "../serving/mod.rs"]
 mod serving;

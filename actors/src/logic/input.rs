@@ -52,6 +52,29 @@ impl OutputTokens {
     }
 }
 
+/// How many tokens of a prompt stay; `None`: all. `truncate_to` of -1 means: what the context leaves
+/// beside `max_tokens`.
+///
+/// # Errors
+/// [`RequestError::InvalidParameter`] for a bad truncation.
+pub fn kept_tokens(
+    output: OutputTokens,
+    truncate_to: Option<i64>,
+    limits: &PromptLimits,
+) -> Result<Option<usize>, RequestError> {
+    let max_model_len = limits.max_model_len;
+    let Some(truncate_to) = truncate_to else { return Ok(None) };
+    let room = max_model_len.saturating_sub(output.wanted.unwrap_or(1).max(1) as usize);
+    match usize::try_from(truncate_to) {
+        Ok(keep) if (1..=max_model_len).contains(&keep) => Ok(Some(keep)),
+        Err(_) if truncate_to == -1 => Ok(Some(room)),
+        _ => {
+            let accepted = format!("-1 or in 1..={max_model_len} (the model's context)");
+            Err(RequestError::invalid("truncate_prompt_tokens", truncate_to, accepted))
+        }
+    }
+}
+
 /// Truncates and checks a prompt. `truncate_to` of -1 means: to what the context leaves beside
 /// `max_tokens`.
 ///
@@ -66,17 +89,7 @@ pub fn fit_prompt(
     limits: &PromptLimits,
 ) -> Result<FittedPrompt, RequestError> {
     let max_model_len = limits.max_model_len;
-    if let Some(truncate_to) = truncate_to {
-        let room = max_model_len.saturating_sub(output.wanted.unwrap_or(1).max(1) as usize);
-        let keep = match usize::try_from(truncate_to) {
-            Ok(keep) if (1..=max_model_len).contains(&keep) => keep,
-            Err(_) if truncate_to == -1 => room,
-            _ => {
-                let accepted = format!("-1 or in 1..={max_model_len} (the model's context)");
-                let field = "truncate_prompt_tokens";
-                return Err(RequestError::invalid(field, truncate_to, accepted));
-            }
-        };
+    if let Some(keep) = kept_tokens(output, truncate_to, limits)? {
         truncate(&mut tokens, keep, side);
     }
     if tokens.is_empty() {

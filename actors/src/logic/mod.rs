@@ -31,5 +31,6 @@ pub mod step_budget;
 pub mod step_time;
 pub mod stop;
 pub mod structured_output;
+pub mod text_pieces;
 pub mod text_stream;
 pub mod thinking;

@@ -1,6 +1,12 @@
 //! To an input processor: what a client sent, to be made into token ids and checked.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use ractor::RpcReplyPort;
 
@@ -20,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub enum InputProcessorMessage {
     /// From the engine's door.
-    Process(Arc<RawRequest>, RpcReplyPort<Result<ProcessedRequest, RequestError>>),
+    Process(InputJob, RpcReplyPort<Result<ProcessedRequest, RequestError>>),
     /// From the watchdog.
     Ping,
 }
@@ -34,6 +40,45 @@ impl Letter for InputProcessorMessage {
     }
 
     pings!();
+}
+
+/// A request to be processed. The door keeps a copy.
+#[derive(Debug, Clone)]
+pub struct InputJob {
+    /// The request.
+    pub raw: Arc<RawRequest>,
+    is_running: Arc<AtomicBool>,
+}
+
+/// A job is worked on while this lives.
+#[derive(Debug)]
+pub struct RunningJob(Arc<AtomicBool>);
+
+impl InputJob {
+    /// A job that is not begun.
+    #[must_use]
+    pub fn new(raw: Arc<RawRequest>) -> Self {
+        Self { raw, is_running: Arc::default() }
+    }
+
+    /// Begins with it.
+    #[must_use]
+    pub fn run(&self) -> RunningJob {
+        self.is_running.store(true, Ordering::Release);
+        RunningJob(Arc::clone(&self.is_running))
+    }
+
+    /// Whether it is worked on at this moment: then neither the job nor its answer got lost.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for RunningJob {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// A request as its client wrote it.
@@ -76,7 +121,7 @@ pub enum Prompt {
     /// Token ids, taken as they are.
     Tokens(Vec<TokenId>),
     /// A conversation, for the chat template.
-    Chat(Box<ChatPrompt>),
+    Chat(Arc<ChatPrompt>),
 }
 
 /// A request ready to be accepted.

@@ -12,7 +12,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     config::SystemConfig, directory::Directory, grammar_threads::Grammars, house::House,
     left_behind::LeftBehind, memory::MemoryBudget, metrics::SystemMetrics, progress::Progress,
-    role::Role, sink::SinkTable, watchdog::HangCounts,
+    role::Role, sink::SinkTable, text_jobs::TextJobs, watchdog::HangCounts,
 };
 use crate::{
     fault::Chaos,
@@ -42,6 +42,8 @@ pub struct Context {
     pub vault: Vault,
     /// The text side.
     pub codec: Arc<dyn TextCodec>,
+    /// Its work, in turns.
+    pub text_jobs: Arc<TextJobs>,
     /// The grammars, and the threads that compile them.
     pub grammars: Arc<Grammars>,
     /// The memory for requests.
@@ -166,6 +168,7 @@ impl Context {
                 max_num_batched_tokens: config.scheduler.max_num_batched_tokens,
             })),
             vault: Vault::new(executors),
+            text_jobs: Arc::new(TextJobs::new(Arc::clone(&codec), config.device)),
             codec,
             grammars: Arc::new(Grammars::new(grammars)),
             sinks: SinkTable::new(Arc::clone(&memory)),

@@ -26,7 +26,7 @@ use crate::{
     },
     message::{
         InputProcessorMessage, LedgerMessage,
-        input_processor::{ProcessedRequest, RawRequest},
+        input_processor::{InputJob, ProcessedRequest, RawRequest},
     },
 };
 
@@ -117,8 +117,9 @@ impl Door {
         Ok(Submission { prompt_token_ids, choices })
     }
 
-    /// A job that a processor dies over is given to another, twice; one that finds all processors
-    /// dead waits until one is back.
+    /// A job that a processor dies over, or whose answer is lost, is given to another, twice; one that
+    /// finds all processors dead waits until one is back. One that is still worked on when its time
+    /// is up takes too long wherever it is.
     async fn process(&self, raw: &Arc<RawRequest>) -> Result<ProcessedRequest, RequestError> {
         let limit = self.context.config.input_timeout;
         let give_up = Instant::now() + self.context.config.call_timeout;
@@ -132,9 +133,13 @@ impl Door {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
             };
-            let job = |reply| InputProcessorMessage::Process(Arc::clone(raw), reply);
-            match processor.call("process", limit, job).await {
+            let job = InputJob::new(Arc::clone(raw));
+            let process = |reply| InputProcessorMessage::Process(job.clone(), reply);
+            match processor.call("process", limit, process).await {
                 Ok(processed) => return processed,
+                Err(ActorError::CallTimeout { .. }) if job.is_running() => {
+                    return Err(RequestError::InputTimeout { limit });
+                }
                 Err(error) if failures == INPUT_RETRIES => return Err(unavailable(error)),
                 Err(_) => failures += 1,
             }

@@ -1,17 +1,19 @@
-//! The input processor's shell: text becomes token ids on a blocking thread, so that a long prompt
-//! does not hold up the actors.
+//! The input processor's shell: takes jobs, which run beside it in turns with others', so that a
+//! long prompt holds up neither the actor nor other prompts.
 
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::JoinSet;
 
-use super::{config::DeviceMode, context::Context, watched::waiting_for};
+use super::{context::Context, text_jobs::TextJobError};
 use crate::{
     error::RequestError,
     logic::{
         ids::TokenId,
-        input::{OutputTokens, PromptLimits, check_length, fit_prompt},
+        input::{OutputTokens, PromptLimits, check_length, fit_prompt, kept_tokens},
         sampling_params::{SamplingLimits, SamplingParams},
+        text_pieces::WantedTokens,
     },
     message::{
         InputProcessorMessage,
@@ -19,6 +21,9 @@ use crate::{
     },
     ports::{TextCodec, TextError},
 };
+
+/// Bytes of all `bad_words` of a request.
+const BAD_WORDS_BYTES_MAX: usize = 64 << 10;
 
 /// One input processor of the pool.
 #[derive(Debug)]
@@ -33,20 +38,67 @@ impl InputProcessorActor {
     }
 }
 
+/// Why a job has no result.
+#[derive(Debug)]
+enum Ended {
+    /// The client has to hear why.
+    Refused(RequestError),
+    /// The client left, or the codec panicked: the door hears that the reply is gone.
+    Unanswered,
+}
+
+impl From<RequestError> for Ended {
+    fn from(error: RequestError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<TextJobError> for Ended {
+    fn from(error: TextJobError) -> Self {
+        match error {
+            TextJobError::Text(error) => Self::Refused(refused(error)),
+            TextJobError::ClientLeft => Self::Unanswered,
+            TextJobError::Failed(reason) => {
+                tracing::warn!(%reason, "a prompt could not be processed");
+                Self::Unanswered
+            }
+        }
+    }
+}
+
+/// The text of a request, which the door shares.
+struct PromptText(Arc<RawRequest>);
+
+impl AsRef<str> for PromptText {
+    fn as_ref(&self) -> &str {
+        match &self.0.prompt {
+            Prompt::Text(text) => text,
+            Prompt::Tokens(_) | Prompt::Chat(_) => "",
+        }
+    }
+}
+
+/// Whether nothing waits for a job any more.
+type IsLeft<'a> = &'a (dyn Fn() -> bool + Send + Sync);
+
 /// Makes token ids of a client's request and checks it against the model and the KV cache.
-fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, RequestError> {
+async fn process(
+    context: &Context,
+    raw: &Arc<RawRequest>,
+    is_left: IsLeft<'_>,
+) -> Result<ProcessedRequest, Ended> {
     let info = context.vault.executors.info();
-    let tokens = tokenize(context, raw)?;
     let limits = PromptLimits {
         vocab_size: info.vocab_size,
         max_model_len: context.config.scheduler.max_model_len,
     };
     let output = OutputTokens { wanted: raw.max_tokens, default: raw.max_tokens_default };
+    let tokens = tokenize(context, raw, output, &limits, is_left).await?;
     let fitted =
         fit_prompt(tokens, output, raw.truncate_prompt_tokens, raw.truncation_side, &limits)?;
     context.config.scheduler.check_servable(fitted.prompt_token_ids.len())?;
     let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
-    params.bad_words = bad_words(&*context.codec, &raw.bad_words)?;
+    params.bad_words = bad_words(context, raw).await?;
     params.validate(&SamplingLimits {
         vocab_size: info.vocab_size,
         max_logprobs: context.config.max_logprobs,
@@ -55,29 +107,67 @@ fn process(context: &Context, raw: &RawRequest) -> Result<ProcessedRequest, Requ
     Ok(ProcessedRequest { prompt_token_ids: fitted.prompt_token_ids.into(), params })
 }
 
-fn tokenize(context: &Context, raw: &RawRequest) -> Result<Vec<TokenId>, RequestError> {
-    let codec = &*context.codec;
-    let rendered;
-    let text = match &raw.prompt {
+/// The tokens of a prompt: all of them, or at least those that are kept.
+async fn tokenize(
+    context: &Context,
+    raw: &Arc<RawRequest>,
+    output: OutputTokens,
+    limits: &PromptLimits,
+    is_left: IsLeft<'_>,
+) -> Result<Vec<TokenId>, Ended> {
+    let kept = kept_tokens(output, raw.truncate_prompt_tokens, limits)?;
+    let (jobs, adds) = (&context.text_jobs, raw.add_special_tokens);
+    let wanted = match kept {
+        Some(num_tokens) => WantedTokens::Kept { num_tokens, dropped: raw.truncation_side },
+        None => WantedTokens::UpTo(limits.max_model_len),
+    };
+    let check = |text: &str| match (context.codec.max_token_bytes(), kept) {
+        (Some(max_token_bytes), None) => check_length(text, max_token_bytes, limits.max_model_len),
+        _ => Ok(()),
+    };
+    let encoded = match &raw.prompt {
         Prompt::Tokens(tokens) => return Ok(tokens.clone()),
-        Prompt::Text(text) => text,
+        Prompt::Text(text) => {
+            check(text)?;
+            jobs.encode(PromptText(Arc::clone(raw)), adds, wanted, is_left).await?
+        }
         Prompt::Chat(chat) => {
-            rendered = codec.render_chat(chat).map_err(refused)?;
-            &rendered
+            let rendered = jobs.render(chat).await?;
+            check(&rendered)?;
+            jobs.encode(rendered, adds, wanted, is_left).await?
         }
     };
-    if let (Some(max_token_bytes), None) = (codec.max_token_bytes(), raw.truncate_prompt_tokens) {
-        check_length(text, max_token_bytes, context.config.scheduler.max_model_len)?;
+    if kept.is_none() && !encoded.is_whole {
+        let (max_model_len, min_prompt_tokens) = (limits.max_model_len, encoded.num_tokens);
+        return Err(RequestError::PromptTooLong { max_model_len, min_prompt_tokens }.into());
     }
-    codec.encode(text, raw.add_special_tokens).map_err(refused)
+    Ok(encoded.tokens)
+}
+
+/// The tokens of the words that must not appear.
+async fn bad_words(context: &Context, raw: &Arc<RawRequest>) -> Result<Vec<Vec<TokenId>>, Ended> {
+    if raw.bad_words.is_empty() {
+        return Ok(Vec::new());
+    }
+    let bytes: usize = raw.bad_words.iter().map(String::len).sum();
+    if bytes > BAD_WORDS_BYTES_MAX {
+        let (value, accepted) = (
+            format!("{bytes} bytes"),
+            format!("words of at most {BAD_WORDS_BYTES_MAX} bytes in all"),
+        );
+        return Err(RequestError::invalid("bad_words", value, accepted).into());
+    }
+    let raw = Arc::clone(raw);
+    let banned = context.text_jobs.work(bytes, move |codec| banned(codec, &raw.bad_words)).await?;
+    Ok(banned.map_err(refused)?)
 }
 
 /// Each word at the start of a text and after a space, as vLLM bans both.
-fn bad_words(codec: &dyn TextCodec, words: &[String]) -> Result<Vec<Vec<TokenId>>, RequestError> {
+fn banned(codec: &dyn TextCodec, words: &[String]) -> Result<Vec<Vec<TokenId>>, TextError> {
     let mut banned: Vec<Vec<TokenId>> = Vec::with_capacity(2 * words.len());
     for word in words {
-        let bare = codec.encode(word.trim_start(), false).map_err(refused)?;
-        let spaced = codec.encode(&format!(" {}", word.trim_start()), false).map_err(refused)?;
+        let bare = codec.encode(word.trim_start(), false)?;
+        let spaced = codec.encode(&format!(" {}", word.trim_start()), false)?;
         let differs = spaced.first() != bare.first() && spaced.len() == bare.len();
         banned.push(bare);
         if differs {
@@ -94,37 +184,40 @@ fn refused(error: TextError) -> RequestError {
 
 impl Actor for InputProcessorActor {
     type Msg = InputProcessorMessage;
-    type State = ();
+    /// The jobs that it is at. They end with it, and the door gives them to another.
+    type State = JoinSet<()>;
     type Arguments = ();
 
     async fn pre_start(
         &self,
         _myself: ActorRef<InputProcessorMessage>,
         (): (),
-    ) -> Result<(), ActorProcessingErr> {
-        Ok(())
+    ) -> Result<JoinSet<()>, ActorProcessingErr> {
+        Ok(JoinSet::new())
     }
 
     async fn handle(
         &self,
         _myself: ActorRef<InputProcessorMessage>,
         message: InputProcessorMessage,
-        (): &mut (),
+        jobs: &mut JoinSet<()>,
     ) -> Result<(), ActorProcessingErr> {
-        let InputProcessorMessage::Process(raw, reply) = message else { return Ok(()) };
+        let InputProcessorMessage::Process(job, reply) = message else { return Ok(()) };
+        while jobs.try_join_next().is_some() {}
         // The client left, or the job was given up, while it waited here.
         if reply.is_closed() {
             return Ok(());
         }
-        let context = Arc::clone(&self.context);
-        let result = match context.config.device {
-            // A panic in there is this actor's, and the job is retried on another.
-            DeviceMode::Thread => {
-                waiting_for(tokio::task::spawn_blocking(move || process(&context, &raw))).await?
-            }
-            DeviceMode::Task { .. } => process(&context, &raw),
-        };
-        let _ = reply.send(result);
+        let (context, running) = (Arc::clone(&self.context), job.run());
+        jobs.spawn(async move {
+            let result = match process(&context, &job.raw, &|| reply.is_closed()).await {
+                Ok(processed) => Ok(processed),
+                Err(Ended::Refused(error)) => Err(error),
+                Err(Ended::Unanswered) => return,
+            };
+            drop(running);
+            let _ = reply.send(result);
+        });
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use super::{
     directory::{ActorStats, Directory},
     door::{Door, RETRY_PAUSE, Submission, unavailable},
     memory::MemoryBudget,
+    text_jobs::TextJobs,
     tree, watchdog,
 };
 use crate::{
@@ -143,6 +144,12 @@ impl System {
     /// [`RequestError`] says what is wrong with it, or that the engine is full.
     pub async fn submit_part(&self, raw: RawRequest) -> Result<Submission, RequestError> {
         self.door.admit(raw).await
+    }
+
+    /// Tokenizing and templating, in the turns that requests take.
+    #[must_use]
+    pub fn text_jobs(&self) -> &Arc<TextJobs> {
+        &self.context.text_jobs
     }
 
     /// Stops working on requests; their streams end with finish reason `abort`.

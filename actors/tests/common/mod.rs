@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,6 +17,7 @@ use std::{
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId, TokenId},
+        input::TruncationSide,
         outputs::{RequestOutput, RowFailure, SampledToken, StepOutput},
         sampling_params::SamplingParams,
         scheduler::SchedulerConfig,
@@ -71,6 +73,12 @@ pub(crate) struct Faults {
     pub(crate) block_decoder: AtomicBool,
     /// All logits are no numbers while this is set.
     pub(crate) has_no_numbers: AtomicBool,
+    /// Cut texts into pieces of so many bytes; 0: not at all.
+    pub(crate) piece_bytes: AtomicU64,
+    /// Pieces begun so far.
+    pub(crate) pieces: AtomicU64,
+    /// Whoever tokenizes a piece waits while this is set.
+    pub(crate) block_pieces: AtomicBool,
     /// Grammars compiled so far.
     pub(crate) compilations: AtomicU64,
     /// Compilers wait while this is set.
@@ -206,6 +214,30 @@ impl TextCodec for FakeCodec {
 
     fn encode(&self, text: &str, _: bool) -> Result<Vec<TokenId>, TextError> {
         Ok(text.bytes().map(u32::from).collect())
+    }
+
+    fn next_piece(
+        &self,
+        _: &str,
+        rest: Range<usize>,
+        dropped: TruncationSide,
+    ) -> Result<Range<usize>, TextError> {
+        let bytes = match self.0.piece_bytes.load(Ordering::Relaxed) {
+            0 => rest.len(),
+            bytes => rest.len().min(bytes as usize),
+        };
+        Ok(match dropped {
+            TruncationSide::Right => rest.start..rest.start + bytes,
+            TruncationSide::Left => rest.end - bytes..rest.end,
+        })
+    }
+
+    fn encode_piece(&self, text: &str, piece: Range<usize>) -> Result<Vec<TokenId>, TextError> {
+        self.0.pieces.fetch_add(1, Ordering::SeqCst);
+        while self.0.block_pieces.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.encode(&text[piece], false)
     }
 
     fn decode(&self, tokens: &[TokenId], _: bool) -> Result<String, TextError> {

@@ -1,6 +1,6 @@
 //! The messages so far, and how the next answer is made.
 
-use std::{path::Path, time::Instant};
+use std::{path::Path, sync::Arc, time::Instant};
 
 use playhouse_actors::{
     logic::request::FinishReason,
@@ -128,7 +128,7 @@ impl Conversation {
             let prompt = self.engine.codec().render_chat(&chat).ok();
             factory(&ReasoningStart { prompt: prompt.as_deref(), thinking: None })
         });
-        let mut request = RawRequest::new(Prompt::Chat(Box::new(chat)));
+        let mut request = RawRequest::new(Prompt::Chat(Arc::new(chat)));
         self.sampling.apply(self.engine.default_sampling(), &mut request);
         if thoughts.as_ref().is_some_and(|parser| parser.needs_special_tokens()) {
             request.params.skip_special_tokens = false;

@@ -145,7 +145,7 @@ impl TurnRequest {
             ..self.params
         };
         let max_tokens = self.max_tokens;
-        let prompt = Prompt::Chat(Box::new(self.chat));
+        let prompt = Prompt::Chat(Arc::new(self.chat));
         Ok((RawRequest { params, max_tokens, ..RawRequest::new(prompt) }, style))
     }
 }
