@@ -107,7 +107,7 @@ pub struct ServerSettings {
     /// Tell in answers, and beside the usage at the end of streams, how long they took (`metrics`).
     #[serde(deserialize_with = "quantity::switch")]
     pub enable_per_request_metrics: bool,
-    /// Let requests bring a chat template of their own, which may take any amount of memory.
+    /// Let requests bring a chat template of their own: at most 64 KiB, which may work for some seconds.
     #[serde(deserialize_with = "quantity::switch")]
     pub trust_request_chat_template: bool,
     /// What finds tool calls in the answers of a model that may call.

@@ -1,45 +1,48 @@
 //! Chat templates: Jinja, rendered as transformers' `apply_chat_template` renders them.
 
-mod bounded_text;
 mod content_format;
 mod continuation;
+mod costs;
 mod effort;
 mod environment;
 mod generation_tags;
 mod messages;
+mod metered;
 mod namespaces;
 #[cfg(test)]
 mod tests;
 mod tojson;
+mod weight;
 
-use std::{
-    collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    thread,
-};
+use std::{collections::BTreeMap, thread};
 
 use minijinja::value::Serde;
-use minijinja::{Environment, Error, Value};
+use minijinja::{AutoEscape, Environment, Error, Value, machinery};
 use playhouse_actors::ports::{ChatPrompt, TextError};
 
 use super::tokenizer_files::TokenizerFiles;
-use bounded_text::BoundedText;
 pub use content_format::ContentFormat;
 use continuation::Continuation;
 use environment::Raised;
 use messages::Accepts;
+use metered::Metered;
 
 /// The name of the template that is used when nothing asks for another.
 const DEFAULT: &str = "default";
 /// The name of the template for conversations with tools, where a model has one.
 const TOOL_USE: &str = "tool_use";
 
-/// Longest prompt that a template may write; what it keeps in variables meanwhile has no bound.
+/// Longest prompt that a template may write.
 const PROMPT_BYTES_MAX: usize = 64 << 20;
 /// Longest template of a request; those of models have a third of it at most.
 const OWN_TEMPLATE_BYTES_MAX: usize = 64 << 10;
-/// Holds the recursion over a template of that length; only what is touched is ever taken.
-const OWN_TEMPLATE_STACK_BYTES: usize = 256 << 20;
+/// Longest template of a model.
+const MODEL_TEMPLATE_BYTES_MAX: usize = 256 << 10;
+/// Holds the recursion over a byte of a template, which may be nested as deep as it is long; only
+/// what is touched is ever taken.
+const STACK_BYTES_A_BYTE: usize = 4 << 10;
+/// Holds the recursion of what a template does, and the least that it takes to read it.
+const STACK_BYTES_MIN: usize = 16 << 20;
 
 /// A model's chat templates, compiled.
 pub(super) struct ChatTemplates {
@@ -63,9 +66,19 @@ impl ChatTemplates {
         let mut templates = BTreeMap::new();
         for (name, source) in &files.chat_templates {
             let source = generation_tags::neutralise(source);
-            let content_format = ContentFormat::of(&source);
-            let compiled = environment.add_template_owned(name.clone(), source.clone());
-            let broken = compiled.err().map(|error| template_error(&error));
+            let compile = || {
+                let unfolded = metered::unfolded(&source);
+                let compiled = environment.add_template_owned(name.clone(), unfolded);
+                compiled.map_err(|error| template_error(&error))?;
+                Ok(ContentFormat::of(&source))
+            };
+            let compiled =
+                check_length("the model's chat template", &source, MODEL_TEMPLATE_BYTES_MAX)
+                    .and_then(|()| on_deep_stack(source.len(), compile));
+            let (content_format, broken) = match compiled {
+                Ok(content_format) => (content_format, None),
+                Err(error) => (ContentFormat::String, Some(error)),
+            };
             if let Some(error) = &broken {
                 tracing::warn!(template = name, %error, "chat template does not compile");
             }
@@ -102,34 +115,22 @@ impl ChatTemplates {
         if let Some(error) = &found.broken {
             return Err(error.clone());
         }
-        let template = self.environment.get_template(name);
-        let template = template.map_err(|error| template_error(&error))?;
-        let render = || self.render_with(&template, &found.source, found.content_format, chat);
-        // The library panics at some values, such as `""[::-1]`: no reason for an actor to die.
-        catch_unwind(AssertUnwindSafe(render)).unwrap_or_else(|_| Err(cannot_be_rendered()))
+        on_deep_stack(found.source.len(), || {
+            let template = self.environment.get_template(name);
+            let template = template.map_err(|error| template_error(&error))?;
+            self.render_with(&template, &found.source, found.content_format, chat)
+        })
     }
 
-    /// The prompt by a template of the request's own. Expressions may be nested in it as deep as it
-    /// is long, and are followed by recursion: on a stack that is deep enough for the longest.
+    /// The prompt by a template of the request's own.
     fn render_own(&self, source: &str, chat: &ChatPrompt) -> Result<String, TextError> {
-        if source.len() > OWN_TEMPLATE_BYTES_MAX {
-            return Err(TextError::Template(format!(
-                "chat_template has {} bytes; at most {OWN_TEMPLATE_BYTES_MAX} are allowed",
-                source.len()
-            )));
-        }
-        let render = || {
-            let source = namespaces::guarded(&generation_tags::neutralise(source));
-            let compiled = self.environment.template_from_str(&source);
+        check_length("chat_template", source, OWN_TEMPLATE_BYTES_MAX)?;
+        on_deep_stack(source.len(), || {
+            let source = generation_tags::neutralise(source);
+            let unfolded = metered::unfolded(&source);
+            let compiled = self.environment.template_from_str(&unfolded);
             let template = compiled.map_err(|error| template_error(&error))?;
             self.render_with(&template, &source, ContentFormat::of(&source), chat)
-        };
-        let failed = |why: String| TextError::Template(format!("chat template: {why}"));
-        thread::scope(|scope| {
-            let deep = thread::Builder::new().name("playhouse-template".to_owned());
-            let thread = deep.stack_size(OWN_TEMPLATE_STACK_BYTES).spawn_scoped(scope, render);
-            let thread = thread.map_err(|error| failed(format!("no thread for it: {error}")))?;
-            thread.join().unwrap_or_else(|_| Err(cannot_be_rendered()))
         })
     }
 
@@ -183,9 +184,7 @@ impl ChatTemplates {
         context.insert("tools", Value::from(Serde(&chat.tools)));
         context.insert("documents", Value::from(Serde(&chat.documents)));
         context.insert("add_generation_prompt", Value::from(chat.add_generation_prompt));
-        let mut prompt = BoundedText::new(PROMPT_BYTES_MAX);
-        let rendered = template.render_captured_to(Value::from(context), &mut prompt).map(drop);
-        let rendered = prompt.finish(rendered)?;
+        let rendered = run(&self.environment, template, Value::from(context))?;
         match continuation {
             Some(continuation) => continuation.cut(rendered),
             None => Ok(rendered),
@@ -193,11 +192,64 @@ impl ChatTemplates {
     }
 }
 
-/// What `raise_exception` said, word for word; otherwise what went wrong and where.
-fn cannot_be_rendered() -> TextError {
-    TextError::Template("chat template: it cannot be rendered".to_owned())
+/// What a template writes.
+fn run<'env>(
+    environment: &'env Environment<'env>,
+    template: &minijinja::Template<'env, 'env>,
+    context: Value,
+) -> Result<String, TextError> {
+    let failed = |error: Error| template_error(&error);
+    let Metered { instructions, blocks } =
+        Metered::new(machinery::get_compiled_template(template)).map_err(failed)?;
+    let mut written = String::new();
+    let mut output = machinery::make_string_output(&mut written);
+    machinery::eval(environment, &instructions, context, &blocks, &mut output, AutoEscape::None)
+        .map_err(failed)?;
+    if written.len() > PROMPT_BYTES_MAX {
+        let why = format!("chat template: it writes more than {PROMPT_BYTES_MAX} bytes");
+        return Err(TextError::Template(why));
+    }
+    Ok(written)
 }
 
+/// What a template writes that is given nothing.
+#[cfg(test)]
+fn rendered(source: &str) -> Result<String, TextError> {
+    let environment = environment::new();
+    on_deep_stack(source.len(), || {
+        let unfolded = metered::unfolded(source);
+        let template = environment.template_from_str(&unfolded);
+        run(&environment, &template.map_err(|error| template_error(&error))?, ().into())
+    })
+}
+
+fn check_length(what: &str, source: &str, bytes_max: usize) -> Result<(), TextError> {
+    if source.len() <= bytes_max {
+        return Ok(());
+    }
+    let bytes = source.len();
+    let why = format!("{what} has {bytes} bytes; at most {bytes_max} are allowed");
+    Err(TextError::Template(why))
+}
+
+/// Works with a template of so many bytes on a stack that is deep enough for it: the library follows
+/// what is nested in it by recursion, and an overflow would end the process. A panic of the library,
+/// at values such as `""[::-1]`, ends the work alone.
+fn on_deep_stack<T: Send>(
+    template_bytes: usize,
+    work: impl FnOnce() -> Result<T, TextError> + Send,
+) -> Result<T, TextError> {
+    let stack_bytes = STACK_BYTES_MIN.max(template_bytes * STACK_BYTES_A_BYTE);
+    let failed = |why: String| TextError::Template(format!("chat template: {why}"));
+    thread::scope(|scope| {
+        let deep = thread::Builder::new().name("playhouse-template".to_owned());
+        let thread = deep.stack_size(stack_bytes).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| failed(format!("no thread for it: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(failed("it cannot be rendered".to_owned())))
+    })
+}
+
+/// What `raise_exception` said, word for word; otherwise what went wrong and where.
 fn template_error(error: &Error) -> TextError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {

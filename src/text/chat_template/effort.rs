@@ -1,167 +1,99 @@
-//! What a template's filters and methods may go through. Fuel counts instructions, and to join the
-//! letters of a long text, or to look at each of them, is one.
+//! What a template may go through and make, besides its fuel. Fuel counts instructions, and to join
+//! the letters of a long text, to double it, or to look at each of them, is one.
 
-use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
+use minijinja::value::{Rest, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value, filters};
 
-/// Values that filters may go through while a template is rendered, in all: some seconds' worth. A
-/// conversation takes some thousand.
-const VALUES_MAX: u64 = 10_000_000;
+use super::costs::{
+    formatted, joined, num_values, of_factors, of_format, of_indent, of_join, of_json, of_parts,
+    of_replace, of_texts, of_values, replaced,
+};
+use super::weight::weight;
 
-/// Bytes of text that are gone through, or written, as fast as a value.
-const BYTES_A_VALUE: usize = 16;
+/// Values that a template may go through and make, in all, texts by their length: some seconds' worth,
+/// and 256 MiB of text. A conversation takes some thousand.
+const VALUES_MAX: u64 = 16_000_000;
 
 /// Where their number is kept while a template is rendered.
 const GONE_THROUGH: &str = "__gone_through";
 
+/// The filter that takes an operator's operands, and gives them back as a list, the last one first.
+pub(super) const OPERANDS: &str = "__operands";
+/// The same for those of a multiplication.
+pub(super) const FACTORS: &str = "__factors";
+
+/// The filter that gives back what it is given.
+pub(super) const SAME: &str = "__same";
+
 /// Puts filters of the library under the limit, which keep their names.
 macro_rules! limited {
     ($environment:ident, $cost:ident: $($name:ident)*) => {$({
-        const OWN_NAME: &str = concat!("__", stringify!($name));
-        $environment.add_filter(OWN_NAME, filters::$name);
-        let limited = |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+        limited!($environment, $cost: stringify!($name) => filters::$name);
+    })*};
+    ($environment:ident, $cost:ident: $name:expr => $filter:expr) => {{
+        let own_name = concat!("__", $name);
+        $environment.add_filter(own_name, $filter);
+        let limited = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             let args = args.into_values();
             spend(state, $cost(&args))?;
-            state.apply_filter(OWN_NAME, &args)
+            state.apply_filter(own_name, &args)
         };
-        $environment.add_filter(stringify!($name), limited);
-    })*};
+        $environment.add_filter($name, limited);
+    }};
 }
 
-/// Limits the filters that go through what they are given.
-pub(super) fn limit_filters(environment: &mut Environment<'static>) {
+/// Limits what goes through its arguments: operators, filters, and what is written.
+pub(super) fn limit(environment: &mut Environment<'static>) {
     limited!(environment, of_values: chain dictsort groupby items list map max min reject rejectattr
         reverse select selectattr sort sum unique zip);
     limited!(environment, of_parts: batch slice);
     limited!(environment, of_texts: capitalize escape lines lower pprint split string title trim upper);
+    limited!(environment, of_texts: "e" => filters::escape);
+    limited!(environment, of_json: "tojson" => super::tojson::tojson);
     limited!(environment, of_format: format);
     limited!(environment, of_indent: indent);
     limited!(environment, of_join: join);
     limited!(environment, of_replace: replace);
+    environment.add_filter(OPERANDS, |state: &mut State<'_, '_>, operands: Rest<Value>| {
+        spend(state, of_texts(&operands))?;
+        Ok::<_, Error>(reversed(&operands))
+    });
+    environment.add_filter(FACTORS, |state: &mut State<'_, '_>, factors: Rest<Value>| {
+        spend(state, of_factors(&factors))?;
+        Ok::<_, Error>(reversed(&factors))
+    });
+    environment.add_filter(SAME, |value: Value| value);
+    environment.set_formatter(|out: &mut Output<'_>, state, value| {
+        spend(state, weight(value))?;
+        minijinja::escape_formatter(out, state, value)
+    });
+    // It writes all variables.
+    environment.remove_global("debug");
 }
 
-/// Counts what a method of a text goes through.
+fn reversed(values: &[Value]) -> Value {
+    values.iter().rev().cloned().collect::<Vec<_>>().into()
+}
+
+/// Counts what a method goes through.
 pub(super) fn spend_on_method(
     state: &mut State<'_, '_>,
-    text: &str,
+    of: &Value,
     method: &str,
     args: &[Value],
 ) -> Result<(), Error> {
+    let Some(text) = of.as_str() else {
+        let looks_inside = !matches!(method, "get" | "items" | "keys" | "values");
+        let inside = if looks_inside { weight(of) } else { num_values(of) };
+        return spend(state, inside.saturating_add(of_texts(args)));
+    };
     let made = match (method, args) {
-        ("format", _) => widths(text, args),
+        ("format", _) => formatted(text, args),
         ("join", [of, ..]) => joined(of, text.len()),
         ("replace", [old, new, ..]) => replaced(text, old, new),
         _ => 0,
     };
-    spend(state, made.saturating_add(text.len() / BYTES_A_VALUE).saturating_add(of_texts(args)))
-}
-
-/// Each item, and each letter of a text, becomes a value.
-fn of_values(args: &[Value]) -> usize {
-    args.iter().map(num_values).fold(1, usize::saturating_add)
-}
-
-fn of_texts(args: &[Value]) -> usize {
-    args.iter().map(num_bytes).fold(0, usize::saturating_add) / BYTES_A_VALUE + 1
-}
-
-/// As many parts as are asked for, or as long ones.
-fn of_parts(args: &[Value]) -> usize {
-    args.iter().map(number).fold(of_values(args), usize::saturating_add)
-}
-
-/// So much comes before every line.
-fn of_indent(args: &[Value]) -> usize {
-    let text = args.first().and_then(Value::as_str).unwrap_or_default();
-    let width = args.iter().map(number).max().unwrap_or_default();
-    let lines = text.matches('\n').count() + 1;
-    of_texts(args).saturating_add(width.saturating_mul(lines) / BYTES_A_VALUE)
-}
-
-/// A format says how wide a field is, or that an argument does.
-fn of_format(args: &[Value]) -> usize {
-    let format = args.first().and_then(Value::as_str).unwrap_or_default();
-    of_texts(args).saturating_add(widths(format, args))
-}
-
-fn widths(format: &str, args: &[Value]) -> usize {
-    let is_of_printf = |c: char| c.is_ascii_digit() || "#- +.*".contains(c);
-    let printf = format.split('%').skip(1).map(|field| {
-        let field = field.strip_prefix('(').and_then(|f| f.split_once(')')).map_or(field, |f| f.1);
-        &field[..field.find(|c| !is_of_printf(c)).unwrap_or(field.len())]
-    });
-    let fields = || printf.clone().chain(format.split('{').skip(1).map(up_to_brace));
-    let digits = fields().flat_map(|field| field.split(|c: char| !c.is_ascii_digit()));
-    let numbers = digits.filter(|digits| !digits.is_empty());
-    let in_format = numbers.map(|digits| digits.parse().unwrap_or(usize::MAX));
-    let is_nested = |field: &str| field.contains(':') && !field.contains('}');
-    let takes_arguments =
-        printf.clone().any(|field| field.contains('*')) || format.split('{').skip(1).any(is_nested);
-    let in_args = args.iter().filter(|_| takes_arguments).map(number);
-    in_format.chain(in_args).fold(0, usize::saturating_add) / BYTES_A_VALUE
-}
-
-fn up_to_brace(field: &str) -> &str {
-    field.split('}').next().unwrap_or_default()
-}
-
-fn of_join(args: &[Value]) -> usize {
-    let Some((of, with)) = args.split_first() else { return 0 };
-    joined(of, with.iter().map(num_bytes).max().unwrap_or_default())
-}
-
-/// Between any two values a text of so many bytes comes.
-fn joined(of: &Value, bytes: usize) -> usize {
-    num_values(of).saturating_add(num_values(of).saturating_mul(bytes) / BYTES_A_VALUE)
-}
-
-fn of_replace(args: &[Value]) -> usize {
-    let [text, old, new, ..] = args else { return 0 };
-    of_texts(args).saturating_add(replaced(text.as_str().unwrap_or_default(), old, new))
-}
-
-/// What comes into the text.
-fn replaced(text: &str, old: &Value, new: &Value) -> usize {
-    let count = old.as_str().map_or(0, |old| text.matches(old).count());
-    count.saturating_mul(num_bytes(new)) / BYTES_A_VALUE
-}
-
-fn number(value: &Value) -> usize {
-    let named = |kwargs: Kwargs| {
-        let values = kwargs.args().filter_map(|name| kwargs.peek::<Value>(name).ok());
-        values.map(|value| number(&value)).max()
-    };
-    match value.kind() {
-        ValueKind::Number if value.is_integer() => {
-            value.as_i64().map_or(usize::MAX, |n| n.unsigned_abs() as usize)
-        }
-        _ if value.is_kwargs() => Kwargs::try_from(value.clone()).ok().and_then(named).unwrap_or(0),
-        _ => 0,
-    }
-}
-
-/// What a filter that loops finds.
-fn num_values(value: &Value) -> usize {
-    match value.kind() {
-        ValueKind::String => num_bytes(value),
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_default(),
-        _ => 0,
-    }
-}
-
-/// Of a text, or of the longest of arguments with names.
-fn num_bytes(value: &Value) -> usize {
-    let named = |kwargs: Kwargs| {
-        let values = kwargs.args().filter_map(|name| kwargs.peek::<Value>(name).ok());
-        values.filter_map(|value| value.as_str().map(str::len)).max()
-    };
-    match value.as_str() {
-        Some(text) => text.len(),
-        None if value.is_kwargs() => {
-            Kwargs::try_from(value.clone()).ok().and_then(named).unwrap_or(0)
-        }
-        None => 0,
-    }
+    spend(state, made.saturating_add(weight(of)).saturating_add(of_texts(args)))
 }
 
 fn spend(state: &mut State<'_, '_>, values: usize) -> Result<(), Error> {
@@ -169,7 +101,7 @@ fn spend(state: &mut State<'_, '_>, values: usize) -> Result<(), Error> {
     let now = before.unwrap_or_default().saturating_add(values as u64);
     state.set_temp(GONE_THROUGH, Value::from(now));
     if now > VALUES_MAX {
-        let detail = format!("filters would go through more than {VALUES_MAX} values");
+        let detail = format!("it would go through more than {VALUES_MAX} values");
         return Err(Error::new(ErrorKind::InvalidOperation, detail));
     }
     Ok(())
@@ -177,10 +109,8 @@ fn spend(state: &mut State<'_, '_>, values: usize) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::text::chat_template::environment;
-
     fn rendered(source: &str) -> Result<String, String> {
-        environment::new().render_str(source, ()).map_err(|error| error.to_string())
+        super::super::rendered(source).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -206,6 +136,53 @@ mod tests {
             ("{{ 'a\nb' | indent(2) }} {{ 'a' | indent(width=2, first=true) }}", "a\n  b   a"),
         ] {
             assert_eq!(rendered(source).as_deref(), Ok(expected), "{source}");
+        }
+    }
+
+    /// What operators, filters and captures make of texts that are long, or of lists that hold each
+    /// other twice.
+    #[test]
+    fn what_doubles_is_refused() {
+        let again = |start: &str, step: &str, end: &str| {
+            format!("{{% set a = {start} %}}{}{end}", format!("{{% set a = {step} %}}").repeat(60))
+        };
+        let text = "'abcdefghijklmnopqrstuvwxyz'";
+        let captured = "{% set a %}{{ a }}{{ a }}{% endset %}".repeat(60);
+        for source in [
+            again(text, "a ~ a", ""),
+            again(text, "a + a", ""),
+            again(text, "'' ~ a ~ a", ""),
+            again("[1]", "a + a", "{{ a | length }}"),
+            again("[1]", "[a, a]", "{{ a }}"),
+            again("[1]", "[a, a]", "{{ a == [a] }}"),
+            again("[1]", "[a, a]", "{{ 1 in a }}{{ a in [a, 1] }}"),
+            again("[1]", "[a, a]", "{{ {a: 1} }}"),
+            again("[1]", "[a, a]", "{{ a | tojson }}"),
+            again("[1]", "[a, a]", "{{ a | string | length }}"),
+            again("[1]", "[a, a]", "{{ ('' ~ a) | length }}"),
+            again("[1]", "[a, a]", "{{ [a, a] | sort }}"),
+            again("[1]", "[a, a]", "{{ [a].count(a) }}"),
+            format!("{{% set a = {text} %}}{captured}"),
+            "{{ ('a' * 90000000) | length }}{{ ('a' * 90000000) | length }}{{ 'a' * 90000000 }}"
+                .into(),
+            "{{ 'a' * 90000000 }}".repeat(3000),
+            "{{ ([0] * 90000000) | length }}".into(),
+            "{{ (90000000 * [0]) | length }}".into(),
+            "{{ (['a' * 1000000] * 1000) | join | length }}".into(),
+            "{{ ('{0}' * 100000).format('a' * 100000) | length }}".into(),
+            "{{ [[1, 2], [3]] | tojson(indent=999999999) }}".into(),
+            "{% set n = namespace(a=[]) %}{% set s = 'a' * 1000000 %}{% for i in range(9999) %}\
+             {% set n.a = n.a + [s[1:]] %}{% endfor %}"
+                .into(),
+            format!(
+                "{{% macro m() %}}{}{{% endmacro %}}{{% set n = namespace(a='') %}}\
+                 {{% for i in range(99999) %}}{{% set x = m() %}}{{% endfor %}}",
+                "x".repeat(30_000)
+            ),
+        ] {
+            let message = rendered(&source).unwrap_err();
+            let shown: String = source.chars().take(200).collect();
+            assert!(message.contains("would go through more than"), "{shown}: {message}");
         }
     }
 

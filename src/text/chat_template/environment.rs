@@ -8,10 +8,11 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use thiserror::Error;
 
-use super::{effort, namespaces, tojson};
+use super::{effort, namespaces};
 
-/// Instructions that a template may run. A long conversation takes some hundred thousand.
-const FUEL: u64 = 20_000_000;
+/// Instructions that a template may run. A long conversation takes some hundred thousand, as
+/// [`super::metered`] has them.
+const FUEL: u64 = 40_000_000;
 
 /// The message that a template refused with.
 #[derive(Debug, Error)]
@@ -26,8 +27,7 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_fuel(Some(FUEL));
     environment.set_unknown_method_callback(python_method);
-    effort::limit_filters(&mut environment);
-    environment.add_filter("tojson", tojson::tojson);
+    effort::limit(&mut environment);
     environment.add_filter(namespaces::FILTER, namespaces::kept);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
@@ -76,10 +76,10 @@ fn python_method(
     method: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
+    effort::spend_on_method(state, value, method, args)?;
     let Some(text) = value.as_str() else {
         return pycompat::unknown_method_callback(state, value, method, args);
     };
-    effort::spend_on_method(state, text, method, args)?;
     match method {
         "removeprefix" => {
             let (prefix,): (&str,) = minijinja::value::from_args(args)?;

@@ -1,12 +1,9 @@
-//! What templates of requests may keep in a namespace: the only values of Jinja that change, so the
+//! What templates may keep in a namespace: the only values of Jinja that change, so the
 //! only ones that can hold themselves, or be nested deeper each time around a loop. The library
 //! prints and compares values by recursion, and would overflow any stack over such.
 
-use minijinja::machinery::{Token, tokenize};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
-
-use super::environment;
 
 /// The filter through which all goes that is kept.
 pub(super) const FILTER: &str = "__kept_in_a_namespace";
@@ -19,73 +16,6 @@ const LOOKED_AT_MAX: i64 = 10_000_000;
 
 /// Where their number is kept while a template is rendered.
 const LOOKED_AT: &str = "__looked_at";
-
-/// The template, with what it assigns to attributes going through [`FILTER`]; unchanged where it is
-/// no template.
-pub(super) fn guarded(source: &str) -> String {
-    assignments(source).map_or_else(
-        || source.to_owned(),
-        |assignments| {
-            let mut guarded = String::with_capacity(source.len());
-            let mut done = 0;
-            for (start, end) in assignments {
-                guarded.push_str(&source[done..start]);
-                guarded.push('(');
-                guarded.push_str(&source[start..end]);
-                guarded.push_str(&format!(")|{FILTER} "));
-                done = end;
-            }
-            guarded.push_str(&source[done..]);
-            guarded
-        },
-    )
-}
-
-/// Where in `source` values stand that are assigned to attributes.
-fn assignments(source: &str) -> Option<Vec<(usize, usize)>> {
-    let mut found = Vec::new();
-    let mut block: Option<Block> = None;
-    for token in tokenize(source, false, environment::syntax()) {
-        let (token, span) = token.ok()?;
-        let (start, end) = (span.start_offset as usize, span.end_offset as usize);
-        match (&token, &mut block) {
-            (Token::BlockStart, _) => block = Some(Block::default()),
-            (Token::BlockEnd, Some(of)) => {
-                found.extend(of.value_at.filter(|_| of.has_attribute).map(|at| (at, start)));
-                block = None;
-            }
-            (_, Some(of)) => of.see(&token, end),
-            (_, None) => {}
-        }
-    }
-    // The parts must be where they are said to be.
-    found.iter().all(|(start, end)| source.get(*start..*end).is_some()).then_some(found)
-}
-
-/// A statement, as far as it was read.
-#[derive(Default)]
-struct Block {
-    /// Whether it begins with `set`; `None` before it begins.
-    is_set: Option<bool>,
-    /// Whether a target is an attribute.
-    has_attribute: bool,
-    /// Where its value starts.
-    value_at: Option<usize>,
-}
-
-impl Block {
-    fn see(&mut self, token: &Token<'_>, end: usize) {
-        let is_set = *self.is_set.get_or_insert(matches!(token, Token::Ident("set")));
-        if !is_set || self.value_at.is_some() {
-            return;
-        }
-        match token {
-            Token::Dot => self.has_attribute = true,
-            Token::Assign => self.value_at = Some(end),
-            _ => {}
-        }
-    }
-}
 
 /// The value, if it may be kept. What is only computed when it is asked for, such as the sum of two
 /// lists, is kept as a list: such sums of sums are followed by recursion, too.
@@ -136,25 +66,8 @@ fn refused(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     fn rendered(source: &str) -> Result<String, String> {
-        let environment = environment::new();
-        environment.render_str(&guarded(source), ()).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn what_is_assigned_goes_through_the_filter() {
-        let source = "{%- set ns.a=1 -%} {% set b = ns.c %}{% set ns.d, e = (1, 2) %}{{ a = 1 }}";
-        let filter = format!("|{FILTER} ");
-        let guarded_source = format!(
-            "{{%- set ns.a=(1 ){filter}-%}} {{% set b = ns.c %}}\
-             {{% set ns.d, e =( (1, 2) ){filter}%}}{{{{ a = 1 }}}}"
-        );
-        assert_eq!(guarded(source), guarded_source);
-        for other in ["{% set ns.a %}text{% endset %}", "{% set ns.a = ", "{{ 'x' }", ""] {
-            assert_eq!(guarded(other), other);
-        }
+        super::super::rendered(source).map_err(|error| error.to_string())
     }
 
     #[test]

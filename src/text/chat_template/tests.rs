@@ -189,25 +189,90 @@ fn developers_are_the_system_of_templates_that_do_not_know_them() {
     assert_eq!(rendered(knowing), "dev ");
 }
 
-/// Each would overflow a thread's usual stack, and with it end the process.
-#[test]
-fn a_template_of_a_request_may_be_nested_as_deep_as_it_is_long() {
-    let long = |part: &str| part.repeat((65_000 - 60) / part.len());
-    let nested = [
+/// Templates that are nested in so many bytes. Each would overflow a thread's usual stack, and with
+/// it end the process.
+fn nested(bytes: usize) -> Vec<String> {
+    let long = |part: &str| part.repeat((bytes - 100) / part.len());
+    let around = |open: &str, close: &str| {
+        let depth = (bytes - 100) / (open.len() + close.len());
+        format!("{}1{}", open.repeat(depth), close.repeat(depth))
+    };
+    vec![
         format!("{{{{ {}1 }}}}", long("not ")),
+        format!("{{{{ {}1 }}}}", long("-")),
         format!("{{{{ 1{} }}}}", long("|abs")),
+        format!("{{{{ 1{} }}}}", long("+1")),
+        format!("{{{{ 1{} }}}}", long("**1")),
+        format!("{{{{ 1{} }}}}", long(" is odd")),
         format!("{{{{ 1{} }}}}", long(" if 1 else 1")),
         format!("{{{{ messages{} }}}}", long("[0]")),
+        format!("{{{{ messages{} }}}}", long(".a")),
+        format!("{{{{ {} }}}}", around("(", ")")),
+        format!("{{{{ {} }}}}", around("[", "]")),
         format!("{{% if 0 %}}{}{{% endif %}}", long("{% elif 0 %}")),
-    ];
-    for template in nested {
-        // Rendered or refused, but answered.
-        match templates([]).render(&with_template(&template)) {
-            Ok(_) | Err(TextError::Template(_)) => {}
-            Err(other) => panic!("{other}"),
-        }
+        around("{% if 1 %}", "{% endif %}"),
+        around("{% for a in [1] %}", "{% endfor %}"),
+        long("{% set a = [a] %}") + "{{ a }}",
+    ]
+}
+
+fn is_rendered_or_refused(templates: &ChatTemplates, chat: &ChatPrompt) {
+    match templates.render(chat) {
+        Ok(_) | Err(TextError::Template(_)) => {}
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_template_of_a_request_may_be_nested_as_deep_as_it_is_long() {
+    for template in nested(65_000) {
+        is_rendered_or_refused(&templates([]), &with_template(&template));
     }
     let too_long = templates([]).render(&with_template(&"x".repeat(65_537)));
     let message = too_long.unwrap_err().to_string();
     assert!(message.contains("65537 bytes; at most 65536"), "{message}");
+}
+
+/// Ten thousand levels and more, as a single template and as one of a list.
+#[test]
+fn a_template_of_a_model_may_be_nested_as_deep_as_it_is_long() {
+    for template in nested(200_000) {
+        let some =
+            templates([("default", template.as_str()), ("tool_use", &template), ("good", "good")]);
+        is_rendered_or_refused(&some, &user("hi"));
+        is_rendered_or_refused(&some, &ChatPrompt { tools: Some(vec![]), ..user("hi") });
+        assert_eq!(some.render(&with_template("good")).unwrap(), "good");
+    }
+    let too_long = "x".repeat(262_145);
+    let error = templates([("default", too_long.as_str())]).render(&user("hi")).unwrap_err();
+    assert!(error.to_string().contains("262145 bytes; at most 262144"), "{error}");
+}
+
+/// What a model's own template computes is bounded as well, and it loads no other.
+#[test]
+fn a_template_of_a_model_cannot_take_all_memory() {
+    let doubling = "{% set ns = namespace(a='abcdefgh') %}{% for i in range(60) %}\
+                    {% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a }}";
+    let nesting = "{% set ns = namespace(a=1) %}{% for i in range(9999) %}{% for j in range(99) %}\
+                   {% set ns.a = [ns.a] %}{% endfor %}{% endfor %}";
+    let writing = "{% for i in range(99999) %}{{ messages[0].content * 99 }}{% endfor %}";
+    for (template, reason) in [
+        (doubling, "would go through more than 16000000 values"),
+        (nesting, "cannot be kept in a namespace"),
+        (writing, "would go through more than 16000000 values"),
+        ("{% include 'good' %}", "cannot load another template"),
+        ("{% extends 'good' %}", "cannot load another template"),
+        ("{% from 'good' import a %}", "cannot load another template"),
+    ] {
+        let some = templates([("default", template), ("good", "good")]);
+        let asked = user(&"x".repeat(1000));
+        let own = ChatPrompt { chat_template: Some(template.to_owned()), ..asked.clone() };
+        for chat in [asked, own] {
+            let error = some.render(&chat).unwrap_err().to_string();
+            assert!(error.contains(reason), "{template}: {error}");
+        }
+    }
+    let long = "{{ messages[0].content }}{{ messages[0].content }}{{ messages[0].content }}";
+    let error = templates([("default", long)]).render(&user(&"x".repeat(30 << 20))).unwrap_err();
+    assert!(error.to_string().contains("writes more than 67108864 bytes"), "{error}");
 }

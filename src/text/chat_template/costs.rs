@@ -1,0 +1,141 @@
+//! What filters, methods and operators go through, and make, by their arguments.
+
+use minijinja::Value;
+use minijinja::value::{Kwargs, ValueKind};
+
+use super::weight::{BYTES_A_VALUE, weight};
+
+/// A list or a text, as often as a number says.
+pub(super) fn of_factors(factors: &[Value]) -> usize {
+    let [a, b] = factors else { return 1 };
+    let times = |of: &Value, times: &Value| match of.kind() {
+        ValueKind::String => num_bytes(of).saturating_mul(number(times)) / BYTES_A_VALUE,
+        _ => num_values(of).saturating_mul(number(times)),
+    };
+    times(a, b).saturating_add(times(b, a)).saturating_add(1)
+}
+
+/// Each item, and each letter of a text, becomes a value.
+pub(super) fn of_values(args: &[Value]) -> usize {
+    args.iter().map(num_values).fold(1, usize::saturating_add)
+}
+
+/// Everything in the arguments.
+pub(super) fn of_texts(args: &[Value]) -> usize {
+    args.iter().map(weight).fold(0, usize::saturating_add)
+}
+
+/// Each value stands in a line of its own, indented.
+pub(super) fn of_json(args: &[Value]) -> usize {
+    let indent = |value: &Value| number(value).max(num_bytes(value));
+    let indents = args.iter().skip(1).map(indent).max().unwrap_or_default();
+    of_texts(args).saturating_mul(indents.saturating_add(1))
+}
+
+/// As many parts as are asked for, or as long ones.
+pub(super) fn of_parts(args: &[Value]) -> usize {
+    args.iter().map(number).fold(of_values(args), usize::saturating_add)
+}
+
+/// So much comes before every line.
+pub(super) fn of_indent(args: &[Value]) -> usize {
+    let text = args.first().and_then(Value::as_str).unwrap_or_default();
+    let width = args.iter().map(number).max().unwrap_or_default();
+    let lines = text.matches('\n').count() + 1;
+    of_texts(args).saturating_add(width.saturating_mul(lines) / BYTES_A_VALUE)
+}
+
+/// A format says how wide a field is, or that an argument does.
+pub(super) fn of_format(args: &[Value]) -> usize {
+    let format = args.first().and_then(Value::as_str).unwrap_or_default();
+    of_texts(args).saturating_add(formatted(format, args))
+}
+
+/// An argument may be written by each field.
+pub(super) fn formatted(format: &str, args: &[Value]) -> usize {
+    let fields = format.matches(['%', '{']).count();
+    let longest = args.iter().map(weight).max().unwrap_or_default();
+    // A few fields write a few arguments, which are counted.
+    let repeated = fields.saturating_sub(args.len()).saturating_mul(longest);
+    widths(format, args).saturating_add(repeated)
+}
+
+fn widths(format: &str, args: &[Value]) -> usize {
+    let is_of_printf = |c: char| c.is_ascii_digit() || "#- +.*".contains(c);
+    let printf = format.split('%').skip(1).map(|field| {
+        let field = field.strip_prefix('(').and_then(|f| f.split_once(')')).map_or(field, |f| f.1);
+        &field[..field.find(|c| !is_of_printf(c)).unwrap_or(field.len())]
+    });
+    let fields = || printf.clone().chain(format.split('{').skip(1).map(up_to_brace));
+    let digits = fields().flat_map(|field| field.split(|c: char| !c.is_ascii_digit()));
+    let numbers = digits.filter(|digits| !digits.is_empty());
+    let in_format = numbers.map(|digits| digits.parse().unwrap_or(usize::MAX));
+    let is_nested = |field: &str| field.contains(':') && !field.contains('}');
+    let takes_arguments =
+        printf.clone().any(|field| field.contains('*')) || format.split('{').skip(1).any(is_nested);
+    let in_args = args.iter().filter(|_| takes_arguments).map(number);
+    in_format.chain(in_args).fold(0, usize::saturating_add) / BYTES_A_VALUE
+}
+
+fn up_to_brace(field: &str) -> &str {
+    field.split('}').next().unwrap_or_default()
+}
+
+pub(super) fn of_join(args: &[Value]) -> usize {
+    let Some((of, with)) = args.split_first() else { return 0 };
+    joined(of, with.iter().map(num_bytes).max().unwrap_or_default())
+}
+
+/// Between any two values a text of so many bytes comes.
+pub(super) fn joined(of: &Value, bytes: usize) -> usize {
+    weight(of).saturating_add(num_values(of).saturating_mul(bytes) / BYTES_A_VALUE)
+}
+
+pub(super) fn of_replace(args: &[Value]) -> usize {
+    let [text, old, new, ..] = args else { return 0 };
+    of_texts(args).saturating_add(replaced(text.as_str().unwrap_or_default(), old, new))
+}
+
+/// What comes into the text.
+pub(super) fn replaced(text: &str, old: &Value, new: &Value) -> usize {
+    let count = old.as_str().map_or(0, |old| text.matches(old).count());
+    count.saturating_mul(num_bytes(new)) / BYTES_A_VALUE
+}
+
+fn number(value: &Value) -> usize {
+    let named = |kwargs: Kwargs| {
+        let values = kwargs.args().filter_map(|name| kwargs.peek::<Value>(name).ok());
+        values.map(|value| number(&value)).max()
+    };
+    match value.kind() {
+        ValueKind::Number if value.is_integer() => {
+            value.as_i64().map_or(usize::MAX, |n| n.unsigned_abs() as usize)
+        }
+        _ if value.is_kwargs() => Kwargs::try_from(value.clone()).ok().and_then(named).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// What a filter that loops finds.
+pub(super) fn num_values(value: &Value) -> usize {
+    match value.kind() {
+        ValueKind::String => num_bytes(value),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Of a text, or of the longest of arguments with names.
+fn num_bytes(value: &Value) -> usize {
+    let named = |kwargs: Kwargs| {
+        let values = kwargs.args().filter_map(|name| kwargs.peek::<Value>(name).ok());
+        values.filter_map(|value| value.as_str().map(str::len)).max()
+    };
+    match value.as_str() {
+        Some(text) => text.len(),
+        None if value.is_kwargs() => {
+            Kwargs::try_from(value.clone()).ok().and_then(named).unwrap_or(0)
+        }
+        None => 0,
+    }
+}

@@ -1,0 +1,65 @@
+//! How much there is in a value.
+
+use minijinja::Value;
+use minijinja::value::ValueKind;
+
+/// Bytes of text that are gone through, or written, as fast as a value.
+pub(super) const BYTES_A_VALUE: usize = 16;
+
+/// More than any template may go through: counting ends there.
+const WEIGHT_MAX: usize = 1 << 25;
+/// Lists in one another that are counted; more count as the most there may be.
+const DEPTH_MAX: usize = 1000;
+
+/// The values in a value, itself included, and texts by their length. What is in it twice counts
+/// twice, as it is written and compared twice.
+pub(super) fn weight(value: &Value) -> usize {
+    let mut left = WEIGHT_MAX;
+    count(value, DEPTH_MAX, &mut left);
+    WEIGHT_MAX - left
+}
+
+fn count(value: &Value, depth: usize, left: &mut usize) {
+    let text_bytes = value.as_str().map_or(0, str::len);
+    *left = left.saturating_sub(1 + text_bytes / BYTES_A_VALUE);
+    let is_nested = matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable);
+    if !is_nested || *left == 0 {
+        return;
+    }
+    if depth == 0 {
+        *left = 0;
+        return;
+    }
+    let Ok(items) = value.try_iter() else { return };
+    for item in items {
+        if *left == 0 {
+            return;
+        }
+        if value.kind() == ValueKind::Map {
+            let of_key = value.get_item(&item).unwrap_or_default();
+            count(&of_key, depth - 1, left);
+        }
+        count(&item, depth - 1, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_value_counts_as_often_as_it_is_there() {
+        assert_eq!(weight(&Value::from(1)), 1);
+        assert_eq!(weight(&Value::from("a".repeat(160))), 11);
+        let list = Value::from(vec![1, 2, 3]);
+        assert_eq!(weight(&list), 4);
+        assert_eq!(weight(&Value::from(vec![list.clone(), list])), 9);
+        let map = std::collections::BTreeMap::from([("a", 1), ("b", 2)]);
+        assert_eq!(weight(&Value::from(map)), 5);
+        let doubled = |value: Value| Value::from(vec![value.clone(), value]);
+        let huge = (0..100).fold(Value::from(1), |value, _| doubled(value));
+        assert_eq!(weight(&huge), WEIGHT_MAX);
+        let deep = (0..2000).fold(Value::from(1), |value, _| Value::from(vec![value]));
+        assert_eq!(weight(&deep), WEIGHT_MAX);
+    }
+}
