@@ -30,7 +30,7 @@ pub struct SystemConfig {
     pub max_logprobs: u32,
     /// How long one actor waits for another's answer.
     pub call_timeout: Duration,
-    /// How long tokenizing and templating one request may take.
+    /// How long tokenizing and templating one request may take, its turns waited for included.
     pub input_timeout: Duration,
     /// Threads that compile grammars. None is started before the first grammar is wanted.
     pub num_grammar_threads: usize,

@@ -62,11 +62,6 @@ impl Class {
         }
     }
 
-    /// Whether it is white space.
-    pub(super) fn is_space(self) -> bool {
-        matches!(self, Self::Space | Self::Newline)
-    }
-
     /// Its bit in a set of classes.
     pub(super) fn bit(self) -> u32 {
         1 << self as u8
