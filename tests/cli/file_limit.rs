@@ -7,7 +7,7 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    thread::sleep,
+    thread::park_timeout,
     time::Duration,
 };
 
@@ -40,13 +40,13 @@ fn start(log: &Path, cache: &Path) -> Limited {
 fn address(server: &mut Limited, log: &Path) -> String {
     loop {
         let text = fs::read_to_string(log).unwrap();
-        if let Some((_, rest)) = text.split_once(" on http://") {
-            if text.contains("Try:") {
-                return rest.lines().next().unwrap().trim().to_owned();
-            }
+        if let Some((_, rest)) = text.split_once(" on http://")
+            && text.contains("Try:")
+        {
+            return rest.lines().next().unwrap().trim().to_owned();
         }
         assert_eq!(server.0.try_wait().unwrap(), None, "{text}");
-        sleep(Duration::from_millis(20));
+        park_timeout(Duration::from_millis(20));
     }
 }
 
@@ -75,7 +75,8 @@ fn a_limit_on_the_size_of_files_costs_the_files_and_not_the_server() {
     assert!(text.contains("limit on the size of files (ulimit -f)"), "{text}");
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 0, "half a cache is removed");
     // The log reaches the limit as well.
-    for _ in 0..1000 {
+    for round in 0.. {
+        assert!(round < 1000, "the log never reached its limit");
         let answer = ask(&address, "POST /v1/completions", &wordy());
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         let metrics = ask(&address, "GET /metrics", "");
@@ -86,5 +87,4 @@ fn a_limit_on_the_size_of_files_costs_the_files_and_not_the_server() {
             return;
         }
     }
-    panic!("the log never reached its limit");
 }

@@ -4,7 +4,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, ChildStderr, Command},
-    thread::sleep,
+    thread::park_timeout,
     time::{Duration, Instant},
 };
 
@@ -103,20 +103,21 @@ impl Server {
     /// Exit code of a server that ends while its log is not read.
     pub(crate) fn end_unread(mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < deadline {
+        loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
             }
-            sleep(Duration::from_millis(20));
+            assert!(Instant::now() < deadline, "the server does not end");
+            park_timeout(Duration::from_millis(20));
         }
-        panic!("the server does not end");
     }
 
     /// The value of a metric without labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let answer = self.get("/metrics");
         let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("{name} is not in {answer}")).parse().unwrap()
+        assert!(value.is_some(), "{name} is not in {answer}");
+        value.unwrap().parse().unwrap()
     }
 
     /// Exit code, and what was logged after the banner.

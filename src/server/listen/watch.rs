@@ -199,7 +199,7 @@ impl RuntimeWatch {
             let parks = metrics.worker_park_unpark_count(index);
             let busy = metrics.worker_total_busy_duration(index);
             let is_stuck = stillness.look((parks, busy));
-            (is_stuck && parks % 2 == 0).then_some(index)
+            (is_stuck && parks.is_multiple_of(2)).then_some(index)
         });
         Freeze { is_whole, stuck_threads: stuck.count() }
     }
