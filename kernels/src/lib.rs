@@ -52,13 +52,13 @@ pub use embedding::{EmbeddingTable, embedding, tied_embedding};
 pub use error::KernelError;
 pub use kv_cache::{KvCache, KvCacheShape, KvDtype, KvLayer, reshape_and_cache};
 pub use linear::{
-    LinearWeight, PackedSections, QuantizationScheme, TensorCores, TunedProduct,
+    ActivationDtype, LinearWeight, PackedSections, QuantizationScheme, TensorCores, TunedProduct,
     adopt_tuned_products, has_tensor_cores, linear, linear_swiglu, packed_layout, tuned_products,
 };
 pub use mapped_file::{EXIT_FILE_LOST, MappedFile, MappedRange, open_regular, require_regular};
 pub use paged_attention::{AttentionMetadata, AttentionParams, paged_attention};
 pub use qk_norm_rope::{QkvHeads, qk_norm_rope};
-pub use quantized::{Codes, QuantizedMatrix};
+pub use quantized::{Codes, Offsets, QuantizedMatrix};
 pub use rms_norm::{add_rms_norm, rms_norm};
 pub use rope::{RotaryTable, rope};
 pub use select_rows::select_rows;

@@ -3,7 +3,8 @@
 use crate::KernelError;
 
 /// A row-major matrix `[out, in]` of small integers, scaled in groups of neighbouring inputs:
-/// `w[o][i] = scales[o][i / group_size] · code[o][i] + offsets[o][i / group_size]`.
+/// `w[o][i] = scale · (code[o][i] - zero_point)` or `scale · code[o][i] + offset`, with the scale and
+/// the zero point or offset ([`Offsets`]) of output `o` and group `i / group_size`.
 ///
 /// This is what GPTQ, AWQ, compressed-tensors and GGUF's block formats have in common; a reader
 /// brings a tensor into this form, and [`LinearWeight`](crate::LinearWeight) packs it.
@@ -11,7 +12,7 @@ use crate::KernelError;
 pub struct QuantizedMatrix {
     codes: Codes,
     scales: Vec<f32>,
-    offsets: Option<Vec<f32>>,
+    offsets: Offsets,
     input_order: Option<Vec<u32>>,
     out_features: usize,
     in_features: usize,
@@ -27,6 +28,27 @@ pub enum Codes {
     I8(Vec<i8>),
 }
 
+/// What a code of 0 stands for, by group: `[out, in / group_size]`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Offsets {
+    /// Zero.
+    None,
+    /// The negative of so many scales: the codes that stand for zero, within the range of codes.
+    ZeroPoints(Vec<i8>),
+    /// These numbers.
+    Values(Vec<f32>),
+}
+
+impl Offsets {
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::ZeroPoints(zero_points) => Some(zero_points.len()),
+            Self::Values(values) => Some(values.len()),
+        }
+    }
+}
+
 impl QuantizedMatrix {
     /// Checks the parts of a matrix. `scales`, and `offsets` where a code of 0 does not stand for
     /// zero, are `[out, in / group_size]`. `input_order`, a permutation of `0..in`, tells which input
@@ -34,13 +56,13 @@ impl QuantizedMatrix {
     ///
     /// # Errors
     /// A length that does not fit, a group size that is no even divisor of `in_features` (1 and odd
-    /// groups are not supported), or an order that is no permutation.
+    /// groups are not supported), a zero point that is no code, or an order that is no permutation.
     pub fn new(
         [out_features, in_features]: [usize; 2],
         group_size: usize,
         codes: Codes,
         scales: Vec<f32>,
-        offsets: Option<Vec<f32>>,
+        offsets: Offsets,
         input_order: Option<Vec<u32>>,
     ) -> Result<Self, KernelError> {
         const WHAT: &str = "quantized matrix";
@@ -60,8 +82,13 @@ impl QuantizedMatrix {
         }
         let groups = elements / group_size;
         KernelError::require_len(WHAT, "scales", scales.len(), groups)?;
-        if let Some(offsets) = &offsets {
-            KernelError::require_len(WHAT, "offsets", offsets.len(), groups)?;
+        if let Some(len) = offsets.len() {
+            KernelError::require_len(WHAT, "offsets", len, groups)?;
+        }
+        if let (Offsets::ZeroPoints(zero_points), Codes::U4(_)) = (&offsets, &codes) {
+            let bad = zero_points.iter().find(|zero| !(0..16).contains(*zero));
+            let got = bad.map_or(0, |zero| u64::from(zero.cast_unsigned()));
+            KernelError::require(bad.is_none(), WHAT, "zero_points", got, "0 to 15")?;
         }
         if let Some(order) = &input_order {
             KernelError::require_len(WHAT, "input_order", order.len(), in_features)?;
@@ -100,10 +127,10 @@ impl QuantizedMatrix {
         &self.scales
     }
 
-    /// `[out, in / group_size]`, where a code of 0 does not stand for zero.
+    /// What a code of 0 stands for.
     #[must_use]
-    pub fn offsets(&self) -> Option<&[f32]> {
-        self.offsets.as_deref()
+    pub fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     /// The input that each column belongs to, where it is not its own index.
@@ -128,9 +155,13 @@ impl QuantizedMatrix {
                 Codes::I8(codes) => f32::from(codes[element]),
             };
             let group = o * groups + column / self.group_size;
-            let offset = self.offsets.as_ref().map_or(0.0, |offsets| offsets[group]);
+            let scale = self.scales[group];
             let input = self.input_order.as_ref().map_or(column, |order| order[column] as usize);
-            row[input] = self.scales[group] * code + offset;
+            row[input] = match &self.offsets {
+                Offsets::None => scale * code,
+                Offsets::ZeroPoints(zero_points) => scale * (code - f32::from(zero_points[group])),
+                Offsets::Values(values) => scale * code + values[group],
+            };
         }
         row
     }
@@ -157,9 +188,16 @@ mod tests {
         let codes = Codes::U4(vec![0x21, 0x43, 0x65, 0x87]);
         let (scales, offsets) = (vec![1.0, 0.5, 2.0, 10.0], vec![0.0, -1.0, 0.0, 1.0]);
         let order = Some(vec![3, 2, 1, 0]);
-        let matrix = QuantizedMatrix::new([2, 4], 2, codes, scales, Some(offsets), order).unwrap();
+        let new = |offsets| {
+            let (codes, scales, order) = (codes.clone(), scales.clone(), order.clone());
+            QuantizedMatrix::new([2, 4], 2, codes, scales, offsets, order).unwrap()
+        };
+        let matrix = new(Offsets::Values(offsets));
         assert_eq!(matrix.row_f32(0), [1.0, 0.5, 2.0, 1.0]);
         assert_eq!(matrix.row_f32(1), [81.0, 71.0, 12.0, 10.0]);
+        let matrix = new(Offsets::ZeroPoints(vec![1, 3, 0, 15]));
+        assert_eq!(matrix.row_f32(0), [0.5, 0.0, 1.0, 0.0]);
+        assert_eq!(matrix.row_f32(1), [-70.0, -80.0, 12.0, 10.0]);
     }
 
     #[test]
@@ -170,7 +208,7 @@ mod tests {
                 group,
                 Codes::I8(vec![0; codes]),
                 vec![1.0; scales],
-                None,
+                Offsets::None,
                 order,
             )
         };
@@ -185,6 +223,14 @@ mod tests {
             new(4, 8, 2, Some(vec![0, 1, 2, 4])),
         ] {
             assert!(refused.is_err());
+        }
+        let zero_points = |zero_points: &[i8]| {
+            let (codes, offsets) = (Codes::U4(vec![0; 4]), Offsets::ZeroPoints(zero_points.into()));
+            QuantizedMatrix::new([2, 4], 4, codes, vec![1.0; 2], offsets, None)
+        };
+        assert!(zero_points(&[0, 15]).is_ok());
+        for refused in [&[0, 16][..], &[-1, 0], &[0]] {
+            assert!(zero_points(refused).is_err());
         }
     }
 }

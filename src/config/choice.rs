@@ -59,9 +59,10 @@ pub enum Quantization {
     /// Not at all.
     #[default]
     None,
-    /// Weights in 8 bits, a scale for each output; activations in 8 bits, a scale for each token.
+    /// Weights in 8 bits, a scale for each output; by default activations in 8 bits as well, a scale
+    /// for each token.
     Int8,
-    /// Weights in 4 bits, in groups of [`EngineConfig::quantization_group_size`] inputs;
+    /// Weights in 4 bits, in groups of [`EngineConfig::quantization_group_size`] inputs; by default
     /// activations in 8 bits, a scale for each token and 128 inputs. The output layer has 8 bits.
     ///
     /// [`EngineConfig::quantization_group_size`]: super::EngineConfig::quantization_group_size
@@ -75,6 +76,30 @@ impl<'de> Deserialize<'de> for Quantization {
             "int8" => Ok(Self::Int8),
             "int4" => Ok(Self::Int4),
             _ => Err(de::Error::custom("expected none, int8 or int4")),
+        }
+    }
+}
+
+/// What activations are when they meet quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActivationQuantization {
+    /// As [`crate::model::ActivationQuantization::Auto`].
+    #[default]
+    Auto,
+    /// Floats: weights become floats as they are multiplied.
+    None,
+    /// Integers of 8 bits, a scale for each token and at least 128 inputs. On the processor alone.
+    Int8,
+}
+
+impl<'de> Deserialize<'de> for ActivationQuantization {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            "int8" => Ok(Self::Int8),
+            _ => Err(de::Error::custom("expected auto, none or int8")),
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::{gguf::is_gguf, model_files};
 
 use super::{
     choice::{
-        Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat, Quantization,
-        SchedulingPolicy,
+        ActivationQuantization, Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat,
+        Quantization, SchedulingPolicy,
     },
     quantity,
 };
@@ -41,6 +41,8 @@ pub struct EngineConfig {
     /// are nearer to the model, large ones smaller and faster.
     #[serde(deserialize_with = "quantity::count")]
     pub quantization_group_size: usize,
+    /// What activations are when they meet quantized weights, be those made at load or ready-made.
+    pub activation_quantization: ActivationQuantization,
     /// Tokens at most of prompt and output together; `None`: what the model was made for.
     #[serde(deserialize_with = "quantity::some_tokens")]
     pub max_model_len: Option<usize>,
@@ -190,6 +192,7 @@ impl Default for EngineConfig {
             weights_cache: None,
             quantization: Quantization::default(),
             quantization_group_size: 32,
+            activation_quantization: ActivationQuantization::default(),
             max_model_len: None,
             device: Device::default(),
             block_size: 16,

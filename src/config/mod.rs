@@ -22,8 +22,8 @@ mod validate;
 use serde::{Deserialize, Serialize};
 
 pub use choice::{
-    CertReqs, Device, Dtype, FileMode, GenerationConfigSource, KvCacheDtype, LoadFormat,
-    ParserChoice, Quantization, SchedulingPolicy,
+    ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
+    KvCacheDtype, LoadFormat, ParserChoice, Quantization, SchedulingPolicy,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};

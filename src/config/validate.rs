@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LimitSettings, LoadFormat, ParserChoice,
-    ServerSettings, error::InvalidSetting,
+    ActivationQuantization, CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LimitSettings,
+    LoadFormat, ParserChoice, ServerSettings, error::InvalidSetting,
 };
 use crate::parsers::UnknownParser;
 use playhouse_actors::logic::memory::LIMIT_BYTES_MIN;
@@ -110,6 +110,14 @@ impl EngineConfig {
                 "auto, float32 or bfloat16 on the processor".to_owned()
             })?;
         }
+        let is_int8 = self.activation_quantization == ActivationQuantization::Int8;
+        require(!(is_int8 && !is_cpu), "activation_quantization", "int8", || {
+            "auto or none on a GPU, which multiplies quantized weights as floats".to_owned()
+        })?;
+        let is_exact = self.dtype == Dtype::Float32;
+        require(!(is_int8 && is_exact), "activation_quantization", "int8", || {
+            "auto or none where dtype is float32, which rounds nothing".to_owned()
+        })?;
         let is_kept = self.load_format == LoadFormat::Dummy && self.weights_cache.is_some();
         require(!is_kept, "load_format", "dummy", || {
             "auto where there is a weights_cache: weights that are made up are not kept".to_owned()

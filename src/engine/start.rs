@@ -23,7 +23,10 @@ use crate::{
     files,
     gguf::is_gguf,
     grammar::GrammarStore,
-    model::{Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, load_model},
+    model::{
+        ActivationQuantization, Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress,
+        QuantizedWeights, load_model,
+    },
     model_files,
     text::HfTextCodec,
 };
@@ -62,6 +65,8 @@ pub struct LoadedModel {
     pub architecture: &'static str,
     /// The format of the weights.
     pub dtype: WeightDtype,
+    /// What the weights of linear layers are, where they are quantized.
+    pub quantized_weights: Option<QuantizedWeights>,
     /// What it runs on, as `--device` names it.
     pub device: String,
     /// What that is.
@@ -113,6 +118,7 @@ pub(super) fn load(
         },
         dtype: dtype(config.dtype),
         quantization: quantization(config),
+        activation_quantization: activation_quantization(config.activation_quantization),
         max_model_len: config.max_model_len,
         device: device.device.clone(),
         tensor_cores: device::tensor_cores(config),
@@ -157,6 +163,7 @@ pub(super) fn load(
         root: config.model.to_string_lossy().into_owned(),
         architecture: model_config.architecture(),
         dtype: model.dtype(),
+        quantized_weights: model.quantized_weights().cloned(),
         device: device.id.clone(),
         device_kind: device.kind,
         kv_cache_dtype,
@@ -223,6 +230,14 @@ fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> {
         config::Quantization::Int4 => {
             Some(QuantizationScheme::Int4 { group_size: config.quantization_group_size })
         }
+    }
+}
+
+fn activation_quantization(configured: config::ActivationQuantization) -> ActivationQuantization {
+    match configured {
+        config::ActivationQuantization::Auto => ActivationQuantization::Auto,
+        config::ActivationQuantization::None => ActivationQuantization::None,
+        config::ActivationQuantization::Int8 => ActivationQuantization::Int8,
     }
 }
 

@@ -21,13 +21,14 @@ use super::family::WeightNames;
 use super::layers::rotary::RotaryTables;
 use super::layers::{Attention, Embedding, Linear, Mlp, RmsNorm};
 use super::load::WeightLoader;
-use super::{CausalLm, ForwardBatch, ModelError};
+use super::{CausalLm, ForwardBatch, ModelError, QuantizedWeights};
 
 /// HF `LlamaForCausalLM`.
 #[derive(Debug)]
 pub(super) struct Decoder {
     config: ModelConfig,
     dtype: WeightDtype,
+    quantized_weights: Option<QuantizedWeights>,
     /// `None`: its rows are those of `lm_head`.
     embed_tokens: Option<Embedding>,
     layers: Vec<DecoderLayer>,
@@ -51,6 +52,10 @@ impl CausalLm for Decoder {
 
     fn dtype(&self) -> WeightDtype {
         self.dtype
+    }
+
+    fn quantized_weights(&self) -> Option<&QuantizedWeights> {
+        self.quantized_weights.as_ref()
     }
 
     fn mapped_bytes(&self) -> u64 {
@@ -125,7 +130,9 @@ impl Decoder {
             .map(|index| DecoderLayer::load(loader, &config, names, index, &mut rotary))
             .collect::<Result<_, _>>()?;
         let norm = RmsNorm::load(loader, names.norm, hidden, config.rms_norm_eps)?;
-        Ok(Self { dtype: loader.dtype(), config, embed_tokens, layers, norm, lm_head })
+        let quantized_weights = loader.quantized_weights().cloned();
+        let dtype = loader.dtype();
+        Ok(Self { config, dtype, quantized_weights, embed_tokens, layers, norm, lm_head })
     }
 }
 

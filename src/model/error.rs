@@ -22,6 +22,14 @@ pub enum ModelError {
         /// What the checkpoint holds.
         format: String,
     },
+    /// Activations were to be quantized where they cannot be.
+    #[error("activation_quantization is int8, but {why}; expected auto or none{accepted}")]
+    ActivationQuantization {
+        /// Why not.
+        why: &'static str,
+        /// What else would do.
+        accepted: &'static str,
+    },
     /// Weights are to be made up for a model whose own are quantized.
     #[error(
         "load_format dummy makes no weights that are quantized already, and config.json asks for \

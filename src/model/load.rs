@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use playhouse_kernels::{
-    KernelError, LinearWeight, QuantizationScheme, TensorCores, WeightDtype, WeightVector,
+    ActivationDtype, KernelError, LinearWeight, QuantizationScheme, TensorCores, WeightDtype,
+    WeightVector,
 };
 
+use super::activations::Circumstances;
 use super::config::ModelConfig;
 use super::decoder::Decoder;
-use super::{CausalLm, ModelError, inventory};
+use super::{ActivationQuantization, CausalLm, ModelError, QuantizedWeights, inventory};
 use crate::model_files;
 use crate::weights::{
     Checkpoint, MatrixElements, Quantization, READER_VERSION, StoredDtype, StoredMatrix,
@@ -55,6 +57,8 @@ pub struct LoadOptions {
     pub dtype: Dtype,
     /// How linear layers are quantized; the output layer never to less than 8 bits.
     pub quantization: Option<QuantizationScheme>,
+    /// What activations are when they meet quantized weights.
+    pub activation_quantization: ActivationQuantization,
     /// A context shorter than the model's own, in tokens.
     pub max_model_len: Option<usize>,
     /// Where the model will run.
@@ -72,6 +76,7 @@ impl Default for LoadOptions {
             load_format: LoadFormat::default(),
             dtype: Dtype::default(),
             quantization: None,
+            activation_quantization: ActivationQuantization::default(),
             max_model_len: None,
             device: Device::flex(),
             tensor_cores: TensorCores::default(),
@@ -132,13 +137,45 @@ pub fn load_model(
     // Weights of other devices are not in memory that a file could be mapped to.
     let is_cached = options.device == Device::flex() && !is_dummy;
     let cache = options.weights_cache.as_deref().filter(|_| is_cached);
-    let form = form(dtype, options.quantization, config.quantization.as_ref());
+    let quantized = quantized_weights(&checkpoint, dtype, options)?;
+    let form = form(dtype, options.quantization, config.quantization.as_ref(), quantized.as_ref());
     let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, &form));
-    let mut loader = WeightLoader::new(&checkpoint, dtype, options, cache, progress);
+    let mut loader = WeightLoader::new(&checkpoint, dtype, options, quantized, cache, progress);
     let decoder = Decoder::load(config, &mut loader)?;
     checkpoint.require_unchanged()?;
     loader.finish();
     Ok(Arc::new(decoder))
+}
+
+/// What the model's quantized weights are, and what they are multiplied by.
+///
+/// # Errors
+/// As [`ActivationQuantization::resolve`], or activations that are to be quantized beside weights that
+/// are not.
+fn quantized_weights(
+    checkpoint: &Checkpoint,
+    dtype: WeightDtype,
+    options: &LoadOptions,
+) -> Result<Option<QuantizedWeights>, ModelError> {
+    let format = match options.quantization {
+        Some(QuantizationScheme::Int8) => "int8".to_owned(),
+        Some(QuantizationScheme::Int4 { group_size }) => format!("int4 of {group_size}"),
+        None if !checkpoint.has_quantized_weights() => {
+            if options.activation_quantization == ActivationQuantization::Int8 {
+                let (why, accepted) = ("no weights are quantized", ", or a quantization");
+                return Err(ModelError::ActivationQuantization { why, accepted });
+            }
+            return Ok(None);
+        }
+        None => checkpoint.format(),
+    };
+    let activations = options.activation_quantization.resolve(Circumstances {
+        at_load: options.quantization.is_some(),
+        requested: options.dtype,
+        dtype,
+        is_on_cpu: options.device == Device::flex(),
+    })?;
+    Ok(Some(QuantizedWeights { format, activations }))
 }
 
 /// What `config.json` says the weights are; where it does not say, what the embedding is.
@@ -164,6 +201,7 @@ fn form(
     dtype: WeightDtype,
     scheme: Option<QuantizationScheme>,
     stored: Option<&Quantization>,
+    quantized: Option<&QuantizedWeights>,
 ) -> String {
     let dtype = dtype.name();
     let kept = match scheme {
@@ -171,7 +209,10 @@ fn form(
         Some(QuantizationScheme::Int8) => format!("{dtype}-int8"),
         Some(QuantizationScheme::Int4 { group_size }) => format!("{dtype}-int4-{group_size}"),
     };
-    format!("{kept}, read as {stored:?} by {READER_VERSION}")
+    // Scales are kept as activations need them.
+    let by = |quantized: &QuantizedWeights| format!(" by {}", quantized.activations.name());
+    let activations = quantized.map_or_else(String::new, by);
+    format!("{kept}{activations}, read as {stored:?} by {READER_VERSION}")
 }
 
 fn weight_dtype(requested: Dtype, stored: StoredDtype, device: &Device) -> WeightDtype {
@@ -192,6 +233,7 @@ pub(super) struct WeightLoader<'a> {
     checkpoint: &'a Checkpoint,
     dtype: WeightDtype,
     quantization: Option<QuantizationScheme>,
+    quantized: Option<QuantizedWeights>,
     device: &'a Device,
     tensor_cores: TensorCores,
     cache: Option<WeightsCache>,
@@ -204,6 +246,7 @@ impl<'a> WeightLoader<'a> {
         checkpoint: &'a Checkpoint,
         dtype: WeightDtype,
         options: &'a LoadOptions,
+        quantized: Option<QuantizedWeights>,
         cache: Option<WeightsCache>,
         report: &'a mut dyn FnMut(LoadProgress),
     ) -> Self {
@@ -215,7 +258,17 @@ impl<'a> WeightLoader<'a> {
         };
         report(progress);
         let LoadOptions { quantization, ref device, tensor_cores, .. } = *options;
-        Self { checkpoint, dtype, quantization, device, tensor_cores, cache, report, progress }
+        Self {
+            checkpoint,
+            dtype,
+            quantization,
+            quantized,
+            device,
+            tensor_cores,
+            cache,
+            report,
+            progress,
+        }
     }
 
     pub(super) fn dtype(&self) -> WeightDtype {
@@ -225,6 +278,17 @@ impl<'a> WeightLoader<'a> {
     /// How linear layers are quantized.
     pub(super) fn quantization(&self) -> Option<QuantizationScheme> {
         self.quantization
+    }
+
+    /// What quantized weights the model has.
+    pub(super) fn quantized_weights(&self) -> Option<&QuantizedWeights> {
+        self.quantized.as_ref()
+    }
+
+    /// What activations are when they meet quantized weights.
+    pub(super) fn activations(&self) -> ActivationDtype {
+        let quantized = self.quantized.as_ref();
+        quantized.map_or(self.dtype.into(), |quantized| quantized.activations)
     }
 
     pub(super) fn device(&self) -> &'a Device {
@@ -273,15 +337,18 @@ impl<'a> WeightLoader<'a> {
         pack: impl FnOnce(&mut Self) -> Result<LinearWeight, ModelError>,
     ) -> Result<LinearWeight, ModelError> {
         let cached = self.cache.as_mut().and_then(|cache| cache.get(name, shape));
-        if let Some(weight) = cached {
-            return Ok(weight);
-        }
-        self.progress.is_cached = false;
-        let weight = pack(self)?;
-        if let Some(cache) = &mut self.cache {
-            cache.keep(name, &weight);
-        }
-        Ok(weight)
+        let weight = match cached {
+            Some(weight) => weight,
+            None => {
+                self.progress.is_cached = false;
+                let weight = pack(self)?;
+                if let Some(cache) = &mut self.cache {
+                    cache.keep(name, &weight);
+                }
+                weight
+            }
+        };
+        Ok(weight.with_activations(self.activations()))
     }
 
     /// Counts a tensor as packed; it will not be read again.

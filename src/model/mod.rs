@@ -5,6 +5,7 @@
 //! `config.json` into a checked [`ModelConfig`]. Nothing here knows actors, requests or devices:
 //! the arithmetic is the kernels crate's.
 
+mod activations;
 pub mod config;
 mod decoder;
 mod error;
@@ -20,6 +21,7 @@ mod qwen3;
 use burn::tensor::Tensor;
 use playhouse_kernels::{AttentionMetadata, KvCache, KvCacheShape, WeightDtype};
 
+pub use activations::{ActivationQuantization, QuantizedWeights};
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
@@ -41,6 +43,11 @@ pub trait CausalLm: Send + Sync {
 
     /// The type in which weights are kept; the KV cache's own unless it is told otherwise.
     fn dtype(&self) -> WeightDtype;
+
+    /// What its quantized weights are, if it has any.
+    fn quantized_weights(&self) -> Option<&QuantizedWeights> {
+        None
+    }
 
     /// Bytes of weights that are pages of a file: the system counts them as memory that could be
     /// had, and yet each step reads them.

@@ -1,6 +1,6 @@
 //! Matrices of one layer, side by side: quantized ones of different formats brought into one.
 
-use playhouse_kernels::{Codes, KernelError, QuantizedMatrix};
+use playhouse_kernels::{Codes, KernelError, Offsets, QuantizedMatrix};
 
 use super::{MatrixElements, StoredMatrix};
 
@@ -61,16 +61,24 @@ fn widened(part: &QuantizedMatrix, group_size: usize) -> Result<QuantizedMatrix,
         }
     };
     let copies = part.group_size() / group_size;
-    let repeat =
-        |values: &[f32]| values.iter().flat_map(|&x| std::iter::repeat_n(x, copies)).collect();
+    let offsets = match part.offsets() {
+        Offsets::None => Offsets::None,
+        Offsets::ZeroPoints(zero_points) => Offsets::ZeroPoints(repeated(zero_points, copies)),
+        Offsets::Values(values) => Offsets::Values(repeated(values, copies)),
+    };
     QuantizedMatrix::new(
         [part.out_features(), part.in_features()],
         group_size,
         Codes::I8(codes),
-        repeat(part.scales()),
-        part.offsets().map(repeat),
+        repeated(part.scales(), copies),
+        offsets,
         part.input_order().map(<[u32]>::to_vec),
     )
+}
+
+/// Each of `values` so many times.
+fn repeated<T: Copy>(values: &[T], copies: usize) -> Vec<T> {
+    values.iter().flat_map(|&x| std::iter::repeat_n(x, copies)).collect()
 }
 
 #[cfg(test)]
@@ -80,8 +88,11 @@ mod tests {
     fn matrix(group_size: usize, codes: Codes, order: Option<Vec<u32>>) -> QuantizedMatrix {
         let groups = 2 * 8 / group_size;
         let scales = (0..groups).map(|i| i as f32 + 0.5).collect();
-        let offsets = (0..groups).map(|i| -(i as f32)).collect();
-        QuantizedMatrix::new([2, 8], group_size, codes, scales, Some(offsets), order).unwrap()
+        let offsets = match &codes {
+            Codes::U4(_) => Offsets::ZeroPoints((0..groups).map(|i| i as i8 + 3).collect()),
+            Codes::I8(_) => Offsets::Values((0..groups).map(|i| -(i as f32)).collect()),
+        };
+        QuantizedMatrix::new([2, 8], group_size, codes, scales, offsets, order).unwrap()
     }
 
     #[test]

@@ -32,7 +32,10 @@ fn a_format_agrees_with_itself_and_eight_bits_nearly_so() {
     assert!(perplexity(&same["measured"]) > 1.0);
 
     let int8 = measure(&["--quantization", "int8", "--against", "bfloat16"]);
-    assert_eq!((&int8["measured"]["format"], &int8["tokens"]), (&"int8".into(), &same["tokens"]));
+    assert_eq!(
+        (&int8["measured"]["format"], &int8["tokens"]),
+        (&"int8 by int8".into(), &same["tokens"])
+    );
     assert_eq!(int8["against"], same["against"]);
     let agreement = int8["top1_agreement"].as_f64().unwrap();
     assert!((0.8..=1.0).contains(&agreement), "{int8}");

@@ -22,6 +22,20 @@ fn it_serves_what_its_banner_says_until_sigterm() {
 }
 
 #[test]
+fn what_quantized_weights_are_multiplied_by_is_told() {
+    for (activations, expected) in [("auto", "int8"), ("none", "bfloat16")] {
+        let server =
+            Server::start(&["--quantization", "int4", "--activation-quantization", activations]);
+        let told = format!("linear layers in int4 of 32 by activations in {expected}");
+        assert!(server.banner.contains(&told), "{}", server.banner);
+        let info = server.get("/server_info");
+        let told =
+            format!(r#""quantized_weights":{{"format":"int4 of 32","activations":"{expected}"}}"#);
+        assert!(info.contains(&told), "{info}");
+    }
+}
+
+#[test]
 fn sigterm_lets_running_requests_finish() {
     let server = Server::start(&[]);
     let mut stream = server.stream(300);

@@ -22,6 +22,8 @@ pub(crate) fn wordy() -> String {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    /// What the operator sees at the start.
+    pub(crate) banner: String,
     log: BufReader<ChildStderr>,
 }
 
@@ -31,15 +33,16 @@ impl Server {
         let small = ["serve", "--port", "0", "--max-model-len", "4096", "--max-num-seqs", "4"];
         let mut child = playhouse(&[&small[..], flags].concat()).spawn();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let (mut line, mut address) = (String::new(), String::new());
+        let (mut line, mut address, mut banner) = (String::new(), String::new(), String::new());
         while !line.starts_with("Try:") {
             line.clear();
             assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
             if let Some((_, rest)) = line.split_once(" on http://") {
                 address = rest.trim().to_owned();
             }
+            banner += &line;
         }
-        Self { child, address, log }
+        Self { child, address, banner, log }
     }
 
     /// Sends a request as it stands.

@@ -1,20 +1,26 @@
 //! Linear layers quantized at load: near transformers' float32 answers, and as independent of
-//! batch, chunks, preemption and the death of a worker as any other format.
+//! batch, chunks, preemption and the death of a worker as any other format. Ready-made ones: in float32
+//! the model of their floats.
+
+use std::{collections::BTreeMap, fs, path::Path};
 
 use playhouse::{
     Engine, EngineConfig,
     actors::{fault::How, shell::Role},
-    config::Quantization,
-    model::{Dtype, LoadOptions, load_model},
+    config::{self, Quantization},
+    model::{ActivationQuantization, Dtype, LoadOptions, ModelConfig, load_model},
+    weights::Checkpoint,
 };
-use playhouse_kernels::QuantizationScheme;
+use playhouse_kernels::{ActivationDtype, QuantizationScheme, WeightDtype};
+use safetensors::{SafeTensors, tensor::TensorView};
+use tempfile::TempDir;
 
 use crate::{
     CHUNKINGS, Chunking, check_chunking,
     engine::{Output, collect, long_prompt, request, run},
     folder,
     golden::Golden,
-    runner::Runner,
+    runner::{Runner, log_softmax},
 };
 
 /// Each with the largest mean difference of a log-probability from transformers' in float32. The
@@ -25,7 +31,19 @@ const SCHEMES: [(QuantizationScheme, f64); 3] = [
     (QuantizationScheme::Int4 { group_size: 128 }, 1.2),
 ];
 
-const ENGINE_SCHEMES: [Quantization; 2] = [Quantization::Int8, Quantization::Int4];
+/// With what activations are then.
+const ACTIVATIONS: [(Dtype, ActivationQuantization, ActivationDtype); 3] = [
+    (Dtype::Bf16, ActivationQuantization::Auto, ActivationDtype::Int8),
+    (Dtype::Bf16, ActivationQuantization::None, ActivationDtype::Bf16),
+    (Dtype::F32, ActivationQuantization::Auto, ActivationDtype::F32),
+];
+
+/// With what activations are.
+const ENGINE_SCHEMES: [(Quantization, config::ActivationQuantization); 3] = [
+    (Quantization::Int8, config::ActivationQuantization::Auto),
+    (Quantization::Int4, config::ActivationQuantization::Int8),
+    (Quantization::Int4, config::ActivationQuantization::None),
+];
 
 #[test]
 fn quantized_models_are_close_and_independent_of_chunking() {
@@ -34,30 +52,139 @@ fn quantized_models_are_close_and_independent_of_chunking() {
         let golden = Golden::read(&folder).runs.remove(0);
         let prompts: Vec<_> = golden.prompts.iter().map(|prompt| prompt.ids()).collect();
         for (scheme, difference_max) in SCHEMES {
-            let options = LoadOptions {
-                dtype: Dtype::F32,
-                quantization: Some(scheme),
-                max_model_len: None,
-                ..LoadOptions::default()
-            };
-            let model = load_model(&folder, &options, &mut |_| {}).unwrap();
-            let runner = Runner::new(model, &options.device);
-            let whole = runner.answer(&prompts, Chunking::Whole);
-            for (prompt, answer) in golden.prompts.iter().zip(&whole) {
-                let difference = prompt.mean_difference(answer);
-                // Something was quantized, and not too much.
-                let range = 1e-4..difference_max;
-                assert!(range.contains(&difference), "{name} in {scheme:?}: {difference}");
+            for (dtype, activation_quantization, activations) in ACTIVATIONS {
+                let options = LoadOptions {
+                    dtype,
+                    quantization: Some(scheme),
+                    activation_quantization,
+                    ..LoadOptions::default()
+                };
+                let model = load_model(&folder, &options, &mut |_| {}).unwrap();
+                assert_eq!(model.quantized_weights().unwrap().activations, activations);
+                let runner = Runner::new(model, &options.device);
+                let whole = runner.answer(&prompts, Chunking::Whole);
+                for (prompt, answer) in golden.prompts.iter().zip(&whole) {
+                    let difference = prompt.mean_difference(answer);
+                    // Something was quantized, and not too much.
+                    let range = 1e-4..difference_max;
+                    let what = format!("{name} in {scheme:?}, activations {}", activations.name());
+                    assert!(range.contains(&difference), "{what}: {difference}");
+                }
+                check_chunking(name, &runner, &prompts, &whole, &CHUNKINGS);
             }
-            check_chunking(name, &runner, &prompts, &whole, &CHUNKINGS);
         }
     }
 }
 
-fn config(name: &str, quantization: Quantization) -> EngineConfig {
+/// The model of `folder` with its weights as the float32 that they stand for.
+fn dequantized(folder: &Path) -> TempDir {
+    let quantization = ModelConfig::of_model(folder, None).unwrap().quantization;
+    let checkpoint = Checkpoint::open(folder).unwrap().quantized(quantization.clone());
+    let file = fs::read(folder.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&file).unwrap();
+    let mut tensors: BTreeMap<String, (safetensors::Dtype, Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    for (name, tensor) in file.iter() {
+        let (module, part) = name.rsplit_once('.').unwrap();
+        let shape = tensor.shape();
+        let matrix = match (part, tensor.dtype()) {
+            // Packed along the outputs, or along the inputs.
+            ("qweight", _) if file.tensor(&format!("{module}.g_idx")).is_err() => {
+                [8 * shape[1], shape[0]]
+            }
+            ("qweight", _) => [shape[1], 8 * shape[0]],
+            ("weight", safetensors::Dtype::I8) => [shape[0], shape[1]],
+            ("weight" | "bias", dtype) => {
+                tensors.insert(name.to_owned(), (dtype, shape.to_vec(), tensor.data().to_vec()));
+                continue;
+            }
+            _ => continue,
+        };
+        let stored = checkpoint.matrix(module, matrix).unwrap();
+        let values = stored.values(WeightDtype::F32).view().to_f32();
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let dense = (safetensors::Dtype::F32, matrix.to_vec(), bytes);
+        tensors.insert(format!("{module}.weight"), dense);
+    }
+    let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let dense = TempDir::new().unwrap();
+    let file = safetensors::serialize(views, None).unwrap();
+    fs::write(dense.path().join("model.safetensors"), file).unwrap();
+    let config = fs::read(folder.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    config.as_object_mut().unwrap().remove("quantization_config").unwrap();
+    fs::write(dense.path().join("config.json"), config.to_string()).unwrap();
+    dense
+}
+
+/// The largest difference of a log-probability of any token, after any of the prompts' tokens.
+fn largest_difference(ids: &[u32], [first, second]: [(&Path, ActivationQuantization); 2]) -> f64 {
+    let rows = |(model, activation_quantization): (&Path, ActivationQuantization)| {
+        // float32 asked for by name never quantizes activations.
+        let int8 = activation_quantization == ActivationQuantization::Int8;
+        let dtype = if int8 { Dtype::Bf16 } else { Dtype::F32 };
+        let options = LoadOptions { dtype, activation_quantization, ..LoadOptions::default() };
+        let model = load_model(model, &options, &mut |_| {}).unwrap();
+        let runner = Runner::new(model, &options.device);
+        let answer = runner.answer(&[ids], Chunking::Whole).remove(0);
+        answer.prompt_rows.iter().flat_map(|row| log_softmax(row)).collect::<Vec<f64>>()
+    };
+    let pairs = rows(first).into_iter().zip(rows(second));
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// Ready-made checkpoints of each kind, with zero points and biases: float32 is that of the floats,
+/// without any setting. What `activation_quantization` may cost is of another order.
+#[test]
+fn float32_of_a_quantized_checkpoint_is_that_of_its_floats() {
+    let ids: Vec<u32> = (0..48).map(|i| i * 37 % 29 + 3).collect();
+    for name in ["gptq", "awq", "compressed-tensors"] {
+        let quantized =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/fixtures").join(name);
+        let dense = dequantized(&quantized);
+        let auto = ActivationQuantization::Auto;
+        let both = [(&*quantized, auto), (dense.path(), auto)];
+        let difference = largest_difference(&ids, both);
+        assert!(difference < 1e-4, "{name}: {difference}");
+        let int8 = [(&*quantized, ActivationQuantization::Int8), (dense.path(), auto)];
+        let difference = largest_difference(&ids, int8);
+        assert!(difference > 1e-3, "{name}: {difference} shows nothing");
+    }
+}
+
+/// 8 bits with bfloat16, none with float32, and nothing that cannot be.
+#[test]
+fn auto_never_rounds_what_float32_asks_for() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/fixtures");
+    for name in ["gptq", "awq", "compressed-tensors", "llama.gguf"] {
+        let model = fixtures.join(name);
+        for (dtype, expected) in
+            [(Dtype::Bf16, ActivationDtype::Int8), (Dtype::F32, ActivationDtype::F32)]
+        {
+            let options = LoadOptions { dtype, ..LoadOptions::default() };
+            let model = load_model(&model, &options, &mut |_| {}).unwrap();
+            assert_eq!(model.quantized_weights().unwrap().activations, expected, "{name}");
+        }
+        let activation_quantization = ActivationQuantization::Int8;
+        let dtype = Dtype::F32;
+        let options = LoadOptions { dtype, activation_quantization, ..LoadOptions::default() };
+        let refused = load_model(&model, &options, &mut |_| {}).err().unwrap();
+        assert!(refused.to_string().contains("float32 rounds nothing"), "{refused}");
+    }
+    let activation_quantization = ActivationQuantization::Int8;
+    let options = LoadOptions { activation_quantization, ..LoadOptions::default() };
+    let refused = load_model(&folder("llama-tied"), &options, &mut |_| {}).err().unwrap();
+    assert!(refused.to_string().contains("no weights are quantized"), "{refused}");
+}
+
+type Scheme = (Quantization, config::ActivationQuantization);
+
+fn config(name: &str, (quantization, activation_quantization): Scheme) -> EngineConfig {
     EngineConfig {
-        device: playhouse::config::Device::Cpu,
+        device: config::Device::Cpu,
         quantization,
+        activation_quantization,
         ..EngineConfig::new(folder(name))
     }
 }

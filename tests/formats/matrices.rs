@@ -4,7 +4,7 @@ use std::fs;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse::weights::{Checkpoint, GptqFormat, MatrixElements, Quantization, StoredMatrix};
-use playhouse_kernels::{LinearWeight, WeightDtype, linear};
+use playhouse_kernels::{ActivationDtype, LinearWeight, Offsets, WeightDtype, linear};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use tempfile::TempDir;
@@ -27,30 +27,39 @@ fn check(checkpoint: &Checkpoint, name: &str, expected: &TensorView<'_>) {
     check_product(name, checkpoint.matrix(name, shape).unwrap(), &expected);
 }
 
-/// Holds products with the packed matrix against those with `weight`. Activations are rounded to
-/// 127 steps in each group; scales and offsets may be rounded to f16.
+/// Holds products with the packed matrix against those with `weight`: of activations as they are, and
+/// of such as are rounded to 127 steps in each block of 128 inputs, or of a group that is larger.
 fn check_product(name: &str, matrix: StoredMatrix<'_>, weight: &[f32]) {
     let MatrixElements::Quantized(matrix) = matrix.elements else { panic!("{name} is dense") };
-    let (inputs, group_size) = (matrix.in_features(), matrix.group_size());
+    let inputs = matrix.in_features();
     let x: Vec<f32> = (0..inputs).map(|i| ((i * i + 7 * i) % 41) as f32 / 20.0 - 1.0).collect();
     let device = Device::flex();
-    let largest_offset =
-        matrix.offsets().unwrap_or(&[]).iter().fold(0.0, |a: f32, b| a.max(b.abs()));
-    let packed = LinearWeight::pack_quantized(vec![matrix], &device).unwrap();
-    let data = TensorData::new(x.clone(), [1, inputs]);
-    let product = linear(Tensor::from_data(data, &device), &packed, None);
-    let product = product.into_data().try_to_vec::<f32>().unwrap();
-    for (o, (row, actual)) in weight.chunks(inputs).zip(product).enumerate() {
-        let (mut exact, mut bound) = (0.0, 1e-5);
-        for (row, x) in row.chunks(group_size).zip(x.chunks(group_size)) {
-            let largest = x.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
-            for (w, x) in row.iter().zip(x) {
-                exact += f64::from(w * x);
-                bound += w.abs() * largest / 254.0 + (w.abs() + largest_offset) * x.abs() / 1024.0;
+    let largest = x.iter().fold(0.0, |a: f32, b| a.max(b.abs()));
+    let largest_offset = match matrix.offsets() {
+        Offsets::Values(values) => values.iter().fold(0.0, |a: f32, b| a.max(b.abs())),
+        Offsets::None | Offsets::ZeroPoints(_) => 0.0,
+    };
+    // How far an activation may be off.
+    let kinds = [(ActivationDtype::F32, 0.0), (ActivationDtype::Int8, largest / 254.0)];
+    for (activations, error) in kinds {
+        let packed = LinearWeight::pack_quantized(vec![matrix.clone()], activations, &device);
+        let packed = packed.unwrap();
+        let data = TensorData::new(x.clone(), [1, inputs]);
+        let product = linear(Tensor::from_data(data, &device), &packed, None);
+        let product = product.into_data().try_to_vec::<f32>().unwrap();
+        for (o, (row, actual)) in weight.chunks(inputs).zip(product).enumerate() {
+            let (mut exact, mut bound) = (0.0, 0.0);
+            for (w, x) in row.iter().zip(&x) {
+                exact += f64::from(*w) * f64::from(*x);
+                bound += f64::from(w.abs() * (error + 1e-5 * x.abs()));
+                // Scales and offsets may be rounded to f16 then.
+                let factors = f64::from((w.abs() + largest_offset) * x.abs()) / 1024.0;
+                bound += if activations == ActivationDtype::Int8 { factors } else { 0.0 };
             }
+            let difference = (exact - f64::from(actual)).abs();
+            let what = format!("{name}, output {o}, activations {}", activations.name());
+            assert!(difference <= bound, "{what}: {actual}, expected {exact}");
         }
-        let difference = (exact - f64::from(actual)).abs();
-        assert!(difference <= f64::from(bound), "{name}, output {o}: {actual}, expected {exact}");
     }
 }
 

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::*;
 use crate::cube::test_device::{assert_near, bits, numbers, tensor, test_device, values, vector};
-use crate::{embedding, swiglu, tied_embedding};
+use crate::{Offsets, embedding, swiglu, tied_embedding};
 
 const DTYPES: [WeightDtype; 3] = [WeightDtype::F32, WeightDtype::F16, WeightDtype::Bf16];
 
@@ -138,13 +138,17 @@ fn ready_made_codes_are_what_they_say() {
     let i8 = crate::Codes::I8((0..70 * 64).map(|i| (i * 37 % 256) as u8 as i8).collect());
     let scales: Vec<f32> = numbers(280, 1).iter().map(|x| x * 0.1).collect();
     let order: Vec<u32> = (0..64).map(|c| c * 5 % 64).collect();
-    for (codes, offsets, order) in
-        [(u4.clone(), Some(numbers(280, 2)), Some(order)), (u4, None, None), (i8, None, None)]
-    {
+    for (codes, offsets, order) in [
+        (u4.clone(), Offsets::Values(numbers(280, 2)), Some(order)),
+        (u4.clone(), Offsets::ZeroPoints((0..280).map(|i| (i % 16) as i8).collect()), None),
+        (u4, Offsets::None, None),
+        (i8, Offsets::None, None),
+    ] {
         let matrix =
             QuantizedMatrix::new(shape, size, codes, scales.clone(), offsets, order).unwrap();
         let w: Vec<f32> = (0..70).flat_map(|o| matrix.row_f32(o)).collect();
-        let weight = LinearWeight::pack_quantized(vec![matrix], &device).unwrap();
+        let weight =
+            LinearWeight::pack_quantized(vec![matrix], ActivationDtype::F32, &device).unwrap();
         for rows in [1, 40] {
             let x = numbers(rows * 64, 3);
             let y = values(linear(tensor(&x, 64, &device), &weight, None));
@@ -161,7 +165,8 @@ fn ready_made_codes_are_what_they_say() {
 fn groups_that_cut_vectors_are_refused_by_name() {
     let Some(device) = test_device() else { return };
     let codes = crate::Codes::I8(vec![1; 12]);
-    let matrix = QuantizedMatrix::new([2, 6], 2, codes, vec![1.0; 6], None, None).unwrap();
-    let refused = LinearWeight::pack_quantized(vec![matrix], &device).unwrap_err();
+    let matrix = QuantizedMatrix::new([2, 6], 2, codes, vec![1.0; 6], Offsets::None, None).unwrap();
+    let refused =
+        LinearWeight::pack_quantized(vec![matrix], ActivationDtype::F32, &device).unwrap_err();
     assert!(matches!(refused, KernelError::UnsupportedForm { .. }), "{refused}");
 }

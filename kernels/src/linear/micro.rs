@@ -25,7 +25,7 @@ pub(super) trait Form<S: Simd>: Send + Sync {
     /// are half of L1, and they bound the rounding error of the running sum. Whole lines.
     const BLOCK: usize;
     /// 64 bytes of weights: [`LANES`] outputs, with `INPUTS` neighbouring inputs of each.
-    type Line: Copy + Send + Sync;
+    type Line: bytemuck::Pod + Send + Sync;
     /// Inputs of a line.
     const INPUTS: usize;
     /// An activation, or several, as one step broadcasts it.

@@ -40,7 +40,7 @@ use pack::PackedWeight;
 #[cfg(feature = "gpu")]
 use quantized::CodedMatrix;
 use quantized::PackedQuantized;
-pub use quantized::QuantizationScheme;
+pub use quantized::{ActivationDtype, QuantizationScheme};
 pub use stored::{PackedSections, packed_layout};
 pub use tuned::{TunedProduct, adopt_tuned_products, has_tensor_cores, tuned_products};
 
@@ -129,19 +129,22 @@ impl LinearWeight {
         Ok(Self { storage, out_features, in_features })
     }
 
-    /// Packs matrices that came quantized, stacked along the outputs. Scales and offsets are kept
-    /// as f16 where that changes them by at most 2⁻¹¹ of a scale, else as they are.
+    /// Packs matrices that came quantized, stacked along the outputs, to meet `activations`; GPUs
+    /// multiply floats whatever is said. Zero points stay integers. Scales and offsets are kept as f16
+    /// where that holds all of them, for activations of 8 bits where it changes none by more than 2⁻¹¹
+    /// of a scale; else as f32.
     ///
     /// # Errors
     /// No parts, or such that differ in bits, inputs, group size or order; a device without
     /// kernels, or too little memory.
     pub fn pack_quantized(
         parts: Vec<QuantizedMatrix>,
+        activations: ActivationDtype,
         device: &Device,
     ) -> Result<Self, KernelError> {
         match Place::of(device, WHAT)? {
             Place::Cpu => {
-                let packed = PackedQuantized::ready_made(&parts)?;
+                let packed = PackedQuantized::ready_made(&parts, activations)?;
                 let [out_features, in_features] = packed.shape();
                 Ok(Self { storage: LinearStorage::CpuQuantized(packed), out_features, in_features })
             }
@@ -162,6 +165,17 @@ impl LinearWeight {
         #[cfg(feature = "gpu")]
         if let LinearStorage::Cube(weight) = self.storage {
             self.storage = LinearStorage::Cube(weight.with_tensor_cores(tensor_cores));
+        }
+        self
+    }
+
+    /// The same, to meet `activations`: [`ActivationDtype::Int8`] unless it is said, also where it came
+    /// from sections. One that was packed for those may have rounded scales. Weights that are not
+    /// quantized, and GPUs, have no such choice.
+    #[must_use]
+    pub fn with_activations(mut self, activations: ActivationDtype) -> Self {
+        if let LinearStorage::CpuQuantized(packed) = self.storage {
+            self.storage = LinearStorage::CpuQuantized(packed.with_activations(activations));
         }
         self
     }

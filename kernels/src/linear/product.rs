@@ -15,7 +15,7 @@ use crate::threads::{SharedMut, for_each_piece, for_each_piece_of_stream, num_th
 use crate::workspace::Scratch;
 
 /// Pieces of a stream a thread, so that one that is held up leaves some to others.
-const PIECES_PER_THREAD: usize = 4;
+pub(super) const PIECES_PER_THREAD: usize = 4;
 
 /// `x Wᵀ` for row-major x `[rows, inputs]`.
 pub(super) struct Product<'a> {
@@ -49,7 +49,7 @@ pub(super) struct RowTiles {
 }
 
 impl RowTiles {
-    fn new(rows: usize, max: usize) -> Self {
+    pub(super) fn new(rows: usize, max: usize) -> Self {
         Self { rows, count: rows.div_ceil(max) }
     }
 
@@ -72,8 +72,7 @@ pub(super) struct Plan<'a, S: Simd, F: Form<S>> {
     /// Panels of the result.
     panels: usize,
     pub(super) tiles: RowTiles,
-    /// `[tile][step · F::XS][row of the tile]`
-    x: Scratch<F::X>,
+    x: LaidOut<S, F>,
 }
 
 impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
@@ -84,15 +83,7 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
         let steps = lines.len() / (panels * product.output.parts() * VECTORS);
         let rows = product.x.len() / product.inputs;
         let tiles = RowTiles::new(rows, rows_max::<S>());
-        let mut x = Scratch::new(rows * steps * F::XS);
-        let shared = SharedMut::new(&mut x);
-        for_each_piece(tiles.count, product.x.len(), |tile| {
-            let rows = tiles.rows(tile..tile + 1);
-            // SAFETY: each tile is laid out by one piece.
-            let out =
-                unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
-            s.enter(LayOut::<S, F> { product, rows, out });
-        });
+        let x = LaidOut::new(s, product.x, product.inputs, steps, tiles);
         Self { product, lines, steps, panels, tiles, x }
     }
 
@@ -131,8 +122,7 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
     /// The activations that a block of a tile of rows meets.
     #[inline(always)]
     pub(super) fn x(&self, rows: &Range<usize>, steps: &Range<usize>) -> &[F::X] {
-        let tile = &self.x[rows.start * self.steps * F::XS..rows.end * self.steps * F::XS];
-        &tile[steps.start * F::XS * rows.len()..steps.end * F::XS * rows.len()]
+        self.x.block(rows, steps)
     }
 
     /// The lines of a part of a panel of the result, from a step on, and what follows them.
@@ -142,13 +132,52 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
     }
 }
 
+/// Activations as steps broadcast them.
+pub(super) struct LaidOut<S: Simd, F: Form<S>> {
+    /// Steps of a row.
+    steps: usize,
+    /// `[tile][step · F::XS][row of the tile]`
+    x: Scratch<F::X>,
+}
+
+impl<S: Simd, F: Form<S>> LaidOut<S, F> {
+    /// Lays out row-major x `[rows, inputs]`.
+    #[inline(always)]
+    pub(super) fn new(s: S, x: &[f32], inputs: usize, steps: usize, tiles: RowTiles) -> Self {
+        let mut laid_out = Scratch::new(tiles.rows * steps * F::XS);
+        let shared = SharedMut::new(&mut laid_out);
+        for_each_piece(tiles.count, x.len(), |tile| {
+            let rows = tiles.rows(tile..tile + 1);
+            // SAFETY: each tile is laid out by one piece.
+            let out =
+                unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
+            s.enter(LayOut::<S, F> { x, inputs, rows, out });
+        });
+        Self { steps, x: laid_out }
+    }
+
+    /// What a block of a tile of rows meets.
+    #[inline(always)]
+    pub(super) fn block(&self, rows: &Range<usize>, steps: &Range<usize>) -> &[F::X] {
+        let tile = &self.x[rows.start * self.steps * F::XS..rows.end * self.steps * F::XS];
+        &tile[steps.start * F::XS * rows.len()..steps.end * F::XS * rows.len()]
+    }
+
+    /// Bytes of a tile of `rows` rows.
+    #[inline(always)]
+    pub(super) fn tile_bytes(&self, rows: usize) -> usize {
+        self.steps * F::XS * rows * size_of::<F::X>()
+    }
+}
+
 /// Elements of a row that are laid out before the next row's: what they are written among stays in
 /// L1, so that a line is fetched once and not once a row.
 const STRETCH: usize = 64;
 
 /// Lays out one tile of rows.
 struct LayOut<'a, S: Simd, F: Form<S>> {
-    product: &'a Product<'a>,
+    x: &'a [f32],
+    inputs: usize,
     rows: Range<usize>,
     out: &'a mut [F::X],
 }
@@ -158,9 +187,9 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
 
     #[inline(always)]
     fn run(self, _: S) {
-        let inputs = self.product.inputs;
+        let inputs = self.inputs;
         let width = self.rows.len();
-        let x = &self.product.x[self.rows.start * inputs..self.rows.end * inputs];
+        let x = &self.x[self.rows.start * inputs..self.rows.end * inputs];
         let mut xs = [F::X::zeroed(); STRETCH];
         for (part, out) in self.out.chunks_mut(STRETCH * width).enumerate() {
             let first = (part * STRETCH * F::X_INPUTS).min(inputs);

@@ -11,7 +11,7 @@ use crate::simd::cpu_isa;
 const WHAT: &str = "packed linear weight";
 
 /// Counts the changes of what packed bytes mean.
-const LAYOUT_VERSION: u32 = 1;
+const LAYOUT_VERSION: u32 = 2;
 
 /// A packed weight as it lies in memory.
 #[derive(Debug)]
@@ -111,7 +111,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Codes, MappedFile, QuantizationScheme, QuantizedMatrix, WeightDtype, WeightView, linear,
+        ActivationDtype, Codes, MappedFile, Offsets, QuantizationScheme, QuantizedMatrix,
+        WeightDtype, WeightView, linear,
     };
 
     #[test]
@@ -150,9 +151,14 @@ mod tests {
         let (device, shape) = (Device::flex(), [45, 64]);
         let values: Vec<f32> = (0..45 * 64).map(|i| (i as f32 * 0.37).sin()).collect();
         let codes = Codes::U4((0..45 * 32).map(|i| (i * 37 % 256) as u8).collect());
-        let (scales, offsets) = (vec![0.37; 90], Some(vec![-2.5; 90]));
-        let order = Some((0..64).rev().collect());
-        let ready_made = QuantizedMatrix::new(shape, 32, codes, scales, offsets, order).unwrap();
+        let order = || Some((0..64).rev().collect());
+        let ready_made = |offsets, order| {
+            let scales = vec![0.37; 90];
+            let matrix = QuantizedMatrix::new(shape, 32, codes.clone(), scales, offsets, order);
+            LinearWeight::pack_quantized(vec![matrix.unwrap()], ActivationDtype::Int8, &device)
+                .unwrap()
+        };
+        let zero_points = || Offsets::ZeroPoints((0..90).map(|i| i % 16).collect());
         let quantize = |scheme| {
             LinearWeight::quantize(&[WeightView::F32(&values)], 64, scheme, &device).unwrap()
         };
@@ -160,12 +166,14 @@ mod tests {
             quantize(QuantizationScheme::Int8),
             quantize(QuantizationScheme::Int4 { group_size: 32 }),
             quantize(QuantizationScheme::Int4 { group_size: 64 }),
-            LinearWeight::pack_quantized(vec![ready_made], &device).unwrap(),
+            ready_made(Offsets::Values(vec![-2.5; 90]), order()),
+            ready_made(zero_points(), None),
+            ready_made(zero_points(), order()),
         ];
         let path = std::env::temp_dir().join(format!("quantized-{}", std::process::id()));
         for (i, weight) in weights.iter().enumerate() {
             let PackedSections { form, sections } = weight.sections().unwrap();
-            assert_eq!(sections.len(), if i == 3 { 3 } else { 2 });
+            assert_eq!(sections.len(), [2, 2, 2, 3, 3, 4][i]);
             let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
             for section in &sections {
                 bytes.resize(bytes.len().next_multiple_of(64), 0u8);
@@ -188,10 +196,10 @@ mod tests {
             assert!(refused(&form, [78, 64], ranges.clone()));
             assert!(refused(&form, shape, ranges[..1].to_vec()));
             assert!(refused(&form.replace('u', "v"), shape, ranges.clone()));
-            if let [codes, factors, order] = &ranges[..] {
-                let codes_as_order = vec![codes.clone(), factors.clone(), codes.clone()];
-                assert!(refused(&form, shape, codes_as_order));
-                let twice = vec![codes.clone(), factors.clone(), order.clone(), order.clone()];
+            if let [codes, .., last] = &ranges[..] {
+                let codes_in_place_of_last = [&ranges[..ranges.len() - 1], &[codes.clone()]];
+                assert!(refused(&form, shape, codes_in_place_of_last.concat()));
+                let twice = [&ranges[..], &[last.clone(), last.clone()]].concat();
                 assert!(refused(&form, shape, twice));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Simd, Task};
+use super::{FIELD_BASE, LANES, Simd, Task};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,21 @@ impl Simd for Avx2 {
             let bytes = _mm_loadu_si128(src.as_ptr().cast());
             [bytes, _mm_unpackhi_epi64(bytes, bytes)]
                 .map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+        }
+    }
+
+    #[inline(always)]
+    fn field<const SHIFT: u32>(self, words: &[u8; 4 * LANES], mask: u32) -> Halves {
+        // SAFETY: `self` proves the feature; `words` is 64 bytes, and the loads are unaligned.
+        unsafe {
+            let src = words.as_ptr().cast::<__m256i>();
+            let mask = _mm256_set1_epi32(mask.cast_signed());
+            let base = _mm256_castps_si256(_mm256_set1_ps(FIELD_BASE));
+            let shift = _mm_cvtsi32_si128(SHIFT.cast_signed());
+            [_mm256_loadu_si256(src), _mm256_loadu_si256(src.add(1))].map(|words| {
+                let field = _mm256_and_si256(_mm256_srl_epi32(words, shift), mask);
+                _mm256_castsi256_ps(_mm256_or_si256(field, base))
+            })
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Simd, Task};
+use super::{FIELD_BASE, LANES, Simd, Task};
 
 /// Proof that the processor has AVX-512 F, BW, DQ and VL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,19 @@ impl Simd for Avx512 {
         unsafe {
             let bytes = _mm_loadu_si128(src.as_ptr().cast());
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))
+        }
+    }
+
+    #[inline(always)]
+    fn field<const SHIFT: u32>(self, words: &[u8; 4 * LANES], mask: u32) -> Self::V {
+        /// `a & b | c`
+        const AND_OR: i32 = 0xEA;
+        // SAFETY: `self` proves the feature; `words` is 64 bytes, and the load is unaligned.
+        unsafe {
+            let words = _mm512_srli_epi32::<SHIFT>(_mm512_loadu_si512(words.as_ptr().cast()));
+            let mask = _mm512_set1_epi32(mask.cast_signed());
+            let base = _mm512_castps_si512(_mm512_set1_ps(FIELD_BASE));
+            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<AND_OR>(words, mask, base))
         }
     }
 

@@ -69,6 +69,11 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
+    fn field<const SHIFT: u32>(self, words: &[u8; 4 * LANES], mask: u32) -> Self::V {
+        self.0.field::<SHIFT>(words, mask)
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
         self.0.add(a, b)
     }
@@ -129,6 +134,29 @@ impl Simd for Avx512Bf16 {
     #[inline(always)]
     fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Self::V; 2] {
         self.0.widen_pairs(src)
+    }
+
+    #[inline(always)]
+    fn narrow_pairs(self, dst: &mut [u16; 2 * LANES], even: Self::V, odd: Self::V) {
+        /// The place of each in the one after the other.
+        const SIDE_BY_SIDE: [u16; 2 * LANES] = {
+            let mut places = [0; 2 * LANES];
+            let mut lane = 0;
+            while lane < LANES {
+                places[2 * lane] = lane as u16;
+                places[2 * lane + 1] = (LANES + lane) as u16;
+                lane += 1;
+            }
+            places
+        };
+        // SAFETY: `self` proves the features; both arrays are 64 bytes, load and store are unaligned;
+        // the transmuted types are both 512 bits without invalid values.
+        unsafe {
+            let places = _mm512_loadu_si512(SIDE_BY_SIDE.as_ptr().cast());
+            let both: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(odd, even));
+            let pairs = _mm512_permutexvar_epi16(places, both);
+            _mm512_storeu_si512(dst.as_mut_ptr().cast(), pairs);
+        }
     }
 
     #[inline(always)]

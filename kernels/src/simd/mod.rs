@@ -35,6 +35,9 @@ pub(crate) use tiles::Tiles;
 /// Lanes of a vector, on every instruction set.
 pub(crate) const LANES: usize = 16;
 
+/// What [`Simd::field`] adds: the bits of a small integer are the last ones of its sum with this.
+pub(crate) const FIELD_BASE: f32 = 8_388_608.0;
+
 /// Sixteen f32 lanes on one instruction set.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen f32.
@@ -60,6 +63,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn widen(self, src: &[u16; LANES]) -> Self::V;
     /// From int8 in memory, exactly.
     fn widen_int8(self, src: &[i8; LANES]) -> Self::V;
+    /// [`FIELD_BASE`] plus those of each word's bits from `SHIFT` on that `mask`, below 2²³, has; words
+    /// are little-endian.
+    fn field<const SHIFT: u32>(self, words: &[u8; 4 * LANES], mask: u32) -> Self::V;
     /// `a + b`
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b`
@@ -87,6 +93,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const HAS_DOT_BF16: bool = false;
     /// The even elements, and the odd ones, from bfloat16 exactly.
     fn widen_pairs(self, src: &[u16; 2 * LANES]) -> [Self::V; 2];
+    /// The nearest bfloat16 of both, side by side: what [`Self::widen_pairs`] takes apart. Only where
+    /// [`Self::HAS_DOT_BF16`].
+    fn narrow_pairs(self, dst: &mut [u16; 2 * LANES], even: Self::V, odd: Self::V) {
+        let _ = (dst, even, odd);
+        unreachable!("this instruction set has no products of bfloat16")
+    }
     /// `acc[i] + x.0 · w[2 i] + x.1 · w[2 i + 1]` for two bfloat16 x, the first in the low half.
     /// Only where [`Self::HAS_DOT_BF16`].
     fn dot_bf16(self, acc: Self::V, x: u32, w: &[u16; 2 * LANES]) -> Self::V {

@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::{LANES, Simd, Task};
+use super::{FIELD_BASE, LANES, Simd, Task};
 
 /// No proof is needed: the baseline of the target has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,22 @@ impl Simd for Neon {
                 vshlq_n_u32::<16>(wide[3]),
             ];
             each!(vreinterpretq_f32_u32, high)
+        }
+    }
+
+    #[inline(always)]
+    fn field<const SHIFT: u32>(self, words: &[u8; 4 * LANES], mask: u32) -> Quarters {
+        let p = words.as_ptr();
+        // SAFETY: NEON is part of the target's baseline; `words` is 64 bytes.
+        unsafe {
+            let shift = vdupq_n_s32(-SHIFT.cast_signed());
+            let mask = vdupq_n_u32(mask);
+            let base = vdupq_n_u32(FIELD_BASE.to_bits());
+            [0, 16, 32, 48].map(|at| {
+                let words = vreinterpretq_u32_u8(vld1q_u8(p.add(at)));
+                let field = vandq_u32(vshlq_u32(words, shift), mask);
+                vreinterpretq_f32_u32(vorrq_u32(field, base))
+            })
         }
     }
 

@@ -1,6 +1,6 @@
 //! Plain arrays, which the compiler turns into whatever the target always has.
 
-use super::{LANES, Simd, Task};
+use super::{FIELD_BASE, LANES, Simd, Task};
 
 /// No instructions beyond the target's baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,15 @@ impl Simd for Portable {
     #[inline(always)]
     fn widen_int8(self, src: &[i8; LANES]) -> Self::V {
         src.map(f32::from)
+    }
+
+    #[inline(always)]
+    fn field<const SHIFT: u32>(self, words: &[u8; 4 * LANES], mask: u32) -> Self::V {
+        let words = words.as_chunks::<4>().0;
+        std::array::from_fn(|l| {
+            let field = u32::from_le_bytes(words[l]) >> SHIFT & mask;
+            f32::from_bits(FIELD_BASE.to_bits() | field)
+        })
     }
 
     #[inline(always)]

@@ -48,6 +48,30 @@ impl Kernel for WidenInt8 {
     }
 }
 
+/// Fields of 4 and of 8 bits, and a pair of vectors side by side as bf16.
+struct Fields<'a>(&'a [u8; 4 * LANES]);
+
+impl Kernel for Fields<'_> {
+    type Output = ([[f32; LANES]; 3], Option<[u16; 2 * LANES]>);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        let fields =
+            [s.field::<0>(self.0, 0xFF), s.field::<20>(self.0, 0xF), s.field::<24>(self.0, 0xFF)];
+        let mut out = [[0.0; LANES]; 3];
+        for (out, field) in out.iter_mut().zip(fields) {
+            s.store(out, field);
+        }
+        let mut pairs = [0; 2 * LANES];
+        if !S::HAS_DOT_BF16 {
+            return (out, None);
+        }
+        let third = s.splat(1.0 / 3.0);
+        s.narrow_pairs(&mut pairs, s.mul(fields[1], third), s.mul(fields[2], third));
+        (out, Some(pairs))
+    }
+}
+
 /// Sum, maximum and sum of squares of a row.
 struct Folds<'a>(&'a [f32; LANES], &'a [f32]);
 
@@ -77,6 +101,25 @@ fn every_int8_widens_exactly() {
         for first in (-128_i16..128).step_by(LANES) {
             let codes: [i8; LANES] = std::array::from_fn(|i| (first + i as i16) as i8);
             assert_eq!(isa.run(WidenInt8(codes)), codes.map(f32::from), "{}", isa.name());
+        }
+    }
+}
+
+#[test]
+fn fields_of_words_are_whole_numbers_above_their_base() {
+    let words: [u8; 4 * LANES] = std::array::from_fn(|i| (i * 37 + 200) as u8);
+    let lanes = words.as_chunks::<4>().0;
+    let field = |of: fn([u8; 4]) -> u8| -> [f32; LANES] {
+        std::array::from_fn(|l| FIELD_BASE + f32::from(of(lanes[l])))
+    };
+    let expected = [field(|word| word[0]), field(|word| word[2] >> 4), field(|word| word[3])];
+    for isa in Isa::available() {
+        let (fields, pairs) = isa.run(Fields(&words));
+        assert_eq!(fields, expected, "{}", isa.name());
+        assert_eq!(pairs.is_some(), isa.rounds_pairs());
+        for (l, pair) in pairs.iter().flat_map(|pairs| pairs.as_chunks::<2>().0).enumerate() {
+            let nearest = |x: f32| bf16::from_f32(x * (1.0 / 3.0)).to_bits();
+            assert_eq!(*pair, [nearest(expected[1][l]), nearest(expected[2][l])]);
         }
     }
 }

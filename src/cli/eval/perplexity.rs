@@ -24,15 +24,18 @@ use crate::{
         interrupt::or_interrupt,
         output::{self, Format},
     },
-    config::{Dtype, EngineConfig, Quantization},
+    config::{ActivationQuantization, Dtype, EngineConfig, Quantization},
     engine::Engine,
     files,
+    model::QuantizedWeights,
 };
 
 const EXAMPLES: &str = "\
 Examples:
   playhouse eval perplexity book.txt -m models/qwen3
   playhouse eval perplexity book.txt -m models/qwen3 --quantization int8 --against bfloat16
+  playhouse eval perplexity book.txt -m models/qwen3-gptq --activation-quantization int8 \\
+    --against float-activations
   playhouse eval perplexity book.txt -m models/qwen3 --quantization int4 \\
     --quantization-group-size 128 --against float32 --output json";
 
@@ -68,19 +71,24 @@ enum Against {
     Bfloat16,
     Int8,
     Int4,
+    /// The same weights, activations as they are.
+    FloatActivations,
 }
 
 impl Against {
     /// The settings, in this format.
     fn apply(self, config: EngineConfig) -> EngineConfig {
-        let none = Quantization::None;
-        let (dtype, quantization) = match self {
-            Self::Float32 => (Dtype::Float32, none),
-            Self::Bfloat16 => (Dtype::Bfloat16, none),
-            Self::Int8 => (config.dtype, Quantization::Int8),
-            Self::Int4 => (config.dtype, Quantization::Int4),
+        let (none, auto) = (Quantization::None, ActivationQuantization::Auto);
+        let (dtype, quantization, activation_quantization) = match self {
+            Self::Float32 => (Dtype::Float32, none, auto),
+            Self::Bfloat16 => (Dtype::Bfloat16, none, auto),
+            Self::Int8 => (config.dtype, Quantization::Int8, config.activation_quantization),
+            Self::Int4 => (config.dtype, Quantization::Int4, config.activation_quantization),
+            Self::FloatActivations => {
+                (config.dtype, config.quantization, ActivationQuantization::None)
+            }
         };
-        EngineConfig { dtype, quantization, ..config }
+        EngineConfig { dtype, quantization, activation_quantization, ..config }
     }
 }
 
@@ -176,27 +184,31 @@ async fn predict_window(
     Ok(predictions)
 }
 
-/// As what the model runs: the format of its weights.
+/// As what the model runs: the format of its weights, and of its activations where those are not
+/// weights'.
 fn format_name(engine: &Engine) -> String {
-    let config = engine.config();
-    match config.quantization {
-        Quantization::None => format!("{:?}", engine.loaded().dtype).to_lowercase(),
-        Quantization::Int8 => "int8".to_owned(),
-        Quantization::Int4 => format!("int4 of {}", config.quantization_group_size),
+    let loaded = engine.loaded();
+    match &loaded.quantized_weights {
+        None => format!("{:?}", loaded.dtype).to_lowercase(),
+        Some(QuantizedWeights { format, activations }) => {
+            format!("{format} by {}", activations.name())
+        }
     }
 }
 
 fn table(measured: &Measured, against: Option<&Measured>) -> String {
     let (tokens, context) = (measured.predictions.len(), measured.context);
+    let formats = [Some(measured), against].into_iter().flatten().map(|one| one.format.len());
+    let width = formats.fold(14, usize::max);
     let mut lines = vec![
         format!("{tokens} tokens predicted, in windows of {context}"),
-        format!("{:<14} {:>24} {:>16}", "", "perplexity", "top-1 right"),
+        format!("{:<width$} {:>24} {:>16}", "", "perplexity", "top-1 right"),
     ];
     for measured in [Some(measured), against].into_iter().flatten() {
         let score = Score::new(&measured.predictions);
         let perplexity = format!("{:.4} ± {:.4}", score.perplexity, score.perplexity_error);
         let right = format!("{:.2} %", 100.0 * score.top1_accuracy);
-        lines.push(format!("{:<14} {perplexity:>24} {right:>16}", measured.format));
+        lines.push(format!("{:<width$} {perplexity:>24} {right:>16}", measured.format));
     }
     if let Some(against) = against {
         let distance = Distance::new(&measured.predictions, &against.predictions);

@@ -34,6 +34,9 @@ pub(crate) struct EngineFlags {
     /// Inputs that share a scale in int4: 32, 64 or 128 [default: 32]
     #[arg(long, value_name = "N")]
     pub(crate) quantization_group_size: Option<String>,
+    /// Activations beside quantized weights: auto, none (they stay floats) or int8 [default: auto]
+    #[arg(long, value_name = "SCHEME")]
+    pub(crate) activation_quantization: Option<String>,
     /// Tokens at most of prompt and output together, such as 4096 or 4K [default: the model's]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_model_len: Option<String>,

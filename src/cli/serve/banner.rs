@@ -9,8 +9,8 @@ use playhouse_kernels::ThreadPool;
 
 use crate::{
     cli::logging::Stderr,
-    config::Quantization,
     engine::Engine,
+    model::QuantizedWeights,
     server::{Address, Listener, ServerConfig},
 };
 
@@ -46,13 +46,10 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
     };
     let dtype = loaded.dtype.name();
     let kv_dtype = loaded.kv_cache_dtype;
-    let weights = match engine.config().quantization {
-        Quantization::None => String::new(),
-        Quantization::Int8 => ", linear layers in int8".to_owned(),
-        Quantization::Int4 => {
-            format!(", linear layers in int4 of {}", engine.config().quantization_group_size)
-        }
-    };
+    let weights = loaded.quantized_weights.as_ref().map_or_else(String::new, |quantized| {
+        let QuantizedWeights { format, activations } = quantized;
+        format!(", linear layers in {format} by activations in {}", activations.name())
+    });
     let device = match loaded.device.as_str() {
         "cpu" => {
             let own = engine.config().threads;

@@ -137,7 +137,9 @@ fn pack(
     }
     let (dtype, device) = (loader.dtype(), loader.device());
     let packed = match Stack::new(matrices).map_err(refused(module))? {
-        Stack::Quantized(parts) => LinearWeight::pack_quantized(parts, device),
+        Stack::Quantized(parts) => {
+            LinearWeight::pack_quantized(parts, loader.activations(), device)
+        }
         Stack::Floats(matrices) => {
             let values: Vec<TensorValues<'_>> =
                 matrices.iter().map(|matrix| matrix.values(dtype)).collect();

@@ -27,6 +27,10 @@ pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
             "served_model_names": engine.served_model_names(),
             "architecture": loaded.architecture,
             "dtype": format!("{:?}", loaded.dtype).to_lowercase(),
+            "quantized_weights": loaded.quantized_weights.as_ref().map(|quantized| json!({
+                "format": quantized.format,
+                "activations": quantized.activations.name(),
+            })),
             "kv_cache_dtype": loaded.kv_cache_dtype.to_string(),
             "vocab_size": info.vocab_size,
             "max_model_len": info.max_model_len,

@@ -13,7 +13,7 @@ use crate::weights::Checkpoint;
 
 /// Counts the changes of what [`crate::weights`] makes of the same files: what was packed before is
 /// packed again.
-pub(crate) const READER_VERSION: u32 = 1;
+pub(crate) const READER_VERSION: u32 = 2;
 
 /// Bytes of a file that are looked at: its header, and what tells two checkpoints of one shape apart.
 const HEAD_BYTES: usize = 1 << 20;

@@ -11,7 +11,7 @@
 //! | Q6_K | 256 | low 4 bits, high 2 bits, scale i8 × 16, d f16 | `d · scale · (q - 32)`, in sixteenths |
 
 use half::f16;
-use playhouse_kernels::{Codes, KernelError, QuantizedMatrix};
+use playhouse_kernels::{Codes, KernelError, Offsets, QuantizedMatrix};
 use rayon::prelude::*;
 
 use super::rotary_rows::RowOrder;
@@ -25,8 +25,19 @@ pub(in crate::weights) struct BlockFormat {
     group_size: usize,
     /// Bits of a code: 4, without a sign, or 8, with one.
     bits: usize,
-    has_offsets: bool,
+    offsets: OffsetKind,
     decode: fn(&[u8], &mut Groups<'_>),
+}
+
+/// What a code of 0 stands for.
+#[derive(Debug, PartialEq)]
+enum OffsetKind {
+    /// Zero.
+    None,
+    /// The negative of so many scales, in every group.
+    ZeroPoint(i8),
+    /// A number that each group has.
+    Values,
 }
 
 /// Where a block is decoded to. `offsets` is empty where the format has none.
@@ -41,7 +52,7 @@ const Q8_0: BlockFormat = BlockFormat {
     block_bytes: 34,
     group_size: 32,
     bits: 8,
-    has_offsets: false,
+    offsets: OffsetKind::None,
     decode: |block, groups| {
         groups.scales[0] = half(block, 0);
         groups.codes.copy_from_slice(&block[2..]);
@@ -53,10 +64,9 @@ const Q4_0: BlockFormat = BlockFormat {
     block_bytes: 18,
     group_size: 32,
     bits: 4,
-    has_offsets: true,
+    offsets: OffsetKind::ZeroPoint(8),
     decode: |block, groups| {
-        let d = half(block, 0);
-        (groups.scales[0], groups.offsets[0]) = (d, -8.0 * d);
+        groups.scales[0] = half(block, 0);
         let (low, high) = groups.codes.split_at_mut(8);
         split_nibbles(&block[2..], low, high);
     },
@@ -67,7 +77,7 @@ const Q4_K: BlockFormat = BlockFormat {
     block_bytes: 144,
     group_size: 32,
     bits: 4,
-    has_offsets: true,
+    offsets: OffsetKind::Values,
     decode: |block, groups| {
         let (d, dmin) = (half(block, 0), half(block, 2));
         for j in 0..8 {
@@ -87,7 +97,7 @@ const Q6_K: BlockFormat = BlockFormat {
     block_bytes: 210,
     group_size: 16,
     bits: 8,
-    has_offsets: false,
+    offsets: OffsetKind::None,
     decode: |block, groups| {
         let d = half(block, 208);
         for (scale, &stored) in groups.scales.iter_mut().zip(&block[192..208]) {
@@ -128,8 +138,8 @@ impl BlockFormat {
         let (row_bytes, row_codes) = (row_blocks * self.block_bytes, inputs * self.bits / 8);
         let mut codes = vec![0; out * row_codes];
         let mut scales = vec![0.0; out * row_groups];
-        let mut offsets = vec![0.0; if self.has_offsets { out * row_groups } else { 0 }];
-        let row_offsets = if self.has_offsets { row_groups } else { 0 };
+        let row_offsets = if self.offsets == OffsetKind::Values { row_groups } else { 0 };
+        let mut offsets = vec![0.0; out * row_offsets];
         let rows = codes.par_chunks_mut(row_codes).zip(scales.par_chunks_mut(row_groups));
         // Chunks of one where there are none to be had: a slice of nothing for each row.
         let offset_rows = offsets_by_row(&mut offsets, row_offsets, out);
@@ -142,7 +152,13 @@ impl BlockFormat {
             4 => Codes::U4(codes),
             _ => Codes::I8(codes.into_iter().map(u8::cast_signed).collect()),
         };
-        let offsets = self.has_offsets.then_some(offsets);
+        let offsets = match self.offsets {
+            OffsetKind::None => Offsets::None,
+            OffsetKind::ZeroPoint(zero_point) => {
+                Offsets::ZeroPoints(vec![zero_point; scales.len()])
+            }
+            OffsetKind::Values => Offsets::Values(offsets),
+        };
         QuantizedMatrix::new([out, inputs], self.group_size, codes, scales, offsets, None)
     }
 
@@ -151,7 +167,8 @@ impl BlockFormat {
         let block_groups = self.block_elements / self.group_size;
         for (i, block) in blocks.chunks_exact(self.block_bytes).enumerate() {
             let groups = i * block_groups..(i + 1) * block_groups;
-            let offsets = if self.has_offsets { groups.clone() } else { 0..0 };
+            let has_values = self.offsets == OffsetKind::Values;
+            let offsets = if has_values { groups.clone() } else { 0..0 };
             (self.decode)(
                 block,
                 &mut Groups {

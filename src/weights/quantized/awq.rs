@@ -9,7 +9,7 @@
 //! `w[o][i] = scales[g][o] · (q[i][o] - z[g][o])`. The eight fields of a word, from the lowest bits
 //! up, belong to outputs 0, 2, 4, 6, 1, 3, 5, 7.
 
-use playhouse_kernels::Codes;
+use playhouse_kernels::{Codes, Offsets};
 
 use super::parts::Parts;
 use super::unpack::{nibbles_by_row, transposed};
@@ -43,9 +43,9 @@ pub(super) fn read<'a>(
             *code = field(&qweight[input * words..], output);
         }
     });
-    let zero = |at: usize| f32::from(field(&qzeros[at % groups * words..], at / groups));
-    let offsets = (0..scales.len()).map(|at| -scales[at] * zero(at)).collect();
-    parts.finish(group_size, Codes::U4(codes), scales, Some(offsets), None).map(Some)
+    let zero = |at: usize| field(&qzeros[at % groups * words..], at / groups).cast_signed();
+    let zero_points = Offsets::ZeroPoints((0..scales.len()).map(zero).collect());
+    parts.finish(group_size, Codes::U4(codes), scales, zero_points, None).map(Some)
 }
 
 /// The code of an output, of which `words` is the row.

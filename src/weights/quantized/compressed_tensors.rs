@@ -20,10 +20,10 @@
 //! | `weight_zero_point` | as the scales; where asymmetric | i8 |
 //! | `weight_g_idx` | as above | i32 |
 //!
-//! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed: each
-//! token's are found when it is computed.
+//! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed: where those
+//! are quantized, each token's are found when it is computed.
 
-use playhouse_kernels::Codes;
+use playhouse_kernels::{Codes, Offsets};
 
 use super::parts::Parts;
 use super::unpack::{field, input_order, reorder_bytes, reorder_nibbles};
@@ -53,41 +53,38 @@ fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, Weights
     let (groups, group_size) = stored_groups(&parts)?;
     let scales = parts.floats("weight_scale", &[out, groups])?;
     let order = stored_order(&mut parts, group_size)?;
-    // The fields of the zero points are as much more than they stand for as those of the weights.
-    let centre = (1u32 << (bits - 1)) as f32;
-    let zeros: Option<Vec<f32>> = match parts.has("weight_zero_point") {
+    // Codes and zero points of eight bits have a sign here, but none as they are stored.
+    let centre = if bits == 8 { 0x80 } else { 0 };
+    let zero_points = match parts.has("weight_zero_point") {
         true => {
             let rows = out.div_ceil(per_word);
             let stored = parts.words("weight_zero_point", &[rows, groups])?;
             let zero = |at: usize| {
                 let (o, group) = (at / groups, at % groups);
                 let word = [stored[o / per_word * groups + group]];
-                f32::from(field(&word, bits, o % per_word))
+                (field(&word, bits, o % per_word) ^ centre).cast_signed()
             };
-            Some((0..scales.len()).map(zero).collect())
+            Offsets::ZeroPoints((0..scales.len()).map(zero).collect())
         }
-        false => None,
+        false if bits == 4 => Offsets::ZeroPoints(vec![8; scales.len()]),
+        false => Offsets::None,
     };
     // Little-endian words of four-bit fields are bytes of two codes each.
     let bytes = packed.iter().flat_map(|word| word.to_le_bytes());
-    let (codes, code_centre) = if bits == 4 {
+    let codes = if bits == 4 {
         let codes: Vec<u8> = bytes.collect();
-        let codes = match &order {
+        Codes::U4(match &order {
             Some(order) => reorder_nibbles(&codes, inputs, order),
             None => codes,
-        };
-        (Codes::U4(codes), 0.0)
+        })
     } else {
-        let codes: Vec<i8> = bytes.map(|code| (code ^ 0x80).cast_signed()).collect();
-        let codes = match &order {
+        let codes: Vec<i8> = bytes.map(|code| (code ^ centre).cast_signed()).collect();
+        Codes::I8(match &order {
             Some(order) => reorder_bytes(&codes, inputs, order),
             None => codes,
-        };
-        (Codes::I8(codes), centre)
+        })
     };
-    let zero = |at: usize| zeros.as_ref().map_or(centre, |zeros| zeros[at]);
-    let offsets = (0..scales.len()).map(|at| scales[at] * (code_centre - zero(at))).collect();
-    finish(parts, group_size, codes, scales, offsets, order)
+    parts.finish(group_size, codes, scales, zero_points, order)
 }
 
 fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {
@@ -104,25 +101,28 @@ fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsE
             (vec![out, groups], group_size)
         }
     };
-    let spread = |values: Vec<f32>| match values[..] {
-        [value] => vec![value; out],
-        _ => values,
-    };
-    let scales = spread(parts.floats("weight_scale", &scale_shape)?);
-    let offsets = match parts.has("weight_zero_point") {
+    let scales = spread(out, parts.floats("weight_scale", &scale_shape)?);
+    let zero_points = match parts.has("weight_zero_point") {
         true => {
-            let zeros = parts.bytes("weight_zero_point", &scale_shape)?;
-            let zeros = spread(zeros.into_iter().map(f32::from).collect());
-            scales.iter().zip(zeros).map(|(scale, zero)| -scale * zero).collect()
+            let stored = parts.bytes("weight_zero_point", &scale_shape)?;
+            Offsets::ZeroPoints(spread(out, stored))
         }
-        false => Vec::new(),
+        false => Offsets::None,
     };
     let order = stored_order(&mut parts, group_size)?;
     let codes = match &order {
         Some(order) => reorder_bytes(&codes, inputs, order),
         None => codes,
     };
-    finish(parts, group_size, Codes::I8(codes), scales, offsets, order)
+    parts.finish(group_size, Codes::I8(codes), scales, zero_points, order)
+}
+
+/// One value for all outputs as one for each.
+fn spread<T: Copy>(out: usize, values: Vec<T>) -> Vec<T> {
+    match values[..] {
+        [value] => vec![value; out],
+        _ => values,
+    }
 }
 
 /// The order of the inputs, where `weight_g_idx` gives them one. A group of -1 is what the library
@@ -154,17 +154,4 @@ fn stored_groups(parts: &Parts<'_, '_>) -> Result<(usize, usize), WeightsError> 
         return Err(parts.invalid("weight_scale", reason));
     }
     Ok((groups, inputs / groups))
-}
-
-/// The matrix, without offsets where none does anything.
-fn finish<'a>(
-    parts: Parts<'a, '_>,
-    group_size: usize,
-    codes: Codes,
-    scales: Vec<f32>,
-    offsets: Vec<f32>,
-    order: Option<Vec<u32>>,
-) -> Result<StoredMatrix<'a>, WeightsError> {
-    let offsets = offsets.iter().any(|offset| *offset != 0.0).then_some(offsets);
-    parts.finish(group_size, codes, scales, offsets, order)
 }

@@ -13,7 +13,7 @@
 //! (`checkpoint_format` "gptq") stores `z - 1` (for 0, a field of ones), and "gptq_v2" `z`. Symmetric
 //! checkpoints store their zero points as well.
 
-use playhouse_kernels::Codes;
+use playhouse_kernels::{Codes, Offsets};
 
 use super::GptqFormat;
 use super::parts::Parts;
@@ -56,16 +56,16 @@ pub(super) fn read<'a>(
             *code = (word >> shift(input) & mask) as u8;
         }
     };
-    let zero = |group: usize, output: usize| {
+    // A signed code of eight bits is the stored one less 128, and so is a zero point.
+    let centre = if bits == 8 { 0x80 } else { 0 };
+    let zero = |at: usize| {
+        let (group, output) = (at % groups, at / groups);
         let stored = u32::from(field(&qzeros[group * (out / per_word)..], bits, output));
         // A zero point of 0 less one has wrapped around, and does so again, as in AutoGPTQ.
         let zero = if format.zeros_less_one { (stored + 1) & mask } else { stored };
-        zero as f32
+        (zero as u8 ^ centre).cast_signed()
     };
-    // A signed code of eight bits is the stored one less 128.
-    let centre = if bits == 8 { 128.0 } else { 0.0 };
-    let offset = |at: usize| scales[at] * (centre - zero(at % groups, at / groups));
-    let offsets: Vec<f32> = (0..scales.len()).map(offset).collect();
+    let zero_points = Offsets::ZeroPoints((0..scales.len()).map(zero).collect());
     let codes = if bits == 4 {
         let codes = nibbles_by_row([out, inputs], read);
         Codes::U4(match &order {
@@ -80,6 +80,5 @@ pub(super) fn read<'a>(
             None => codes,
         })
     };
-    let offsets = offsets.iter().any(|offset| *offset != 0.0).then_some(offsets);
-    parts.finish(group_size, codes, scales, offsets, order).map(Some)
+    parts.finish(group_size, codes, scales, zero_points, order).map(Some)
 }

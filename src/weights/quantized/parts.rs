@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use playhouse_kernels::{Codes, QuantizedMatrix};
+use playhouse_kernels::{Codes, Offsets, QuantizedMatrix};
 
 use crate::weights::checkpoint::{Checkpoint, RawTensor};
 use crate::weights::matrix::MatrixElements;
@@ -106,7 +106,7 @@ impl<'a, 'm> Parts<'a, 'm> {
         group_size: usize,
         codes: Codes,
         scales: Vec<f32>,
-        offsets: Option<Vec<f32>>,
+        offsets: Offsets,
         input_order: Option<Vec<u32>>,
     ) -> Result<StoredMatrix<'a>, WeightsError> {
         let matrix =

@@ -132,6 +132,16 @@ impl Dots for Avx2 {
     }
 
     #[inline(always)]
+    fn load_i8(self, src: &[i8; LANES]) -> FloatHalves {
+        // SAFETY: `self` proves the feature; `src` is 16 bytes, and the load is unaligned.
+        unsafe {
+            let bytes = _mm_loadu_si128(src.as_ptr().cast());
+            [bytes, _mm_unpackhi_epi64(bytes, bytes)]
+                .map(|bytes| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+        }
+    }
+
+    #[inline(always)]
     fn to_floats(self, x: IntHalves) -> FloatHalves {
         // SAFETY: `self` proves the feature.
         unsafe { x.map(|x| _mm256_cvtepi32_ps(x)) }

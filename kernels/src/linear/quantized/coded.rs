@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::ActivationDtype;
 use super::factors::FactorFormat;
 use super::pack::{CodeFormat, Header};
 use super::rows::{CodedRow, CodedRows, ReadyMade};
@@ -30,7 +31,7 @@ impl<'a> CodedMatrix<'a> {
 
     /// Matrices that came quantized.
     pub(crate) fn ready_made(parts: &'a [QuantizedMatrix]) -> Result<Self, KernelError> {
-        let (header, rows) = ReadyMade::new(parts)?;
+        let (header, rows) = ReadyMade::new(parts, ActivationDtype::F32)?;
         Ok(Self { header, rows: Box::new(rows), input_order: parts[0].input_order() })
     }
 
@@ -59,11 +60,14 @@ impl<'a> CodedMatrix<'a> {
         self.input_order
     }
 
-    /// Hands out the rows of some outputs, one after the other.
+    /// Hands out the rows of some outputs, one after the other; zero points as offsets.
     pub(crate) fn read_rows(&self, outputs: Range<usize>, mut each: impl FnMut(usize, &CodedRow)) {
         let mut row = CodedRow::new(&self.header);
+        let mut zero_points = vec![0; self.header.groups.count()];
         for output in outputs {
             self.rows.read(output, FactorFormat::F32, &mut row);
+            self.rows.zero_points(output, &mut zero_points);
+            row.offset_by(&zero_points);
             each(output, &row);
         }
     }

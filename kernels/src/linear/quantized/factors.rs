@@ -1,6 +1,7 @@
 //! Scales and offsets, as the packed weight keeps them.
 
 use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use super::isa::Dots;
 use crate::aligned::WeightBuf;
@@ -28,6 +29,11 @@ pub(crate) enum Factors {
 }
 
 impl FactorFormat {
+    /// Whether it has this very number.
+    pub(super) fn is_exact(self, x: f32) -> bool {
+        self == Self::F32 || self.rounded(x) == x
+    }
+
     /// Whether a group's factors lose next to nothing in this format: 2⁻¹¹ of themselves, or an
     /// offset that of a step between codes.
     pub(super) fn holds(self, scale: f32, offset: f32) -> bool {
@@ -60,6 +66,20 @@ impl Factors {
         match self {
             Self::F16(bits) => bits.bytes(),
             Self::F32(values) => values.bytes(),
+        }
+    }
+
+    /// Those from `at` on, exactly, as many as `wide` has.
+    ///
+    /// # Panics
+    /// If there are not that many.
+    pub(super) fn widen_into(&self, at: usize, wide: &mut [f32]) {
+        match self {
+            Self::F16(bits) => {
+                let halves: &[f16] = bits[at..at + wide.len()].reinterpret_cast();
+                halves.convert_to_f32_slice(wide);
+            }
+            Self::F32(values) => wide.copy_from_slice(&values[at..at + wide.len()]),
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) trait Dots: Copy + Send + Sync + 'static {
     fn load(self, src: &[f32; LANES]) -> Self::Floats;
     /// From f16 in memory, exactly.
     fn load_f16(self, src: &[u16; LANES]) -> Self::Floats;
+    /// From i8 in memory, exactly.
+    fn load_i8(self, src: &[i8; LANES]) -> Self::Floats;
     /// The nearest f32.
     fn to_floats(self, x: Self::Ints) -> Self::Floats;
     /// `a · b + c`

@@ -1,30 +1,43 @@
 //! Linear layers over small integers: weights of 8 or 4 bits, activations quantized to 8 as they
-//! come.
+//! come, or as they are.
 //!
-//! A weight is `s · (code - zero) + z` with a scale `s` and, where codes have no common zero, an
-//! offset `z` for each output and group of inputs; an activation is `a · q` with a scale for each
-//! row and block of groups ([`pack::Groups`]). With `g` over the groups of block `k`, and `i` over
-//! the inputs of a group:
+//! A weight is `s · (code - zero) + z` with a scale `s` and, where codes have no common zero, a zero
+//! point `p`, an integer for which `z = -s · p`, or an offset `z` for each output and group of inputs.
+//! With [`ActivationDtype::Int8`] an activation is `a · q` with a scale for each row and block of
+//! groups ([`pack::Groups`]). With `g` over the groups of block `k`, and `i` over the inputs of a
+//! group:
 //!
 //! `y[r][o] = b[o] + Σ_k a[r][k] · Σ_g (s[o][g] · Σ_i (code[o][i] - zero) · q[r][i] + z[o][g] · Σ_i q[r][i])`
 //!
 //! | | |
 //! |---|---|
 //! | shapes | x `[num_tokens, in]`, W `[out, in]`, b `[out]`, y `[num_tokens, out]` |
-//! | dtypes | x, b, y f32; codes u8 or two a byte; scales and offsets f16, or f32 where f16 would lose anything; q i8 |
+//! | dtypes | x, b, y f32; codes u8 or two a byte; zero points i8; scales and offsets f16 where that changes none by more than 2⁻¹¹ of a scale, else f32; q i8 |
 //! | bytes moved | the packed weight once for each [`Dots::ROWS_MAX`] rows, from cache but for the first time; x once a piece of work, as i8 |
-//! | order of a sum | within a group in i32, exactly; groups within a block, then blocks, in order in f32, a fused multiply-add each. Nothing else enters: a row's bytes do not depend on the batch |
-//! | tolerance | against f64 over the same integers: `1e-7 · (groups + 4) · Σ` of the groups' magnitudes. Against the weights before: half a step of a code; against the activations before: `max|x| / 254` of a block each |
+//! | order of a sum | within a group in i32, exactly, zero points included; groups within a block, then blocks, in order in f32, a fused multiply-add each. Nothing else enters: a row's bytes do not depend on the batch |
+//! | tolerance | against f64 over the same integers: `1e-7 · (groups + 4) · Σ` of the groups' magnitudes; against the activations before: `max|x| / 254` of a block each. Against weights quantized here: half a step of a code |
 //!
 //! One group of all inputs makes the int8 scheme of vLLM's compressed-tensors (weights by output
 //! channel, activations by token); groups of 32 make GGUF's `Q8_0` and `Q4_0`.
+//!
+//! With [`ActivationDtype::F32`] the product is that of dense f32 weights over the numbers that codes
+//! stand for, each rounded once ([`dequantize`]) and its factors not at all; with [`ActivationDtype::Bf16`] that of dense bf16
+//! weights where the instruction set has dot products of those (x and W are rounded to bf16), else the
+//! former. A block of inputs ([`dequantize::spans`]) becomes numbers in L1, for all rows of a piece of
+//! work: codes are read as often as above, and the order of a sum is that of [`super`], whatever the
+//! batch. Tolerance: `1e-5 · Σ|x w|` against f64 over the same, rounded, operands.
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(feature = "gpu")]
 mod coded;
+mod dequantize;
 mod factors;
+mod float_product;
+#[cfg(test)]
+mod float_tests;
+mod fused;
 mod isa;
 mod pack;
 mod portable;
@@ -42,5 +55,65 @@ mod vnni;
 #[cfg(feature = "gpu")]
 pub(crate) use coded::CodedMatrix;
 pub(crate) use pack::PackedQuantized;
-pub(super) use product::product;
 pub use scheme::QuantizationScheme;
+
+use super::output::{Epilogue, Output};
+use crate::WeightDtype;
+use crate::simd::Isa;
+use crate::threads::SharedMut;
+
+/// What activations are when they meet quantized weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ActivationDtype {
+    /// Integers of 8 bits, quantized as they come: products of integers. On the CPU alone.
+    #[default]
+    Int8,
+    /// bfloat16 as dense weights of bfloat16 have it: rounded where the instruction set multiplies
+    /// those, else f32.
+    Bf16,
+    /// IEEE binary16, on GPUs alone.
+    F16,
+    /// IEEE binary32: neither activations nor weights lose anything.
+    F32,
+}
+
+impl From<WeightDtype> for ActivationDtype {
+    fn from(dtype: WeightDtype) -> Self {
+        match dtype {
+            WeightDtype::F32 => Self::F32,
+            WeightDtype::F16 => Self::F16,
+            WeightDtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+impl ActivationDtype {
+    /// As settings spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Bf16 => "bfloat16",
+            Self::F16 => "float16",
+            Self::F32 => "float32",
+        }
+    }
+}
+
+/// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`, to y `[rows, outputs]`.
+pub(super) fn product(
+    isa: Isa,
+    x: &[f32],
+    weight: &PackedQuantized,
+    bias: Option<&[f32]>,
+    y: &mut [f32],
+) {
+    let activations = weight.activations;
+    if activations == ActivationDtype::Int8 {
+        return product::product(isa, x, weight, bias, y);
+    }
+    let outputs = weight.header.outputs;
+    let output = &Output { y: SharedMut::new(y), outputs, epilogue: Epilogue::Bias(bias) };
+    let may_round = activations == ActivationDtype::Bf16;
+    isa.run(float_product::FloatProduct { x, weight, output, may_round });
+}

@@ -3,14 +3,15 @@
 //! Outputs are cut in panels of [`PANEL`], as those of other weights are. A panel holds its groups
 //! in order, a group its inputs in words of four, padded to two words: `[panel][group][word][PANEL]
 //! [4]` bytes for codes of 8 bits, which is the operand of `vpdpbusd`; codes of 4 bits keep two
-//! words in one, that with the even index in the low halves. Beside it lie the factors: `[panel]
-//! [group][scale, offset][PANEL]`. Missing inputs are met by activations of 0, missing outputs by
-//! nobody.
+//! words in one, that with the even index in the low halves. Beside it lie the factors, `[panel]
+//! [group][scale, offset][PANEL]`, in f16 where that holds them; where groups have zero points of
+//! their own, those lie in place of the offsets as `[panel][group][PANEL]` bytes. Missing inputs are met by activations of 0, missing outputs by nobody.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
+use super::ActivationDtype;
 use super::factors::{FactorFormat, Factors};
 use super::rows::{CodedRow, CodedRows, ReadyMade};
 use super::scheme::{QuantizationScheme, Quantizing};
@@ -23,8 +24,9 @@ pub(super) const WHAT: &str = "quantized linear weight";
 /// Inputs of a block, unless one group has more.
 const BLOCK_INPUTS: usize = 128;
 
-/// Inputs at most of one sum of i32: 2¹⁷ products of 127 and -128 stay below 2³¹.
-const GROUP_MAX: usize = 1 << 17;
+/// Inputs at most of one sum of i32: 2¹⁶ products of 127 and a code less any zero point stay below
+/// 2³¹, and sums of as many activations are exact in f32.
+const GROUP_MAX: usize = 1 << 16;
 
 /// How inputs are grouped: neighbours that share a weight's scale are a group, as many groups as
 /// make 128 inputs a block, whose activations share a scale. That errs far less than 4 bits do, and
@@ -91,6 +93,17 @@ impl CodeFormat {
     }
 }
 
+/// What is added to `scale · (code - zero)` for the zero of all codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OffsetKind {
+    /// Nothing.
+    None,
+    /// The negative of the scale times an integer of each group.
+    ZeroPoints,
+    /// A number of each group.
+    Values,
+}
+
 /// What the bytes of a packed weight mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -102,8 +115,8 @@ pub(crate) struct Header {
     pub(crate) format: CodeFormat,
     /// The code that stands for zero where there are no offsets.
     pub(crate) zero: u8,
-    /// Whether each scale has an offset beside it.
-    pub(crate) has_offsets: bool,
+    /// Whether groups have offsets, and of which kind.
+    pub(crate) offsets: OffsetKind,
 }
 
 impl Header {
@@ -124,7 +137,12 @@ impl Header {
 
     /// Factors of one group of a panel.
     pub(super) fn group_factors(&self) -> usize {
-        if self.has_offsets { 2 * PANEL } else { PANEL }
+        if self.offsets == OffsetKind::Values { 2 * PANEL } else { PANEL }
+    }
+
+    /// Zero points of a panel.
+    pub(super) fn panel_zero_points(&self) -> usize {
+        if self.offsets == OffsetKind::ZeroPoints { self.groups.count() * PANEL } else { 0 }
     }
 }
 
@@ -134,8 +152,12 @@ pub(crate) struct PackedQuantized {
     pub(super) header: Header,
     pub(super) codes: WeightBuf<u8>,
     pub(super) factors: Factors,
+    /// Where [`OffsetKind::ZeroPoints`] says that there are some, else empty.
+    pub(super) zero_points: WeightBuf<i8>,
     /// The input of each column, where it is not its own index.
     pub(super) input_order: Option<Vec<u32>>,
+    /// What activations are when they meet the weight.
+    pub(super) activations: ActivationDtype,
 }
 
 impl PackedQuantized {
@@ -150,10 +172,15 @@ impl PackedQuantized {
         Self::new(header, &Quantizing::new(parts, header), None)
     }
 
-    /// Packs matrices that came quantized.
-    pub(crate) fn ready_made(parts: &[QuantizedMatrix]) -> Result<Self, KernelError> {
-        let (header, rows) = ReadyMade::new(parts)?;
-        Self::new(header, &rows, parts[0].input_order().map(<[u32]>::to_vec))
+    /// Packs matrices that came quantized, to meet `activations`: those of 8 bits lose more than f16
+    /// does.
+    pub(crate) fn ready_made(
+        parts: &[QuantizedMatrix],
+        activations: ActivationDtype,
+    ) -> Result<Self, KernelError> {
+        let (header, rows) = ReadyMade::new(parts, activations)?;
+        let packed = Self::new(header, &rows, parts[0].input_order().map(<[u32]>::to_vec))?;
+        Ok(packed.with_activations(activations))
     }
 
     /// Outputs and inputs.
@@ -161,7 +188,12 @@ impl PackedQuantized {
         [self.header.outputs, self.header.groups.inputs]
     }
 
-    /// Packs `rows`, with factors in f16 where that loses nothing to speak of.
+    /// The same, for activations as this.
+    pub(crate) fn with_activations(self, activations: ActivationDtype) -> Self {
+        Self { activations, ..self }
+    }
+
+    /// Packs `rows`, with factors in f16 where that holds them as rows need it.
     fn new(
         header: Header,
         rows: &impl CodedRows,
@@ -169,20 +201,41 @@ impl PackedQuantized {
     ) -> Result<Self, KernelError> {
         let mut codes = AlignedBuf::zeroed(header.panels() * header.panel_bytes(), WHAT)?;
         // One factor an output is nothing to save on.
-        if header.groups.count() > 1
-            && let Some(factors) = fill(&header, rows, FactorFormat::F16, &mut codes)?
-        {
-            return Ok(Self { header, codes: codes.into(), factors, input_order });
-        }
-        let factors = fill(&header, rows, FactorFormat::F32, &mut codes)?;
-        let factors = factors.unwrap_or_else(|| unreachable!("f32 holds every f32"));
-        Ok(Self { header, codes: codes.into(), factors, input_order })
+        let halves = match header.groups.count() > 1 {
+            true => fill(&header, rows, FactorFormat::F16, &mut codes)?,
+            false => None,
+        };
+        let factors = match halves {
+            Some(halves) => halves,
+            None => fill(&header, rows, FactorFormat::F32, &mut codes)?
+                .unwrap_or_else(|| unreachable!("f32 holds every f32")),
+        };
+        let zero_points = zero_points(&header, rows)?.into();
+        let activations = ActivationDtype::default();
+        Ok(Self { header, codes: codes.into(), factors, zero_points, input_order, activations })
     }
 
     /// Bytes that a product of one row reads.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.codes.len() + self.factors.bytes().len()
+        self.codes.len() + self.factors.bytes().len() + self.zero_points.len()
     }
+}
+
+/// The zero points of all groups, if they have some.
+fn zero_points(header: &Header, rows: &impl CodedRows) -> Result<AlignedBuf<i8>, KernelError> {
+    let mut all = AlignedBuf::zeroed(header.panels() * header.panel_zero_points(), WHAT)?;
+    let panels = all.par_chunks_mut(header.panel_zero_points().max(1)).enumerate();
+    panels.for_each(|(panel, zero_points)| {
+        let mut row = vec![0; header.groups.count()];
+        let first = panel * PANEL;
+        for output in first..header.outputs.min(first + PANEL) {
+            rows.zero_points(output, &mut row);
+            for (group, zero_point) in zero_points.chunks_exact_mut(PANEL).zip(&row) {
+                group[output - first] = *zero_point;
+            }
+        }
+    });
+    Ok(all)
 }
 
 /// Fills `codes` and makes the factors; none where `format` does not hold them.
@@ -203,15 +256,16 @@ fn fill(
                 return;
             }
             rows.read(output, format, &mut row);
-            if !row.factors().all(|(scale, offset)| format.holds(scale, offset)) {
+            let mut factors = row.scales.iter().zip(&row.offsets);
+            if !factors.all(|(scale, offset)| rows.are_held(format, *scale, *offset)) {
                 all_hold.store(false, Ordering::Relaxed);
             }
             place_codes(header, &row.codes, output - first, codes);
-            for (g, (scale, offset)) in row.factors().enumerate() {
+            for (g, (scale, offset)) in row.scales.iter().zip(&row.offsets).enumerate() {
                 let at = g * header.group_factors() + output - first;
-                place(at, scale);
-                if header.has_offsets {
-                    place(at + PANEL, offset);
+                place(at, *scale);
+                if header.offsets == OffsetKind::Values {
+                    place(at + PANEL, *offset);
                 }
             }
         }

@@ -70,6 +70,11 @@ impl Dots for Portable {
     }
 
     #[inline(always)]
+    fn load_i8(self, src: &[i8; LANES]) -> Self::Floats {
+        src.map(f32::from)
+    }
+
+    #[inline(always)]
     fn to_floats(self, x: Self::Ints) -> Self::Floats {
         x.map(|x| x as f32)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::activations::Activations;
 use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
-use super::pack::{CodeFormat, PackedQuantized};
+use super::pack::{CodeFormat, OffsetKind, PackedQuantized};
 use crate::linear::pack::PANEL;
 use crate::simd::{Isa, LANES, Tiles, prefetch_l2};
 use crate::threads::{SharedMut, for_each_piece_of_stream};
@@ -127,6 +127,9 @@ impl Piece<'_> {
             x.chunks_exact(groups.words()).zip(codes.chunks_exact(group_bytes)).zip(sums);
         let lower = i32::from(header.zero) - C::lowered_by::<D>();
         let factors = self.weight.factors.panel(panel, header.panel_factors());
+        let zero_points = header.panel_zero_points();
+        let zero_points = &self.weight.zero_points[panel * zero_points..][..zero_points];
+        let mut zero_points = zero_points.as_chunks::<LANES>().0.chunks_exact(VECTORS);
         let mut first_factor = 0;
         let mut totals = [[dots.floats(0.0); VECTORS]; R];
         for scales in scales {
@@ -141,14 +144,21 @@ impl Piece<'_> {
                 }
                 self.group::<D, C, R, CHAINS>(dots, x, codes, &mut dot);
                 let weight_scales: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(0, v));
+                let zero_points = zero_points.next().map(|zero_points| {
+                    std::array::from_fn::<_, VECTORS, _>(|v| dots.load_i8(&zero_points[v]))
+                });
                 for (r, totals) in block.iter_mut().enumerate() {
                     for (v, total) in totals.iter_mut().enumerate() {
                         let sum = (1..CHAINS)
                             .fold(dot[0][r][v], |sum, chain| dots.add(sum, dot[chain][r][v]));
-                        *total = dots.fma(weight_scales[v], dots.to_floats(sum), *total);
+                        let mut sum = dots.to_floats(sum);
+                        if let Some(zero_points) = zero_points {
+                            sum = dots.fma(zero_points[v], dots.floats(-sums[r] as f32), sum);
+                        }
+                        *total = dots.fma(weight_scales[v], sum, *total);
                     }
                 }
-                if header.has_offsets {
+                if header.offsets == OffsetKind::Values {
                     let offsets: [D::Floats; VECTORS] = std::array::from_fn(|v| factor(1, v));
                     for (totals, sum) in block.iter_mut().zip(sums) {
                         let sum = dots.floats(*sum as f32);

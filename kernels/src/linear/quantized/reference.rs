@@ -1,6 +1,6 @@
 //! Straight loops: integers in i64, their scaling in f64.
 
-use crate::QuantizedMatrix;
+use crate::{Offsets, QuantizedMatrix};
 
 /// A row of activations, as integers with a scale for each `size` columns.
 pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
@@ -14,13 +14,37 @@ pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
     (integers, scales)
 }
 
-/// The code of row `o` and column `c`.
+/// The code of row `o` and column `c`, less its zero point.
 fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
     let element = o * w.in_features() + c;
-    match w.codes() {
+    let zero_point = match w.offsets() {
+        Offsets::ZeroPoints(zero_points) => i64::from(zero_points[element / w.group_size()]),
+        Offsets::None | Offsets::Values(_) => 0,
+    };
+    let code = match w.codes() {
         crate::Codes::U4(bytes) => i64::from(bytes[element / 2] >> (4 * (element % 2)) & 15),
         crate::Codes::I8(codes) => i64::from(codes[element]),
+    };
+    code - zero_point
+}
+
+/// The offset of row `o` and column `c` beside the zero point.
+fn offset(w: &QuantizedMatrix, o: usize, c: usize) -> f64 {
+    match w.offsets() {
+        Offsets::Values(values) => f64::from(values[(o * w.in_features() + c) / w.group_size()]),
+        Offsets::None | Offsets::ZeroPoints(_) => 0.0,
     }
+}
+
+/// Row `o` as numbers, in the order of the inputs.
+pub(super) fn numbers(w: &QuantizedMatrix, o: usize) -> Vec<f64> {
+    let mut row = vec![0.0; w.in_features()];
+    for c in 0..w.in_features() {
+        let scale = f64::from(w.scales()[(o * w.in_features() + c) / w.group_size()]);
+        let input = w.input_order().map_or(c, |order| order[c] as usize);
+        row[input] = scale * code(w, o, c) as f64 + offset(w, o, c);
+    }
+    row
 }
 
 /// `x Wᵀ` for row-major x, and the sum of the magnitudes that each result is made of.
@@ -41,7 +65,7 @@ pub(super) fn product(x: &[f32], w: &QuantizedMatrix) -> Vec<(f64, f64)> {
                 let sum: i64 = columns.map(|c| q[c]).sum();
                 let activation = f64::from(scales[g / per_block]);
                 let scale = f64::from(w.scales()[o * groups + g]);
-                let offset = w.offsets().map_or(0.0, |z| f64::from(z[o * groups + g]));
+                let offset = offset(w, o, g * size);
                 let scaled = scale * activation * dot as f64;
                 let moved = offset * activation * sum as f64;
                 total += scaled + moved;

@@ -1,8 +1,9 @@
 //! Where the rows of a packed weight come from: here, from ready-made matrices.
 
+use super::ActivationDtype;
 use super::factors::FactorFormat;
-use super::pack::{CodeFormat, Groups, Header, WHAT};
-use crate::{Codes, KernelError, QuantizedMatrix};
+use super::pack::{CodeFormat, Groups, Header, OffsetKind, WHAT};
+use crate::{Codes, KernelError, Offsets, QuantizedMatrix};
 
 /// One output's codes and factors.
 pub(crate) struct CodedRow {
@@ -10,7 +11,7 @@ pub(crate) struct CodedRow {
     pub(crate) codes: Vec<u8>,
     /// One a group.
     pub(super) scales: Vec<f32>,
-    /// One a group; 0 where there are none.
+    /// One a group; 0 where there are none, or zero points in their place.
     pub(super) offsets: Vec<f32>,
 }
 
@@ -22,8 +23,17 @@ impl CodedRow {
     }
 
     /// Scale and offset of each group.
+    #[cfg(feature = "gpu")]
     pub(crate) fn factors(&self) -> impl Iterator<Item = (f32, f32)> {
         self.scales.iter().copied().zip(self.offsets.iter().copied())
+    }
+
+    /// Turns zero points of the groups into offsets.
+    #[cfg(feature = "gpu")]
+    pub(super) fn offset_by(&mut self, zero_points: &[i8]) {
+        for ((offset, scale), zero) in self.offsets.iter_mut().zip(&self.scales).zip(zero_points) {
+            *offset -= scale * f32::from(*zero);
+        }
     }
 }
 
@@ -31,13 +41,24 @@ impl CodedRow {
 pub(super) trait CodedRows: Sync {
     /// Reads row `output`, its factors meant to be kept in `format`.
     fn read(&self, output: usize, format: FactorFormat, row: &mut CodedRow);
+
+    /// Whether a format holds the factors of a group as they have to be: exactly.
+    fn are_held(&self, format: FactorFormat, scale: f32, offset: f32) -> bool {
+        format.is_exact(scale) && format.is_exact(offset)
+    }
+
+    /// Reads the zero points of the groups of row `output`; where it has none, they stay as they are.
+    fn zero_points(&self, output: usize, zero_points: &mut [i8]) {
+        let _ = (output, zero_points);
+    }
 }
 
 /// Matrices that came quantized, stacked along the outputs.
 pub(super) struct ReadyMade<'a> {
     parts: &'a [QuantizedMatrix],
     groups: Groups,
-    ignore_offsets: bool,
+    offsets: OffsetKind,
+    activations: ActivationDtype,
 }
 
 impl<'a> ReadyMade<'a> {
@@ -45,7 +66,10 @@ impl<'a> ReadyMade<'a> {
     ///
     /// # Errors
     /// No parts, or such that differ in more than their outputs.
-    pub(super) fn new(parts: &'a [QuantizedMatrix]) -> Result<(Header, Self), KernelError> {
+    pub(super) fn new(
+        parts: &'a [QuantizedMatrix],
+        activations: ActivationDtype,
+    ) -> Result<(Header, Self), KernelError> {
         let Some(first) = parts.first() else {
             let (field, expected) = ("parts".to_owned(), 1);
             return Err(KernelError::Length { what: WHAT, field, got: 0, expected });
@@ -64,15 +88,42 @@ impl<'a> ReadyMade<'a> {
         }
         let groups = Groups::new(first.in_features(), first.group_size())?;
         let format = format(first);
+        let has_values = parts.iter().any(|part| matches!(part.offsets(), Offsets::Values(_)));
         let common_zero = common_zero(parts, format);
+        let offsets = match common_zero {
+            _ if has_values => OffsetKind::Values,
+            Some(_) => OffsetKind::None,
+            None => OffsetKind::ZeroPoints,
+        };
         let header = Header {
             outputs: parts.iter().map(QuantizedMatrix::out_features).sum(),
             groups,
             format,
-            zero: common_zero.unwrap_or(code_zero(format)),
-            has_offsets: common_zero.is_none(),
+            zero: common_zero.filter(|_| !has_values).unwrap_or(code_zero(format)),
+            offsets,
         };
-        Ok((header, Self { parts, groups, ignore_offsets: common_zero.is_some() }))
+        Ok((header, Self { parts, groups, offsets, activations }))
+    }
+
+    /// The part that row `output` of all belongs to, and its row there.
+    fn part(&self, output: usize) -> (&QuantizedMatrix, usize) {
+        let mut output = output;
+        let mut parts = self.parts.iter();
+        let part = parts.find(|part| {
+            let is_here = output < part.out_features();
+            output -= if is_here { 0 } else { part.out_features() };
+            is_here
+        });
+        let Some(part) = part else { unreachable!("an output beyond all parts") };
+        (part, output)
+    }
+
+    /// The groups of a part's row that those of a packed row belong to, as indices of its factors:
+    /// groups may have been cut, so that sums do not overflow.
+    fn factors_of(&self, part: &QuantizedMatrix, output: usize) -> impl Iterator<Item = usize> {
+        let cuts = part.group_size() / self.groups.size;
+        let first = output * (part.in_features() / part.group_size());
+        (0..self.groups.count()).map(move |g| first + g / cuts)
     }
 }
 
@@ -91,35 +142,28 @@ fn code_zero(format: CodeFormat) -> u8 {
     }
 }
 
-/// The packed code that stands for zero in every group, where offsets come to no more than that.
+/// The packed code that stands for zero in every group, if there is one. Groups of zeros, whose
+/// scale is 0, may have any.
 fn common_zero(parts: &[QuantizedMatrix], format: CodeFormat) -> Option<u8> {
-    let pairs = || {
-        let offsets = |part: &QuantizedMatrix, i: usize| part.offsets().map_or(0.0, |o| o[i]);
-        let of = move |part| {
-            let scales = QuantizedMatrix::scales(part).iter().enumerate();
-            scales.map(move |(i, scale)| (*scale, offsets(part, i)))
+    let mut common = None;
+    for part in parts {
+        let scales = part.scales().iter();
+        let zero_points: &mut dyn Iterator<Item = i8> = match part.offsets() {
+            Offsets::ZeroPoints(zero_points) => &mut zero_points.iter().copied(),
+            Offsets::None | Offsets::Values(_) => &mut std::iter::repeat(0),
         };
-        parts.iter().flat_map(of)
-    };
-    let zero = pairs().find(|(scale, _)| *scale != 0.0).map_or(0.0, |(s, z)| (-z / s).round());
-    let (least, most) = match format {
-        CodeFormat::U4 => (0.0, 15.0),
-        CodeFormat::U8 => (-128.0, 127.0),
-    };
-    let is_common = (least..=most).contains(&zero) && pairs().all(|(s, z)| z == -zero * s);
-    is_common.then(|| (f32::from(code_zero(format)) + zero) as u8)
+        for (_, zero_point) in scales.zip(zero_points).filter(|(scale, _)| **scale != 0.0) {
+            if *common.get_or_insert(zero_point) != zero_point {
+                return None;
+            }
+        }
+    }
+    Some(code_zero(format).wrapping_add_signed(common.unwrap_or(0)))
 }
 
 impl CodedRows for ReadyMade<'_> {
     fn read(&self, output: usize, _: FactorFormat, row: &mut CodedRow) {
-        let mut output = output;
-        let mut parts = self.parts.iter();
-        let part = parts.find(|part| {
-            let is_here = output < part.out_features();
-            output -= if is_here { 0 } else { part.out_features() };
-            is_here
-        });
-        let Some(part) = part else { unreachable!("an output beyond all parts") };
+        let (part, output) = self.part(output);
         let (inputs, first) = (part.in_features(), output * part.in_features());
         match part.codes() {
             Codes::U4(bytes) => {
@@ -134,16 +178,39 @@ impl CodedRows for ReadyMade<'_> {
                 }
             }
         }
-        // Groups may have been cut, so that sums do not overflow.
-        let cuts = part.group_size() / self.groups.size;
-        let groups = inputs / part.group_size();
-        for (g, scale) in row.scales.iter_mut().enumerate() {
-            *scale = part.scales()[output * groups + g / cuts];
+        let factors = row.scales.iter_mut().zip(&mut row.offsets);
+        for ((scale, offset), at) in factors.zip(self.factors_of(part, output)) {
+            *scale = part.scales()[at];
+            // A part without them may follow one that has them: nothing of the row before may stay.
+            *offset = match (self.offsets, part.offsets()) {
+                (OffsetKind::Values, Offsets::Values(values)) => values[at],
+                (OffsetKind::Values, Offsets::ZeroPoints(zero_points)) => {
+                    -f32::from(zero_points[at]) * *scale
+                }
+                _ => 0.0,
+            };
         }
-        // A part without them may follow one that has them: nothing of the row before may stay.
-        let offsets = part.offsets().filter(|_| !self.ignore_offsets);
-        for (g, offset) in row.offsets.iter_mut().enumerate() {
-            *offset = offsets.map_or(0.0, |offsets| offsets[output * groups + g / cuts]);
+    }
+
+    /// Activations of 8 bits lose more than factors do in f16: `1 / 254` of the largest against
+    /// `1 / 4096`.
+    fn are_held(&self, format: FactorFormat, scale: f32, offset: f32) -> bool {
+        match self.activations {
+            ActivationDtype::Int8 => format.holds(scale, offset),
+            _ => format.is_exact(scale) && format.is_exact(offset),
+        }
+    }
+
+    fn zero_points(&self, output: usize, zero_points: &mut [i8]) {
+        if self.offsets != OffsetKind::ZeroPoints {
+            return;
+        }
+        let (part, output) = self.part(output);
+        for (zero_point, at) in zero_points.iter_mut().zip(self.factors_of(part, output)) {
+            *zero_point = match part.offsets() {
+                Offsets::ZeroPoints(zero_points) => zero_points[at],
+                Offsets::None | Offsets::Values(_) => 0,
+            };
         }
     }
 }

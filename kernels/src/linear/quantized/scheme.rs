@@ -3,7 +3,7 @@
 use super::activations::{MAGNITUDE_MIN, magnitude};
 use super::factors::FactorFormat;
 use super::isa::{Dots, DotsIsa, DotsTask};
-use super::pack::{CodeFormat, Groups, Header};
+use super::pack::{CodeFormat, Groups, Header, OffsetKind};
 use super::rows::{CodedRow, CodedRows};
 use crate::simd::{Isa, LANES};
 use crate::{KernelError, WeightView};
@@ -49,13 +49,12 @@ impl QuantizationScheme {
         let accepted = "a multiple of 8";
         let is_size = format == CodeFormat::U8 || (size > 0 && size.is_multiple_of(8));
         KernelError::require(is_size, super::pack::WHAT, "group_size", size as u64, accepted)?;
-        let has_offsets = format == CodeFormat::U4 && size > SYMMETRIC_GROUP_MAX;
-        let zero = match format {
-            CodeFormat::U8 => ZERO_U8,
-            CodeFormat::U4 if has_offsets => 0,
-            CodeFormat::U4 => ZERO_U4,
+        let (zero, offsets) = match format {
+            CodeFormat::U8 => (ZERO_U8, OffsetKind::None),
+            CodeFormat::U4 if size > SYMMETRIC_GROUP_MAX => (0, OffsetKind::Values),
+            CodeFormat::U4 => (ZERO_U4, OffsetKind::None),
         };
-        Ok(Header { outputs, groups: Groups::new(inputs, size)?, format, zero, has_offsets })
+        Ok(Header { outputs, groups: Groups::new(inputs, size)?, format, zero, offsets })
     }
 }
 
@@ -107,7 +106,7 @@ impl DotsTask for QuantizeRow<'_> {
         for (g, (x, codes)) in values.chunks(size).zip(row.codes.chunks_mut(size)).enumerate() {
             let grid = match header.format {
                 CodeFormat::U8 => Grid::eight_bits(x),
-                CodeFormat::U4 if header.has_offsets => Grid::with_offset(x),
+                CodeFormat::U4 if header.offsets == OffsetKind::Values => Grid::with_offset(x),
                 CodeFormat::U4 => Grid::symmetric(x),
             };
             let grid = grid.rounded(factors);

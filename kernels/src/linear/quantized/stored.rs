@@ -1,9 +1,11 @@
-//! A packed weight as bytes, and back: codes, factors, and the order of inputs if there is one.
+//! A packed weight as bytes, and back: codes, factors, zero points if groups have some, and the order
+//! of inputs if there is one.
 
+use super::ActivationDtype;
 use super::factors::{FactorFormat, Factors};
-use super::pack::{CodeFormat, Groups, Header, PackedQuantized, WHAT};
+use super::pack::{CodeFormat, Groups, Header, OffsetKind, PackedQuantized, WHAT};
 use crate::KernelError;
-use crate::aligned::WeightBuf;
+use crate::aligned::{AlignedBuf, WeightBuf};
 use crate::mapped_file::MappedRange;
 use crate::quantized::is_permutation;
 
@@ -11,12 +13,16 @@ impl PackedQuantized {
     /// What [`PackedQuantized::from_sections`] must be told of the sections, such as
     /// `u4 of 32, zero 8, factors f16`.
     pub(crate) fn form(&self) -> String {
-        let Header { groups, format, zero, has_offsets, .. } = self.header;
+        let Header { groups, format, zero, offsets, .. } = self.header;
         let bits = match format {
             CodeFormat::U8 => "u8",
             CodeFormat::U4 => "u4",
         };
-        let offsets = if has_offsets { "offsets" } else { "zero" };
+        let offsets = match offsets {
+            OffsetKind::None => "zero",
+            OffsetKind::ZeroPoints => "zero points from",
+            OffsetKind::Values => "offsets from",
+        };
         let factors = match self.factors.format() {
             FactorFormat::F16 => "f16",
             FactorFormat::F32 => "f32",
@@ -32,8 +38,11 @@ impl PackedQuantized {
 
     /// Its buffers.
     pub(crate) fn sections(&self) -> Vec<&[u8]> {
+        let has_zero_points = self.header.offsets == OffsetKind::ZeroPoints;
+        let zero_points = has_zero_points.then(|| self.zero_points.bytes());
         let order = self.input_order.as_deref().map(bytemuck::cast_slice);
-        [self.codes.bytes(), self.factors.bytes()].into_iter().chain(order).collect()
+        let always = [self.codes.bytes(), self.factors.bytes()];
+        always.into_iter().chain(zero_points).chain(order).collect()
     }
 
     /// The weight `[outputs, inputs]` whose form and sections these are; codes and factors stay
@@ -49,7 +58,7 @@ impl PackedQuantized {
         let (codes, rest) = form.split_once(" of ")?;
         let (size, rest) = rest.split_once(", ")?;
         let (zero, factors) = rest.split_once(", factors ")?;
-        let (offsets, zero) = zero.split_once(' ')?;
+        let (offsets, zero) = zero.rsplit_once(' ')?;
         let format = match codes {
             "u8" => CodeFormat::U8,
             "u4" => CodeFormat::U4,
@@ -60,14 +69,15 @@ impl PackedQuantized {
             "f32" => FactorFormat::F32,
             _ => return None,
         };
-        let has_offsets = match offsets {
-            "offsets" => true,
-            "zero" => false,
+        let offsets = match offsets {
+            "zero" => OffsetKind::None,
+            "zero points from" => OffsetKind::ZeroPoints,
+            "offsets from" => OffsetKind::Values,
             _ => return None,
         };
         let (size, zero) = (size.parse().ok()?, zero.parse().ok()?);
         let groups = Groups::new(inputs, size);
-        let header = groups.map(|groups| Header { outputs, groups, format, zero, has_offsets });
+        let header = groups.map(|groups| Header { outputs, groups, format, zero, offsets });
         Some(header.and_then(|header| Self::mapped(header, factors, sections)))
     }
 
@@ -76,12 +86,18 @@ impl PackedQuantized {
         factors: FactorFormat,
         sections: &[MappedRange],
     ) -> Result<Self, KernelError> {
-        let (codes, values, order) = match sections {
-            [codes, values] => (codes, values, None),
-            [codes, values, order] => (codes, values, Some(order)),
+        let has_zero_points = header.offsets == OffsetKind::ZeroPoints;
+        let (codes, values, zero_points, order) = match (sections, has_zero_points) {
+            ([codes, values], false) => (codes, values, None, None),
+            ([codes, values, order], false) => (codes, values, None, Some(order)),
+            ([codes, values, zero_points], true) => (codes, values, Some(zero_points), None),
+            ([codes, values, zero_points, order], true) => {
+                (codes, values, Some(zero_points), Some(order))
+            }
             _ => {
                 let (field, got) = ("sections".to_owned(), sections.len());
-                return Err(KernelError::Length { what: WHAT, field, got, expected: 2 });
+                let expected = if has_zero_points { 3 } else { 2 };
+                return Err(KernelError::Length { what: WHAT, field, got, expected });
             }
         };
         let num_factors = header.panels().saturating_mul(header.panel_factors());
@@ -96,6 +112,14 @@ impl PackedQuantized {
                     Factors::F32(WeightBuf::mapped(values.clone(), num_factors, WHAT)?)
                 }
             },
+            zero_points: match zero_points {
+                Some(section) => {
+                    let len = header.panels().saturating_mul(header.panel_zero_points());
+                    WeightBuf::mapped(section.clone(), len, WHAT)?
+                }
+                None => AlignedBuf::zeroed(0, WHAT)?.into(),
+            },
+            activations: ActivationDtype::default(),
             input_order: order.map(|order| input_order(order, header.groups.inputs)).transpose()?,
             header,
         })

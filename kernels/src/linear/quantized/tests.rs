@@ -4,9 +4,10 @@
 use burn::tensor::Device;
 use proptest::prelude::*;
 
-use super::{PackedQuantized, QuantizationScheme, product, reference};
+use super::pack::OffsetKind;
+use super::{ActivationDtype, PackedQuantized, QuantizationScheme, product, reference};
 use crate::simd::Isa;
-use crate::{Codes, KernelError, LinearWeight, QuantizedMatrix, WeightView};
+use crate::{Codes, KernelError, LinearWeight, Offsets, QuantizedMatrix, WeightView};
 
 /// Reproducible numbers in `0..=u32::MAX`.
 fn numbers(count: usize, seed: u32) -> impl Iterator<Item = u32> {
@@ -18,29 +19,31 @@ fn numbers(count: usize, seed: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Values in (-1, 1).
-fn values(count: usize, seed: u32) -> Vec<f32> {
+pub(super) fn values(count: usize, seed: u32) -> Vec<f32> {
     numbers(count, seed).map(|n| n as f32 / 8_388_608.0 - 1.0).collect()
 }
 
 /// What a test matrix is like.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
-    four_bits: bool,
-    has_offsets: bool,
-    is_permuted: bool,
+pub(super) struct Kind {
+    pub(super) four_bits: bool,
+    pub(super) offsets: OffsetKind,
+    pub(super) is_permuted: bool,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind { four_bits: true, has_offsets: false, is_permuted: false },
-    Kind { four_bits: false, has_offsets: false, is_permuted: false },
-    Kind { four_bits: true, has_offsets: true, is_permuted: false },
-    Kind { four_bits: false, has_offsets: true, is_permuted: false },
-    Kind { four_bits: true, has_offsets: true, is_permuted: true },
-    Kind { four_bits: false, has_offsets: false, is_permuted: true },
+pub(super) const KINDS: [Kind; 8] = [
+    Kind { four_bits: true, offsets: OffsetKind::None, is_permuted: false },
+    Kind { four_bits: false, offsets: OffsetKind::None, is_permuted: false },
+    Kind { four_bits: true, offsets: OffsetKind::Values, is_permuted: false },
+    Kind { four_bits: false, offsets: OffsetKind::Values, is_permuted: false },
+    Kind { four_bits: true, offsets: OffsetKind::Values, is_permuted: true },
+    Kind { four_bits: false, offsets: OffsetKind::None, is_permuted: true },
+    Kind { four_bits: true, offsets: OffsetKind::ZeroPoints, is_permuted: false },
+    Kind { four_bits: false, offsets: OffsetKind::ZeroPoints, is_permuted: false },
 ];
 
 /// A matrix of random codes, with factors made by `factor`.
-fn matrix(
+pub(super) fn matrix(
     [outputs, inputs]: [usize; 2],
     group: usize,
     kind: Kind,
@@ -53,7 +56,14 @@ fn matrix(
         Codes::I8(numbers(elements, 7).map(|n| n as i8).collect())
     };
     let factors = |seed| values(elements / group, seed).into_iter().map(&factor).collect();
-    let offsets = kind.has_offsets.then(|| factors(9));
+    let zero_points = numbers(elements / group, 10)
+        .map(|n| if kind.four_bits { n as i8 & 15 } else { n as i8 })
+        .collect();
+    let offsets = match kind.offsets {
+        OffsetKind::None => Offsets::None,
+        OffsetKind::ZeroPoints => Offsets::ZeroPoints(zero_points),
+        OffsetKind::Values => Offsets::Values(factors(9)),
+    };
     let order = kind.is_permuted.then(|| {
         let mut order: Vec<u32> = (0..inputs as u32).collect();
         order.reverse();
@@ -63,14 +73,14 @@ fn matrix(
     QuantizedMatrix::new([outputs, inputs], group, codes, factors(8), offsets, order).unwrap()
 }
 
-fn run(isa: Isa, x: &[f32], weight: &PackedQuantized) -> Vec<f32> {
+pub(super) fn run(isa: Isa, x: &[f32], weight: &PackedQuantized) -> Vec<f32> {
     let mut y = vec![f32::NAN; x.len() / weight.header.groups.inputs * weight.header.outputs];
     product(isa, x, weight, None, &mut y);
     y
 }
 
-fn pack(matrix: &QuantizedMatrix) -> PackedQuantized {
-    PackedQuantized::ready_made(std::slice::from_ref(matrix)).unwrap()
+pub(super) fn pack(matrix: &QuantizedMatrix) -> PackedQuantized {
+    PackedQuantized::ready_made(std::slice::from_ref(matrix), ActivationDtype::Int8).unwrap()
 }
 
 /// Whole numbers, with 127 in each group: they quantize to themselves, with a scale of 1.
@@ -111,7 +121,8 @@ fn sums_are_exact() {
 fn the_largest_sums_do_not_overflow() {
     for (inputs, code) in [(64, -128), (4096, -128), (1 << 17, -128), (1 << 17, 127)] {
         let codes = Codes::I8(vec![code; inputs]);
-        let w = QuantizedMatrix::new([1, inputs], inputs, codes, vec![1.0], None, None).unwrap();
+        let w = QuantizedMatrix::new([1, inputs], inputs, codes, vec![1.0], Offsets::None, None)
+            .unwrap();
         for x in [127.0f32, -127.0] {
             let exact = f64::from(x) * f64::from(code) * inputs as f64;
             for isa in Isa::available() {
@@ -127,13 +138,14 @@ fn the_largest_sums_do_not_overflow() {
 fn more_inputs_than_a_sum_takes_are_cut() {
     let inputs = 1 << 18;
     let codes = Codes::I8(vec![-128; inputs]);
-    let w = QuantizedMatrix::new([1, inputs], inputs, codes, vec![1.0], None, None).unwrap();
+    let w =
+        QuantizedMatrix::new([1, inputs], inputs, codes, vec![1.0], Offsets::None, None).unwrap();
     let y = run(Isa::active(), &vec![-127.0; inputs], &pack(&w));
     assert_eq!(y, [127.0 * 128.0 * inputs as f32]);
     let odd = (1 << 18) + 2;
     let codes = Codes::I8(vec![0; odd]);
-    let w = QuantizedMatrix::new([1, odd], odd, codes, vec![1.0], None, None).unwrap();
-    assert!(PackedQuantized::ready_made(&[w]).is_err());
+    let w = QuantizedMatrix::new([1, odd], odd, codes, vec![1.0], Offsets::None, None).unwrap();
+    assert!(PackedQuantized::ready_made(&[w], ActivationDtype::Int8).is_err());
 }
 
 fn check(rows: usize, [outputs, inputs]: [usize; 2], group: usize, kind: Kind) {
@@ -355,7 +367,7 @@ fn parts_stack_along_the_outputs() {
     let x = values(5 * 64, 2);
     let isa = Isa::active();
     let (ya, yb) = (run(isa, &x, &pack(&a)), run(isa, &x, &pack(&b)));
-    let both = PackedQuantized::ready_made(&[a, b]).unwrap();
+    let both = PackedQuantized::ready_made(&[a, b], ActivationDtype::Int8).unwrap();
     for (r, y) in run(isa, &x, &both).chunks(43).enumerate() {
         assert_eq!(y[..3], ya[r * 3..][..3]);
         assert_eq!(y[3..], yb[r * 40..][..40]);
@@ -366,20 +378,50 @@ fn parts_stack_along_the_outputs() {
     assert_eq!(unpacked(&stacked), quantized(&w, 8, QuantizationScheme::Int8));
 }
 
-/// Offsets that say no more than that all codes have one zero are not kept.
+/// Parts with zero points, without, and with other offsets are one weight of the widest kind.
 #[test]
-fn a_common_zero_takes_no_offsets() {
+fn parts_of_different_offsets_stack() {
+    let x = values(3 * 64, 2);
+    let isa = Isa::active();
+    let exact = |x: f32| (x * 64.0).round() / 1024.0;
+    let parts = [0, 6, 2].map(|kind| matrix([5, 64], 32, KINDS[kind], exact));
+    for (count, offsets) in [(2, OffsetKind::ZeroPoints), (3, OffsetKind::Values)] {
+        let parts = &parts[..count];
+        let stacked = PackedQuantized::ready_made(parts, ActivationDtype::Int8).unwrap();
+        assert_eq!(stacked.header.offsets, offsets);
+        let y = run(isa, &x, &stacked);
+        for (p, part) in parts.iter().enumerate() {
+            for (r, exact) in reference::product(&x, part).chunks(5).enumerate() {
+                for (y, (exact, magnitude)) in y[(r * count + p) * 5..].iter().zip(exact) {
+                    // A zero point as an offset is two terms that nearly cancel.
+                    let bound = 1e-6 * (magnitude + 1.0);
+                    assert!((f64::from(*y) - exact).abs() <= bound, "{y} {exact}");
+                }
+            }
+        }
+    }
+}
+
+/// Zero points that say no more than that all codes have one zero are not kept.
+#[test]
+fn a_common_zero_takes_no_zero_points() {
     let codes = || Codes::U4(numbers(32 * 4, 7).map(|n| n as u8).collect());
     let scales: Vec<f32> = values(8, 2);
-    let offsets: Vec<f32> = scales.iter().map(|s| -8.0 * s).collect();
-    let new = |offsets| {
-        QuantizedMatrix::new([4, 64], 32, codes(), scales.clone(), Some(offsets), None).unwrap()
+    let new = |zero_points, scales: &[f32]| {
+        let offsets = Offsets::ZeroPoints(zero_points);
+        QuantizedMatrix::new([4, 64], 32, codes(), scales.into(), offsets, None).unwrap()
     };
-    let symmetric = pack(&new(offsets.clone()));
-    assert!(!symmetric.header.has_offsets && symmetric.header.zero == 8);
-    let mut moved = offsets;
-    moved[3] *= 1.5;
-    assert!(pack(&new(moved)).header.has_offsets);
+    let symmetric = pack(&new(vec![8; 8], &scales));
+    assert!(symmetric.header.offsets == OffsetKind::None && symmetric.header.zero == 8);
+    let mut moved = vec![8; 8];
+    moved[3] = 7;
+    let kept = pack(&new(moved.clone(), &scales));
+    assert_eq!(kept.header.offsets, OffsetKind::ZeroPoints);
+    assert_eq!(kept.zero_points.len(), 2 * 32);
+    // A group of zeros may have any.
+    let mut scales = scales;
+    scales[3] = 0.0;
+    assert_eq!(pack(&new(moved, &scales)).header.offsets, OffsetKind::None);
 }
 
 #[test]
@@ -395,13 +437,15 @@ fn parts_of_different_kinds_are_refused() {
     ];
     for (field, other) in others {
         let parts = vec![first.clone(), other];
-        let error = LinearWeight::pack_quantized(parts, &Device::flex()).unwrap_err();
+        let error = LinearWeight::pack_quantized(parts, ActivationDtype::Int8, &Device::flex())
+            .unwrap_err();
         assert!(
             matches!(&error, KernelError::PartsDiffer { field: f, part: 1, .. } if f == field),
             "{error}"
         );
     }
-    let none = LinearWeight::pack_quantized(Vec::new(), &Device::flex()).unwrap_err();
+    let none = LinearWeight::pack_quantized(Vec::new(), ActivationDtype::Int8, &Device::flex())
+        .unwrap_err();
     assert!(none.to_string().contains("parts"), "{none}");
     let w = [0.0; 16];
     for group_size in [0, 12] {

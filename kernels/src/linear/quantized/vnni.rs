@@ -98,6 +98,12 @@ impl Dots for Vnni {
     }
 
     #[inline(always)]
+    fn load_i8(self, src: &[i8; LANES]) -> __m512 {
+        // SAFETY: `self` proves the feature; `src` is 16 bytes, and the load is unaligned.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(src.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
     fn to_floats(self, x: __m512i) -> __m512 {
         // SAFETY: `self` proves the feature.
         unsafe { _mm512_cvtepi32_ps(x) }

@@ -8,7 +8,9 @@ mod shapes;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use playhouse_kernels::{Ceilings, QuantizationScheme, ThreadPool, WeightDtype, cpu_isa};
+use playhouse_kernels::{
+    ActivationDtype, Ceilings, QuantizationScheme, ThreadPool, WeightDtype, cpu_isa,
+};
 use serde_json::{Value, json};
 
 use self::{
@@ -49,6 +51,9 @@ pub(crate) struct KernelsArgs {
     /// Inputs that share a scale, for int4
     #[arg(long, value_name = "N", default_value_t = 128)]
     group_size: usize,
+    /// What activations are when they meet quantized weights [default: none on a GPU, else int8]
+    #[arg(long, value_enum)]
+    activation_quantization: Option<ActivationsName>,
     /// Tokens that are computed at once
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,8,32,512")]
     num_tokens: Vec<usize>,
@@ -103,7 +108,23 @@ enum QuantizationName {
     Int4,
 }
 
+/// Formats of activations, by their names in settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ActivationsName {
+    /// As `dtype`.
+    None,
+    /// 8 bits.
+    Int8,
+}
+
 impl KernelsArgs {
+    fn activations(&self) -> ActivationDtype {
+        match self.activation_quantization {
+            Some(ActivationsName::None) => self.dtype.dtype().into(),
+            Some(ActivationsName::Int8) | None => ActivationDtype::Int8,
+        }
+    }
+
     fn quantization(&self) -> Option<QuantizationScheme> {
         self.quantization.map(|name| match name {
             QuantizationName::Int8 => QuantizationScheme::Int8,
@@ -146,6 +167,7 @@ pub(crate) fn run(args: &KernelsArgs, config: &EngineConfig) -> Result<(), CliEr
         shapes,
         dtype,
         quantization: args.quantization(),
+        activations: args.activations(),
         num_tokens: &args.num_tokens,
         context: args.context_len,
     };

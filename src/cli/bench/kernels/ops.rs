@@ -7,9 +7,10 @@ use std::hint::black_box;
 
 use burn::tensor::{Device, ExecutionError, Tensor, TensorData};
 use playhouse_kernels::{
-    AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache, KvCacheShape,
-    LinearWeight, QkvHeads, QuantizationScheme, RotaryTable, WeightDtype, WeightVector, WeightView,
-    add_rms_norm, embedding, linear, paged_attention, qk_norm_rope, reshape_and_cache,
+    ActivationDtype, AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache,
+    KvCacheShape, LinearWeight, QkvHeads, QuantizationScheme, RotaryTable, WeightDtype,
+    WeightVector, WeightView, add_rms_norm, embedding, linear, paged_attention, qk_norm_rope,
+    reshape_and_cache,
     sampling::{SamplingRow, SamplingScratch, sample, sample_tensor},
     swiglu,
 };
@@ -41,6 +42,8 @@ pub(super) struct Workload<'a> {
     pub(super) dtype: WeightDtype,
     /// Of linear layers; `None`: they are kept as `dtype`.
     pub(super) quantization: Option<QuantizationScheme>,
+    /// Of what quantized weights are multiplied by.
+    pub(super) activations: ActivationDtype,
     pub(super) num_tokens: &'a [usize],
     /// Tokens of each sequence in the cache.
     pub(super) context: usize,
@@ -54,6 +57,7 @@ pub(super) struct Op {
     shapes: Shapes,
     dtype: WeightDtype,
     quantization: Option<QuantizationScheme>,
+    activations: ActivationDtype,
     kind: Kind,
 }
 
@@ -99,8 +103,18 @@ impl Workload<'_> {
             ("linear_lm_head", s.vocab, s.hidden),
         ];
         let mut push = |name, shape, num_tokens, kind| {
-            let (dtype, quantization) = (self.dtype, self.quantization);
-            ops.push(Op { name, shape, num_tokens, shapes: s, dtype, quantization, kind });
+            let Self { dtype, quantization, activations, .. } = *self;
+            let shapes = s;
+            ops.push(Op {
+                name,
+                shape,
+                num_tokens,
+                shapes,
+                dtype,
+                quantization,
+                activations,
+                kind,
+            });
         };
         let heads = format!("{}/{} x {}", s.num_heads, s.num_kv_heads, s.head_dim);
         let context = self.context;
@@ -198,6 +212,7 @@ impl Op {
                 Some(scheme) => LinearWeight::quantize(&parts, inputs, scheme, &bench.device)?,
             };
             bytes += weight.size_bytes();
+            let weight = weight.with_activations(self.activations);
             weights.copies.push(weight.with_tensor_cores(bench.tensor_cores));
         }
         weights.shape = shape;
@@ -415,6 +430,7 @@ mod tests {
             shapes: Shapes { num_heads: 4, num_kv_heads: 2, head_dim: 16, ..Shapes::STANDARD },
             dtype: WeightDtype::F32,
             quantization: None,
+            activations: ActivationDtype::default(),
             num_tokens: &[3],
             context: 1,
         };
