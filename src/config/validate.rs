@@ -111,7 +111,7 @@ impl EngineConfig {
             })?;
         }
         let is_int8 = self.activation_quantization == ActivationQuantization::Int8;
-        require(!(is_int8 && !is_cpu), "activation_quantization", "int8", || {
+        require(is_cpu || !is_int8, "activation_quantization", "int8", || {
             "auto or none on a GPU, which multiplies quantized weights as floats".to_owned()
         })?;
         let is_exact = self.dtype == Dtype::Float32;

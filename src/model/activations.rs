@@ -7,7 +7,7 @@ use super::{Dtype, ModelError};
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActivationQuantization {
-    /// On the CPU 8 bits, which take half the time or less; floats on GPUs, beside a checkpoint's
+    /// On the CPU 8 bits, which take less time; floats on GPUs, beside a checkpoint's
     /// float32, and wherever [`Dtype::F32`] is asked for.
     #[default]
     Auto,

@@ -197,7 +197,8 @@ mod tests {
             assert!(refused(&form, shape, ranges[..1].to_vec()));
             assert!(refused(&form.replace('u', "v"), shape, ranges.clone()));
             if let [codes, .., last] = &ranges[..] {
-                let codes_in_place_of_last = [&ranges[..ranges.len() - 1], &[codes.clone()]];
+                let codes_in_place_of_last =
+                    [&ranges[..ranges.len() - 1], std::slice::from_ref(codes)];
                 assert!(refused(&form, shape, codes_in_place_of_last.concat()));
                 let twice = [&ranges[..], &[last.clone(), last.clone()]].concat();
                 assert!(refused(&form, shape, twice));
