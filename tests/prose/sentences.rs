@@ -1,0 +1,68 @@
+//! Paragraphs, sentences and words.
+
+/// Lines of prose that belong together.
+#[derive(Debug, Default)]
+pub(crate) struct Paragraph {
+    /// Number of the line, its prose, and how wide the line is in its file.
+    lines: Vec<(usize, String, usize)>,
+}
+
+impl Paragraph {
+    /// Adds line `number` of the file, which is `columns` wide and says `prose`.
+    pub(crate) fn push(&mut self, number: usize, prose: &str, columns: usize) {
+        self.lines.push((number, prose.to_owned(), columns));
+    }
+
+    /// Whether it has no lines.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Returns the lines wider than `max`, with their widths.
+    pub(crate) fn wide_lines(&self, max: usize) -> impl Iterator<Item = (usize, usize)> {
+        let is_wide = move |line: &&(usize, String, usize)| line.2 > max;
+        self.lines.iter().filter(is_wide).map(|(number, _, columns)| (*number, *columns))
+    }
+}
+
+/// Returns the sentences of `paragraph`, each with the line that it begins in. Code in back quotes
+/// becomes the word `code`. A colon ends a sentence as a full stop does.
+pub(crate) fn sentences(paragraph: &Paragraph) -> Vec<(usize, String)> {
+    let (mut found, mut sentence, mut begin, mut in_code) = (Vec::new(), String::new(), 0, false);
+    for (number, prose, _) in &paragraph.lines {
+        let mut chars = prose.chars().peekable();
+        while let Some(c) = chars.next() {
+            if sentence.trim().is_empty() {
+                begin = *number;
+            }
+            match c {
+                '`' => {
+                    if !in_code {
+                        sentence.push_str("code");
+                    }
+                    in_code = !in_code;
+                }
+                _ if in_code => {}
+                '.' | '!' | '?' | ':' | ';' if chars.peek().is_none_or(|next| next.is_whitespace()) => {
+                    sentence.push(c);
+                    // A semicolon joins what could be two sentences; it does not end one.
+                    if c != ';' {
+                        found.push((begin, std::mem::take(&mut sentence).trim().to_owned()));
+                    }
+                }
+                _ => sentence.push(c),
+            }
+        }
+        sentence.push(' ');
+    }
+    found.push((begin, sentence.trim().to_owned()));
+    found.retain(|(_, sentence)| !sentence.is_empty());
+    found
+}
+
+/// Returns the words of `sentence`: letters, digits, apostrophes and hyphens in a row.
+pub(crate) fn words(sentence: &str) -> Vec<&str> {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '-' | '_');
+    let words = sentence.split(|c| !is_word(c));
+    words.filter(|word| word.chars().any(char::is_alphanumeric)).collect()
+}
