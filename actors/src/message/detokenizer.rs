@@ -1,15 +1,15 @@
-//! To a detokenizer: committed tokens.
+//! Messages to a detokenizer: committed tokens.
 
 use super::edge::{Edge, Letter, pings};
 use crate::logic::ledger::EgressBatch;
 
-/// Received by a detokenizer.
+/// A message that a detokenizer receives.
 #[derive(Debug, Clone)]
 pub enum DetokenizerMessage {
-    /// From the ledger: turn these into text. The first batch of a generation replaces all that
-    /// the detokenizer knew.
+    /// From the ledger: turn these tokens into text. The first batch of a generation replaces
+    /// everything that the detokenizer knew.
     Batch(EgressBatch),
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 

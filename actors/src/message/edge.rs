@@ -1,18 +1,18 @@
-//! The edges between actors: who says something to whom. Faults are injected, and losses told of,
-//! by edge.
+//! The edges between actors: each names a sender and a receiver. Chaos injects faults by edge, and
+//! losses are reported by edge.
 
-/// One direction between two roles.
+/// One direction of messages between two roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Edge {
     /// Jobs for the input processors.
     DoorToInput,
-    /// Requests to accept or to give up.
+    /// Requests to accept or to abort.
     DoorToLedger,
-    /// An operator's orders and questions.
+    /// Orders and questions of an operator.
     DoorToScheduler,
-    /// Requests to schedule or to give up, and new epochs.
+    /// Requests to schedule or to abort, and new epochs.
     LedgerToScheduler,
-    /// What became final.
+    /// Reports of the steps: tokens and ends that are final for the scheduler.
     SchedulerToLedger,
     /// Allocation plans.
     SchedulerToKvCache,
@@ -28,20 +28,20 @@ pub enum Edge {
     LedgerToDetokenizer,
     /// Text.
     DetokenizerToStreamer,
-    /// Stop strings that were found, and a new detokenizer's wish to be told everything.
+    /// Stop strings that were found, and a new detokenizer's request for everything from the start.
     DetokenizerToLedger,
-    /// Deliveries, and a new streamer's wish to be told everything.
+    /// Deliveries, and a new streamer's request for everything from the start.
     StreamerToLedger,
     /// News that an actor was replaced.
     SupervisorToLedger,
-    /// An actor's own timer, the watchdog's pings, and the looks of those who watch from outside:
-    /// what would not be said if nothing went on.
+    /// An actor's own timer, the watchdog's pings, and queries of observers outside the engine.
+    /// These messages are not part of the work on requests.
     Timer,
     /// Grammars to compile.
     SchedulerToStructuredOutput,
-    /// What became of grammars.
+    /// Results of compiling grammars.
     StructuredOutputToScheduler,
-    /// Word that a thread is done with a grammar.
+    /// News that a thread has finished a grammar.
     CompilerToStructuredOutput,
 }
 
@@ -69,7 +69,7 @@ impl Edge {
         Self::CompilerToStructuredOutput,
     ];
 
-    /// The name on the chaos surface: `sender->receiver`.
+    /// Returns the name on the chaos surface: `sender->receiver`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -105,30 +105,31 @@ impl std::str::FromStr for Edge {
     }
 }
 
-/// No edge goes by that name.
+/// The error for a name that no edge has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no edge {0:?}; an edge is named like \"scheduler->worker\"")]
 pub struct UnknownEdge(pub String);
 
-/// What every message of an actor knows about itself.
+/// The facts that every message of an actor knows about itself.
 pub trait Letter: ractor::Message {
-    /// Who sent it to whom.
+    /// Returns the message's sender and receiver.
     fn edge(&self) -> Edge;
 
-    /// The watchdog's question whether the actor still takes messages.
+    /// Returns the watchdog's question whether the actor still takes messages.
     fn ping() -> Self;
 
-    /// Whether it is that question.
+    /// Returns whether the message is that question.
     fn is_ping(&self) -> bool;
 
-    /// A second copy, for chaos to deliver twice. `None` for what carries a way to answer: an
-    /// answer is given once. As it stands, for receivers whose every order is to be answered.
+    /// Returns a second copy, so that chaos can deliver the message twice. Returns `None` for a
+    /// message that carries a reply port, because a reply is sent only once. The default copies
+    /// pings only; it serves receivers whose every order needs a reply.
     fn duplicate(&self) -> Option<Self> {
         self.is_ping().then(Self::ping)
     }
 }
 
-/// The watchdog's question in a [`Letter`] that has it as the variant `Ping`.
+/// Implements the watchdog's question for a [`Letter`] that has a variant `Ping`.
 macro_rules! pings {
     () => {
         fn ping() -> Self {

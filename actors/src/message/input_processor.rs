@@ -1,4 +1,4 @@
-//! To an input processor: what a client sent, to be made into token ids and checked.
+//! Messages to an input processor: a client's request, to be tokenized and checked.
 
 use std::{
     sync::{
@@ -22,12 +22,12 @@ use crate::{
     ports::ChatPrompt,
 };
 
-/// Received by an input processor.
+/// A message that an input processor receives.
 #[derive(Debug)]
 pub enum InputProcessorMessage {
-    /// From the engine's door.
+    /// From the engine's door: check this request and turn its prompt into token ids.
     Process(InputJob, RpcReplyPort<Result<ProcessedRequest, RequestError>>),
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 
@@ -42,7 +42,7 @@ impl Letter for InputProcessorMessage {
     pings!();
 }
 
-/// A request to be processed. The door keeps a copy.
+/// A request to process. The door keeps a copy.
 #[derive(Debug, Clone)]
 pub struct InputJob {
     /// The request.
@@ -50,25 +50,25 @@ pub struct InputJob {
     is_running: Arc<AtomicBool>,
 }
 
-/// A job is worked on while this lives.
+/// Marks its job as running until it is dropped.
 #[derive(Debug)]
 pub struct RunningJob(Arc<AtomicBool>);
 
 impl InputJob {
-    /// A job that is not begun.
+    /// Returns a job that has not begun.
     #[must_use]
     pub fn new(raw: Arc<RawRequest>) -> Self {
         Self { raw, is_running: Arc::default() }
     }
 
-    /// Begins with it.
+    /// Begins the job. It counts as running until the returned value is dropped.
     #[must_use]
     pub fn run(&self) -> RunningJob {
         self.is_running.store(true, Ordering::Release);
         RunningJob(Arc::clone(&self.is_running))
     }
 
-    /// Whether it is worked on at this moment: then neither the job nor its answer got lost.
+    /// Returns whether the job is running now. If so, neither the job nor its answer was lost.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Acquire)
@@ -84,57 +84,60 @@ impl Drop for RunningJob {
 /// A request as its client wrote it.
 #[derive(Debug, Clone)]
 pub struct RawRequest {
-    /// What to continue.
+    /// The text, tokens or conversation that the model continues.
     pub prompt: Prompt,
-    /// How to sample. Its `max_tokens` and `bad_words` are overwritten from the fields below.
+    /// Sampling parameters. Their `max_tokens` and `bad_words` are overwritten from the fields
+    /// below.
     pub params: SamplingParams,
-    /// Output tokens at most; `None`: as many as the context leaves, up to `max_tokens_default`.
+    /// Largest number of output tokens. `None` means as many as the context leaves, up to
+    /// `max_tokens_default`.
     pub max_tokens: Option<u32>,
-    /// Where the client says nothing, no more than these, and no more than the context leaves.
+    /// Largest number of output tokens if the client gives none. The room that the context leaves
+    /// is a limit too.
     pub max_tokens_default: Option<u32>,
-    /// Words that must not appear.
+    /// Words that must not appear in the output.
     pub bad_words: Vec<String>,
-    /// Whether the tokenizer adds what the model expects around a text.
+    /// Whether the tokenizer adds the special tokens that the model expects around a text.
     pub add_special_tokens: bool,
-    /// Keep only this many prompt tokens; -1: as many as the context leaves.
+    /// Number of prompt tokens to keep. -1 means as many as the context leaves.
     pub truncate_prompt_tokens: Option<i64>,
-    /// Which end of a truncated prompt goes.
+    /// The end at which a prompt is truncated.
     pub truncation_side: TruncationSide,
-    /// A lower value is served first.
+    /// Priority: a lower value is served first.
     pub priority: i32,
-    /// Keeps its prefix-cache entries apart.
+    /// Separates the request's prefix-cache entries from those with another salt.
     pub cache_salt: Option<String>,
-    /// Whose API key it came with: for quotas and shares.
+    /// The tenant whose API key came with the request. Quotas and shares are counted by tenant.
     pub tenant: Option<Tenant>,
-    /// The first of the requests that the client's request has become so far, if it has several
-    /// prompts or steps: together they take turns with others as one.
+    /// Set if the client's request has several prompts or steps: the id of the first of their
+    /// requests. All requests of a group take turns with other requests as one.
     pub group: Option<RequestId>,
-    /// It is given up when it has not begun by then.
+    /// Longest wait until the request begins. After that it is aborted.
     pub timeout: Option<Duration>,
 }
 
-/// What to continue.
+/// The text, tokens or conversation that the model continues.
 #[derive(Debug, Clone)]
 pub enum Prompt {
     /// Plain text.
     Text(String),
-    /// Token ids, taken as they are.
+    /// Token ids, used unchanged.
     Tokens(Vec<TokenId>),
     /// A conversation, for the chat template.
     Chat(Arc<ChatPrompt>),
 }
 
-/// A request ready to be accepted.
+/// A request that is ready for acceptance.
 #[derive(Debug, Clone)]
 pub struct ProcessedRequest {
-    /// At least one token, all of them in the vocabulary.
+    /// Ids of at least one token; all are in the vocabulary.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// Validated and normalized; `max_tokens` fits the context.
+    /// Validated and normalized parameters; `max_tokens` fits the context.
     pub params: SamplingParams,
 }
 
 impl RawRequest {
-    /// A request for `prompt` with vLLM's defaults.
+    /// Returns a request for `prompt` with vLLM's defaults.
     #[must_use]
     pub fn new(prompt: Prompt) -> Self {
         let add_special_tokens = !matches!(prompt, Prompt::Chat(_));

@@ -1,4 +1,4 @@
-//! To the KV cache manager: one plan a step.
+//! Messages to the KV cache manager: one plan for each step.
 
 use ractor::RpcReplyPort;
 
@@ -8,15 +8,17 @@ use crate::logic::{
     house::BlockMap,
 };
 
-/// Received by the KV cache manager.
+/// A message that the KV cache manager receives.
 #[derive(Debug)]
 pub enum KvCacheManagerMessage {
-    /// From the scheduler: allocate, look up and free, in this order. The first plan of an epoch
-    /// forgets all but sealed blocks and tails. `None` answers a plan of a past epoch.
+    /// From the scheduler: allocate, look up and free blocks, in the order of the plan. With the
+    /// first plan of an epoch, the manager forgets everything except sealed blocks and tails. The
+    /// reply to a plan of a past epoch is `None`.
     Execute(AllocationPlan, RpcReplyPort<Option<Allocation>>),
-    /// From somebody who looks in from outside: what the blocks are. Nothing before the first plan.
+    /// From an observer outside the engine: return a map of the blocks. The reply before the first
+    /// plan is `None`.
     View(RpcReplyPort<Option<BlockMap>>),
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 

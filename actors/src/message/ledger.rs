@@ -1,4 +1,4 @@
-//! To the ledger: what was accepted, computed, delivered or given up.
+//! Messages to the ledger: requests to accept or abort, results, and deliveries.
 
 use std::sync::Arc;
 
@@ -19,89 +19,91 @@ use crate::{
     ports::ExecuteError,
 };
 
-/// Received by the ledger.
+/// A message that the ledger receives.
 #[derive(Debug)]
 pub enum LedgerMessage {
-    /// From the engine's door: take these on, all or none.
+    /// From the engine's door: accept these requests, all or none.
     Accept {
-        /// The choices of one prompt.
+        /// The requests: the choices of one prompt.
         requests: Vec<Arc<EngineRequest>>,
-        /// Who asks, where that matters.
+        /// The tenant that asks, where that matters.
         tenant: Option<Tenant>,
-        /// The answer.
+        /// The port for the reply.
         reply: RpcReplyPort<Result<(), RequestError>>,
     },
-    /// From a client or the door: stop working on these.
+    /// From a client or the door: abort these requests.
     Abort(Vec<RequestId>),
     /// From the scheduler: the next report of this epoch.
     Report(Stamp, StepReport),
-    /// From the scheduler, now and then: so many reports were sent. One that got lost is noticed.
+    /// From the scheduler, from time to time: the number of reports sent. It shows the ledger that
+    /// a report was lost.
     Reported(Stamp),
-    /// From the scheduler or the worker: something of this epoch got lost, so begin a new one.
+    /// From the scheduler or the worker: a message of this epoch was lost, so begin a new epoch.
     Lost {
-        /// The epoch. A later one has begun already if it is not the current one.
+        /// The epoch of the lost message. If it is not the current one, a later epoch has begun
+        /// already.
         epoch: Epoch,
-        /// For the log.
+        /// A name of the lost message, for the log.
         what: &'static str,
     },
-    /// From the worker: a step could not be computed, and must be done again.
+    /// From the worker: a step could not be computed and must be repeated.
     StepFailed {
         /// The epoch of the step.
         epoch: Epoch,
-        /// The requests in it, and how many tokens of each it would have left computed.
+        /// The requests in the step, each with its number of computed tokens after the step.
         requests: Vec<(RequestId, usize)>,
-        /// Why.
+        /// The reason.
         failure: StepFailure,
     },
     /// From a detokenizer: the output is complete after `position` tokens, by a stop string.
     EndAt {
         /// The request.
         request: RequestId,
-        /// Tokens that count.
+        /// Number of output tokens that count.
         position: usize,
-        /// Which stop string.
+        /// The reason, with the stop string.
         reason: FinishReason,
     },
-    /// From a detokenizer or a streamer: it is new, or misses something; its shard must be told
-    /// everything.
+    /// From a detokenizer or a streamer that is new or misses a message: send its shard everything
+    /// again.
     AttachEgress {
-        /// Its shard.
+        /// The shard of the sender.
         shard: usize,
     },
-    /// From a streamer: the batch reached the clients' sinks.
+    /// From a streamer: the batch has reached the clients' sinks.
     Delivered {
         /// The batch.
         batch: BatchId,
         /// Requests whose end was delivered.
         ended: Vec<RequestId>,
     },
-    /// From the core's supervisor: some of its actors are new, so a new epoch begins.
+    /// From the core's supervisor: some of its actors are new, so begin a new epoch.
     CoreStarted,
-    /// From its own timer: look for what got lost.
+    /// From the ledger's own timer: look for lost messages.
     Tick,
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 
-/// What a step changed.
+/// The changes that a step made.
 #[derive(Debug, Clone, Default)]
 pub struct StepReport {
     /// Requests that left the queue for the first time.
     pub first_scheduled: Vec<FirstScheduled>,
-    /// What became final.
+    /// New tokens and ends of requests, for the ledger to make permanent.
     pub commits: Vec<Commit>,
     /// Whether a step was computed.
     pub is_computed: bool,
 }
 
-/// Why a step could not be computed.
+/// The reason why a step could not be computed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepFailure {
     /// The model panicked.
     Panic(String),
-    /// The executor said why.
+    /// The executor returned an error.
     Execute(ExecuteError),
-    /// It took longer than its deadline, and its thread was abandoned.
+    /// The step took longer than its deadline, and its thread was abandoned.
     Deadline,
 }
 

@@ -1,4 +1,4 @@
-//! What actors say to each other: plain enums, one file a receiver. Reading this folder is the
+//! The messages between actors: plain enums, one file for each receiver. Reading this folder is the
 //! quickest way to learn the system.
 
 pub mod detokenizer;

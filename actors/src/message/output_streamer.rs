@@ -1,14 +1,14 @@
-//! To an output streamer: text for the clients.
+//! Messages to an output streamer: text for the clients.
 
 use super::edge::{Edge, Letter, pings};
 use crate::logic::text_stream::TextBatch;
 
-/// Received by an output streamer.
+/// A message that an output streamer receives.
 #[derive(Debug, Clone)]
 pub enum OutputStreamerMessage {
-    /// From its detokenizer: hand these to the clients.
+    /// From its detokenizer: send this text to the clients.
     Batch(TextBatch),
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 

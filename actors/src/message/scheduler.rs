@@ -1,4 +1,4 @@
-//! To the scheduler: requests, results, and orders from the operator.
+//! Messages to the scheduler: requests, results, and orders from the operator.
 
 use std::sync::Arc;
 
@@ -16,68 +16,71 @@ use crate::logic::{
     structured_output::StructuredOutput,
 };
 
-/// Received by the scheduler.
+/// A message that the scheduler receives.
 #[derive(Debug)]
 pub enum SchedulerMessage {
     /// From the ledger: the next order of this epoch.
     Order(Stamp, SchedulerOrder),
-    /// From the ledger, now and then: so many orders were given. One that got lost is noticed.
+    /// From the ledger, from time to time: the number of orders sent. It shows the scheduler that
+    /// an order was lost.
     Given(Stamp),
-    /// From the ledger: a new epoch begins; forget everything and take up these.
+    /// From the ledger: a new epoch begins. Forget everything and schedule these requests.
     Recover {
         /// The new epoch.
         epoch: Epoch,
         /// All live requests.
         live: Vec<RecoveredRequest>,
-        /// What of them may be scheduled.
+        /// The limits on scheduling: allowed requests, and tokens a step.
         restriction: Restriction,
     },
-    /// From the worker: what the step gave.
+    /// From the worker: the output of a step.
     StepDone(StepOutput),
-    /// From the worker, asked about a step: it is not at it, and has sent what it gave if it did.
+    /// From the worker, as the answer to a question about a step: the step is not running. If it
+    /// was computed, its output has been sent already.
     StepMissing {
         /// The epoch of the step.
         epoch: Epoch,
         /// The step.
         step: Step,
     },
-    /// From the structured output actor: what became of grammars.
+    /// From the structured output actor: results of compiling grammars.
     GrammarsCompiled(Vec<CompiledGrammar>),
     /// From the operator: the pause state in the context has changed.
     PauseChanged,
-    /// From the operator: forget all cached prefixes. Answers whether that was possible.
+    /// From the operator: forget all cached prefixes. The reply says whether that was possible.
     ResetPrefixCache {
-        /// Preempt what runs, so that it is.
+        /// Whether to preempt running requests, which makes it possible.
         reset_running_requests: bool,
-        /// The answer.
+        /// The port for the reply.
         reply: RpcReplyPort<bool>,
     },
-    /// How things stand.
+    /// From the operator: return the scheduler's statistics.
     Stats(RpcReplyPort<SchedulerStats>),
-    /// From somebody who looks in from outside: how things stand, with the requests.
+    /// From an observer outside the engine: return the scheduler's state, with its requests.
     View {
-        /// Running requests told of at most; as many waiting ones.
+        /// Largest number of running requests in the reply. The same limit holds for waiting
+        /// requests.
         most: usize,
-        /// The answer.
+        /// The port for the reply.
         reply: RpcReplyPort<SchedulerView>,
     },
-    /// From its own timer.
+    /// From the scheduler's own timer.
     Tick,
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 
-/// A format, and why it cannot be had if it cannot.
+/// An output format and the result of compiling its grammar.
 pub type CompiledGrammar = (Arc<StructuredOutput>, Result<(), Failure>);
 
-/// What the ledger wants scheduled.
+/// An order of the ledger about its requests.
 #[derive(Debug, Clone)]
 pub enum SchedulerOrder {
-    /// Newly accepted.
+    /// Schedule these requests, which are newly accepted.
     Add(Vec<Arc<EngineRequest>>),
-    /// No longer wanted.
+    /// Stop these requests.
     Abort(Vec<RequestId>),
-    /// What may be scheduled has changed.
+    /// Keep to these limits from now on.
     Restrict(Restriction),
 }
 

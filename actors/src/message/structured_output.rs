@@ -1,20 +1,22 @@
-//! To the structured output actor: grammars to compile. Neither questions nor answers are numbered:
-//! what became of a format is a fact, whoever asked and however often.
+//! Messages to the structured output actor: grammars to compile. Neither questions nor answers are
+//! numbered, because the result for a format is always the same. It does not depend on the sender
+//! or on the number of questions.
 
 use std::sync::Arc;
 
 use super::edge::{Edge, Letter, pings};
 use crate::logic::structured_output::StructuredOutput;
 
-/// Received by the structured output actor.
+/// A message that the structured output actor receives.
 #[derive(Debug, Clone)]
 pub enum StructuredOutputMessage {
-    /// From the scheduler: requests wait for these. Said again now and then for those that were
-    /// not answered, which also makes the actor look at its threads.
+    /// From the scheduler: requests wait for these grammars. The scheduler repeats the message from
+    /// time to time for grammars without an answer. Each message also makes the actor check its
+    /// threads.
     Compile(Vec<Arc<StructuredOutput>>),
-    /// From a thread: it is done with a job, whose outcome lies where the job was taken.
+    /// From a thread: it has finished a job. The result lies in the place that the job came from.
     JobEnded,
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 

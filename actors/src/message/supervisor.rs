@@ -1,24 +1,26 @@
-//! To a supervisor.
+//! Messages to a supervisor.
 
 use ractor::{ActorId, RpcReplyPort};
 
 use super::edge::{Edge, Letter, pings};
 
-/// Received by a supervisor. The deaths of its children reach it as supervision events.
+/// A message that a supervisor receives. Deaths of its children arrive as supervision events
+/// instead.
 #[derive(Debug)]
 pub enum SupervisorMessage {
-    /// From itself, after the back-off: start these children now.
+    /// From the supervisor itself, after the back-off: start these children now.
     Restart {
-        /// First child to replace.
+        /// Index of the first child to replace.
         first: usize,
-        /// One past the last.
+        /// One more than the index of the last child to replace.
         end: usize,
     },
-    /// From the watchdog: this child hangs and a kill does not reach it. Replace it without it.
+    /// From the watchdog: this child hangs, and a kill does not end it. Start a replacement without
+    /// waiting for its end.
     Abandon(ActorId),
-    /// From its parent or the engine: stop all children in reverse order, then answer.
+    /// From the parent or the engine: stop all children in reverse order, then reply.
     Shutdown(RpcReplyPort<()>),
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 

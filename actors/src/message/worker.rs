@@ -1,4 +1,4 @@
-//! To a worker: steps to compute, and news from its device thread.
+//! Messages to a worker: steps to compute, and news from its device thread.
 
 use std::sync::Arc;
 
@@ -13,49 +13,51 @@ use crate::logic::{
     sequence::Stamp,
 };
 
-/// Received by a worker.
+/// A message that a worker receives.
 #[derive(Debug)]
 pub enum WorkerMessage {
-    /// From the scheduler: compute this step. The first one of an epoch forgets all before.
+    /// From the scheduler: compute this step. With the first step of an epoch, the worker forgets
+    /// all earlier steps.
     Execute(Stamp, Arc<SchedulerOutput>),
-    /// From the scheduler, which waits for a step: is it being computed?
+    /// From the scheduler, which waits for a step: is the step running?
     Probe {
-        /// Steps sent in this epoch.
+        /// Number of steps sent in this epoch.
         sent: Stamp,
-        /// The step that it waits for.
+        /// The step that the scheduler waits for.
         step: Step,
     },
-    /// From a device thread: what became of a step.
+    /// From a device thread: the result of a step.
     StepEnded {
-        /// Which of the worker's threads says so.
+        /// The number of the worker's thread that sends this.
         thread: u64,
-        /// What became of it.
+        /// The result.
         outcome: StepOutcome,
     },
-    /// From its own timer: the step should be done by now.
+    /// From the worker's own timer: the deadline of the step has passed.
     Deadline {
         /// The epoch of the step.
         epoch: Epoch,
         /// The step.
         step: Step,
     },
-    /// From the watchdog.
+    /// From the watchdog: a question whether the actor still takes messages.
     Ping,
 }
 
-/// What became of a step on the device thread. After a failure the thread ends.
+/// The result of a step on the device thread. After a failure the thread ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepOutcome {
-    /// It was computed.
+    /// The step was computed.
     Done(StepOutput),
-    /// It was not.
+    /// The step failed.
     Failed {
-        /// Why.
+        /// The reason.
         failure: StepFailure,
-        /// The requests in it, and how many tokens of each it would have left computed.
+        /// The requests in the step, each with its number of computed tokens after the step.
         requests: Vec<(RequestId, usize)>,
     },
-    /// It was not begun: the device gave no executor, and said why.
+    /// The step did not begin, because the device created no executor. The text is the device's
+    /// reason.
     NoExecutor(String),
 }
 
