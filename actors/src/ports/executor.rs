@@ -1,49 +1,52 @@
-//! The port to the model: what a worker's device thread runs.
+//! The port to the model: the code that a worker's device thread runs.
 
 use crate::logic::{ids::Epoch, outputs::StepOutput, scheduler_output::SchedulerOutput};
 
-/// What the engine must know of a loaded model.
+/// The facts that the engine needs about a loaded model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelInfo {
-    /// Rows of the output matrix: token ids are below this.
+    /// Rows of the output matrix. Every token id is smaller.
     pub vocab_size: u32,
-    /// Most tokens a sequence may have.
+    /// Largest number of tokens of a sequence.
     pub max_model_len: usize,
-    /// Tokens a KV cache block holds.
+    /// Number of tokens that a KV cache block holds.
     pub block_size: usize,
-    /// Blocks of the KV cache, the null block among them.
+    /// Number of blocks in the KV cache, including the null block.
     pub num_blocks: usize,
     /// Tokens that end an output.
     pub eos_token_ids: Vec<u32>,
 }
 
-/// Runs steps on one device. Lives on the worker's own OS thread; keeps per-request state (block
-/// tables, token histories) between steps, which a fresh executor rebuilds from `scheduled_new`.
+/// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each
+/// request (block tables, token histories) between steps. A new executor rebuilds this state from
+/// `scheduled_new`.
 pub trait ModelExecutor: Send {
-    /// Computes one step. Results must not depend on what else is in the batch.
+    /// Computes one step and returns its output. A request's result must not depend on the other
+    /// requests in the batch.
     ///
     /// # Errors
-    /// [`ExecuteError`] when the step failed as a whole. The caller then replaces the executor.
+    /// [`ExecuteError`] if the whole step failed. The caller then replaces the executor.
     fn execute(&mut self, step: &SchedulerOutput) -> Result<StepOutput, ExecuteError>;
 }
 
-/// Makes executors over weights and a KV arena that outlive them: a new executor after a crash
-/// costs microseconds, not a reload.
+/// Creates executors. The weights and the KV arena outlive each executor. A new executor after a
+/// crash therefore costs microseconds; the model is not loaded again.
 pub trait ExecutorFactory: Send + Sync + 'static {
-    /// What is loaded.
+    /// Returns the facts about the loaded model.
     fn info(&self) -> &ModelInfo;
 
-    /// Takes the KV cache away from the executors of this epoch and of those before, also from
-    /// such as an abandoned thread has yet to make: what they do with it fails. Called before a
-    /// device thread that hangs is replaced, from any thread; must not wait for that thread.
+    /// Takes the KV cache from the executors of this epoch and of earlier epochs, including
+    /// executors that an abandoned thread may still create. Their later use of the cache fails.
+    /// This is called, from any thread, before a device thread that hangs is replaced. It must not
+    /// wait for that thread.
     ///
-    /// Where the cache is left behind with its content, `forget` is called, once and before anybody can
-    /// get another. It returns the last epoch whose plans count on what was there: executors of that
-    /// epoch and of those before get no other cache.
+    /// If the cache with its content has to be abandoned, `forget` is called once, before any
+    /// executor can get a new cache. `forget` returns the last epoch whose plans rely on the old
+    /// content. Executors of that epoch and of earlier epochs get no new cache.
     ///
     /// # Errors
-    /// [`ExecuteError::OutOfMemory`] when the cache is held by a thread that was abandoned and
-    /// there is no memory for another.
+    /// [`ExecuteError::OutOfMemory`] if an abandoned thread holds the cache and there is no memory
+    /// for a new one.
     fn reclaim(
         &self,
         _epoch: Epoch,
@@ -52,52 +55,53 @@ pub trait ExecutorFactory: Send + Sync + 'static {
         Ok(KvContent::Kept)
     }
 
-    /// Gives the KV cache's memory back to the system until a step or
-    /// [`ExecutorFactory::restore_kv_cache`] needs it again. Its content is lost: called while no
-    /// block holds anything. May block for as long as a step takes.
+    /// Releases the KV cache's memory to the system until a step or
+    /// [`ExecutorFactory::restore_kv_cache`] needs it again. The content is lost, so this is called
+    /// only while no block holds anything. It may block for as long as a step takes.
     ///
     /// # Errors
-    /// [`ExecuteError::Device`] by executors that cannot, as is the default.
+    /// [`ExecuteError::Device`] if the executors cannot do this, which is the default.
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {
         Err(ExecuteError::Device("these executors keep their KV cache".to_owned()))
     }
 
-    /// Takes the memory that was given back.
+    /// Allocates the released memory again.
     ///
     /// # Errors
-    /// [`ExecuteError::OutOfMemory`] when it is not there any more.
+    /// [`ExecuteError::OutOfMemory`] if the memory is no longer available.
     fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
         Ok(())
     }
 
-    /// A fresh executor, for the steps of one epoch. Called on the device thread. Those made for
-    /// earlier epochs lose the KV cache, as a thread whose worker died may still have a step to
-    /// compute: it would write to blocks that are others' by now.
+    /// Returns a new executor for the steps of one epoch. This is called on the device thread.
+    /// Executors of earlier epochs lose the KV cache, because a thread whose worker died may still
+    /// compute a step. That step would write to blocks that now belong to other requests.
     ///
     /// # Errors
-    /// [`ExecuteError::Device`] when the device is lost, or an executor of a later epoch exists.
+    /// [`ExecuteError::Device`] if the device is lost, or if an executor of a later epoch exists.
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError>;
 }
 
-/// What a reclaimed KV cache holds.
+/// The content of a reclaimed KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvContent {
-    /// What it held before.
+    /// The content is the same as before.
     Kept,
-    /// Nothing: the old one is lost with a thread that never came back.
+    /// The cache is empty. The old one is lost, because a thread that did not return holds it.
     Lost,
 }
 
-/// Why a step could not be computed.
+/// The reason why a step could not be computed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ExecuteError {
-    /// The device does not answer, or answered with an error.
+    /// The device does not answer, or it returned an error.
     #[error("device error: {0}")]
     Device(String),
     /// The step does not fit the device's memory.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
-    /// The step names what the executor does not know, or breaks its invariants.
+    /// The step names something that the executor does not know, or it breaks the executor's
+    /// invariants.
     #[error("invalid step: {0}")]
     InvalidStep(String),
 }

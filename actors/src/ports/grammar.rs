@@ -2,24 +2,24 @@
 
 use crate::logic::structured_output::StructuredOutput;
 
-/// Compiles what constrains an output. The compiled form stays behind the port, where executors
-/// find it by the same [`StructuredOutput`]: it outlives every actor.
+/// Compiles the grammars that constrain outputs. The compiled form stays behind the port and
+/// outlives every actor. Executors find it there by the same [`StructuredOutput`].
 pub trait GrammarCompiler: Send + Sync + 'static {
-    /// Compiles it, or finds it compiled. Blocks, for seconds at worst: called on threads of its
-    /// own.
+    /// Compiles the grammar of `output`, unless it is compiled already. This may block for seconds,
+    /// so it is called on threads of its own.
     ///
     /// # Errors
-    /// [`GrammarError`] tells the client what is wrong.
+    /// [`GrammarError`] if the grammar cannot be compiled. Its text tells the client the reason.
     fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError>;
 }
 
-/// Why an output cannot be constrained so. All of it is the client's to see.
+/// The reason why an output cannot be constrained in this way. The client may see the whole text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
-    /// It is no schema, expression or grammar, or one that needs what is not supported.
+    /// The text is not a valid schema, expression or grammar, or it needs an unsupported feature.
     #[error("{0}")]
     Invalid(String),
-    /// It is larger, or takes longer to compile, than is allowed.
+    /// The grammar is larger, or takes longer to compile, than is allowed.
     #[error("{0}")]
     TooLarge(String),
 }

@@ -1,5 +1,6 @@
-//! The traits through which actors reach what this crate does not know: the model, the text
-//! side and the grammars. Implementations live in the `playhouse` crate; the simulator brings its own.
+//! The traits through which actors reach the parts that this crate does not know: the model, the
+//! text side and the grammars. Implementations live in the `playhouse` crate. The simulator has its
+//! own.
 
 pub mod executor;
 pub mod grammar;

@@ -1,4 +1,4 @@
-//! Who wants to know what actors spend their time on.
+//! The port to a profiler, which measures the time that actors spend on messages.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 pub struct Handled {
     /// The actor's role.
     pub role: &'static str,
-    /// Which of those with the same role.
+    /// The actor's number among those with the same role.
     pub index: usize,
-    /// Who said it to whom: `sender->receiver`.
+    /// The message's edge: `sender->receiver`.
     pub edge: &'static str,
-    /// When it began with it.
+    /// The time when the actor began with the message.
     pub begin: Instant,
-    /// When it was done.
+    /// The time when the actor finished the message.
     pub end: Instant,
-    /// For how long it computed: the rest of the time it waited for another actor's answer.
+    /// How long the actor computed. In the rest of the time it waited for another actor's answer.
     pub busy: Duration,
 }
 
-/// Is told of every message that is handled, from many threads at once. What it takes is added to
-/// what it measures.
+/// Receives a report of every message that an actor has handled, from many threads at once. The
+/// time that the profiler itself takes is added to the times that it measures.
 pub trait HandlerProfiler: std::fmt::Debug + Send + Sync + 'static {
-    /// An actor is done with a message. Pings of the watchdog are not told of.
+    /// Records that an actor has finished a message. Pings of the watchdog are not reported.
     fn handled(&self, handled: Handled);
 }
