@@ -4,6 +4,7 @@
 pub(crate) const HELD: &[&str] = &[
     "actors/src/message",
     "actors/src/ports",
+    "actors/src/logic/ledger",
     "tests/prose",
 ];
 

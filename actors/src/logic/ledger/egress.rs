@@ -1,6 +1,6 @@
-//! The ledger's side of the way out. Requests are spread over egress shards (a detokenizer and a
-//! streamer each). A shard has one batch at a time; while it works, news gathers here as cursors,
-//! not as messages, so a slow shard costs no memory.
+//! The ledger's side of the egress pipeline. Requests are spread over egress shards, each a
+//! detokenizer and a streamer. A shard has one batch at a time. While it works, the ledger keeps
+//! its news as cursors and not as messages, so a slow shard costs no memory.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,50 +14,51 @@ use crate::{
     },
 };
 
-/// Tokens after which a batch ends with the request that it is at. A shard that is told everything
-/// again confirms in time, however much that is.
+/// Number of tokens after which a batch ends. It still includes all news of its last request. The
+/// limit lets a shard that receives everything again confirm each batch in time, however much there
+/// is.
 const BATCH_SIZE: usize = 8_192;
 
-/// Names one batch on its way out.
+/// Names one batch of the egress pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct BatchId {
     /// The shard.
     pub shard: usize,
-    /// The incarnation of the shard that it is meant for: 1 or more.
+    /// The generation of the shard that the batch is for: 1 or more.
     pub generation: u64,
-    /// Batches before it in this generation.
+    /// Number of earlier batches in this generation.
     pub number: u64,
 }
 
 /// News of one shard's requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EgressBatch {
-    /// Its name.
+    /// The name of the batch.
     pub id: BatchId,
-    /// News, by request.
+    /// News, in order of requests.
     pub entries: Vec<EgressEntry>,
 }
 
 /// News of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EgressEntry {
-    /// There when the shard hears of the request for the first time.
+    /// The request itself, if the shard receives its first news of it.
     pub introduction: Option<Arc<EngineRequest>>,
     /// The request.
     pub request: RequestId,
-    /// Index in the output of the first of `tokens`.
+    /// Index of the first of `tokens` in the output.
     pub position: usize,
-    /// Committed tokens.
+    /// New committed tokens.
     pub tokens: SampledTokens,
-    /// Rows of prompt log-probabilities told before.
+    /// Number of rows of prompt log-probabilities that were sent before.
     pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
     pub num_cached_tokens: Option<usize>,
-    /// Microseconds from its arrival until it was first scheduled, once known.
+    /// Microseconds from the request's arrival until it was first scheduled, once known.
     pub queue_time: Option<Micros>,
-    /// Why no more tokens follow.
+    /// The reason why no more tokens follow, if none do.
     pub end: Option<FinishReason>,
 }
 
@@ -67,13 +68,13 @@ pub(super) struct Shard {
     generation: u64,
     /// Batches sent in this generation.
     num_batches: u64,
-    /// Since when the last of them is out.
+    /// The time when the last batch was sent, if it is not confirmed.
     in_flight_since: Option<Micros>,
     dirty: BTreeSet<RequestId>,
 }
 
 impl Ledger {
-    /// The shard that serves a request.
+    /// Returns the shard that serves a request.
     #[must_use]
     pub fn shard_of(&self, request: RequestId) -> usize {
         (request.0 % self.shards.len() as u64) as usize
@@ -84,8 +85,9 @@ impl Ledger {
         self.shards[shard].dirty.insert(request);
     }
 
-    /// A detokenizer or streamer of this shard is new: it will be told everything again. Returns
-    /// the shard's new generation, `None` for a shard that does not exist.
+    /// Begins a new generation of a shard, because its detokenizer or streamer is new. The shard
+    /// will receive everything again. Returns the new generation, or `None` if the shard does not
+    /// exist.
     pub fn attach(&mut self, shard: usize) -> Option<u64> {
         let requests: Vec<_> =
             self.entries.keys().copied().filter(|&id| self.shard_of(id) == shard).collect();
@@ -106,7 +108,7 @@ impl Ledger {
         Some(generation)
     }
 
-    /// The next batch for a shard, if it is idle and there is news.
+    /// Returns the next batch for a shard, if the shard is idle and has news.
     pub fn take_batch(&mut self, shard: usize, now: Micros) -> Option<EgressBatch> {
         let state = self.shards.get_mut(shard)?;
         if state.generation == 0 || state.in_flight_since.is_some() || state.dirty.is_empty() {
@@ -127,7 +129,7 @@ impl Ledger {
         Some(EgressBatch { id, entries })
     }
 
-    /// Whether this batch is out.
+    /// Returns whether this batch was sent and is not confirmed.
     #[must_use]
     pub fn awaits(&self, batch: BatchId) -> bool {
         self.shards.get(batch.shard).is_some_and(|state| {
@@ -137,8 +139,9 @@ impl Ledger {
         })
     }
 
-    /// A shard has handed its batch to the clients; the ends of `ended` reached theirs. Ignored
-    /// unless it is the batch that is out.
+    /// Records that a shard has delivered its batch to the clients, including the ends of the
+    /// requests `ended`. Returns `false`, without effect, unless the shard's unconfirmed batch is
+    /// `batch`.
     pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
         let awaits = self.awaits(batch);
         let Some(state) = self.shards.get_mut(batch.shard).filter(|_| awaits) else { return false };
@@ -152,13 +155,14 @@ impl Ledger {
         true
     }
 
-    /// Shards whose batch has been out since `before` or earlier: it, or its answer, is lost.
+    /// Returns the shards whose unconfirmed batch was sent at `before` or earlier. The batch or its
+    /// confirmation was lost.
     pub fn overdue(&self, before: Micros) -> impl Iterator<Item = usize> + '_ {
         let late = move |shard: &Shard| shard.in_flight_since.is_some_and(|since| since <= before);
         self.shards.iter().enumerate().filter(move |(_, shard)| late(shard)).map(|(i, _)| i)
     }
 
-    /// Number of egress shards.
+    /// Returns the number of egress shards.
     #[must_use]
     pub fn num_shards(&self) -> usize {
         self.shards.len()

@@ -1,4 +1,4 @@
-//! One request's line in the ledger.
+//! One request's entry in the ledger.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::logic::{
     scheduler::{FirstScheduled, RecoveredRequest},
 };
 
-/// One request: what was asked, what was committed, and how far the text side has been told.
+/// One request, its committed output, and the part of both that the egress pipeline has received.
 #[derive(Debug)]
 pub struct Entry {
     request: Arc<EngineRequest>,
@@ -25,7 +25,7 @@ pub struct Entry {
     told: Told,
 }
 
-/// What the egress pipeline has been sent.
+/// The part of an entry that was sent to the egress pipeline.
 #[derive(Debug, Default)]
 struct Told {
     introduced: bool,
@@ -34,14 +34,14 @@ struct Told {
     end: bool,
 }
 
-/// How long clients waited, for the metrics. All in microseconds.
+/// The times that clients waited, for the metrics. All are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommitTiming {
-    /// From acceptance to the first token, with that token.
+    /// Time from arrival to the first token. Given with the first token.
     pub time_to_first_token: Option<Micros>,
-    /// From the previous token, with every later one.
+    /// Time since the previous commit of tokens. Given with every later one.
     pub inter_token_latency: Option<Micros>,
-    /// Told with the last token.
+    /// Time from arrival to the end. Given with the end.
     pub finished: Option<Micros>,
 }
 
@@ -60,25 +60,25 @@ impl Entry {
         }
     }
 
-    /// The request.
+    /// Returns the request.
     #[must_use]
     pub fn request(&self) -> &Arc<EngineRequest> {
         &self.request
     }
 
-    /// The committed tokens.
+    /// Returns the committed tokens.
     #[must_use]
     pub fn output(&self) -> &[SampledToken] {
         &self.output
     }
 
-    /// Why it ended, if it has.
+    /// Returns the reason of the end, if the request has ended.
     #[must_use]
     pub fn end(&self) -> Option<&FinishReason> {
         self.end.as_ref()
     }
 
-    /// When its first token was committed.
+    /// Returns the time when the first token was committed.
     #[must_use]
     pub fn first_token(&self) -> Option<Micros> {
         self.first_token
@@ -107,13 +107,14 @@ impl Entry {
         timing
     }
 
-    /// The first time counts: a replay may hit more.
+    /// Records the first scheduling. Later calls change nothing, because a replay may hit more
+    /// cached tokens.
     pub(super) fn note_scheduled(&mut self, first: &FirstScheduled) {
         self.num_cached_tokens.get_or_insert(first.num_cached_tokens);
         self.queue_time.get_or_insert(first.queue_time);
     }
 
-    /// A prefill that is computed again repeats rows: only those that are new count.
+    /// Appends the rows that are new. A prefill that is computed again repeats rows.
     fn extend_prompt_logprobs(&mut self, computed: &PromptLogprobs) {
         let held = self.prompt_logprobs.len() + 1;
         if let Some(known) = held.checked_sub(computed.start) {
@@ -145,18 +146,19 @@ impl Entry {
         }
     }
 
-    /// Forgets what was sent: a new egress pipeline is told everything.
+    /// Forgets what was sent, because a new egress pipeline must receive everything.
     pub(super) fn untell(&mut self) {
         self.told = Told::default();
     }
 
-    /// What the egress pipeline has not been sent yet; from now on it counts as sent.
+    /// Returns the news that was not sent to the egress pipeline yet. From now on it counts as
+    /// sent.
     pub(super) fn tell(&mut self) -> EgressEntry {
         let entry = EgressEntry {
             introduction: (!self.told.introduced).then(|| Arc::clone(&self.request)),
             request: self.request.id,
             position: self.told.tokens,
-            // A stop string may have cut the output to less than was told.
+            // A stop string may have made the output shorter than the part that was sent.
             tokens: self.output.get(self.told.tokens..).unwrap_or_default().into(),
             prompt_logprobs_start: self.told.prompt_logprobs,
             prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),

@@ -1,4 +1,4 @@
-//! When a step fails: who is suspected, who is convicted, how much the next step may take.
+//! Failed steps: the requests that are suspected or convicted, and the size of the next step.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +13,30 @@ use crate::{
     },
 };
 
-/// What the scheduler is held to while steps fail.
+/// The limits on the scheduler while steps fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restriction {
-    /// The requests that alone may be scheduled; `None`: everybody.
+    /// The only requests that may be scheduled. `None` allows all requests.
     pub cohort: Option<BTreeSet<RequestId>>,
-    /// Most tokens of a step.
+    /// Largest number of tokens in a step.
     pub token_budget: usize,
 }
 
 impl Ledger {
-    /// What the scheduler is held to now.
+    /// Returns the current limits on the scheduler.
     #[must_use]
     pub fn restriction(&self) -> Restriction {
         let cohort = self.ward.cohort().cloned();
         Restriction { cohort, token_budget: self.step_budget.tokens() }
     }
 
-    /// A step failed, for a reason that may be one of its requests: each with the number of tokens
-    /// that the step would have left computed. Returns those that were convicted, and have ended
-    /// with that.
+    /// Records that a step failed, perhaps because of one of its requests. Each request comes with
+    /// its number of computed tokens after the step. Returns the requests that were convicted; this
+    /// has ended them.
     ///
-    /// Who ran on tokens whose commit has not arrived is not convicted: it would end short of
-    /// tokens that it has in peace. The next epoch draws them again.
+    /// A request is not convicted if it used tokens whose commit has not arrived. It would end
+    /// without tokens that it gets in a run without failures. The next epoch samples these tokens
+    /// again.
     pub fn step_failed(&mut self, requests: &[(RequestId, usize)], now: Micros) -> Vec<RequestId> {
         let mut batch = Vec::with_capacity(requests.len());
         let mut is_committed = true;
@@ -58,13 +59,13 @@ impl Ledger {
         convicted
     }
 
-    /// A step with these requests needed more memory than there is: the next one is half as large.
-    /// False when it cannot be smaller.
+    /// Records that a step needed more memory than there is. The next step is half as large.
+    /// Returns `false` if it cannot be smaller.
     pub fn out_of_memory(&mut self) -> bool {
         planted(Bug::SameStepAgain) || self.step_budget.out_of_memory()
     }
 
-    /// A step was computed.
+    /// Records that a step was computed.
     pub fn step_succeeded(&mut self) {
         self.ward.step_succeeded();
         self.step_budget.step_succeeded();

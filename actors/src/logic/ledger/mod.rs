@@ -1,7 +1,7 @@
-//! The ground state: what was accepted, and which tokens were committed. Everything else that the
-//! engine knows of a request is derived from this and can be rebuilt by replay.
+//! The ground state: the accepted requests and their committed tokens. Everything else that the
+//! engine knows about a request is derived from this and can be rebuilt by replay.
 //!
-//! Every operation validates first and applies second, so that a refusal changes nothing.
+//! Every operation validates first and applies second, so a rejected operation changes nothing.
 
 mod egress;
 mod entry;
@@ -46,36 +46,36 @@ pub struct Ledger {
     sanity: Sanity,
 }
 
-/// What a ledger is told at its start.
+/// The settings of a ledger.
 #[derive(Debug, Clone, Copy)]
 pub struct LedgerConfig {
-    /// What may be accepted.
+    /// The limits on accepted requests.
     pub limits: AdmissionLimits,
-    /// Egress pipelines to feed, at least 1.
+    /// Number of egress shards, at least 1.
     pub num_shards: usize,
-    /// Most tokens of a step.
+    /// Largest number of tokens in a step.
     pub max_num_batched_tokens: usize,
 }
 
-/// What became of a [`Commit`].
+/// The result of a [`Commit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitVerdict {
-    /// It is permanent now.
+    /// The commit is permanent now.
     Accepted(CommitTiming),
-    /// It comes from a core that was replaced.
+    /// The commit comes from a core that was replaced.
     StaleEpoch,
-    /// It was seen before.
+    /// The ledger has seen the commit before.
     Repeated,
-    /// One before it is missing.
+    /// An earlier commit is missing.
     Gap,
     /// The request has ended.
     Ended,
-    /// The request is not here, or no longer.
+    /// The ledger does not have the request, or has it no longer.
     Unknown,
 }
 
 impl Ledger {
-    /// An empty ledger.
+    /// Returns an empty ledger.
     #[must_use]
     pub fn new(config: LedgerConfig) -> Self {
         Self {
@@ -90,49 +90,51 @@ impl Ledger {
         }
     }
 
-    /// The current epoch.
+    /// Returns the current epoch.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Requests accepted whose end was not delivered yet.
+    /// Returns the number of open requests: accepted ones whose end was not delivered yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// What is reserved for open requests.
+    /// Returns the reservations of open requests.
     #[must_use]
     pub fn admission(&self) -> &Admission {
         &self.admission
     }
 
-    /// Whether no request is open.
+    /// Returns whether no request is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What is known of a request.
+    /// Returns the entry of a request.
     #[must_use]
     pub fn get(&self, request: RequestId) -> Option<&Entry> {
         self.entries.get(&request)
     }
 
-    /// Tokens of prompt and output of a request that has not ended.
+    /// Returns the number of prompt and output tokens of a request that has not ended.
     #[must_use]
     pub fn num_live_tokens(&self, request: RequestId) -> Option<usize> {
         let entry = self.get(request).filter(|entry| entry.end().is_none())?;
         Some(entry.request().num_prompt_tokens() + entry.output().len())
     }
 
-    /// Accepts all of `requests` or none: the choices of one prompt belong together. Those that are
-    /// here already are accepted again without effect. Returns the new ones.
+    /// Accepts all of `requests` or none, because the choices of one prompt belong together.
+    /// Requests that the ledger already has are accepted again without effect. Returns the new
+    /// requests.
     ///
     /// # Errors
-    /// [`RequestError::Quarantined`] when they made the model fail before,
-    /// [`RequestError::QuotaExceeded`] and [`RequestError::QueueFull`] when they would exceed a limit.
+    /// [`RequestError::Quarantined`] if one of them made the model fail before.
+    /// [`RequestError::QuotaExceeded`] and [`RequestError::QueueFull`] if they would exceed a
+    /// limit.
     pub fn accept(
         &mut self,
         mut requests: Vec<Arc<EngineRequest>>,
@@ -154,7 +156,7 @@ impl Ledger {
         Ok(requests)
     }
 
-    /// Whether so many requests would be accepted now, whatever they are.
+    /// Checks whether `num_requests` requests would be accepted now, regardless of their content.
     ///
     /// # Errors
     /// As [`Ledger::accept`].
@@ -167,7 +169,8 @@ impl Ledger {
         self.admission.check(now, tenant, num_requests)
     }
 
-    /// Makes new tokens permanent, if they come from the current core and follow what is there.
+    /// Makes new tokens permanent, if they come from the current core and follow the committed
+    /// ones.
     pub fn commit(&mut self, epoch: Epoch, commit: &Commit, now: Micros) -> CommitVerdict {
         if epoch != self.epoch && !planted(Bug::NoEpochFence) {
             return CommitVerdict::StaleEpoch;
@@ -195,7 +198,7 @@ impl Ledger {
         CommitVerdict::Accepted(timing)
     }
 
-    /// Notes what is known since a request left the queue for the first time.
+    /// Records that a request has left the queue for the first time.
     pub fn note_scheduled(&mut self, first: &FirstScheduled) {
         if let Some(entry) = self.entries.get_mut(&first.request) {
             entry.note_scheduled(first);
@@ -203,8 +206,9 @@ impl Ledger {
         self.admission.scheduled(first.request);
     }
 
-    /// The text side found the output complete after `position` tokens: what follows is dropped.
-    /// Returns whether the scheduler must be told to stop it.
+    /// Ends a request whose output the detokenizer found complete after `position` tokens. Later
+    /// tokens are dropped. Returns whether the request was still running, so that the scheduler
+    /// must stop it.
     pub fn end_at(
         &mut self,
         request: RequestId,
@@ -218,8 +222,8 @@ impl Ledger {
         was_running
     }
 
-    /// Ends a request from outside: the client left, or its deadline passed. Returns whether it was
-    /// still running.
+    /// Ends a request from outside, because the client left or the deadline passed. Returns whether
+    /// it was still running.
     pub fn finish(&mut self, request: RequestId, reason: FinishReason, now: Micros) -> bool {
         let ended = self.entries.get_mut(&request).is_some_and(|entry| entry.finish(reason));
         if ended {
@@ -229,7 +233,7 @@ impl Ledger {
         ended
     }
 
-    /// What was reserved for a request that has ended is given back.
+    /// Releases the reservations of a request, if it has ended.
     fn note_end(&mut self, request: RequestId, now: Micros) {
         if let Some(entry) = self.entries.get(&request).filter(|entry| entry.end().is_some()) {
             if !planted(Bug::LeakQuota) {
@@ -239,25 +243,26 @@ impl Ledger {
         }
     }
 
-    /// Whether the model computes numbers, by how requests ended.
+    /// Returns whether the model computes finite numbers, judged by the ends of requests.
     #[must_use]
     pub fn model_state(&self) -> ModelState {
         self.sanity.state()
     }
 
-    /// The logits of a probe were not finite.
+    /// Records that the logits of a probe were not finite.
     pub fn probe_failed(&mut self) {
         self.sanity.probe_failed();
     }
 
-    /// Begins a new epoch and tells what the new core must take up, by acceptance.
+    /// Begins a new epoch. Returns it and the requests that the new core must continue, in order of
+    /// acceptance.
     pub fn begin_epoch(&mut self) -> (Epoch, Vec<RecoveredRequest>) {
         self.epoch = self.epoch.next();
         let live = self.entries.values().filter(|entry| entry.end().is_none());
         (self.epoch, live.map(Entry::recovered).collect())
     }
 
-    /// Ids of all open requests.
+    /// Returns the ids of all open requests.
     pub fn requests(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.entries.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! The ledger's promises, one a test.
+//! The ledger's promises: one test for each.
 
 use std::sync::Arc;
 
@@ -180,7 +180,7 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     assert_eq!(replay.entries[0].tokens.len(), 1);
 }
 
-/// Each batch is confirmed before the next, however much there is to be told again.
+/// Each batch is confirmed before the next, however much has to be sent again.
 #[test]
 fn a_replay_comes_in_parts() {
     let ids: Vec<u64> = (1..=6).map(|i| 2 * i).collect();
