@@ -5,6 +5,7 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/message",
     "actors/src/ports",
     "actors/src/logic/ledger",
+    "actors/src/logic/kv_cache",
     "tests/prose",
 ];
 

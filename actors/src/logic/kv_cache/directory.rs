@@ -1,5 +1,6 @@
-//! What is known of the KV cache's content, whatever crashes: kept by the vault, written by the KV
-//! cache manager of the current epoch, read by the next one.
+//! The part of the KV cache's content that is known after any crash. The vault keeps this
+//! directory. The KV cache manager of the current epoch writes it, and the manager of the next
+//! epoch reads it.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +15,32 @@ use crate::{
     },
 };
 
-/// A change of the block directory. Updates must reach it, in order, before the answer to the plan
-/// that caused them is sent.
+/// A change of the block directory. The directory must receive the updates of a plan, in order,
+/// before the answer to the plan is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DirectoryUpdate {
     /// The block holds this content.
     Sealed {
         /// The block.
         block: BlockId,
-        /// Names its content.
+        /// The hash that names its content.
         hash: BlockHash,
     },
-    /// The block is about to hold something else.
+    /// The block will soon hold other content.
     Evicted {
         /// The block.
         block: BlockId,
     },
-    /// A request's tail is here now.
+    /// A request's tail has a new place.
     TailAt {
-        /// Whose.
+        /// The request.
         request: RequestId,
-        /// Where.
+        /// The new tail.
         tail: Tail,
     },
-    /// The request has no tail any more.
+    /// The request no longer has a tail.
     TailGone {
-        /// Whose.
+        /// The request.
         request: RequestId,
     },
 }
@@ -54,7 +55,7 @@ pub struct BlockDirectory {
 }
 
 impl BlockDirectory {
-    /// Keeps it true. Whoever is not the KV cache manager of the current epoch changes nothing.
+    /// Applies updates. Updates from a KV cache manager of another epoch change nothing.
     pub fn update(&mut self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
         if epoch != self.epoch {
             return;
@@ -77,9 +78,9 @@ impl BlockDirectory {
         }
     }
 
-    /// From now on the KV cache manager of `epoch` alone writes. `num_tokens`: of prompt and output,
-    /// if a request lives on. Tails of those that ended are forgotten, and of those that only were
-    /// about to catch up.
+    /// Begins an epoch: from now on only the KV cache manager of `epoch` may write. `num_tokens`
+    /// returns a live request's number of prompt and output tokens. The directory forgets the tails
+    /// of ended requests, and of requests that had not caught up yet.
     pub fn begin_epoch(&mut self, epoch: Epoch, num_tokens: impl Fn(RequestId) -> Option<usize>) {
         self.epoch = self.epoch.max(epoch);
         self.tails.retain(|&request, tail| {
@@ -88,15 +89,15 @@ impl BlockDirectory {
         });
     }
 
-    /// Whether the KV cache manager of `epoch` alone has written since that began, and what it wrote
-    /// is still there.
+    /// Returns whether only the KV cache manager of `epoch` has written since the epoch began. The
+    /// content that it wrote is then still there.
     #[must_use]
     pub fn is_written_by(&self, epoch: Epoch) -> bool {
         self.epoch == epoch
     }
 
-    /// Nothing is there any more, whatever the manager of this epoch thinks: the last that counts on
-    /// what was there.
+    /// Forgets all content, regardless of what the manager of this epoch assumes. Returns the last
+    /// epoch whose plans relied on the content.
     pub fn lose_content(&mut self) -> Epoch {
         let last = self.epoch;
         if !planted(Bug::KeepLostContent) {
@@ -107,12 +108,12 @@ impl BlockDirectory {
         last
     }
 
-    /// Blocks whose content is complete, by block.
+    /// Returns the blocks whose content is complete, in order of blocks.
     pub fn sealed(&self) -> impl Iterator<Item = (BlockId, BlockHash)> {
         self.sealed.iter().map(|(&block, &hash)| (block, hash))
     }
 
-    /// Where requests have their tails, by request.
+    /// Returns the tails of requests, in order of requests.
     pub fn tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
         self.tails.iter().map(|(&request, &tail)| (request, tail))
     }

@@ -1,5 +1,6 @@
-//! The KV cache manager: block tables of requests, prefix hits, and what survives a crash. It
-//! knows blocks, never policy: a plan says what to do, and the manager says whether it fits.
+//! The KV cache manager: block tables of requests, prefix hits, and the content that survives a
+//! crash. It knows blocks but no policy: a plan lists operations, and the manager reports whether
+//! they fit.
 
 mod directory;
 mod seals;
@@ -27,11 +28,11 @@ use crate::fault::{Bug, planted};
 /// The size of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvCacheConfig {
-    /// Blocks, the null block among them.
+    /// Number of blocks, including the null block.
     pub num_blocks: u32,
-    /// Tokens a block holds, at least 1.
+    /// Number of tokens that a block holds, at least 1.
     pub block_size: usize,
-    /// Whether [`KvCacheManager::take_events`] gives anything.
+    /// Whether [`KvCacheManager::take_events`] returns events.
     pub enable_events: bool,
 }
 
@@ -39,18 +40,18 @@ pub struct KvCacheConfig {
 #[derive(Debug, Clone, Default)]
 struct Table {
     blocks: Vec<BlockId>,
-    /// So many blocks from the first on were hit or registered.
+    /// Number of blocks, from the first one, that were hit or registered.
     num_registered: usize,
-    /// There once the request has caught up; the directory knows it.
+    /// Set once the request has caught up. The directory knows the tail.
     tail: Option<Tail>,
 }
 
-/// What a `Lookup` found.
+/// The result of a `Lookup`.
 #[derive(Debug, Clone, Default)]
 struct Found {
-    /// In the order of the table; the tail's block last.
+    /// In the order of the table. The tail's block is the last one.
     blocks: Vec<BlockId>,
-    /// Partial: one that is full is a hit like others.
+    /// Set only for a partial tail. A full one is a hit like other blocks.
     tail: Option<Tail>,
     num_tokens: usize,
 }
@@ -64,12 +65,12 @@ pub struct KvCacheManager {
     tables: BTreeMap<RequestId, Table>,
     seals: Seals,
     tails: Tails,
-    /// What the last `Lookup` found; used by the `Allocate` right after it.
+    /// The result of the last `Lookup`. Only the `Allocate` right after it uses the result.
     looked_up: Option<(RequestId, Found)>,
 }
 
 impl KvCacheManager {
-    /// An empty cache.
+    /// Returns the manager of an empty cache.
     #[must_use]
     pub fn new(config: KvCacheConfig) -> Self {
         Self {
@@ -83,9 +84,10 @@ impl KvCacheManager {
         }
     }
 
-    /// A cache of `epoch` whose sealed blocks and tails survived: free, and hits for whoever shares
-    /// their content, or for the tail's request; the last of `sealed` being reused last, and tails
-    /// after them. Entries that name no usable block are left out.
+    /// Returns the manager of `epoch` for a cache whose sealed blocks and tails survived. They are
+    /// free. A sealed block is a hit for every request that shares its content, a tail only for its
+    /// own request. The last of `sealed` is reused last, and tails are reused after all of
+    /// `sealed`. Entries that name no usable block are left out.
     #[must_use]
     pub fn from_directory(
         config: KvCacheConfig,
@@ -105,22 +107,22 @@ impl KvCacheManager {
         manager
     }
 
-    /// The epoch that it serves.
+    /// Returns the epoch that the manager serves.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The same manager in a new epoch, for one that lives on and whose every update has reached the
-    /// block directory: requests hold nothing any more, what steps in flight may have left half
-    /// written cannot be hit, and the directory's `tails` wait for their requests. Costs what
-    /// requests held, not what is cached.
+    /// Continues in a new epoch. The manager must have lived on, and the block directory must have
+    /// received all of its updates. Requests no longer hold blocks. Blocks that steps in flight may
+    /// have left half written cannot be hit. The directory's `tails` wait for their requests. The
+    /// cost depends on the blocks that requests held, not on the cached blocks.
     pub fn continue_in(
         &mut self,
         epoch: Epoch,
         tails: impl IntoIterator<Item = (RequestId, Tail)>,
     ) {
-        // The directory says which of them are worth keeping.
+        // The directory decides which tails are worth keeping.
         self.tails = Tails::default();
         self.tables.values_mut().for_each(|table| table.tail = None);
         self.begin_epoch(epoch);
@@ -129,7 +131,7 @@ impl KvCacheManager {
 
     fn keep_tails(&mut self, tails: impl IntoIterator<Item = (RequestId, Tail)>) {
         for (request, tail) in tails {
-            // What was sealed since needs no keeping: everybody can hit it.
+            // A block that was sealed since need not be kept, because every request can hit it.
             let is_open = self.is_usable(tail.block) && self.pool.hash_of(tail.block).is_none();
             if is_open && self.tails.keep(request, tail) {
                 self.pool.reuse_last(tail.block);
@@ -139,9 +141,9 @@ impl KvCacheManager {
         }
     }
 
-    /// The core was replaced: requests hold nothing any more, and what steps in flight may have
-    /// left half written cannot be hit. Tails are kept by those alone who are told whose
-    /// requests live on.
+    /// Begins an epoch, because the core was replaced. Requests no longer hold blocks. Blocks that
+    /// steps in flight may have left half written cannot be hit. No tail is kept: only callers that
+    /// know the live requests may keep tails.
     fn begin_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.looked_up = None;
@@ -162,11 +164,13 @@ impl KvCacheManager {
         block != NULL_BLOCK && block < self.config.num_blocks
     }
 
-    /// Executes a plan up to the first refusal. A plan of a newer epoch begins that epoch.
+    /// Executes a plan up to the first operation that does not fit, and returns the results. A plan
+    /// of a newer epoch begins that epoch.
     ///
     /// # Errors
-    /// [`PlanError::Stale`]: nothing was done. [`PlanError::Invalid`]: the planner is out of step
-    /// with this manager, and one of them must be replaced.
+    /// [`PlanError::Stale`] if the plan is of a past epoch. It changes nothing.
+    /// [`PlanError::Invalid`] if the planner and this manager disagree. One of them must be
+    /// replaced.
     pub fn execute(&mut self, plan: &AllocationPlan) -> Result<Allocation, PlanError> {
         if plan.epoch < self.epoch {
             return Err(PlanError::Stale { plan: plan.epoch, current: self.epoch });
@@ -197,47 +201,49 @@ impl KvCacheManager {
         })
     }
 
-    /// A request's block table.
+    /// Returns a request's block table.
     #[must_use]
     pub fn block_ids(&self, request: RequestId) -> Option<&[BlockId]> {
         self.tables.get(&request).map(|table| table.blocks.as_slice())
     }
 
-    /// Every block table, in order of requests.
+    /// Returns every block table, in order of requests.
     pub fn tables(&self) -> impl Iterator<Item = (RequestId, &[BlockId])> {
         self.tables.iter().map(|(&request, table)| (request, table.blocks.as_slice()))
     }
 
-    /// The tails at the ends of tables, in order of requests.
+    /// Returns the tails at the ends of tables, in order of requests.
     pub fn held_tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
         self.tables.iter().filter_map(|(&request, table)| Some((request, table.tail?)))
     }
 
-    /// The tails of the last epoch that wait for their requests, in order of requests.
+    /// Returns the tails of the last epoch that wait for their requests, in order of requests.
     pub fn kept_tails(&self) -> impl Iterator<Item = (RequestId, Tail)> {
         self.tails.iter()
     }
 
-    /// The blocks.
+    /// Returns the block pool.
     #[must_use]
     pub fn pool(&self) -> &BlockPool {
         &self.pool
     }
 
-    /// What the block directory must be told before the answer to the last plan is sent.
+    /// Returns the updates that the block directory must receive before the answer to the last plan
+    /// is sent.
     pub fn drain_directory_updates(&mut self) -> Vec<DirectoryUpdate> {
         let mut updates = self.seals.take_updates();
         self.tails.append_updates(&mut updates);
         updates
     }
 
-    /// KV events since the last call, in order.
+    /// Returns the KV events since the last call, in order.
     pub fn take_events(&mut self) -> Vec<KvCacheEvent> {
         self.pool.take_events()
     }
 
     fn execute_op(&mut self, op: &AllocationOp, step: Step) -> Result<AllocationResult, PlanError> {
-        // A lookup is good for the very next operation only: any other may evict what it found.
+        // The result of a lookup is valid only for the next operation, because any other operation
+        // may evict the blocks.
         let looked_up = self.looked_up.take();
         match op {
             AllocationOp::Free { request, discard } => {
@@ -268,9 +274,9 @@ impl KvCacheManager {
         }
     }
 
-    /// The blocks of the first `max_tokens` tokens that are there, and the request's tail if it
-    /// continues them. A lookup asks for all tokens but the last, so all of them were computed if
-    /// the request had caught up.
+    /// Returns the cached blocks of the first `max_tokens` tokens, and the request's tail if it
+    /// continues them. A lookup asks for all tokens except the last. If the request had caught up,
+    /// all of these were computed.
     fn look_up(
         &mut self,
         request: RequestId,
@@ -293,7 +299,7 @@ impl KvCacheManager {
         let Some(&hash) = hashes.get(num_hits).filter(|_| of_tail == block_size) else {
             return Found { blocks, tail: Some(tail), num_tokens };
         };
-        // It became full, and the crash came before it was sealed.
+        // The tail became full, and the crash came before it was sealed.
         self.tails.drop_kept(request);
         self.pool.cache_block(tail.block, hash);
         self.seals.seal(tail.block, hash);
@@ -307,7 +313,8 @@ impl KvCacheManager {
             self.tails.gone(request);
         }
         for &block in &table.blocks {
-            // What the step now being planned was to fill for this request will not be computed.
+            // The blocks that the current plan's step should fill for this request will not be
+            // computed.
             if discard || self.seals.is_filled_by(block, step) {
                 self.pool.evict(block);
             }
@@ -362,7 +369,8 @@ impl KvCacheManager {
         self.pool.get_new_blocks(num_new, &mut table.blocks);
         let appended = &table.blocks[before..];
         appended[hits.len()..].iter().for_each(|&block| self.tails.handed_out(block));
-        // Before the new ones are registered: one of them may just have lost an older content.
+        // This comes before the new blocks are registered, because one of them may just have lost
+        // older content.
         for block in self.pool.drain_evicted() {
             self.seals.evicted(block);
         }
@@ -389,7 +397,7 @@ impl Found {
 }
 
 impl Table {
-    /// The tail after `op`, if that is news.
+    /// Returns the tail after `op`, if it has changed.
     fn new_tail(&self, op: &AllocateOp) -> Option<Tail> {
         let begins = op.catches_up.then_some(op.num_tokens);
         let caught_up_at = self.tail.map(|tail| tail.caught_up_at).or(begins)?;

@@ -1,7 +1,7 @@
-//! Which blocks hold what their hash says, whatever crashes.
+//! The blocks whose content agrees with their hash, even after a crash.
 //!
-//! A block can be hit as soon as a step that fills it is planned, because steps run in order. It
-//! is *sealed* only once that step is known to be computed; only sealed blocks survive a crash.
+//! A block can be hit as soon as a step that fills it is planned, because steps run in order. It is
+//! *sealed* only when that step is known to be computed. Only sealed blocks survive a crash.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,19 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
-    /// No hash.
+    /// The block has no hash.
     Open,
-    /// Has a hash and is full once this step is computed, which may still fail.
+    /// The block has a hash. It is full when this step is computed, but the step may still fail.
     Filled(Step),
     Sealed,
 }
 
-/// The state of every block, and what the directory has not been told yet.
+/// The state of every block, and the updates that the directory has not received yet.
 #[derive(Debug, Clone)]
 pub(super) struct Seals {
     contents: Vec<Content>,
-    /// Blocks to seal, in order of steps. An entry counts only while the block is `Filled` by it.
+    /// Blocks to seal, in order of steps. An entry counts only while its step is the one in the
+    /// block's `Filled`.
     pending: VecDeque<(Step, BlockId)>,
     updates: Vec<DirectoryUpdate>,
 }
@@ -38,12 +39,12 @@ impl Seals {
         Self { contents, pending: VecDeque::new(), updates: Vec::new() }
     }
 
-    /// `block` was in the directory when the manager was made.
+    /// Marks `block` as sealed, because the directory had it when the manager was created.
     pub(super) fn restore(&mut self, block: BlockId) {
         self.contents[block as usize] = Content::Sealed;
     }
 
-    /// `block` holds what its hash says.
+    /// Seals `block`: its content agrees with its hash.
     pub(super) fn seal(&mut self, block: BlockId, hash: BlockHash) {
         self.contents[block as usize] = Content::Sealed;
         self.updates.push(DirectoryUpdate::Sealed { block, hash });
@@ -58,7 +59,7 @@ impl Seals {
         self.contents[block as usize] == Content::Filled(step)
     }
 
-    /// All steps up to `step` are computed.
+    /// Seals the blocks of all steps up to `step`, because these steps are computed.
     pub(super) fn complete(&mut self, step: Step, hash_of: impl Fn(BlockId) -> Option<BlockHash>) {
         while let Some((filled_by, block)) = self.pending.pop_front_if(|entry| entry.0 <= step) {
             if let Some(hash) = hash_of(block).filter(|_| self.is_filled_by(block, filled_by)) {
@@ -67,7 +68,7 @@ impl Seals {
         }
     }
 
-    /// `block` lost its hash.
+    /// Records that `block` lost its hash.
     pub(super) fn evicted(&mut self, block: BlockId) {
         let before = std::mem::replace(&mut self.contents[block as usize], Content::Open);
         if before == Content::Sealed && !planted(Bug::ForgetEviction) {
@@ -75,7 +76,8 @@ impl Seals {
         }
     }
 
-    /// The blocks that wait for their step: whether it was computed will never be known.
+    /// Removes and returns the blocks that wait for their step. Whether the step was computed will
+    /// remain unknown.
     pub(super) fn abandon_pending(&mut self) -> Vec<BlockId> {
         let pending = std::mem::take(&mut self.pending).into_iter();
         let unsealed = pending.filter(|&(step, block)| self.is_filled_by(block, step));

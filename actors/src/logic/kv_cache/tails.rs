@@ -1,14 +1,14 @@
-//! The block that a request is filling: it survives a crash as full blocks do, but for this request
-//! alone.
+//! The tail: the block that a request is filling. It survives a crash as full blocks do, but only
+//! its own request can use it again.
 //!
-//! A request that has *caught up* computes one token a step, so all of its tokens but the last are
-//! computed once a step's result is committed. How much of its last block counts after a crash is
-//! therefore known from the ledger, and need not be written down step by step: the directory hears
-//! of a tail when the request catches up, when its table grows, and when it lets go of its blocks.
-//! Whatever the steps in flight left behind lies beyond what counts.
+//! A request that has *caught up* computes one token in each step. Once a step's result is
+//! committed, all of its tokens except the last are computed. After a crash, the ledger therefore
+//! shows how many tokens of the last block count. They need not be recorded at each step. The
+//! directory receives an update when the request catches up, when its table grows, and when it
+//! frees its blocks. Tokens that steps in flight left in the block lie beyond the part that counts.
 //!
-//! In the new epoch a tail is *kept*: its block is free, handed out after all others, and in no
-//! index. Its request takes it back with its first lookup, or never.
+//! In the new epoch a tail is *kept*: its block is free and in no index, and all other free blocks
+//! are allocated before it. Its request takes it back with its first lookup, or never.
 
 use std::collections::BTreeMap;
 
@@ -25,16 +25,17 @@ use crate::{
 pub struct Tail {
     /// The block.
     pub block: BlockId,
-    /// Full blocks before it.
+    /// Number of full blocks before it.
     pub index: usize,
-    /// Tokens that the request had when it caught up. Once more are committed, all but the last of
-    /// them are computed.
+    /// Number of tokens that the request had when it caught up. Once more tokens are committed, all
+    /// of them except the last are computed.
     pub caught_up_at: usize,
 }
 
 impl Tail {
-    /// How many of a request's first `num_computed` tokens lie in its tail, if `num_hits` blocks
-    /// before it are there.
+    /// Returns how many of a request's first `num_computed` tokens lie in its tail. Returns `None`
+    /// if that is not between 1 and `block_size`, or if `num_hits` is not the number of blocks
+    /// before the tail.
     pub(super) fn num_tokens(
         &self,
         num_hits: usize,
@@ -47,7 +48,7 @@ impl Tail {
     }
 }
 
-/// The tails that the last epoch left, and what the directory has not been told yet.
+/// The tails that the last epoch left, and the updates that the directory has not received yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tails {
     kept: BTreeMap<RequestId, Tail>,
@@ -56,7 +57,8 @@ pub(super) struct Tails {
 }
 
 impl Tails {
-    /// Keeps a tail for its request. False if its block is kept for another.
+    /// Keeps a tail for its request. Returns `false`, without effect, if its block is kept for
+    /// another request.
     pub(super) fn keep(&mut self, request: RequestId, tail: Tail) -> bool {
         let is_new = !self.owners.contains_key(&tail.block);
         if is_new {
@@ -66,7 +68,7 @@ impl Tails {
         is_new
     }
 
-    /// The tail kept for a request.
+    /// Returns the tail that is kept for a request.
     pub(super) fn kept(&self, request: RequestId) -> Option<Tail> {
         if planted(Bug::SwapTails) {
             return self.kept.values().next_back().copied();
@@ -74,31 +76,31 @@ impl Tails {
         self.kept.get(&request).copied()
     }
 
-    /// All that are kept, by request.
+    /// Returns all tails that are kept, in order of requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RequestId, Tail)> {
         self.kept.iter().map(|(&request, &tail)| (request, tail))
     }
 
-    /// The tail kept for a request is the end of its table again.
+    /// Stops keeping a request's tail, because it is the end of the request's table again.
     pub(super) fn adopt(&mut self, request: RequestId) {
         if let Some(tail) = self.kept.remove(&request) {
             self.owners.remove(&tail.block);
         }
     }
 
-    /// The request's table ends here now.
+    /// Records the new tail at the end of the request's table.
     pub(super) fn moved(&mut self, request: RequestId, tail: Tail) {
         self.updates.push(DirectoryUpdate::TailAt { request, tail });
     }
 
-    /// The request lets go of its table.
+    /// Records that the request has freed its table or its kept tail.
     pub(super) fn gone(&mut self, request: RequestId) {
         if !planted(Bug::ForgetFreedTail) {
             self.updates.push(DirectoryUpdate::TailGone { request });
         }
     }
 
-    /// What may be kept for a request is not wanted.
+    /// Drops the tail that is kept for a request, if there is one.
     pub(super) fn drop_kept(&mut self, request: RequestId) {
         if let Some(tail) = self.kept.remove(&request) {
             self.owners.remove(&tail.block);
@@ -106,7 +108,7 @@ impl Tails {
         }
     }
 
-    /// A block is handed out for something else.
+    /// Records that a block is allocated for other content: a tail kept there is dropped.
     pub(super) fn handed_out(&mut self, block: BlockId) {
         if let Some(&request) = self.owners.get(&block)
             && !planted(Bug::KeepHandedOutTail)
@@ -115,7 +117,7 @@ impl Tails {
         }
     }
 
-    /// Nothing is kept any more.
+    /// Drops all tails that are kept.
     pub(super) fn clear(&mut self) {
         self.owners.clear();
         for (request, _) in std::mem::take(&mut self.kept) {
