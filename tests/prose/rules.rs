@@ -6,6 +6,7 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/ports",
     "actors/src/logic/ledger",
     "actors/src/logic/kv_cache",
+    "actors/src/logic/memory",
     "tests/prose",
 ];
 

@@ -1,29 +1,30 @@
-//! Whether a body that arrives makes progress.
+//! The progress of a body that arrives.
 
 use crate::logic::ids::Micros;
 
-/// A body makes progress while this much of it arrives in each [`STALL`], bytes.
+/// A body makes progress while at least this many bytes arrive in each [`STALL`].
 const PROGRESS_BYTES: usize = 64 << 10;
-/// A body that takes longer for [`PROGRESS_BYTES`] has stalled: one second.
+/// A body that needs at least this long for [`PROGRESS_BYTES`] has stalled: one second, in
+/// microseconds.
 const STALL: Micros = 1_000_000;
 
 /// A body that is not complete.
 #[derive(Debug, Clone)]
 pub(super) struct Body {
-    /// Since when the bytes below have arrived.
+    /// The time since which `bytes` have arrived.
     since: Micros,
     bytes: usize,
-    /// Others need its memory.
+    /// Whether the body has to end, because other requests need its memory.
     pub(super) is_ending: bool,
 }
 
 impl Body {
-    /// One that begins to arrive.
+    /// Returns a body that begins to arrive.
     pub(super) fn new(now: Micros) -> Self {
         Self { since: now, bytes: 0, is_ending: false }
     }
 
-    /// More of it is there.
+    /// Records that more bytes have arrived.
     pub(super) fn arrived(&mut self, bytes: usize, now: Micros) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes >= PROGRESS_BYTES {
@@ -31,7 +32,7 @@ impl Body {
         }
     }
 
-    /// Whether it makes no progress.
+    /// Returns whether the body makes no progress.
     pub(super) fn is_stalled(&self, now: Micros) -> bool {
         now.saturating_sub(self.since) >= STALL
     }

@@ -1,9 +1,10 @@
-//! The memory for requests, counted before it is allocated: which lease holds how much, which waits
-//! for more, and which unfinished body has to end so that others go on.
+//! The memory for requests, counted before it is allocated. The ledger records how much each lease
+//! holds and which leases wait for more. It chooses unfinished bodies that have to end so that
+//! other requests go on.
 //!
-//! Requests of more than [`SMALL_BYTES`] share three quarters of the limit and small ones seven
-//! eighths, so a small request never waits for a large one. Outputs may take all of it: they cannot
-//! wait, because the model has computed them already.
+//! Requests of more than [`SMALL_BYTES`] share three quarters of the limit, and small ones seven
+//! eighths. A small request therefore never waits for a large one. Outputs may take the whole
+//! limit. They cannot wait, because the model has computed them already.
 
 mod body;
 
@@ -12,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::body::Body;
 use super::ids::Micros;
 
-/// A request that holds no more than this is small, bytes.
+/// A request that holds at most this many bytes is small.
 pub const SMALL_BYTES: usize = 256 << 10;
-/// The least limit that leaves room for small requests.
+/// The smallest limit, in bytes, that leaves room for small requests.
 pub const LIMIT_BYTES_MIN: usize = 16 << 20;
-/// Wishes that wait at most; further ones of large requests are refused at once.
+/// Largest number of waiting wishes. Further wishes of large requests are refused at once.
 const WAITING_MAX: usize = 1024;
 
 /// One holder of memory. A lower number is older.
@@ -33,17 +34,17 @@ pub struct Ticket {
 /// The answer to a wish for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// The lease holds it now.
+    /// The lease holds the memory now.
     Taken,
-    /// It is not free. [`MemoryLedger::granted`] tells when the lease holds it.
+    /// The memory is not free. [`MemoryLedger::granted`] reports when the lease holds it.
     Waits(Ticket),
-    /// It is not free, and too many wait already.
+    /// The memory is not free, and too many wishes wait already.
     Refused,
-    /// It would never fit: the lease may hold this much at most.
+    /// The wish would never fit. The number is the most bytes that the lease may hold.
     TooLarge(usize),
 }
 
-/// All leases of one budget.
+/// All leases of one memory budget.
 #[derive(Debug, Clone)]
 pub struct MemoryLedger {
     limit: usize,
@@ -51,21 +52,21 @@ pub struct MemoryLedger {
     next: u64,
     leases: BTreeMap<LeaseId, Held>,
     waiting: BTreeMap<Ticket, usize>,
-    /// Wishes that were granted since somebody asked.
+    /// Wishes that were granted since the last call of [`MemoryLedger::granted`].
     granted: Vec<Ticket>,
-    /// Leases that hold something.
+    /// Number of leases that hold memory.
     num_holders: usize,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Held {
     bytes: usize,
-    /// There while a body arrives.
+    /// Set while a body arrives.
     body: Option<Body>,
 }
 
 impl MemoryLedger {
-    /// A budget of `limit` bytes, at least [`LIMIT_BYTES_MIN`].
+    /// Returns a budget of `limit` bytes, but at least [`LIMIT_BYTES_MIN`].
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -79,37 +80,37 @@ impl MemoryLedger {
         }
     }
 
-    /// Bytes that all leases may hold.
+    /// Returns the number of bytes that all leases together may hold.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes that one request may hold before it has output.
+    /// Returns the number of bytes that one request may hold before it has output.
     #[must_use]
     pub fn request_limit(&self) -> usize {
         self.limit / 4 * 3
     }
 
-    /// Bytes that all leases hold.
+    /// Returns the number of bytes that all leases together hold.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.in_use
     }
 
-    /// Bytes that `lease` holds.
+    /// Returns the number of bytes that `lease` holds.
     #[must_use]
     pub fn held(&self, lease: LeaseId) -> usize {
         self.leases.get(&lease).map_or(0, |held| held.bytes)
     }
 
-    /// Wishes that wait.
+    /// Returns the number of waiting wishes.
     #[must_use]
     pub fn num_waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// A new lease, which holds nothing.
+    /// Returns a new lease, which holds nothing.
     pub fn open(&mut self) -> LeaseId {
         let lease = LeaseId(self.next);
         self.next += 1;
@@ -118,6 +119,7 @@ impl MemoryLedger {
     }
 
     /// Takes `bytes` more for `lease`, unless they are not free or an older wish comes first.
+    /// Returns the answer.
     pub fn grow(&mut self, lease: LeaseId, bytes: usize) -> Growth {
         if bytes == 0 {
             return Growth::Taken;
@@ -142,13 +144,13 @@ impl MemoryLedger {
         Growth::Refused
     }
 
-    /// The wishes that waited and were granted since this was last asked.
+    /// Returns the wishes that waited and were granted since the last call.
     pub fn granted(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.granted)
     }
 
-    /// Takes `bytes` of output for `lease`, which cannot wait. `false`: they are not taken, because
-    /// the budget is used up and the lease would hold more than its share of it.
+    /// Takes `bytes` of output for `lease`. Output cannot wait. Returns `false`, without effect, if
+    /// the budget is used up and the lease would hold more than its share.
     pub fn add(&mut self, lease: LeaseId, bytes: usize) -> bool {
         let total = self.held(lease).saturating_add(bytes);
         let fits = self.in_use.saturating_add(bytes) <= self.limit;
@@ -159,7 +161,8 @@ impl MemoryLedger {
         fits || is_modest
     }
 
-    /// Takes `bytes` for `lease`, whatever is free: for what another limit bounds.
+    /// Takes `bytes` for `lease`, even if they are not free. This is for memory that another limit
+    /// bounds.
     pub fn take(&mut self, lease: LeaseId, bytes: usize) {
         let Some(held) = self.leases.get_mut(&lease).filter(|_| bytes > 0) else { return };
         self.num_holders += usize::from(held.bytes == 0);
@@ -167,13 +170,13 @@ impl MemoryLedger {
         self.in_use = self.in_use.saturating_add(bytes);
     }
 
-    /// Releases `bytes` of `lease`, or all that it holds.
+    /// Releases `bytes` of `lease`, or all of its bytes if it holds fewer.
     pub fn release(&mut self, lease: LeaseId, bytes: usize) {
         self.give(lease, bytes);
         self.grant();
     }
 
-    /// Moves up to `bytes` from one lease to another, and returns how many.
+    /// Moves up to `bytes` from one lease to another. Returns the number of bytes moved.
     pub fn transfer(&mut self, from: LeaseId, to: LeaseId, bytes: usize) -> usize {
         if !self.leases.contains_key(&to) {
             return 0;
@@ -207,7 +210,7 @@ impl MemoryLedger {
         given
     }
 
-    /// Bytes in use at most where a lease comes to hold `total`.
+    /// Returns the largest number of bytes in use at which a lease may come to hold `total`.
     fn ceiling(&self, total: usize) -> usize {
         match total <= SMALL_BYTES {
             true => self.limit / 8 * 7,
@@ -224,8 +227,8 @@ impl MemoryLedger {
         }
     }
 
-    /// The oldest wish that can be granted. One that does not fit holds up the younger ones: a
-    /// large one all large ones, a small one every other.
+    /// Returns the oldest wish that can be granted. A large wish that does not fit holds up all
+    /// younger large ones. A small one holds up all younger ones.
     fn next_wish(&self) -> Option<(Ticket, usize)> {
         let mut is_large_held_up = false;
         for (&ticket, &bytes) in &self.waiting {
@@ -245,38 +248,39 @@ impl MemoryLedger {
         None
     }
 
-    /// A body begins to arrive for `lease`.
+    /// Records that a body begins to arrive for `lease`.
     pub fn body_begins(&mut self, lease: LeaseId, now: Micros) {
         if let Some(held) = self.leases.get_mut(&lease) {
             held.body = Some(Body::new(now));
         }
     }
 
-    /// More of it arrived.
+    /// Records that more of the body has arrived.
     pub fn body_arrived(&mut self, lease: LeaseId, bytes: usize, now: Micros) {
         if let Some(body) = self.leases.get_mut(&lease).and_then(|held| held.body.as_mut()) {
             body.arrived(bytes, now);
         }
     }
 
-    /// All of it is there.
+    /// Records that the body is complete.
     pub fn body_ends(&mut self, lease: LeaseId) {
         if let Some(held) = self.leases.get_mut(&lease) {
             held.body = None;
         }
     }
 
-    /// Whether the body of `lease` has to end.
+    /// Returns whether the body of `lease` has to end.
     #[must_use]
     pub fn is_ending(&self, lease: LeaseId) -> bool {
         let body = self.leases.get(&lease).and_then(|held| held.body.as_ref());
         body.is_some_and(|body| body.is_ending)
     }
 
-    /// Chooses the unfinished bodies that have to end so that `ticket` is granted: those without
-    /// progress, the largest first. A body that waits for memory itself makes no progress through
-    /// no fault of its client. It ends only for the oldest wish, if that `is_overdue`, the youngest
-    /// body first: or all would hold a part and none could go on.
+    /// Chooses the unfinished bodies that have to end so that `ticket` is granted, and returns
+    /// their leases. Bodies without progress end first, the largest of them first. A body that
+    /// itself waits for memory makes no progress, but not because of its client. A waiting body
+    /// ends only for the oldest wish, and only if that wish `is_overdue`. The youngest waiting body
+    /// ends first. Without this rule, all bodies could hold a part, and none could go on.
     pub fn end_bodies(&mut self, ticket: Ticket, is_overdue: bool, now: Micros) -> Vec<LeaseId> {
         let Some(&bytes) = self.waiting.get(&ticket) else { return Vec::new() };
         let total = self.held(ticket.lease).saturating_add(bytes);
@@ -307,7 +311,8 @@ impl MemoryLedger {
         chosen
     }
 
-    /// What the unfinished bodies that are `wanted` hold, and that have not to end already.
+    /// Returns the bytes and the lease of each unfinished body that is `wanted`. Bodies that
+    /// already have to end are left out.
     fn unfinished(&self, wanted: impl Fn(LeaseId, &Body) -> bool) -> Vec<(usize, LeaseId)> {
         let bodies = self.leases.iter().filter_map(|(&lease, held)| {
             let body = held.body.as_ref().filter(|body| !body.is_ending)?;

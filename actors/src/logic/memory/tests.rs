@@ -1,4 +1,4 @@
-//! What fits, what waits, and what has to end.
+//! Tests of wishes that fit, wishes that wait, and bodies that have to end.
 
 use proptest::prelude::*;
 
@@ -158,8 +158,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
-    /// The sum is that of the leases, requests stay below their share, and once all that hold
-    /// memory have ended nothing waits.
+    /// The sum agrees with the leases, and requests stay below their share. Once all leases that
+    /// hold memory have ended, nothing waits.
     #[test]
     fn sums_agree_and_nothing_waits_for_ever(acts in acts()) {
         let mut ledger = MemoryLedger::new(16 * MIB);
