@@ -1,7 +1,8 @@
-//! Whether a handler hangs, from what a watchdog sees of it at each look.
+//! Decides whether a handler hangs, from the facts that a watchdog sees at each look.
 //!
-//! Time alone does not tell: on a loaded machine a thread waits for a processor for hundreds of
-//! milliseconds. So only time is charged in which the handler could have gone on and did not:
+//! Time alone does not show a hang, because on a loaded machine a thread waits for a processor for
+//! hundreds of milliseconds. A handler is charged only for time in which it could have gone on and
+//! did not:
 //!
 //! | The handler | is charged |
 //! |---|---|
@@ -12,92 +13,93 @@
 //! | was woken, and no thread has taken it up | nothing |
 //! | declared that it waits | nothing |
 //!
-//! It hangs when it was charged `max(100 ms, 10 × what its kind of message is known to take)`, and,
-//! charged or not, after the upper bound of its actor. A new poll of the handler is progress, and
-//! begins a new charge.
+//! A handler hangs when its charge reaches
+//! `max(100 ms, 10 × the known time of its kind of message)`. It also hangs after the upper bound
+//! of its actor, whatever its charge is. A new poll of the handler is progress and begins a new
+//! charge.
 
 use std::collections::BTreeMap;
 
 use super::ids::Micros;
 
-/// A handler may always take this long.
+/// A handler may always be charged this much, in microseconds.
 pub const FLOOR: Micros = 100_000;
-/// A handler may take so many times what is known of it.
+/// A handler may be charged this many times its known time.
 pub const TIMES: Micros = 10;
-/// Charged at most for one look, so that no single late look convicts.
+/// Largest charge for one look, so that a single late look never reports a hang.
 pub const CHARGE_MAX: Micros = FLOOR / 3;
-/// A maximum counts half after this long.
+/// After this time, in microseconds, a known maximum counts half.
 const HALF_LIFE: Micros = 60_000_000;
 
-/// What a handler is at.
+/// The current activity of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// It is being polled.
+    /// The handler is being polled.
     Computing,
-    /// It waits for an event.
+    /// The handler waits for an event.
     Waiting,
-    /// It waits, as it declared; or it computes what it declared to take long.
+    /// The handler waits, as it declared. Or it computes something that it declared to be long.
     Declared,
-    /// Its event came, and no thread has taken it up since.
+    /// The handler's event came, and no thread has taken it up since.
     Woken,
 }
 
 /// One look at a handler that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight {
-    /// Number of the poll that it is in or after, unique within its actor.
+    /// Number of the handler's current or last poll, unique within its actor.
     pub turn: u64,
-    /// What it is at.
+    /// The handler's activity.
     pub doing: Doing,
-    /// Time since it began with its message.
+    /// Time since the handler began with its message.
     pub busy_for: Micros,
 }
 
-/// What the thread of a computing handler did since the look before.
+/// The activity of a computing handler's thread since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadUse {
-    /// The system does not say.
+    /// The system does not report it.
     Unknown,
-    /// It ran for so long, and would run on.
+    /// The thread ran for this long, and could run on.
     Ran(Micros),
-    /// It sleeps, or waits for a lock.
+    /// The thread sleeps or waits for a lock.
     Slept,
-    /// It waits for a disk.
+    /// The thread waits for a disk.
     WaitedForDisk,
 }
 
-/// What passed since the look before.
+/// The time since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// Time.
+    /// Length of the interval.
     pub wall: Micros,
-    /// How long threads of the process lacked a processor, one after the other.
+    /// How long threads of the process lacked a processor, added up one after the other.
     pub starved: Micros,
-    /// The thread of the handler.
+    /// Activity of the handler's thread.
     pub thread: ThreadUse,
 }
 
-/// How long a handler may take.
+/// The times after which a handler hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Charged time.
+    /// Limit of the charged time.
     pub charged: Micros,
-    /// Any time.
+    /// Limit of the whole time.
     pub total: Micros,
 }
 
-/// What a look comes to.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does not hang, as far as is known.
+    /// The handler does not hang, as far as is known.
     Alive,
-    /// It hangs, and ends when its actor is killed.
+    /// The handler hangs, and it ends when its actor is killed.
     HangsWaiting,
-    /// It hangs, and holds a thread that a kill does not reach.
+    /// The handler hangs, and it holds a thread that a kill does not end.
     HangsComputing,
 }
 
-/// What one actor was charged for the poll that it is at.
+/// The charge of one actor for its current poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Suspicion {
     turn: u64,
@@ -105,25 +107,26 @@ pub struct Suspicion {
 }
 
 impl Suspicion {
-    /// Whether the thread of the handler has to be known for the next look.
+    /// Returns whether the next look needs the activity of the handler's thread.
     #[must_use]
     pub fn needs_evidence(&self, sight: Sight) -> bool {
         self.turn == sight.turn && sight.doing == Doing::Computing
     }
 
-    /// The poll that it is about.
+    /// Returns the number of the poll that is charged.
     #[must_use]
     pub const fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// Time charged so far: for one that ended, what it took, as far as that was seen.
+    /// Returns the time charged so far. For a poll that has ended, this is the time that it took,
+    /// as far as looks saw it.
     #[must_use]
     pub const fn charged(&self) -> Micros {
         self.charged
     }
 
-    /// A further look.
+    /// Adds a look and returns the verdict.
     pub fn look(&mut self, sight: Sight, interval: Interval, limits: Limits) -> Verdict {
         if self.turn == sight.turn {
             self.charged += charge(sight.doing, interval).min(CHARGE_MAX);
@@ -150,7 +153,7 @@ fn charge(doing: Doing, interval: Interval) -> Micros {
     }
 }
 
-/// What is known of the time that handlers take: for each kind of message a maximum that fades.
+/// The known times of handlers: for each kind of message, a maximum that halves with time.
 #[derive(Debug, Clone)]
 pub struct HandlerTimes<K> {
     times: BTreeMap<K, (Micros, Micros)>,
@@ -163,14 +166,14 @@ impl<K> Default for HandlerTimes<K> {
 }
 
 impl<K: Ord> HandlerTimes<K> {
-    /// A handler of this kind took so long.
+    /// Records the time that a handler of this kind took.
     pub fn learn(&mut self, kind: K, took: Micros, now: Micros) {
         if took > self.known(&kind, now) {
             self.times.insert(kind, (took, now));
         }
     }
 
-    /// What a handler of this kind is known to take; 0 where nothing is.
+    /// Returns the known time of a handler of this kind, or 0 if none is known.
     #[must_use]
     pub fn known(&self, kind: &K, now: Micros) -> Micros {
         let Some((took, at)) = self.times.get(kind) else { return 0 };
@@ -178,29 +181,31 @@ impl<K: Ord> HandlerTimes<K> {
         took.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0)
     }
 
-    /// How much a handler of this kind may be charged, if it expects to take so long itself.
+    /// Returns the limit of the charge for a handler of this kind, which itself expects to take
+    /// `expected`.
     #[must_use]
     pub fn limit(&self, kind: &K, expected: Micros, now: Micros) -> Micros {
         FLOOR.max(TIMES.saturating_mul(self.known(kind, now).max(expected)))
     }
 }
 
-/// What steps may take, in microseconds.
+/// The times that steps may take, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepDeadlines {
-    /// Any step.
+    /// Least deadline of any step.
     pub least: Micros,
-    /// One before which none was measured.
+    /// Deadline of a step before which no step was measured.
     pub first: Micros,
 }
 
-/// The least that a step may take grows up to this with failures: the alarms may have been false.
+/// The least deadline grows with failures up to this, in microseconds, because the alarms may have
+/// been false.
 const AGAIN: Micros = 2_000_000;
 
 impl StepDeadlines {
-    /// `max(least, 10 × predicted)`, but beyond what the first step may take only twice the
-    /// prediction: after steps of one token it is far too long for one of many. The least grows
-    /// fourfold with each failure in a row.
+    /// Returns the deadline `max(least, 10 × predicted)`. Beyond the first step's deadline, only
+    /// twice the prediction is allowed. After steps of one token, the prediction for a step of many
+    /// is far too long. The least deadline grows fourfold with each failure in a row.
     #[must_use]
     pub fn deadline(&self, predicted: Option<Micros>, failures: u32) -> Micros {
         let Some(predicted) = predicted else { return self.first };
@@ -211,8 +216,9 @@ impl StepDeadlines {
     }
 }
 
-/// How much longer a step may take that has taken `elapsed`, of which its threads lacked a processor
-/// for `starved`. `None`: it hangs. Starvation is no excuse for more than twenty times the limit.
+/// Returns how much longer a step may take, after `elapsed`. Its threads lacked a processor for
+/// `starved` of this time. Returns `None` if the step hangs. After twenty times the limit a step
+/// hangs in any case, however long its threads were starved.
 #[must_use]
 pub fn step_time_left(limit: Micros, elapsed: Micros, starved: Micros) -> Option<Micros> {
     let computed = elapsed.saturating_sub(starved);
@@ -233,7 +239,8 @@ mod tests {
         Interval { wall: PERIOD, starved, thread }
     }
 
-    /// When the first verdict against a handler falls that is at the same poll for ever.
+    /// Returns the first verdict against a handler that stays in the same poll for ever, and its
+    /// time.
     fn convicted_after(doing: Doing, thread: ThreadUse, starved: Micros) -> (Verdict, Micros) {
         let mut suspicion = Suspicion::default();
         for look in 1.. {
@@ -332,8 +339,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a loaded machine does, a handler that does not get a processor is left alone
-        /// until the upper bound; and however little it is charged, that bound holds.
+        /// On any loaded machine, a handler that gets no processor does not count as hung before
+        /// the upper bound. The bound holds however little the handler is charged.
         #[test]
         fn no_false_alarm_without_a_processor_and_no_hang_without_an_end(
             looks in prop::collection::vec((0..4_u8, 1..400_000_u64), 1..200),
@@ -355,7 +362,7 @@ mod tests {
             }
         }
 
-        /// A handler that waits for ever is found after the floor, one look more and one less.
+        /// A handler that waits for ever is found after the floor, plus at most two looks.
         #[test]
         fn a_hang_is_found_in_time(walls in prop::collection::vec(5_000..CHARGE_MAX, 60)) {
             let (mut suspicion, mut busy_for) = (Suspicion::default(), 0);

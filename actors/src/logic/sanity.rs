@@ -1,26 +1,26 @@
-//! Whether the model computes numbers at all. One request whose logits are not finite fails alone;
-//! when different ones fail so in a row, and none gets a token between them, the model is suspected,
-//! and a request of our own decides.
+//! Decides whether the model computes finite numbers at all. One request whose logits are not
+//! finite fails alone. If different requests fail in this way in a row, and no request gets a token
+//! between them, the model is suspect. A probe, a request of the engine itself, then decides.
 
 use std::collections::BTreeSet;
 
 use super::quarantine::Fingerprint;
 
-/// Different requests in a row whose logits are not finite that make the model suspect.
+/// The model is suspect when the logits of this many different requests in a row are not finite.
 pub const NUM_SUSPICIOUS: usize = 3;
 
-/// What is known of the model.
+/// The state of the model, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelState {
-    /// It computes numbers, as far as is known.
+    /// The model computes finite numbers, as far as is known.
     Sound,
-    /// It may compute none: a probe is due.
+    /// The model may compute no finite numbers, so a probe is due.
     Suspect,
-    /// It computes none.
+    /// The model computes no finite numbers.
     NonFiniteLogits,
 }
 
-/// Judges the model by how requests end.
+/// Judges the model by the ends of requests.
 #[derive(Debug, Clone, Default)]
 pub struct Sanity {
     failed: BTreeSet<Fingerprint>,
@@ -28,14 +28,14 @@ pub struct Sanity {
 }
 
 impl Sanity {
-    /// A request ended because its logits were not finite, twice.
+    /// Records that a request ended because its logits were not finite, twice.
     pub fn failed(&mut self, request: Fingerprint) {
         if self.failed.len() < NUM_SUSPICIOUS {
             self.failed.insert(request);
         }
     }
 
-    /// A request got a token.
+    /// Records that a request got a token.
     pub fn succeeded(&mut self) {
         if !self.failed.is_empty() {
             self.failed.clear();
@@ -43,13 +43,13 @@ impl Sanity {
         self.is_convicted = false;
     }
 
-    /// The logits of the probe were not finite either. Of no effect unless the model is suspect: a
-    /// request may have got a token meanwhile.
+    /// Records that the logits of the probe were not finite either. It has no effect unless the
+    /// model is suspect, because a request may have got a token meanwhile.
     pub fn probe_failed(&mut self) {
         self.is_convicted |= self.state() == ModelState::Suspect;
     }
 
-    /// What is known.
+    /// Returns the state of the model.
     #[must_use]
     pub fn state(&self) -> ModelState {
         if self.is_convicted {
