@@ -9,6 +9,7 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/logic/memory",
     "actors/src/logic/hang.rs",
     "actors/src/logic/sanity.rs",
+    "actors/src/logic/scheduler",
     "tests/prose",
 ];
 

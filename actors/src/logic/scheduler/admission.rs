@@ -1,5 +1,5 @@
 //! Waiting requests: the first one that may start does so as soon as there is room. No other
-//! overtakes it.
+//! request overtakes it.
 
 use super::{
     PauseState, Scheduler,
@@ -36,7 +36,7 @@ impl Scheduler {
         };
         if let Some(reason) = self.why_never(slot) {
             self.end_uncomputed(planning, slot, reason);
-            // Nothing may come between a lookup and its allocation.
+            // No operation may come between a lookup and its allocation.
             self.ask_frees(planning, ops);
             return Flow::Continue;
         }
@@ -70,7 +70,7 @@ impl Scheduler {
         reason: WaitingReason,
     ) -> Flow {
         if self.make_way(planning) {
-            // Before anything asks for the room.
+            // The blocks must be freed before any operation asks for the room.
             self.ask_frees(planning, ops);
             return Flow::Continue;
         }
@@ -79,13 +79,13 @@ impl Scheduler {
         Flow::Continue
     }
 
-    /// Why nobody is admitted now.
+    /// Returns the reason why no request is admitted now, or `None` if one may be.
     fn why_closed(&self, planning: &Planning) -> Option<WaitingReason> {
         let num_running = self.running.len() + planning.num_admitting;
         let is_early = self.last_admission.is_some_and(|last| {
             last != self.step && self.step.0 - last.0 < self.config.prefill_schedule_interval
         });
-        // Those outside a cohort run on paper only.
+        // Requests outside the cohort are in the running list, but they do not go on.
         let goes_on = match planning.cohort {
             Some(_) => !planning.rows.is_empty(),
             None => num_running > 0,
@@ -107,8 +107,8 @@ impl Scheduler {
         }
     }
 
-    /// How a request ends that would wait for ever: it outgrew the cache before a crash, or was
-    /// added without [`Scheduler::check_servable`].
+    /// Returns the end of a request that would wait for ever, or `None`. It would do so if it
+    /// outgrew the cache before a crash, or was added without [`Scheduler::check_servable`].
     fn why_never(&self, slot: Slot) -> Option<FinishReason> {
         let (config, state) = (&self.config, &self.requests[slot]);
         if state.num_tokens().div_ceil(config.block_size) > config.num_usable_blocks() {
@@ -125,8 +125,9 @@ impl Scheduler {
         is_too_large.then_some(FinishReason::Error(Failure::Unservable))
     }
 
-    /// Asks for prefix hits, of which the last token is never one: its logits are wanted. Suspects
-    /// do without what a failed step may have been about to write to.
+    /// Returns a lookup of prefix hits, or `None` if there can be none. The last token is never a
+    /// hit, because its logits are needed. Suspects do not use their tail, because a failed step
+    /// may have written to that block.
     fn lookup_op(&mut self, planning: &Planning, slot: Slot) -> Option<AllocationOp> {
         let block_size = self.config.block_size;
         let state = &mut self.requests[slot];
@@ -149,7 +150,8 @@ impl Scheduler {
         has_media: bool,
     ) -> Result<Row, WaitingReason> {
         let wanted = (self.requests[slot].num_tokens() - num_hit_tokens).min(planning.most_tokens);
-        // A budget that was cut may be less than the whole prompt: then it goes in parts after all.
+        // A reduced budget may be smaller than the whole prompt. The prompt is then computed in
+        // parts, even without chunked prefill.
         let in_parts = self.config.enable_chunked_prefill || wanted > self.token_budget;
         if !in_parts && wanted > planning.token_budget {
             return Err(WaitingReason::TokenBudget);
@@ -197,7 +199,7 @@ impl Scheduler {
         planning.ask(ops, AllocationOp::Allocate(op), pending);
     }
 
-    /// It fits: the request runs.
+    /// Moves the request of a row, which fits, to the running list.
     pub(super) fn admit(&mut self, planning: &mut Planning, row: usize) {
         let Row { slot, num_computed_tokens: num_hit_tokens, .. } = planning.rows[row];
         planning.num_admitting -= 1;
@@ -208,7 +210,7 @@ impl Scheduler {
         state.status = Status::Running;
         state.num_computed_tokens = num_hit_tokens;
         state.max_computed_tokens = state.max_computed_tokens.max(num_hit_tokens);
-        // All hits but a tail are whole blocks.
+        // All hits except a tail are whole blocks.
         planning.stats.adopted_tail_tokens += num_hit_tokens % self.config.block_size;
         if std::mem::replace(&mut state.was_scheduled, true) {
             return;
@@ -226,7 +228,8 @@ impl Scheduler {
         });
     }
 
-    /// It does not fit: it keeps its place, and those behind it wait as well.
+    /// Puts the request of a row, which does not fit, back in its place. The requests behind it
+    /// wait as well.
     pub(super) fn refuse_admission(&mut self, planning: &mut Planning, row: usize) {
         self.take_back_rows(planning, row);
         if self.make_way(planning) {

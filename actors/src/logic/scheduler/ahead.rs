@@ -1,16 +1,19 @@
-//! Planning a step while the one before is computed. What that one draws is not known yet, but where
-//! it will stand is: a request that runs gets one token more, and needs a place for it. The worker
-//! appends the tokens that it draws, so it has them when the planned step's turn comes.
+//! Planning a step while the one before is computed. The tokens that the earlier step samples are
+//! not known yet, but their places are. A running request gets one more token and needs a place for
+//! it. The worker appends the tokens that it samples, so it has them when it computes the planned
+//! step.
 //!
-//! A request that ends with the step in flight, by a token that nobody could foresee, is computed
-//! once more in vain, and keeps its blocks until that is done. Whatever else would interfere with
-//! what is under way waits until nothing is: preemption, retries, cohorts, pauses, resets.
+//! A request may end unexpectedly with the step in flight, by the token that it gets. It is then
+//! computed once more; the result is dropped, and the request keeps its blocks until then. All
+//! other actions that would interfere with a step in flight wait until there is none. These are
+//! preemption, retries, cohorts, pauses and resets.
 
 use super::{PauseState, Scheduler, request_state::Status, request_table::Slot};
 
 impl Scheduler {
-    /// Whether the next step can be planned while one is in flight. Each gets one try, so that there is
-    /// no plan of nothing for every message that comes meanwhile.
+    /// Returns whether the next step can be planned while one is in flight. There is one attempt
+    /// for each step in flight. Otherwise every message that arrives meanwhile could cause an empty
+    /// plan.
     #[must_use]
     pub fn can_plan_ahead(&self) -> bool {
         self.config.async_scheduling

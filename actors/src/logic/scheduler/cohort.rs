@@ -1,5 +1,5 @@
-//! Restricting a step from outside: to some requests, while a failure is being traced to one of
-//! them, and to fewer tokens, when the device's memory has run out.
+//! Limits on a step from outside. A step is limited to some requests while a failure is traced to
+//! one of them. It is limited to fewer tokens when the device's memory has run out.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,34 +15,36 @@ use crate::logic::{ids::RequestId, request_queue::QueueKey};
 pub(super) type Cohort = Arc<BTreeSet<RequestId>>;
 
 impl Scheduler {
-    /// From the next step on, only these requests are admitted and scheduled; `None`: everybody.
-    /// Others that run keep their blocks, but give way before a member does, and whenever the
-    /// members could compute nothing otherwise. Without effect while no member is live, so that
-    /// word of their end that comes late stops nobody. [`Scheduler::recover`] leaves it as it is.
+    /// Sets the only requests that are admitted and scheduled from the next step on. `None` allows
+    /// all requests. Other running requests keep their blocks, but they are preempted before a
+    /// member is. They are also preempted whenever the members could compute nothing otherwise. A
+    /// cohort has no effect while no member is live, so late news of their end stops no other
+    /// request. [`Scheduler::recover`] does not change the cohort.
     pub fn set_cohort(&mut self, cohort: Option<BTreeSet<RequestId>>) {
         self.cohort = cohort.map(Arc::new);
     }
 
-    /// From the next step on, a step computes at most so many tokens: at least 1, and at most
-    /// [`SchedulerConfig::max_num_batched_tokens`](super::SchedulerConfig). What has to be computed
-    /// in one step and is longer (a prompt without chunked prefill, an image or sound with
-    /// `disable_chunked_mm_input`) is then computed in parts: it fits no other way.
+    /// Sets the largest number of tokens in a step, from the next step on. The value is at least 1
+    /// and at most [`SchedulerConfig::max_num_batched_tokens`](super::SchedulerConfig). Some inputs
+    /// otherwise have to be computed in one step: a prompt without chunked prefill, and an image or
+    /// sound with `disable_chunked_mm_input`. An input longer than the limit is then computed in
+    /// parts, because it fits no other way.
     pub fn set_token_budget(&mut self, tokens: usize) {
         self.token_budget = tokens.clamp(1, self.config.max_num_batched_tokens);
     }
 
-    /// Most tokens of the next step.
+    /// Returns the largest number of tokens in the next step.
     #[must_use]
     pub fn token_budget(&self) -> usize {
         self.token_budget
     }
 
-    /// The cohort, if it has a live member.
+    /// Returns the cohort, if it has a live member.
     pub(super) fn active_cohort(&self) -> Option<&Cohort> {
         self.cohort.as_ref().filter(|cohort| self.has_live(cohort))
     }
 
-    /// The next one to admit, of those who may be.
+    /// Returns the next request to admit, of those that may be admitted.
     pub(super) fn next_waiting(&self, planning: &Planning) -> Option<(QueueKey, Slot)> {
         let now = planning.now;
         let Some(cohort) = &planning.cohort else {
@@ -63,9 +65,9 @@ impl Scheduler {
         self.waiting.peek_among(places, now)
     }
 
-    /// When the members of the cohort can compute nothing, it may be for what others hold (seats,
-    /// blocks, encoder outputs), who do not get on meanwhile: one of those is preempted, and the
-    /// step is planned again. False when that does not help.
+    /// Preempts a request outside the cohort if the members can compute nothing, and plans the step
+    /// again. Requests outside may hold the seats, blocks or encoder outputs that members need, and
+    /// they do not go on meanwhile. Returns `false` if preempting does not help.
     pub(super) fn make_way(&mut self, planning: &mut Planning) -> bool {
         let Some(cohort) = &planning.cohort else { return false };
         let is_stuck = planning.rows.is_empty() && self.pause == PauseState::Unpaused;
@@ -82,7 +84,7 @@ impl Scheduler {
         true
     }
 
-    /// Who stands at a place of the running list.
+    /// Returns the request at a place of the running list.
     pub(super) fn id_at(&self, place: usize) -> RequestId {
         self.requests[self.running[place]].request.id
     }
@@ -91,7 +93,7 @@ impl Scheduler {
         cohort.iter().any(|&id| self.requests.find(id).is_some())
     }
 
-    /// Whether a member waits for more than its grammar.
+    /// Returns whether a member could use room, because it does not wait for its grammar.
     fn can_use_room(&self, cohort: &BTreeSet<RequestId>) -> bool {
         let mut live = cohort.iter().filter_map(|&id| self.requests.find(id));
         live.any(|slot| {
@@ -101,7 +103,7 @@ impl Scheduler {
 }
 
 impl Planning {
-    /// Whether a request must not be scheduled in this step.
+    /// Returns whether a request must not be scheduled in this step.
     pub(super) fn excludes(&self, request: RequestId) -> bool {
         self.cohort.as_ref().is_some_and(|cohort| !cohort.contains(&request))
     }

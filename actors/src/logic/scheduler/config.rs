@@ -7,46 +7,51 @@ use crate::{
     logic::{ids::Micros, kv_cache::KvCacheConfig, request_queue::SchedulingPolicy},
 };
 
-/// What one engine's scheduler works with.
+/// The settings of one engine's scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchedulerConfig {
-    /// Who is served first.
+    /// The order in which requests are served.
     pub policy: SchedulingPolicy,
-    /// Under the priority policy: a request that waited this long comes before all younger ones.
+    /// Under the priority policy, a request that waited this long comes before all younger ones.
     pub priority_age_bound: Micros,
-    /// Most requests running at once.
+    /// Largest number of requests that run at once.
     pub max_num_seqs: usize,
-    /// Most tokens computed in one step.
+    /// Largest number of tokens that one step computes.
     pub max_num_batched_tokens: usize,
-    /// Most tokens that a prompt and its output may have.
+    /// Largest number of tokens of a prompt and its output together.
     pub max_model_len: usize,
-    /// A prompt advances by at most so many tokens a step while others want to; 0: no such limit.
+    /// Largest number of tokens by which a prompt advances in a step while other requests wait or
+    /// run. 0 means no limit.
     pub long_prefill_token_threshold: usize,
     /// Whether a prompt may be computed in parts.
     pub enable_chunked_prefill: bool,
-    /// Admit a request only if all its tokens fit the free blocks, not just its first part.
+    /// Whether a request is admitted only if all of its tokens fit the free blocks, and not only
+    /// its first part.
     pub reserve_full_isl: bool,
-    /// Share of all blocks that admission leaves free while others run, in `[0, 1)`.
+    /// Share of all blocks that admission leaves free while other requests run, in `[0, 1)`.
     pub watermark: f64,
-    /// While requests run, new ones are admitted at most every so many steps.
+    /// While requests run, new ones are admitted at most once in this many steps.
     pub prefill_schedule_interval: u64,
-    /// Tokens a KV cache block holds.
+    /// Number of tokens that a KV cache block holds.
     pub block_size: usize,
-    /// Blocks of the KV cache, the null block among them.
+    /// Number of blocks in the KV cache, including the null block.
     pub num_blocks: u32,
-    /// Whether prompts are looked up, and full blocks registered.
+    /// Whether prompts are looked up and full blocks are registered.
     pub enable_prefix_caching: bool,
-    /// Engines with different seeds share no block hashes; vLLM's `PYTHONHASHSEED`.
+    /// Seed of block hashes: vLLM's `PYTHONHASHSEED`. Engines with different seeds share no block
+    /// hashes.
     pub hash_seed: Option<String>,
-    /// Whether plans carry what KV events publish.
+    /// Whether plans carry the content that KV events publish.
     pub enable_kv_cache_events: bool,
-    /// Embeddings that one step may encode; see [`crate::logic::encoder_cache::encoder_budget`].
+    /// Number of embeddings that one step may encode. See
+    /// [`crate::logic::encoder_cache::encoder_budget`].
     pub encoder_budget: usize,
-    /// Embeddings that the encoder cache holds.
+    /// Number of embeddings that the encoder cache holds.
     pub encoder_cache_size: usize,
     /// Whether an image or sound must be computed in one step.
     pub disable_chunked_mm_input: bool,
-    /// Whether a step is planned, and waits at the device, while the one before is computed.
+    /// Whether a step is planned while the one before is computed. The planned step then waits at
+    /// the device.
     pub async_scheduling: bool,
 }
 
@@ -82,17 +87,17 @@ impl Default for SchedulerConfig {
 pub struct SchedulerConfigError {
     /// The field of [`SchedulerConfig`].
     pub field: &'static str,
-    /// What it is.
+    /// The rejected value.
     pub value: String,
-    /// What would be accepted.
+    /// The values that would be accepted.
     pub accepted: String,
 }
 
 impl SchedulerConfig {
-    /// Refuses values with which requests would wait for ever.
+    /// Rejects values with which requests would wait for ever.
     ///
     /// # Errors
-    /// Names the first such field.
+    /// [`SchedulerConfigError`] for the first field with a rejected value.
     pub fn validate(&self) -> Result<(), SchedulerConfigError> {
         let at_least = |field, value: usize, least: usize| match value >= least {
             true => Ok(()),
@@ -120,7 +125,7 @@ impl SchedulerConfig {
         Ok(())
     }
 
-    /// The KV cache that it plans for.
+    /// Returns the size of the KV cache that the scheduler plans for.
     #[must_use]
     pub fn kv_cache(&self) -> KvCacheConfig {
         KvCacheConfig {
@@ -130,10 +135,12 @@ impl SchedulerConfig {
         }
     }
 
-    /// Whether a prompt of this length can ever run; ask before accepting it.
+    /// Checks whether a prompt of this length can ever run. Must be called before the prompt is
+    /// accepted.
     ///
     /// # Errors
-    /// [`RequestError::Unservable`] when prompt and first output token do not fit the whole cache.
+    /// [`RequestError::Unservable`] if the prompt and its first output token do not fit the whole
+    /// cache.
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
         let block_size = self.block_size;
         let needed_blocks = (prompt_len + 1).div_ceil(block_size);
@@ -144,12 +151,12 @@ impl SchedulerConfig {
         Ok(())
     }
 
-    /// Blocks for tokens: all but the null block.
+    /// Returns the number of blocks for tokens: all except the null block.
     pub(super) fn num_usable_blocks(&self) -> usize {
         self.num_blocks.saturating_sub(1) as usize
     }
 
-    /// Blocks that admission leaves free while others run.
+    /// Returns the number of blocks that admission leaves free while other requests run.
     pub(super) fn watermark_blocks(&self) -> usize {
         (self.watermark * f64::from(self.num_blocks)) as usize
     }

@@ -1,4 +1,4 @@
-//! Scheduler and KV cache manager in one place, without actors: for tests and benches.
+//! Joins the scheduler and the KV cache manager without actors, for tests and benches.
 
 use super::{Scheduled, Scheduler};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     logic::{ids::Micros, kv_cache::KvCacheManager},
 };
 
-/// Plans one step.
+/// Plans one step and returns it.
 ///
 /// # Errors
-/// [`ActorError::Invariant`] when the two have come apart, or the last step is still in flight.
+/// [`ActorError::Invariant`] if the two disagree, or if the last step is still in flight.
 pub fn schedule(
     scheduler: &mut Scheduler,
     kv_cache: &mut KvCacheManager,

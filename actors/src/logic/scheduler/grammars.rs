@@ -1,8 +1,10 @@
-//! Requests whose output is constrained wait aside until their grammar is compiled. Others pass
-//! them meanwhile; then they take the place in the queue that was kept for them.
+//! Requests whose output is constrained wait outside the queue until their grammar is compiled.
+//! Other requests pass them meanwhile. Afterwards they take the place in the queue that was kept
+//! for them.
 //!
-//! What is compiled is kept elsewhere, where executors find it. Here is only known who waits for
-//! what, so each request asks for its format, and asking again for one that is compiled is cheap.
+//! Compiled grammars are kept elsewhere, where executors find them. The scheduler only knows which
+//! request waits for which format. Each request therefore asks for its format. Asking again for a
+//! compiled one is cheap.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,16 +20,16 @@ use crate::logic::{
     structured_output::StructuredOutput,
 };
 
-/// Who waits for which format.
+/// The requests that wait, by format.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Grammars {
     awaited: BTreeMap<Arc<StructuredOutput>, BTreeSet<RequestId>>,
-    /// Those of them that were not asked for yet.
+    /// The formats that were not asked for yet.
     unasked: Vec<Arc<StructuredOutput>>,
 }
 
 impl Grammars {
-    /// The request waits for its format.
+    /// Records that the request waits for its format.
     pub(super) fn wait(&mut self, format: &Arc<StructuredOutput>, request: RequestId) {
         let waiting = self.awaited.entry(Arc::clone(format)).or_default();
         if waiting.is_empty() {
@@ -36,7 +38,7 @@ impl Grammars {
         waiting.insert(request);
     }
 
-    /// The request waits no longer.
+    /// Records that the request no longer waits.
     pub(super) fn leave(&mut self, format: &StructuredOutput, request: RequestId) {
         if let Some(waiting) = self.awaited.get_mut(format) {
             waiting.remove(&request);
@@ -46,23 +48,23 @@ impl Grammars {
         }
     }
 
-    /// Requests that wait.
+    /// Returns the requests that wait.
     pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.awaited.values().flatten().copied()
     }
 }
 
 impl Scheduler {
-    /// The formats that became wanted since the last call and still are: each is to be compiled,
-    /// and [`Scheduler::grammar_compiled`] told of it.
+    /// Returns the formats that became wanted since the last call and still are. The caller has
+    /// each one compiled and passes the result to [`Scheduler::grammar_compiled`].
     pub fn take_wanted_grammars(&mut self) -> Vec<Arc<StructuredOutput>> {
         let mut wanted = std::mem::take(&mut self.grammars.unasked);
         wanted.retain(|format| self.grammars.awaited.contains_key(format));
         wanted
     }
 
-    /// All formats that requests wait for, those first that were asked for first: to ask again,
-    /// should the question or the answer have been lost.
+    /// Returns all formats that requests wait for, in the order of the first question. The caller
+    /// asks for them again, because a question or an answer may have been lost.
     #[must_use]
     pub fn awaited_grammars(&self) -> Vec<Arc<StructuredOutput>> {
         let mut awaited: Vec<_> = self.grammars.awaited.iter().collect();
@@ -70,9 +72,9 @@ impl Scheduler {
         awaited.into_iter().map(|(format, _)| Arc::clone(format)).collect()
     }
 
-    /// A format was compiled, or cannot be: those that wait for it take their places in the queue,
-    /// or end. An answer that nobody waits for is counted and dropped. Must not be called while a
-    /// step is being planned.
+    /// Takes the result of compiling a format. Requests that wait for the format take their places
+    /// in the queue, or they end if it cannot be compiled. A result that no request waits for is
+    /// counted and dropped. Must not be called while a step is being planned.
     pub fn grammar_compiled(
         &mut self,
         format: &StructuredOutput,

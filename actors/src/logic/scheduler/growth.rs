@@ -1,4 +1,5 @@
-//! Running requests: each gets its tokens, in order; where blocks are short, one gives way.
+//! Running requests: each gets its tokens, in order. If there are too few blocks, one request is
+//! preempted.
 
 use super::{
     Scheduler,
@@ -38,7 +39,8 @@ impl Scheduler {
                 continue;
             }
             let has_media = self.has_media_ahead(slot);
-            // Encoder space cannot be given back, so such a row must not depend on an answer.
+            // Encoder space cannot be released again, so a row with media must not depend on an
+            // answer.
             if has_media && !ops.is_empty() {
                 return Flow::Ask;
             }
@@ -65,7 +67,7 @@ impl Scheduler {
         Flow::Continue
     }
 
-    /// Whether the request's next row asks for blocks.
+    /// Returns whether the request's next row asks for blocks.
     fn needs_blocks(&self, planning: &Planning, slot: Slot) -> bool {
         let state = &self.requests[slot];
         let num_tokens = state.num_remaining().min(planning.most_tokens).min(planning.token_budget);
@@ -87,15 +89,17 @@ impl Scheduler {
         Row { slot, num_computed_tokens, num_tokens, is_new: false, block_ids, features }
     }
 
-    /// A running request does not fit: the last one gives way, perhaps itself.
+    /// Handles a running request that does not fit: the last one is preempted, which may be the
+    /// same request.
     pub(super) fn refuse_growth(&mut self, planning: &mut Planning, row: usize, cursor: usize) {
         self.take_back_rows(planning, row);
         planning.phase = Phase::Running;
         planning.cursor = cursor;
         planning.looked_up = None;
         if !self.in_flight.is_empty() && !planted(Bug::PreemptInFlight) {
-            // The step in flight may end others, and whoever gives way must not be in one. Those
-            // behind that have their blocks need not wait for that.
+            // The step in flight may end other requests, and a request in a step must not be
+            // preempted. Requests behind this one that have their blocks need not wait for the
+            // step.
             self.must_settle = true;
             planning.is_short = true;
             planning.cursor = cursor + 1;
@@ -122,9 +126,10 @@ impl Scheduler {
         planning.stats.num_preempted += 1;
     }
 
-    /// Where in the running list the request stands that matters least: one that is not scheduled
-    /// now, if there is any. That is never the first of the list, or under priority the first by
-    /// rank, while there is another: that one gets on, and so all do in the end.
+    /// Returns the place in the running list of the least important request: one that is not
+    /// scheduled now, if there is any. It is never the first of the list (under priority, the first
+    /// by rank) while there is another. The first one therefore goes on, and so all requests do in
+    /// the end.
     pub(super) fn victim_place(&self, planning: &Planning) -> Option<usize> {
         let all = 0..self.running.len();
         let is_excluded = |&place: &usize| planning.excludes(self.id_at(place));
@@ -143,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// The victim was scheduled in this step already: its tokens go to others.
+    /// Takes back the victim's row if this step has one. Its tokens go to other requests.
     fn take_back_scheduled(&mut self, planning: &mut Planning, victim: Slot) {
         let Some(index) = planning.rows.iter().position(|row| row.slot == victim) else { return };
         let row = planning.rows.remove(index);
@@ -152,7 +157,7 @@ impl Scheduler {
         self.cancel_media(planning, row);
     }
 
-    /// The request has the whole cache for itself, and it is not enough.
+    /// Ends a request that has the whole cache for itself and still does not fit.
     fn end_full(&mut self, planning: &mut Planning, slot: Slot) {
         self.end_uncomputed(planning, slot, FinishReason::Length);
         self.compact_running();

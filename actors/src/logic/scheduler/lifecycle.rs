@@ -1,4 +1,4 @@
-//! Requests come, are given up, come back after a crash.
+//! Requests are added, aborted, and recovered after a crash.
 
 use std::sync::Arc;
 
@@ -19,39 +19,43 @@ use crate::{
     },
 };
 
-/// A live request as the ledger remembers it.
+/// A live request as the ledger knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecoveredRequest {
     /// The request.
     pub request: Arc<EngineRequest>,
     /// The tokens committed so far.
     pub output_token_ids: Vec<TokenId>,
-    /// Prompt positions whose log-probabilities were committed, from position 1 on without gaps.
+    /// Number of prompt positions whose log-probabilities were committed, from position 1 on
+    /// without gaps.
     pub num_prompt_logprobs: usize,
 }
 
 impl Scheduler {
-    /// Whether a prompt of this length can ever run; ask before accepting it.
+    /// Checks whether a prompt of this length can ever run. Must be called before the prompt is
+    /// accepted.
     ///
     /// # Errors
-    /// [`RequestError::Unservable`] when prompt and first output token do not fit the whole cache.
+    /// [`RequestError::Unservable`] if the prompt and its first output token do not fit the whole
+    /// cache.
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
         self.config.check_servable(prompt_len)
     }
 
-    /// A new request waits. False if one with its id is there already, which is left alone.
+    /// Adds a new request to the waiting ones. Returns `false`, without effect, if a request with
+    /// its id exists already.
     pub fn add(&mut self, request: Arc<EngineRequest>) -> bool {
         let recovered =
             RecoveredRequest { request, output_token_ids: Vec::new(), num_prompt_logprobs: 0 };
         self.enqueue(recovered)
     }
 
-    /// Gives requests up. Returns those that were there; what they still have in flight is
-    /// dropped, and their blocks are freed by the first step after it.
+    /// Aborts requests, and returns those that were live. Their results in flight are dropped. The
+    /// first step after those in flight frees their blocks.
     pub fn finish(&mut self, requests: &[RequestId]) -> Vec<RequestId> {
         let live = requests.iter().copied().filter(|&id| self.requests.find(id).is_some());
         let live: Vec<RequestId> = live.collect();
-        // Plans name requests, and their answers must find them.
+        // Plans name requests, and the answers must find these requests.
         if let Some(planning) = &mut self.planning {
             planning.finish_later.extend_from_slice(&live);
             return live;
@@ -59,28 +63,29 @@ impl Scheduler {
         live.into_iter().filter(|&id| self.finish_now(id)).collect()
     }
 
-    /// Changes what may be scheduled from the next step on.
+    /// Changes the pause state from the next step on.
     pub fn set_pause(&mut self, pause: PauseState) {
         self.pause = pause;
     }
 
-    /// What may be scheduled.
+    /// Returns the pause state.
     #[must_use]
     pub fn pause(&self) -> PauseState {
         self.pause
     }
 
-    /// Asks that nothing cached be hit any more; [`super::Scheduled::prefix_cache_reset`] of the
-    /// next step tells whether it was done. It is done only if no request holds a block, so
-    /// `reset_running` preempts those that do; they keep their order and come back at once.
+    /// Asks for a reset of the prefix cache, so that no old content is hit.
+    /// [`super::Scheduled::prefix_cache_reset`] of the next step says whether it was done. It is
+    /// done only if no request holds a block. `reset_running` therefore preempts all running
+    /// requests; they keep their order and can be admitted again at once.
     pub fn reset_prefix_cache(&mut self, reset_running: bool) {
         self.reset_requested = Some(reset_running || self.reset_requested == Some(true));
     }
 
-    /// The core begins again: all that was derived is dropped, and the live requests wait in the
-    /// order of the policy. Steps count on from `last_step` or the last one of this scheduler.
-    /// The first plan of the new epoch makes the KV cache manager let go of all tables; a worker
-    /// drops all requests with the first step of the new epoch.
+    /// Begins a new epoch: drops all derived state and queues the live requests in the order of the
+    /// policy. Step numbers continue from `last_step` or from this scheduler's last step, whichever
+    /// is later. With the first plan of the new epoch, the KV cache manager frees all tables. With
+    /// its first step, a worker drops all requests.
     pub fn recover(&mut self, epoch: Epoch, last_step: Step, mut live: Vec<RecoveredRequest>) {
         self.epoch = epoch;
         self.is_new_epoch = true;
@@ -151,8 +156,8 @@ impl Scheduler {
         true
     }
 
-    /// A request that ends while it waits holds no blocks, but the block directory may still keep a
-    /// tail for it.
+    /// Releases a request that ends while it waits. It holds no blocks, but the block directory may
+    /// still keep a tail for it.
     fn release_waiting(&mut self, slot: Slot, discard: bool) {
         let state = &self.requests[slot];
         if state.has_tail {
@@ -161,8 +166,8 @@ impl Scheduler {
         self.requests.release(slot);
     }
 
-    /// A request is over, running or waiting: a plan frees its blocks when no step in flight has it,
-    /// the next output tells the worker.
+    /// Ends a running or waiting request. A plan frees its blocks once no step in flight contains
+    /// it. The next output reports the end to the worker.
     pub(super) fn end(&mut self, slot: Slot, discard: bool) {
         self.free_media(slot);
         let state = &mut self.requests[slot];
@@ -192,7 +197,8 @@ impl Scheduler {
         }
     }
 
-    /// A running request waits again, ahead of the others, and will be computed from the start.
+    /// Returns a running request to the queue, before the others. It will be computed from the
+    /// start.
     pub(super) fn requeue(&mut self, slot: Slot, discard: bool) {
         self.free_media(slot);
         let state = &mut self.requests[slot];
@@ -207,7 +213,7 @@ impl Scheduler {
         self.running_is_dirty = true;
     }
 
-    /// Takes those out of the running list that no longer run.
+    /// Removes requests that no longer run from the running list.
     pub(super) fn compact_running(&mut self) {
         if !std::mem::take(&mut self.running_is_dirty) {
             return;

@@ -1,7 +1,8 @@
-//! One owner, a tenant or a request of many choices, that holds more than half of the seats or of
-//! the KV cache: requests of others are admitted before its own, and a request whose owner runs
-//! nothing need not wait until one of them ends. The last of them is preempted, and computed again
-//! later. Requests of one choice without tenants are no such owners.
+//! Room for others beside a dominant owner, which holds more than half of the seats or of the KV
+//! cache. An owner is a tenant or a request of many choices. Requests of other owners are admitted
+//! before its own. A request whose owner runs nothing need not wait until one of them ends: the
+//! dominant owner's last request is preempted and computed again later. A request of one choice
+//! without a tenant is never dominant.
 
 use super::{PauseState, Scheduler, WaitingReason, planning::Planning, request_table::Slot};
 use crate::logic::{
@@ -10,8 +11,8 @@ use crate::logic::{
 };
 
 impl Scheduler {
-    /// The owner of several running requests that hold more than half of all seats or blocks, if
-    /// any request waits for some.
+    /// Returns the owner of several running requests that together hold more than half of all seats
+    /// or blocks. Returns `None` if there is no such owner, or if no request waits.
     pub(super) fn dominant(&self) -> Option<Owner> {
         if self.waiting.is_empty() {
             return None;
@@ -20,14 +21,14 @@ impl Scheduler {
         by_seats.or_else(|| self.dominant_in_blocks())
     }
 
-    /// The same for blocks alone, whether any request waits or not.
+    /// Does the same for blocks alone, even if no request waits.
     pub(super) fn dominant_in_blocks(&self) -> Option<Owner> {
         let num_blocks = self.config.num_usable_blocks();
         self.majority(num_blocks, |slot| self.requests[slot].num_blocks)
     }
 
-    /// Where in the running list the request of an owner stands that matters least, if the owner
-    /// has others.
+    /// Returns the place in the running list of the owner's least important request, if the owner
+    /// has several.
     pub(super) fn last_to_give(&self, owner: Owner, now: Micros) -> Option<usize> {
         let mut places = (0..self.running.len()).filter(|&p| self.owner(self.running[p]) == owner);
         places.clone().nth(1)?;
@@ -39,9 +40,10 @@ impl Scheduler {
         }
     }
 
-    /// Preempts one request of the dominant owner if the next waiting request of another needs
-    /// that: the step before had no seat or blocks left for it, and its owner runs nothing. No
-    /// running request is preempted while it is computed, so the next step waits for that.
+    /// Preempts one request of the dominant owner if the next waiting request of another owner
+    /// needs the room. It needs the room if the step before had no seat or blocks left for it, and
+    /// its owner runs nothing. No request is preempted while a step computes it, so the next step
+    /// waits for the step in flight.
     pub(super) fn make_room(&mut self, planning: &mut Planning, waited_for: WaitingReason) {
         let is_short = matches!(waited_for, WaitingReason::MaxNumSeqs | WaitingReason::KvCache);
         let is_open = self.pause == PauseState::Unpaused && planning.cohort.is_none();
@@ -61,9 +63,10 @@ impl Scheduler {
         }
     }
 
-    /// The owner of several running requests that hold more than half of `total`.
+    /// Returns the owner of several running requests that together hold more than half of `total`.
     fn majority(&self, total: usize, weight: impl Fn(Slot) -> usize) -> Option<Owner> {
-        // Boyer and Moore: what holds more than half is left when all others are set off.
+        // The majority vote of Boyer and Moore: an owner of more than half is left when all others
+        // have cancelled out.
         let (mut candidate, mut lead) = (None, 0);
         for &slot in &self.running {
             let (owner, weight) = (self.owner(slot), weight(slot));

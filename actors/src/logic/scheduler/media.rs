@@ -1,5 +1,5 @@
-//! Images and sounds: an encoder output must be there before the first of its tokens is computed,
-//! and is dropped after the last.
+//! Images and sounds: an encoder output must exist before the first of its tokens is computed. It
+//! is dropped after the last.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use super::{
     request_table::Slot,
 };
 
-/// How far a request can go in this step, given its media.
+/// The part of a request that this step can compute, given its media.
 pub(super) struct MediaWindow {
-    /// Tokens to compute.
+    /// Number of tokens to compute.
     pub(super) num_tokens: usize,
-    /// Features to encode for them.
+    /// Indices of the features to encode for these tokens.
     pub(super) features: Vec<usize>,
 }
 
 impl Scheduler {
-    /// Whether some of the request's media are not computed yet.
+    /// Returns whether some of the request's media are not computed yet.
     pub(super) fn has_media_ahead(&self, slot: Slot) -> bool {
         let state = &self.requests[slot];
         state.num_passed_features < state.request.mm_features.len()
     }
 
-    /// Cuts `num_tokens` from `num_computed` on where an item begins that cannot be encoded now.
+    /// Shortens the `num_tokens` after `num_computed` to end before the first item that cannot be
+    /// encoded now. Returns the tokens and the features to encode.
     pub(super) fn media_window(
         &mut self,
         slot: Slot,
@@ -48,7 +49,7 @@ impl Scheduler {
             {
                 continue;
             }
-            // One that is longer than a budget that was cut is computed in parts after all.
+            // An item longer than a reduced budget is computed in parts all the same.
             let is_cut = self.config.disable_chunked_mm_input
                 && item.length <= self.token_budget
                 && num_computed < item.offset
@@ -64,7 +65,7 @@ impl Scheduler {
         MediaWindow { num_tokens, features }
     }
 
-    /// The row is certain: its features get their place.
+    /// Allocates encoder space for the features of a row that is certain.
     pub(super) fn allocate_media(&mut self, planning: &mut Planning, row: usize) {
         let row = &planning.rows[row];
         let request = &self.requests[row.slot].request;
@@ -75,7 +76,8 @@ impl Scheduler {
         }
     }
 
-    /// The row is taken back after all. What another row counts on is encoded for that one.
+    /// Releases the encoder space of a row that is taken back. A feature that another row relies on
+    /// is encoded for that row.
     pub(super) fn cancel_media(&mut self, planning: &mut Planning, row: Row) {
         let request = Arc::clone(&self.requests[row.slot].request);
         for index in row.features {
@@ -97,7 +99,7 @@ impl Scheduler {
         }
     }
 
-    /// The request uses none of its media any more.
+    /// Releases all media of a request that no longer uses them.
     pub(super) fn free_media(&mut self, slot: Slot) {
         let request = &self.requests[slot].request;
         for item in request.mm_features.iter() {

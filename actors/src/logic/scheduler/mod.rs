@@ -1,14 +1,17 @@
-//! The scheduler: which requests compute how many tokens in the next step. It knows policy, never
-//! blocks: it asks the KV cache manager through [allocation plans](super::allocation), and is told what fitted.
+//! The scheduler: it decides which requests compute how many tokens in the next step. It knows
+//! policy but no blocks. It sends [allocation plans](super::allocation) to the KV cache manager,
+//! and the answers say which operations fitted.
 //!
-//! There is no prefill and no decode: each request has tokens, and `num_computed_tokens` runs
-//! after them. A step is planned by [`Scheduler::begin_step`], then [`Scheduler::next_plan`] and
-//! [`Scheduler::apply`] in turn until there is no next plan, then [`Scheduler::finish_step`]; once
-//! computed, its results go to [`Scheduler::update_from_output`]. A decode step needs at most one
-//! plan; an admission one more, as its prefix hits must be known before its tokens are counted.
+//! Prefill and decode are not distinct: each request has tokens, and `num_computed_tokens` follows
+//! their number. [`Scheduler::begin_step`] begins a step. [`Scheduler::next_plan`] and
+//! [`Scheduler::apply`] then alternate until there is no next plan, and [`Scheduler::finish_step`]
+//! returns the step. Once the step is computed, its results go to
+//! [`Scheduler::update_from_output`]. A decode step needs at most one plan. An admission needs one
+//! more, because its prefix hits must be known before its tokens are counted.
 //!
-//! With [`SchedulerConfig::async_scheduling`], the next step is planned while one is in
-//! flight, on the tokens that it will draw: the device has it when it needs it.
+//! With [`SchedulerConfig::async_scheduling`], the next step is planned while one is in flight. The
+//! plan counts on the tokens that the step in flight will sample. The device therefore has its next
+//! step when it needs one.
 
 mod admission;
 mod ahead;
@@ -57,29 +60,29 @@ use super::{
     scheduler_output::SchedulerOutput,
 };
 
-/// What may be scheduled.
+/// The requests that may be scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseState {
-    /// Everything.
+    /// All requests.
     #[default]
     Unpaused,
-    /// Running requests go on, waiting ones wait.
+    /// Running requests only: waiting requests are not admitted.
     PausedNew,
-    /// Nothing.
+    /// No request.
     PausedAll,
 }
 
 /// A planned step.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scheduled {
-    /// What the worker computes.
+    /// The work for the worker.
     pub output: SchedulerOutput,
-    /// Requests that ended without being computed: a deadline passed, the KV cache is full.
+    /// Ends of requests that were not computed, because a deadline passed or the KV cache is full.
     pub ended: Vec<Commit>,
-    /// What became of a [`Scheduler::reset_prefix_cache`].
+    /// Whether the prefix cache was reset, if [`Scheduler::reset_prefix_cache`] asked for it.
     pub prefix_cache_reset: Option<bool>,
-    /// For metrics.
+    /// Counts for the metrics.
     pub stats: StepStats,
 }
 
@@ -89,43 +92,45 @@ pub struct Scheduler {
     config: SchedulerConfig,
     none_hash: BlockHash,
     epoch: Epoch,
-    /// The KV cache manager has not heard of the epoch.
+    /// Whether the KV cache manager has not received a plan of this epoch yet.
     is_new_epoch: bool,
     step: Step,
     now: Micros,
     pause: PauseState,
     cohort: Option<Cohort>,
-    /// Most tokens of a step; at most the configured ones.
+    /// Largest number of tokens in a step. At most the configured number.
     token_budget: usize,
     requests: RequestTable,
-    /// In order of admission. Holds ended requests until the next compaction.
+    /// Running requests, in order of admission. Ended requests stay in the list until the next
+    /// compaction.
     running: Vec<Slot>,
     running_is_dirty: bool,
     waiting: RequestQueue<Slot>,
     grammars: Grammars,
     waiting_reason: WaitingReason,
-    /// Of requests that have not begun.
+    /// Deadlines of requests that have not begun.
     deadlines: BTreeSet<(Micros, RequestId)>,
     encoder_cache: EncoderCacheManager,
-    /// Requests whose blocks are freed by the next plan that finds them in no step in flight, and
-    /// whether their content is discarded.
+    /// Requests whose blocks are freed by the next plan made when no step in flight contains them.
+    /// The flag says whether the content is discarded.
     frees: Vec<(RequestId, bool)>,
-    /// For the next output.
+    /// Reported in the next output.
     finished: Vec<RequestId>,
-    /// For the next output.
+    /// Reported in the next output.
     preempted: Vec<RequestId>,
     planning: Option<Planning>,
     /// The steps whose results are awaited, in their order.
     in_flight: VecDeque<InFlight>,
-    /// The step whose computation the next was planned beside, or would have been.
+    /// The step in flight when planning the next step was last attempted.
     planned_ahead_of: Option<Step>,
-    /// Nothing is planned until no step is in flight.
+    /// Whether planning waits until no step is in flight.
     must_settle: bool,
     completed_step: Option<Step>,
-    /// The last step that filled blocks, if the KV cache manager has not heard that it is computed.
+    /// The last step that filled blocks, if the KV cache manager has not learned yet that it is
+    /// computed.
     unsealed_step: Option<Step>,
     last_admission: Option<Step>,
-    /// Asked for and not done; whether running requests are preempted for it.
+    /// Set while a reset is requested and not done. `true` preempts running requests for it.
     reset_requested: Option<bool>,
     kv_cache_usage: f64,
     num_preemptions: u64,
@@ -133,7 +138,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// An idle scheduler. `config` must be [valid](SchedulerConfig::validate).
+    /// Returns an idle scheduler. `config` must be [valid](SchedulerConfig::validate).
     #[must_use]
     pub fn new(config: SchedulerConfig) -> Self {
         Self {
@@ -171,32 +176,32 @@ impl Scheduler {
         }
     }
 
-    /// What it was made with.
+    /// Returns the scheduler's settings.
     #[must_use]
     pub fn config(&self) -> &SchedulerConfig {
         &self.config
     }
 
-    /// The generation of the core that it belongs to.
+    /// Returns the current epoch: the generation of the core that the scheduler belongs to.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The last step planned.
+    /// Returns the last step planned.
     #[must_use]
     pub fn step(&self) -> Step {
         self.step
     }
 
-    /// The step whose results are awaited next.
+    /// Returns the step whose results are awaited next.
     #[must_use]
     pub fn step_in_flight(&self) -> Option<Step> {
         self.in_flight.front().map(|in_flight| in_flight.step)
     }
 
-    /// Whether another step has anything to do: a request lives, or somebody must hear that one
-    /// ended.
+    /// Returns whether another step has work to do: a request is live, or another actor must learn
+    /// that one ended.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.requests.num_live() > 0
@@ -207,28 +212,28 @@ impl Scheduler {
             || self.is_new_epoch
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of requests that have not ended.
     #[must_use]
     pub fn num_unfinished(&self) -> usize {
         self.requests.num_live()
     }
 
-    /// The running requests, in the order in which they are scheduled.
+    /// Returns the running requests, in the order in which they are scheduled.
     pub fn running(&self) -> impl Iterator<Item = RequestId> + '_ {
         let states = self.running.iter().map(|&slot| &self.requests[slot]);
         let running = states.filter(|state| state.status == Status::Running);
         running.map(|state| state.request.id)
     }
 
-    /// The waiting requests in the order of service, with the reason why they wait: what keeps
-    /// the first of those who may be admitted keeps those behind it. Those come last that wait
-    /// aside for their grammar.
+    /// Returns the waiting requests in the order of service, each with the reason why it waits. The
+    /// reason for the first one that may be admitted also holds for those behind it. Requests that
+    /// wait for their grammar come last.
     #[must_use]
     pub fn waiting_reasons(&self) -> Vec<(RequestId, WaitingReason)> {
         self.first_waiting(usize::MAX)
     }
 
-    /// Where it stands.
+    /// Returns the scheduler's current statistics.
     #[must_use]
     pub fn stats(&self) -> SchedulerStats {
         SchedulerStats {

@@ -1,7 +1,7 @@
-//! The step being planned: a state machine whose requests to the KV cache manager are data.
+//! The step being planned: a state machine. Its requests to the KV cache manager are data.
 //!
-//! A plan is made as if all of it will fit. Rows that follow a refused operation are taken back,
-//! which is cheap: nothing about a request changes before its own operation is confirmed.
+//! A plan is made as if all of it will fit. Rows that follow a refused operation are taken back.
+//! This is cheap, because a request does not change before its own operation is confirmed.
 
 use super::{
     Scheduler,
@@ -21,7 +21,7 @@ use crate::{
 
 use super::stats::StepStats;
 
-/// What is being decided now.
+/// The requests that are being planned now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Running requests, from the cursor on.
@@ -35,7 +35,7 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Continue,
-    /// What comes next depends on what was asked.
+    /// The next decision depends on the answer.
     Ask,
 }
 
@@ -45,15 +45,15 @@ pub(super) struct Row {
     pub(super) slot: Slot,
     pub(super) num_computed_tokens: usize,
     pub(super) num_tokens: usize,
-    /// Whether the worker holds no state of it.
+    /// Whether the worker holds no state of the request.
     pub(super) is_new: bool,
-    /// Appended to its table.
+    /// Blocks appended to the request's table.
     pub(super) block_ids: Vec<BlockId>,
-    /// Media to encode for it.
+    /// Indices of the media to encode for the row.
     pub(super) features: Vec<usize>,
 }
 
-/// What an operation of the plan in question was for.
+/// The purpose of an operation of the last plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pending {
     Free,
@@ -61,7 +61,7 @@ pub(super) enum Pending {
     Lookup {
         slot: Slot,
     },
-    /// A running request, at this place in the running list.
+    /// More blocks for a running request, which is at `cursor` in the running list.
     Grow {
         row: usize,
         cursor: usize,
@@ -73,7 +73,7 @@ pub(super) enum Pending {
     },
 }
 
-/// What an allocation changes about a request.
+/// The changes that an allocation makes to a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Growth {
     num_registered: usize,
@@ -91,24 +91,24 @@ pub(super) struct Planning {
     pub(super) encoder_budget: usize,
     /// The only requests that may be scheduled.
     pub(super) cohort: Option<Cohort>,
-    /// It holds most of the seats or blocks: the requests of others are admitted first.
+    /// The owner of most of the seats or blocks. Requests of other owners are admitted first.
     pub(super) dominant: Option<Owner>,
-    /// Most tokens for one request.
+    /// Largest number of tokens for one request.
     pub(super) most_tokens: usize,
     pub(super) rows: Vec<Row>,
-    /// Rows of requests that are not certain to be admitted.
+    /// Number of rows whose requests are not certain to be admitted.
     pub(super) num_admitting: usize,
-    /// The head of the queue and its hits.
+    /// The head of the queue and its number of hit tokens.
     pub(super) looked_up: Option<(Slot, usize)>,
     pub(super) has_preempted: bool,
-    /// A running request found no block, and cannot have another's before the step in flight is
-    /// computed: nobody else gets one either.
+    /// Whether a running request found no block and has to wait for the step in flight. No other
+    /// request gets a block either.
     pub(super) is_short: bool,
     pub(super) ended: Vec<Commit>,
     pub(super) prefix_cache_reset: Option<bool>,
     pub(super) finish_later: Vec<RequestId>,
     pub(super) stats: StepStats,
-    /// One an operation of the last plan.
+    /// One for each operation of the last plan.
     pub(super) pending: Vec<Pending>,
     /// Whether the last plan is answered.
     pub(super) is_answered: bool,
@@ -123,8 +123,8 @@ impl Planning {
 }
 
 impl Scheduler {
-    /// What to ask the KV cache manager next; `None` when the step is planned, or when the last
-    /// plan is not answered.
+    /// Returns the next plan for the KV cache manager. Returns `None` if the step is planned, or if
+    /// the last plan is not answered.
     pub fn next_plan(&mut self) -> Option<AllocationPlan> {
         let mut planning = self.planning.take()?;
         let plan = planning.is_answered.then(|| self.make_plan(&mut planning)).flatten();
@@ -133,10 +133,10 @@ impl Scheduler {
         plan
     }
 
-    /// Takes the answer to the last plan. An answer to any other is counted and dropped.
+    /// Takes the answer to the last plan. An answer to another plan is counted and dropped.
     ///
     /// # Errors
-    /// [`ActorError::Invariant`] when the answer does not fit what was asked.
+    /// [`ActorError::Invariant`] if the answer does not match the plan.
     pub fn apply(&mut self, allocation: Allocation) -> Result<(), ActorError> {
         let Some(mut planning) = self.planning.take() else {
             self.num_stale += 1;
@@ -163,8 +163,9 @@ impl Scheduler {
                 break;
             }
         }
-        // The manager must hear of a new epoch, or it would hold what the old one held; and that
-        // blocks are full, as they survive only then.
+        // The manager must learn of a new epoch, because otherwise it would keep the old one's
+        // tables. It must also learn that blocks are full, because only then do they survive a
+        // crash.
         let is_full = |step: &mut Step| self.completed_step.is_some_and(|done| *step <= done);
         let seals = self.unsealed_step.take_if(is_full).is_some();
         let is_wanted = !ops.is_empty() || self.is_new_epoch || seals;
@@ -181,7 +182,8 @@ impl Scheduler {
     pub(super) fn ask_frees(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
         let in_flight = &self.in_flight;
         self.frees.retain(|&(request, discard)| {
-            // Whether what it leaves behind is any good is known when it is computed.
+            // A request in a running step keeps its blocks: the result decides whether they may be
+            // reused.
             let is_kept =
                 in_flight.iter().flat_map(|step| &step.rows).any(|row| row.request == request);
             if !is_kept {
@@ -248,7 +250,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The row's blocks are there.
+    /// Records that the blocks of a row are allocated.
     fn confirm(
         &mut self,
         planning: &mut Planning,
@@ -265,14 +267,15 @@ impl Scheduler {
         self.allocate_media(planning, row);
     }
 
-    /// Plans a row. Its tokens are the tenant's from now on, so that the next turn is another's.
+    /// Plans a row. Its tokens are charged to the tenant at once, so that another tenant has the
+    /// next turn.
     pub(super) fn push_row(&mut self, planning: &mut Planning, row: Row) {
         planning.token_budget -= row.num_tokens;
         self.waiting.charge(self.requests[row.slot].request.tenant, row.num_tokens);
         planning.rows.push(row);
     }
 
-    /// Takes back the rows from `first` on, whose operations were not executed.
+    /// Takes back the rows from `first` on, because their operations were not executed.
     pub(super) fn take_back_rows(&mut self, planning: &mut Planning, first: usize) {
         for row in planning.rows.drain(first..) {
             planning.token_budget += row.num_tokens;
@@ -286,8 +289,9 @@ impl Scheduler {
         }
     }
 
-    /// The blocks that a request needs and fills when `num_tokens` of its tokens are computed;
-    /// `None` if its table has room, no block becomes full, and its tail is no news.
+    /// Returns the blocks that a request needs and fills when `num_tokens` of its tokens are
+    /// computed. Returns `None` if its table has room, no block becomes full, and its tail is not
+    /// new.
     pub(super) fn allocate_op(
         &mut self,
         slot: Slot,
@@ -298,7 +302,8 @@ impl Scheduler {
         let state = &mut self.requests[slot];
         let first = state.num_registered_blocks + num_hit_tokens / block_size;
         let has_room = num_tokens <= state.num_blocks * block_size;
-        // A block is named by its tokens: one that ends in a token not drawn yet is filled later.
+        // A block is named by its tokens. A block with a token that is not sampled yet is filled
+        // later.
         let num_known = num_tokens.min(state.num_tokens());
         let fills = self.config.enable_prefix_caching && num_known >= (first + 1) * block_size;
         let catches_up = self.config.enable_prefix_caching
@@ -325,12 +330,12 @@ impl Scheduler {
         })
     }
 
-    /// What is true of a request once `op` is executed.
+    /// Returns the changes that `op` makes to a request.
     pub(super) fn growth(&self, state: &RequestState, op: &AllocateOp) -> Growth {
         let num_hit_blocks = op.num_hit_tokens / self.config.block_size;
         Growth {
             num_registered: state.num_registered_blocks + num_hit_blocks + op.full_blocks.len(),
-            // What the last epoch left is adopted with the first blocks, or dropped.
+            // A tail that the last epoch left is adopted with the first blocks, or dropped.
             has_tail: op.catches_up || state.has_tail && state.num_blocks > 0,
             fills: !op.full_blocks.is_empty(),
         }

@@ -1,4 +1,4 @@
-//! What the scheduler knows of one request.
+//! The scheduler's state of one request.
 
 use std::{ops::Range, sync::Arc};
 
@@ -15,48 +15,52 @@ use crate::{
     },
 };
 
-/// Where a request stands. One that ended is forgotten as soon as nothing refers to it.
+/// The status of a request. An ended request is forgotten as soon as nothing refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// In the queue; also after it was preempted, with the tokens it had.
+    /// The request is in the queue. After a preemption it is there again, with its tokens.
     Waiting(QueueKey),
-    /// Aside, until its grammar is compiled; its place in the queue is kept.
+    /// The request waits outside the queue until its grammar is compiled. Its place in the queue is
+    /// kept.
     WaitingForStructuredOutputGrammar(QueueKey),
-    /// In the running list; holds blocks.
+    /// The request is in the running list and holds blocks.
     Running,
-    /// Popped from the queue by the plan in progress, which may not fit.
+    /// The current plan has taken the request from the queue. The request may not fit.
     Admitting(QueueKey),
-    /// Ended, but still in the running list.
+    /// The request has ended, but it is still in the running list.
     Finished,
 }
 
-/// One live request: tokens and counts, no blocks.
+/// One live request: its tokens and counts, but not its blocks.
 #[derive(Debug, Clone)]
 pub(super) struct RequestState {
     pub(super) request: Arc<EngineRequest>,
     pub(super) status: Status,
     pub(super) output_token_ids: Vec<TokenId>,
-    /// Tokens whose KV is there, or will be once the steps in flight are computed.
+    /// Number of tokens whose KV exists, or will exist once the steps in flight are computed.
     pub(super) num_computed_tokens: usize,
-    /// Most tokens that were ever computed: below this, work is done again.
+    /// Largest number of tokens that were ever computed. Tokens below it are recomputed.
     pub(super) max_computed_tokens: usize,
-    /// Blocks that the KV cache manager holds for it.
+    /// Number of blocks that the KV cache manager holds for the request.
     pub(super) num_blocks: usize,
-    /// So many of them can be hit by others.
+    /// Number of these blocks that other requests can hit.
     pub(super) num_registered_blocks: usize,
-    /// The KV cache manager keeps a tail for it, or may keep one that the last epoch left.
+    /// Whether the KV cache manager has a tail for the request, or may have one that the last epoch
+    /// left.
     pub(super) has_tail: bool,
-    /// Prompt positions whose log-probabilities were committed; position 0 has none.
+    /// Number of prompt positions whose log-probabilities were committed. Position 0 has none.
     pub(super) num_prompt_logprobs: usize,
-    /// The first step since it was admitted: what steps before it computed is not its any more.
+    /// The first step since the request was admitted. Results of earlier steps no longer count for
+    /// it.
     pub(super) first_step: Option<Step>,
-    /// Steps in flight that draw a token for it.
+    /// Number of steps in flight that sample a token for the request.
     pub(super) num_drawing: usize,
-    /// Whether it ran before.
+    /// Whether the request ran before.
     pub(super) was_scheduled: bool,
-    /// Its last row was no number: it is being computed again, without the prefix cache.
+    /// Whether the request is recomputed without the prefix cache, because its last result was not
+    /// a number.
     pub(super) is_retried: bool,
-    /// Media before this one are done with.
+    /// Number of media whose tokens are all computed.
     pub(super) num_passed_features: usize,
     pub(super) stop: StopConditions,
     block_hashes: Arc<Vec<BlockHash>>,
@@ -71,7 +75,7 @@ impl RequestState {
     ) -> Self {
         let num_outputs = output_token_ids.len();
         let has_begun = num_outputs > 0;
-        // Whoever has an output had all tokens before it computed.
+        // A request with output has computed all tokens before it.
         let max_computed_tokens = match has_begun {
             true => request.num_prompt_tokens() + num_outputs - 1,
             false => 0,
@@ -96,17 +100,18 @@ impl RequestState {
         }
     }
 
-    /// Tokens of prompt and output so far.
+    /// Returns the number of prompt and output tokens so far.
     pub(super) fn num_tokens(&self) -> usize {
         self.request.num_prompt_tokens() + self.output_token_ids.len()
     }
 
-    /// Tokens to compute: those that are there, and those that steps in flight will draw.
+    /// Returns the number of tokens to compute, including tokens that steps in flight will sample.
     pub(super) fn num_remaining(&self) -> usize {
         (self.num_tokens() + self.num_drawing).saturating_sub(self.num_computed_tokens)
     }
 
-    /// Whether the tokens that steps in flight will draw are the last, whatever they are.
+    /// Returns whether the tokens that steps in flight will sample reach a length limit and are
+    /// therefore the last.
     pub(super) fn will_be_full(&self) -> bool {
         let num_outputs = self.output_token_ids.len() + self.num_drawing;
         let num_tokens = self.num_tokens() + self.num_drawing;
@@ -114,12 +119,14 @@ impl RequestState {
             && (num_outputs >= self.stop.max_tokens || num_tokens >= self.stop.max_model_len)
     }
 
-    /// Whether it may use what others computed. Log-probabilities of a prompt need its logits.
+    /// Returns whether the request may use blocks that others computed. Log-probabilities of a
+    /// prompt need its logits.
     pub(super) fn reads_prefix_cache(&self) -> bool {
         self.request.params.prompt_logprobs.is_none() && !self.is_retried
     }
 
-    /// It holds no blocks any more, and the worker will hear of it as of a new request.
+    /// Resets the computed state. The request no longer holds blocks, and it will be sent to the
+    /// worker as a new request.
     pub(super) fn forget_computed(&mut self) {
         self.num_computed_tokens = 0;
         self.num_blocks = 0;
@@ -132,7 +139,8 @@ impl RequestState {
         self.num_drawing = 0;
     }
 
-    /// Hashes of all full blocks of its first `num_tokens` tokens; those not known are computed.
+    /// Returns the hashes of all full blocks of the first `num_tokens` tokens. Unknown hashes are
+    /// computed.
     pub(super) fn block_hashes(
         &mut self,
         num_tokens: usize,
@@ -150,13 +158,14 @@ impl RequestState {
                 Some(tokens) => hash_block(parent, tokens, &keys),
                 None => hash_block(parent, &self.tokens(start..start + block_size), &keys),
             };
-            // Copies only while a plan that carries the hashes is still somewhere.
+            // This copies the hashes only while a plan that carries them still exists.
             Arc::make_mut(&mut self.block_hashes).push(hash);
         }
         &self.block_hashes
     }
 
-    /// The blocks of `range`, to be registered; with their content for KV events if asked.
+    /// Returns the blocks of `range` for registration. `with_content` adds their content for KV
+    /// events.
     pub(super) fn full_blocks(
         &mut self,
         range: Range<usize>,

@@ -1,4 +1,4 @@
-//! All live requests: a slab, so that the lists of a step hold small indices.
+//! All live requests, in a slab, so that the lists of a step hold small indices.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 use super::request_state::RequestState;
 use crate::logic::ids::RequestId;
 
-/// Where a request's state lies.
+/// The place of a request's state in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
 
@@ -20,7 +20,7 @@ pub(super) struct RequestTable {
 }
 
 impl RequestTable {
-    /// Requests that have not ended.
+    /// Returns the number of requests that have not ended.
     pub(super) fn num_live(&self) -> usize {
         self.by_id.len()
     }
@@ -29,13 +29,13 @@ impl RequestTable {
         self.by_id.get(&request).copied()
     }
 
-    /// The request in this slot, if it is still this one.
+    /// Returns the state in this slot, if it still belongs to `request`.
     pub(super) fn get(&self, slot: Slot, request: RequestId) -> Option<&RequestState> {
         let state = self.slots.get(slot.0 as usize)?.as_ref();
         state.filter(|state| state.request.id == request)
     }
 
-    /// `make` is given the slot that the state will have.
+    /// Inserts the state that `make` returns. `make` receives the slot of the new state.
     pub(super) fn insert(
         &mut self,
         request: RequestId,
@@ -50,12 +50,12 @@ impl RequestTable {
         slot
     }
 
-    /// The request has ended: it cannot be found any more, its slot stays taken.
+    /// Hides a request that has ended. It can no longer be found, but its slot stays in use.
     pub(super) fn hide(&mut self, request: RequestId) {
         self.by_id.remove(&request);
     }
 
-    /// Nothing refers to the slot any more.
+    /// Releases a slot that nothing refers to.
     pub(super) fn release(&mut self, slot: Slot) {
         self.slots[slot.0 as usize] = None;
         self.vacant.push(slot);

@@ -1,21 +1,21 @@
-//! What the scheduler tells about itself, as data for metrics and debugging.
+//! Figures about the scheduler, for metrics and debugging.
 
 use serde::{Deserialize, Serialize};
 
 use crate::logic::ids::{Micros, RequestId, Step};
 
-/// Why requests wait.
+/// The reason why requests wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitingReason {
-    /// No step was planned since it came.
+    /// No step was planned since the request arrived.
     #[default]
     NotPlannedYet,
-    /// `max_num_seqs` requests run.
+    /// `max_num_seqs` requests run already.
     MaxNumSeqs,
-    /// The step's tokens were spent.
+    /// The step's token budget was used up.
     TokenBudget,
-    /// Too few free KV cache blocks.
+    /// There are too few free KV cache blocks.
     KvCache,
     /// The encoder had no room for an image or sound.
     EncoderBudget,
@@ -25,14 +25,14 @@ pub enum WaitingReason {
     Paused,
     /// `prefill_schedule_interval` steps have not passed.
     PrefillInterval,
-    /// A step failed, and others run alone to find out which of them makes it fail.
+    /// A step failed. The suspects run alone to find the request that makes it fail.
     Suspects,
-    /// The grammar that its output has to follow is being compiled.
+    /// The grammar for the request's output is being compiled.
     StructuredOutputGrammar,
 }
 
 impl WaitingReason {
-    /// The label of vLLM's `num_requests_waiting_by_reason`.
+    /// Returns the label of vLLM's `num_requests_waiting_by_reason`.
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
@@ -45,58 +45,58 @@ impl WaitingReason {
     }
 }
 
-/// The scheduler now.
+/// The current figures of the scheduler.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SchedulerStats {
-    /// Steps planned so far.
+    /// The last step planned.
     pub step: Step,
-    /// Requests running.
+    /// Number of running requests.
     pub num_running: usize,
-    /// Requests waiting for their turn.
+    /// Number of requests that wait for their turn.
     pub num_waiting: usize,
-    /// Requests waiting aside until their grammar is compiled: others pass them.
+    /// Number of requests that wait for their grammar. Other requests pass them.
     pub num_skipped_waiting: usize,
-    /// Why those wait.
+    /// The reason why requests wait for their turn.
     pub waiting_reason: WaitingReason,
     /// Share of the KV cache in use when the last plan was executed, in `[0, 1]`.
     pub kv_cache_usage: f64,
-    /// Requests preempted, ever.
+    /// Number of preemptions since the start.
     pub num_preemptions: u64,
-    /// Step outputs and allocations of another epoch or step, and rows of requests that no longer
-    /// run: dropped, ever.
+    /// Number of results dropped since the start. These are step outputs and allocations of another
+    /// epoch or step, and rows of requests that no longer run.
     pub num_stale: u64,
 }
 
-/// One step.
+/// The figures of one step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepStats {
-    /// Tokens to compute.
+    /// Number of tokens to compute.
     pub num_scheduled_tokens: usize,
-    /// Prompt tokens to compute for the first time.
+    /// Number of prompt tokens to compute for the first time.
     pub prompt_tokens_computed: usize,
-    /// Prompt tokens of requests admitted for the first time that the prefix cache held.
+    /// Number of prompt tokens in the prefix cache, of requests admitted for the first time.
     pub prompt_tokens_cached: usize,
-    /// Tokens to compute again after a preemption, a retry or a new epoch.
+    /// Number of tokens to recompute after a preemption, a retry or a new epoch.
     pub recomputed_tokens: usize,
-    /// Tokens of tails that the last epoch left: they need not be computed again.
+    /// Number of tokens in adopted tails of the last epoch. They need not be recomputed.
     pub adopted_tail_tokens: usize,
-    /// Tokens looked up for requests admitted for the first time.
+    /// Number of tokens looked up for requests admitted for the first time.
     pub prefix_cache_queries: usize,
-    /// Those of them that were there.
+    /// Number of these tokens that were found.
     pub prefix_cache_hits: usize,
-    /// Requests preempted.
+    /// Number of requests preempted.
     pub num_preempted: usize,
     /// Requests admitted for the first time.
     pub first_scheduled: Vec<FirstScheduled>,
 }
 
-/// A request left the queue for the first time.
+/// The facts about a request that has left the queue for the first time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstScheduled {
     /// The request.
     pub request: RequestId,
     /// Microseconds since its arrival.
     pub queue_time: Micros,
-    /// Prompt tokens that the prefix cache held.
+    /// Number of prompt tokens that the prefix cache held.
     pub num_cached_tokens: usize,
 }

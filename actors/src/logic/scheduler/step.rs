@@ -1,4 +1,4 @@
-//! Where a step begins, and where it becomes work for the worker.
+//! The begin of a step, and its end as work for the worker.
 
 use std::sync::Arc;
 
@@ -20,30 +20,30 @@ use crate::{
     },
 };
 
-/// A step that the worker computes, or will.
+/// A step that the worker computes now or later.
 #[derive(Debug, Clone)]
 pub(super) struct InFlight {
     pub(super) step: Step,
-    /// In the order of the output.
+    /// The rows, in the order of the output.
     pub(super) rows: Vec<InFlightRow>,
 }
 
-/// A request's part of it.
+/// A request's part of a step in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InFlightRow {
     pub(super) slot: Slot,
     pub(super) request: RequestId,
-    /// Whether it ends with a new token.
+    /// Whether the row ends with a new token.
     pub(super) draws: bool,
     pub(super) is_answered: bool,
 }
 
 impl Scheduler {
-    /// Begins the next step. Requests whose deadline has passed before they began are given up.
+    /// Begins the next step. Requests that have not begun before their deadline are ended.
     ///
     /// # Errors
-    /// [`ActorError::Invariant`] while another step is being planned, or is computed and this one
-    /// [cannot be planned ahead](Scheduler::can_plan_ahead).
+    /// [`ActorError::Invariant`] while another step is being planned. Also while another step is
+    /// computed, unless this one [can be planned ahead](Scheduler::can_plan_ahead).
     pub fn begin_step(&mut self, now: Micros) -> Result<(), ActorError> {
         let is_free = self.in_flight.is_empty() || self.can_plan_ahead();
         if self.planning.is_some() || !is_free {
@@ -88,10 +88,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The step as it was planned.
+    /// Ends planning and returns the planned step.
     ///
     /// # Errors
-    /// [`ActorError::Invariant`] when no step was begun, or its last plan is not answered.
+    /// [`ActorError::Invariant`] if no step has begun, or if its last plan is not answered.
     pub fn finish_step(&mut self) -> Result<Scheduled, ActorError> {
         let planning = self.planning.take().filter(|planning| planning.is_answered);
         let Some(mut planning) = planning else {
@@ -107,7 +107,7 @@ impl Scheduler {
             ..SchedulerOutput::default()
         };
         let rows = std::mem::take(&mut planning.rows);
-        // Running requests were planned first, but new ones stand first in the output.
+        // Running requests were planned first, but new ones come first in the output.
         let num_cached = rows.iter().filter(|row| !row.is_new).count();
         let mut in_flight = Vec::with_capacity(rows.len());
         output.scheduled_cached.reserve(num_cached);
@@ -126,7 +126,7 @@ impl Scheduler {
         Ok(Scheduled { output, ended, prefix_cache_reset, stats })
     }
 
-    /// Turns a row into work, and counts its tokens as computed.
+    /// Turns a row into work, and counts its tokens as computed. Returns the row in flight.
     fn emit(
         &mut self,
         output: &mut SchedulerOutput,
@@ -169,8 +169,8 @@ impl Scheduler {
         InFlightRow { slot, request, draws, is_answered: false }
     }
 
-    /// Most tokens for one request in this step: the threshold counts only where a long prompt
-    /// would hold others up.
+    /// Returns the largest number of tokens for one request in this step. The threshold applies
+    /// only if a long prompt would delay other requests.
     fn most_tokens(&self) -> usize {
         let num_waiting = match self.pause {
             PauseState::Unpaused => self.waiting.len(),
@@ -212,7 +212,7 @@ impl Scheduler {
         ended
     }
 
-    /// Preempts everyone; the queue gets them in the order in which they ran.
+    /// Preempts all running requests. They return to the queue in the order in which they ran.
     fn requeue_all(&mut self) {
         for slot in std::mem::take(&mut self.running).into_iter().rev() {
             self.requeue(slot, false);

@@ -1,4 +1,4 @@
-//! Whether the last token ends a request, in the ledger's words.
+//! Decides whether the last token ends a request, with the reasons that the ledger uses.
 
 use crate::logic::{
     ids::TokenId,
@@ -6,8 +6,8 @@ use crate::logic::{
     stop::{StopConditions, StopKind, check_stop},
 };
 
-/// What [`finish_reason`] needs, once a request. End-of-sequence tokens are not in it: a request
-/// may have several.
+/// Returns the conditions that [`finish_reason`] needs, once for each request. They do not contain
+/// the end-of-sequence tokens, because a request may have several.
 pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> StopConditions {
     let params = &request.params;
     StopConditions {
@@ -20,7 +20,8 @@ pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> 
     }
 }
 
-/// In vLLM's order: end-of-sequence token, stop token, length, repetition.
+/// Returns the reason why the last token ends the request, or `None`. The checks are in vLLM's
+/// order: end-of-sequence token, stop token, length, repetition.
 pub(super) fn finish_reason(
     request: &EngineRequest,
     conditions: &StopConditions,

@@ -1,4 +1,4 @@
-//! What the worker computed becomes tokens, and perhaps a request's end.
+//! The worker's results become tokens, and perhaps a request's end.
 
 use super::{
     Scheduler,
@@ -18,14 +18,14 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Takes the results of the step in flight that comes next; gives what is now certain. Results of
-    /// another epoch or step, and of requests that no longer run, are counted and dropped.
+    /// Takes the results of the next step in flight, and returns the new tokens and ends. Results
+    /// of another epoch or step, and of requests that no longer run, are counted and dropped.
     pub fn update_from_output(&mut self, output: StepOutput, now: Micros) -> Vec<Commit> {
         let is_awaited = output.epoch == self.epoch && self.step_in_flight() == Some(output.step)
             || planted(Bug::AnyStep);
         let in_flight = if is_awaited { self.in_flight.pop_front() } else { None };
         let Some(InFlight { step, mut rows }) = in_flight else {
-            // A step without rows may be answered, but nobody waits for it.
+            // A step without rows may be answered, but no plan waits for the answer.
             self.num_stale += u64::from(!output.outputs.is_empty());
             return Vec::new();
         };
@@ -52,7 +52,8 @@ impl Scheduler {
             }
         }
         for planned in rows.iter().filter(|planned| !planned.is_answered) {
-            // Left out, or given up and garbage: what it left in the cache cannot be used.
+            // The row is missing, or its request was aborted and the result is garbage. Its content
+            // in the cache cannot be used.
             if self.is_wanted(planned, step) {
                 commits.extend(self.retry(planned.slot));
             } else {
@@ -63,7 +64,7 @@ impl Scheduler {
         commits
     }
 
-    /// Whether the request still runs as it did when `step` was planned.
+    /// Returns whether the request still runs as it did when `step` was planned.
     fn is_wanted(&self, planned: &InFlightRow, step: Step) -> bool {
         let state = self.requests.get(planned.slot, planned.request);
         !planned.is_answered
@@ -77,7 +78,7 @@ impl Scheduler {
         let InFlightRow { slot, draws, .. } = planned;
         match row.failure {
             Some(RowFailure::Grammar(error)) => {
-                // It would fail again. What it left in the cache is good.
+                // A retry would fail again. The request's content in the cache is good.
                 let failure = Failure::InvalidGrammar(error);
                 return Some(self.end_with(slot, false, FinishReason::Error(failure)));
             }
@@ -111,19 +112,20 @@ impl Scheduler {
         has_news.then_some(Commit { request, position, tokens, prompt_logprobs, finish })
     }
 
-    /// The request was given up while it was computed, and what it computed is not known.
+    /// Discards the content of a request that was aborted while it was computed, because its result
+    /// is not known.
     fn discard_freed(&mut self, id: RequestId) {
         for (_, discard) in self.frees.iter_mut().filter(|(freed, _)| *freed == id) {
             *discard = true;
-            // Nobody may hit it before the manager hears of that.
+            // No request may hit the content before the manager learns of this.
             self.must_settle = true;
         }
     }
 
-    /// What the request computed cannot be used, nor can what it left in the cache. It begins
-    /// again without reading the prefix cache; the second time it ends.
+    /// Retries a request whose result and content in the cache cannot be used. It begins again
+    /// without reading the prefix cache. The second time it ends, and the commit is returned.
     fn retry(&mut self, slot: Slot) -> Option<Commit> {
-        // The step planned ahead may have it, and others that hit what it left.
+        // The step planned ahead may contain the request, and others that hit its content.
         self.must_settle = !planted(Bug::NeverSettle);
         let state = &mut self.requests[slot];
         if !std::mem::replace(&mut state.is_retried, true) {
@@ -133,7 +135,7 @@ impl Scheduler {
         Some(self.end_with(slot, true, FinishReason::Error(Failure::NumericalGarbage)))
     }
 
-    /// Ends a request that runs, with no further token.
+    /// Ends a running request without a further token, and returns the commit.
     fn end_with(&mut self, slot: Slot, discard: bool, finish: FinishReason) -> Commit {
         let state = &self.requests[slot];
         let (request, position) = (state.request.id, state.output_token_ids.len());
@@ -143,7 +145,7 @@ impl Scheduler {
     }
 }
 
-/// Leaves out the rows that were committed before, when a prompt is computed again.
+/// Returns the rows that were not committed before. A prompt that is computed again repeats rows.
 fn uncommitted(rows: PromptLogprobs, num_committed: &mut usize) -> Option<PromptLogprobs> {
     let PromptLogprobs { start, mut rows } = rows;
     let first = *num_committed + 1;

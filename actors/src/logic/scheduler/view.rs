@@ -1,4 +1,4 @@
-//! The scheduler as somebody sees it who looks in from outside: counts and reasons, no content.
+//! The scheduler as an observer outside the engine sees it: counts and reasons, but no content.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,48 +8,49 @@ use crate::logic::{
     ids::{Epoch, Micros, RequestId},
 };
 
-/// The scheduler between two steps.
+/// The state of the scheduler between two steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SchedulerView {
-    /// The epoch that it plans for.
+    /// The epoch that the scheduler plans for.
     pub epoch: Epoch,
-    /// Its figures.
+    /// The scheduler's figures.
     pub stats: SchedulerStats,
-    /// What is held back.
+    /// The pause state.
     pub pause: PauseState,
-    /// Running requests, in the order in which they are scheduled; perhaps not all.
+    /// Running requests, in the order in which they are scheduled. The list may be cut.
     pub running: Vec<RequestView>,
-    /// Waiting requests, the next to be served first; perhaps not all.
+    /// Waiting requests, beginning with the next to be served. The list may be cut.
     pub waiting: Vec<RequestView>,
 }
 
-/// One request.
+/// The figures of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestView {
-    /// Which.
+    /// The request.
     pub id: RequestId,
-    /// Whose API key it came with.
+    /// The tenant whose API key came with the request.
     pub tenant: Option<Tenant>,
-    /// When it was accepted.
+    /// The time when the request was accepted.
     pub arrival: Micros,
-    /// A lower value is served first.
+    /// Priority: a lower value is served first.
     pub priority: i32,
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub num_prompt_tokens: usize,
-    /// Tokens that it has got.
+    /// Number of output tokens so far.
     pub num_output_tokens: usize,
-    /// Tokens that it gets at most.
+    /// Largest number of output tokens.
     pub max_tokens: u32,
-    /// Tokens of both whose KV is there, or will be after the steps in flight.
+    /// Number of prompt and output tokens whose KV exists, or will exist after the steps in flight.
     pub num_computed_tokens: usize,
-    /// Blocks that it holds.
+    /// Number of blocks that the request holds.
     pub num_blocks: usize,
-    /// Why it waits, if it does.
+    /// The reason why the request waits, if it does.
     pub waits_for: Option<WaitingReason>,
 }
 
 impl Scheduler {
-    /// How things stand, with at most so many running and so many waiting requests.
+    /// Returns the scheduler's state, with at most `most_running` running and `most_waiting`
+    /// waiting requests.
     #[must_use]
     pub fn view(&self, most_running: usize, most_waiting: usize) -> SchedulerView {
         let running = self.running().take(most_running).filter_map(|id| self.requests.find(id));
@@ -64,7 +65,7 @@ impl Scheduler {
         }
     }
 
-    /// The first of [`Scheduler::waiting_reasons`].
+    /// Returns the first `most` of [`Scheduler::waiting_reasons`].
     pub(super) fn first_waiting(&self, most: usize) -> Vec<(RequestId, WaitingReason)> {
         let cohort = self.active_cohort();
         let slots = self.waiting.first(most, self.now).into_iter();
