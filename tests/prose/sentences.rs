@@ -25,12 +25,16 @@ impl Paragraph {
     }
 }
 
+/// Abbreviations whose last full stop does not end a sentence.
+const ABBREVIATIONS: &[&str] = &["e.g.", "i.e.", "cf.", "vs."];
+
 /// Returns the sentences of `paragraph`, each with the line that it begins in. Code in back quotes
-/// becomes the word `code`. A colon ends a sentence as a full stop does.
+/// becomes the word `code`. A colon ends a sentence as a full stop does. A semicolon does not,
+/// because it joins what could be two sentences.
 pub(crate) fn sentences(paragraph: &Paragraph) -> Vec<(usize, String)> {
     let (mut found, mut sentence, mut begin, mut in_code) = (Vec::new(), String::new(), 0, false);
     for (number, prose, _) in &paragraph.lines {
-        let mut chars = prose.chars().peekable();
+        let mut chars = prose.chars();
         while let Some(c) = chars.next() {
             if sentence.trim().is_empty() {
                 begin = *number;
@@ -43,10 +47,10 @@ pub(crate) fn sentences(paragraph: &Paragraph) -> Vec<(usize, String)> {
                     in_code = !in_code;
                 }
                 _ if in_code => {}
-                '.' | '!' | '?' | ':' | ';' if chars.peek().is_none_or(|next| next.is_whitespace()) => {
+                '.' | '!' | '?' | ':' => {
                     sentence.push(c);
-                    // A semicolon joins what could be two sentences; it does not end one.
-                    if c != ';' {
+                    if let Some(num_closing) = closing_if_last(&sentence, chars.as_str()) {
+                        sentence.extend(chars.by_ref().take(num_closing));
                         found.push((begin, std::mem::take(&mut sentence).trim().to_owned()));
                     }
                 }
@@ -58,6 +62,17 @@ pub(crate) fn sentences(paragraph: &Paragraph) -> Vec<(usize, String)> {
     found.push((begin, sentence.trim().to_owned()));
     found.retain(|(_, sentence)| !sentence.is_empty());
     found
+}
+
+/// Returns the number of quotes and brackets that close `sentence`, if its last mark ends it.
+/// `rest` is the rest of the line.
+fn closing_if_last(sentence: &str, rest: &str) -> Option<usize> {
+    let after = rest.trim_start_matches(['"', '\'', ')', '*', '”']);
+    let is_end = after.is_empty() || after.starts_with(char::is_whitespace);
+    let last = sentence.rsplit(char::is_whitespace).next().unwrap_or_default();
+    let is_abbreviation = ABBREVIATIONS.contains(&last.trim_start_matches(['(', '"']));
+    let num_closing = rest.chars().count() - after.chars().count();
+    (is_end && !is_abbreviation).then_some(num_closing)
 }
 
 /// Returns the words of `sentence`: letters, digits, apostrophes and hyphens in a row.
