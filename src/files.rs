@@ -22,6 +22,16 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_regular(path)
 }
 
+/// Opens a folder, to lock it.
+///
+/// # Errors
+/// [`io::ErrorKind::NotADirectory`] for what is none, and what else the system says.
+#[cfg(unix)]
+pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK).open(path)
+}
+
 /// What is in the regular file `path`.
 ///
 /// # Errors

@@ -47,9 +47,14 @@ impl Server {
 
     /// Sends a request as it stands.
     pub(crate) fn connect(&self, request: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        stream
+        self.try_connect(request).unwrap()
+    }
+
+    /// Sends a request as it stands, to a server that may have ended.
+    pub(crate) fn try_connect(&self, request: &str) -> std::io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.write_all(request.as_bytes())?;
+        Ok(stream)
     }
 
     /// The whole answer to a GET.

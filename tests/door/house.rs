@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant};
 
 use playhouse::server::ServerConfig;
-use playhouse_actors::{fault::How, shell::Role};
+use playhouse_actors::{
+    fault::{EdgeFaults, How},
+    message::Edge,
+    shell::Role,
+};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -245,15 +249,15 @@ async fn who_does_not_answer_is_shown_as_it_was() {
     let served = serve(ServerConfig::default()).await;
     let mut watch = Watch::start(&served).await;
     watch.until(|snapshot| snapshot["scheduler"]["age_ms"] == 0).await;
-    served.engine.chaos().strike(Role::Scheduler, 0, How::Hang).unwrap();
+    // Questions of observers get lost. A scheduler that hangs is replaced before a question is late.
+    let lost = EdgeFaults { drop: 1.0, ..EdgeFaults::default() };
+    served.engine.chaos().set_edge(Edge::Timer, lost);
     let stale = watch.until(|snapshot| snapshot["scheduler"]["age_ms"].as_u64() > Some(0)).await;
     assert!(stale["scheduler"]["step"].is_u64());
     let asked = Instant::now();
     assert_eq!(get(&served, "/house").await.status(), StatusCode::OK);
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-    let back = |snapshot: &Value| {
-        snapshot["scheduler"]["age_ms"] == 0 && actor(snapshot, "scheduler")["restarts"] == 1
-    };
-    watch.until(back).await;
+    served.engine.chaos().calm();
+    watch.until(|snapshot| snapshot["scheduler"]["age_ms"] == 0).await;
     served.stop().await;
 }

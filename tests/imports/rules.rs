@@ -138,8 +138,14 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "src",
         except: &["src/grammar"],
-        forbidden: &["llguidance", "toktrie", "regex_syntax"],
+        forbidden: &["llguidance", "toktrie"],
         reason: "only grammars know how they are walked",
+    },
+    Rule {
+        folder: "src",
+        except: &["src/grammar", "src/text"],
+        forbidden: &["regex_syntax"],
+        reason: "only grammars and tokenizers consist of regular expressions",
     },
     Rule {
         folder: "src/text",

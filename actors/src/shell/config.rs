@@ -127,7 +127,8 @@ impl Supervision {
         }
     }
 
-    /// `times` as many deaths within the same time are tolerated.
+    /// Returns these intensities with windows that tolerate `times` as many deaths in the same time.
+    /// Below 1, the root tries fewer rebuilds as well, rounded down.
     #[must_use]
     pub fn tolerating(self, times: f64) -> Self {
         Self {
@@ -139,7 +140,7 @@ impl Supervision {
             egress: self.egress.tolerating(times),
             ingress: self.ingress.tolerating(times),
             subtree: self.subtree.tolerating(times),
-            ..self
+            fruitless_rebuilds: (self.fruitless_rebuilds as f64 * times.min(1.0)) as usize,
         }
     }
 }

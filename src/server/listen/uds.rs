@@ -16,7 +16,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::config::FileMode;
+use crate::{config::FileMode, files};
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: u32 = 1024;
@@ -88,7 +88,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// a socket that does not listen yet looks stale to them. `None` where a folder cannot be locked.
 async fn lock_folder(path: &Path) -> io::Result<Option<File>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) else { return Ok(None) };
+    let folder = files::open_folder(folder.unwrap_or(Path::new(".")));
+    let Ok(folder) = folder else { return Ok(None) };
     for _ in 0..LOCK_TRIES {
         match folder.try_lock() {
             Ok(()) => return Ok(Some(folder)),

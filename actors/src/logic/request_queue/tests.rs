@@ -1,3 +1,5 @@
+//! Turns of tenants and of the choices of one request.
+
 use std::sync::Arc;
 
 use super::*;
