@@ -1,6 +1,9 @@
 //! What of the engine's work belongs to which answer, while that is open.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use playhouse_actors::logic::{admission::Tenant, ids::RequestId};
@@ -31,7 +34,7 @@ struct Open {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Names<'a> {
     Any,
-    OneOf(&'a [String]),
+    OneOf(&'a BTreeSet<&'a str>),
 }
 
 /// What is done for one answer.
@@ -65,7 +68,7 @@ impl OpenRequests {
     pub(super) fn find(&self, names: Names<'_>, owner: Option<Tenant>) -> Vec<Work> {
         let is_meant = |open: &&Open| match names {
             Names::Any => true,
-            Names::OneOf(names) => open.names.iter().any(|name| names.contains(name)),
+            Names::OneOf(names) => open.names.iter().any(|name| names.contains(name.as_str())),
         };
         let is_own = |open: &&Open| owner.is_none() || open.owner == owner;
         let inner = self.inner.lock();
@@ -99,7 +102,7 @@ mod tests {
             table.enter(&["mine"], Some(Tenant(owner)), Work::Requests(vec![RequestId(id)]))
         };
         let _both = [enter(0, 1), enter(1, 2)];
-        let names = ["mine".to_owned()];
+        let names = BTreeSet::from(["mine"]);
         for names in [Names::OneOf(&names), Names::Any] {
             assert_eq!(ids(table.find(names, Some(Tenant(0)))), [RequestId(1)]);
             assert_eq!(ids(table.find(names, Some(Tenant(1)))), [RequestId(2)]);
@@ -114,7 +117,7 @@ mod tests {
         let requests = |ids: &[u64]| Work::Requests(ids.iter().copied().map(RequestId).collect());
         let first = table.enter(&["cmpl-mine", "mine"], None, requests(&[1, 2]));
         let _second = table.enter(&["chatcmpl-mine", "mine"], None, requests(&[3]));
-        let find = |id: &str| ids(table.find(Names::OneOf(&[id.to_owned()]), None));
+        let find = |id: &str| ids(table.find(Names::OneOf(&BTreeSet::from([id])), None));
         assert_eq!(find("mine"), [RequestId(1), RequestId(2), RequestId(3)]);
         assert_eq!(find("cmpl-mine"), [RequestId(1), RequestId(2)]);
         assert_eq!(find("cmpl"), []);

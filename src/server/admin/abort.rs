@@ -1,18 +1,26 @@
 //! `POST /abort_requests`: ends requests by their ids, or all of them. Clients end their own only.
 
+use std::collections::BTreeSet;
+
 use axum::{Extension, Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::server::{
-    auth::Identity,
-    error::ApiError,
-    extract::JsonBody,
-    open_requests::{Names, Work},
-    parts::FromParts,
-    state::AppState,
+use crate::{
+    config::LimitSettings,
+    server::{
+        auth::Identity,
+        error::ApiError,
+        extract::JsonBody,
+        open_requests::{Names, Work},
+        parts::FromParts,
+        state::AppState,
+    },
 };
+
+/// Ids at most in one request.
+const REQUEST_IDS_MAX: usize = 4096;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -26,6 +34,15 @@ impl FromParts for AbortRequest {
 
     fn from_parts((request,): Self::Parts) -> Result<Self, ApiError> {
         Ok(request)
+    }
+
+    fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
+        let count = self.request_ids.as_ref().map_or(0, Vec::len);
+        if count > REQUEST_IDS_MAX {
+            let message = format!("request_ids holds {count} ids; expected at most {REQUEST_IDS_MAX}");
+            return Err(ApiError::invalid("request_ids", message));
+        }
+        Ok(())
     }
 }
 
@@ -43,7 +60,10 @@ pub(in crate::server) async fn abort_requests(
             return Json(json!({"status": "aborted", "aborted": state.engine.abort_all()}));
         }
         (None, Some(_)) => state.open.find(Names::Any, owner),
-        (Some(ids), owner) => state.open.find(Names::OneOf(ids), owner),
+        (Some(ids), owner) => {
+            let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+            state.open.find(Names::OneOf(&ids), owner)
+        }
     };
     let (mut requests, mut count) = (Vec::new(), 0);
     for work in found {
@@ -58,4 +78,20 @@ pub(in crate::server) async fn abort_requests(
     count += requests.len();
     state.engine.abort(requests);
     Json(json!({"status": "aborted", "aborted": count}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ids_than_may_be_are_refused_with_the_numbers() {
+        let checked = |count| {
+            let request = AbortRequest { request_ids: Some(vec![String::new(); count]) };
+            request.check_limits(&LimitSettings::default()).map_err(|error| error.message)
+        };
+        assert_eq!(checked(REQUEST_IDS_MAX), Ok(()));
+        let message = "request_ids holds 4097 ids; expected at most 4096".to_owned();
+        assert_eq!(checked(REQUEST_IDS_MAX + 1), Err(message));
+    }
 }
