@@ -245,18 +245,20 @@ async fn who_does_not_answer_is_shown_as_it_was() {
     let served = serve(ServerConfig::default()).await;
     let mut watch = Watch::start(&served).await;
     watch.until(|snapshot| snapshot["scheduler"]["age_ms"] == 0).await;
-    // A scheduler that hangs is replaced within a fifth of a second, so it is struck again until a
-    // look falls into that time.
-    let looks = async {
+    // A scheduler that hangs is replaced within a fifth of a second, so it is struck again and again
+    // until a look falls into that time.
+    let strikes = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(40));
         loop {
+            pace.tick().await;
             let _ = served.engine.chaos().strike(Role::Scheduler, 0, How::Hang);
-            let snapshot = watch.next().await.unwrap();
-            if snapshot["scheduler"]["age_ms"].as_u64() > Some(0) {
-                return snapshot;
-            }
         }
     };
-    let stale = timeout(PATIENCE, looks).await.unwrap();
+    let is_old = |snapshot: &Value| snapshot["scheduler"]["age_ms"].as_u64() > Some(0);
+    let stale = tokio::select! {
+        stale = watch.until(is_old) => stale,
+        () = strikes => unreachable!(),
+    };
     assert!(stale["scheduler"]["step"].is_u64());
     let asked = Instant::now();
     assert_eq!(get(&served, "/house").await.status(), StatusCode::OK);
