@@ -1,5 +1,6 @@
 //! Chat templates: Jinja, rendered as transformers' `apply_chat_template` renders them.
 
+mod comparison;
 mod content_format;
 mod continuation;
 mod costs;

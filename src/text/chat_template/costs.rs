@@ -3,7 +3,7 @@
 use minijinja::Value;
 use minijinja::value::{Kwargs, ValueKind};
 
-use super::weight::{BYTES_A_VALUE, weight};
+use super::weight::{BYTES_A_VALUE, WEIGHT_MAX, weight, weight_of_items};
 
 /// A list or a text, as often as a number says.
 pub(super) fn of_factors(factors: &[Value]) -> usize {
@@ -18,6 +18,53 @@ pub(super) fn of_factors(factors: &[Value]) -> usize {
 /// Each item, and each letter of a text, becomes a value.
 pub(super) fn of_values(args: &[Value]) -> usize {
     args.iter().map(num_values).fold(1, usize::saturating_add)
+}
+
+/// A text is gone through, and a list only if it is yet to be computed.
+pub(super) fn of_length(args: &[Value]) -> usize {
+    args.iter().fold(1, |sum: usize, value| match value.kind() {
+        ValueKind::String => sum.saturating_add(weight(value)),
+        ValueKind::Iterable => sum.saturating_add(num_values(value)),
+        _ => sum,
+    })
+}
+
+/// A key is hashed.
+pub(super) fn of_key(args: &[Value]) -> usize {
+    args.get(1).map_or(1, weight)
+}
+
+/// For each item the path to an attribute is read anew. Tests and filters count for themselves.
+pub(super) fn of_each(args: &[Value]) -> usize {
+    let Some((of, with)) = args.split_first() else { return 0 };
+    let path = with.first().map_or(0, weight).saturating_add(with.len());
+    num_values(of).saturating_add(1).saturating_mul(path.saturating_add(1))
+}
+
+/// Items are compared by halves of halves, and the heaviest may be compared with each; texts are
+/// copied for it.
+pub(super) fn of_sorted(args: &[Value]) -> usize {
+    let Some(of) = args.first() else { return 0 };
+    let (items, heaviest) = weight_of_items(of);
+    let count = num_values(of);
+    let levels = count.checked_ilog2().unwrap_or_default() as usize + 1;
+    let compared = items.saturating_mul(levels);
+    compared.saturating_add(count.saturating_mul(heaviest)).saturating_add(of_each(args))
+}
+
+/// A sum of texts or lists is made anew for each item.
+pub(super) fn of_sum(args: &[Value]) -> usize {
+    let named = args.last().filter(|last| last.is_kwargs()).cloned();
+    let named = named.and_then(|kwargs| Kwargs::try_from(kwargs).ok());
+    let named = named.and_then(|kwargs| kwargs.peek::<Value>("start").ok());
+    let is_of_numbers = |start: &Value| start.kind() == ValueKind::Number;
+    match args.get(2).filter(|start| !start.is_kwargs()).or(named.as_ref()) {
+        Some(start) if !is_of_numbers(start) => {
+            let count = args.first().map_or(0, num_values).saturating_add(1);
+            of_texts(args).saturating_mul(count)
+        }
+        _ => of_each(args),
+    }
 }
 
 /// Everything in the arguments.
@@ -120,7 +167,9 @@ fn number(value: &Value) -> usize {
 pub(super) fn num_values(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => num_bytes(value),
-        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_default(),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value
+            .len()
+            .unwrap_or_else(|| value.try_iter().map_or(0, |items| items.take(WEIGHT_MAX).count())),
         _ => 0,
     }
 }

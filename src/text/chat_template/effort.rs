@@ -2,11 +2,14 @@
 //! the letters of a long text, to double it, or to look at each of them, is one.
 
 use minijinja::value::{Rest, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, Output, State, Value, filters};
+use minijinja::{
+    Environment, Error, ErrorKind, Output, State, Value, filters, functions, tests as library_tests,
+};
 
+use super::comparison::compared;
 use super::costs::{
-    formatted, joined, num_values, of_factors, of_format, of_indent, of_join, of_json, of_parts,
-    of_replace, of_texts, of_values, replaced,
+    formatted, joined, num_values, of_each, of_factors, of_format, of_indent, of_join, of_json,
+    of_key, of_length, of_parts, of_replace, of_sorted, of_sum, of_texts, of_values, replaced,
 };
 use super::weight::weight;
 
@@ -21,54 +24,93 @@ const GONE_THROUGH: &str = "__gone_through";
 pub(super) const OPERANDS: &str = "__operands";
 /// The same for those of a multiplication.
 pub(super) const FACTORS: &str = "__factors";
+/// The same for those of a comparison that asks whether they are equal.
+pub(super) const COMPARED: &str = "__compared";
+/// The filter that takes a key, and gives it back.
+pub(super) const KEY: &str = "__key";
 
 /// The filter that gives back what it is given.
 pub(super) const SAME: &str = "__same";
 
-/// Puts filters of the library under the limit, which keep their names.
+/// Puts filters, tests or functions of the library under the limit, which keep their names. The
+/// library's own have none: a template could name them.
 macro_rules! limited {
-    ($environment:ident, $cost:ident: $($name:ident)*) => {$({
-        limited!($environment, $cost: stringify!($name) => filters::$name);
-    })*};
-    ($environment:ident, $cost:ident: $name:expr => $filter:expr) => {{
-        let own_name = concat!("__", $name);
-        $environment.add_filter(own_name, $filter);
+    ($environment:ident.$add:ident, $cost:ident: $($module:ident::{$($name:ident)*})*) => {$($(
+        limited!($environment.$add, $cost: [stringify!($name)] => $module::$name);
+    )*)*};
+    ($environment:ident.$add:ident, $cost:ident: [$($name:expr),*] => $own:expr) => {$({
+        let own = Value::from_function($own);
         let limited = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             let args = args.into_values();
             spend(state, $cost(&args))?;
-            state.apply_filter(own_name, &args)
+            own.call(state, &args)
         };
-        $environment.add_filter($name, limited);
-    }};
+        $environment.$add($name, limited);
+    })*};
 }
 
-/// Limits what goes through its arguments: operators, filters, and what is written.
+/// Limits what goes through its arguments: operators, filters, tests, and what is written.
 pub(super) fn limit(environment: &mut Environment<'static>) {
-    limited!(environment, of_values: chain dictsort groupby items list map max min reject rejectattr
-        reverse select selectattr sort sum unique zip);
-    limited!(environment, of_parts: batch slice);
-    limited!(environment, of_texts: capitalize escape lines lower pprint split string title trim upper);
-    limited!(environment, of_texts: "e" => filters::escape);
-    limited!(environment, of_json: "tojson" => super::tojson::tojson);
-    limited!(environment, of_format: format);
-    limited!(environment, of_indent: indent);
-    limited!(environment, of_join: join);
-    limited!(environment, of_replace: replace);
-    environment.add_filter(OPERANDS, |state: &mut State<'_, '_>, operands: Rest<Value>| {
-        spend(state, of_texts(&operands))?;
-        Ok::<_, Error>(reversed(&operands))
-    });
-    environment.add_filter(FACTORS, |state: &mut State<'_, '_>, factors: Rest<Value>| {
-        spend(state, of_factors(&factors))?;
-        Ok::<_, Error>(reversed(&factors))
-    });
+    limited!(environment.add_filter, of_values: filters::{chain items list reverse zip});
+    limited!(environment.add_filter, of_each: filters::{map reject rejectattr select selectattr});
+    limited!(environment.add_filter, of_sorted: filters::{dictsort groupby max min sort unique});
+    limited!(environment.add_filter, of_sum: filters::{sum});
+    limited!(environment.add_filter, of_parts: filters::{batch slice});
+    limited!(environment.add_filter, of_texts: filters::{capitalize lines lower pprint safe split
+        string title trim upper});
+    limited!(environment.add_filter, of_texts: ["escape", "e"] => filters::escape);
+    limited!(environment.add_filter, of_length: ["length", "count"] => filters::length);
+    limited!(environment.add_filter, of_length: filters::{float int last});
+    limited!(environment.add_filter, of_key: filters::{attr});
+    limited!(environment.add_filter, of_json: ["tojson"] => super::tojson::tojson);
+    limited!(environment.add_filter, of_format: filters::{format});
+    limited!(environment.add_filter, of_indent: filters::{indent});
+    limited!(environment.add_filter, of_join: filters::{join});
+    limited!(environment.add_filter, of_replace: filters::{replace});
+    limited!(environment.add_test, compared: ["eq", "equalto", "=="] => library_tests::is_eq);
+    limited!(environment.add_test, compared: ["ne", "!="] => library_tests::is_ne);
+    limited!(environment.add_test, compared: ["sameas"] => library_tests::is_sameas);
+    limited!(environment.add_test, of_texts: ["lt", "lessthan", "<"] => library_tests::is_lt);
+    limited!(environment.add_test, of_texts: ["le", "<="] => library_tests::is_le);
+    limited!(environment.add_test, of_texts: ["gt", "greaterthan", ">"] => library_tests::is_gt);
+    limited!(environment.add_test, of_texts: ["ge", ">="] => library_tests::is_ge);
+    limited!(environment.add_test, of_texts: ["in"] => library_tests::is_in);
+    limited!(environment.add_test, of_texts: ["startingwith"] => library_tests::is_startingwith);
+    limited!(environment.add_test, of_texts: ["endingwith"] => library_tests::is_endingwith);
+    limited!(environment.add_test, of_texts: ["lower"] => library_tests::is_lower);
+    limited!(environment.add_test, of_texts: ["upper"] => library_tests::is_upper);
+    limited!(environment.add_function, of_texts: functions::{dict});
+    limited!(environment.add_function, of_values: functions::{namespace});
+    operands(environment, OPERANDS, of_texts);
+    operands(environment, COMPARED, compared);
+    operands(environment, FACTORS, of_factors);
     environment.add_filter(SAME, |value: Value| value);
+    environment.add_filter(KEY, |state: &mut State<'_, '_>, key: Value| {
+        spend(state, weight(&key))?;
+        Ok::<_, Error>(key)
+    });
     environment.set_formatter(|out: &mut Output<'_>, state, value| {
         spend(state, weight(value))?;
         minijinja::escape_formatter(out, state, value)
     });
     // It writes all variables.
     environment.remove_global("debug");
+}
+
+/// A filter that counts operands by their cost, and gives them back as a list, the last one first.
+fn operands(
+    environment: &mut Environment<'static>,
+    name: &'static str,
+    cost: fn(&[Value]) -> usize,
+) {
+    environment.add_filter(
+        name,
+        move |state: &mut State<'_, '_>, operands: Rest<ValueOrKwargs>| {
+            let operands = operands.into_values();
+            spend(state, cost(&operands))?;
+            Ok::<_, Error>(reversed(&operands))
+        },
+    );
 }
 
 fn reversed(values: &[Value]) -> Value {
@@ -162,6 +204,10 @@ mod tests {
             again("[1]", "[a, a]", "{{ ('' ~ a) | length }}"),
             again("[1]", "[a, a]", "{{ [a, a] | sort }}"),
             again("[1]", "[a, a]", "{{ [a].count(a) }}"),
+            again("[1]", "[a, a]", "{{ {1: 1}[a] }}"),
+            again("[1]", "[a, a]", "{{ {1: 1} | attr(a) }}"),
+            again("[1]", "[a, a]", "{{ a | safe }}"),
+            again("[1]", "[a, a]", "{% for i in [1, 2] %}{{ loop.changed(a) }}{% endfor %}"),
             format!("{{% set a = {text} %}}{captured}"),
             "{{ ('a' * 90000000) | length }}{{ ('a' * 90000000) | length }}{{ 'a' * 90000000 }}"
                 .into(),
@@ -184,6 +230,50 @@ mod tests {
             let shown: String = source.chars().take(200).collect();
             assert!(message.contains("would go through more than"), "{shown}: {message}");
         }
+    }
+
+    /// What compares two lists of as many values as there are atoms.
+    #[test]
+    fn what_compares_is_refused() {
+        let twice = "{% set a = [a, a] %}{% set b = [b, b] %}".repeat(60);
+        for end in [
+            "{{ a == b }}",
+            "{{ a != b }}",
+            "{{ a is eq b }}",
+            "{{ a is ne(*[b]) }}",
+            "{{ a is in [b] }}",
+            "{{ a is lt b }}",
+            "{{ [a] | select('equalto', b) | list | length }}",
+            "{{ [a] | reject('eq', b) | list | length }}",
+            "{{ [{'c': a}] | selectattr('c', '==', b) | list | length }}",
+            "{{ [a, b] | sort | length }}",
+            "{{ [a, b] | unique | length }}",
+            "{{ [a, b] | min | length }}",
+            "{{ [a, b] | max | length }}",
+            "{{ [{'c': a}, {'c': b}] | groupby('c') | length }}",
+            "{{ {1: a, 2: b} | dictsort(by='value') | length }}",
+        ] {
+            let source = format!("{{% set a = [1] %}}{{% set b = [1] %}}{twice}{end}");
+            let message = rendered(&source).unwrap_err();
+            assert!(message.contains("would go through more than"), "{end}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_the_limit_is_put_on_has_no_other_name() {
+        for filter in ["indent(1000000000000000)", "replace('a', 'b')", "join('a')", "e"] {
+            let message = rendered(&format!("{{{{ 'a\nb' | __{filter} }}}}")).unwrap_err();
+            assert!(message.contains("unknown filter"), "{filter}: {message}");
+        }
+    }
+
+    /// Each message is compared with the last, as Mistral's templates do, though all are long.
+    #[test]
+    fn a_comparison_costs_what_the_smaller_value_has() {
+        let source = "{% set long = {'content': 'a' * 1000000} %}{% set short = {'content': 'b'} %}\
+                      {% for i in range(10000) %}{% if long == short or short is eq long %}x{% endif %}\
+                      {% endfor %}{{ long == {'content': 'a' * 1000000} }}";
+        assert_eq!(rendered(source).as_deref(), Ok("True"));
     }
 
     /// A conversation of a million tokens, read as many models' templates read it.
@@ -222,6 +312,10 @@ mod tests {
             "'a\nb' | indent(99999999999999995)",
             "'a\nb' | indent(width=99999999999999995)",
             "[1] | slice(99999999999999995) | list",
+            "[ns.a] * 10000 | sum(start='')",
+            "ns.a if (ns.a * 10000) | length else ns.a",
+            "[ns.a * 1000] | map('count') | join ~ ns.a",
+            "ns.a if ([1] * 100000) | select(*([1] * 100000)) else ns.a",
             "[1] | batch(99999999999999995, 0) | list",
         ] {
             let message = rendered(&in_a_loop(value)).unwrap_err();

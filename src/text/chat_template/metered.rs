@@ -107,15 +107,26 @@ fn expanded<'env>(instruction: &Instruction<'env>) -> Result<Vec<Instruction<'en
     Ok(match instruction {
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
         I::Add | I::StringConcat => looked_at(effort::OPERANDS, 2),
-        I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::CompareAndPreserve(_) => {
+        I::Eq | I::Ne => looked_at(effort::COMPARED, 2),
+        I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::CompareAndPreserve(_) => {
             looked_at(effort::OPERANDS, 2)
         }
+        I::GetItem => {
+            vec![I::ApplyFilter(effort::KEY, Some(1), UNCACHED), instruction.clone()]
+        }
+        // A loop compares the values with those before.
+        I::CallMethod("changed", Some(count)) => looked_at(effort::OPERANDS, *count),
+        I::CallMethod("changed", None) => return Err(refused("values to compare from a list")),
         I::Mul => looked_at(effort::FACTORS, 2),
         I::Slice => looked_at(effort::OPERANDS, 4),
         // Keys are hashed.
         I::BuildMap(pairs) if *pairs > 0 => match u16::try_from(2 * pairs) {
             Ok(count) => looked_at(effort::OPERANDS, count),
             Err(_) => return Err(refused("a mapping of that many keys")),
+        },
+        I::MergeKwargs(lists) | I::UnpackLists(lists) => match u16::try_from(*lists) {
+            Ok(count) => looked_at(effort::OPERANDS, count),
+            Err(_) => return Err(refused("that many lists of arguments")),
         },
         I::SetAttr(_) => vec![
             I::Swap,

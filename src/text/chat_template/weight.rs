@@ -7,9 +7,9 @@ use minijinja::value::ValueKind;
 pub(super) const BYTES_A_VALUE: usize = 16;
 
 /// More than any template may go through: counting ends there.
-const WEIGHT_MAX: usize = 1 << 25;
+pub(super) const WEIGHT_MAX: usize = 1 << 24;
 /// Lists in one another that are counted; more count as the most there may be.
-const DEPTH_MAX: usize = 1000;
+pub(super) const DEPTH_MAX: usize = 1000;
 
 /// The values in a value, itself included, and texts by their length. What is in it twice counts
 /// twice, as it is written and compared twice.
@@ -19,7 +19,26 @@ pub(super) fn weight(value: &Value) -> usize {
     WEIGHT_MAX - left
 }
 
-fn count(value: &Value, depth: usize, left: &mut usize) {
+/// The weight of a list's items, or of a mapping's pairs, and that of the heaviest.
+pub(super) fn weight_of_items(list: &Value) -> (usize, usize) {
+    let (mut left, mut heaviest) = (WEIGHT_MAX, 0);
+    let Ok(items) = list.try_iter() else { return (0, 0) };
+    for item in items {
+        let before = left;
+        count(&item, DEPTH_MAX, &mut left);
+        if list.kind() == ValueKind::Map {
+            count(&list.get_item(&item).unwrap_or_default(), DEPTH_MAX, &mut left);
+        }
+        heaviest = heaviest.max(before - left);
+        if left == 0 {
+            break;
+        }
+    }
+    (WEIGHT_MAX - left, heaviest)
+}
+
+/// Takes the weight from what is left.
+pub(super) fn count(value: &Value, depth: usize, left: &mut usize) {
     let text_bytes = value.as_str().map_or(0, str::len);
     *left = left.saturating_sub(1 + text_bytes / BYTES_A_VALUE);
     let is_nested = matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable);
@@ -59,6 +78,9 @@ mod tests {
         let doubled = |value: Value| Value::from(vec![value.clone(), value]);
         let huge = (0..100).fold(Value::from(1), |value, _| doubled(value));
         assert_eq!(weight(&huge), WEIGHT_MAX);
+        assert_eq!(weight_of_items(&huge), (WEIGHT_MAX, WEIGHT_MAX));
+        let many = Value::from(vec![huge; 1_000_000]);
+        assert_eq!(weight_of_items(&many), (WEIGHT_MAX, WEIGHT_MAX));
         let deep = (0..2000).fold(Value::from(1), |value, _| Value::from(vec![value]));
         assert_eq!(weight(&deep), WEIGHT_MAX);
     }
