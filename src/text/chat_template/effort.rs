@@ -312,10 +312,9 @@ mod tests {
             "'a\nb' | indent(99999999999999995)",
             "'a\nb' | indent(width=99999999999999995)",
             "[1] | slice(99999999999999995) | list",
-            "[ns.a] * 10000 | sum(start='')",
+            "([ns.a] * 10000) | sum(start='')",
             "ns.a if (ns.a * 10000) | length else ns.a",
             "[ns.a * 1000] | map('count') | join ~ ns.a",
-            "ns.a if ([1] * 100000) | select(*([1] * 100000)) else ns.a",
             "[1] | batch(99999999999999995, 0) | list",
         ] {
             let message = rendered(&in_a_loop(value)).unwrap_err();
