@@ -12,6 +12,8 @@ pub(super) struct AddedTokens {
     /// Two characters in a row within one.
     pairs: BTreeSet<(char, char)>,
     firsts: BTreeSet<char>,
+    /// What those that are found before the normalizer runs end with: it runs anew behind them.
+    lasts_before_normalizer: BTreeSet<char>,
     /// One takes the white space before it.
     takes_before: bool,
     /// What those that take the white space behind them end with.
@@ -33,6 +35,9 @@ impl AddedTokens {
                 all.pairs.extend(spelling.windows(2).map(|pair| (pair[0], pair[1])));
                 let (first, last) = (spelling.first().copied(), spelling.last().copied());
                 all.firsts.extend(first);
+                if !token.normalized {
+                    all.lasts_before_normalizer.extend(last);
+                }
                 if token.rstrip {
                     all.lasts_taking_behind.extend(last);
                 }
@@ -50,6 +55,11 @@ impl AddedTokens {
         self.firsts.contains(&c)
     }
 
+    /// Whether the normalizer may begin a text behind `c`, where one that it does not see ends.
+    pub(super) fn may_end_unnormalized(&self, c: char) -> bool {
+        self.lasts_before_normalizer.contains(&c)
+    }
+
     /// Whether those in a text are those in its two sides, cut between `before` and `after`.
     pub(super) fn may_be_cut(
         &self,
@@ -59,10 +69,20 @@ impl AddedTokens {
     ) -> bool {
         let mapped = (normalization.map(before), normalization.map(after));
         let is_within = self.pairs.contains(&(before, after)) || self.pairs.contains(&mapped);
-        let is_taken_before = self.takes_before && before.is_whitespace();
-        let is_taken_behind = after.is_whitespace() && self.lasts_taking_behind.contains(&before);
         let is_at_word =
             [before, after, mapped.0, mapped.1].iter().any(|c| self.edges_of_words.contains(c));
-        !(is_within || is_taken_before || is_taken_behind || is_at_word)
+        let is_taken =
+            self.may_take_space(before, after) || self.may_take_space(mapped.0, mapped.1);
+        !(is_within || is_taken || is_at_word)
+    }
+
+    /// Whether one may take white space on the other side of a cut. It takes all of a row, so that it
+    /// may stand further away than at the cut.
+    fn may_take_space(&self, before: char, after: char) -> bool {
+        let is_behind_row = before.is_whitespace() && !self.lasts_taking_behind.is_empty();
+        let is_taken_behind =
+            after.is_whitespace() && (is_behind_row || self.lasts_taking_behind.contains(&before));
+        // The row before a token that is cut off from it ends with white space, wherever it begins.
+        (self.takes_before && before.is_whitespace()) || is_taken_behind
     }
 }

@@ -262,6 +262,12 @@ mod tests {
         assert!(parts(r"\p{L}|\p{N}", "a1"));
         assert!(!parts(r"\p{L}|(?<=\p{L})\p{N}", "a1"));
         assert!(!parts(r"\p{L}|\p{N}(?=\p{L}\p{N})", "a1"));
+        // Alternatives that differ in their lookarounds alone.
+        let rest = r"\p{L}+|\d|\s";
+        for looking in [r"(?:\s+(?!\S)|\s+(?=\d))", r"\s+(?:(?=\d)|[^a\d])", r"\s+(?:(?=\d)|b)"] {
+            assert!(!parts(&format!("{looking}|{rest}"), " 1"), "{looking}");
+        }
+        assert!(parts(&format!(r"\s+|{rest}"), " 1"));
     }
 
     #[test]

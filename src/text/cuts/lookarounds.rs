@@ -1,6 +1,7 @@
 //! The lookarounds of an expression, which the library that reads expressions does not know.
 //!
-//! Each is taken out, and a character of no class is left where it stood.
+//! Each is taken out, and a character of no class is left where it stood, in a group of its own:
+//! outside one, the library would join it with what stands beside it to a set of characters.
 
 use regex_syntax::hir::{self, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 
@@ -48,7 +49,8 @@ pub(super) fn taken_out(expression: &str) -> Option<(String, Vec<Lookaround>)> {
             if (begins && ends) || is_repeated || is_too_long || found.len() == LOOKAROUNDS_MAX {
                 return None;
             }
-            marked.push(char::from_u32(FIRST_MARKER + found.len() as u32)?);
+            let marker = char::from_u32(FIRST_MARKER + found.len() as u32)?;
+            marked.extend(['(', marker, ')']);
             found.push(Lookaround { is_behind, sought });
             at += end + 1;
             continue;

@@ -2,8 +2,8 @@
 //!
 //! Every step of a tokenizer is read for what it does at a cut: `added` tokens are found first, then
 //! the text is brought into a form (`normalization`) and cut into words (`stages`, `expression`,
-//! `lookarounds`, `classes`), whose characters a model joins (`merges`). Nothing is tried: a cut is proven by what
-//! the steps are, and a tokenizer with a step of another kind has none.
+//! `lookarounds`, `classes`), whose characters a model joins (`merges`). Nothing is tried: a cut is
+//! proven by what the steps are, and a tokenizer with a step of another kind has none.
 
 mod added;
 mod classes;
@@ -83,19 +83,24 @@ impl Cuts {
             if after != ' ' || !chars.next().is_some_and(begins_text) {
                 return false;
             }
+            // Behind such a token the whole has both: what the space becomes, and one more.
+            if self.added.may_end_unnormalized(before) {
+                return false;
+            }
         }
-        let keeps_form = |c: char| c.is_ascii() || Class::of(c).is_some();
-        if self.normalization.is_composed && !(keeps_form(before) && keeps_form(after)) {
+        let normalized = (self.normalization.map(before), self.normalization.map(after));
+        let keeps_form = |c: char| c.is_ascii() || c == '▁' || Class::of(c).is_some();
+        if self.normalization.is_composed
+            && ![before, after, normalized.0, normalized.1].into_iter().all(keeps_form)
+        {
             return false;
         }
-        let is_end = match self.stages.between(before, after) {
+        let is_end = match self.stages.between(normalized.0, normalized.1) {
             Between::End => true,
             Between::Unknown => false,
-            Between::Open => self.merges.as_ref().is_some_and(|merges| {
-                let space = |c| self.stages.space.filter(|_| c == ' ').unwrap_or(c);
-                let normalized = |c| space(self.normalization.map(c));
-                merges.part(normalized(before), normalized(after))
-            }),
+            Between::Open { before, after } => {
+                self.merges.as_ref().is_some_and(|merges| merges.part(before, after))
+            }
         };
         is_end && self.added.may_be_cut(before, after, &self.normalization)
     }

@@ -14,8 +14,9 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 pub(super) enum Between {
     /// A word always ends, and both sides are cut as they are alone.
     End,
-    /// Both sides are cut as they are alone, and this says nothing of a word's end.
-    Open,
+    /// Both sides are cut as they are alone, and this says nothing of a word's end. The characters
+    /// are what the stages make of the two.
+    Open { before: char, after: char },
     /// Nothing is known.
     Unknown,
 }
@@ -24,8 +25,12 @@ pub(super) enum Between {
 enum Stage {
     Expression(Expression),
     Digits,
-    /// Words begin at a space, if they are cut at all.
+    /// A text that does not begin with a space gets one.
+    SpaceFirst,
+    /// A space becomes another character, which a text that does not begin with it may get. Words
+    /// begin there, if they are cut at all.
     Spaces {
+        replacement: char,
         cuts: bool,
     },
     /// Characters become the bytes of their UTF-8.
@@ -36,10 +41,6 @@ enum Stage {
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     stages: Vec<Stage>,
-    /// A text that does not begin with a space gets one.
-    pub(super) adds_space: bool,
-    /// What a space becomes.
-    pub(super) space: Option<char>,
 }
 
 impl Stages {
@@ -53,6 +54,10 @@ impl Stages {
     fn add(&mut self, stage: &Value, normalization: &Normalization) -> Option<()> {
         if stage.is_null() {
             return Some(());
+        }
+        // Bytes are no longer the characters that the classes are of.
+        if self.stages.iter().any(|stage| matches!(stage, Stage::Bytes)) {
+            return None;
         }
         match stage["type"].as_str()? {
             "Sequence" => {
@@ -80,7 +85,9 @@ impl Stages {
                 self.stages.push(Stage::Expression(Expression::read(&expression)?));
             }
             "ByteLevel" => {
-                self.adds_space |= stage["add_prefix_space"].as_bool()?;
+                if stage["add_prefix_space"].as_bool()? {
+                    self.stages.push(Stage::SpaceFirst);
+                }
                 if stage["use_regex"].as_bool()? {
                     self.stages.push(Stage::Expression(Expression::read(GPT2)?));
                 }
@@ -88,10 +95,8 @@ impl Stages {
             }
             "Digits" => self.stages.push(Stage::Digits),
             "Metaspace" => {
-                self.adds_space = true;
-                let mut chars = stage["replacement"].as_str()?.chars();
-                self.space = chars.next();
-                self.stages.push(Stage::Spaces { cuts: stage["split"].as_bool()? });
+                let replacement = stage["replacement"].as_str()?.chars().next()?;
+                self.stages.push(Stage::Spaces { replacement, cuts: stage["split"].as_bool()? });
             }
             _ => return None,
         }
@@ -104,29 +109,36 @@ impl Stages {
         !self.stages.iter().any(ends_words)
     }
 
-    /// What happens between `before` and `after`.
-    pub(super) fn between(&self, before: char, after: char) -> Between {
-        if self.adds_space && after != ' ' {
-            return Between::Unknown;
-        }
+    /// What happens between `before` and `after`, which are normalized.
+    pub(super) fn between(&self, mut before: char, mut after: char) -> Between {
+        let mut is_end = false;
         for stage in &self.stages {
-            let found = match stage {
+            match stage {
+                // A part must not get what the whole has not, also where a word ends anyway.
+                Stage::SpaceFirst if after != ' ' => return Between::Unknown,
+                Stage::Spaces { replacement, cuts } => {
+                    let replaced = |c| if c == ' ' { *replacement } else { c };
+                    (before, after) = (replaced(before), replaced(after));
+                    if after != *replacement {
+                        return Between::Unknown;
+                    }
+                    is_end |= cuts;
+                }
+                _ if is_end => {}
+                Stage::SpaceFirst => {}
                 Stage::Expression(expression) => {
                     let classes = Class::of(before).zip(Class::of(after));
-                    let parts =
-                        classes.is_some_and(|(before, after)| expression.parts(before, after));
-                    if parts { Between::End } else { Between::Unknown }
+                    if !classes.is_some_and(|(before, after)| expression.parts(before, after)) {
+                        return Between::Unknown;
+                    }
+                    is_end = true;
                 }
-                Stage::Digits if before.is_numeric() != after.is_numeric() => Between::End,
-                Stage::Digits if before.is_numeric() => Between::Unknown,
-                Stage::Spaces { cuts: true } => Between::End,
-                Stage::Digits | Stage::Spaces { cuts: false } => Between::Open,
-                Stage::Bytes => Between::Unknown,
-            };
-            if found != Between::Open {
-                return found;
+                Stage::Digits if before.is_numeric() != after.is_numeric() => is_end = true,
+                Stage::Digits if before.is_numeric() => return Between::Unknown,
+                Stage::Digits => {}
+                Stage::Bytes => return Between::Unknown,
             }
         }
-        Between::Open
+        if is_end { Between::End } else { Between::Open { before, after } }
     }
 }

@@ -11,9 +11,18 @@ use super::*;
 use crate::gguf::GgufFile;
 use crate::text::gguf_tokenizer;
 
+mod segments;
+
 fn byte_level(use_regex: bool) -> Value {
     json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex,
+    })
+}
+
+fn added(id: u32, content: &str, normalized: bool, strip: [bool; 2], single_word: bool) -> Value {
+    json!({
+        "id": id, "content": content, "special": true, "normalized": normalized,
+        "single_word": single_word, "lstrip": strip[0], "rstrip": strip[1],
     })
 }
 
@@ -22,23 +31,29 @@ fn byte_level(use_regex: bool) -> Value {
 fn tokenizer(normalizer: Value, pre_tokenizer: Value, model: Value) -> Tokenizer {
     // With a character before every text, a token that is a word begins with no letter.
     let is_word = normalizer["type"] != "Sequence";
-    let added = |id: u32, content: &str, normalized: bool, strip: [bool; 2], single_word: bool| {
-        json!({
-            "id": id, "content": content, "special": true, "normalized": normalized,
-            "single_word": single_word, "lstrip": strip[0], "rstrip": strip[1],
-        })
-    };
+    let tokens = [
+        added(9002, "<mask>", false, [true, true], false),
+        added(9003, "two words", true, [false, false], false),
+        added(9004, "ab", true, [false, false], is_word),
+        added(9005, "a\nb", false, [false, false], false),
+    ];
+    with_added(&tokens, normalizer, pre_tokenizer, model)
+}
+
+/// A tokenizer with these steps, and these tokens besides those around a text.
+fn with_added(
+    tokens: &[Value],
+    normalizer: Value,
+    pre_tokenizer: Value,
+    model: Value,
+) -> Tokenizer {
+    let around = ["<s>", "</s>"];
+    let around = (9000..).zip(around).map(|(id, token)| added(id, token, false, [false; 2], false));
+    let tokens: Vec<Value> = around.chain(tokens.iter().cloned()).collect();
     let template = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
     let json = json!({
         "version": "1.0",
-        "added_tokens": [
-            added(9000, "<s>", false, [false, false], false),
-            added(9001, "</s>", false, [false, false], false),
-            added(9002, "<mask>", false, [true, true], false),
-            added(9003, "two words", true, [false, false], false),
-            added(9004, "ab", true, [false, false], is_word),
-            added(9005, "a\nb", false, [false, false], false),
-        ],
+        "added_tokens": tokens,
         "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": {
