@@ -7,18 +7,21 @@
 //! limit. They cannot wait, because the model has computed them already.
 
 mod body;
+mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use self::body::Body;
+use self::{body::Body, wishes::Wishes};
 use super::ids::Micros;
 
 /// A request that holds at most this many bytes is small.
 pub const SMALL_BYTES: usize = 256 << 10;
 /// The smallest limit, in bytes, that leaves room for small requests.
 pub const LIMIT_BYTES_MIN: usize = 16 << 20;
-/// Largest number of waiting wishes. Further wishes of large requests are refused at once.
+/// Largest number of waiting wishes of large requests. Further ones are refused at once.
 const WAITING_MAX: usize = 1024;
+/// Largest number of waiting wishes of small requests. Further ones are refused at once.
+const SMALL_WAITING_MAX: usize = 4 * WAITING_MAX;
 
 /// One holder of memory. A lower number is older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,19 +53,15 @@ pub struct MemoryLedger {
     limit: usize,
     in_use: usize,
     next: u64,
-    leases: BTreeMap<LeaseId, Held>,
-    waiting: BTreeMap<Ticket, usize>,
+    /// The bytes that each lease holds.
+    leases: BTreeMap<LeaseId, usize>,
+    /// The bodies that arrive.
+    bodies: BTreeMap<LeaseId, Body>,
+    waiting: Wishes,
     /// Wishes that were granted since the last call of [`MemoryLedger::granted`].
     granted: Vec<Ticket>,
     /// Number of leases that hold memory.
     num_holders: usize,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Held {
-    bytes: usize,
-    /// Set while a body arrives.
-    body: Option<Body>,
 }
 
 impl MemoryLedger {
@@ -74,7 +73,8 @@ impl MemoryLedger {
             in_use: 0,
             next: 0,
             leases: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            waiting: Wishes::default(),
             granted: Vec::new(),
             num_holders: 0,
         }
@@ -101,7 +101,7 @@ impl MemoryLedger {
     /// Returns the number of bytes that `lease` holds.
     #[must_use]
     pub fn held(&self, lease: LeaseId) -> usize {
-        self.leases.get(&lease).map_or(0, |held| held.bytes)
+        self.leases.get(&lease).copied().unwrap_or(0)
     }
 
     /// Returns the number of waiting wishes.
@@ -114,7 +114,7 @@ impl MemoryLedger {
     pub fn open(&mut self) -> LeaseId {
         let lease = LeaseId(self.next);
         self.next += 1;
-        self.leases.insert(lease, Held::default());
+        self.leases.insert(lease, 0);
         lease
     }
 
@@ -130,17 +130,17 @@ impl MemoryLedger {
         }
         let ticket = Ticket { lease, number: self.next };
         self.next += 1;
-        let has_room = self.waiting.len() < WAITING_MAX;
-        self.waiting.insert(ticket, bytes);
+        let has_room = self.waiting.has_room(total);
+        self.waiting.insert(ticket, bytes, total);
         self.grant();
         if let Some(place) = self.granted.iter().position(|granted| *granted == ticket) {
             self.granted.swap_remove(place);
             return Growth::Taken;
         }
-        if has_room || total <= SMALL_BYTES {
+        if has_room {
             return Growth::Waits(ticket);
         }
-        self.waiting.remove(&ticket);
+        self.waiting.remove(ticket);
         Growth::Refused
     }
 
@@ -157,6 +157,7 @@ impl MemoryLedger {
         let is_modest = total <= self.limit / self.num_holders.max(1);
         if fits || is_modest {
             self.take(lease, bytes);
+            self.grant();
         }
         fits || is_modest
     }
@@ -165,9 +166,10 @@ impl MemoryLedger {
     /// bounds.
     pub fn take(&mut self, lease: LeaseId, bytes: usize) {
         let Some(held) = self.leases.get_mut(&lease).filter(|_| bytes > 0) else { return };
-        self.num_holders += usize::from(held.bytes == 0);
-        held.bytes = held.bytes.saturating_add(bytes);
+        self.num_holders += usize::from(*held == 0);
+        *held = held.saturating_add(bytes);
         self.in_use = self.in_use.saturating_add(bytes);
+        self.waiting.reclassify(lease, *held);
     }
 
     /// Releases `bytes` of `lease`, or all of its bytes if it holds fewer.
@@ -191,28 +193,30 @@ impl MemoryLedger {
     pub fn close(&mut self, lease: LeaseId) {
         self.give(lease, usize::MAX);
         self.leases.remove(&lease);
-        self.waiting.retain(|ticket, _| ticket.lease != lease);
+        self.bodies.remove(&lease);
+        self.waiting.remove_all(lease);
         self.grant();
     }
 
     /// Ends a wish.
     pub fn cancel(&mut self, ticket: Ticket) {
-        self.waiting.remove(&ticket);
+        self.waiting.remove(ticket);
         self.grant();
     }
 
     fn give(&mut self, lease: LeaseId, bytes: usize) -> usize {
         let Some(held) = self.leases.get_mut(&lease) else { return 0 };
-        let given = bytes.min(held.bytes);
-        held.bytes -= given;
-        self.num_holders -= usize::from(given > 0 && held.bytes == 0);
+        let given = bytes.min(*held);
+        *held -= given;
+        self.num_holders -= usize::from(given > 0 && *held == 0);
         self.in_use -= given;
+        self.waiting.reclassify(lease, *held);
         given
     }
 
     /// Returns the largest number of bytes in use at which a lease may come to hold `total`.
     fn ceiling(&self, total: usize) -> usize {
-        match total <= SMALL_BYTES {
+        match is_small(total) {
             true => self.limit / 8 * 7,
             false => self.limit / 4 * 3,
         }
@@ -221,59 +225,47 @@ impl MemoryLedger {
     /// Grants wishes in order of age.
     fn grant(&mut self) {
         while let Some((ticket, bytes)) = self.next_wish() {
-            self.waiting.remove(&ticket);
+            self.waiting.remove(ticket);
             self.take(ticket.lease, bytes);
             self.granted.push(ticket);
         }
     }
 
     /// Returns the oldest wish that can be granted. A large wish that does not fit holds up all
-    /// younger large ones. A small one holds up all younger ones.
+    /// younger large ones. A small one holds up all younger ones. Only the oldest wish and the
+    /// oldest small one can therefore be granted.
     fn next_wish(&self) -> Option<(Ticket, usize)> {
-        let mut is_large_held_up = false;
-        for (&ticket, &bytes) in &self.waiting {
+        let oldest = self.waiting.oldest()?;
+        let small = self.waiting.oldest_small();
+        [Some(oldest), small].into_iter().flatten().find(|&(ticket, bytes)| {
             let total = self.held(ticket.lease).saturating_add(bytes);
-            let is_small = total <= SMALL_BYTES;
-            if !is_small && is_large_held_up {
-                continue;
-            }
-            if self.in_use.saturating_add(bytes) <= self.ceiling(total) {
-                return Some((ticket, bytes));
-            }
-            if is_small {
-                return None;
-            }
-            is_large_held_up = true;
-        }
-        None
+            self.in_use.saturating_add(bytes) <= self.ceiling(total)
+        })
     }
 
     /// Records that a body begins to arrive for `lease`.
     pub fn body_begins(&mut self, lease: LeaseId, now: Micros) {
-        if let Some(held) = self.leases.get_mut(&lease) {
-            held.body = Some(Body::new(now));
+        if self.leases.contains_key(&lease) {
+            self.bodies.insert(lease, Body::new(now));
         }
     }
 
     /// Records that more of the body has arrived.
     pub fn body_arrived(&mut self, lease: LeaseId, bytes: usize, now: Micros) {
-        if let Some(body) = self.leases.get_mut(&lease).and_then(|held| held.body.as_mut()) {
+        if let Some(body) = self.bodies.get_mut(&lease) {
             body.arrived(bytes, now);
         }
     }
 
     /// Records that the body is complete.
     pub fn body_ends(&mut self, lease: LeaseId) {
-        if let Some(held) = self.leases.get_mut(&lease) {
-            held.body = None;
-        }
+        self.bodies.remove(&lease);
     }
 
     /// Returns whether the body of `lease` has to end.
     #[must_use]
     pub fn is_ending(&self, lease: LeaseId) -> bool {
-        let body = self.leases.get(&lease).and_then(|held| held.body.as_ref());
-        body.is_some_and(|body| body.is_ending)
+        self.bodies.get(&lease).is_some_and(|body| body.is_ending)
     }
 
     /// Chooses the unfinished bodies that have to end so that `ticket` is granted, and returns
@@ -281,21 +273,31 @@ impl MemoryLedger {
     /// itself waits for memory makes no progress, but not because of its client. A waiting body
     /// ends only for the oldest wish, and only if that wish `is_overdue`. The youngest waiting body
     /// ends first. Without this rule, all bodies could hold a part, and none could go on.
+    ///
+    /// No body ends for a wish that an older one holds up. Of all waiting wishes, two therefore
+    /// look at the bodies.
     pub fn end_bodies(&mut self, ticket: Ticket, is_overdue: bool, now: Micros) -> Vec<LeaseId> {
-        let Some(&bytes) = self.waiting.get(&ticket) else { return Vec::new() };
+        let (oldest, small) = (self.waiting.oldest(), self.waiting.oldest_small());
+        let is_next = |wish: &(Ticket, usize)| wish.0 == ticket;
+        let Some((_, bytes)) = oldest.filter(is_next).or(small.filter(is_next)) else {
+            return Vec::new();
+        };
         let total = self.held(ticket.lease).saturating_add(bytes);
-        let ending = self.leases.values().filter(|held| held.is_ending());
-        let leaving = ending.map(|held| held.bytes).fold(0, usize::saturating_add);
         let wanted = self.in_use.saturating_add(bytes).saturating_sub(self.ceiling(total));
+        let ending = self.bodies.iter().filter(|(_, body)| body.is_ending);
+        let leaving = ending.map(|(&lease, _)| self.held(lease)).fold(0, usize::saturating_add);
         let mut missing = wanted.saturating_sub(leaving);
-        let waiting: BTreeSet<LeaseId> = self.waiting.keys().map(|ticket| ticket.lease).collect();
-        let mut stalled =
-            self.unfinished(|lease, body| !waiting.contains(&lease) && body.is_stalled(now));
+        if missing == 0 {
+            return Vec::new();
+        }
+        let waits = |lease| self.waiting.has(lease);
+        let mut stalled = self.unfinished(|lease, body| !waits(lease) && body.is_stalled(now));
         stalled.sort_unstable();
-        let is_oldest = self.waiting.keys().next() == Some(&ticket);
-        let mut youngest = self.unfinished(|lease, _| {
-            is_overdue && is_oldest && waiting.contains(&lease) && lease > ticket.lease
-        });
+        let may_end_waiting = is_overdue && oldest.is_some_and(|wish| is_next(&wish));
+        let mut youngest = match may_end_waiting {
+            true => self.unfinished(|lease, _| lease > ticket.lease && waits(lease)),
+            false => Vec::new(),
+        };
         youngest.sort_unstable_by_key(|&(_, lease)| lease);
         let mut chosen = Vec::new();
         for (bytes, lease) in stalled.into_iter().rev().chain(youngest.into_iter().rev()) {
@@ -303,7 +305,7 @@ impl MemoryLedger {
                 break;
             }
             missing = missing.saturating_sub(bytes);
-            if let Some(body) = self.leases.get_mut(&lease).and_then(|held| held.body.as_mut()) {
+            if let Some(body) = self.bodies.get_mut(&lease) {
                 body.is_ending = true;
             }
             chosen.push(lease);
@@ -314,18 +316,16 @@ impl MemoryLedger {
     /// Returns the bytes and the lease of each unfinished body that is `wanted`. Bodies that
     /// already have to end are left out.
     fn unfinished(&self, wanted: impl Fn(LeaseId, &Body) -> bool) -> Vec<(usize, LeaseId)> {
-        let bodies = self.leases.iter().filter_map(|(&lease, held)| {
-            let body = held.body.as_ref().filter(|body| !body.is_ending)?;
-            (held.bytes > 0 && wanted(lease, body)).then_some((held.bytes, lease))
-        });
-        bodies.collect()
+        let unfinished = self.bodies.iter().filter(|(_, body)| !body.is_ending);
+        let bodies = unfinished.map(|(&lease, body)| (self.held(lease), lease, body));
+        let wanted = bodies.filter(|&(bytes, lease, body)| bytes > 0 && wanted(lease, body));
+        wanted.map(|(bytes, lease, _)| (bytes, lease)).collect()
     }
 }
 
-impl Held {
-    fn is_ending(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| body.is_ending)
-    }
+/// Returns whether a request that holds `total` bytes is small.
+fn is_small(total: usize) -> bool {
+    total <= SMALL_BYTES
 }
 
 #[cfg(test)]

@@ -70,6 +70,62 @@ fn so_many_wait_and_no_more() {
 }
 
 #[test]
+fn so_many_small_requests_wait_and_no_more() {
+    let mut ledger = MemoryLedger::new(16 * MIB);
+    let holder = ledger.open();
+    assert!(ledger.add(holder, 16 * MIB));
+    let large = ledger.open();
+    waits(ledger.grow(large, MIB));
+    for _ in 0..SMALL_WAITING_MAX {
+        let lease = ledger.open();
+        waits(ledger.grow(lease, 1024));
+    }
+    let late = ledger.open();
+    assert_eq!(ledger.grow(late, 1024), Growth::Refused);
+    waits(ledger.grow(late, MIB));
+    assert_eq!(ledger.num_waiting(), SMALL_WAITING_MAX + 2);
+}
+
+/// The younger ones are held up, so that it would not help them.
+#[test]
+fn only_the_oldest_wish_and_the_oldest_small_one_end_bodies() {
+    let mut ledger = MemoryLedger::new(16 * MIB);
+    let stalled = [0; 2].map(|_| ledger.open());
+    for lease in stalled {
+        ledger.body_begins(lease, 0);
+        assert_eq!(ledger.grow(lease, 6 * MIB), Growth::Taken);
+    }
+    let holder = ledger.open();
+    assert!(ledger.add(holder, 4 * MIB));
+    let mut wish = |bytes| {
+        let lease = ledger.open();
+        waits(ledger.grow(lease, bytes))
+    };
+    let [large, small] = [MIB, 1024].map(&mut wish);
+    for late in [MIB, 1024].map(&mut wish) {
+        assert_eq!(ledger.end_bodies(late, true, 9 * SECOND), []);
+    }
+    assert_eq!(ledger.end_bodies(small, true, 9 * SECOND), [stalled[1]]);
+    assert_eq!(ledger.end_bodies(small, true, 9 * SECOND), [], "its memory comes");
+    assert_eq!(ledger.end_bodies(large, true, 9 * SECOND), [], "one is enough for both");
+}
+
+/// A wish is small or large with what its lease holds meanwhile.
+#[test]
+fn a_small_wish_becomes_large_with_its_lease() {
+    let mut ledger = MemoryLedger::new(16 * MIB);
+    let [holder, growing, small] = [0; 3].map(|_| ledger.open());
+    assert!(ledger.add(holder, 14 * MIB));
+    let first = waits(ledger.grow(growing, 1024));
+    let second = waits(ledger.grow(small, 1024));
+    assert!(ledger.add(growing, MIB));
+    ledger.release(holder, MIB + 1024);
+    assert_eq!(ledger.granted(), [second], "the first is large now");
+    ledger.release(growing, MIB);
+    assert_eq!(ledger.granted(), [first]);
+}
+
+#[test]
 fn outputs_take_all_and_then_only_what_is_modest() {
     let mut ledger = MemoryLedger::new(16 * MIB);
     let [large, small] = [0; 2].map(|_| ledger.open());
