@@ -22,6 +22,7 @@ fn request(id: u64) -> EngineRequest {
     EngineRequest {
         id: RequestId(id),
         group: RequestId(id),
+        choice: 0,
         tenant: None,
         prompt_token_ids: vec![id as u32; prompt_len].into(),
         params: SamplingParams { max_tokens: 4096, ignore_eos: true, ..Default::default() },

@@ -30,6 +30,7 @@ fn request(
     Arc::new(EngineRequest {
         id: RequestId(1),
         group: RequestId(1),
+        choice: 0,
         tenant: None,
         prompt_token_ids: prompt.into(),
         params,

@@ -125,6 +125,7 @@ fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
     let request = EngineRequest {
         id: RequestId(1),
         group: RequestId(1),
+        choice: 0,
         tenant: None,
         prompt_token_ids: prompt.into(),
         params: SamplingParams { temperature: 0.0, logprobs: Some(5), ..SamplingParams::default() },

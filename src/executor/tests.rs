@@ -28,6 +28,7 @@ pub(super) fn new(
     let request = EngineRequest {
         id: RequestId(id),
         group: RequestId(id),
+        choice: 0,
         tenant: None,
         prompt_token_ids: prompt.into(),
         params: SamplingParams::default(),

@@ -237,6 +237,7 @@ mod tests {
         EngineRequest {
             id: RequestId(1),
             group: RequestId(1),
+            choice: 0,
             tenant: None,
             prompt_token_ids: Arc::from([1, 2, 3]),
             params: SamplingParams::default(),

@@ -19,6 +19,8 @@ pub struct EngineRequest {
     pub id: RequestId,
     /// The first of the requests that one client's request became: its choices, over all prompts.
     pub group: RequestId,
+    /// Its place among the choices that were submitted with it, from 0.
+    pub choice: u32,
     /// Whose API key it came with. Tenants share the engine.
     pub tenant: Option<Tenant>,
     /// The prompt, at least one token.

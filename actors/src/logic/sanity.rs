@@ -43,10 +43,13 @@ impl Sanity {
         self.is_convicted = false;
     }
 
-    /// Records that the logits of the probe were not finite either. It has no effect unless the
-    /// model is suspect, because a request may have got a token meanwhile.
-    pub fn probe_failed(&mut self) {
-        self.is_convicted |= self.state() == ModelState::Suspect;
+    /// Records that the logits of the probe were not finite either, and returns whether this
+    /// convicts the model. It has no effect unless the model is suspect, because a request may have
+    /// got a token meanwhile.
+    pub fn probe_failed(&mut self) -> bool {
+        let convicts = self.state() == ModelState::Suspect;
+        self.is_convicted |= convicts;
+        convicts
     }
 
     /// Returns the state of the model.
@@ -90,13 +93,13 @@ mod tests {
     #[test]
     fn the_probe_decides_and_any_token_acquits() {
         let mut sanity = after(&[1, 2, 3]);
-        sanity.probe_failed();
+        assert!(sanity.probe_failed());
         assert_eq!(sanity.state(), ModelState::NonFiniteLogits);
         sanity.failed(fingerprint(4));
         assert_eq!(sanity.state(), ModelState::NonFiniteLogits);
         sanity.succeeded();
         assert_eq!(sanity.state(), ModelState::Sound);
-        sanity.probe_failed();
+        assert!(!sanity.probe_failed());
         assert_eq!(sanity.state(), ModelState::Sound, "its news are old");
     }
 }

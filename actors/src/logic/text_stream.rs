@@ -152,6 +152,7 @@ mod tests {
         TextStream::new(&EngineRequest {
             id: RequestId(0),
             group: RequestId(0),
+            choice: 0,
             tenant: None,
             prompt_token_ids: vec![1].into(),
             params: SamplingParams { stop, ..Default::default() },

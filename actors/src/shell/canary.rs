@@ -18,13 +18,14 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// How often it looks whether a canary is due.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Runs until the system is shut down.
+/// Runs until the system is shut down or its door is gone.
 pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
     let mut number = 0_u64;
     while !context.is_stopped.load(Ordering::Acquire) {
         let is_closed = context.breaker.lock().state(context.now()) == BreakerState::Closed;
         if is_closed && context.ledger.lock().model_state() == ModelState::Suspect {
             number += 1;
+            let Some(door) = door.upgrade() else { return };
             probe(&context, &door, number).await;
             continue;
         }
@@ -34,7 +35,8 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
         }
         tokio::time::sleep(PERIOD).await;
         let is_due = context.breaker.lock().canary_due(context.now());
-        if let Some(door) = door.upgrade().filter(|_| is_due) {
+        let Some(door) = door.upgrade() else { return };
+        if is_due {
             number += 1;
             let end = send(&context, &door, number).await;
             let now = context.now();
@@ -59,13 +61,15 @@ enum End {
 
 /// Whether the suspect model computes numbers for a request that no client wrote. If it does, the
 /// commit of its token has acquitted it.
-async fn probe(context: &Context, door: &Weak<Door>, number: u64) {
-    let Some(door) = door.upgrade() else { return };
-    match send(context, &door, number).await {
+async fn probe(context: &Context, door: &Arc<Door>, number: u64) {
+    match send(context, door, number).await {
         End::Served => {}
         End::NonFiniteLogits => {
+            // A request may have got a token since, which acquits the model.
+            if !context.ledger.lock().probe_failed() {
+                return;
+            }
             tracing::error!("the model's logits are not finite, whatever is asked");
-            context.ledger.lock().probe_failed();
             context.metrics.judged_model(ModelState::NonFiniteLogits);
             context.trip_breaker();
         }

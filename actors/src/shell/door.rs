@@ -162,8 +162,8 @@ impl Door {
         arrival: u64,
     ) -> Vec<Arc<EngineRequest>> {
         let ProcessedRequest { prompt_token_ids, mut params } = processed;
-        let count = u64::from(params.n);
-        let first = self.next_request.fetch_add(count, Ordering::Relaxed);
+        let count = params.n;
+        let first = self.next_request.fetch_add(count.into(), Ordering::Relaxed);
         let seed = params.seed.unwrap_or_else(|| choice_seed(self.seed, first));
         // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
         let eos = &self.context.vault.executors.info().eos_token_ids;
@@ -174,13 +174,14 @@ impl Door {
         let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
         let timeout = raw.timeout.map(|timeout| timeout.as_micros() as u64);
         let deadline = timeout.map(|timeout| arrival.saturating_add(timeout));
-        let request = |choice: u64| EngineRequest {
-            id: RequestId(first + choice),
+        let request = |choice: u32| EngineRequest {
+            id: RequestId(first + u64::from(choice)),
             group: raw.group.unwrap_or(RequestId(first)),
+            choice,
             tenant: raw.tenant,
             prompt_token_ids: Arc::clone(&prompt_token_ids),
             params: params.clone(),
-            seed: if count == 1 { seed } else { choice_seed(seed, choice) },
+            seed: if count == 1 { seed } else { choice_seed(seed, choice.into()) },
             eos_token_ids: Arc::clone(&eos_token_ids),
             arrival,
             priority: raw.priority,

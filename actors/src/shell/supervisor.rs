@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long a child has to stop before it is left behind.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts one incarnation of a child, linked to the supervisor given, and registers its address.
 pub type SpawnChild = Arc<

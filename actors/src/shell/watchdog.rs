@@ -17,7 +17,8 @@ use std::{
 use ractor::{ActorCell, ActorId, ActorStatus};
 
 use super::{
-    config::DeviceMode, context::Context, pulse::Pulse, role::Role, slot::AnySlot, threads::Threads,
+    config::DeviceMode, context::Context, pulse::Pulse, role::Role, slot::AnySlot,
+    supervisor::STOP_TIMEOUT, threads::Threads,
 };
 use crate::{
     logic::{
@@ -33,6 +34,9 @@ const PERIOD: Duration = Duration::from_millis(20);
 const PING_PERIOD: Micros = 250_000;
 /// How long a killed actor has to end that holds no thread.
 const KILL_GRACE: Micros = 1_000_000;
+/// How often a supervisor waits for the whole of [`STOP_TIMEOUT`] in one message: once for each of
+/// at most seven children, and once more.
+const NUM_STOPS: u32 = 8;
 
 /// Hangs so far.
 #[derive(Debug, Default)]
@@ -232,12 +236,31 @@ fn limits(context: &Context, role: Role, charged: Micros) -> Limits {
     let hang_timeout = context.config.hang_timeout;
     let (total, has_floor) = match role {
         // Its end is the engine's.
-        Role::Root => (3 * hang_timeout, false),
-        // A supervisor waits for children to stop.
-        Role::Core | Role::Egress | Role::Ingress => (3 * hang_timeout, true),
+        Role::Root => (supervisor_timeout(hang_timeout), false),
+        Role::Core | Role::Egress | Role::Ingress => (supervisor_timeout(hang_timeout), true),
         Role::InputProcessor => (context.config.input_timeout, true),
         _ => (hang_timeout, true),
     };
     let total = total.as_micros() as u64;
     Limits { charged: if has_floor { charged.min(total) } else { total }, total }
+}
+
+/// How long a supervisor may take for a message. It waits for its children to stop, one after the
+/// other when it gives up.
+fn supervisor_timeout(hang_timeout: Duration) -> Duration {
+    (3 * hang_timeout).max(NUM_STOPS * STOP_TIMEOUT + hang_timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_supervisor_has_time_to_stop_all_its_children() {
+        for hang_timeout in [0, 1, 5, 60].map(Duration::from_secs) {
+            let timeout = supervisor_timeout(hang_timeout);
+            assert!(timeout >= 7 * STOP_TIMEOUT + hang_timeout, "{timeout:?}");
+            assert!(timeout >= 3 * hang_timeout, "{timeout:?}");
+        }
+    }
 }

@@ -39,6 +39,7 @@ pub(crate) fn request(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> Eng
     EngineRequest {
         id: RequestId(id),
         group: RequestId(id),
+        choice: 0,
         tenant: None,
         prompt_token_ids: prompt.into_iter().collect(),
         params: SamplingParams { max_tokens: 1_000, ignore_eos: true, ..Default::default() },

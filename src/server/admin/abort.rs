@@ -39,7 +39,8 @@ impl FromParts for AbortRequest {
     fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
         let count = self.request_ids.as_ref().map_or(0, Vec::len);
         if count > REQUEST_IDS_MAX {
-            let message = format!("request_ids holds {count} ids; expected at most {REQUEST_IDS_MAX}");
+            let message =
+                format!("request_ids holds {count} ids; expected at most {REQUEST_IDS_MAX}");
             return Err(ApiError::invalid("request_ids", message));
         }
         Ok(())

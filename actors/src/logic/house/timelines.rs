@@ -165,6 +165,7 @@ mod tests {
         let request = EngineRequest {
             id: RequestId(id),
             group: RequestId(id),
+            choice: 0,
             tenant: None,
             prompt_token_ids: Arc::from([1; 20]),
             params: SamplingParams::default(),

@@ -249,9 +249,9 @@ impl Ledger {
         self.sanity.state()
     }
 
-    /// Records that the logits of a probe were not finite.
-    pub fn probe_failed(&mut self) {
-        self.sanity.probe_failed();
+    /// Records that the logits of a probe were not finite. Returns whether this convicts the model.
+    pub fn probe_failed(&mut self) -> bool {
+        self.sanity.probe_failed()
     }
 
     /// Begins a new epoch. Returns it and the requests that the new core must continue, in order of

@@ -14,6 +14,7 @@ fn request(id: u64) -> Arc<EngineRequest> {
     Arc::new(EngineRequest {
         id: RequestId(id),
         group: RequestId(id),
+        choice: 0,
         tenant: None,
         prompt_token_ids: vec![1, 2, 3].into(),
         params: SamplingParams::default(),

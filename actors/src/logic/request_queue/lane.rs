@@ -145,8 +145,8 @@ impl<T: Copy> Lane<T> {
             }
             SchedulingPolicy::Priority => QueueKey {
                 priority: request.priority.into(),
-                // Ids of a group may have gaps; only their order counts.
-                round: id.0.saturating_sub(request.group.0),
+                // Not by ids: a group's later submissions, like steps of a beam, are none later.
+                round: request.choice.into(),
                 turn: request.arrival.into(),
                 is_further_choice,
                 id,

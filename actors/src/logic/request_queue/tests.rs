@@ -9,6 +9,7 @@ fn request(id: u64, priority: i32, arrival: Micros) -> EngineRequest {
     EngineRequest {
         id: RequestId(id),
         group: RequestId(id),
+        choice: 0,
         tenant: None,
         prompt_token_ids: Arc::from([1]),
         params: SamplingParams::default(),
@@ -128,7 +129,8 @@ fn what_was_taken_out_goes_back_to_its_place() {
 }
 
 fn of(id: u64, group: u64, tenant: Option<u32>) -> EngineRequest {
-    EngineRequest { group: RequestId(group), tenant: tenant.map(Tenant), ..request(id, 0, 0) }
+    let (tenant, choice) = (tenant.map(Tenant), (id - group) as u32);
+    EngineRequest { group: RequestId(group), choice, tenant, ..request(id, 0, 0) }
 }
 
 #[test]
@@ -171,6 +173,17 @@ fn the_choices_of_a_request_age_one_after_the_other() {
     assert_eq!(queue.first(usize::MAX, 100), [0, 3, 1, 2]);
     assert_eq!(queue.first(usize::MAX, 200), [0, 3, 1, 2], "as old as the second choice");
     assert_eq!(queue.first(usize::MAX, 300), [0, 3, 1, 2]);
+}
+
+/// The steps of a beam come one after another, so other requests lie between their ids.
+#[test]
+fn a_later_submission_of_a_group_ages_like_any_request() {
+    let mut queue = RequestQueue::new(SchedulingPolicy::Priority, 100);
+    let late_step = EngineRequest { priority: 1, group: RequestId(0), ..request(5_000, 0, 0) };
+    queue.push_back(&late_step, 5_000);
+    queue.push_back(&request(5_001, 0, 50), 5_001);
+    assert_eq!(queue.first(usize::MAX, 99), [5_001, 5_000]);
+    assert_eq!(queue.first(usize::MAX, 100), [5_000, 5_001]);
 }
 
 /// Without that, one key's old requests would hold back all others'.

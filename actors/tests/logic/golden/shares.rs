@@ -21,7 +21,8 @@ fn short(id: u64, tenant: Option<Tenant>, len: usize) -> EngineRequest {
 
 /// One of the choices of the request that began with `group`.
 fn choice(id: u64, group: u64) -> EngineRequest {
-    EngineRequest { group: RequestId(group), arrival: group, ..short(id, None, 10) }
+    let choice = (id - group) as u32;
+    EngineRequest { group: RequestId(group), choice, arrival: group, ..short(id, None, 10) }
 }
 
 fn one_seat() -> House {
@@ -113,11 +114,26 @@ fn by_priority_first_choices_come_first() {
     assert_eq!(order(&mut house, 6), [3, 0, 4, 1, 2, 5]);
 }
 
+#[test]
+fn by_priority_a_later_submission_of_a_group_is_no_later_choice() {
+    let policy = SchedulingPolicy::Priority;
+    let mut house = House::new(SchedulerConfig { max_num_seqs: 1, policy, ..roomy() });
+    let step_of_a_beam = |id| EngineRequest { group: RequestId(0), arrival: id, ..choice(id, id) };
+    house.add(choice(0, 0));
+    house.add(step_of_a_beam(2));
+    house.add(choice(3, 3));
+    house.add(step_of_a_beam(7));
+    house.add(choice(8, 8));
+    assert_eq!(order(&mut house, 5), [0, 2, 3, 7, 8]);
+}
+
 /// Requests of `tenant` that run until they are stopped.
 fn fill(house: &mut House, ids: std::ops::Range<u64>, tenant: Option<Tenant>, group: Option<u64>) {
     for id in ids {
         let group = RequestId(group.unwrap_or(id));
-        house.add(EngineRequest { tenant, group, ..request(id, own_prompt(id, 10)) });
+        let choice = (id - group.0) as u32;
+        let request = request(id, own_prompt(id, 10));
+        house.add(EngineRequest { tenant, group, choice, ..request });
     }
 }
 

@@ -83,9 +83,11 @@ impl World {
             return;
         }
         request.id = RequestId(self.ledger.len() as u64);
-        request.group = match self.ledger.values().next_back() {
-            Some(before) if request.group == SAME_GROUP => before.request.group,
-            _ => request.id,
+        (request.group, request.choice) = match self.ledger.values().next_back() {
+            Some(before) if request.group == SAME_GROUP => {
+                (before.request.group, before.request.choice + 1)
+            }
+            _ => (request.id, 0),
         };
         request.arrival = self.now;
         let request = Arc::new(request);
