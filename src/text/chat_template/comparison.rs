@@ -48,6 +48,8 @@ fn walk(a: &Value, b: &Value, depth: usize, left: &mut usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -55,7 +57,9 @@ mod tests {
         let text = Value::from("a".repeat(160));
         let long = Value::from("a".repeat(160_000));
         let list = Value::from(vec![long.clone(), long.clone()]);
-        let map = |key: &Value, value: &Value| [(key.clone(), value.clone())].into_iter().collect();
+        let map = |key: &Value, value: &Value| {
+            Value::from(BTreeMap::from([(key.clone(), value.clone())]))
+        };
         for (a, b, cost) in [
             (Value::from(1), list.clone(), 1),
             (text.clone(), long.clone(), 11),
