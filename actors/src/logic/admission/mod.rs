@@ -275,9 +275,7 @@ impl Admission {
         let num_own = tenant.map_or(0, |tenant| self.num_open_of(tenant));
         let share = share(num_own, self.open.len(), limits.max_num_requests);
         let excess = excess(num_own, num_new, Some(share));
-        // A request larger than the share of an empty engine comes in when nothing else is open, or
-        // it never could.
-        if excess > 0 && !self.open.is_empty() {
+        if excess > 0 {
             let wait = self.departures.wait(now, excess, |_| 1);
             return refuse("one client's share of max_num_requests", share, wait);
         }
