@@ -78,7 +78,7 @@ impl AsRef<str> for PromptText {
     }
 }
 
-/// Whether nothing waits for a job any more.
+/// Whether no caller waits for a job.
 type IsLeft<'a> = &'a (dyn Fn() -> bool + Send + Sync);
 
 /// Makes token ids of a client's request and checks it against the model and the KV cache.

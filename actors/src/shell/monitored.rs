@@ -24,7 +24,7 @@ pub(super) struct Monitored<A> {
     pub(super) context: Arc<Context>,
 }
 
-/// However a handler ends, and be it by a panic or a kill, its actor is at no message any more.
+/// Marks the actor idle, also when its handler ends by a panic or a kill.
 struct Busy<'a>(&'a Pulse);
 
 impl Drop for Busy<'_> {

@@ -134,7 +134,7 @@ impl<M: Letter> Slot<M> {
         limit: Duration,
         message: impl FnOnce(RpcReplyPort<T>) -> M,
     ) -> Result<T, ActorError> {
-        // Whoever is asked is watched itself.
+        // The watchdog watches the callee as well, so this wait is declared.
         let _long = Long::begin();
         let callee = self.role.as_str();
         let seat = self.seat.read().clone().ok_or(ActorError::Gone { callee })?;

@@ -52,7 +52,7 @@ pub struct HangCounts {
 /// What a handler's known time is kept by.
 type Kind = (Role, Option<Edge>);
 
-/// What is held against one incarnation.
+/// The suspicion against one incarnation.
 #[derive(Debug)]
 struct Case {
     kind: Kind,

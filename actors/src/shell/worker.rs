@@ -113,7 +113,7 @@ impl WorkerActor {
             return Ok(());
         };
         if state.thread.has_done(late.job) {
-            // It was computed in time: nobody is to blame.
+            // It was computed in time, so no request is to blame.
             state.steps.retain(|given| given.step.epoch > epoch);
             self.lost(epoch, "the result of a step");
             self.start_clock(myself, state);
