@@ -216,12 +216,12 @@ impl StepDeadlines {
     }
 }
 
-/// Returns how much longer a step may take, after `elapsed`. Its threads lacked a processor for
-/// `starved` of this time. Returns `None` if the step hangs. After twenty times the limit a step
-/// hangs in any case, however long its threads were starved.
+/// Returns how much longer a step may take, after `elapsed`. For `excused` of this time its threads
+/// lacked a processor, or the watchdog has not looked yet. Returns `None` if the step hangs. After
+/// twenty times the limit a step hangs in any case, however much of it is excused.
 #[must_use]
-pub fn step_time_left(limit: Micros, elapsed: Micros, starved: Micros) -> Option<Micros> {
-    let computed = elapsed.saturating_sub(starved);
+pub fn step_time_left(limit: Micros, elapsed: Micros, excused: Micros) -> Option<Micros> {
+    let computed = elapsed.saturating_sub(excused);
     let is_hung = computed >= limit || elapsed >= limit.saturating_mul(20);
     (!is_hung).then(|| limit - computed)
 }

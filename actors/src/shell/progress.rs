@@ -19,6 +19,8 @@ pub struct Progress {
     long_after: AtomicU64,
     /// Time that threads lacked a processor, ever, while a step took suspiciously long.
     starved: AtomicU64,
+    /// Time of the watchdog's last look.
+    looked: AtomicU64,
     steps: AtomicU64,
 }
 
@@ -30,6 +32,7 @@ impl Default for Progress {
             due: AtomicU64::new(NEVER),
             long_after: AtomicU64::new(NEVER),
             starved: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
             steps: AtomicU64::new(0),
         }
     }
@@ -95,12 +98,22 @@ impl Progress {
         self.long_after.load(Ordering::Relaxed) <= now
     }
 
-    /// While a step took suspiciously long, threads lacked a processor for `time`.
-    pub fn starve(&self, time: Micros) {
-        self.starved.fetch_add(time, Ordering::Relaxed);
+    /// Records a look of the watchdog at `now`. Since the look before it, threads lacked a processor
+    /// for `starved` while a step took suspiciously long.
+    pub fn looked(&self, now: Micros, starved: Micros) {
+        self.starved.fetch_add(starved, Ordering::Relaxed);
+        self.looked.store(now, Ordering::Release);
     }
 
-    /// All such time so far.
+    /// Returns the time at `now` that a step must not be charged for, counted since the start: the
+    /// time without a processor, and the time since the last look. A watchdog that lacks a processor
+    /// looks late, and the step's threads may have lacked one as well.
+    pub fn excused(&self, now: Micros) -> Micros {
+        let unseen = now.saturating_sub(self.looked.load(Ordering::Acquire));
+        unseen + self.starved()
+    }
+
+    /// Returns the time without a processor that the watchdog saw since the start.
     pub fn starved(&self) -> Micros {
         self.starved.load(Ordering::Relaxed)
     }
@@ -108,5 +121,20 @@ impl Progress {
     /// Whether a step should have been done before `now`.
     pub fn is_late(&self, now: Micros) -> bool {
         self.due.load(Ordering::Relaxed) < now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_since_the_last_look_is_excused() {
+        let progress = Progress::default();
+        progress.looked(1_000, 0);
+        assert_eq!(progress.excused(1_000), 0);
+        assert_eq!(progress.excused(150_000), 149_000, "the watchdog is late");
+        progress.looked(151_000, 130_000);
+        assert_eq!(progress.excused(151_000), 130_000, "it saw why");
     }
 }

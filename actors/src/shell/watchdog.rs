@@ -142,9 +142,7 @@ impl Watchdog {
             _ => 0,
         };
         let starved = late.max(lacked);
-        if is_step_long {
-            context.progress.starve(starved);
-        }
+        context.progress.looked(now, if is_step_long { starved } else { 0 });
         Passed { wall, starved, threads, before }
     }
 

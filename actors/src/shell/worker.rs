@@ -138,9 +138,10 @@ impl WorkerActor {
 
     /// What a step may take beyond its limit, because its threads lacked a processor.
     fn time_left(&self, running: &Running) -> Option<Micros> {
-        let elapsed = self.context.now().saturating_sub(running.since);
-        let starved = self.context.progress.starved().saturating_sub(running.starved_before);
-        step_time_left(running.limit.as_micros() as u64, elapsed, starved)
+        let now = self.context.now();
+        let elapsed = now.saturating_sub(running.since);
+        let excused = self.context.progress.excused(now).saturating_sub(running.starved_before);
+        step_time_left(running.limit.as_micros() as u64, elapsed, excused)
     }
 
     fn on_execute(
