@@ -4,13 +4,10 @@
 
 use std::time::Duration;
 
-pub mod bug;
 mod observe;
 
-pub use self::{
-    bug::{Bug, planted},
-    observe::{Observed, Observer},
-};
+pub use self::observe::{Observed, Observer};
+pub use crate::logic::planted::{Bug, planted};
 
 /// How an actor is struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,7 +86,10 @@ mod off {
     use std::time::Duration;
 
     use super::{CallFate, Delivery, How, Observed};
-    use crate::{logic::structured_output::StructuredOutput, message::Edge, shell::Role};
+    use crate::{
+        logic::structured_output::StructuredOutput,
+        message::{Edge, Role},
+    };
 
     /// The source of all faults: here, of none.
     #[derive(Debug, Default)]
@@ -165,7 +165,10 @@ mod on {
     use parking_lot::Mutex;
 
     use super::{CallFate, Delivery, EdgeFaults, How, Observed, Observer};
-    use crate::{logic::structured_output::StructuredOutput, message::Edge, shell::Role};
+    use crate::{
+        logic::structured_output::StructuredOutput,
+        message::{Edge, Role},
+    };
 
     /// How likely an actor is struck, each time before it handles a message and each time after.
     #[derive(Debug, Clone, Copy, PartialEq, Default)]

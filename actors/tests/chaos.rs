@@ -66,27 +66,21 @@ async fn dies(role: Role) {
     }
 }
 
-macro_rules! roles {
-    ($($test:ident: $role:ident,)*) => {
+/// A test for each role, named like it.
+macro_rules! deaths {
+    ($($role:ident,)*) => {
         $(#[tokio::test(flavor = "multi_thread")]
-        async fn $test() {
-            dies(Role::$role).await;
+        #[allow(non_snake_case, reason = "it is a role's name")]
+        async fn $role() {
+            super::dies(Role::$role).await;
         })*
     };
 }
 
-roles! {
-    the_ledger_dies: Ledger,
-    an_input_processor_dies: InputProcessor,
-    the_kv_cache_manager_dies: KvCacheManager,
-    structured_output_dies: StructuredOutput,
-    the_scheduler_dies: Scheduler,
-    the_worker_dies: Worker,
-    a_detokenizer_dies: Detokenizer,
-    a_streamer_dies: OutputStreamer,
-    the_core_dies: Core,
-    egress_dies: Egress,
-    ingress_dies: Ingress,
+mod death_of {
+    use super::Role;
+
+    playhouse_actors::for_each_role!(deaths);
 }
 
 #[tokio::test(flavor = "multi_thread")]

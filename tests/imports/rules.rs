@@ -42,6 +42,7 @@ pub(crate) const RULES: &[Rule] = &[
             "std::sync::Mutex",
             "std::sync::mpsc",
             "std::sync::atomic",
+            "crate::fault",
             "crate::message",
             "crate::shell",
             "crate::ports",
@@ -53,6 +54,18 @@ pub(crate) const RULES: &[Rule] = &[
         except: &[],
         forbidden: &["crate::shell", "tokio", "flume", "async", "await"],
         reason: "messages are plain data",
+    },
+    Rule {
+        folder: "actors/src/fault",
+        except: &[],
+        forbidden: &["crate::shell", "crate::ports"],
+        reason: "faults befall messages and roles, whatever sends them",
+    },
+    Rule {
+        folder: "actors/src/fault.rs",
+        except: &[],
+        forbidden: &["crate::shell", "crate::ports"],
+        reason: "faults befall messages and roles, whatever sends them",
     },
     Rule {
         folder: "actors/src/ports",

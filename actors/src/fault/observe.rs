@@ -15,8 +15,7 @@ use crate::{
         scheduler_output::SchedulerOutput,
         structured_output::StructuredOutput,
     },
-    message::Edge,
-    shell::Role,
+    message::{Edge, Role},
 };
 
 /// Something that happened.

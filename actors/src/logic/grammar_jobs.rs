@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{failure::Failure, ids::Micros, structured_output::StructuredOutput};
-use crate::fault::{Bug, planted};
+use crate::logic::planted::{Bug, planted};
 
 /// Formats that may wait for a thread. What is asked for beyond it is not noted: who waits for it
 /// asks again.

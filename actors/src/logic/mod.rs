@@ -16,6 +16,7 @@ pub mod kv_cache;
 pub mod ledger;
 pub mod memory;
 pub mod outputs;
+pub mod planted;
 pub mod poison;
 pub mod quarantine;
 pub mod request;

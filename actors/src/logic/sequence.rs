@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::Epoch;
-use crate::fault::{Bug, planted};
+use crate::logic::planted::{Bug, planted};
 
 /// A message's place in what its sender said in an epoch.
 #[derive(

@@ -12,7 +12,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     config::SystemConfig, directory::Directory, grammar_threads::Grammars, house::House,
     left_behind::LeftBehind, memory::MemoryBudget, metrics::SystemMetrics, progress::Progress,
-    role::Role, sink::SinkTable, text_jobs::TextJobs, watchdog::HangCounts,
+    sink::SinkTable, text_jobs::TextJobs, watchdog::HangCounts,
 };
 use crate::{
     fault::Chaos,
@@ -24,6 +24,7 @@ use crate::{
         scheduler::PauseState,
         step_time::StepTime,
     },
+    message::Role,
     ports::{ExecuteError, ExecutorFactory, GrammarCompiler, TextCodec},
 };
 

@@ -3,15 +3,12 @@
 
 use std::sync::Arc;
 
-pub use super::{
-    role::Role,
-    slot::{ActorStats, AnySlot, Slot},
-};
+pub use super::slot::{ActorStats, AnySlot, Slot};
 use crate::{
     fault::Chaos,
     message::{
         DetokenizerMessage, InputProcessorMessage, KvCacheManagerMessage, LedgerMessage, Letter,
-        OutputStreamerMessage, SchedulerMessage, StructuredOutputMessage, SupervisorMessage,
+        OutputStreamerMessage, Role, SchedulerMessage, StructuredOutputMessage, SupervisorMessage,
         WorkerMessage,
     },
 };

@@ -3,15 +3,18 @@
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
-use super::{directory::Role, totals::Totals};
-use crate::logic::{
-    failure::Failure,
-    ids::Micros,
-    ledger::{CommitTiming, Entry},
-    outputs::Commit,
-    request::FinishReason,
-    sanity::ModelState,
-    scheduler::{SchedulerStats, StepStats, WaitingReason},
+use super::totals::Totals;
+use crate::{
+    logic::{
+        failure::Failure,
+        ids::Micros,
+        ledger::{CommitTiming, Entry},
+        outputs::Commit,
+        request::FinishReason,
+        sanity::ModelState,
+        scheduler::{SchedulerStats, StepStats, WaitingReason},
+    },
+    message::Role,
 };
 
 const RESTARTS: &str = "playhouse:actor_restarts_total";

@@ -25,7 +25,6 @@ mod pause;
 mod profiled;
 pub mod progress;
 pub mod pulse;
-pub mod role;
 pub mod scheduler;
 pub mod sink;
 pub mod slot;
@@ -41,7 +40,6 @@ mod watched;
 pub mod worker;
 
 pub use config::{DeviceMode, Supervision, SystemConfig};
-pub use directory::Role;
 pub use door::Submission;
 pub use house::HouseView;
 pub use memory::{ArrivingBody, Lease, MemoryBudget, MemoryError};
@@ -49,3 +47,5 @@ pub use pause::PauseMode;
 pub use sink::{ChoiceStream, OutputDelta};
 pub use system::{Health, Status, System, Unhealthy};
 pub use text_jobs::{TextJobError, TextJobs};
+
+pub use crate::message::Role;

@@ -9,10 +9,13 @@ use super::{
     context::Context,
     profiled::profiled,
     pulse::Pulse,
-    role::Role,
     watched::{AlarmClock, waiting_for, watched},
 };
-use crate::{fault::How, message::Letter, ports::Handled};
+use crate::{
+    fault::How,
+    message::{Letter, Role},
+    ports::Handled,
+};
 
 /// An actor with a pulse.
 pub(super) struct Monitored<A> {

@@ -12,12 +12,12 @@ use std::{
 use parking_lot::RwLock;
 use ractor::{ActorCell, ActorRef, ActorStatus, RpcReplyPort, rpc::CallResult};
 
-use super::{pulse::Pulse, role::Role, watched::Long};
+use super::{pulse::Pulse, watched::Long};
 use crate::{
     error::ActorError,
     fault::{CallFate, Chaos},
     logic::ids::Micros,
-    message::Letter,
+    message::{Letter, Role},
 };
 
 /// One incarnation of an actor.

@@ -11,7 +11,6 @@ use ractor::{
 
 use super::{
     context::Context,
-    directory::Role,
     watched::{Long, waiting_for},
 };
 use crate::{
@@ -20,7 +19,7 @@ use crate::{
         ids::Micros,
         restart::{Decision, Intensity, LastResort, RestartLog, Strategy},
     },
-    message::SupervisorMessage,
+    message::{Role, SupervisorMessage},
 };
 
 /// How long a child has to stop before it is left behind.

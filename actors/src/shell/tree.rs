@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::{
     context::Context,
     detokenizer::DetokenizerActor,
-    directory::{Role, Slot},
+    directory::Slot,
     input_processor::InputProcessorActor,
     kv_cache_manager::KvCacheManagerActor,
     ledger::LedgerActor,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     logic::restart::{Intensity, LastResort, Strategy},
-    message::{LedgerMessage, Letter, SupervisorMessage},
+    message::{LedgerMessage, Letter, Role, SupervisorMessage},
 };
 
 /// Starts the whole tree of one actor system.

@@ -17,15 +17,15 @@ use std::{
 use ractor::{ActorCell, ActorId, ActorStatus};
 
 use super::{
-    config::DeviceMode, context::Context, pulse::Pulse, role::Role, slot::AnySlot,
-    supervisor::STOP_TIMEOUT, threads::Threads,
+    config::DeviceMode, context::Context, pulse::Pulse, slot::AnySlot, supervisor::STOP_TIMEOUT,
+    threads::Threads,
 };
 use crate::{
     logic::{
         hang::{FLOOR, HandlerTimes, Interval, Limits, Suspicion, ThreadUse, Verdict},
         ids::Micros,
     },
-    message::{Edge, SupervisorMessage},
+    message::{Edge, Role, SupervisorMessage},
 };
 
 /// How often it looks.

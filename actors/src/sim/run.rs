@@ -19,8 +19,8 @@ use super::{
     workload::{Effect, Order, Workload},
 };
 use crate::{
-    fault::{Bug, bug::plant},
-    logic::{admission::Tenant, scheduler::PauseState},
+    fault::Bug,
+    logic::{admission::Tenant, planted::plant, scheduler::PauseState},
     shell::{Health, System, SystemConfig, config::DeviceMode},
 };
 

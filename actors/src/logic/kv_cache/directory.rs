@@ -7,12 +7,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::tails::Tail;
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        block_hash::BlockHash,
-        ids::{BlockId, Epoch, RequestId},
-    },
+use crate::logic::{
+    block_hash::BlockHash,
+    ids::{BlockId, Epoch, RequestId},
+    planted::{Bug, planted},
 };
 
 /// A change of the block directory. The directory must receive the updates of a plan, in order,

@@ -23,7 +23,7 @@ use super::{
     block_pool::{BlockPool, KvCacheEvent, NULL_BLOCK},
     ids::{BlockId, Epoch, RequestId, Step},
 };
-use crate::fault::{Bug, planted};
+use crate::logic::planted::{Bug, planted};
 
 /// The size of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,12 +6,10 @@
 use std::collections::VecDeque;
 
 use super::directory::DirectoryUpdate;
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        block_hash::BlockHash,
-        ids::{BlockId, Step},
-    },
+use crate::logic::{
+    block_hash::BlockHash,
+    ids::{BlockId, Step},
+    planted::{Bug, planted},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

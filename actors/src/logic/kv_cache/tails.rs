@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::directory::DirectoryUpdate;
-use crate::{
-    fault::{Bug, planted},
-    logic::ids::{BlockId, RequestId},
+use crate::logic::{
+    ids::{BlockId, RequestId},
+    planted::{Bug, planted},
 };
 
 /// A request's last block.

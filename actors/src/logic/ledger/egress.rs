@@ -5,13 +5,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::Ledger;
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        ids::{Micros, RequestId},
-        outputs::{SampledTokens, TokenLogprobs},
-        request::{EngineRequest, FinishReason},
-    },
+use crate::logic::{
+    ids::{Micros, RequestId},
+    outputs::{SampledTokens, TokenLogprobs},
+    planted::{Bug, planted},
+    request::{EngineRequest, FinishReason},
 };
 
 /// Number of tokens after which a batch ends. It still includes all news of its last request. The

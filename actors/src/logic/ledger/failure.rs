@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::Ledger;
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        failure::Failure,
-        ids::{Micros, RequestId},
-        quarantine::Fingerprint,
-        request::FinishReason,
-    },
+use crate::logic::{
+    failure::Failure,
+    ids::{Micros, RequestId},
+    planted::{Bug, planted},
+    quarantine::Fingerprint,
+    request::FinishReason,
 };
 
 /// The limits on the scheduler while steps fail.

@@ -21,6 +21,7 @@ use super::{
     failure::Failure,
     ids::{Epoch, Micros, RequestId},
     outputs::Commit,
+    planted::{Bug, planted},
     poison::Ward,
     quarantine::{Fingerprint, Quarantine},
     request::{EngineRequest, FinishReason},
@@ -28,10 +29,7 @@ use super::{
     scheduler::{FirstScheduled, RecoveredRequest},
     step_budget::StepBudget,
 };
-use crate::{
-    error::RequestError,
-    fault::{Bug, planted},
-};
+use crate::error::RequestError;
 
 /// The ledger of one engine.
 #[derive(Debug)]

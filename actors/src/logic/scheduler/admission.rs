@@ -8,14 +8,12 @@ use super::{
     request_table::Slot,
     stats::{FirstScheduled, WaitingReason},
 };
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        allocation::{AllocateOp, AllocationOp},
-        failure::Failure,
-        request::FinishReason,
-        request_queue::QueueKey,
-    },
+use crate::logic::{
+    allocation::{AllocateOp, AllocationOp},
+    failure::Failure,
+    planted::{Bug, planted},
+    request::FinishReason,
+    request_queue::QueueKey,
 };
 
 impl Scheduler {

@@ -8,14 +8,12 @@ use super::{
     request_table::Slot,
     stats::WaitingReason,
 };
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        allocation::AllocationOp,
-        outputs::{Commit, SampledTokens},
-        request::FinishReason,
-        request_queue::SchedulingPolicy,
-    },
+use crate::logic::{
+    allocation::AllocationOp,
+    outputs::{Commit, SampledTokens},
+    planted::{Bug, planted},
+    request::FinishReason,
+    request_queue::SchedulingPolicy,
 };
 
 impl Scheduler {

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     error::RequestError,
-    fault::{Bug, planted},
     logic::{
         encoder_cache::EncoderCacheManager,
         ids::{Epoch, RequestId, Step, TokenId},
+        planted::{Bug, planted},
         request::EngineRequest,
         request_queue::{RequestQueue, SchedulingPolicy},
     },

@@ -3,16 +3,14 @@
 use std::{ops::Range, sync::Arc};
 
 use super::stop_check::stop_conditions;
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        allocation::{BlockContent, FullBlock},
-        block_hash::{BlockHash, extra_keys, hash_block},
-        ids::{Step, TokenId},
-        request::EngineRequest,
-        request_queue::QueueKey,
-        stop::StopConditions,
-    },
+use crate::logic::{
+    allocation::{BlockContent, FullBlock},
+    block_hash::{BlockHash, extra_keys, hash_block},
+    ids::{Step, TokenId},
+    planted::{Bug, planted},
+    request::EngineRequest,
+    request_queue::QueueKey,
+    stop::StopConditions,
 };
 
 /// The status of a request. An ended request is forgotten as soon as nothing refers to it.

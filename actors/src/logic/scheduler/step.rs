@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     error::ActorError,
-    fault::{Bug, planted},
     logic::{
         failure::Failure,
         ids::{Micros, RequestId, Step},
         outputs::{Commit, SampledTokens},
+        planted::{Bug, planted},
         request::FinishReason,
         scheduler_output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
     },

@@ -7,14 +7,12 @@ use super::{
     step::{InFlight, InFlightRow},
     stop_check::finish_reason,
 };
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        failure::Failure,
-        ids::{Micros, RequestId, Step},
-        outputs::{Commit, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
-        request::FinishReason,
-    },
+use crate::logic::{
+    failure::Failure,
+    ids::{Micros, RequestId, Step},
+    outputs::{Commit, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
+    planted::{Bug, planted},
+    request::FinishReason,
 };
 
 impl Scheduler {

@@ -1,6 +1,6 @@
 //! Stop strings: found as text arrives, and never shown in part.
 
-use crate::fault::{Bug, planted};
+use crate::logic::planted::{Bug, planted};
 
 /// A stop string that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
