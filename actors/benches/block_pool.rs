@@ -24,7 +24,7 @@ fn chain(len: usize) -> Vec<BlockHash> {
 
 fn blocks(criterion: &mut Criterion) {
     criterion.bench_function("block_pool/allocate_and_free_512", |bencher| {
-        let mut pool = BlockPool::new(NUM_BLOCKS, 16, false);
+        let mut pool = BlockPool::new(NUM_BLOCKS);
         let mut table = Vec::with_capacity(PROMPT_BLOCKS);
         bencher.iter(|| {
             table.clear();
@@ -33,7 +33,7 @@ fn blocks(criterion: &mut Criterion) {
         });
     });
     criterion.bench_function("block_pool/look_up_touch_and_free_512", |bencher| {
-        let mut pool = BlockPool::new(NUM_BLOCKS, 16, false);
+        let mut pool = BlockPool::new(NUM_BLOCKS);
         let (hashes, mut table) = (chain(PROMPT_BLOCKS), Vec::new());
         assert!(pool.get_new_blocks(PROMPT_BLOCKS, &mut table));
         for (&block, &hash) in table.iter().zip(&hashes) {

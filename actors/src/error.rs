@@ -167,14 +167,6 @@ pub enum ActorError {
     /// The device thread panicked or could not be started.
     #[error("the device thread died: {0}")]
     DeviceThread(String),
-    /// A step took longer than its deadline.
-    #[error("step {step} has run for over {limit:?}")]
-    StepDeadline {
-        /// The step.
-        step: u64,
-        /// Its deadline.
-        limit: Duration,
-    },
     /// The device said why it cannot go on.
     #[error("the device failed: {0}")]
     Device(String),

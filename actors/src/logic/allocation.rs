@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    block_hash::{BlockHash, ExtraKey},
-    ids::{BlockId, Epoch, RequestId, Step, TokenId},
+    block_hash::BlockHash,
+    ids::{BlockId, Epoch, RequestId, Step},
 };
 
 /// Operations to execute in order, up to the first that is refused.
@@ -65,28 +65,10 @@ pub struct AllocateOp {
     pub num_tokens_to_fit: usize,
     /// Refuse unless this many blocks would stay free beside `num_tokens_to_fit`.
     pub spare_blocks: usize,
-    /// Blocks that this step fills, following those registered or hit before.
-    pub full_blocks: Vec<FullBlock>,
+    /// Hashes of the blocks that this step fills. They follow the blocks registered or hit before.
+    pub full_blocks: Vec<BlockHash>,
     /// Whether this step computes all tokens that the request has.
     pub catches_up: bool,
-}
-
-/// A block that has all its tokens once the step is computed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FullBlock {
-    /// Names its content.
-    pub hash: BlockHash,
-    /// There iff KV events are published.
-    pub content: Option<Box<BlockContent>>,
-}
-
-/// What a block's hash was made of.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BlockContent {
-    /// `block_size` tokens.
-    pub token_ids: Vec<TokenId>,
-    /// What else tells it apart.
-    pub extra_keys: Vec<ExtraKey>,
 }
 
 /// The answer to an [`AllocationPlan`].

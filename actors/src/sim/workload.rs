@@ -203,7 +203,6 @@ fn scheduler_config(rng: &mut Rng) -> SchedulerConfig {
         block_size,
         num_blocks: num_blocks as u32,
         enable_prefix_caching: rng.percent(85),
-        enable_kv_cache_events: false,
         ..SchedulerConfig::default()
     }
 }

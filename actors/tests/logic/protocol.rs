@@ -6,7 +6,7 @@ use playhouse_actors::{
     error::ActorError,
     logic::{
         allocation::{
-            AllocateOp, AllocationOp, AllocationPlan, AllocationResult, FullBlock, PlanError,
+            AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError,
         },
         block_hash::BlockHash,
         ids::{BlockId, Epoch, RequestId, Step},
@@ -17,7 +17,7 @@ use playhouse_actors::{
 
 use crate::house::{House, own_prompt, request, roomy, tokens};
 
-const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4, enable_events: false };
+const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4 };
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
 
@@ -37,14 +37,13 @@ fn allocate(
     num_hit_tokens: usize,
     contents: &[u8],
 ) -> AllocationOp {
-    let full_block = |&content| FullBlock { hash: hash(content), content: None };
     AllocationOp::Allocate(AllocateOp {
         request,
         num_tokens,
         num_hit_tokens,
         num_tokens_to_fit: num_tokens,
         spare_blocks: 0,
-        full_blocks: contents.iter().map(full_block).collect(),
+        full_blocks: contents.iter().map(|&content| hash(content)).collect(),
         catches_up: false,
     })
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use playhouse_actors::logic::{
     allocation::{
-        AllocateOp, AllocationOp, AllocationPlan, AllocationResult, FullBlock, PlanError,
+        AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError,
     },
     block_hash::BlockHash,
     ids::{Epoch, RequestId, Step},
     kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, Tail},
 };
 
-const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4, enable_events: false };
+const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4 };
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
 const EPOCH: Epoch = Epoch(3);
@@ -45,14 +45,13 @@ fn look_up(request: RequestId, num_tokens: usize) -> AllocationOp {
 
 fn allocate(request: RequestId, num_tokens: usize, num_hit_tokens: usize) -> AllocationOp {
     let first = num_hit_tokens / 4;
-    let full_block = |content| FullBlock { hash: hash(content as u8 + 1), content: None };
     AllocationOp::Allocate(AllocateOp {
         request,
         num_tokens,
         num_hit_tokens,
         num_tokens_to_fit: num_tokens,
         spare_blocks: 0,
-        full_blocks: (first..num_tokens / 4).map(full_block).collect(),
+        full_blocks: (first..num_tokens / 4).map(|block| hash(block as u8 + 1)).collect(),
         catches_up: true,
     })
 }

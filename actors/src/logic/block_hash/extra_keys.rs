@@ -10,13 +10,6 @@ use crate::logic::request::MultimodalFeature;
 /// One extra key of a block's hash, written as an array that begins with its tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExtraKey {
-    /// `("lora", name, path)`: the adapter that computed the block.
-    Lora {
-        /// The adapter's name.
-        name: Arc<str>,
-        /// Where it was loaded from.
-        path: Arc<str>,
-    },
     /// `("mm", identifier, offset)`: an image or sound that overlaps the block.
     Multimodal {
         /// Hash of the item's content.
@@ -32,12 +25,6 @@ pub enum ExtraKey {
 impl ExtraKey {
     pub(super) fn encode(&self, cbor: &mut Cbor) {
         match self {
-            Self::Lora { name, path } => {
-                cbor.array(3);
-                cbor.text("lora");
-                cbor.text(name);
-                cbor.text(path);
-            }
             Self::Multimodal { identifier, offset } => {
                 cbor.array(3);
                 cbor.text("mm");
@@ -84,7 +71,7 @@ mod tests {
         keys.iter()
             .filter_map(|key| match key {
                 ExtraKey::Multimodal { offset, .. } => Some(*offset),
-                _ => None,
+                ExtraKey::CacheSalt(_) => None,
             })
             .collect()
     }

@@ -4,20 +4,15 @@
 //! be hit until it is handed out for new content; the free queue is in order of last use. Block 0
 //! is the null block: it is never handed out, freed or hashed, and is not counted in the usage.
 
-mod events;
 mod free_queue;
 mod hash_index;
 
-pub use self::{events::KvCacheEvent, hash_index::BlockKey};
+pub use self::hash_index::BlockKey;
 use self::{
     free_queue::FreeQueue,
     hash_index::{GROUP, HashIndex},
 };
-use super::{
-    allocation::FullBlock,
-    block_hash::BlockHash,
-    ids::{BlockId, TokenId},
-};
+use super::{block_hash::BlockHash, ids::BlockId};
 
 /// The block that stands where a table has none.
 pub const NULL_BLOCK: BlockId = 0;
@@ -34,9 +29,6 @@ pub struct BlockPool {
     blocks: Vec<Block>,
     free: FreeQueue,
     index: HashIndex,
-    block_size: usize,
-    /// Drained by the owner; `None` when nobody listens.
-    events: Option<Vec<KvCacheEvent>>,
     /// Blocks that lost their hash and have not been told to the owner.
     evicted: Vec<BlockId>,
 }
@@ -44,15 +36,13 @@ pub struct BlockPool {
 impl BlockPool {
     /// `num_blocks` blocks, the null block among them, all free and in order.
     #[must_use]
-    pub fn new(num_blocks: u32, block_size: usize, enable_events: bool) -> Self {
+    pub fn new(num_blocks: u32) -> Self {
         let mut free = FreeQueue::new(num_blocks);
         (1..num_blocks).for_each(|block| free.push_back(block));
         Self {
             blocks: vec![Block::default(); num_blocks as usize],
             free,
             index: HashIndex::new(num_blocks),
-            block_size,
-            events: enable_events.then(Vec::new),
             evicted: Vec::new(),
         }
     }
@@ -154,26 +144,9 @@ impl BlockPool {
         self.free.push_back(block);
     }
 
-    /// From now on `blocks`, full and consecutive in one table, can be hit. `parent` is the hash of
-    /// the block before them.
-    pub fn cache_full_blocks(
-        &mut self,
-        blocks: &[BlockId],
-        full_blocks: &[FullBlock],
-        parent: Option<BlockHash>,
-    ) {
-        for (&block, full) in blocks.iter().zip(full_blocks) {
-            assert!(self.blocks[block as usize].key.is_none(), "block {block} is hashed already");
-            self.cache_block(block, full.hash);
-        }
-        if self.events.is_some() && !full_blocks.is_empty() {
-            let event = stored(full_blocks, parent, self.block_size);
-            self.push_event(event);
-        }
-    }
-
-    /// `block`, which has no hash, can be hit from now on.
+    /// Makes `block` a hit for `hash` from now on. The block must have no hash yet.
     pub fn cache_block(&mut self, block: BlockId, hash: BlockHash) {
+        assert!(self.blocks[block as usize].key.is_none(), "block {block} is hashed already");
         let key = BlockKey::new(&hash, GROUP);
         self.blocks[block as usize].key = Some(key);
         self.index.insert(key, block);
@@ -184,7 +157,6 @@ impl BlockPool {
         if let Some(key) = self.blocks[block as usize].key.take() {
             self.index.remove(&key, block);
             self.evicted.push(block);
-            self.push_event(KvCacheEvent::BlockRemoved { block_hashes: vec![key.hash()] });
         }
     }
 
@@ -197,37 +169,11 @@ impl BlockPool {
         self.evicted.extend(hashed.map(|block| block as BlockId));
         self.blocks.iter_mut().for_each(|block| block.key = None);
         self.index = HashIndex::new(self.blocks.len() as u32);
-        self.push_event(KvCacheEvent::AllBlocksCleared);
         true
-    }
-
-    /// Events since the last call, in order.
-    pub fn take_events(&mut self) -> Vec<KvCacheEvent> {
-        self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Blocks that lost their hash since the last call.
     pub(super) fn drain_evicted(&mut self) -> std::vec::Drain<'_, BlockId> {
         self.evicted.drain(..)
-    }
-
-    fn push_event(&mut self, event: KvCacheEvent) {
-        if let Some(events) = &mut self.events {
-            events.push(event);
-        }
-    }
-}
-
-fn stored(full_blocks: &[FullBlock], parent: Option<BlockHash>, block_size: usize) -> KvCacheEvent {
-    let contents = || full_blocks.iter().filter_map(|block| block.content.as_deref());
-    let token_ids: Vec<TokenId> =
-        contents().flat_map(|content| &content.token_ids).copied().collect();
-    KvCacheEvent::BlockStored {
-        block_hashes: full_blocks.iter().map(|block| block.hash).collect(),
-        parent_block_hash: parent,
-        token_ids,
-        block_size,
-        extra_keys: contents().map(|content| content.extra_keys.clone()).collect(),
-        group_idx: GROUP,
     }
 }

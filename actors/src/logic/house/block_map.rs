@@ -140,7 +140,7 @@ fn summary(cell: &[BlockRun]) -> BlockRun {
 mod tests {
     use super::*;
     use crate::logic::{
-        allocation::{AllocateOp, AllocationOp, AllocationPlan, FullBlock},
+        allocation::{AllocateOp, AllocationOp, AllocationPlan},
         block_hash::BlockHash,
         ids::{Epoch, Step},
         kv_cache::{KvCacheConfig, Tail},
@@ -149,7 +149,7 @@ mod tests {
     const BLOCK_SIZE: usize = 4;
 
     fn config(num_blocks: u32) -> KvCacheConfig {
-        KvCacheConfig { num_blocks, block_size: BLOCK_SIZE, enable_events: false }
+        KvCacheConfig { num_blocks, block_size: BLOCK_SIZE }
     }
 
     fn hash(byte: u8) -> BlockHash {
@@ -163,10 +163,7 @@ mod tests {
             num_tokens_to_fit: num_tokens,
             num_hit_tokens: hit,
             spare_blocks: 0,
-            full_blocks: full
-                .iter()
-                .map(|&byte| FullBlock { hash: hash(byte), content: None })
-                .collect(),
+            full_blocks: full.iter().map(|&byte| hash(byte)).collect(),
             catches_up: false,
         })
     }

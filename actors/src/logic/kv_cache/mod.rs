@@ -20,7 +20,7 @@ use super::{
         AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult, PlanError,
     },
     block_hash::BlockHash,
-    block_pool::{BlockPool, KvCacheEvent, NULL_BLOCK},
+    block_pool::{BlockPool, NULL_BLOCK},
     ids::{BlockId, Epoch, RequestId, Step},
 };
 use crate::logic::planted::{Bug, planted};
@@ -32,8 +32,6 @@ pub struct KvCacheConfig {
     pub num_blocks: u32,
     /// Number of tokens that a block holds, at least 1.
     pub block_size: usize,
-    /// Whether [`KvCacheManager::take_events`] returns events.
-    pub enable_events: bool,
 }
 
 /// One request's blocks.
@@ -75,7 +73,7 @@ impl KvCacheManager {
     pub fn new(config: KvCacheConfig) -> Self {
         Self {
             epoch: Epoch::default(),
-            pool: BlockPool::new(config.num_blocks, config.block_size, config.enable_events),
+            pool: BlockPool::new(config.num_blocks),
             tables: BTreeMap::new(),
             seals: Seals::new(config.num_blocks),
             tails: Tails::default(),
@@ -234,11 +232,6 @@ impl KvCacheManager {
         let mut updates = self.seals.take_updates();
         self.tails.append_updates(&mut updates);
         updates
-    }
-
-    /// Returns the KV events since the last call, in order.
-    pub fn take_events(&mut self) -> Vec<KvCacheEvent> {
-        self.pool.take_events()
     }
 
     fn execute_op(&mut self, op: &AllocationOp, step: Step) -> Result<AllocationResult, PlanError> {
@@ -418,10 +411,10 @@ fn register(
         return;
     }
     let first = table.num_registered;
-    let parent = first.checked_sub(1).and_then(|last| pool.hash_of(table.blocks[last]));
-    let blocks = &table.blocks[first..first + op.full_blocks.len()];
-    pool.cache_full_blocks(blocks, &op.full_blocks, parent);
-    blocks.iter().for_each(|&block| seals.fill(block, step));
+    for (&block, &hash) in table.blocks[first..].iter().zip(&op.full_blocks) {
+        pool.cache_block(block, hash);
+        seals.fill(block, step);
+    }
     if planted(Bug::SealTooEarly) {
         seals.complete(step, |block| pool.hash_of(block));
     }

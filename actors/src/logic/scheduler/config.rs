@@ -41,8 +41,6 @@ pub struct SchedulerConfig {
     /// Seed of block hashes: vLLM's `PYTHONHASHSEED`. Engines with different seeds share no block
     /// hashes.
     pub hash_seed: Option<String>,
-    /// Whether plans carry the content that KV events publish.
-    pub enable_kv_cache_events: bool,
     /// Number of embeddings that one step may encode. See
     /// [`crate::logic::encoder_cache::encoder_budget`].
     pub encoder_budget: usize,
@@ -72,7 +70,6 @@ impl Default for SchedulerConfig {
             num_blocks: 1025,
             enable_prefix_caching: true,
             hash_seed: None,
-            enable_kv_cache_events: false,
             encoder_budget: 2048,
             encoder_cache_size: 2048,
             disable_chunked_mm_input: false,
@@ -128,11 +125,7 @@ impl SchedulerConfig {
     /// Returns the size of the KV cache that the scheduler plans for.
     #[must_use]
     pub fn kv_cache(&self) -> KvCacheConfig {
-        KvCacheConfig {
-            num_blocks: self.num_blocks,
-            block_size: self.block_size,
-            enable_events: self.enable_kv_cache_events,
-        }
+        KvCacheConfig { num_blocks: self.num_blocks, block_size: self.block_size }
     }
 
     /// Checks whether a prompt of this length can ever run. Must be called before the prompt is

@@ -314,8 +314,7 @@ impl Scheduler {
         }
         let full_blocks = if fills {
             let range = first..num_known / block_size;
-            let with_content = self.config.enable_kv_cache_events;
-            state.full_blocks(range, block_size, &self.none_hash, with_content)
+            state.full_blocks(range, block_size, &self.none_hash)
         } else {
             Vec::new()
         };

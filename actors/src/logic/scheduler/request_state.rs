@@ -4,7 +4,6 @@ use std::{ops::Range, sync::Arc};
 
 use super::stop_check::stop_conditions;
 use crate::logic::{
-    allocation::{BlockContent, FullBlock},
     block_hash::{BlockHash, extra_keys, hash_block},
     ids::{Step, TokenId},
     planted::{Bug, planted},
@@ -162,30 +161,14 @@ impl RequestState {
         &self.block_hashes
     }
 
-    /// Returns the blocks of `range` for registration. `with_content` adds their content for KV
-    /// events.
+    /// Returns the hashes of the full blocks of `range`, for registration.
     pub(super) fn full_blocks(
         &mut self,
         range: Range<usize>,
         block_size: usize,
         none_hash: &BlockHash,
-        with_content: bool,
-    ) -> Vec<FullBlock> {
-        self.block_hashes(range.end * block_size, block_size, none_hash);
-        let full_block = |index: usize| {
-            let content =
-                with_content.then(|| Box::new(self.content(index * block_size, block_size)));
-            FullBlock { hash: self.block_hashes[index], content }
-        };
-        range.map(full_block).collect()
-    }
-
-    fn content(&self, start: usize, block_size: usize) -> BlockContent {
-        let (features, salt) = (&self.request.mm_features, self.request.cache_salt.as_ref());
-        BlockContent {
-            token_ids: self.tokens(start..start + block_size),
-            extra_keys: extra_keys(start, block_size, features, salt),
-        }
+    ) -> Vec<BlockHash> {
+        self.block_hashes(range.end * block_size, block_size, none_hash)[range].to_vec()
     }
 
     fn tokens(&self, range: Range<usize>) -> Vec<TokenId> {

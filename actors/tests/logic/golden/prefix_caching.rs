@@ -1,11 +1,6 @@
 //! test_prefix_caching: which tokens are hits, and in which order blocks are reused.
 
-use playhouse_actors::logic::{
-    block_hash::{hash_block, none_hash},
-    block_pool::KvCacheEvent,
-    ids::TokenId,
-    scheduler::SchedulerConfig,
-};
+use playhouse_actors::logic::{ids::TokenId, scheduler::SchedulerConfig};
 
 use crate::house::{House, own_prompt, request, roomy, tokens};
 
@@ -130,37 +125,4 @@ fn the_free_queue_is_in_order_of_last_use() {
     house.compute(0);
     house.plan();
     assert_eq!(house.free_queue(), [7, 8, 9, 10, 3, 6, 5, 4, 2, 1]);
-}
-
-#[test]
-fn events_tell_what_can_be_hit() {
-    let mut house = House::new(SchedulerConfig { enable_kv_cache_events: true, ..pool_of(3) });
-    house.add(request(0, 0..40));
-    house.step();
-    let first = hash_block(&none_hash(None), &(0..16).collect::<Vec<_>>(), &[]);
-    let second = hash_block(&first, &(16..32).collect::<Vec<_>>(), &[]);
-    let stored = KvCacheEvent::BlockStored {
-        block_hashes: vec![first, second],
-        parent_block_hash: None,
-        token_ids: (0..32).collect(),
-        block_size: 16,
-        extra_keys: vec![vec![], vec![]],
-        group_idx: 0,
-    };
-    assert_eq!(house.kv_cache.take_events(), [stored]);
-    // The eighth output token fills the third block.
-    (0..8).for_each(|_| drop(house.step()));
-    let [KvCacheEvent::BlockStored { parent_block_hash, token_ids, .. }] =
-        &house.kv_cache.take_events()[..]
-    else {
-        panic!("one block was filled");
-    };
-    assert_eq!(*parent_block_hash, Some(second));
-    assert_eq!(token_ids[..8], [32, 33, 34, 35, 36, 37, 38, 39]);
-    house.finish(&[0]);
-    house.add(request(1, 100..140));
-    house.plan();
-    let events = house.kv_cache.take_events();
-    let removed = |hash| KvCacheEvent::BlockRemoved { block_hashes: vec![hash] };
-    assert!(events.contains(&removed(first)) && events.contains(&removed(second)));
 }

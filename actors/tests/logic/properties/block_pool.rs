@@ -81,7 +81,7 @@ impl Naive {
 }
 
 fn run(ops: Vec<Op>) {
-    let mut pool = BlockPool::new(NUM_BLOCKS, 4, false);
+    let mut pool = BlockPool::new(NUM_BLOCKS);
     let mut naive =
         Naive { free: (1..NUM_BLOCKS).collect(), hashed: Vec::new(), refs: BTreeMap::new() };
     let mut tables: Vec<Vec<BlockId>> = Vec::new();
