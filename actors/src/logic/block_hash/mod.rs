@@ -4,6 +4,7 @@
 //! [`none_hash`]. Two prompts share a block's hash exactly when they share everything before it.
 
 mod cbor;
+mod chain;
 mod extra_keys;
 
 use std::fmt;
@@ -12,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use self::cbor::Cbor;
-pub use self::extra_keys::{ExtraKey, extra_keys};
+pub use self::{
+    chain::{BlockChain, BlockNaming, Content},
+    extra_keys::{ExtraKey, extra_keys},
+};
 use super::ids::TokenId;
 
 /// What stands for the seed where the operator gave none.

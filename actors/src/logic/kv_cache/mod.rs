@@ -2,6 +2,7 @@
 //! crash. It knows blocks but no policy: a plan lists operations, and the manager reports whether
 //! they fit.
 
+mod demand;
 mod directory;
 mod seals;
 mod tails;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    demand::{Demand, Growth, Held},
     directory::{BlockDirectory, DirectoryUpdate},
     tails::Tail,
 };

@@ -1,6 +1,8 @@
 //! Waiting requests: the first one that may start does so as soon as there is room. No other
 //! request overtakes it.
 
+use std::sync::Arc;
+
 use super::{
     PauseState, Scheduler,
     planning::{Flow, Pending, Phase, Planning, Row},
@@ -109,7 +111,7 @@ impl Scheduler {
     /// outgrew the cache before a crash, or was added without [`Scheduler::check_servable`].
     fn why_never(&self, slot: Slot) -> Option<FinishReason> {
         let (config, state) = (&self.config, &self.requests[slot]);
-        if state.num_tokens().div_ceil(config.block_size) > config.num_usable_blocks() {
+        if !self.demand.fits(state.num_tokens()) {
             return Some(match state.output_token_ids.is_empty() {
                 true => FinishReason::Error(Failure::Unservable),
                 false => FinishReason::Length,
@@ -127,17 +129,17 @@ impl Scheduler {
     /// hit, because its logits are needed. Suspects do not use their tail, because a failed step
     /// may have written to that block.
     fn lookup_op(&mut self, planning: &Planning, slot: Slot) -> Option<AllocationOp> {
-        let block_size = self.config.block_size;
         let state = &mut self.requests[slot];
         let max_tokens = state.num_tokens() - usize::from(!planted(Bug::HitLastToken));
         let may_hit = self.config.enable_prefix_caching && state.reads_prefix_cache();
-        let with_tail = state.has_tail && planning.cohort.is_none();
-        (may_hit && (with_tail || max_tokens >= block_size)).then(|| AllocationOp::Lookup {
-            request: state.request.id,
-            block_hashes: state.block_hashes(max_tokens, block_size, &self.none_hash).clone(),
-            max_tokens,
-            with_tail,
-        })
+        let with_tail = state.held.has_tail() && planning.cohort.is_none();
+        if !may_hit || !with_tail && !self.demand.has_full_block(max_tokens) {
+            return None;
+        }
+        let request = state.request.id;
+        let (chain, content) = state.chain();
+        let block_hashes = Arc::clone(chain.hashes(max_tokens, &content, &self.naming));
+        Some(AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail })
     }
 
     fn first_row(
@@ -180,12 +182,13 @@ impl Scheduler {
         let others_run = self.running.len() + planning.num_admitting > 0;
         let num_tokens = num_hit_tokens + row.num_tokens;
         let Some(op) = self.allocate_op(slot, num_tokens, num_hit_tokens) else { return };
-        let growth = self.growth(&self.requests[slot], &op);
+        let growth = self.demand.growth(&self.requests[slot].held, &op);
         let num_tokens_to_fit = match self.config.reserve_full_isl {
             true => self.requests[slot].num_tokens(),
             false => num_tokens,
         };
-        let spare_blocks = if others_run { self.config.watermark_blocks() } else { 0 };
+        let spare_blocks =
+            if others_run { self.demand.blocks_in(self.config.watermark) } else { 0 };
         let op = AllocateOp { num_tokens_to_fit, spare_blocks, ..op };
         let state = &mut self.requests[slot];
         self.waiting.take(key, state.request.arrival);
@@ -208,8 +211,7 @@ impl Scheduler {
         state.status = Status::Running;
         state.num_computed_tokens = num_hit_tokens;
         state.max_computed_tokens = state.max_computed_tokens.max(num_hit_tokens);
-        // All hits except a tail are whole blocks.
-        planning.stats.adopted_tail_tokens += num_hit_tokens % self.config.block_size;
+        planning.stats.adopted_tail_tokens += self.demand.tail_tokens(num_hit_tokens);
         if std::mem::replace(&mut state.was_scheduled, true) {
             return;
         }

@@ -4,7 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::RequestError,
-    logic::{ids::Micros, kv_cache::KvCacheConfig, request_queue::SchedulingPolicy},
+    logic::{
+        ids::Micros,
+        kv_cache::{Demand, KvCacheConfig},
+        request_queue::SchedulingPolicy,
+    },
 };
 
 /// The settings of one engine's scheduler.
@@ -135,23 +139,7 @@ impl SchedulerConfig {
     /// [`RequestError::Unservable`] if the prompt and its first output token do not fit the whole
     /// cache.
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
-        let block_size = self.block_size;
-        let needed_blocks = (prompt_len + 1).div_ceil(block_size);
-        let total_blocks = self.num_usable_blocks();
-        if needed_blocks > total_blocks {
-            return Err(RequestError::Unservable { needed_blocks, total_blocks, block_size });
-        }
-        Ok(())
-    }
-
-    /// Returns the number of blocks for tokens: all except the null block.
-    pub(super) fn num_usable_blocks(&self) -> usize {
-        self.num_blocks.saturating_sub(1) as usize
-    }
-
-    /// Returns the number of blocks that admission leaves free while other requests run.
-    pub(super) fn watermark_blocks(&self) -> usize {
-        (self.watermark * f64::from(self.num_blocks)) as usize
+        Demand::new(&self.kv_cache()).check_servable(prompt_len)
     }
 }
 

@@ -54,7 +54,7 @@ impl Scheduler {
                 self.allocate_media(planning, index);
                 continue;
             };
-            let growth = self.growth(&self.requests[slot], &op);
+            let growth = self.demand.growth(&self.requests[slot].held, &op);
             let pending = Pending::Grow { row: index, cursor: planning.cursor - 1, growth };
             planning.ask(ops, AllocationOp::Allocate(op), pending);
             if has_media {
@@ -69,7 +69,7 @@ impl Scheduler {
     fn needs_blocks(&self, planning: &Planning, slot: Slot) -> bool {
         let state = &self.requests[slot];
         let num_tokens = state.num_remaining().min(planning.most_tokens).min(planning.token_budget);
-        state.num_computed_tokens + num_tokens > state.num_blocks * self.config.block_size
+        !state.held.has_room(state.num_computed_tokens + num_tokens)
     }
 
     fn next_row(&mut self, planning: &Planning, slot: Slot, has_media: bool) -> Row {

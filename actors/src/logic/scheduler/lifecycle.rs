@@ -160,7 +160,7 @@ impl Scheduler {
     /// still keep a tail for it.
     fn release_waiting(&mut self, slot: Slot, discard: bool) {
         let state = &self.requests[slot];
-        if state.has_tail {
+        if state.held.has_tail() {
             self.frees.push((state.request.id, discard));
         }
         self.requests.release(slot);

@@ -23,8 +23,8 @@ impl Scheduler {
 
     /// Does the same for blocks alone, even if no request waits.
     pub(super) fn dominant_in_blocks(&self) -> Option<Owner> {
-        let num_blocks = self.config.num_usable_blocks();
-        self.majority(num_blocks, |slot| self.requests[slot].num_blocks)
+        let num_blocks = self.demand.num_usable_blocks();
+        self.majority(num_blocks, |slot| self.requests[slot].held.num_blocks())
     }
 
     /// Returns the place in the running list of the owner's least important request, if the owner

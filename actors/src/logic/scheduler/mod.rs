@@ -52,9 +52,10 @@ pub use self::{
 };
 pub use super::request_queue::SchedulingPolicy;
 use super::{
-    block_hash::{BlockHash, none_hash},
+    block_hash::BlockNaming,
     encoder_cache::EncoderCacheManager,
     ids::{Epoch, Micros, RequestId, Step},
+    kv_cache::Demand,
     outputs::Commit,
     request_queue::RequestQueue,
     scheduler_output::SchedulerOutput,
@@ -90,7 +91,8 @@ pub struct Scheduled {
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     config: SchedulerConfig,
-    none_hash: BlockHash,
+    demand: Demand,
+    naming: BlockNaming,
     epoch: Epoch,
     /// Whether the KV cache manager has not received a plan of this epoch yet.
     is_new_epoch: bool,
@@ -142,7 +144,8 @@ impl Scheduler {
     #[must_use]
     pub fn new(config: SchedulerConfig) -> Self {
         Self {
-            none_hash: none_hash(config.hash_seed.as_deref()),
+            demand: Demand::new(&config.kv_cache()),
+            naming: BlockNaming::new(config.block_size, config.hash_seed.as_deref()),
             epoch: Epoch::default(),
             is_new_epoch: false,
             step: Step::default(),

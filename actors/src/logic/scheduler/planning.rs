@@ -3,17 +3,13 @@
 //! A plan is made as if all of it will fit. Rows that follow a refused operation are taken back.
 //! This is cheap, because a request does not change before its own operation is confirmed.
 
-use super::{
-    Scheduler,
-    cohort::Cohort,
-    request_state::{RequestState, Status},
-    request_table::Slot,
-};
+use super::{Scheduler, cohort::Cohort, request_state::Status, request_table::Slot};
 use crate::{
     error::ActorError,
     logic::{
         allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
         ids::{BlockId, Micros, RequestId, Step},
+        kv_cache::Growth,
         outputs::Commit,
         request_queue::Owner,
     },
@@ -71,14 +67,6 @@ pub(super) enum Pending {
         row: usize,
         growth: Growth,
     },
-}
-
-/// The changes that an allocation makes to a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Growth {
-    num_registered: usize,
-    has_tail: bool,
-    fills: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -258,11 +246,8 @@ impl Scheduler {
         growth: Growth,
         block_ids: Vec<BlockId>,
     ) {
-        let state = &mut self.requests[planning.rows[row].slot];
-        state.num_blocks += block_ids.len();
-        state.num_registered_blocks = growth.num_registered;
-        state.has_tail = growth.has_tail;
-        self.unsealed_step = self.unsealed_step.max(growth.fills.then_some(self.step));
+        self.requests[planning.rows[row].slot].held.grow(growth, &block_ids);
+        self.unsealed_step = self.unsealed_step.max(growth.fills().then_some(self.step));
         planning.rows[row].block_ids = block_ids;
         self.allocate_media(planning, row);
     }
@@ -298,25 +283,27 @@ impl Scheduler {
         num_tokens: usize,
         num_hit_tokens: usize,
     ) -> Option<AllocateOp> {
-        let block_size = self.config.block_size;
         let state = &mut self.requests[slot];
-        let first = state.num_registered_blocks + num_hit_tokens / block_size;
-        let has_room = num_tokens <= state.num_blocks * block_size;
         // A block is named by its tokens. A block with a token that is not sampled yet is filled
         // later.
         let num_known = num_tokens.min(state.num_tokens());
-        let fills = self.config.enable_prefix_caching && num_known >= (first + 1) * block_size;
+        let filled = match self.config.enable_prefix_caching {
+            true => self.demand.filled(&state.held, num_hit_tokens, num_known),
+            false => 0..0,
+        };
         let catches_up = self.config.enable_prefix_caching
             && state.reads_prefix_cache()
             && num_tokens == state.num_tokens();
-        if has_room && !fills && (!catches_up || state.has_tail) {
+        let is_known = filled.is_empty() && (!catches_up || state.held.has_tail());
+        if is_known && state.held.has_room(num_tokens) {
             return None;
         }
-        let full_blocks = if fills {
-            let range = first..num_known / block_size;
-            state.full_blocks(range, block_size, &self.none_hash)
-        } else {
-            Vec::new()
+        let full_blocks = match filled.is_empty() {
+            true => Vec::new(),
+            false => {
+                let (chain, content) = state.chain();
+                chain.full_blocks(filled, &content, &self.naming)
+            }
         };
         Some(AllocateOp {
             request: state.request.id,
@@ -327,17 +314,6 @@ impl Scheduler {
             full_blocks,
             catches_up,
         })
-    }
-
-    /// Returns the changes that `op` makes to a request.
-    pub(super) fn growth(&self, state: &RequestState, op: &AllocateOp) -> Growth {
-        let num_hit_blocks = op.num_hit_tokens / self.config.block_size;
-        Growth {
-            num_registered: state.num_registered_blocks + num_hit_blocks + op.full_blocks.len(),
-            // A tail that the last epoch left is adopted with the first blocks, or dropped.
-            has_tail: op.catches_up || state.has_tail && state.num_blocks > 0,
-            fills: !op.full_blocks.is_empty(),
-        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The scheduler's state of one request.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use super::stop_check::stop_conditions;
 use crate::logic::{
-    block_hash::{BlockHash, extra_keys, hash_block},
+    block_hash::{BlockChain, Content},
     ids::{Step, TokenId},
+    kv_cache::Held,
     planted::{Bug, planted},
     request::EngineRequest,
     request_queue::QueueKey,
@@ -38,13 +39,8 @@ pub(super) struct RequestState {
     pub(super) num_computed_tokens: usize,
     /// Largest number of tokens that were ever computed. Tokens below it are recomputed.
     pub(super) max_computed_tokens: usize,
-    /// Number of blocks that the KV cache manager holds for the request.
-    pub(super) num_blocks: usize,
-    /// Number of these blocks that other requests can hit.
-    pub(super) num_registered_blocks: usize,
-    /// Whether the KV cache manager has a tail for the request, or may have one that the last epoch
-    /// left.
-    pub(super) has_tail: bool,
+    /// The request's blocks at the KV cache manager.
+    pub(super) held: Held,
     /// Number of prompt positions whose log-probabilities were committed. Position 0 has none.
     pub(super) num_prompt_logprobs: usize,
     /// The first step since the request was admitted. Results of earlier steps no longer count for
@@ -60,7 +56,7 @@ pub(super) struct RequestState {
     /// Number of media whose tokens are all computed.
     pub(super) num_passed_features: usize,
     pub(super) stop: StopConditions,
-    block_hashes: Arc<Vec<BlockHash>>,
+    chain: BlockChain,
 }
 
 impl RequestState {
@@ -80,20 +76,18 @@ impl RequestState {
         Self {
             stop: stop_conditions(&request, max_model_len),
             was_scheduled: has_begun,
-            has_tail: has_begun,
             request,
             status,
             output_token_ids,
             num_computed_tokens: 0,
             max_computed_tokens,
-            num_blocks: 0,
-            num_registered_blocks: 0,
+            held: Held::new(has_begun),
             num_prompt_logprobs: 0,
             first_step: None,
             num_drawing: 0,
             is_retried: false,
             num_passed_features: 0,
-            block_hashes: Arc::default(),
+            chain: BlockChain::default(),
         }
     }
 
@@ -126,54 +120,20 @@ impl RequestState {
     /// worker as a new request.
     pub(super) fn forget_computed(&mut self) {
         self.num_computed_tokens = 0;
-        self.num_blocks = 0;
-        self.has_tail = false;
-        if !planted(Bug::KeepRegistered) {
-            self.num_registered_blocks = 0;
-        }
+        self.held.release();
         self.num_passed_features = 0;
         self.first_step = None;
         self.num_drawing = 0;
     }
 
-    /// Returns the hashes of all full blocks of the first `num_tokens` tokens. Unknown hashes are
-    /// computed.
-    pub(super) fn block_hashes(
-        &mut self,
-        num_tokens: usize,
-        block_size: usize,
-        none_hash: &BlockHash,
-    ) -> &Arc<Vec<BlockHash>> {
-        let num_full = num_tokens / block_size;
-        while self.block_hashes.len() < num_full {
-            let start = self.block_hashes.len() * block_size;
-            let parent = self.block_hashes.last().unwrap_or(none_hash);
-            let (features, salt) = (&self.request.mm_features, self.request.cache_salt.as_ref());
-            let salt = salt.filter(|_| !planted(Bug::IgnoreSalt));
-            let keys = extra_keys(start, block_size, features, salt);
-            let hash = match self.request.prompt_token_ids.get(start..start + block_size) {
-                Some(tokens) => hash_block(parent, tokens, &keys),
-                None => hash_block(parent, &self.tokens(start..start + block_size), &keys),
-            };
-            // This copies the hashes only while a plan that carries them still exists.
-            Arc::make_mut(&mut self.block_hashes).push(hash);
-        }
-        &self.block_hashes
-    }
-
-    /// Returns the hashes of the full blocks of `range`, for registration.
-    pub(super) fn full_blocks(
-        &mut self,
-        range: Range<usize>,
-        block_size: usize,
-        none_hash: &BlockHash,
-    ) -> Vec<BlockHash> {
-        self.block_hashes(range.end * block_size, block_size, none_hash)[range].to_vec()
-    }
-
-    fn tokens(&self, range: Range<usize>) -> Vec<TokenId> {
-        let prompt = self.request.prompt_token_ids.iter();
-        let all = prompt.chain(&self.output_token_ids);
-        all.skip(range.start).take(range.len()).copied().collect()
+    /// Returns the hashes of the request's blocks, and the content that they name.
+    pub(super) fn chain(&mut self) -> (&mut BlockChain, Content<'_>) {
+        let content = Content {
+            prompt: &self.request.prompt_token_ids,
+            output: &self.output_token_ids,
+            features: &self.request.mm_features,
+            salt: self.request.cache_salt.as_ref(),
+        };
+        (&mut self.chain, content)
     }
 }

@@ -93,7 +93,7 @@ impl Scheduler {
             num_output_tokens: state.output_token_ids.len(),
             max_tokens: request.params.max_tokens,
             num_computed_tokens: state.num_computed_tokens,
-            num_blocks: state.num_blocks,
+            num_blocks: state.held.num_blocks(),
             waits_for,
         }
     }
