@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use playhouse::model::{
-    CausalLm, Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, ModelError,
-    load_model,
+    Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress, Model, ModelError, load_model,
 };
 use playhouse_kernels::WeightDtype;
 use safetensors::{Dtype as SafeDtype, SafeTensors, tensor::TensorView};
@@ -24,7 +23,7 @@ fn small_model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models/qwen2-tied")
 }
 
-fn load(folder: &Path) -> Result<Arc<dyn CausalLm>, ModelError> {
+fn load(folder: &Path) -> Result<Arc<Model>, ModelError> {
     let options = LoadOptions::default();
     load_model(folder, &options, &mut |_| {})
 }
@@ -59,9 +58,9 @@ fn the_demo_model_loads_and_reports_progress() {
     let mut reports: Vec<LoadProgress> = Vec::new();
     let options = LoadOptions { max_model_len: Some(64), ..LoadOptions::default() };
     let model = load_model(&demo_model(), &options, &mut |report| reports.push(report)).unwrap();
-    assert_eq!(model.config().architecture(), "Qwen3ForCausalLM");
-    assert_eq!(model.config().max_model_len, 64);
-    assert_eq!(model.dtype(), WeightDtype::Bf16);
+    assert_eq!(model.config.architecture(), "Qwen3ForCausalLM");
+    assert_eq!(model.config.max_model_len, 64);
+    assert_eq!(model.dtype, WeightDtype::Bf16);
     // Embedding, final norm, and eleven tensors in each of six layers.
     assert_eq!(reports.last().unwrap().tensors, 2 + 6 * 11);
     assert!(reports.is_sorted_by_key(|report| report.tensors));
@@ -81,7 +80,7 @@ fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
     let fidelity = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/models");
     let dtype_of = |name: &str, dtype| {
         let options = LoadOptions { dtype, ..LoadOptions::default() };
-        load_model(&fidelity.join(name), &options, &mut |_| {}).unwrap().dtype()
+        load_model(&fidelity.join(name), &options, &mut |_| {}).unwrap().dtype
     };
     assert_eq!(dtype_of("qwen2-tied", Dtype::Auto), WeightDtype::Bf16);
     assert_eq!(dtype_of("llama-tied", Dtype::Auto), WeightDtype::F32);
@@ -90,7 +89,7 @@ fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
     assert_eq!(dtype_of("llama-tied", Dtype::Bf16), WeightDtype::Bf16);
     // A config that says nothing leaves it to the tensors.
     let silent = with_config(json!({ "torch_dtype": null }));
-    assert_eq!(load(silent.path()).unwrap().dtype(), WeightDtype::Bf16);
+    assert_eq!(load(silent.path()).unwrap().dtype, WeightDtype::Bf16);
 }
 
 #[test]
@@ -101,7 +100,7 @@ fn weights_are_made_up_where_that_is_asked_for() {
     let dummy = LoadOptions { load_format: LoadFormat::Dummy, ..LoadOptions::default() };
     let mut last = LoadProgress::default();
     let model = load_model(folder.path(), &dummy, &mut |progress| last = progress).unwrap();
-    assert_eq!(model.dtype(), WeightDtype::Bf16);
+    assert_eq!(model.dtype, WeightDtype::Bf16);
     assert!(last.tensors > 0 && last.bytes > 0, "{last:?}");
     // Those of a quantized model would have to be integers.
     let config = json!({"quantization_config": {

@@ -5,7 +5,7 @@ use playhouse_kernels::{ComputeDevice, DeviceKind, KvDtype, device_memory};
 use super::StartError;
 use crate::{
     config::{EngineConfig, available_memory_bytes},
-    model::CausalLm,
+    model::Model,
 };
 
 /// What the KV cache may take where nobody says what is free.
@@ -16,14 +16,14 @@ const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 /// must be there already.
 pub(super) fn count(
     config: &EngineConfig,
-    model: &dyn CausalLm,
+    model: &Model,
     dtype: KvDtype,
     device: &ComputeDevice,
 ) -> Result<usize, StartError> {
     if let Some(blocks) = config.num_gpu_blocks_override {
         return Ok(blocks);
     }
-    let (block_size, max_model_len) = (config.block_size, model.config().max_model_len);
+    let (block_size, max_model_len) = (config.block_size, model.config.max_model_len);
     let block = model.kv_cache_shape(1, block_size);
     let block_bytes = block.bytes(dtype).max(1) as u64;
     let budget_bytes =
@@ -50,7 +50,7 @@ pub(super) fn count(
 }
 
 /// Bytes that the KV cache may take. A device that imitates a GPU has the machine's memory.
-fn free(config: &EngineConfig, model: &dyn CausalLm, device: &ComputeDevice) -> u64 {
+fn free(config: &EngineConfig, model: &Model, device: &ComputeDevice) -> u64 {
     match device_memory(&device.device) {
         Some(memory) if device.kind != DeviceKind::Software => match memory.total_bytes {
             Some(total) => config.free_for_kv_cache_on_gpu(total, memory.held_bytes),

@@ -137,11 +137,11 @@ pub(super) fn load(
     })
     .map_err(StartError::Threads)?;
     let (codec, model) = (codec?, model?);
-    let model_config = model.config();
+    let model_config = &model.config;
     codec.check_vocab(model_config.vocab_size)?;
     config.validate_for(model_config.max_model_len)?;
     let generation = generation_config(config)?;
-    let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype());
+    let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
     let mut warmed = |steps, steps_total| progress(StartProgress::WarmUp { steps, steps_total });
     let warm_up = || warm_up(config, &*model, kv_cache_dtype, &device, &mut warmed);
     threads.run(warm_up).map_err(|error| StartError::WarmUp {
@@ -162,8 +162,8 @@ pub(super) fn load(
         info: info.clone(),
         root: config.model.to_string_lossy().into_owned(),
         architecture: model_config.architecture(),
-        dtype: model.dtype(),
-        quantized_weights: model.quantized_weights().cloned(),
+        dtype: model.dtype,
+        quantized_weights: model.quantized_weights.clone(),
         device: device.id.clone(),
         device_kind: device.kind,
         kv_cache_dtype,

@@ -14,13 +14,13 @@ use super::{
     runner::ModelRunner,
     threads::ComputeThreads,
 };
-use crate::{grammar::GrammarStore, model::CausalLm};
+use crate::{grammar::GrammarStore, model::Model};
 
 /// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
 /// loaded again, and the KV cache keeps its content.
 pub(crate) struct RunnerFactory {
     info: ModelInfo,
-    model: Arc<dyn CausalLm>,
+    model: Arc<Model>,
     kv_arena: KvArena,
     grammars: Arc<GrammarStore>,
     threads: Mutex<ComputeThreads>,
@@ -33,7 +33,7 @@ impl RunnerFactory {
     /// # Errors
     /// [`KernelError`] when it cannot be allocated.
     pub(crate) fn new(
-        model: Arc<dyn CausalLm>,
+        model: Arc<Model>,
         info: ModelInfo,
         kv_settings: KvSettings,
         grammars: Arc<GrammarStore>,

@@ -10,12 +10,11 @@ use playhouse_actors::{
     },
     ports::{ExecutorFactory, ModelInfo},
 };
-use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 
 use super::{ComputeThreads, KvSettings, RunnerFactory, tests};
 use crate::{
     grammar::tests::store,
-    model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
+    model::{Backbone, LmHead, LoadOptions, Model, Positions, Step, load_model},
 };
 
 const BLOCK_SIZE: usize = 16;
@@ -23,26 +22,20 @@ const NUM_REQUESTS: usize = 256;
 const PROMPT_TOKENS: usize = 1_000;
 
 /// A model that takes no time: its hidden states are zeros, and it knows four tokens.
-struct InstantModel(Arc<dyn CausalLm>);
+struct InstantModel;
 
-impl CausalLm for InstantModel {
-    fn config(&self) -> &ModelConfig {
-        self.0.config()
+impl Backbone for InstantModel {
+    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
+        Tensor::zeros([token_ids.len(), 1], &Device::flex())
     }
 
-    fn dtype(&self) -> WeightDtype {
-        self.0.dtype()
+    fn forward(&self, hidden: Tensor<2>, _: Positions<'_>, step: &mut Step<'_>) -> Tensor<2> {
+        assert_eq!(step.meta.block_tables.len(), NUM_REQUESTS);
+        hidden
     }
+}
 
-    fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
-        self.0.kv_cache_shape(num_blocks, block_size)
-    }
-
-    fn forward(&self, batch: &ForwardBatch<'_>, _: &mut KvCache) -> Tensor<2> {
-        assert_eq!(batch.meta.block_tables.len(), NUM_REQUESTS);
-        Tensor::zeros([batch.token_ids.len(), 1], &Device::flex())
-    }
-
+impl LmHead for InstantModel {
     fn logits(&self, _: Tensor<2>, rows: &[u32]) -> Tensor<2> {
         Tensor::zeros([rows.len(), 4], &Device::flex())
     }
@@ -85,7 +78,9 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
         num_blocks: 128,
         eos_token_ids: Vec::new(),
     };
-    let (dtype, model) = (model.dtype(), Arc::new(InstantModel(model)));
+    let dtype = model.dtype;
+    let (backbone, lm_head) = (Arc::new(InstantModel), Arc::new(InstantModel));
+    let model = Arc::new(Model { backbone, lm_head, ..(*model).clone() });
     let grammars = Arc::new(store());
     let (dtype, device) = (dtype.into(), Device::flex());
     let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };

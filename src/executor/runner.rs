@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     grammar::{GrammarStore, TokenMask},
-    model::{CausalLm, ForwardBatch},
+    model::{Model, Positions, Step},
 };
 
 /// Logits made at a time take about this, so that a long prompt's log-probabilities need no
@@ -38,7 +38,7 @@ const MIN_LOGIT_ROWS: usize = 32;
 
 /// Runs steps over shared weights and a leased KV cache.
 pub(super) struct ModelRunner {
-    model: Arc<dyn CausalLm>,
+    model: Arc<Model>,
     kv_lease: KvLease,
     threads: ComputeThreads,
     grammars: Arc<GrammarStore>,
@@ -84,7 +84,7 @@ struct PromptRow {
 
 impl ModelRunner {
     pub(super) fn new(
-        model: Arc<dyn CausalLm>,
+        model: Arc<Model>,
         kv_lease: KvLease,
         threads: ComputeThreads,
         grammars: Arc<GrammarStore>,
@@ -103,7 +103,7 @@ impl ModelRunner {
         if jobs.is_empty() {
             return Ok((timed("forward", || self.forward(batch))?, BTreeMap::new()));
         }
-        let vocab_size = self.model.config().vocab_size;
+        let vocab_size = self.model.config.vocab_size;
         let (hidden, done) = thread::scope(|scope| {
             let masks = timed("masks", || Masks::start(scope, jobs, &self.grammars, vocab_size));
             let hidden = timed("forward", || self.forward(batch));
@@ -118,8 +118,10 @@ impl ModelRunner {
     fn forward(&self, batch: &mut RaggedBatch) -> Result<Tensor<2>, ExecuteError> {
         let mut kv_memory = self.kv_lease.lock()?;
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
+        let backbone = &*self.model.backbone;
         let forward = |token_ids: &[u32], meta: &AttentionMetadata| {
-            self.model.forward(&ForwardBatch { token_ids, meta }, cache)
+            let mut step = Step { meta, kv: cache };
+            backbone.forward(backbone.embed(token_ids), Positions::of_text(meta), &mut step)
         };
         let RaggedBatch { token_ids, attention, .. } = batch;
         let hidden = self.threads.run(|| graphs.run(token_ids, attention, forward));
@@ -268,16 +270,16 @@ impl ModelRunner {
     ) -> Result<R, ExecuteError> {
         // A step that was abandoned is worth no more work.
         self.kv_lease.check()?;
-        let model = &*self.model;
+        let lm_head = &*self.model.lm_head;
         self.threads.run(|| {
-            let logits = timed("logits", || model.logits(hidden, indices));
+            let logits = timed("logits", || lm_head.logits(hidden, indices));
             timed("sampling", || read(logits)).map_err(execute_error)
         })
     }
 
     /// Rows of logits made at a time.
     fn logit_rows(&self) -> usize {
-        logit_rows(self.model.config().vocab_size)
+        logit_rows(self.model.config.vocab_size)
     }
 
     fn run(

@@ -45,13 +45,13 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
     let model = threads.on_queue(|| load_model(&folder, &options, &mut |_| ()).unwrap());
     let info = ModelInfo {
-        vocab_size: model.config().vocab_size as u32,
+        vocab_size: model.config.vocab_size as u32,
         max_model_len: 64,
         block_size: BLOCK_SIZE,
         num_blocks: 1 + 2 * NUM_REQUESTS_MAX,
         eos_token_ids: Vec::new(),
     };
-    let kv_settings = KvSettings { dtype: model.dtype().into(), device, step_graph_bytes };
+    let kv_settings = KvSettings { dtype: model.dtype.into(), device, step_graph_bytes };
     RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap()
 }
 

@@ -21,13 +21,12 @@ use playhouse_actors::{
     },
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
-use playhouse_kernels::{KvCache, KvCacheShape, WeightDtype};
 use rayon::prelude::*;
 
 use super::{ComputeThreads, KvSettings, RunnerFactory};
 use crate::{
     grammar::tests::store,
-    model::{CausalLm, ForwardBatch, LoadOptions, ModelConfig, load_model},
+    model::{Backbone, LoadOptions, Model, Positions, Step, load_model},
 };
 
 const BLOCK_SIZE: usize = 16;
@@ -36,35 +35,28 @@ const BLOCKS: [u32; 2] = [1, 2];
 
 type Prank = Box<dyn FnOnce() + Send>;
 
-/// The demo model, which does something else before its next forward pass.
+/// The demo model's backbone, which does something else before its next forward pass.
 struct Prankster {
-    model: Arc<dyn CausalLm>,
+    backbone: Arc<dyn Backbone>,
     prank: Arc<Mutex<Option<Prank>>>,
 }
 
-impl CausalLm for Prankster {
-    fn config(&self) -> &ModelConfig {
-        self.model.config()
+impl Backbone for Prankster {
+    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
+        self.backbone.embed(token_ids)
     }
 
-    fn dtype(&self) -> WeightDtype {
-        self.model.dtype()
-    }
-
-    fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
-        self.model.kv_cache_shape(num_blocks, block_size)
-    }
-
-    fn forward(&self, batch: &ForwardBatch<'_>, kv: &mut KvCache) -> Tensor<2> {
+    fn forward(
+        &self,
+        hidden: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
         let prank = self.prank.lock().take();
         if let Some(prank) = prank {
             prank();
         }
-        self.model.forward(batch, kv)
-    }
-
-    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        self.model.logits(hidden, rows)
+        self.backbone.forward(hidden, positions, step)
     }
 }
 
@@ -82,14 +74,16 @@ impl House {
         let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
         let model = load_model(&folder, &options, &mut |_| ()).unwrap();
         let info = ModelInfo {
-            vocab_size: model.config().vocab_size as u32,
+            vocab_size: model.config.vocab_size as u32,
             max_model_len: 64,
             block_size: BLOCK_SIZE,
             num_blocks: 4,
             eos_token_ids: Vec::new(),
         };
-        let (dtype, prank) = (model.dtype().into(), Arc::default());
-        let model = Arc::new(Prankster { model, prank: Arc::clone(&prank) });
+        let (dtype, prank) = (model.dtype.into(), Arc::default());
+        let backbone = Arc::clone(&model.backbone);
+        let backbone = Arc::new(Prankster { backbone, prank: Arc::clone(&prank) });
+        let model = Arc::new(Model { backbone, ..(*model).clone() });
         let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };
         let threads = ComputeThreads::own(count, false).unwrap();
         let factory =

@@ -10,7 +10,7 @@ use playhouse_kernels::{
 use super::{runner::logit_rows, tuned_products::TunedProductsFile};
 use crate::{
     config::EngineConfig,
-    model::{CausalLm, ForwardBatch},
+    model::{Model, Positions, Step},
 };
 
 /// Tokens of the smallest step that tensor cores may compute.
@@ -27,7 +27,7 @@ const SOFTWARE_REQUESTS: usize = 3;
 /// What the device says, or that it computes no numbers.
 pub(crate) fn warm_up(
     config: &EngineConfig,
-    model: &dyn CausalLm,
+    model: &Model,
     dtype: KvDtype,
     device: &ComputeDevice,
     progress: &mut dyn FnMut(usize, usize),
@@ -36,14 +36,14 @@ pub(crate) fn warm_up(
         return Ok(());
     }
     let tokens_max = config.max_num_batched_tokens;
-    let tokens = config.block_size.min(model.config().max_model_len).min(tokens_max);
+    let tokens = config.block_size.min(model.config.max_model_len).min(tokens_max);
     let requests = match device.kind {
         DeviceKind::Software => SOFTWARE_REQUESTS,
         _ => tokens_max.div_ceil(tokens),
     };
     let shape = model.kv_cache_shape(1, config.block_size);
     let mut kv_cache = KvCache::new(shape, dtype, &device.device)?;
-    let rows = logit_rows(model.config().vocab_size).min(config.max_num_seqs);
+    let rows = logit_rows(model.config.vocab_size).min(config.max_num_seqs);
     let mut steps = vec![(requests, tokens), (1, 1)];
     let is_tuned = config.autotune && !config.deterministic && has_tensor_cores(&device.device);
     let kept = is_tuned.then(TunedProductsFile::of_user).flatten();
@@ -69,7 +69,7 @@ fn tuned_sizes(tokens_max: usize) -> impl Iterator<Item = usize> {
 
 /// Runs requests that begin with so many tokens, and draws a token for as many of them as `rows`.
 fn step(
-    model: &dyn CausalLm,
+    model: &Model,
     kv_cache: &mut KvCache,
     requests: usize,
     tokens: usize,
@@ -81,11 +81,13 @@ fn step(
     let plain = SamplingRow { top_p: 0.9, ..SamplingRow::default() };
     let edited = SamplingRow { logit_bias: &[(0, 1.0)], num_logprobs: Some(1), ..plain.clone() };
     for row in [plain, edited] {
-        let batch = ForwardBatch { token_ids: &token_ids, meta: &meta };
-        let hidden = model.forward(&batch, kv_cache);
+        let Model { backbone, lm_head, .. } = model;
+        let (positions, mut shared) =
+            (Positions::of_text(&meta), Step { meta: &meta, kv: kv_cache });
+        let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut shared);
         let rows = vec![row; last_rows.len()];
         let mut drawn = Vec::new();
-        sample_tensor(model.logits(hidden, last_rows), &rows, &mut drawn)?;
+        sample_tensor(lm_head.logits(hidden, last_rows), &rows, &mut drawn)?;
         for drawn in drawn {
             if let Err(error @ SampleError::NotFinite { .. }) = drawn {
                 return Err(KernelError::Device {

@@ -59,6 +59,16 @@ pub(crate) struct WeightNames {
     pub(crate) embed_tokens: &'static str,
     pub(crate) layer: &'static str,
     pub(crate) input_layernorm: &'static str,
+    pub(crate) attention: AttentionNames,
+    pub(crate) post_attention_layernorm: &'static str,
+    pub(crate) mlp: GatedMlpNames,
+    pub(crate) norm: &'static str,
+    pub(crate) lm_head: &'static str,
+}
+
+/// Names of the modules of an attention.
+#[derive(Debug)]
+pub(crate) struct AttentionNames {
     pub(crate) q_proj: &'static str,
     pub(crate) k_proj: &'static str,
     pub(crate) v_proj: &'static str,
@@ -66,12 +76,21 @@ pub(crate) struct WeightNames {
     pub(crate) q_norm: Option<&'static str>,
     pub(crate) k_norm: Option<&'static str>,
     pub(crate) o_proj: &'static str,
-    pub(crate) post_attention_layernorm: &'static str,
+}
+
+/// Names of the modules of a gated MLP.
+#[derive(Debug)]
+pub(crate) struct GatedMlpNames {
     pub(crate) gate_proj: &'static str,
     pub(crate) up_proj: &'static str,
     pub(crate) down_proj: &'static str,
-    pub(crate) norm: &'static str,
-    pub(crate) lm_head: &'static str,
+}
+
+impl WeightNames {
+    /// The module `name` of layer `index`.
+    pub(crate) fn of_layer(&self, index: usize, name: &str) -> String {
+        format!("{}.{index}.{name}", self.layer)
+    }
 }
 
 /// The family whose `architectures` entry is `name`.

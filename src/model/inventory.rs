@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::ModelError;
-use super::config::ModelConfig;
+use super::config::{AttentionConfig, FeedForward, GatedMlpConfig, Mixer, ModelConfig};
+use super::family::{AttentionNames, GatedMlpNames};
 use crate::weights::{Checkpoint, WeightsError};
 
 /// Parts of names of tensors that no result depends on: tables that old checkpoints stored, and the
@@ -69,43 +70,78 @@ fn unused(checkpoint: &Checkpoint, name: &str, why: &'static str) -> ModelError 
     WeightsError::Unused { path, tensor: name.to_owned(), why }.into()
 }
 
-/// Every tensor of the decoder with its shape, in the order of loading.
+/// Tensors by name, with their shapes.
+#[derive(Default)]
+struct Tensors(Vec<(String, Vec<usize>)>);
+
+impl Tensors {
+    fn weight(&mut self, module: &str, shape: &[usize]) {
+        self.0.push((format!("{module}.weight"), shape.to_vec()));
+    }
+
+    /// A linear layer, `[outputs, inputs]`.
+    fn linear(&mut self, module: &str, [outputs, inputs]: [usize; 2], has_bias: bool) {
+        self.weight(module, &[outputs, inputs]);
+        if has_bias {
+            self.0.push((format!("{module}.bias"), vec![outputs]));
+        }
+    }
+}
+
+/// Every tensor of the model with its shape.
 fn tensors(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let names = &config.family.names;
-    let (hidden, head_dim) = (config.hidden_size, config.head_dim);
-    let q = config.num_attention_heads * head_dim;
-    let kv = config.num_key_value_heads * head_dim;
-    let mlp = config.intermediate_size;
-    let mut tensors = Vec::new();
-    let mut add = |module: &str, part: &str, shape: &[usize]| {
-        tensors.push((format!("{module}.{part}"), shape.to_vec()));
-    };
+    let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+    let mut tensors = Tensors::default();
     if !config.tie_word_embeddings {
-        add(names.lm_head, "weight", &[config.vocab_size, hidden]);
+        tensors.weight(names.lm_head, &[vocab, hidden]);
     }
-    add(names.embed_tokens, "weight", &[config.vocab_size, hidden]);
-    for index in 0..config.layers.len() {
-        let module = |name: &str| format!("{}.{index}.{name}", names.layer);
-        add(&module(names.input_layernorm), "weight", &[hidden]);
-        for norm in [names.q_norm, names.k_norm].into_iter().flatten() {
-            add(&module(norm), "weight", &[head_dim]);
-        }
-        for (name, [outputs, inputs], has_bias) in [
-            (names.q_proj, [q, hidden], config.qkv_bias),
-            (names.k_proj, [kv, hidden], config.qkv_bias),
-            (names.v_proj, [kv, hidden], config.qkv_bias),
-            (names.o_proj, [hidden, q], config.o_bias),
-            (names.gate_proj, [mlp, hidden], config.mlp_bias),
-            (names.up_proj, [mlp, hidden], config.mlp_bias),
-            (names.down_proj, [hidden, mlp], config.mlp_bias),
-        ] {
-            add(&module(name), "weight", &[outputs, inputs]);
-            if has_bias {
-                add(&module(name), "bias", &[outputs]);
+    tensors.weight(names.embed_tokens, &[vocab, hidden]);
+    for (index, layer) in config.layers.iter().enumerate() {
+        let module = |name: &str| names.of_layer(index, name);
+        tensors.weight(&module(names.input_layernorm), &[hidden]);
+        match &layer.mixer {
+            Mixer::Attention(attention) => {
+                add_attention(&mut tensors, attention, &names.attention, hidden, module);
             }
         }
-        add(&module(names.post_attention_layernorm), "weight", &[hidden]);
+        tensors.weight(&module(names.post_attention_layernorm), &[hidden]);
+        match &layer.feed_forward {
+            FeedForward::GatedMlp(mlp) => {
+                add_gated_mlp(&mut tensors, mlp, &names.mlp, hidden, module);
+            }
+        }
     }
-    add(names.norm, "weight", &[hidden]);
-    tensors
+    tensors.weight(names.norm, &[hidden]);
+    tensors.0
+}
+
+fn add_attention(
+    tensors: &mut Tensors,
+    attention: &AttentionConfig,
+    names: &AttentionNames,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let (q, kv) = (attention.q_size(), attention.kv_size());
+    for norm in [names.q_norm, names.k_norm].into_iter().flatten() {
+        tensors.weight(&module(norm), &[attention.head_dim]);
+    }
+    tensors.linear(&module(names.q_proj), [q, hidden], attention.qkv_bias);
+    tensors.linear(&module(names.k_proj), [kv, hidden], attention.qkv_bias);
+    tensors.linear(&module(names.v_proj), [kv, hidden], attention.qkv_bias);
+    tensors.linear(&module(names.o_proj), [hidden, q], attention.o_bias);
+}
+
+fn add_gated_mlp(
+    tensors: &mut Tensors,
+    mlp: &GatedMlpConfig,
+    names: &GatedMlpNames,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let inner = mlp.intermediate_size;
+    tensors.linear(&module(names.gate_proj), [inner, hidden], mlp.bias);
+    tensors.linear(&module(names.up_proj), [inner, hidden], mlp.bias);
+    tensors.linear(&module(names.down_proj), [hidden, inner], mlp.bias);
 }

@@ -4,7 +4,7 @@
 //! Biases are off in Meta's models; `attention_bias` and `mlp_bias` turn them on in descendants.
 
 use super::config::WindowRule;
-use super::family::{Bias, Defaults, Family, WeightNames};
+use super::family::{AttentionNames, Bias, Defaults, Family, GatedMlpNames, WeightNames};
 
 pub(super) const FAMILY: Family = Family {
     architecture: "LlamaForCausalLM",
@@ -25,16 +25,20 @@ pub(super) const NAMES: WeightNames = WeightNames {
     embed_tokens: "model.embed_tokens",
     layer: "model.layers",
     input_layernorm: "input_layernorm",
-    q_proj: "self_attn.q_proj",
-    k_proj: "self_attn.k_proj",
-    v_proj: "self_attn.v_proj",
-    q_norm: None,
-    k_norm: None,
-    o_proj: "self_attn.o_proj",
+    attention: AttentionNames {
+        q_proj: "self_attn.q_proj",
+        k_proj: "self_attn.k_proj",
+        v_proj: "self_attn.v_proj",
+        q_norm: None,
+        k_norm: None,
+        o_proj: "self_attn.o_proj",
+    },
     post_attention_layernorm: "post_attention_layernorm",
-    gate_proj: "mlp.gate_proj",
-    up_proj: "mlp.up_proj",
-    down_proj: "mlp.down_proj",
+    mlp: GatedMlpNames {
+        gate_proj: "mlp.gate_proj",
+        up_proj: "mlp.up_proj",
+        down_proj: "mlp.down_proj",
+    },
     norm: "model.norm",
     lm_head: "lm_head",
 };

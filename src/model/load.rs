@@ -11,8 +11,7 @@ use playhouse_kernels::{
 
 use super::activations::Circumstances;
 use super::config::ModelConfig;
-use super::decoder::Decoder;
-use super::{ActivationQuantization, CausalLm, ModelError, QuantizedWeights, inventory};
+use super::{ActivationQuantization, Model, ModelError, QuantizedWeights, decoder, inventory};
 use crate::model_files;
 use crate::weights::{
     Checkpoint, MatrixElements, Quantization, READER_VERSION, StoredDtype, StoredMatrix,
@@ -110,7 +109,7 @@ pub fn load_model(
     model: &Path,
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadProgress),
-) -> Result<Arc<dyn CausalLm>, ModelError> {
+) -> Result<Arc<Model>, ModelError> {
     let adapter = model.join(ADAPTER_CONFIG);
     if model_files::exists(&adapter) {
         return Err(ModelError::Adapter { path: adapter });
@@ -141,10 +140,10 @@ pub fn load_model(
     let form = form(dtype, options.quantization, config.quantization.as_ref(), quantized.as_ref());
     let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, &form));
     let mut loader = WeightLoader::new(&checkpoint, dtype, options, quantized, cache, progress);
-    let decoder = Decoder::load(config, &mut loader)?;
+    let model = decoder::load(config, &mut loader)?;
     checkpoint.require_unchanged()?;
     loader.finish();
-    Ok(Arc::new(decoder))
+    Ok(Arc::new(model))
 }
 
 /// What the model's quantized weights are, and what they are multiplied by.

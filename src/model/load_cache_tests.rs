@@ -7,7 +7,7 @@ use playhouse_kernels::{AttentionMetadata, KvCache};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::ForwardBatch;
+use crate::model::{Positions, Step};
 
 /// A copy of a small model, and a folder for its cache.
 struct House {
@@ -29,7 +29,7 @@ impl House {
         house
     }
 
-    fn load_as(&self, dtype: Dtype) -> (Arc<dyn CausalLm>, bool) {
+    fn load_as(&self, dtype: Dtype) -> (Arc<Model>, bool) {
         let weights_cache = Some(self.cache.path().to_owned());
         let options = LoadOptions { dtype, weights_cache, ..LoadOptions::default() };
         let mut last = LoadProgress::default();
@@ -57,9 +57,9 @@ impl House {
 }
 
 /// Logits after three tokens, to the bit.
-fn answer(model: &dyn CausalLm) -> Vec<u32> {
+fn answer(model: &Model) -> Vec<u32> {
     let device = Device::flex();
-    let mut kv = KvCache::new(model.kv_cache_shape(2, 4), model.dtype().into(), &device).unwrap();
+    let mut kv = KvCache::new(model.kv_cache_shape(2, 4), model.dtype.into(), &device).unwrap();
     let meta = AttentionMetadata {
         query_start_loc: vec![0, 3],
         seq_lens: vec![3],
@@ -67,8 +67,10 @@ fn answer(model: &dyn CausalLm) -> Vec<u32> {
         slot_mapping: vec![4, 5, 6],
         positions: vec![0, 1, 2],
     };
-    let hidden = model.forward(&ForwardBatch { token_ids: &[5, 9, 7], meta: &meta }, &mut kv);
-    let logits = model.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
+    let mut step = Step { meta: &meta, kv: &mut kv };
+    let hidden = model.backbone.embed(&[5, 9, 7]);
+    let hidden = model.backbone.forward(hidden, Positions::of_text(&meta), &mut step);
+    let logits = model.lm_head.logits(hidden, &[2]).into_data().try_into_vec::<f32>().unwrap();
     logits.into_iter().map(f32::to_bits).collect()
 }
 

@@ -4,7 +4,7 @@
 //! (<https://arxiv.org/abs/2505.09388>), and heads whose width is not tied to the hidden size.
 
 use super::config::WindowRule;
-use super::family::{Bias, Defaults, Family, WeightNames};
+use super::family::{AttentionNames, Bias, Defaults, Family, WeightNames};
 use super::llama;
 
 pub(super) const FAMILY: Family = Family {
@@ -20,8 +20,11 @@ pub(super) const FAMILY: Family = Family {
     mlp_bias: Bias::Never,
     windows: WindowRule::FromMaxWindowLayers,
     names: WeightNames {
-        q_norm: Some("self_attn.q_norm"),
-        k_norm: Some("self_attn.k_norm"),
+        attention: AttentionNames {
+            q_norm: Some("self_attn.q_norm"),
+            k_norm: Some("self_attn.k_norm"),
+            ..llama::NAMES.attention
+        },
         ..llama::NAMES
     },
 };

@@ -60,7 +60,7 @@ fn quantized_models_are_close_and_independent_of_chunking() {
                     ..LoadOptions::default()
                 };
                 let model = load_model(&folder, &options, &mut |_| {}).unwrap();
-                assert_eq!(model.quantized_weights().unwrap().activations, activations);
+                assert_eq!(model.quantized_weights.as_ref().unwrap().activations, activations);
                 let runner = Runner::new(model, &options.device);
                 let whole = runner.answer(&prompts, Chunking::Whole);
                 for (prompt, answer) in golden.prompts.iter().zip(&whole) {
@@ -164,7 +164,7 @@ fn auto_never_rounds_what_float32_asks_for() {
         {
             let options = LoadOptions { dtype, ..LoadOptions::default() };
             let model = load_model(&model, &options, &mut |_| {}).unwrap();
-            assert_eq!(model.quantized_weights().unwrap().activations, expected, "{name}");
+            assert_eq!(model.quantized_weights.as_ref().unwrap().activations, expected, "{name}");
         }
         let activation_quantization = ActivationQuantization::Int8;
         let dtype = Dtype::F32;

@@ -1,6 +1,7 @@
 //! Inverse frequencies alone, in more variants than there are models: `rope.json` holds what
 //! `ROPE_INIT_FUNCTIONS` of transformers computes.
 
+use playhouse::model::config::Mixer;
 use playhouse::model::{ModelConfig, inverse_frequencies};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,7 +27,8 @@ fn frequencies_are_those_of_transformers() {
         });
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let config = ModelConfig::from_dir(folder.path(), Some(case.max_model_len)).unwrap();
-        let rope = &config.layers[0].rope;
+        let Mixer::Attention(attention) = &config.layers[0].mixer;
+        let rope = &attention.rope;
         let ours = inverse_frequencies(rope, 64, 1024, case.max_model_len);
         assert_eq!(ours.inv_freq.len(), case.inv_freq.len());
         for (ours, theirs) in ours.inv_freq.iter().zip(&case.inv_freq) {

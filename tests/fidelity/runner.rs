@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use playhouse::model::{CausalLm, ForwardBatch};
+use playhouse::model::{Model, Positions, Step};
 use playhouse_kernels::{AttentionMetadata, KvCache, KvDtype};
 
 const BLOCK_SIZE: usize = 16;
@@ -12,7 +12,7 @@ const NUM_BLOCKS: usize = 97;
 const GREEDY_TOKENS: usize = 24;
 
 pub(crate) struct Runner {
-    model: Arc<dyn CausalLm>,
+    model: Arc<Model>,
     kv_dtype: KvDtype,
     device: Device,
 }
@@ -53,8 +53,8 @@ struct Sequence {
 }
 
 impl Runner {
-    pub(crate) fn new(model: Arc<dyn CausalLm>, device: &Device) -> Self {
-        Self { kv_dtype: model.dtype().into(), model, device: device.clone() }
+    pub(crate) fn new(model: Arc<Model>, device: &Device) -> Self {
+        Self { kv_dtype: model.dtype.into(), model, device: device.clone() }
     }
 
     /// With keys and values in this format.
@@ -115,10 +115,12 @@ impl Runner {
             meta.block_tables.push(sequence.blocks[..end.div_ceil(BLOCK_SIZE)].to_vec());
         }
         meta.validate(kv.shape()).unwrap();
-        let hidden = self.model.forward(&ForwardBatch { token_ids: &token_ids, meta: &meta }, kv);
+        let Model { backbone, lm_head, .. } = &*self.model;
+        let (positions, mut step) = (Positions::of_text(&meta), Step { meta: &meta, kv });
+        let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut step);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
-        let logits = self.model.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();
-        let mut rows = logits.chunks(self.model.config().vocab_size);
+        let logits = lm_head.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();
+        let mut rows = logits.chunks(self.model.config.vocab_size);
         for (sequence, tokens) in batch {
             sequence.rows.extend(rows.by_ref().take(*tokens).map(<[f32]>::to_vec));
             sequence.pick();

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use playhouse::model::{CausalLm, Dtype, LoadOptions, ModelError, load_model};
+use playhouse::model::{Dtype, LoadOptions, Model, ModelError, load_model};
 use playhouse::text::HfTextCodec;
 use tempfile::TempDir;
 
 use crate::fixture;
 
-fn load(model: &Path) -> Result<Arc<dyn CausalLm>, ModelError> {
+fn load(model: &Path) -> Result<Arc<Model>, ModelError> {
     let options =
         LoadOptions { dtype: Dtype::Auto, max_model_len: Some(64), ..LoadOptions::default() };
     load_model(model, &options, &mut |_| {})

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use playhouse::model::config::{FeedForward, Mixer};
 use playhouse::model::{ActivationQuantization, Dtype, GenerationConfig, LoadOptions, load_model};
 use serde::Deserialize;
 
@@ -101,12 +102,14 @@ fn gguf_qwen3() {
 fn the_metadata_of_a_gguf_file_is_the_models_config() {
     let options = LoadOptions { dtype: Dtype::Auto, ..LoadOptions::default() };
     let model = load_model(&fixture("qwen3.gguf"), &options, &mut |_| {}).unwrap();
-    let config = model.config();
+    let config = &model.config;
     assert_eq!(config.architecture(), "Qwen3ForCausalLM");
-    assert_eq!((config.vocab_size, config.hidden_size, config.intermediate_size), (288, 256, 32));
-    assert_eq!((config.num_attention_heads, config.num_key_value_heads), (2, 1));
-    assert_eq!((config.head_dim, config.layers.len(), config.max_model_len), (16, 1, 256));
-    assert!(config.tie_word_embeddings && !config.qkv_bias);
+    let Mixer::Attention(attention) = &config.layers[0].mixer;
+    let FeedForward::GatedMlp(mlp) = &config.layers[0].feed_forward;
+    assert_eq!((config.vocab_size, config.hidden_size, mlp.intermediate_size), (288, 256, 32));
+    assert_eq!((attention.num_heads, attention.num_kv_heads), (2, 1));
+    assert_eq!((attention.head_dim, config.layers.len(), config.max_model_len), (16, 1, 256));
+    assert!(config.tie_word_embeddings && !attention.qkv_bias);
     // <|im_end|>, and <|endoftext|>, which ends an output of any model that has it.
     assert_eq!(config.eos_token_ids, [284, 282]);
     let generation = GenerationConfig::of_model(&fixture("qwen3.gguf")).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use playhouse::model::ModelConfig;
-use playhouse::model::config::RopeScaling;
+use playhouse::model::config::{Mixer, RopeScaling};
 use tempfile::TempDir;
 
 use crate::fixture;
@@ -63,7 +63,8 @@ const OLD_FACTOR: &str = "qwen3.rope.scale_linear";
 /// How positions are scaled, and the longest context; the file's own is 256.
 fn scaling(entries: &[Entry]) -> (RopeScaling, usize) {
     let config = config("qwen3.gguf", entries).unwrap();
-    (config.layers[0].rope.scaling.clone(), config.max_model_len)
+    let Mixer::Attention(attention) = &config.layers[0].mixer;
+    (attention.rope.scaling.clone(), config.max_model_len)
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn planted_violations_are_found() {
         ("kernels/src/new.rs", "use playhouse_actors::logic;"),
         ("src/model/new.rs", "async fn load() { tokio::task::yield_now().await }"),
         ("src/server/new.rs", "use burn::tensor::Tensor;"),
-        ("src/server/new.rs", "use crate::{engine::Engine, model::CausalLm};"),
+        ("src/server/new.rs", "use crate::{engine::Engine, model::Model};"),
         ("src/parsers/new.rs", "use playhouse_actors::ports::TextCodec;"),
         ("src/engine/new.rs", "use crate::server::ServerConfig;"),
         ("src/executor/new.rs", "let mask: toktrie::SimpleVob = walk();"),

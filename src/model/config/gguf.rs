@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::file::Fields;
-use super::{ConfigError, GenerationConfig, ModelConfig};
+use super::{ConfigError, FeedForward, GenerationConfig, LayerConfig, Mixer, ModelConfig};
 use crate::gguf::{GgufError, GgufFile};
 
 /// Architectures that are read, with Hugging Face's names for them.
@@ -36,9 +36,12 @@ pub(super) fn read(
     let mut config = ModelConfig::from_fields(&fields, max_model_len)?;
     // Whether a projection has a bias is told by the tensors; no key does.
     let has_bias = |module: &str| file.tensor(&format!("blk.0.{module}.bias")).is_some();
-    config.qkv_bias = has_bias("attn_q");
-    config.o_bias = has_bias("attn_output");
-    config.mlp_bias = has_bias("ffn_up");
+    for LayerConfig { mixer, feed_forward } in &mut config.layers {
+        let (Mixer::Attention(attention), FeedForward::GatedMlp(mlp)) = (mixer, feed_forward);
+        attention.qkv_bias = has_bias("attn_q");
+        attention.o_bias = has_bias("attn_output");
+        mlp.bias = has_bias("ffn_up");
+    }
     Ok(config)
 }
 

@@ -1,130 +1,125 @@
-//! What differs from layer to layer: how far back it attends, and its rotary embedding.
+//! The layers of a model as data: what mixes the tokens in each, and what follows.
 
-use serde_json::Value;
+mod heads;
+mod windows;
 
 use super::file::Fields;
 use super::{ConfigError, RopeParameters, rope};
-
-/// The kinds of attention layers that are supported, by transformers' names.
-pub(super) const LAYER_TYPES: [&str; 2] = [FULL, SLIDING];
-const FULL: &str = "full_attention";
-const SLIDING: &str = "sliding_attention";
-
-/// The window that transformers assumes in `MistralConfig`, `Qwen2Config` and `Qwen3Config` where a
-/// config gives none at all.
-const DEFAULT_WINDOW: usize = 4_096;
-
-/// Far above any model; it keeps an absurd count from being allocated.
-const LAYERS_MAX: usize = 4_096;
+use crate::model::family::{Bias, Family};
+pub(super) use windows::LAYER_TYPES;
+pub(crate) use windows::WindowRule;
 
 /// One decoder layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
+    /// Mixes each token with those before it.
+    pub mixer: Mixer,
+    /// Computes each token alone.
+    pub feed_forward: FeedForward,
+}
+
+/// How a layer mixes each token with those before it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixer {
+    /// Softmax attention over cached keys and values.
+    Attention(AttentionConfig),
+}
+
+/// Grouped-query attention.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionConfig {
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub num_kv_heads: usize,
+    /// Width of one head; even.
+    pub head_dim: usize,
     /// How many tokens a token attends to, itself included; all before it where absent.
     pub sliding_window: Option<u32>,
     /// Its rotary embedding.
     pub rope: RopeParameters,
+    /// Whether the q, k and v projections have biases.
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias.
+    pub o_bias: bool,
 }
 
-/// How a family decides which layers have a sliding window, where `layer_types` does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WindowRule {
-    /// None has: HF `LlamaConfig` knows no window.
-    Never,
-    /// All have, if `sliding_window` is not null: HF `MistralConfig`.
-    Always,
-    /// With `use_sliding_window`, those from `max_window_layers` on: HF `Qwen2Config`.
-    FromMaxWindowLayers,
+/// How a layer computes each token alone.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedForward {
+    /// Two projections, one of which gates the other, and one back.
+    GatedMlp(GatedMlpConfig),
 }
 
-/// The layers of the model, outermost first.
+/// `down(silu(gate(x)) · up(x))`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatedMlpConfig {
+    /// Outputs of the gate, and of the projection that it gates.
+    pub intermediate_size: usize,
+    /// Whether the projections have biases.
+    pub bias: bool,
+}
+
+impl AttentionConfig {
+    /// Elements of a token's queries.
+    pub(crate) fn q_size(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Elements of a token's keys, and of its values.
+    pub(crate) fn kv_size(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+}
+
+/// The layers of the model, first layer first.
 pub(super) fn read(
     config: &Fields,
-    rule: WindowRule,
-    head_dim: usize,
+    family: &Family,
     max_position_embeddings: usize,
 ) -> Result<Vec<LayerConfig>, ConfigError> {
-    let window = window_size(config, rule)?;
-    let read_rope = |kind| rope::read(config, kind, head_dim, max_position_embeddings);
+    let (num_heads, num_kv_heads, head_dim) = heads::read(config, family)?;
+    let windows = windows::read(config, family.windows)?;
+    let (qkv_bias, o_bias) = (bias(config, family.qkv_bias)?, bias(config, family.o_bias)?);
+    let feed_forward = FeedForward::GatedMlp(GatedMlpConfig {
+        intermediate_size: config.required_size("intermediate_size")?,
+        bias: bias(config, family.mlp_bias)?,
+    });
+    // Layers of one kind have one rotary embedding, and a kind without layers needs none.
     let mut ropes: [Option<RopeParameters>; 2] = [None, None];
-    let mut layers = Vec::new();
-    for is_sliding in sliding_layers(config, rule, window)? {
-        let slot = &mut ropes[usize::from(is_sliding)];
-        let rope = match slot {
+    let layer = |sliding_window: Option<u32>| {
+        let kind = usize::from(sliding_window.is_some());
+        let rope = match &mut ropes[kind] {
             Some(rope) => rope,
-            None => slot.insert(read_rope(LAYER_TYPES[usize::from(is_sliding)])?),
+            none => none.insert(rope::read(
+                config,
+                LAYER_TYPES[kind],
+                head_dim,
+                max_position_embeddings,
+            )?),
         };
-        let sliding_window = window.filter(|_| is_sliding);
-        layers.push(LayerConfig { sliding_window, rope: rope.clone() });
-    }
-    Ok(layers)
+        let rope = rope.clone();
+        let attention = AttentionConfig {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            sliding_window,
+            rope,
+            qkv_bias,
+            o_bias,
+        };
+        let feed_forward = feed_forward.clone();
+        Ok(LayerConfig { mixer: Mixer::Attention(attention), feed_forward })
+    };
+    windows.into_iter().map(layer).collect()
 }
 
-/// The window that the config turns on.
-fn window_size(config: &Fields, rule: WindowRule) -> Result<Option<u32>, ConfigError> {
-    let in_use = match rule {
-        WindowRule::Never => false,
-        WindowRule::Always => true,
-        WindowRule::FromMaxWindowLayers => config.flag("use_sliding_window")?.unwrap_or(false),
-    };
-    if !in_use {
-        return Ok(None);
+fn bias(config: &Fields, rule: Bias) -> Result<bool, ConfigError> {
+    match rule {
+        Bias::Never => Ok(false),
+        Bias::Always => Ok(true),
+        Bias::IfSet(field) => Ok(config.flag(field)?.unwrap_or(false)),
     }
-    let default = (!config.has("sliding_window")).then_some(DEFAULT_WINDOW);
-    // Sizes are at most 2^24.
-    Ok(config.size("sliding_window")?.or(default).map(|window| window as u32))
-}
-
-/// For each layer, whether it has a sliding window.
-fn sliding_layers(
-    config: &Fields,
-    rule: WindowRule,
-    window: Option<u32>,
-) -> Result<Vec<bool>, ConfigError> {
-    let count = config.required_size("num_hidden_layers")?;
-    if count > LAYERS_MAX {
-        let expected = format!("an integer from 1 to {LAYERS_MAX}");
-        return Err(config.invalid("num_hidden_layers", &expected));
-    }
-    if let Some(layer_types) = config.value("layer_types") {
-        return listed_layers(config, layer_types, count, window);
-    }
-    let first_sliding = match rule {
-        _ if window.is_none() => count,
-        WindowRule::Never => count,
-        WindowRule::Always => 0,
-        // 28 is the default of HF `Qwen2Config`. Zero is a legal value, so this is no size.
-        WindowRule::FromMaxWindowLayers => match config.number("max_window_layers")? {
-            None => 28,
-            Some(first) if first >= 0.0 && first.fract() == 0.0 => first as usize,
-            Some(_) => return Err(config.invalid("max_window_layers", "an integer from 0")),
-        },
-    };
-    Ok((0..count).map(|layer| layer >= first_sliding).collect())
-}
-
-fn listed_layers(
-    config: &Fields,
-    layer_types: &Value,
-    count: usize,
-    window: Option<u32>,
-) -> Result<Vec<bool>, ConfigError> {
-    let accepted = match window {
-        Some(_) => format!("a list of {count} (num_hidden_layers) of \"{FULL}\" or \"{SLIDING}\""),
-        None => format!(
-            "a list of {count} (num_hidden_layers) times \"{FULL}\", as no sliding window is in use"
-        ),
-    };
-    let is_sliding = |layer_type: &Value| match layer_type.as_str()? {
-        FULL => Some(false),
-        SLIDING => window.map(|_| true),
-        _ => None,
-    };
-    layer_types
-        .as_array()
-        .filter(|list| list.len() == count)
-        .and_then(|list| list.iter().map(is_sliding).collect())
-        .ok_or_else(|| config.invalid("layer_types", &accepted))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The longest context of a model.
 
 use super::file::{Fields, POSITIONS_MAX, SIZE_MAX};
-use super::{ConfigError, LayerConfig, RopeScaling};
+use super::{ConfigError, LayerConfig, Mixer, RopeScaling};
 
 /// The longest context in tokens: `requested`, which must not be longer than the model allows; else
 /// all that the model allows.
@@ -31,7 +31,9 @@ fn limit(
     layers: &[LayerConfig],
     max_position_embeddings: usize,
 ) -> Result<usize, ConfigError> {
-    let lengths = layers.iter().map(|layer| allowed(&layer.rope.scaling, max_position_embeddings));
+    let lengths = layers.iter().map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => allowed(&attention.rope.scaling, max_position_embeddings),
+    });
     let limit = lengths.min().unwrap_or(max_position_embeddings);
     if limit > POSITIONS_MAX {
         let path = config.path().to_owned();
@@ -58,12 +60,14 @@ mod tests {
     use serde_json::json;
 
     use super::super::file::fields;
-    use super::super::layer::{self, WindowRule};
+    use super::super::layer;
     use super::*;
+    use crate::model::llama;
 
     fn resolve_with(rope: serde_json::Value, requested: Option<usize>) -> Result<usize, String> {
-        let config = fields(json!({ "num_hidden_layers": 2, "rope_parameters": rope }));
-        let layers = layer::read(&config, WindowRule::Never, 4, 1024).unwrap();
+        let config = fields(json!({ "num_hidden_layers": 2, "num_attention_heads": 1,
+            "hidden_size": 4, "intermediate_size": 8, "rope_parameters": rope }));
+        let layers = layer::read(&config, &llama::FAMILY, 1024).unwrap();
         resolve(&config, &layers, 1024, requested).map_err(|error| error.to_string())
     }
 

@@ -14,7 +14,7 @@ mod unsupported;
 
 pub use error::ConfigError;
 pub use generation::GenerationConfig;
-pub use layer::LayerConfig;
+pub use layer::{AttentionConfig, FeedForward, GatedMlpConfig, LayerConfig, Mixer};
 pub use model::ModelConfig;
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 

@@ -7,13 +7,14 @@ use serde_json::Value;
 use super::file::Fields;
 use super::{ConfigError, LayerConfig, gguf, layer, max_model_len, quantization, unsupported};
 use crate::gguf::{GgufFile, is_gguf};
-use crate::model::family::{self, Bias, Family};
+use crate::model::family::{self, Family};
 use crate::weights::{Quantization, StoredDtype};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
-/// Field names are those of `config.json`; what transformers hard-codes for a family (Qwen2 always
-/// has q, k and v biases) is resolved here, so that no code below asks for the family.
+/// Field names are those of `config.json`. What differs by layer is in `layers`. What transformers
+/// hard-codes for a family (Qwen2 always has q, k and v biases) is resolved here, so that no code
+/// below asks for the family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// The family that `architectures` names.
@@ -22,25 +23,11 @@ pub struct ModelConfig {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width of the MLP.
-    pub intermediate_size: usize,
-    /// Query heads.
-    pub num_attention_heads: usize,
-    /// Key and value heads; divides the query heads.
-    pub num_key_value_heads: usize,
-    /// Width of one head; even.
-    pub head_dim: usize,
     /// Added to the mean square in every norm.
     pub rms_norm_eps: f32,
     /// Whether the output layer is the embedding.
     pub tie_word_embeddings: bool,
-    /// Whether the q, k and v projections have biases.
-    pub qkv_bias: bool,
-    /// Whether the attention's output projection has a bias.
-    pub o_bias: bool,
-    /// Whether the MLP's projections have biases.
-    pub mlp_bias: bool,
-    /// Window and rotary embedding of each layer, first layer first.
+    /// The layers, first layer first.
     pub layers: Vec<LayerConfig>,
     /// The context that positions were made for, before any scaling that goes beyond it.
     pub max_position_embeddings: usize,
@@ -90,26 +77,18 @@ impl ModelConfig {
         let family = architecture(config)?;
         check_model_type(config, family)?;
         unsupported::refuse(config)?;
-        let (num_attention_heads, num_key_value_heads, head_dim) = heads(config, family)?;
         let max_position_embeddings = config
             .positions("max_position_embeddings")?
             .unwrap_or(family.defaults.max_position_embeddings);
-        let layers = layer::read(config, family.windows, head_dim, max_position_embeddings)?;
+        let layers = layer::read(config, family, max_position_embeddings)?;
         let max_model_len =
             max_model_len::resolve(config, &layers, max_position_embeddings, requested_len)?;
         Ok(Self {
             family,
             vocab_size: config.required_size("vocab_size")?,
             hidden_size: config.required_size("hidden_size")?,
-            intermediate_size: config.required_size("intermediate_size")?,
-            num_attention_heads,
-            num_key_value_heads,
-            head_dim,
             rms_norm_eps: config.positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(false),
-            qkv_bias: bias(config, family.qkv_bias)?,
-            o_bias: bias(config, family.o_bias)?,
-            mlp_bias: bias(config, family.mlp_bias)?,
             layers,
             max_position_embeddings,
             max_model_len,
@@ -150,45 +129,6 @@ fn check_model_type(config: &Fields, family: &Family) -> Result<(), ConfigError>
                 format!("\"{}\", as `architectures` is {}", family.model_type, family.architecture);
             Err(config.invalid("model_type", &expected))
         }
-    }
-}
-
-/// Query heads, key-value heads, and the width of a head.
-fn heads(config: &Fields, family: &Family) -> Result<(usize, usize, usize), ConfigError> {
-    let heads = config.required_size("num_attention_heads")?;
-    // A null means as many as query heads; only a config without the field takes the default.
-    let kv_heads = match (config.size("num_key_value_heads")?, family.defaults.num_key_value_heads)
-    {
-        (Some(kv_heads), _) => kv_heads,
-        (None, Some(default)) if !config.has("num_key_value_heads") => default,
-        (None, _) => heads,
-    };
-    if !heads.is_multiple_of(kv_heads) {
-        let expected = format!("a divisor of num_attention_heads, {heads}");
-        return Err(config.invalid("num_key_value_heads", &expected));
-    }
-    let head_dim = match config.size("head_dim")?.or(family.defaults.head_dim) {
-        Some(head_dim) => head_dim,
-        None => {
-            let hidden = config.required_size("hidden_size")?;
-            if !hidden.is_multiple_of(heads) {
-                let expected = format!("a multiple of num_attention_heads, {heads}, or a head_dim");
-                return Err(config.invalid("hidden_size", &expected));
-            }
-            hidden / heads
-        }
-    };
-    if !head_dim.is_multiple_of(2) {
-        return Err(config.invalid("head_dim", "an even number: rotary embeddings turn pairs"));
-    }
-    Ok((heads, kv_heads, head_dim))
-}
-
-fn bias(config: &Fields, rule: Bias) -> Result<bool, ConfigError> {
-    match rule {
-        Bias::Never => Ok(false),
-        Bias::Always => Ok(true),
-        Bias::IfSet(field) => Ok(config.flag(field)?.unwrap_or(false)),
     }
 }
 

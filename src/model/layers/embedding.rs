@@ -1,15 +1,20 @@
 //! Token embedding (HF `nn.Embedding`).
 
-use burn::tensor::Tensor;
-use playhouse_kernels::{EmbeddingTable, embedding};
+use std::sync::Arc;
 
+use burn::tensor::Tensor;
+use playhouse_kernels::{EmbeddingTable, embedding, profile::timed};
+
+use super::Linear;
 use crate::model::ModelError;
 use crate::model::load::{WeightLoader, refused};
 
 /// A vector for each token of the vocabulary.
 #[derive(Debug)]
-pub(in crate::model) struct Embedding {
-    table: EmbeddingTable,
+pub(in crate::model) enum Embedding {
+    Table(EmbeddingTable),
+    /// The rows of the output layer's matrix.
+    Tied(Arc<Linear>),
 }
 
 impl Embedding {
@@ -29,11 +34,14 @@ impl Embedding {
         drop(values);
         loader.release(&matrix);
         loader.count(matrix.tensor_count, matrix.size_bytes);
-        Ok(Self { table })
+        Ok(Self::Table(table))
     }
 
     /// `[num_tokens, hidden]`.
     pub(in crate::model) fn forward(&self, token_ids: &[u32]) -> Tensor<2> {
-        embedding(&self.table, token_ids)
+        timed("embedding", || match self {
+            Self::Table(table) => embedding(table, token_ids),
+            Self::Tied(lm_head) => lm_head.rows(token_ids),
+        })
     }
 }

@@ -3,10 +3,9 @@
 use burn::tensor::Tensor;
 use playhouse_kernels::profile::timed;
 
-use super::Linear;
+use super::{LayerPlace, Linear};
 use crate::model::ModelError;
-use crate::model::config::ModelConfig;
-use crate::model::family::WeightNames;
+use crate::model::config::GatedMlpConfig;
 use crate::model::load::WeightLoader;
 
 /// `down(silu(gate(x)) · up(x))`.
@@ -17,20 +16,20 @@ pub(in crate::model) struct Mlp {
 }
 
 impl Mlp {
-    /// Loads the projections of the decoder layer `prefix`.
+    /// Loads the projections of the layer at `place`.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
-        config: &ModelConfig,
-        names: &WeightNames,
-        prefix: &str,
+        place: LayerPlace<'_>,
+        mlp: &GatedMlpConfig,
     ) -> Result<Self, ModelError> {
-        let (hidden, intermediate) = (config.hidden_size, config.intermediate_size);
+        let names = &place.names().mlp;
+        let (hidden, intermediate) = (place.config.hidden_size, mlp.intermediate_size);
         let gate_up =
-            [names.gate_proj, names.up_proj].map(|name| (format!("{prefix}.{name}"), intermediate));
-        let down = [(format!("{prefix}.{}", names.down_proj), hidden)];
+            [names.gate_proj, names.up_proj].map(|name| (place.module(name), intermediate));
+        let down = [(place.module(names.down_proj), hidden)];
         Ok(Self {
-            gate_up_proj: Linear::load(loader, &gate_up, hidden, config.mlp_bias)?,
-            down_proj: Linear::load(loader, &down, intermediate, config.mlp_bias)?,
+            gate_up_proj: Linear::load(loader, &gate_up, hidden, mlp.bias)?,
+            down_proj: Linear::load(loader, &down, intermediate, mlp.bias)?,
         })
     }
 

@@ -3,13 +3,21 @@
 
 mod attention;
 mod embedding;
+mod feed_forward;
 mod linear;
+mod lm_head;
+mod mixer;
 mod mlp;
 mod norm;
+mod place;
 pub(super) mod rotary;
 
 pub(super) use attention::Attention;
 pub(super) use embedding::Embedding;
+pub(super) use feed_forward::FeedForwardLayer;
 pub(super) use linear::Linear;
+pub(super) use lm_head::LinearHead;
+pub(super) use mixer::MixerLayer;
 pub(super) use mlp::Mlp;
 pub(super) use norm::RmsNorm;
+pub(super) use place::LayerPlace;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::model::config::{FeedForward, LayerConfig, Mixer};
 use crate::model::{ConfigError, ModelConfig};
 
 /// The sizes of one model.
@@ -32,14 +33,16 @@ impl Shapes {
     /// Of the model in a folder.
     pub(super) fn of(folder: &Path) -> Result<Self, ConfigError> {
         let config = ModelConfig::from_dir(folder, None)?;
+        let LayerConfig { mixer, feed_forward } = &config.layers[0];
+        let (Mixer::Attention(attention), FeedForward::GatedMlp(mlp)) = (mixer, feed_forward);
         Ok(Self {
             vocab: config.vocab_size,
             hidden: config.hidden_size,
-            intermediate: config.intermediate_size,
-            num_heads: config.num_attention_heads,
-            num_kv_heads: config.num_key_value_heads,
-            head_dim: config.head_dim,
-            has_qk_norm: config.family.names.q_norm.is_some(),
+            intermediate: mlp.intermediate_size,
+            num_heads: attention.num_heads,
+            num_kv_heads: attention.num_kv_heads,
+            head_dim: attention.head_dim,
+            has_qk_norm: config.family.names.attention.q_norm.is_some(),
         })
     }
 

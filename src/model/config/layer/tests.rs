@@ -1,15 +1,14 @@
 //! Which layers slide, by family.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::file::fields;
-use super::*;
+use super::windows::{self, FULL, SLIDING, WindowRule};
 
 /// The windows of three layers.
 fn windows(rule: WindowRule, mut config: Value) -> Result<Vec<Option<u32>>, String> {
     config["num_hidden_layers"] = json!(3);
-    let layers = read(&fields(config), rule, 4, 1024).map_err(|error| error.to_string())?;
-    Ok(layers.into_iter().map(|layer| layer.sliding_window).collect())
+    windows::read(&fields(config), rule).map_err(|error| error.to_string())
 }
 
 /// As HF `MistralConfig` and `MistralModel` do.
@@ -74,6 +73,6 @@ fn a_window_must_be_a_size() {
 #[test]
 fn the_number_of_layers_is_bounded() {
     let config = fields(json!({ "num_hidden_layers": 4097 }));
-    let error = read(&config, WindowRule::Never, 4, 1024).unwrap_err().to_string();
+    let error = windows::read(&config, WindowRule::Never).unwrap_err().to_string();
     assert!(error.contains("`num_hidden_layers` is 4097; expected an integer from 1"), "{error}");
 }

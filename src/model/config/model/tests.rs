@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::super::file::fields;
+use super::super::{AttentionConfig, FeedForward, GatedMlpConfig, Mixer};
 use super::*;
 
 fn llama() -> Value {
@@ -29,34 +30,45 @@ fn error(changes: Value) -> String {
     read(with(changes)).unwrap_err()
 }
 
+/// The attention of a layer, and the MLP after it.
+fn parts(config: &ModelConfig, layer: usize) -> (&AttentionConfig, &GatedMlpConfig) {
+    let Mixer::Attention(attention) = &config.layers[layer].mixer;
+    let FeedForward::GatedMlp(mlp) = &config.layers[layer].feed_forward;
+    (attention, mlp)
+}
+
 /// The values are those of the HF config classes when built with no arguments.
 #[test]
 fn absent_fields_take_the_defaults_of_transformers() {
     let config = read(llama()).unwrap();
-    assert_eq!((config.num_key_value_heads, config.head_dim), (4, 16));
+    let (attention, mlp) = parts(&config, 0);
+    assert_eq!((attention.num_kv_heads, attention.head_dim), (4, 16));
     assert_eq!((config.max_position_embeddings, config.max_model_len), (2048, 2048));
     assert_eq!((config.rms_norm_eps, config.tie_word_embeddings), (1e-6, false));
-    assert_eq!((config.qkv_bias, config.o_bias, config.mlp_bias), (false, false, false));
-    assert_eq!(config.layers[0].rope.theta, 10_000.0);
+    assert_eq!((attention.qkv_bias, attention.o_bias, mlp.bias), (false, false, false));
+    assert_eq!(attention.rope.theta, 10_000.0);
 
     let mistral = json!({ "architectures": ["MistralForCausalLM"], "num_attention_heads": 32,
         "hidden_size": 128 });
     let config = read(with(mistral)).unwrap();
-    assert_eq!((config.num_key_value_heads, config.head_dim), (8, 4));
+    let (attention, _) = parts(&config, 1);
+    assert_eq!((attention.num_kv_heads, attention.head_dim), (8, 4));
     assert_eq!(config.max_position_embeddings, 131_072);
-    assert_eq!(config.layers[1].sliding_window, Some(4096));
+    assert_eq!(attention.sliding_window, Some(4096));
 
     let qwen2 = json!({ "architectures": ["Qwen2ForCausalLM"], "num_key_value_heads": null });
     let config = read(with(qwen2)).unwrap();
-    assert_eq!((config.num_key_value_heads, config.max_position_embeddings), (4, 32_768));
-    assert_eq!((config.qkv_bias, config.o_bias), (true, false));
-    assert_eq!(config.layers[1].sliding_window, None);
+    let (attention, _) = parts(&config, 1);
+    assert_eq!((attention.num_kv_heads, config.max_position_embeddings), (4, 32_768));
+    assert_eq!((attention.qkv_bias, attention.o_bias), (true, false));
+    assert_eq!(attention.sliding_window, None);
 
     let qwen3 = json!({ "architectures": ["Qwen3ForCausalLM"], "num_attention_heads": 32,
         "attention_bias": true });
     let config = read(with(qwen3)).unwrap();
-    assert_eq!((config.num_key_value_heads, config.head_dim), (32, 128));
-    assert_eq!((config.qkv_bias, config.o_bias, config.mlp_bias), (true, true, false));
+    let (attention, mlp) = parts(&config, 0);
+    assert_eq!((attention.num_kv_heads, attention.head_dim), (32, 128));
+    assert_eq!((attention.qkv_bias, attention.o_bias, mlp.bias), (true, true, false));
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub use frequencies::{InverseFrequencies, inverse_frequencies};
 
 use crate::config::available_memory_bytes;
 use crate::model::ModelError;
-use crate::model::config::{ModelConfig, RopeParameters};
+use crate::model::config::{AttentionConfig, ModelConfig, RopeParameters};
 use crate::model::load::refused;
 
 const WHAT: &str = "cosines and sines of max_model_len positions";
@@ -22,7 +22,8 @@ const WHAT: &str = "cosines and sines of max_model_len positions";
 pub(in crate::model) struct RotaryTables<'a> {
     config: &'a ModelConfig,
     device: &'a Device,
-    built: Vec<(&'a RopeParameters, Arc<RotaryTable>)>,
+    /// By parameters and width of a head.
+    built: Vec<(RopeParameters, usize, Arc<RotaryTable>)>,
 }
 
 impl<'a> RotaryTables<'a> {
@@ -30,18 +31,19 @@ impl<'a> RotaryTables<'a> {
         Self { config, device, built: Vec::new() }
     }
 
-    /// The table of layer `index`.
-    pub(in crate::model) fn of_layer(
+    /// The table of an attention.
+    pub(in crate::model) fn of(
         &mut self,
-        index: usize,
+        attention: &AttentionConfig,
     ) -> Result<Arc<RotaryTable>, ModelError> {
-        let parameters = &self.config.layers[index].rope;
-        if let Some((_, table)) = self.built.iter().find(|(known, _)| *known == parameters) {
+        let AttentionConfig { rope, head_dim, .. } = attention;
+        let known = self.built.iter().find(|(known, dim, _)| known == rope && dim == head_dim);
+        if let Some((_, _, table)) = known {
             return Ok(table.clone());
         }
-        let table = build(parameters, self.config, self.device);
+        let table = build(rope, *head_dim, self.config, self.device);
         let table = Arc::new(table.map_err(refused("rotary embedding"))?);
-        self.built.push((parameters, table.clone()));
+        self.built.push((rope.clone(), *head_dim, table.clone()));
         Ok(table)
     }
 }
@@ -56,12 +58,13 @@ impl<'a> RotaryTables<'a> {
 /// they are, however few the weights.
 fn build(
     parameters: &RopeParameters,
+    head_dim: usize,
     config: &ModelConfig,
     device: &Device,
 ) -> Result<RotaryTable, KernelError> {
     let InverseFrequencies { inv_freq, attention_factor } = inverse_frequencies(
         parameters,
-        config.head_dim,
+        head_dim,
         config.max_position_embeddings,
         config.max_model_len,
     );
@@ -84,35 +87,50 @@ fn build(
         Ok::<_, KernelError>(table)
     };
     let (cos, sin) = (table(f64::cos)?, table(f64::sin)?);
-    RotaryTable::new(cos, sin, config.head_dim, device)
+    RotaryTable::new(cos, sin, head_dim, device)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::config::Mixer;
 
-    /// The demo model's config, with contexts of `max_model_len` and heads of `head_dim`.
-    fn config(max_model_len: usize, head_dim: usize) -> ModelConfig {
+    /// The demo model's config, with contexts of `max_model_len`, and the attention of its first
+    /// layer, with heads of `head_dim`.
+    fn config(max_model_len: usize, head_dim: usize) -> (ModelConfig, AttentionConfig) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
         let config = ModelConfig::from_dir(folder.as_ref(), None).unwrap();
-        ModelConfig { max_model_len, head_dim, ..config }
+        let Mixer::Attention(attention) = &config.layers[0].mixer;
+        let attention = AttentionConfig { head_dim, ..attention.clone() };
+        (ModelConfig { max_model_len, ..config }, attention)
     }
 
     #[test]
     fn there_is_a_row_for_each_position() {
-        let config = config(37, 8);
-        let table = build(&config.layers[0].rope, &config, &Device::flex()).unwrap();
+        let (config, attention) = config(37, 8);
+        let table = build(&attention.rope, 8, &config, &Device::flex()).unwrap();
         assert_eq!((table.max_position(), table.rotary_dim()), (37, 8));
     }
 
     #[test]
     fn tables_beyond_all_memory_are_refused_and_not_allocated() {
         // 2^50 bytes, from a config whose numbers are all accepted.
-        let config = config(1 << 24, 1 << 24);
+        let (config, attention) = config(1 << 24, 1 << 24);
         let device = Device::flex();
-        let error = RotaryTables::new(&config, &device).of_layer(0).err().unwrap();
+        let error = RotaryTables::new(&config, &device).of(&attention).err().unwrap();
         let ModelError::Device { part, source } = error else { panic!("{error}") };
         assert_eq!(part, "rotary embedding");
         assert!(matches!(source, KernelError::OutOfMemory { bytes, .. } if bytes >= 1 << 49));
+    }
+
+    #[test]
+    fn equal_attentions_share_a_table_and_others_do_not() {
+        let (config, attention) = config(37, 8);
+        let device = Device::flex();
+        let mut tables = RotaryTables::new(&config, &device);
+        let first = tables.of(&attention).unwrap();
+        assert!(Arc::ptr_eq(&first, &tables.of(&attention.clone()).unwrap()));
+        let wider = AttentionConfig { head_dim: 16, ..attention };
+        assert_eq!(tables.of(&wider).unwrap().rotary_dim(), 16);
     }
 }

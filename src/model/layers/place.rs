@@ -1,0 +1,29 @@
+//! Where a layer is in its model.
+
+use crate::model::config::{LayerConfig, ModelConfig};
+use crate::model::family::WeightNames;
+
+/// A layer of a model that is being loaded.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) struct LayerPlace<'a> {
+    /// The model.
+    pub(in crate::model) config: &'a ModelConfig,
+    /// Which of its layers it is, from 0.
+    pub(in crate::model) index: usize,
+}
+
+impl<'a> LayerPlace<'a> {
+    /// The layer as data.
+    pub(in crate::model) fn layer(self) -> &'a LayerConfig {
+        &self.config.layers[self.index]
+    }
+
+    pub(in crate::model) fn names(self) -> &'static WeightNames {
+        &self.config.family.names
+    }
+
+    /// The layer's module `name` in the checkpoint.
+    pub(in crate::model) fn module(self, name: &str) -> String {
+        self.names().of_layer(self.index, name)
+    }
+}
