@@ -206,7 +206,7 @@ impl ModelRunner {
         outputs: &mut [RequestOutput],
     ) -> Result<(), ExecuteError> {
         let DrawBuffers { indices, sampling_rows, sampled } = buffers;
-        let mut asked = emptied(mem::take(sampling_rows));
+        let mut asked = mem::take(sampling_rows);
         for row in rows {
             let chunk = &chunks[row.chunk];
             let mask: Option<&TokenMask> = match allowed.get(&chunk.request) {
@@ -321,10 +321,11 @@ pub(super) fn logit_rows(vocab_size: usize) -> usize {
     (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
 }
 
-/// The memory of `rows`, for rows that borrow from something else.
-fn emptied<'a>(rows: Vec<SamplingRow<'_>>) -> Vec<SamplingRow<'a>> {
-    // Nothing is kept; a vector that is collected from another's elements stays where that is.
-    rows.into_iter().map_while(|_| None).collect()
+/// The memory of `rows`, for the rows of another step.
+fn emptied(mut rows: Vec<SamplingRow<'_>>) -> Vec<SamplingRow<'static>> {
+    rows.clear();
+    // No row is left to map. `collect` keeps the memory of a vector whose elements are as large.
+    rows.into_iter().map(|_| SamplingRow::default()).collect()
 }
 
 /// The prompt positions that a chunk's logits are about.
@@ -343,5 +344,21 @@ impl ModelExecutor for ModelRunner {
             }
             Ok(StepOutput { epoch: step.epoch, step: step.step, outputs: outputs? })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn emptied_rows_leave_their_memory() {
+        let output = [1, 2, 3];
+        let row = SamplingRow { output_token_ids: &output, ..SamplingRow::default() };
+        let rows = vec![row; 7];
+        let (memory, capacity) = (rows.as_ptr().cast::<u8>(), rows.capacity());
+        let emptied = emptied(rows);
+        assert!(emptied.is_empty());
+        assert_eq!((emptied.as_ptr().cast(), emptied.capacity()), (memory, capacity));
     }
 }
