@@ -9,6 +9,7 @@ mod house;
 mod kv_blocks;
 mod pause;
 mod start;
+mod system_config;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +32,7 @@ pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
 
-use self::start::Loaded;
+use self::{start::Loaded, system_config::system_config};
 use crate::config::EngineConfig;
 
 /// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
@@ -99,7 +100,8 @@ impl Engine {
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
         let Loaded { model: loaded, executors, grammars } = started?;
-        let mut settings = start::system_config(&config, &loaded, &served_model_names);
+        let mut settings =
+            system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;

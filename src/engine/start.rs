@@ -1,24 +1,15 @@
 //! From settings to a loaded model with its KV cache.
 
-use std::{panic::resume_unwind, path::Path, sync::Arc, thread, time::Duration};
+use std::{panic::resume_unwind, path::Path, sync::Arc, thread};
 
-use playhouse_actors::{
-    logic::{
-        admission::{AdmissionLimits, Quota},
-        request_queue::SchedulingPolicy,
-        restart::Intensity,
-        scheduler::SchedulerConfig,
-    },
-    ports::{ModelInfo, TextCodec},
-    shell::{Supervision, SystemConfig},
-};
+use playhouse_actors::ports::{ModelInfo, TextCodec};
 use playhouse_kernels::{
     DeviceKind, KvDtype, QuantizationScheme, ThreadPool, WeightDtype, device_memory,
 };
 
 use super::{DefaultSampling, StartError, device, kv_blocks};
 use crate::{
-    config::{self, EngineConfig, GenerationConfigSource, available_memory_bytes},
+    config::{self, EngineConfig, GenerationConfigSource},
     executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
     files,
     gguf::is_gguf,
@@ -263,77 +254,6 @@ fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConf
         }
     }
     ids
-}
-
-/// The actors' settings.
-pub(super) fn system_config(
-    config: &EngineConfig,
-    loaded: &LoadedModel,
-    served_model_names: &[String],
-) -> SystemConfig {
-    let info = &loaded.info;
-    let scheduler = SchedulerConfig {
-        max_num_batched_tokens: config.max_num_batched_tokens,
-        max_num_seqs: config.max_num_seqs,
-        max_model_len: info.max_model_len,
-        block_size: info.block_size,
-        num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
-        enable_prefix_caching: config.enable_prefix_caching,
-        long_prefill_token_threshold: config.long_prefill_token_threshold,
-        enable_chunked_prefill: config.enable_chunked_prefill,
-        policy: match config.scheduling_policy {
-            config::SchedulingPolicy::Fcfs => SchedulingPolicy::Fcfs,
-            config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
-        },
-        priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
-        reserve_full_isl: config.scheduler_reserve_full_isl,
-        watermark: config.watermark,
-        async_scheduling: config.async_scheduling.unwrap_or(loaded.device_kind != DeviceKind::Cpu),
-        ..SchedulerConfig::default()
-    };
-    SystemConfig {
-        model_name: served_model_names.first().cloned().unwrap_or_default(),
-        admission: AdmissionLimits {
-            max_num_requests: config.max_num_requests,
-            max_num_queued_reqs: config.max_num_queued_reqs,
-            max_num_queued_tokens: config.max_num_queued_tokens,
-            quota: Quota {
-                max_open_requests: config.quota_max_open_requests,
-                tokens_per_minute: config.quota_tokens_per_minute.map(|tokens| tokens as u64),
-            },
-        },
-        max_request_memory_bytes: config.request_memory_bytes(available_memory_bytes()),
-        num_input_processors: config.num_input_processors,
-        num_egress_shards: config.num_egress_shards,
-        max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
-        min_step_deadline: min_step_deadline(config.min_step_deadline_secs, loaded.device_kind),
-        grammar_timeout: seconds(config.grammar_timeout_secs),
-        hang_timeout: seconds(config.hang_timeout_secs),
-        reader_timeout: seconds(config.reader_timeout_secs),
-        supervision: supervision(config.restart_tolerance),
-        ..SystemConfig::new(scheduler)
-    }
-}
-
-/// What any step may take. On a GPU, a shape that was not seen before may have to be compiled.
-fn min_step_deadline(configured: Option<f64>, device: DeviceKind) -> Duration {
-    let by_default = if device == DeviceKind::Cpu { 0.1 } else { 2.0 };
-    seconds(configured.unwrap_or(by_default))
-}
-
-/// How often actors may die. A build with the feature `chaos` is made to be struck, and would be
-/// of little use if it gave up over it.
-fn supervision(tolerance: Option<f64>) -> Supervision {
-    match tolerance {
-        Some(times) => Supervision::default().tolerating(times),
-        None if cfg!(feature = "chaos") => Supervision::uniform(Intensity::UNLIMITED),
-        None => Supervision::default(),
-    }
-}
-
-/// A setting's time; what is no time is for ever.
-fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]

@@ -1,0 +1,168 @@
+//! From the engine's settings to those of the actors.
+//!
+//! Each struct is written out in full, without `..`: the compiler rejects a field that has no value
+//! here.
+
+use std::time::Duration;
+
+use playhouse_actors::{
+    logic::{
+        admission::{AdmissionLimits, Quota},
+        request_queue::SchedulingPolicy,
+        restart::Intensity,
+        scheduler::SchedulerConfig,
+    },
+    ports::ModelInfo,
+    shell::{Supervision, SystemConfig},
+};
+use playhouse_kernels::DeviceKind;
+
+use crate::config::{self, EngineConfig, available_memory_bytes};
+
+/// Returns the actors' settings for a model that is loaded on a device of this kind.
+pub(super) fn system_config(
+    config: &EngineConfig,
+    info: &ModelInfo,
+    device: DeviceKind,
+    served_model_names: &[String],
+) -> SystemConfig {
+    let scheduler = scheduler_config(config, info, device);
+    let defaults = SystemConfig::new(scheduler.clone());
+    SystemConfig {
+        scheduler,
+        model_name: served_model_names.first().cloned().unwrap_or_default(),
+        engine: defaults.engine,
+        admission: admission_limits(config),
+        max_request_memory_bytes: config.request_memory_bytes(available_memory_bytes()),
+        num_input_processors: config.num_input_processors,
+        num_egress_shards: config.num_egress_shards,
+        max_logprobs: u32::try_from(config.max_logprobs).unwrap_or(u32::MAX),
+        call_timeout: defaults.call_timeout,
+        input_timeout: defaults.input_timeout,
+        num_grammar_threads: defaults.num_grammar_threads,
+        grammar_timeout: seconds(config.grammar_timeout_secs),
+        min_step_deadline: min_step_deadline(config.min_step_deadline_secs, device),
+        first_step_deadline: defaults.first_step_deadline,
+        egress_timeout: defaults.egress_timeout,
+        tick: defaults.tick,
+        hang_timeout: seconds(config.hang_timeout_secs),
+        reader_timeout: seconds(config.reader_timeout_secs),
+        supervision: supervision(config.restart_tolerance),
+        device: defaults.device,
+        profiler: defaults.profiler,
+    }
+}
+
+/// Returns the scheduler's settings.
+fn scheduler_config(
+    config: &EngineConfig,
+    info: &ModelInfo,
+    device: DeviceKind,
+) -> SchedulerConfig {
+    let defaults = SchedulerConfig::default();
+    SchedulerConfig {
+        policy: match config.scheduling_policy {
+            config::SchedulingPolicy::Fcfs => SchedulingPolicy::Fcfs,
+            config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
+        },
+        priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
+        max_num_seqs: config.max_num_seqs,
+        max_num_batched_tokens: config.max_num_batched_tokens,
+        max_model_len: info.max_model_len,
+        long_prefill_token_threshold: config.long_prefill_token_threshold,
+        enable_chunked_prefill: config.enable_chunked_prefill,
+        reserve_full_isl: config.scheduler_reserve_full_isl,
+        watermark: config.watermark,
+        prefill_schedule_interval: defaults.prefill_schedule_interval,
+        block_size: info.block_size,
+        num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
+        enable_prefix_caching: config.enable_prefix_caching,
+        hash_seed: defaults.hash_seed,
+        enable_kv_cache_events: defaults.enable_kv_cache_events,
+        // No model that reads images or sound exists yet, so these limits bound nothing.
+        encoder_budget: defaults.encoder_budget,
+        encoder_cache_size: defaults.encoder_cache_size,
+        disable_chunked_mm_input: defaults.disable_chunked_mm_input,
+        async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
+    }
+}
+
+/// Returns the limits on accepted requests.
+fn admission_limits(config: &EngineConfig) -> AdmissionLimits {
+    AdmissionLimits {
+        max_num_requests: config.max_num_requests,
+        max_num_queued_reqs: config.max_num_queued_reqs,
+        max_num_queued_tokens: config.max_num_queued_tokens,
+        quota: Quota {
+            max_open_requests: config.quota_max_open_requests,
+            tokens_per_minute: config.quota_tokens_per_minute.map(|tokens| tokens as u64),
+        },
+    }
+}
+
+/// Returns the time that any step may take. On a GPU, the kernels of a new shape may have to be
+/// compiled.
+fn min_step_deadline(configured: Option<f64>, device: DeviceKind) -> Duration {
+    let by_default = if device == DeviceKind::Cpu { 0.1 } else { 2.0 };
+    seconds(configured.unwrap_or(by_default))
+}
+
+/// Returns how often actors may die. A build with the feature `chaos` exists to be struck, so by
+/// default it never gives up.
+fn supervision(tolerance: Option<f64>) -> Supervision {
+    match tolerance {
+        Some(times) => Supervision::default().tolerating(times),
+        None if cfg!(feature = "chaos") => Supervision::uniform(Intensity::UNLIMITED),
+        None => Supervision::default(),
+    }
+}
+
+/// Returns a setting's time. A number that is no time means no limit.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> ModelInfo {
+        ModelInfo {
+            vocab_size: 9,
+            max_model_len: 64,
+            block_size: 8,
+            num_blocks: 5,
+            eos_token_ids: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn settings_reach_the_actors() {
+        let config = EngineConfig {
+            max_num_seqs: 3,
+            max_num_requests: 40,
+            priority_age_bound_s: 1.5,
+            reader_timeout_secs: 7.0,
+            ..EngineConfig::new("model")
+        };
+        let names = ["first".to_owned(), "second".to_owned()];
+        let system = system_config(&config, &info(), DeviceKind::Cpu, &names);
+        let scheduler = &system.scheduler;
+        assert_eq!((scheduler.max_num_seqs, scheduler.max_model_len), (3, 64));
+        assert_eq!((scheduler.block_size, scheduler.num_blocks), (8, 5));
+        assert_eq!(scheduler.priority_age_bound, 1_500_000);
+        assert!(!scheduler.async_scheduling, "a processor computes its steps one by one");
+        assert_eq!(system.admission.max_num_requests, 40);
+        assert_eq!(system.reader_timeout, Duration::from_secs(7));
+        assert_eq!(system.min_step_deadline, Duration::from_millis(100));
+        assert_eq!(system.model_name, "first");
+    }
+
+    #[test]
+    fn steps_of_a_gpu_are_planned_ahead_and_may_take_longer() {
+        let config = EngineConfig::new("model");
+        let system = system_config(&config, &info(), DeviceKind::Gpu, &[]);
+        assert!(system.scheduler.async_scheduling);
+        assert_eq!(system.min_step_deadline, Duration::from_secs(2));
+    }
+}
