@@ -5,13 +5,9 @@ use std::time::Duration;
 use super::{Delivery, How};
 use crate::{
     logic::{
-        admission::Tenant,
         allocation::AllocationPlan,
-        ids::{Epoch, RequestId},
         kv_cache::KvCacheManager,
-        ledger::CommitVerdict,
-        outputs::Commit,
-        request::FinishReason,
+        ledger::{GroundState, LedgerEvent},
         scheduler_output::SchedulerOutput,
         structured_output::StructuredOutput,
     },
@@ -44,44 +40,12 @@ pub enum Observed<'a> {
         /// Why.
         cause: &'a str,
     },
-    /// The ledger began an epoch.
-    Epoch {
-        /// The new one.
-        epoch: Epoch,
-        /// Requests that live on in it.
-        num_live: usize,
-        /// What made it necessary.
-        why: &'a str,
-    },
-    /// The ledger took on a request.
-    Accepted {
-        /// Which.
-        request: RequestId,
-        /// Whose.
-        tenant: Option<Tenant>,
-    },
-    /// The ledger decided on a commit.
-    Commit {
-        /// Its epoch.
-        epoch: Epoch,
-        /// What it says.
-        commit: &'a Commit,
-        /// What became of it.
-        verdict: &'a CommitVerdict,
-    },
-    /// The ledger ended a request, though not by a commit.
-    Ended {
-        /// Which.
-        request: RequestId,
-        /// Tokens that count.
-        position: usize,
-        /// Why.
-        reason: &'a FinishReason,
-    },
-    /// The ledger forgot a request, whose end was delivered.
-    Forgotten {
-        /// Which.
-        request: RequestId,
+    /// The ledger changed.
+    Ledger {
+        /// The change.
+        event: &'a LedgerEvent,
+        /// The state after it.
+        state: &'a GroundState,
     },
     /// The KV cache manager executed a plan.
     KvCache {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::{
     ids::{Epoch, RequestId, Step, TokenId},
     request::FinishReason,
+    scheduler::FirstScheduled,
 };
 
 /// Log-probability of one token at one position.
@@ -91,4 +92,15 @@ pub struct Commit {
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// There iff the request has ended with this commit.
     pub finish: Option<FinishReason>,
+}
+
+/// The changes that a step made.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Requests that left the queue for the first time.
+    pub first_scheduled: Vec<FirstScheduled>,
+    /// New tokens and ends of requests, for the ledger to make permanent.
+    pub commits: Vec<Commit>,
+    /// Whether a step was computed.
+    pub is_computed: bool,
 }

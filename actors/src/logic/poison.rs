@@ -12,7 +12,7 @@ pub const SOLO_STRIKES: u32 = 3;
 pub const SOLO_STRIKES_UNPROVEN: u32 = 9;
 
 /// Keeps suspects apart from the others, and from each other.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ward {
     suspects: BTreeMap<RequestId, Suspect>,
     /// Each suspect stands in exactly one; none is empty. The first one runs.
@@ -22,7 +22,7 @@ pub struct Ward {
     consecutive_failures: u32,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Suspect {
     /// Steps that had succeeded when it first took part in a failure.
     num_successes_before: u64,
@@ -49,28 +49,44 @@ impl Ward {
         num_live: usize,
         is_committed: bool,
     ) -> Vec<RequestId> {
+        let convicted = self.convicts(batch, num_live, is_committed);
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         let batch: BTreeSet<RequestId> = batch.iter().copied().collect();
         self.leave_groups(&batch);
         let num_successes_before = self.num_successes;
         for &request in &batch {
             let suspect = Suspect { num_successes_before, solo_strikes: 0 };
-            self.suspects.entry(request).or_insert(suspect);
+            let suspect = self.suspects.entry(request).or_insert(suspect);
+            suspect.solo_strikes += u32::from(batch.len() == 1 && is_committed);
         }
-        match batch.len() {
-            0 => Vec::new(),
-            1 if is_committed => {
-                batch.into_iter().filter(|&request| self.is_convicted(request, num_live)).collect()
+        match (batch.len(), convicted) {
+            (0, _) => {}
+            (1, Some(request)) => {
+                self.suspects.remove(&request);
             }
-            1 => {
-                self.groups.push_back(batch);
-                Vec::new()
-            }
-            _ => {
-                self.split(&batch);
-                Vec::new()
-            }
+            // The others are tried before it: their success gives the evidence.
+            (1, None) => self.groups.push_back(batch),
+            _ => self.split(&batch),
         }
+        convicted.into_iter().collect()
+    }
+
+    /// Returns the request that such a failure of a step convicts, if any. It failed alone, from
+    /// committed tokens, often enough.
+    #[must_use]
+    pub fn convicts(
+        &self,
+        batch: &[RequestId],
+        num_live: usize,
+        is_committed: bool,
+    ) -> Option<RequestId> {
+        let &request = batch.first().filter(|first| batch.iter().all(|id| id == *first))?;
+        let suspect = self.suspects.get(&request);
+        let solo_strikes = suspect.map_or(0, |suspect| suspect.solo_strikes) + 1;
+        let before = suspect.map_or(self.num_successes, |suspect| suspect.num_successes_before);
+        let engine_works = num_live <= 1 || self.num_successes > before;
+        let enough = if engine_works { SOLO_STRIKES } else { SOLO_STRIKES_UNPROVEN };
+        (is_committed && solo_strikes >= enough).then_some(request)
     }
 
     /// A step was computed: the engine can work. Clears nobody, as a step may compute a part of a
@@ -103,23 +119,6 @@ impl Ward {
     #[must_use]
     pub fn consecutive_failures(&self) -> u32 {
         self.consecutive_failures
-    }
-
-    /// The request failed alone. If that does not convict it, the others are tried before it: who
-    /// of them succeeds gives the evidence.
-    fn is_convicted(&mut self, request: RequestId, num_live: usize) -> bool {
-        let num_successes = self.num_successes;
-        let Some(suspect) = self.suspects.get_mut(&request) else { return false };
-        suspect.solo_strikes += 1;
-        let engine_works = num_live <= 1 || num_successes > suspect.num_successes_before;
-        let enough = if engine_works { SOLO_STRIKES } else { SOLO_STRIKES_UNPROVEN };
-        let is_convicted = suspect.solo_strikes >= enough;
-        if is_convicted {
-            self.suspects.remove(&request);
-        } else {
-            self.groups.push_back(BTreeSet::from([request]));
-        }
-        is_convicted
     }
 
     /// Two halves, ahead of all other groups, so that one failure is traced to its end before the

@@ -57,7 +57,7 @@ impl std::fmt::Debug for Fingerprint {
 }
 
 /// Refuses what was convicted.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quarantine {
     /// Until when; in order of conviction, which is the order of release.
     until: IndexMap<Fingerprint, Micros>,

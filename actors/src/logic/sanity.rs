@@ -10,9 +10,10 @@ use super::quarantine::Fingerprint;
 pub const NUM_SUSPICIOUS: usize = 3;
 
 /// The state of the model, as far as it is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ModelState {
     /// The model computes finite numbers, as far as is known.
+    #[default]
     Sound,
     /// The model may compute no finite numbers, so a probe is due.
     Suspect,
@@ -20,8 +21,13 @@ pub enum ModelState {
     NonFiniteLogits,
 }
 
+impl ModelState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Sound, Self::Suspect, Self::NonFiniteLogits];
+}
+
 /// Judges the model by the ends of requests.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sanity {
     failed: BTreeSet<Fingerprint>,
     is_convicted: bool,

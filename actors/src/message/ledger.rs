@@ -11,9 +11,8 @@ use crate::{
         admission::Tenant,
         ids::{Epoch, RequestId},
         ledger::BatchId,
-        outputs::Commit,
+        outputs::StepReport,
         request::{EngineRequest, FinishReason},
-        scheduler::FirstScheduled,
         sequence::Stamp,
     },
     ports::ExecuteError,
@@ -77,23 +76,14 @@ pub enum LedgerMessage {
         /// Requests whose end was delivered.
         ended: Vec<RequestId>,
     },
+    /// From the canary: the logits of its probe were not finite.
+    ProbeFailed(RpcReplyPort<()>),
     /// From the core's supervisor: some of its actors are new, so begin a new epoch.
     CoreStarted,
     /// From the ledger's own timer: look for lost messages.
     Tick,
     /// From the watchdog: a question whether the actor still takes messages.
     Ping,
-}
-
-/// The changes that a step made.
-#[derive(Debug, Clone, Default)]
-pub struct StepReport {
-    /// Requests that left the queue for the first time.
-    pub first_scheduled: Vec<FirstScheduled>,
-    /// New tokens and ends of requests, for the ledger to make permanent.
-    pub commits: Vec<Commit>,
-    /// Whether a step was computed.
-    pub is_computed: bool,
 }
 
 /// The reason why a step could not be computed.
@@ -110,7 +100,7 @@ pub enum StepFailure {
 impl Letter for LedgerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Accept { .. } | Self::Abort(_) => Edge::DoorToLedger,
+            Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) => Edge::DoorToLedger,
             Self::Report(..) | Self::Reported(_) | Self::Lost { .. } => Edge::SchedulerToLedger,
             Self::StepFailed { .. } => Edge::WorkerToLedger,
             Self::EndAt { .. } | Self::AttachEgress { .. } => Edge::DetokenizerToLedger,
@@ -124,7 +114,7 @@ impl Letter for LedgerMessage {
 
     fn duplicate(&self) -> Option<Self> {
         Some(match self {
-            Self::Accept { .. } => return None,
+            Self::Accept { .. } | Self::ProbeFailed(_) => return None,
             Self::Abort(requests) => Self::Abort(requests.clone()),
             Self::Report(stamp, report) => Self::Report(*stamp, report.clone()),
             Self::Reported(stamp) => Self::Reported(*stamp),

@@ -17,7 +17,7 @@ pub use detokenizer::DetokenizerMessage;
 pub use edge::{Edge, Letter};
 pub use input_processor::InputProcessorMessage;
 pub use kv_cache_manager::KvCacheManagerMessage;
-pub use ledger::{LedgerMessage, StepFailure, StepReport};
+pub use ledger::{LedgerMessage, StepFailure};
 pub use output_streamer::OutputStreamerMessage;
 pub use role::{Role, UnknownRole};
 pub use scheduler::{CompiledGrammar, SchedulerMessage, SchedulerOrder};

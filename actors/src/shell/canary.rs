@@ -10,7 +10,10 @@ use super::{context::Context, door::Door};
 use crate::{
     fault::{Bug, planted},
     logic::{breaker::BreakerState, failure::Failure, request::FinishReason, sanity::ModelState},
-    message::input_processor::{Prompt, RawRequest},
+    message::{
+        LedgerMessage,
+        input_processor::{Prompt, RawRequest},
+    },
 };
 
 /// How long a probe waits that found out nothing.
@@ -23,7 +26,7 @@ pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
     let mut number = 0_u64;
     while !context.is_stopped.load(Ordering::Acquire) {
         let is_closed = context.breaker.lock().state(context.now()) == BreakerState::Closed;
-        if is_closed && context.ledger.lock().model_state() == ModelState::Suspect {
+        if is_closed && context.ledger.model_state() == ModelState::Suspect {
             number += 1;
             let Some(door) = door.upgrade() else { return };
             probe(&context, &door, number).await;
@@ -65,13 +68,11 @@ async fn probe(context: &Context, door: &Arc<Door>, number: u64) {
     match send(context, door, number).await {
         End::Served => {}
         End::NonFiniteLogits => {
-            // A request may have got a token since, which acquits the model.
-            if !context.ledger.lock().probe_failed() {
-                return;
+            // Without an answer the model may still be suspect, and the next probe reports again.
+            let (ledger, limit) = (&context.directory.ledger, context.config.call_timeout);
+            if ledger.call("probe_failed", limit, LedgerMessage::ProbeFailed).await.is_err() {
+                tokio::time::sleep(PROBE_PAUSE).await;
             }
-            tracing::error!("the model's logits are not finite, whatever is asked");
-            context.metrics.judged_model(ModelState::NonFiniteLogits);
-            context.trip_breaker();
         }
         // It says nothing about the model.
         End::Failed => tokio::time::sleep(PROBE_PAUSE).await,

@@ -85,7 +85,7 @@ impl ChaosControl<'_> {
         let none = ChaosError::NoSuchActor { role, index };
         let slot = context.directory.find(role, index).ok_or(none.clone())?;
         let (actor, _) = slot.occupant().ok_or(none)?;
-        let epoch = context.ledger.lock().epoch();
+        let epoch = context.ledger.epoch();
         match how {
             How::Kill => {
                 context.chaos.observe(&Observed::Struck { role, index, how });
@@ -103,9 +103,7 @@ impl ChaosControl<'_> {
     /// committed later.
     #[must_use]
     pub fn committed(&self) -> BTreeMap<RequestId, usize> {
-        let ledger = self.system.context().ledger.lock();
-        let length = |id| (id, ledger.get(id).map_or(0, |entry| entry.output().len()));
-        ledger.requests().map(length).collect()
+        self.system.context().ledger.output_lengths()
     }
 
     /// Hangs that were found so far.
@@ -122,7 +120,7 @@ impl ChaosControl<'_> {
     /// What is reserved for open requests.
     #[must_use]
     pub fn admission(&self) -> Admission {
-        self.system.context().ledger.lock().admission().clone()
+        self.system.context().ledger.admission()
     }
 
     /// From now on, messages on `edge` meet these faults.

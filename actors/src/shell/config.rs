@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::logic::{
     admission::{AdmissionLimits, Quota},
+    ledger::LedgerConfig,
     restart::{Intensity, REBUILD_BACK_OFF},
     scheduler::SchedulerConfig,
 };
@@ -146,6 +147,16 @@ impl Supervision {
 }
 
 impl SystemConfig {
+    /// Returns the settings of the ledger.
+    #[must_use]
+    pub fn ledger(&self) -> LedgerConfig {
+        LedgerConfig {
+            limits: self.admission,
+            num_shards: self.num_egress_shards,
+            max_num_batched_tokens: self.scheduler.max_num_batched_tokens,
+        }
+    }
+
     /// The defaults around a scheduler's configuration.
     #[must_use]
     pub fn new(scheduler: SchedulerConfig) -> Self {

@@ -11,8 +11,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     config::SystemConfig, directory::Directory, grammar_threads::Grammars, house::House,
-    left_behind::LeftBehind, memory::MemoryBudget, metrics::SystemMetrics, progress::Progress,
-    sink::SinkTable, text_jobs::TextJobs, watchdog::HangCounts,
+    ledger::LedgerStore, left_behind::LeftBehind, memory::MemoryBudget, metrics::SystemMetrics,
+    progress::Progress, sink::SinkTable, text_jobs::TextJobs, watchdog::HangCounts,
 };
 use crate::{
     fault::Chaos,
@@ -20,7 +20,6 @@ use crate::{
         breaker::Breaker,
         ids::{Epoch, Micros, RequestId},
         kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager},
-        ledger::{Ledger, LedgerConfig},
         scheduler::PauseState,
         step_time::StepTime,
     },
@@ -37,8 +36,8 @@ pub struct Context {
     pub config: SystemConfig,
     /// Addresses.
     pub directory: Directory,
-    /// The ledger's store.
-    pub ledger: Mutex<Ledger>,
+    /// The ledger. Only its actor changes it.
+    pub ledger: LedgerStore,
     /// Weights and KV cache.
     pub vault: Vault,
     /// The text side.
@@ -52,7 +51,7 @@ pub struct Context {
     /// Where clients wait.
     pub sinks: SinkTable,
     /// What is counted.
-    pub metrics: SystemMetrics,
+    pub metrics: Arc<SystemMetrics>,
     /// The last step planned: a new scheduler counts on.
     pub last_step: AtomicU64,
     /// What the operator holds back: a new scheduler does too.
@@ -158,23 +157,20 @@ impl Context {
     ) -> Self {
         let chaos = Arc::new(Chaos::default());
         let limit = config.max_request_memory_bytes;
+        let metrics = Arc::new(SystemMetrics::new(&config.model_name, &config.engine));
         let memory = MemoryBudget::new(limit, &config.model_name, &config.engine);
         let (inputs, shards) =
             (config.num_input_processors.max(1), config.num_egress_shards.max(1));
         Self {
             directory: Directory::new(inputs, shards, &chaos),
-            ledger: Mutex::new(Ledger::new(LedgerConfig {
-                limits: config.admission,
-                num_shards: shards,
-                max_num_batched_tokens: config.scheduler.max_num_batched_tokens,
-            })),
+            ledger: LedgerStore::new(config.ledger(), Arc::clone(&metrics), Arc::clone(&chaos)),
             vault: Vault::new(executors),
             text_jobs: Arc::new(TextJobs::new(Arc::clone(&codec), config.device)),
             codec,
             grammars: Arc::new(Grammars::new(grammars)),
             sinks: SinkTable::new(Arc::clone(&memory)),
             memory,
-            metrics: SystemMetrics::new(&config.model_name, &config.engine),
+            metrics,
             last_step: AtomicU64::new(0),
             pause: Mutex::default(),
             num_pauses: Mutex::default(),

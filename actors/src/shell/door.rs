@@ -49,8 +49,8 @@ pub(super) struct Door {
 impl Abandon for Door {
     fn abandon(&self, request: RequestId) {
         self.context.sinks.close(request);
-        let is_open = self.context.ledger.lock().get(request).is_some_and(|e| e.end().is_none());
-        if is_open {
+        let is_live = self.context.ledger.is_live(request);
+        if is_live {
             self.context.directory.ledger.cast(LedgerMessage::Abort(vec![request]));
         }
     }
@@ -95,7 +95,7 @@ impl Door {
         admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
         // Before the prompt is looked at: a refusal must cost next to nothing.
         let (count, now) = (raw.params.n as usize, self.context.now());
-        self.context.ledger.lock().check_room(count, raw.tenant, now)?;
+        self.context.ledger.check_room(count, raw.tenant, now)?;
         self.admit(raw).await
     }
 
@@ -228,7 +228,7 @@ impl Door {
 
     /// Whether the ledger has it, or had it and is done with it.
     fn is_held(&self, request: RequestId) -> bool {
-        self.context.ledger.lock().get(request).is_some()
+        self.context.ledger.is_open(request)
             || self.context.sinks.get(request).is_some_and(|sink| sink.has_heard())
     }
 }

@@ -46,10 +46,9 @@ impl KvCacheManagerActor {
         if epoch > state.epoch {
             let config = self.context.config.scheduler.kv_cache();
             let before = state.manager.take();
-            let ledger = self.context.ledger.lock();
-            let live = |id| ledger.num_live_tokens(id);
-            let inheritance = self.context.vault.begin_epoch(epoch, live, before);
-            drop(ledger);
+            let lengths = self.context.ledger.live_lengths();
+            let num_tokens = |request| lengths.get(&request).copied();
+            let inheritance = self.context.vault.begin_epoch(epoch, num_tokens, before);
             let manager = match inheritance {
                 Inheritance::Living(manager) => *manager,
                 Inheritance::Directory(directory) => {
@@ -93,7 +92,7 @@ impl Actor for KvCacheManagerActor {
         _myself: ActorRef<KvCacheManagerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        Ok(State { epoch: self.context.ledger.lock().epoch(), manager: None })
+        Ok(State { epoch: self.context.ledger.epoch(), manager: None })
     }
 
     async fn handle(

@@ -1,47 +1,47 @@
-//! The ledger's shell: keeps the store true, tells the core and the egress shards, and looks for
-//! what got lost.
+//! The ledger's shell: passes messages to the ledger and its decisions to the core and the egress
+//! shards, and looks for lost messages.
+
+mod observers;
+mod store;
 
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
+pub use self::store::LedgerStore;
 use super::context::Context;
 use crate::{
     error::RequestError,
-    fault::Observed,
     logic::{
         admission::Tenant,
-        failure::Failure,
         ids::{Epoch, Micros, RequestId},
-        ledger::{BatchId, CommitVerdict, Restriction},
-        outputs::Commit,
+        ledger::{BatchId, Restriction},
+        outputs::StepReport,
         request::{EngineRequest, FinishReason},
         sanity::ModelState,
         sequence::{Arrival, Inbox, Outbox, Stamp},
     },
-    message::{
-        DetokenizerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepFailure,
-        StepReport,
-    },
+    message::{DetokenizerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepFailure},
     ports::ExecuteError,
 };
 
-/// The ledger actor. What it must not lose lives in the context's store.
+/// The ledger actor. The ledger itself lives in the context's store.
 #[derive(Debug)]
 pub struct LedgerActor {
     context: Arc<Context>,
 }
 
-/// Its talk with the scheduler. A new ledger begins a new epoch, and with it this anew.
+/// The conversation with the scheduler. A new ledger actor begins a new epoch, and so a new
+/// conversation.
 #[derive(Debug, Default)]
 pub struct State {
     orders: Outbox,
     reports: Inbox,
-    /// Of the core when the epoch began.
+    /// Incarnations of the core when the epoch began.
     core_incarnations: u64,
-    /// What the scheduler was last held to.
+    /// The limits that the scheduler knows.
     restriction: Option<Restriction>,
-    /// What was last said of the model.
+    /// The state of the model that the canary knows.
     model: Option<ModelState>,
 }
 
@@ -51,21 +51,18 @@ impl LedgerActor {
         Self { context }
     }
 
-    /// A new epoch: the core starts from what is committed. KV cache manager and worker learn of it
-    /// from the scheduler's first plan and step.
-    fn begin_epoch(&self, why: &str, state: &mut State) {
-        // Before the epoch begins: who takes a seat from now on needs a later one.
+    /// Begins a new epoch: the core starts from the committed tokens. KV cache manager and worker
+    /// learn of it from the scheduler's first plan and step.
+    fn begin_epoch(&self, why: &'static str, state: &mut State) {
+        // Before the epoch begins: an actor that takes a seat from now on needs a later one.
         state.core_incarnations = self.context.directory.core_incarnations();
         let mut ledger = self.context.ledger.lock();
-        let (epoch, live) = ledger.begin_epoch();
-        let restriction = ledger.restriction();
+        let (epoch, live) = ledger.begin_epoch(why);
+        let restriction = ledger.state().restriction();
         drop(ledger);
         state.orders.begin(epoch);
         state.reports.begin(epoch);
-        let replayed: usize = live.iter().map(|request| request.output_token_ids.len()).sum();
-        self.context.metrics.replayed_tokens.increment(replayed as u64);
         tracing::debug!(epoch = epoch.0, live = live.len(), why, "a new epoch begins");
-        self.context.chaos.observe(&Observed::Epoch { epoch, num_live: live.len(), why });
         state.restriction = Some(restriction.clone());
         let recover = SchedulerMessage::Recover { epoch, live, restriction };
         self.context.directory.scheduler.cast(recover);
@@ -78,14 +75,11 @@ impl LedgerActor {
         reply: RpcReplyPort<Result<(), RequestError>>,
         state: &mut State,
     ) {
-        // A caller that gave up has told its client so.
+        // A caller that gave up has refused its client.
         if reply.is_closed() {
             return;
         }
         let accepted = self.context.ledger.lock().accept(requests, tenant, self.context.now());
-        for request in accepted.iter().flatten() {
-            self.context.chaos.observe(&Observed::Accepted { request: request.id, tenant });
-        }
         let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
     }
 
@@ -103,88 +97,32 @@ impl LedgerActor {
 
     fn on_report(&self, stamp: Stamp, report: StepReport, state: &mut State) {
         match state.reports.receive(stamp) {
-            Arrival::InOrder => {
-                let mut ledger = self.context.ledger.lock();
-                for first in &report.first_scheduled {
-                    ledger.note_scheduled(first);
-                }
-                if report.is_computed {
-                    ledger.step_succeeded();
-                }
-                drop(ledger);
-                self.commit(stamp.epoch, &report.commits, state);
-            }
+            Arrival::InOrder => self.report(stamp.epoch, report, state),
             Arrival::Stale => self.context.metrics.stale_messages.increment(1),
             Arrival::Gap => self.begin_epoch("a report of the scheduler got lost", state),
         }
     }
 
-    fn commit(&self, epoch: Epoch, commits: &[Commit], state: &mut State) {
+    fn report(&self, epoch: Epoch, report: StepReport, state: &mut State) {
         let now = self.context.now();
-        let mut ledger = self.context.ledger.lock();
-        let mut unwanted = Vec::new();
-        let mut has_gap = false;
-        for commit in commits {
-            let verdict = ledger.commit(epoch, commit, now);
-            self.context.chaos.observe(&Observed::Commit { epoch, commit, verdict: &verdict });
-            match verdict {
-                CommitVerdict::Accepted(timing) => {
-                    self.context.metrics.committed(commit, &timing);
-                    if let (Some(reason), Some(entry)) =
-                        (&commit.finish, ledger.get(commit.request))
-                    {
-                        self.context.metrics.finished(entry, reason, now);
-                    }
-                }
-                CommitVerdict::StaleEpoch | CommitVerdict::Repeated => {
-                    self.context.metrics.stale_messages.increment(1);
-                }
-                CommitVerdict::Gap => has_gap = true,
-                // The client left, or a stop string was complete, while the step ran. If the
-                // scheduler was told so, it hears it again without effect.
-                CommitVerdict::Ended | CommitVerdict::Unknown => {
-                    if commit.finish.is_none() {
-                        unwanted.push(commit.request);
-                    }
-                }
-            }
-        }
-        drop(ledger);
-        if has_gap {
+        let reported = self.context.ledger.lock().report(epoch, report, now);
+        self.context.metrics.stale_messages.increment(reported.num_stale as u64);
+        if reported.has_gap {
             self.begin_epoch("tokens before a commit are missing", state);
         } else {
-            self.order(SchedulerOrder::Abort(unwanted), state);
+            self.order(SchedulerOrder::Abort(reported.unwanted), state);
         }
     }
 
     fn finish(&self, requests: &[RequestId], reason: &FinishReason, state: &mut State) {
         let now = self.context.now();
-        let mut ledger = self.context.ledger.lock();
-        let mut running = Vec::new();
-        for &request in requests {
-            if ledger.finish(request, reason.clone(), now) {
-                running.push(request);
-                if let Some(entry) = ledger.get(request) {
-                    let position = entry.output().len();
-                    self.context.chaos.observe(&Observed::Ended { request, position, reason });
-                    self.context.metrics.finished(entry, reason, now);
-                }
-            }
-        }
-        drop(ledger);
+        let running = self.context.ledger.lock().finish(requests, reason, now);
         self.order(SchedulerOrder::Abort(running), state);
     }
 
     fn end_at(&self, request: RequestId, position: usize, reason: FinishReason, state: &mut State) {
         let now = self.context.now();
-        let mut ledger = self.context.ledger.lock();
-        let was_running = ledger.end_at(request, position, reason.clone(), now);
-        if was_running && let Some(entry) = ledger.get(request) {
-            self.context.chaos.observe(&Observed::Ended { request, position, reason: &reason });
-            self.context.metrics.finished(entry, &reason, now);
-        }
-        drop(ledger);
-        if was_running {
+        if self.context.ledger.lock().end_at(request, position, reason, now) {
             self.order(SchedulerOrder::Abort(vec![request]), state);
         }
     }
@@ -197,70 +135,57 @@ impl LedgerActor {
         state: &mut State,
     ) {
         let now = self.context.now();
-        let mut ledger = self.context.ledger.lock();
-        if epoch != ledger.epoch() {
+        let is_memory = matches!(failure, StepFailure::Execute(ExecuteError::OutOfMemory(_)));
+        let convicted = self.context.ledger.lock().step_failed(epoch, requests, is_memory, now);
+        let Some(convicted) = convicted else {
             self.context.metrics.stale_messages.increment(1);
             return;
+        };
+        for request in convicted {
+            tracing::error!(request = request.0, ?failure, "a request fails every step it is in");
         }
-        let is_memory = matches!(failure, StepFailure::Execute(ExecuteError::OutOfMemory(_)));
-        if !(is_memory && ledger.out_of_memory()) {
-            for request in ledger.step_failed(requests, now) {
-                tracing::error!(
-                    request = request.0,
-                    ?failure,
-                    "a request fails every step it is in"
-                );
-                if let Some(entry) = ledger.get(request) {
-                    let reason = FinishReason::Error(Failure::Quarantined);
-                    let position = entry.output().len();
-                    let ended = Observed::Ended { request, position, reason: &reason };
-                    self.context.chaos.observe(&ended);
-                    self.context.metrics.finished(entry, &reason, now);
-                }
-            }
-        }
-        drop(ledger);
         self.begin_epoch("a step failed", state);
     }
 
-    /// Tells the scheduler what it is held to, when that has changed.
+    /// Sends the scheduler its limits when they have changed.
     fn restrict(&self, state: &mut State) {
-        let restriction = self.context.ledger.lock().restriction();
+        let restriction = self.context.ledger.lock().state().restriction();
         if state.restriction.as_ref() != Some(&restriction) {
             state.restriction = Some(restriction.clone());
             self.order(SchedulerOrder::Restrict(restriction), state);
         }
     }
 
-    /// Says what is known of the model, when that has changed.
-    fn judge_model(&self, state: &mut State) {
-        let model = self.context.ledger.lock().model_state();
-        if state.model.replace(model) != Some(model) {
-            self.context.metrics.judged_model(model);
-            if model != ModelState::Sound {
-                self.context.canary_wanted.notify_one();
-            }
+    /// Wakes the canary when the model has become suspect.
+    fn wake_canary(&self, state: &mut State) {
+        let model = self.context.ledger.model_state();
+        if state.model.replace(model) != Some(model) && model != ModelState::Sound {
+            self.context.canary_wanted.notify_one();
         }
     }
 
+    /// A probe found the model's logits not finite. If that convicts the model, the breaker opens.
+    fn on_failed_probe(&self, reply: RpcReplyPort<()>) {
+        if self.context.ledger.lock().probe_failed() {
+            tracing::error!("the model's logits are not finite, whatever is asked");
+            self.context.trip_breaker();
+        }
+        let _ = reply.send(());
+    }
+
     fn on_delivery(&self, batch: BatchId, ended: &[RequestId], state: &mut State) {
-        let ledger = self.context.ledger.lock();
-        if !ledger.awaits(batch) {
+        let now = self.context.now();
+        let mut ledger = self.context.ledger.lock();
+        let running = ledger.delivered(batch, ended, now);
+        let is_empty = ledger.state().is_empty();
+        drop(ledger);
+        let Some(running) = running else {
             self.context.metrics.stale_messages.increment(1);
             return;
-        }
-        let is_live = |id: &RequestId| ledger.get(*id).is_some_and(|e| e.end().is_none());
-        let unheard: Vec<_> = ended.iter().copied().filter(is_live).collect();
-        drop(ledger);
-        // Word of a stop string may be lost or late; that it was delivered says the same.
-        self.finish(&unheard, &FinishReason::Stop(None), state);
-        let mut ledger = self.context.ledger.lock();
-        ledger.delivered(batch, ended);
-        for &request in ended.iter().filter(|request| ledger.get(**request).is_none()) {
-            self.context.chaos.observe(&Observed::Forgotten { request });
-        }
-        if ledger.is_empty() {
-            // A step that failed is not done again when nobody is left to want it.
+        };
+        self.order(SchedulerOrder::Abort(running), state);
+        if is_empty {
+            // A step that failed is not repeated when no request is left.
             self.context.progress.rest();
         }
     }
@@ -290,15 +215,12 @@ impl LedgerActor {
         }
     }
 
-    /// A batch that nobody confirmed is lost: the shard is told everything again.
+    /// Sends everything again to a shard that did not confirm its batch in time.
     fn repair_shards(&self, now: Micros) {
         let timeout = self.context.config.egress_timeout.as_micros() as u64;
         let Some(before) = now.checked_sub(timeout) else { return };
-        let mut ledger = self.context.ledger.lock();
-        let overdue: Vec<_> = ledger.overdue(before).collect();
-        for shard in overdue {
+        for shard in self.context.ledger.lock().repair(before) {
             tracing::warn!(shard, "an egress batch got lost and is sent again");
-            ledger.attach(shard);
         }
     }
 
@@ -309,8 +231,7 @@ impl LedgerActor {
             tracing::warn!(request = request.0, "a client that does not read is cut off");
         }
         let ledger = self.context.ledger.lock();
-        let live =
-            ledger.requests().filter(|id| ledger.get(*id).is_some_and(|e| e.end().is_none()));
+        let live = ledger.state().live().map(|entry| entry.request().id);
         live.filter(|&request| !self.context.sinks.is_open(request)).collect()
     }
 }
@@ -379,6 +300,7 @@ impl Actor for LedgerActor {
                 self.context.ledger.lock().attach(shard);
             }
             LedgerMessage::Delivered { batch, ended } => self.on_delivery(batch, &ended, state),
+            LedgerMessage::ProbeFailed(reply) => self.on_failed_probe(reply),
             LedgerMessage::CoreStarted => {
                 if state.core_incarnations != self.context.directory.core_incarnations() {
                     self.begin_epoch("the core has changed", state);
@@ -388,7 +310,7 @@ impl Actor for LedgerActor {
             LedgerMessage::Ping => {}
         }
         self.restrict(state);
-        self.judge_model(state);
+        self.wake_canary(state);
         self.feed_shards();
         Ok(())
     }

@@ -8,8 +8,7 @@ use crate::{
     logic::{
         failure::Failure,
         ids::Micros,
-        ledger::{CommitTiming, Entry},
-        outputs::Commit,
+        ledger::{Entry, GroundState, LedgerEvent},
         request::FinishReason,
         sanity::ModelState,
         scheduler::{SchedulerStats, StepStats, WaitingReason},
@@ -47,7 +46,7 @@ pub struct SystemMetrics {
     /// Messages of a past epoch, a past generation, or seen before.
     pub stale_messages: Counter,
     /// Committed tokens that a new core was given to take up.
-    pub replayed_tokens: Counter,
+    replayed_tokens: Counter,
     recomputed_tokens: Counter,
     adopted_tail_tokens: Counter,
     /// 1 while the model computes no numbers.
@@ -140,10 +139,31 @@ impl SystemMetrics {
         }
     }
 
-    /// Tokens became permanent.
-    pub fn committed(&self, commit: &Commit, timing: &CommitTiming) {
-        self.totals.committed(commit.tokens.len(), timing);
-        self.generation_tokens.increment(commit.tokens.len() as u64);
+    /// Counts an event of the ledger.
+    pub fn on_ledger_event(&self, event: &LedgerEvent, state: &GroundState) {
+        match event {
+            LedgerEvent::EpochBegan { .. } => {
+                let replayed: usize = state.live().map(|entry| entry.output().len()).sum();
+                self.replayed_tokens.increment(replayed as u64);
+            }
+            LedgerEvent::Committed { commit, .. } => {
+                if let Some(entry) = state.get(commit.request) {
+                    self.committed(entry, commit.tokens.len());
+                }
+            }
+            _ => {}
+        }
+        if let Some(end) = event.end()
+            && let Some(entry) = state.get(end.request)
+        {
+            self.finished(entry, end.reason, end.at);
+        }
+    }
+
+    fn committed(&self, entry: &Entry, num_tokens: usize) {
+        let timing = entry.timing();
+        self.totals.committed(num_tokens, &timing);
+        self.generation_tokens.increment(num_tokens as u64);
         if let Some(waited) = timing.time_to_first_token {
             self.time_to_first_token.record(seconds(waited));
         }
@@ -152,8 +172,7 @@ impl SystemMetrics {
         }
     }
 
-    /// A request ended.
-    pub fn finished(&self, entry: &Entry, reason: &FinishReason, now: Micros) {
+    fn finished(&self, entry: &Entry, reason: &FinishReason, now: Micros) {
         self.totals.finished();
         let request = entry.request();
         let labels = with(&self.labels, "finished_reason", reason.as_str());
@@ -176,7 +195,7 @@ impl SystemMetrics {
         counter!(HANGS, with(&self.labels, "role", role)).increment(1);
     }
 
-    /// What is known of the model has changed.
+    /// The state of the model has changed.
     pub fn judged_model(&self, model: ModelState) {
         let is_broken = model == ModelState::NonFiniteLogits;
         self.non_finite_logits.set(f64::from(u8::from(is_broken)));

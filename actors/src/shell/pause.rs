@@ -85,7 +85,7 @@ impl System {
 
     /// Aborts every request that is open, and tells how many.
     pub fn abort_all(&self) -> usize {
-        let open: Vec<_> = self.context().ledger.lock().requests().collect();
+        let open = self.context().ledger.open_requests();
         let count = open.len();
         self.abort(open);
         count

@@ -12,14 +12,14 @@ use crate::{
     logic::{
         ids::{Epoch, Step},
         ledger::Restriction,
-        outputs::StepOutput,
+        outputs::{StepOutput, StepReport},
         scheduler::{RecoveredRequest, Scheduled, Scheduler},
         sequence::{Arrival, Inbox, Outbox, Stamp},
         structured_output::StructuredOutput,
     },
     message::{
         CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
-        StepReport, StructuredOutputMessage, WorkerMessage,
+        StructuredOutputMessage, WorkerMessage,
     },
 };
 

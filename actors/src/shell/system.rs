@@ -185,7 +185,7 @@ impl System {
     /// The current epoch: it grows whenever the core starts over.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.context.ledger.lock().epoch()
+        self.context.ledger.epoch()
     }
 
     /// Breaks things on purpose.
@@ -219,7 +219,7 @@ impl System {
             Health::Draining
         } else if !context.progress.has_begun() {
             Health::Starting
-        } else if context.ledger.lock().model_state() == ModelState::NonFiniteLogits {
+        } else if context.ledger.model_state() == ModelState::NonFiniteLogits {
             Health::Unhealthy(Unhealthy::NonFiniteLogits)
         } else if is_stuck || !is_closed || is_core_alive.contains(&false) {
             Health::Recovering
@@ -231,7 +231,7 @@ impl System {
     /// Requests accepted whose end was not delivered.
     #[must_use]
     pub fn open_requests(&self) -> usize {
-        self.context.ledger.lock().len()
+        self.context.ledger.num_open()
     }
 
     /// How things stand.
@@ -310,7 +310,7 @@ impl System {
     /// Aborts what is open and stops all actors, children before parents.
     pub async fn shutdown(&self) {
         self.begin_drain();
-        let open: Vec<_> = self.context.ledger.lock().requests().collect();
+        let open = self.context.ledger.open_requests();
         if !open.is_empty() {
             self.abort(open);
             self.drain(Duration::from_secs(1)).await;

@@ -287,7 +287,7 @@ impl WorkerActor {
             return Err(ActorError::Device(format!("{failure:?}, {MAX_FAILURES} times in a row")));
         }
         // Whatever else of this epoch is on its way here was planned for the old thread.
-        let epoch = state.inbox.epoch().max(self.context.ledger.lock().epoch());
+        let epoch = state.inbox.epoch().max(self.context.ledger.epoch());
         state.inbox.close(epoch);
         if failure == StepFailure::Deadline {
             // It may have to allocate another cache.
@@ -326,7 +326,7 @@ impl Actor for WorkerActor {
         // The thread makes its executor itself: nothing heavy happens here.
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();
-        inbox.close(self.context.ledger.lock().epoch());
+        inbox.close(self.context.ledger.epoch());
         let steps = VecDeque::new();
         Ok(State { thread, num_threads: 0, inbox, steps, missed: None, failures: 0 })
     }

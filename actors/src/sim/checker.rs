@@ -20,7 +20,7 @@ use crate::{
         admission::Tenant,
         ids::{Epoch, Micros, RequestId, Step},
         kv_cache::KvCacheManager,
-        ledger::CommitVerdict,
+        ledger::{GroundState, LedgerEvent},
         outputs::Commit,
         scheduler_output::SchedulerOutput,
         structured_output::StructuredOutput,
@@ -81,6 +81,8 @@ struct State {
     /// The operator holds back requests.
     is_paused: bool,
     longest_stall: Micros,
+    /// The fold of the events seen.
+    replayed: Option<GroundState>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -255,7 +257,7 @@ impl Checker {
                 state.num_computing -= 1;
                 state.due_since = (state.num_computing == 0).then_some(now);
             }
-            Observed::Accepted { .. }
+            Observed::Ledger { event: LedgerEvent::Accepted { .. }, .. }
             | Observed::Message { edge: Edge::StructuredOutputToScheduler, .. }
                 if state.num_computing == 0 =>
             {
@@ -272,8 +274,70 @@ impl Checker {
         }
     }
 
-    fn check_commit(&self, epoch: Epoch, commit: &Commit, verdict: &CommitVerdict) {
-        let CommitVerdict::Accepted(_) = verdict else { return };
+    /// Folds the events once more, and compares the result with the ledger whenever an epoch begins
+    /// or a request is forgotten.
+    fn replay(&self, event: &LedgerEvent, ledger: &GroundState) {
+        let mut state = self.state.lock();
+        let replayed = state.replayed.get_or_insert_with(|| {
+            // The first epoch began before anybody looked.
+            let mut replayed = GroundState::new(self.config.ledger());
+            let (epoch, why) = (ledger.epoch(), "the system starts".into());
+            replayed.apply(&LedgerEvent::EpochBegan { epoch, why });
+            replayed
+        });
+        replayed.apply(event);
+        let is_due =
+            matches!(event, LedgerEvent::EpochBegan { .. } | LedgerEvent::Forgotten { .. });
+        if is_due && replayed != ledger {
+            self.record
+                .violate(|| format!("the ledger is not the fold of its events at {event:?}"));
+        }
+    }
+
+    fn observe_ledger(&self, event: &LedgerEvent) {
+        let record = &self.record;
+        match event {
+            &LedgerEvent::EpochBegan { epoch, ref why } => {
+                record.note("epoch", &[epoch.0]);
+                record.explain(|| why.clone().into_owned());
+                let mut state = self.state.lock();
+                state.num_epochs += 1;
+                if epoch <= state.epoch {
+                    let last = state.epoch;
+                    record.violate(|| format!("{epoch:?} begins after {last:?}"));
+                }
+                state.epoch = epoch;
+            }
+            &LedgerEvent::Accepted { ref requests, tenant, .. } => {
+                for request in requests {
+                    record.note("accepted", &[request.id.0]);
+                    self.check_acceptance(request.id, tenant);
+                }
+            }
+            LedgerEvent::Committed { epoch, commit, .. } => {
+                let (at, count) = (commit.position as u64, commit.tokens.len() as u64);
+                record.note("commit", &[epoch.0, commit.request.0, at, count]);
+                self.check_commit(*epoch, commit);
+            }
+            &LedgerEvent::Ended { request, position, ref reason, .. } => {
+                record.note("ended", &[request.0, position as u64]);
+                record.explain(|| format!("request {request} ended: {reason:?}"));
+                self.check_end(request);
+            }
+            &LedgerEvent::Forgotten { request } => {
+                record.note("forgotten", &[request.0]);
+                self.check_forgotten(request);
+            }
+            LedgerEvent::Scheduled(_)
+            | LedgerEvent::StepSucceeded
+            | LedgerEvent::EndMoved { .. }
+            | LedgerEvent::OutOfMemory
+            | LedgerEvent::StepFailed { .. }
+            | LedgerEvent::ModelConvicted => {}
+        }
+    }
+
+    fn check_commit(&self, epoch: Epoch, commit: &Commit) {
         let mut locked = self.state.lock();
         let state = &mut *locked;
         self.moved(state);
@@ -394,36 +458,9 @@ impl Observer for Checker {
                     record.violate(|| format!("{} died: {cause}", role.as_str()));
                 }
             }
-            Observed::Epoch { epoch, num_live, why } => {
-                record.note("epoch", &[epoch.0, num_live as u64]);
-                record.explain(|| why.to_owned());
-                let mut state = self.state.lock();
-                state.num_epochs += 1;
-                if epoch <= state.epoch {
-                    let last = state.epoch;
-                    record.violate(|| format!("{epoch:?} begins after {last:?}"));
-                }
-                state.epoch = epoch;
-            }
-            Observed::Accepted { request, tenant } => {
-                record.note("accepted", &[request.0]);
-                self.check_acceptance(request, tenant);
-            }
-            Observed::Commit { epoch, commit, verdict } => {
-                let is_taken = matches!(verdict, CommitVerdict::Accepted(_));
-                let (at, count) = (commit.position as u64, commit.tokens.len() as u64);
-                let numbers = [epoch.0, commit.request.0, at, count, u64::from(is_taken)];
-                record.note("commit", &numbers);
-                self.check_commit(epoch, commit, verdict);
-            }
-            Observed::Ended { request, position, reason } => {
-                record.note("ended", &[request.0, position as u64]);
-                record.explain(|| format!("request {request} ended: {reason:?}"));
-                self.check_end(request);
-            }
-            Observed::Forgotten { request } => {
-                record.note("forgotten", &[request.0]);
-                self.check_forgotten(request);
+            Observed::Ledger { event, state } => {
+                self.replay(event, state);
+                self.observe_ledger(event);
             }
             Observed::KvCache { plan, manager } => {
                 record.note("kv_cache", &[plan.epoch.0, plan.step.0, plan.ops.len() as u64]);

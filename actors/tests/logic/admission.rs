@@ -22,6 +22,29 @@ const UNLIMITED: AdmissionLimits = AdmissionLimits {
     quota: Quota { max_open_requests: None, tokens_per_minute: None },
 };
 
+/// Checks and reserves at once.
+pub(crate) trait Admit {
+    fn admit(
+        &mut self,
+        now: Micros,
+        tenant: Option<Tenant>,
+        requests: &[(RequestId, AdmissionCost)],
+    ) -> Result<(), RequestError>;
+}
+
+impl Admit for Admission {
+    fn admit(
+        &mut self,
+        now: Micros,
+        tenant: Option<Tenant>,
+        requests: &[(RequestId, AdmissionCost)],
+    ) -> Result<(), RequestError> {
+        self.check_costs(now, tenant, requests)?;
+        self.reserve(now, tenant, requests);
+        Ok(())
+    }
+}
+
 fn of_quota(quota: Quota) -> Admission {
     Admission::new(AdmissionLimits { quota, ..UNLIMITED })
 }

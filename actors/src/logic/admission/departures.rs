@@ -13,7 +13,7 @@ const CAPACITY: usize = 256;
 pub(super) const WAIT: [Micros; 2] = [1_000_000, 60_000_000];
 
 /// One request left.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Departure {
     pub(super) at: Micros,
     pub(super) tenant: Option<Tenant>,
@@ -21,7 +21,7 @@ pub(super) struct Departure {
 }
 
 /// The last departures.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Departures {
     /// Since when there was anybody to leave.
     busy_since: Micros,

@@ -57,7 +57,7 @@ pub struct AdmissionCost {
 }
 
 /// All open requests of an engine, as the door sees them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
     limits: AdmissionLimits,
     open: BTreeMap<RequestId, Open>,
@@ -68,14 +68,14 @@ pub struct Admission {
     departures: Departures,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Open {
     tenant: Option<Tenant>,
     cost: AdmissionCost,
     is_queued: bool,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Account {
     num_open: usize,
     /// There iff tokens are limited.
@@ -102,30 +102,43 @@ impl Admission {
         }
     }
 
-    /// Admits all of `requests` or none. Those that are open already are admitted again without
-    /// effect. Tokens of prompt and whole output are charged to the tenant; a request that costs
-    /// more than a minute's tokens is admitted when all of them are there, and leaves a debt.
+    /// Checks whether all of `requests` may be admitted. Requests that are open already are
+    /// admitted again without effect. A request that costs more than a minute's tokens is admitted
+    /// when all of them are there, and leaves a debt.
     ///
     /// # Errors
     /// [`RequestError::QuotaExceeded`] when the tenant has used up its quota,
     /// [`RequestError::QueueFull`] when the engine is full. Both say when to come back.
-    pub fn admit(
-        &mut self,
+    pub fn check_costs(
+        &self,
         now: Micros,
         tenant: Option<Tenant>,
         requests: &[(RequestId, AdmissionCost)],
     ) -> Result<(), RequestError> {
-        let new: BTreeMap<RequestId, AdmissionCost> =
-            requests.iter().filter(|(id, _)| !self.open.contains_key(id)).copied().collect();
+        let new = self.new_of(requests);
         if new.is_empty() {
             return Ok(());
         }
-        let tokens = new.values().fold(0, |sum: u64, cost| sum.saturating_add(cost.tokens()));
+        let tokens = tokens_of_all(&new);
         // The quota first: who exceeds it is not helped by waiting for the engine.
         if let Some(tenant) = tenant {
             self.check_quota(now, tenant, new.len(), tokens)?;
         }
-        self.check_room(now, tenant, new.len())?;
+        self.check_room(now, tenant, new.len())
+    }
+
+    /// Admits all of `requests`. Tokens of prompt and whole output are charged to the tenant.
+    pub fn reserve(
+        &mut self,
+        now: Micros,
+        tenant: Option<Tenant>,
+        requests: &[(RequestId, AdmissionCost)],
+    ) {
+        let new = self.new_of(requests);
+        if new.is_empty() {
+            return;
+        }
+        let tokens = tokens_of_all(&new);
         if self.open.is_empty() {
             self.departures.begin(now);
         }
@@ -141,7 +154,13 @@ impl Admission {
             self.num_queued_tokens += cost.prompt_tokens;
             self.open.insert(id, Open { tenant, cost, is_queued: true });
         }
-        Ok(())
+    }
+
+    fn new_of(
+        &self,
+        requests: &[(RequestId, AdmissionCost)],
+    ) -> BTreeMap<RequestId, AdmissionCost> {
+        requests.iter().filter(|(id, _)| !self.open.contains_key(id)).copied().collect()
     }
 
     /// Whether `num_new` requests would be admitted, whatever they cost: asked before any work is
@@ -150,7 +169,7 @@ impl Admission {
     /// # Errors
     /// As [`Admission::admit`].
     pub fn check(
-        &mut self,
+        &self,
         now: Micros,
         tenant: Option<Tenant>,
         num_new: usize,
@@ -216,23 +235,28 @@ impl Admission {
     /// Tokens that a tenant may use now; negative: its debt. `None`: they are not limited.
     #[must_use]
     pub fn tokens_of(&self, now: Micros, tenant: Tenant) -> Option<i64> {
+        Some(self.bucket_of(now, tenant)?.tokens(now))
+    }
+
+    /// Returns a tenant's bucket of tokens, which is full before the first request. `None`: tokens
+    /// are not limited.
+    fn bucket_of(&self, now: Micros, tenant: Tenant) -> Option<TokenBucket> {
         let tokens_per_minute = self.limits.quota.tokens_per_minute?;
-        let account = self.tenants.get(&tenant);
-        let bucket = account.and_then(|account| account.bucket.clone());
-        Some(bucket.unwrap_or_else(|| TokenBucket::full(tokens_per_minute, now)).tokens(now))
+        let bucket = self.tenants.get(&tenant).and_then(|account| account.bucket.clone());
+        Some(bucket.unwrap_or_else(|| TokenBucket::full(tokens_per_minute, now)))
     }
 
     fn check_quota(
-        &mut self,
+        &self,
         now: Micros,
         tenant: Tenant,
         num_new: usize,
         tokens: u64,
     ) -> Result<(), RequestError> {
         let Quota { max_open_requests, tokens_per_minute } = self.limits.quota;
-        let account = self.account(now, tenant);
-        let excess = excess(account.num_open, num_new, max_open_requests);
-        let wait_for_tokens = account.bucket.as_ref().map_or(0, |bucket| bucket.wait(now, tokens));
+        let excess = excess(self.num_open_of(tenant), num_new, max_open_requests);
+        let bucket = self.bucket_of(now, tenant);
+        let wait_for_tokens = bucket.map_or(0, |bucket| bucket.wait(now, tokens));
         let refuse = |what, limit, wait| {
             let retry_after = Duration::from_micros(wait);
             Err(RequestError::QuotaExceeded { what, limit, retry_after })
@@ -295,6 +319,10 @@ impl Admission {
             bucket: tokens_per_minute.map(|tokens| TokenBucket::full(tokens, now)),
         })
     }
+}
+
+fn tokens_of_all(requests: &BTreeMap<RequestId, AdmissionCost>) -> u64 {
+    requests.values().fold(0, |sum: u64, cost| sum.saturating_add(cost.tokens()))
 }
 
 /// Most requests that a tenant may have open which has `num_own` of the `num_open` ones: as if each

@@ -7,7 +7,7 @@ use crate::logic::ids::Micros;
 const UNITS_PER_TOKEN: i128 = 60_000_000;
 
 /// Holds what may be used within a minute. It can be in debt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenBucket {
     tokens_per_minute: i128,
     level: i128,

@@ -2,9 +2,12 @@
 //! detokenizer and a streamer. A shard has one batch at a time. While it works, the ledger keeps
 //! its news as cursors and not as messages, so a slow shard costs no memory.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use super::Ledger;
+use super::{Entry, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
     ids::{Micros, RequestId},
     outputs::{SampledTokens, TokenLogprobs},
@@ -69,9 +72,44 @@ pub(super) struct Shard {
     /// The time when the last batch was sent, if it is not confirmed.
     in_flight_since: Option<Micros>,
     dirty: BTreeSet<RequestId>,
+    told: BTreeMap<RequestId, Told>,
 }
 
-impl Ledger {
+/// The part of an entry that was sent to its shard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    introduced: bool,
+    tokens: usize,
+    prompt_logprobs: usize,
+    end: bool,
+}
+
+impl Told {
+    /// Returns the news that was not sent to the shard yet. From now on it counts as sent.
+    fn tell(&mut self, entry: &Entry) -> EgressEntry {
+        let told = *self;
+        *self = Self {
+            introduced: true,
+            tokens: entry.output().len(),
+            prompt_logprobs: entry.prompt_logprobs().len(),
+            end: entry.end().is_some(),
+        };
+        EgressEntry {
+            introduction: (!told.introduced).then(|| Arc::clone(entry.request())),
+            request: entry.request().id,
+            position: told.tokens,
+            // A stop string may have made the output shorter than the part that was sent.
+            tokens: entry.output().get(told.tokens..).unwrap_or_default().into(),
+            prompt_logprobs_start: told.prompt_logprobs,
+            prompt_logprobs: entry.prompt_logprobs()[told.prompt_logprobs..].to_vec(),
+            num_cached_tokens: entry.num_cached_tokens(),
+            queue_time: entry.queue_time(),
+            end: entry.end().cloned().filter(|_| !told.end),
+        }
+    }
+}
+
+impl<O: LedgerObserver> Ledger<O> {
     /// Returns the shard that serves a request.
     #[must_use]
     pub fn shard_of(&self, request: RequestId) -> usize {
@@ -83,27 +121,26 @@ impl Ledger {
         self.shards[shard].dirty.insert(request);
     }
 
+    /// Records that the shard of a request found its end itself.
+    pub(super) fn shard_knows_end(&mut self, request: RequestId) {
+        let shard = self.shard_of(request);
+        self.shards[shard].told.entry(request).or_default().end = true;
+    }
+
     /// Begins a new generation of a shard, because its detokenizer or streamer is new. The shard
     /// will receive everything again. Returns the new generation, or `None` if the shard does not
     /// exist.
     pub fn attach(&mut self, shard: usize) -> Option<u64> {
-        let requests: Vec<_> =
-            self.entries.keys().copied().filter(|&id| self.shard_of(id) == shard).collect();
+        let requests = self.state.requests().filter(|&id| self.shard_of(id) == shard).collect();
         let state = self.shards.get_mut(shard)?;
         state.generation += 1;
         state.num_batches = 0;
         state.in_flight_since = None;
-        state.dirty = requests.iter().copied().collect();
-        let generation = state.generation;
-        for request in requests {
-            if planted(Bug::SkipReplay) {
-                break;
-            }
-            if let Some(entry) = self.entries.get_mut(&request) {
-                entry.untell();
-            }
+        state.dirty = requests;
+        if !planted(Bug::SkipReplay) {
+            state.told.clear();
         }
-        Some(generation)
+        Some(state.generation)
     }
 
     /// Returns the next batch for a shard, if the shard is idle and has news.
@@ -119,10 +156,10 @@ impl Ledger {
         while size < BATCH_SIZE
             && let Some(request) = state.dirty.pop_first()
         {
-            let Some(entry) = self.entries.get_mut(&request) else { continue };
-            let told = entry.tell();
-            size += 1 + told.tokens.len() + told.prompt_logprobs.len();
-            entries.push(told);
+            let Some(entry) = self.state.get(request) else { continue };
+            let news = state.told.entry(request).or_default().tell(entry);
+            size += 1 + news.tokens.len() + news.prompt_logprobs.len();
+            entries.push(news);
         }
         Some(EgressBatch { id, entries })
     }
@@ -138,24 +175,42 @@ impl Ledger {
     }
 
     /// Records that a shard has delivered its batch to the clients, including the ends of the
-    /// requests `ended`. Returns `false`, without effect, unless the shard's unconfirmed batch is
-    /// `batch`.
-    pub fn delivered(&mut self, batch: BatchId, ended: &[RequestId]) -> bool {
-        let awaits = self.awaits(batch);
-        let Some(state) = self.shards.get_mut(batch.shard).filter(|_| awaits) else { return false };
+    /// requests `ended`. Returns those of them that still ran. Returns `None`, without effect,
+    /// unless the shard's unconfirmed batch is `batch`.
+    pub fn delivered(
+        &mut self,
+        batch: BatchId,
+        ended: &[RequestId],
+        now: Micros,
+    ) -> Option<Vec<RequestId>> {
+        if !self.awaits(batch) {
+            return None;
+        }
+        // The detokenizer's report of a stop string may be late or lost.
+        let running = self.finish(ended, &FinishReason::Stop(None), now);
+        let state = self.shards.get_mut(batch.shard)?;
         state.in_flight_since = None;
         for request in ended {
             state.dirty.remove(request);
-            if !planted(Bug::NeverForget) {
-                self.entries.remove(request);
-            }
+            state.told.remove(request);
         }
-        true
+        if !planted(Bug::NeverForget) {
+            ended.iter().for_each(|&request| self.record(&LedgerEvent::Forgotten { request }));
+        }
+        Some(running)
     }
 
-    /// Returns the shards whose unconfirmed batch was sent at `before` or earlier. The batch or its
-    /// confirmation was lost.
-    pub fn overdue(&self, before: Micros) -> impl Iterator<Item = usize> + '_ {
+    /// Sends everything again to the shards whose unconfirmed batch was sent at `before` or
+    /// earlier, because the batch or its confirmation was lost. Returns these shards.
+    pub fn repair(&mut self, before: Micros) -> Vec<usize> {
+        let overdue: Vec<_> = self.overdue(before).collect();
+        for &shard in &overdue {
+            self.attach(shard);
+        }
+        overdue
+    }
+
+    pub(super) fn overdue(&self, before: Micros) -> impl Iterator<Item = usize> + '_ {
         let late = move |shard: &Shard| shard.in_flight_since.is_some_and(|since| since <= before);
         self.shards.iter().enumerate().filter(move |(_, shard)| late(shard)).map(|(i, _)| i)
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::egress::EgressEntry;
 use crate::logic::{
     ids::Micros,
     outputs::{Commit, PromptLogprobs, SampledToken, TokenLogprobs},
@@ -10,8 +9,8 @@ use crate::logic::{
     scheduler::{FirstScheduled, RecoveredRequest},
 };
 
-/// One request, its committed output, and the part of both that the egress pipeline has received.
-#[derive(Debug)]
+/// One request and its committed output.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     request: Arc<EngineRequest>,
     output: Vec<SampledToken>,
@@ -22,33 +21,22 @@ pub struct Entry {
     end: Option<FinishReason>,
     first_token: Option<Micros>,
     last_token: Option<Micros>,
-    told: Told,
+    timing: CommitTiming,
 }
 
-/// The part of an entry that was sent to the egress pipeline.
-#[derive(Debug, Default)]
-struct Told {
-    introduced: bool,
-    tokens: usize,
-    prompt_logprobs: usize,
-    end: bool,
-}
-
-/// The times that clients waited, for the metrics. All are in microseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The times that a client waited for a commit, for the metrics. All are in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommitTiming {
     /// Time from arrival to the first token. Given with the first token.
     pub time_to_first_token: Option<Micros>,
     /// Time since the previous commit of tokens. Given with every later one.
     pub inter_token_latency: Option<Micros>,
-    /// Time from arrival to the end. Given with the end.
-    pub finished: Option<Micros>,
 }
 
 impl Entry {
-    pub(super) fn new(request: Arc<EngineRequest>) -> Self {
+    pub(super) fn new(request: &Arc<EngineRequest>) -> Self {
         Self {
-            request,
+            request: Arc::clone(request),
             output: Vec::new(),
             prompt_logprobs: Vec::new(),
             num_cached_tokens: None,
@@ -56,7 +44,7 @@ impl Entry {
             end: None,
             first_token: None,
             last_token: None,
-            told: Told::default(),
+            timing: CommitTiming::default(),
         }
     }
 
@@ -84,34 +72,57 @@ impl Entry {
         self.first_token
     }
 
-    pub(super) fn apply(&mut self, commit: &Commit, now: Micros) -> CommitTiming {
-        let mut timing = CommitTiming::default();
+    /// Returns the times that the client waited for the last commit.
+    #[must_use]
+    pub fn timing(&self) -> CommitTiming {
+        self.timing
+    }
+
+    /// Returns the number of prompt and output tokens.
+    #[must_use]
+    pub fn num_tokens(&self) -> usize {
+        self.request.num_prompt_tokens() + self.output.len()
+    }
+
+    /// Returns the time from arrival until the request was first scheduled, once known.
+    #[must_use]
+    pub fn queue_time(&self) -> Option<Micros> {
+        self.queue_time
+    }
+
+    /// Returns the number of prompt tokens that came from the prefix cache, once known.
+    pub(super) fn num_cached_tokens(&self) -> Option<usize> {
+        self.num_cached_tokens
+    }
+
+    /// Returns the log-probabilities of prompt tokens.
+    pub(super) fn prompt_logprobs(&self) -> &[TokenLogprobs] {
+        &self.prompt_logprobs
+    }
+
+    pub(super) fn commit(&mut self, commit: &Commit, at: Micros) {
+        self.timing = CommitTiming::default();
         if let Some(rows) = &commit.prompt_logprobs {
             self.extend_prompt_logprobs(rows);
         }
         if !commit.tokens.is_empty() {
             match self.last_token {
                 None => {
-                    self.first_token = Some(now);
-                    timing.time_to_first_token = Some(now.saturating_sub(self.request.arrival));
+                    self.first_token = Some(at);
+                    let waited = at.saturating_sub(self.request.arrival);
+                    self.timing.time_to_first_token = Some(waited);
                 }
-                Some(last) => timing.inter_token_latency = Some(now.saturating_sub(last)),
+                Some(last) => self.timing.inter_token_latency = Some(at.saturating_sub(last)),
             }
-            self.last_token = Some(now);
+            self.last_token = Some(at);
             self.output.extend_from_slice(&commit.tokens);
         }
-        if commit.finish.is_some() {
-            self.end.clone_from(&commit.finish);
-            timing.finished = Some(now.saturating_sub(self.request.arrival));
-        }
-        timing
+        self.end.clone_from(&commit.finish);
     }
 
-    /// Records the first scheduling. Later calls change nothing, because a replay may hit more
-    /// cached tokens.
-    pub(super) fn note_scheduled(&mut self, first: &FirstScheduled) {
-        self.num_cached_tokens.get_or_insert(first.num_cached_tokens);
-        self.queue_time.get_or_insert(first.queue_time);
+    pub(super) fn schedule(&mut self, first: &FirstScheduled) {
+        self.num_cached_tokens = Some(first.num_cached_tokens);
+        self.queue_time = Some(first.queue_time);
     }
 
     /// Appends the rows that are new. A prefill that is computed again repeats rows.
@@ -122,20 +133,9 @@ impl Entry {
         }
     }
 
-    pub(super) fn end_at(&mut self, position: usize, reason: FinishReason) -> bool {
-        let was_running = self.end.is_none();
+    pub(super) fn end_at(&mut self, position: usize, reason: &FinishReason) {
         self.output.truncate(position);
-        self.end = Some(reason);
-        self.told.end = true;
-        was_running
-    }
-
-    pub(super) fn finish(&mut self, reason: FinishReason) -> bool {
-        let was_running = self.end.is_none();
-        if was_running {
-            self.end = Some(reason);
-        }
-        was_running
+        self.end = Some(reason.clone());
     }
 
     pub(super) fn recovered(&self) -> RecoveredRequest {
@@ -144,34 +144,5 @@ impl Entry {
             output_token_ids: self.output.iter().map(|token| token.token_id).collect(),
             num_prompt_logprobs: self.prompt_logprobs.len(),
         }
-    }
-
-    /// Forgets what was sent, because a new egress pipeline must receive everything.
-    pub(super) fn untell(&mut self) {
-        self.told = Told::default();
-    }
-
-    /// Returns the news that was not sent to the egress pipeline yet. From now on it counts as
-    /// sent.
-    pub(super) fn tell(&mut self) -> EgressEntry {
-        let entry = EgressEntry {
-            introduction: (!self.told.introduced).then(|| Arc::clone(&self.request)),
-            request: self.request.id,
-            position: self.told.tokens,
-            // A stop string may have made the output shorter than the part that was sent.
-            tokens: self.output.get(self.told.tokens..).unwrap_or_default().into(),
-            prompt_logprobs_start: self.told.prompt_logprobs,
-            prompt_logprobs: self.prompt_logprobs[self.told.prompt_logprobs..].to_vec(),
-            num_cached_tokens: self.num_cached_tokens,
-            queue_time: self.queue_time,
-            end: self.end.clone().filter(|_| !self.told.end),
-        };
-        self.told = Told {
-            introduced: true,
-            tokens: self.output.len(),
-            prompt_logprobs: self.prompt_logprobs.len(),
-            end: self.end.is_some(),
-        };
-        entry
     }
 }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::Ledger;
+use super::{GroundState, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
     failure::Failure,
-    ids::{Micros, RequestId},
+    ids::{Epoch, Micros, RequestId},
     planted::{Bug, planted},
-    quarantine::Fingerprint,
     request::FinishReason,
 };
 
@@ -20,52 +19,56 @@ pub struct Restriction {
     pub token_budget: usize,
 }
 
-impl Ledger {
-    /// Returns the current limits on the scheduler.
-    #[must_use]
-    pub fn restriction(&self) -> Restriction {
-        let cohort = self.ward.cohort().cloned();
-        Restriction { cohort, token_budget: self.step_budget.tokens() }
-    }
-
-    /// Records that a step failed, perhaps because of one of its requests. Each request comes with
-    /// its number of computed tokens after the step. Returns the requests that were convicted; this
-    /// has ended them.
+impl<O: LedgerObserver> Ledger<O> {
+    /// Records that a step failed. Each request comes with its number of computed tokens after the
+    /// step. A step that needed more memory than there is blames no request, if the next step can
+    /// be smaller. Returns the requests that were convicted; this has ended them. Returns `None`,
+    /// without effect, if the step belongs to a past epoch.
     ///
     /// A request is not convicted if it used tokens whose commit has not arrived. It would end
     /// without tokens that it gets in a run without failures. The next epoch samples these tokens
     /// again.
-    pub fn step_failed(&mut self, requests: &[(RequestId, usize)], now: Micros) -> Vec<RequestId> {
+    pub fn step_failed(
+        &mut self,
+        epoch: Epoch,
+        requests: &[(RequestId, usize)],
+        is_out_of_memory: bool,
+        now: Micros,
+    ) -> Option<Vec<RequestId>> {
+        if epoch != self.state.epoch() {
+            return None;
+        }
+        if is_out_of_memory && self.shrink_step() {
+            return Some(Vec::new());
+        }
+        let (requests, is_committed) = self.state.batch_of(requests);
+        let convicted = self.state.convicts(&requests, is_committed);
+        self.record(&LedgerEvent::StepFailed { requests, is_committed });
+        self.finish(&convicted, &FinishReason::Error(Failure::Quarantined), now);
+        Some(convicted)
+    }
+
+    /// Halves the next step. Returns `false` if it cannot be smaller.
+    fn shrink_step(&mut self) -> bool {
+        if planted(Bug::SameStepAgain) {
+            return true;
+        }
+        let can_shrink = self.state.can_shrink_step();
+        self.record(&LedgerEvent::OutOfMemory);
+        can_shrink
+    }
+}
+
+impl GroundState {
+    /// Returns the live requests of a step, and whether it went on from committed tokens alone.
+    fn batch_of(&self, requests: &[(RequestId, usize)]) -> (Vec<RequestId>, bool) {
         let mut batch = Vec::with_capacity(requests.len());
         let mut is_committed = true;
         for &(request, num_tokens) in requests {
-            let Some(entry) = self.entries.get(&request).filter(|e| e.end().is_none()) else {
-                continue;
-            };
-            let committed = entry.request().prompt_token_ids.len() + entry.output().len();
-            is_committed &= num_tokens <= committed;
+            let Some(entry) = self.get_live(request) else { continue };
+            is_committed &= num_tokens <= entry.num_tokens();
             batch.push(request);
         }
-        let num_live = self.entries.values().filter(|entry| entry.end().is_none()).count();
-        let convicted = self.ward.step_failed(&batch, num_live, is_committed);
-        for &request in &convicted {
-            if let Some(entry) = self.entries.get(&request) {
-                self.quarantine.convict(Fingerprint::of(entry.request()), now);
-            }
-            self.finish(request, FinishReason::Error(Failure::Quarantined), now);
-        }
-        convicted
-    }
-
-    /// Records that a step needed more memory than there is. The next step is half as large.
-    /// Returns `false` if it cannot be smaller.
-    pub fn out_of_memory(&mut self) -> bool {
-        planted(Bug::SameStepAgain) || self.step_budget.out_of_memory()
-    }
-
-    /// Records that a step was computed.
-    pub fn step_succeeded(&mut self) {
-        self.ward.step_succeeded();
-        self.step_budget.step_succeeded();
+        (batch, is_committed)
     }
 }

@@ -6,11 +6,11 @@ use super::*;
 use crate::logic::{
     admission::Quota,
     ids::TokenId,
-    outputs::{PromptLogprobs, SampledToken},
+    outputs::{Commit, PromptLogprobs, SampledToken},
     sampling_params::SamplingParams,
 };
 
-fn request(id: u64) -> Arc<EngineRequest> {
+pub(super) fn request(id: u64) -> Arc<EngineRequest> {
     Arc::new(EngineRequest {
         id: RequestId(id),
         group: RequestId(id),
@@ -46,19 +46,19 @@ fn new_ledger(max_num_requests: usize, num_shards: usize) -> Ledger {
         max_num_queued_tokens: None,
         quota: Quota::default(),
     };
-    Ledger::new(LedgerConfig { limits, num_shards, max_num_batched_tokens: 64 })
+    Ledger::new(LedgerConfig { limits, num_shards, max_num_batched_tokens: 64 }, ())
 }
 
 fn ledger_with(ids: &[u64]) -> (Ledger, Epoch) {
     let mut ledger = new_ledger(8, 2);
     let requests: Vec<_> = ids.iter().map(|&id| request(id)).collect();
     ledger.accept(requests, None, 0).unwrap();
-    let (epoch, _) = ledger.begin_epoch();
+    let (epoch, _) = ledger.begin_epoch("the test begins");
     (ledger, epoch)
 }
 
 fn tokens(ledger: &Ledger, id: u64) -> Vec<TokenId> {
-    let entry = ledger.get(RequestId(id)).unwrap();
+    let entry = ledger.state().get(RequestId(id)).unwrap();
     entry.output().iter().map(|token| token.token_id).collect()
 }
 
@@ -67,13 +67,13 @@ fn acceptance_is_all_or_nothing() {
     let mut ledger = new_ledger(2, 1);
     ledger.accept(vec![request(1)], None, 0).unwrap();
     assert!(ledger.accept(vec![request(2), request(3)], None, 0).is_err());
-    assert_eq!(ledger.len(), 1);
+    assert_eq!(ledger.state().len(), 1);
 }
 
 #[test]
 fn a_repeated_acceptance_has_no_effect() {
     let (mut ledger, epoch) = ledger_with(&[1]);
-    ledger.commit(epoch, &commit(1, 0, &[7]), 0);
+    ledger.commit(epoch, commit(1, 0, &[7]), 0);
     assert_eq!(ledger.accept(vec![request(1), request(2)], None, 0), Ok(vec![request(2)]));
     assert_eq!(tokens(&ledger, 1), [7]);
 }
@@ -81,18 +81,18 @@ fn a_repeated_acceptance_has_no_effect() {
 #[test]
 fn only_the_current_epoch_commits() {
     let (mut ledger, old) = ledger_with(&[1]);
-    let (new, live) = ledger.begin_epoch();
+    let (new, live) = ledger.begin_epoch("the test begins");
     assert_eq!(live.len(), 1);
-    assert_eq!(ledger.commit(old, &commit(1, 0, &[7]), 0), CommitVerdict::StaleEpoch);
-    assert!(matches!(ledger.commit(new, &commit(1, 0, &[7]), 0), CommitVerdict::Accepted(_)));
+    assert_eq!(ledger.commit(old, commit(1, 0, &[7]), 0), CommitVerdict::StaleEpoch);
+    assert!(ledger.commit(new, commit(1, 0, &[7]), 0) == CommitVerdict::Accepted);
 }
 
 #[test]
 fn a_repeated_or_early_commit_changes_nothing() {
     let (mut ledger, epoch) = ledger_with(&[1]);
-    ledger.commit(epoch, &commit(1, 0, &[7]), 0);
-    assert_eq!(ledger.commit(epoch, &commit(1, 0, &[7]), 0), CommitVerdict::Repeated);
-    assert_eq!(ledger.commit(epoch, &commit(1, 2, &[9]), 0), CommitVerdict::Gap);
+    ledger.commit(epoch, commit(1, 0, &[7]), 0);
+    assert_eq!(ledger.commit(epoch, commit(1, 0, &[7]), 0), CommitVerdict::Repeated);
+    assert_eq!(ledger.commit(epoch, commit(1, 2, &[9]), 0), CommitVerdict::Gap);
     assert_eq!(tokens(&ledger, 1), [7]);
 }
 
@@ -100,16 +100,20 @@ fn a_repeated_or_early_commit_changes_nothing() {
 fn nothing_follows_an_end() {
     let (mut ledger, epoch) = ledger_with(&[1]);
     let last = Commit { finish: Some(FinishReason::Length), ..commit(1, 0, &[7]) };
-    ledger.commit(epoch, &last, 0);
-    assert_eq!(ledger.commit(epoch, &commit(1, 1, &[8]), 0), CommitVerdict::Ended);
-    assert!(!ledger.finish(RequestId(1), FinishReason::Abort, 0), "the first end stands");
-    assert!(ledger.begin_epoch().1.is_empty(), "an ended request is not taken up again");
+    ledger.commit(epoch, last, 0);
+    assert_eq!(ledger.commit(epoch, commit(1, 1, &[8]), 0), CommitVerdict::Ended);
+    let again = ledger.finish(&[RequestId(1)], &FinishReason::Abort, 0);
+    assert!(again.is_empty(), "the first end stands");
+    assert!(
+        ledger.begin_epoch("the test begins").1.is_empty(),
+        "an ended request is not taken up again"
+    );
 }
 
 #[test]
 fn a_stop_string_cuts_what_was_committed_after_it() {
     let (mut ledger, epoch) = ledger_with(&[1]);
-    ledger.commit(epoch, &commit(1, 0, &[7, 8, 9]), 0);
+    ledger.commit(epoch, commit(1, 0, &[7, 8, 9]), 0);
     assert!(ledger.end_at(RequestId(1), 2, FinishReason::Stop(None), 0));
     assert_eq!(tokens(&ledger, 1), [7, 8]);
 }
@@ -118,25 +122,25 @@ fn a_stop_string_cuts_what_was_committed_after_it() {
 fn news_that_waits_while_a_stop_string_cuts_the_output_is_harmless() {
     let (mut ledger, epoch) = ledger_with(&[1]);
     ledger.attach(1).unwrap();
-    ledger.commit(epoch, &commit(1, 0, &[7, 8]), 0);
+    ledger.commit(epoch, commit(1, 0, &[7, 8]), 0);
     let batch = ledger.take_batch(1, 0).unwrap();
-    ledger.commit(epoch, &commit(1, 2, &[9]), 0);
+    ledger.commit(epoch, commit(1, 2, &[9]), 0);
     ledger.end_at(RequestId(1), 1, FinishReason::Stop(None), 0);
-    ledger.delivered(batch.id, &[]);
+    ledger.delivered(batch.id, &[], 0);
     assert!(ledger.take_batch(1, 0).unwrap().entries[0].tokens.is_empty());
 }
 
 #[test]
 fn timing_tells_first_token_and_gaps() {
     let (mut ledger, epoch) = ledger_with(&[1]);
-    let CommitVerdict::Accepted(first) = ledger.commit(epoch, &commit(1, 0, &[7]), 350) else {
-        panic!("refused")
-    };
-    assert_eq!(first.time_to_first_token, Some(250));
-    let CommitVerdict::Accepted(second) = ledger.commit(epoch, &commit(1, 1, &[8]), 400) else {
-        panic!("refused")
-    };
+    let timing = |ledger: &Ledger| ledger.state().get(RequestId(1)).unwrap().timing();
+    ledger.commit(epoch, commit(1, 0, &[7]), 350);
+    assert_eq!(timing(&ledger).time_to_first_token, Some(250));
+    ledger.commit(epoch, commit(1, 1, &[8]), 400);
+    let second = timing(&ledger);
     assert_eq!((second.time_to_first_token, second.inter_token_latency), (None, Some(50)));
+    ledger.commit(epoch, Commit { finish: Some(FinishReason::Length), ..commit(1, 2, &[]) }, 500);
+    assert_eq!(timing(&ledger), CommitTiming::default(), "no token, no wait");
 }
 
 #[test]
@@ -145,8 +149,8 @@ fn recomputed_prompt_logprobs_count_once() {
     ledger.attach(1);
     let row = |n: usize| PromptLogprobs { start: 1, rows: vec![vec![]; n] };
     let with = |n| Commit { prompt_logprobs: Some(row(n)), ..commit(1, 0, &[]) };
-    ledger.commit(epoch, &with(1), 0);
-    ledger.commit(epoch, &with(2), 0);
+    ledger.commit(epoch, with(1), 0);
+    ledger.commit(epoch, with(2), 0);
     let batch = ledger.take_batch(1, 0).unwrap();
     assert_eq!(batch.entries[0].prompt_logprobs.len(), 2);
 }
@@ -158,11 +162,11 @@ fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
     ledger.attach(0).unwrap();
     let first = ledger.take_batch(0, 0).unwrap();
     assert!(first.entries[0].introduction.is_some());
-    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
-    ledger.commit(epoch, &commit(2, 1, &[8]), 0);
+    ledger.commit(epoch, commit(2, 0, &[7]), 0);
+    ledger.commit(epoch, commit(2, 1, &[8]), 0);
     assert!(ledger.take_batch(0, 0).is_none(), "the first is still out");
-    assert!(ledger.delivered(first.id, &[]));
-    assert!(!ledger.delivered(first.id, &[]), "said twice, it counts once");
+    assert!(ledger.delivered(first.id, &[], 0).is_some());
+    assert!(ledger.delivered(first.id, &[], 0).is_none(), "said twice, it counts once");
     let second = ledger.take_batch(0, 0).unwrap();
     assert_eq!((second.entries[0].position, second.entries[0].tokens.len()), (0, 2));
     assert!(second.entries[0].introduction.is_none());
@@ -172,10 +176,10 @@ fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
 fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     let (mut ledger, epoch) = ledger_with(&[2]);
     ledger.attach(0).unwrap();
-    ledger.commit(epoch, &commit(2, 0, &[7]), 0);
+    ledger.commit(epoch, commit(2, 0, &[7]), 0);
     let old = ledger.take_batch(0, 0).unwrap();
     ledger.attach(0).unwrap();
-    assert!(!ledger.delivered(old.id, &[RequestId(2)]));
+    assert!(ledger.delivered(old.id, &[RequestId(2)], 0).is_none());
     let replay = ledger.take_batch(0, 0).unwrap();
     assert!(replay.entries[0].introduction.is_some());
     assert_eq!(replay.entries[0].tokens.len(), 1);
@@ -188,14 +192,14 @@ fn a_replay_comes_in_parts() {
     let (mut ledger, epoch) = ledger_with(&ids);
     let long = vec![7; 5_000];
     for &id in &ids {
-        ledger.commit(epoch, &commit(id, 0, &long), 0);
+        ledger.commit(epoch, commit(id, 0, &long), 0);
     }
     ledger.attach(0).unwrap();
     let mut told = Vec::new();
     while let Some(batch) = ledger.take_batch(0, 0) {
         assert!(batch.entries.len() <= 2, "{} requests at once", batch.entries.len());
         told.extend(batch.entries.iter().map(|entry| (entry.request.0, entry.tokens.len())));
-        assert!(ledger.delivered(batch.id, &[]));
+        assert!(ledger.delivered(batch.id, &[], 0).is_some());
     }
     assert_eq!(told, ids.iter().map(|&id| (id, 5_000)).collect::<Vec<_>>());
 }
@@ -204,11 +208,11 @@ fn a_replay_comes_in_parts() {
 fn delivery_of_the_end_closes_the_entry() {
     let (mut ledger, _) = ledger_with(&[2]);
     ledger.attach(0).unwrap();
-    ledger.finish(RequestId(2), FinishReason::Abort, 0);
+    ledger.finish(&[RequestId(2)], &FinishReason::Abort, 0);
     let batch = ledger.take_batch(0, 5).unwrap();
     assert_eq!(batch.entries[0].end, Some(FinishReason::Abort));
     assert_eq!(ledger.overdue(4).count(), 0);
     assert_eq!(ledger.overdue(5).collect::<Vec<_>>(), [0]);
-    ledger.delivered(batch.id, &[RequestId(2)]);
-    assert!(ledger.is_empty());
+    ledger.delivered(batch.id, &[RequestId(2)], 0);
+    assert!(ledger.state().is_empty());
 }

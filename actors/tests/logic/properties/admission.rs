@@ -11,6 +11,8 @@ use playhouse_actors::{
 };
 use proptest::prelude::*;
 
+use crate::admission::Admit;
+
 #[derive(Debug, Clone)]
 enum Op {
     Admit { tenant: Option<u32>, ids: Vec<u64>, cost: AdmissionCost },

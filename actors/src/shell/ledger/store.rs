@@ -1,0 +1,149 @@
+//! Where the ledger lives. The ledger actor alone may change it; all others ask the questions here,
+//! and never see the ledger itself, so it may live in another process than they do.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::observers::{Figures, Observers};
+use crate::{
+    error::RequestError,
+    fault::Chaos,
+    logic::{
+        admission::Tenant,
+        ids::{Epoch, Micros, RequestId},
+        ledger::{Ledger, LedgerConfig},
+        sanity::ModelState,
+    },
+    shell::metrics::SystemMetrics,
+};
+
+/// The ledger of one system, which no actor's death touches.
+#[derive(Debug)]
+pub struct LedgerStore {
+    ledger: Mutex<Ledger<Observers>>,
+    figures: Arc<Figures>,
+}
+
+impl LedgerStore {
+    /// Returns the store of an empty ledger.
+    #[must_use]
+    pub fn new(config: LedgerConfig, metrics: Arc<SystemMetrics>, chaos: Arc<Chaos>) -> Self {
+        let figures = Arc::new(Figures::default());
+        let observers = Observers { figures: Arc::clone(&figures), metrics, chaos };
+        Self { ledger: Mutex::new(Ledger::new(config, observers)), figures }
+    }
+
+    /// Returns the ledger, for its actor to change.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger<Observers>> {
+        self.ledger.lock()
+    }
+
+    /// Returns the current epoch. Waits for no lock.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.figures.epoch.load(Ordering::Acquire))
+    }
+
+    /// Returns the number of requests whose end was not delivered yet. Waits for no lock.
+    #[must_use]
+    pub fn num_open(&self) -> usize {
+        self.figures.num_open.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the model computes finite numbers. Waits for no lock.
+    #[must_use]
+    pub fn model_state(&self) -> ModelState {
+        self.figures.model_state()
+    }
+
+    /// Returns the ids of the requests whose end was not delivered yet.
+    #[must_use]
+    pub fn open_requests(&self) -> Vec<RequestId> {
+        self.ledger.lock().state().requests().collect()
+    }
+
+    /// Returns whether a request is open.
+    #[must_use]
+    pub fn is_open(&self, request: RequestId) -> bool {
+        self.ledger.lock().state().get(request).is_some()
+    }
+
+    /// Returns whether a request is open and has not ended.
+    #[must_use]
+    pub fn is_live(&self, request: RequestId) -> bool {
+        self.ledger.lock().state().get_live(request).is_some()
+    }
+
+    /// Returns the number of prompt and output tokens of each request that has not ended.
+    #[must_use]
+    pub fn live_lengths(&self) -> BTreeMap<RequestId, usize> {
+        let ledger = self.ledger.lock();
+        ledger.state().live().map(|entry| (entry.request().id, entry.num_tokens())).collect()
+    }
+
+    #[cfg(feature = "chaos")]
+    /// Returns the number of committed output tokens of each open request.
+    #[must_use]
+    pub fn output_lengths(&self) -> BTreeMap<RequestId, usize> {
+        let ledger = self.ledger.lock();
+        let state = ledger.state();
+        let length = |id| (id, state.get(id).map_or(0, |entry| entry.output().len()));
+        state.requests().map(length).collect()
+    }
+
+    #[cfg(feature = "chaos")]
+    /// Returns the reservations of open requests.
+    #[must_use]
+    pub fn admission(&self) -> crate::logic::admission::Admission {
+        self.ledger.lock().state().admission().clone()
+    }
+
+    /// Checks whether `num_requests` requests would be accepted now, regardless of their content.
+    ///
+    /// # Errors
+    /// [`RequestError::QuotaExceeded`] and [`RequestError::QueueFull`] if they would exceed a
+    /// limit.
+    pub fn check_room(
+        &self,
+        num_requests: usize,
+        tenant: Option<Tenant>,
+        now: Micros,
+    ) -> Result<(), RequestError> {
+        self.ledger.lock().state().check_room(num_requests, tenant, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+    use crate::shell::SystemConfig;
+
+    fn store() -> LedgerStore {
+        let config = SystemConfig::new(crate::logic::scheduler::SchedulerConfig::default());
+        let metrics = Arc::new(SystemMetrics::new("model", "0"));
+        LedgerStore::new(config.ledger(), metrics, Arc::default())
+    }
+
+    #[test]
+    fn what_a_health_probe_asks_waits_for_no_lock() {
+        let store = Arc::new(store());
+        let mut ledger = store.lock();
+        let (epoch, _) = ledger.begin_epoch("the test begins");
+        let (sender, receiver) = flume::bounded(1);
+        let asked = Arc::clone(&store);
+        let asking = thread::spawn(move || {
+            let answers = (asked.epoch(), asked.num_open(), asked.model_state());
+            sender.send(answers).unwrap();
+        });
+        let answers = receiver.recv_timeout(Duration::from_secs(10));
+        drop(ledger);
+        asking.join().unwrap();
+        assert_eq!(answers, Ok((epoch, 0, ModelState::Sound)));
+    }
+}
