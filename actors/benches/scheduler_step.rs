@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use playhouse_actors::logic::{
-    ids::RequestId,
     kv_cache::KvCacheManager,
     outputs::{RequestOutput, SampledToken, StepOutput},
     request::EngineRequest,
-    sampling_params::SamplingParams,
     scheduler::{Scheduler, SchedulerConfig, driver::schedule},
     scheduler_output::SchedulerOutput,
 };
@@ -19,21 +17,12 @@ const NUM_STEPS: usize = 512;
 fn request(id: u64) -> EngineRequest {
     // Lengths differ, so that block boundaries are crossed in different steps.
     let prompt_len = 16 + id as usize % 16;
-    EngineRequest {
-        id: RequestId(id),
-        group: RequestId(id),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: vec![id as u32; prompt_len].into(),
-        params: SamplingParams { max_tokens: 4096, ignore_eos: true, ..Default::default() },
-        seed: id,
-        eos_token_ids: Arc::from([2]),
-        arrival: id,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: Arc::from([]),
-    }
+    let prompt = std::iter::repeat_n(id as u32, prompt_len);
+    let mut request = EngineRequest::for_test(id, prompt);
+    (request.seed, request.arrival, request.eos_token_ids) = (id, id, Arc::from([2]));
+    request.sampling_mut().max_tokens = 4096;
+    request.sampling_mut().ignore_eos = true;
+    request
 }
 
 fn answer(step: &SchedulerOutput) -> StepOutput {

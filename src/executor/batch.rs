@@ -223,7 +223,7 @@ impl PersistentBatch {
 }
 
 fn stop_token_ids(request: &EngineRequest) -> Vec<TokenId> {
-    let params = &request.params;
+    let params = request.sampling();
     if params.min_tokens == 0 {
         return Vec::new();
     }

@@ -54,7 +54,7 @@ pub(super) struct Done {
 impl Constraint {
     /// `None`: every token may always come.
     pub(super) fn new(request: &Arc<EngineRequest>) -> Option<Self> {
-        let params = &request.params;
+        let params = request.sampling();
         if params.structured_output.is_none() && params.thinking.is_none() {
             return None;
         }
@@ -74,7 +74,7 @@ impl Constraint {
     }
 
     fn see(&mut self, tokens: &[TokenId]) {
-        let is_structured = self.request.params.structured_output.is_some();
+        let is_structured = self.request.sampling().structured_output.is_some();
         for &token in tokens {
             if is_structured && self.is_answer() {
                 self.answer.push(token);
@@ -95,7 +95,7 @@ impl Constraint {
         if let Some(token) = self.thoughts.as_ref().and_then(Thoughts::forced_token) {
             return Ok(Some(TokenMask::only(token, vocab_size)));
         }
-        let Some(output) = self.request.params.structured_output.clone() else { return Ok(None) };
+        let Some(output) = self.request.sampling().structured_output.clone() else { return Ok(None) };
         if !self.is_answer() {
             return Ok(None);
         }

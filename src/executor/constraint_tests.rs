@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use playhouse_actors::logic::{
     ids::RequestId, request::EngineRequest, sampling_params::SamplingParams,
-    structured_output::OutputFormat, thinking::Thinking,
+    structured_output::OutputFormat, thinking::Thinking, work::Work,
 };
 
 use super::constraint::{Allowed, Constraint, Job, Masks};
@@ -28,19 +28,9 @@ fn request(
         ..SamplingParams::default()
     };
     Arc::new(EngineRequest {
-        id: RequestId(1),
-        group: RequestId(1),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: prompt.into(),
-        params,
-        seed: 0,
+        work: Work::Generate(params),
         eos_token_ids: [EOS].into(),
-        arrival: 0,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: [].into(),
+        ..EngineRequest::for_test(1, prompt.iter().copied())
     })
 }
 

@@ -151,7 +151,7 @@ impl ModelRunner {
             let sequence = self.batch.sequence(chunk)?;
             let first_row = ragged.attention.query_start_loc[index];
             let row = |position: usize| first_row + (position - chunk.start) as u32;
-            if sequence.request.params.prompt_logprobs.is_some() {
+            if sequence.request.sampling().prompt_logprobs.is_some() {
                 // The logits at a position are about the token after it.
                 let positions = predicted_prompt(chunk, sequence.request.num_prompt_tokens());
                 let wanted =
@@ -244,7 +244,7 @@ impl ModelRunner {
         for rows in prompt_rows.chunks(self.logit_rows()) {
             let wanted = rows.iter().map(|row| {
                 let sequence = self.batch.sequence(&ragged.chunks[row.chunk])?;
-                let k = sequence.request.params.prompt_logprobs.unwrap_or_default();
+                let k = sequence.request.sampling().prompt_logprobs.unwrap_or_default();
                 Ok((sequence.token_ids[row.position], k))
             });
             let wanted = wanted.collect::<Result<Vec<_>, ExecuteError>>()?;

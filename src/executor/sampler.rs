@@ -11,7 +11,7 @@ pub(super) fn sampling_row<'a>(
     sequence: &'a Sequence,
     mask: Option<&'a TokenMask>,
 ) -> SamplingRow<'a> {
-    let (request, params) = (&sequence.request, &sequence.request.params);
+    let (request, params) = (&sequence.request, sequence.request.sampling());
     SamplingRow {
         temperature: params.temperature,
         top_k: params.top_k,

@@ -14,9 +14,8 @@ use burn::tensor::{Device, Tensor};
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
-        ids::{Epoch, RequestId},
+        ids::Epoch,
         request::EngineRequest,
-        sampling_params::SamplingParams,
         scheduler_output::{NewRequestData, SchedulerOutput},
     },
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
@@ -116,21 +115,9 @@ fn prompt(seed: u32) -> Vec<u32> {
 
 /// A step that computes `prompt` but for its first `computed` tokens.
 fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
-    let request = EngineRequest {
-        id: RequestId(1),
-        group: RequestId(1),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: prompt.into(),
-        params: SamplingParams { temperature: 0.0, logprobs: Some(5), ..SamplingParams::default() },
-        seed: 0,
-        eos_token_ids: [].into(),
-        arrival: 0,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: [].into(),
-    };
+    let mut request = EngineRequest::for_test(1, prompt.iter().copied());
+    request.sampling_mut().temperature = 0.0;
+    request.sampling_mut().logprobs = Some(5);
     let count = prompt.len() - computed;
     let data = NewRequestData {
         request: Arc::new(request),

@@ -7,7 +7,6 @@ use playhouse_actors::{
         ids::RequestId,
         outputs::RowFailure,
         request::EngineRequest,
-        sampling_params::SamplingParams,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::ExecuteError,
@@ -25,21 +24,7 @@ pub(super) fn new(
     computed: usize,
     count: usize,
 ) -> NewRequestData {
-    let request = EngineRequest {
-        id: RequestId(id),
-        group: RequestId(id),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: prompt.into(),
-        params: SamplingParams::default(),
-        seed: 0,
-        eos_token_ids: [].into(),
-        arrival: 0,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: [].into(),
-    };
+    let request = EngineRequest::for_test(id, prompt.iter().copied());
     NewRequestData {
         request: Arc::new(request),
         output_token_ids: Vec::new(),

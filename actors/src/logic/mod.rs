@@ -35,3 +35,4 @@ pub mod structured_output;
 pub mod text_pieces;
 pub mod text_stream;
 pub mod thinking;
+pub mod work;

@@ -14,6 +14,7 @@ use super::{
     stop::RepetitionDetection,
     structured_output::{OutputFormat, StructuredOutput},
     thinking::Thinking,
+    work::Work,
 };
 use crate::error::RequestError;
 
@@ -39,7 +40,8 @@ impl Fingerprint {
             bytes.number(item.offset as u64);
             bytes.number(item.length as u64);
         });
-        bytes.params(&request.params);
+        let Work::Generate(params) = &request.work;
+        bytes.params(params);
         Self(bytes.0.finalize().into())
     }
 }
@@ -234,21 +236,7 @@ mod tests {
     use crate::logic::ids::RequestId;
 
     fn request() -> EngineRequest {
-        EngineRequest {
-            id: RequestId(1),
-            group: RequestId(1),
-            choice: 0,
-            tenant: None,
-            prompt_token_ids: Arc::from([1, 2, 3]),
-            params: SamplingParams::default(),
-            seed: 0,
-            eos_token_ids: Arc::from([]),
-            arrival: 0,
-            priority: 0,
-            cache_salt: None,
-            deadline: None,
-            mm_features: Arc::from([]),
-        }
+        EngineRequest::for_test(1, [1, 2, 3])
     }
 
     fn changed(change: impl FnOnce(&mut EngineRequest)) -> Fingerprint {
@@ -272,7 +260,7 @@ mod tests {
             request.priority = 3;
             request.deadline = Some(8);
             request.seed = 42;
-            request.params.seed = Some(42);
+            request.sampling_mut().seed = Some(42);
         });
         assert_eq!(other, changed(|_| ()));
     }
@@ -285,12 +273,12 @@ mod tests {
             |request| request.prompt_token_ids = Arc::from([1, 2, 4]),
             |request| request.cache_salt = Some(Arc::from("")),
             |request| request.cache_salt = Some(Arc::from("a")),
-            |request| request.params.temperature = 0.5,
-            |request| request.params.stop = vec!["ab".into()],
-            |request| request.params.stop = vec!["a".into(), "b".into()],
-            |request| request.params.logprobs = Some(0),
-            |request| request.params.logprob_token_ids = vec![0],
-            |request| request.params.prompt_logprobs = Some(0),
+            |request| request.sampling_mut().temperature = 0.5,
+            |request| request.sampling_mut().stop = vec!["ab".into()],
+            |request| request.sampling_mut().stop = vec!["a".into(), "b".into()],
+            |request| request.sampling_mut().logprobs = Some(0),
+            |request| request.sampling_mut().logprob_token_ids = vec![0],
+            |request| request.sampling_mut().prompt_logprobs = Some(0),
         ];
         let mut all: Vec<Fingerprint> = changes.map(changed).to_vec();
         all.sort();

@@ -10,6 +10,7 @@ use super::{
     failure::Failure,
     ids::{Micros, RequestId, TokenId},
     sampling_params::SamplingParams,
+    work::Work,
 };
 
 /// One sequence to generate: one choice of one prompt.
@@ -25,8 +26,8 @@ pub struct EngineRequest {
     pub tenant: Option<Tenant>,
     /// The prompt, at least one token.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// Validated and normalized.
-    pub params: SamplingParams,
+    /// What the model does with the prompt.
+    pub work: Work,
     /// Keys the random draws together with the token's position.
     pub seed: u64,
     /// Tokens that end the output with finish reason `stop` and no stop reason: the model's
@@ -58,6 +59,13 @@ pub struct MultimodalFeature {
 }
 
 impl EngineRequest {
+    /// Returns the parameters of generation.
+    #[must_use]
+    pub fn sampling(&self) -> &SamplingParams {
+        let Work::Generate(params) = &self.work;
+        params
+    }
+
     /// Tokens of the prompt.
     #[must_use]
     pub fn num_prompt_tokens(&self) -> usize {
@@ -67,7 +75,36 @@ impl EngineRequest {
     /// Most tokens that prompt and output may have together, within the model's context.
     #[must_use]
     pub fn max_total_tokens(&self, max_model_len: usize) -> usize {
-        (self.num_prompt_tokens() + self.params.max_tokens as usize).min(max_model_len)
+        (self.num_prompt_tokens() + self.sampling().max_tokens as usize).min(max_model_len)
+    }
+}
+
+#[cfg(any(test, feature = "chaos"))]
+impl EngineRequest {
+    /// Returns a request of a test, alone in its group, with default parameters.
+    #[must_use]
+    pub fn for_test(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> Self {
+        Self {
+            id: RequestId(id),
+            group: RequestId(id),
+            choice: 0,
+            tenant: None,
+            prompt_token_ids: prompt.into_iter().collect(),
+            work: Work::Generate(SamplingParams::default()),
+            seed: 0,
+            eos_token_ids: Arc::from([]),
+            arrival: 0,
+            priority: 0,
+            cache_salt: None,
+            deadline: None,
+            mm_features: Arc::from([]),
+        }
+    }
+
+    /// Returns the parameters of generation, for a test to change.
+    pub fn sampling_mut(&mut self) -> &mut SamplingParams {
+        let Work::Generate(params) = &mut self.work;
+        params
     }
 }
 

@@ -74,7 +74,7 @@ impl TextStream {
     /// The text of a request that has no output yet.
     #[must_use]
     pub fn new(request: &EngineRequest) -> Self {
-        let params = &request.params;
+        let params = request.sampling();
         let include = params.include_stop_str_in_output;
         let min_tokens = params.min_tokens as usize;
         Self {
@@ -145,25 +145,12 @@ impl TextStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logic::sampling_params::SamplingParams;
 
     fn stream(stop: &[&str]) -> TextStream {
         let stop = stop.iter().map(|s| (*s).to_owned()).collect();
-        TextStream::new(&EngineRequest {
-            id: RequestId(0),
-            group: RequestId(0),
-            choice: 0,
-            tenant: None,
-            prompt_token_ids: vec![1].into(),
-            params: SamplingParams { stop, ..Default::default() },
-            seed: 0,
-            eos_token_ids: vec![].into(),
-            arrival: 0,
-            priority: 0,
-            cache_salt: None,
-            deadline: None,
-            mm_features: [].into(),
-        })
+        let mut request = EngineRequest::for_test(0, [1]);
+        request.sampling_mut().stop = stop;
+        TextStream::new(&request)
     }
 
     #[test]

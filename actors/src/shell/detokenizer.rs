@@ -63,8 +63,8 @@ struct Output {
 impl Output {
     fn new(codec: &dyn TextCodec, request: &EngineRequest) -> Self {
         let options = DecodeOptions {
-            skip_special_tokens: request.params.skip_special_tokens,
-            spaces_between_special_tokens: request.params.spaces_between_special_tokens,
+            skip_special_tokens: request.sampling().skip_special_tokens,
+            spaces_between_special_tokens: request.sampling().spaces_between_special_tokens,
         };
         let decoder = codec.decoder(&request.prompt_token_ids, options);
         Self { decoder, stream: TextStream::new(request) }

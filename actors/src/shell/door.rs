@@ -23,6 +23,7 @@ use crate::{
         ids::{RequestId, TokenId},
         request::EngineRequest,
         seed::choice_seed,
+        work::Work,
     },
     message::{
         InputProcessorMessage, LedgerMessage,
@@ -180,7 +181,7 @@ impl Door {
             choice,
             tenant: raw.tenant,
             prompt_token_ids: Arc::clone(&prompt_token_ids),
-            params: params.clone(),
+            work: Work::Generate(params.clone()),
             seed: if count == 1 { seed } else { choice_seed(seed, choice.into()) },
             eos_token_ids: Arc::clone(&eos_token_ids),
             arrival,

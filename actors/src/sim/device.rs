@@ -296,7 +296,7 @@ impl Executor {
         let mut broken = Vec::new();
         for new in &step.scheduled_new {
             let (request, start) = (new.request.id, new.num_computed_tokens);
-            let format = new.request.params.structured_output.as_deref();
+            let format = new.request.sampling().structured_output.as_deref();
             if format.is_some_and(|format| !self.device.grammars.has(format)) {
                 self.violate(|| format!("request {request} runs without its grammar"));
             }
@@ -413,7 +413,7 @@ impl Executor {
             seed ^= self.num_draws;
             self.num_draws += 1;
         }
-        let params = &row.request.params;
+        let params = row.request.sampling();
         let sampler = Sampler { params, seed };
         let digest = row.digests[span.end];
         let num_outputs = span.end.saturating_sub(num_prompt_tokens);

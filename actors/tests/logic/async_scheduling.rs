@@ -73,7 +73,7 @@ fn without_the_setting_nothing_is_planned_ahead() {
 fn what_is_known_to_be_the_last_token_is_not_followed() {
     let mut house = House::new(ahead());
     let mut short = request(0, own_prompt(0, 10));
-    short.params.max_tokens = 2;
+    short.sampling_mut().max_tokens = 2;
     house.add(short);
     let first = planned(&mut house);
     assert!(house.scheduler.can_plan_ahead());
@@ -89,7 +89,7 @@ fn who_ends_is_computed_once_more_in_vain_and_keeps_its_blocks_until_then() {
     let mut house = House::new(ahead());
     let mut ending = request(0, own_prompt(0, 20));
     ending.eos_token_ids = Arc::from([EOS]);
-    ending.params.ignore_eos = false;
+    ending.sampling_mut().ignore_eos = false;
     house.add(ending);
     house.add(request(1, own_prompt(1, 20)));
     let first = planned(&mut house);

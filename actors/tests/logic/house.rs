@@ -7,7 +7,6 @@ use playhouse_actors::logic::{
     kv_cache::KvCacheManager,
     outputs::{Commit, RequestOutput, SampledToken, StepOutput},
     request::{EngineRequest, FinishReason},
-    sampling_params::SamplingParams,
     scheduler::{Scheduled, Scheduler, SchedulerConfig, driver::schedule},
     scheduler_output::SchedulerOutput,
 };
@@ -36,21 +35,10 @@ pub(crate) fn roomy() -> SchedulerConfig {
 
 /// A request that runs until it is stopped from outside, with arrival in order of ids.
 pub(crate) fn request(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> EngineRequest {
-    EngineRequest {
-        id: RequestId(id),
-        group: RequestId(id),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: prompt.into_iter().collect(),
-        params: SamplingParams { max_tokens: 1_000, ignore_eos: true, ..Default::default() },
-        seed: 0,
-        eos_token_ids: Arc::from([]),
-        arrival: id,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: Arc::from([]),
-    }
+    let mut request = EngineRequest { arrival: id, ..EngineRequest::for_test(id, prompt) };
+    request.sampling_mut().max_tokens = 1_000;
+    request.sampling_mut().ignore_eos = true;
+    request
 }
 
 /// A prompt that shares no block with that of any other id.

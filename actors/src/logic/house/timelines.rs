@@ -157,26 +157,11 @@ mod tests {
     use super::*;
     use crate::logic::{
         request::EngineRequest,
-        sampling_params::SamplingParams,
         scheduler_output::{CachedRequestData, NewRequestData},
     };
 
     fn new(id: u64, outputs: &[u32], num_scheduled_tokens: usize) -> NewRequestData {
-        let request = EngineRequest {
-            id: RequestId(id),
-            group: RequestId(id),
-            choice: 0,
-            tenant: None,
-            prompt_token_ids: Arc::from([1; 20]),
-            params: SamplingParams::default(),
-            seed: 0,
-            eos_token_ids: Arc::from([]),
-            arrival: 0,
-            priority: 0,
-            cache_salt: None,
-            deadline: None,
-            mm_features: Arc::from([]),
-        };
+        let request = EngineRequest::for_test(id, [1; 20]);
         NewRequestData {
             request: Arc::new(request),
             output_token_ids: outputs.to_vec(),

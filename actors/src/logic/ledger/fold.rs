@@ -219,7 +219,7 @@ impl GroundState {
 }
 
 fn cost(request: &EngineRequest) -> (RequestId, AdmissionCost) {
-    let max_tokens = request.params.max_tokens as usize;
+    let max_tokens = request.sampling().max_tokens as usize;
     let cost = AdmissionCost { prompt_tokens: request.num_prompt_tokens(), max_tokens };
     (request.id, cost)
 }

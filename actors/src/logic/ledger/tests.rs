@@ -7,25 +7,10 @@ use crate::logic::{
     admission::Quota,
     ids::TokenId,
     outputs::{Commit, PromptLogprobs, SampledToken},
-    sampling_params::SamplingParams,
 };
 
 pub(super) fn request(id: u64) -> Arc<EngineRequest> {
-    Arc::new(EngineRequest {
-        id: RequestId(id),
-        group: RequestId(id),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: vec![1, 2, 3].into(),
-        params: SamplingParams::default(),
-        seed: 0,
-        eos_token_ids: vec![].into(),
-        arrival: 100,
-        priority: 0,
-        cache_salt: None,
-        deadline: None,
-        mm_features: [].into(),
-    })
+    Arc::new(EngineRequest { arrival: 100, ..EngineRequest::for_test(id, [1, 2, 3]) })
 }
 
 fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {

@@ -1,26 +1,9 @@
 //! Turns of tenants and of the choices of one request.
 
-use std::sync::Arc;
-
 use super::*;
-use crate::logic::sampling_params::SamplingParams;
 
 fn request(id: u64, priority: i32, arrival: Micros) -> EngineRequest {
-    EngineRequest {
-        id: RequestId(id),
-        group: RequestId(id),
-        choice: 0,
-        tenant: None,
-        prompt_token_ids: Arc::from([1]),
-        params: SamplingParams::default(),
-        seed: 0,
-        eos_token_ids: Arc::from([]),
-        arrival,
-        priority,
-        cache_salt: None,
-        deadline: None,
-        mm_features: Arc::from([]),
-    }
+    EngineRequest { priority, arrival, ..EngineRequest::for_test(id, [1]) }
 }
 
 /// Pops everyone at time `now`.

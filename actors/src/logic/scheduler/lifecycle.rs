@@ -132,7 +132,7 @@ impl Scheduler {
         let max_model_len = self.config.max_model_len;
         let (waiting, grammars) = (&mut self.waiting, &mut self.grammars);
         self.requests.insert(request.id, |slot| {
-            let format = request.params.structured_output.as_ref();
+            let format = request.sampling().structured_output.as_ref();
             let status = match format.filter(|_| !planted(Bug::SkipGrammar)) {
                 None => Status::Waiting(waiting.push_back(&request, slot)),
                 Some(format) => {
@@ -185,7 +185,7 @@ impl Scheduler {
                 self.release_waiting(slot, discard);
             }
             Status::WaitingForStructuredOutputGrammar(_) => {
-                if let Some(format) = &self.requests[slot].request.params.structured_output {
+                if let Some(format) = &self.requests[slot].request.sampling().structured_output {
                     self.grammars.leave(format, id);
                 }
                 self.release_waiting(slot, discard);

@@ -113,7 +113,7 @@ impl RequestState {
     /// Returns whether the request may use blocks that others computed. Log-probabilities of a
     /// prompt need its logits.
     pub(super) fn reads_prefix_cache(&self) -> bool {
-        self.request.params.prompt_logprobs.is_none() && !self.is_retried
+        self.request.sampling().prompt_logprobs.is_none() && !self.is_retried
     }
 
     /// Resets the computed state. The request no longer holds blocks, and it will be sent to the

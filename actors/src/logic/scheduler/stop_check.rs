@@ -9,7 +9,7 @@ use crate::logic::{
 /// Returns the conditions that [`finish_reason`] needs, once for each request. They do not contain
 /// the end-of-sequence tokens, because a request may have several.
 pub(super) fn stop_conditions(request: &EngineRequest, max_model_len: usize) -> StopConditions {
-    let params = &request.params;
+    let params = request.sampling();
     StopConditions {
         eos_token_id: None,
         ignore_eos: params.ignore_eos,

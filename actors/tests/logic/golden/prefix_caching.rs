@@ -87,7 +87,7 @@ fn prompt_logprobs_read_nothing_and_leave_everything() {
     house.add(request(0, 0..48));
     house.step();
     let mut asking = request(1, 0..48);
-    asking.params.prompt_logprobs = Some(0);
+    asking.sampling_mut().prompt_logprobs = Some(0);
     house.add(asking);
     house.plan();
     assert_eq!(house.hits(1), 0);

@@ -86,7 +86,7 @@ fn an_old_request_is_served_before_younger_ones_of_better_priority() {
     for id in 1..40 {
         house.now = id * 100;
         let mut urgent = with_priority(id, 0, house.now, 8);
-        urgent.params.max_tokens = 2;
+        urgent.sampling_mut().max_tokens = 2;
         house.add(urgent);
         house.step();
         if house.running() == [0] {

@@ -15,7 +15,7 @@ const BOB: Option<Tenant> = Some(Tenant(1));
 /// One that ends with its first token.
 fn short(id: u64, tenant: Option<Tenant>, len: usize) -> EngineRequest {
     let mut request = EngineRequest { tenant, ..request(id, own_prompt(id, len)) };
-    request.params.max_tokens = 1;
+    request.sampling_mut().max_tokens = 1;
     request
 }
 

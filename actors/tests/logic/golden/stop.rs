@@ -21,7 +21,7 @@ fn check(
 ) {
     let mut house = House::new(roomy());
     let mut asked = request(0, own_prompt(0, 10));
-    asked.params.ignore_eos = false;
+    asked.sampling_mut().ignore_eos = false;
     asked.eos_token_ids = Arc::from([EOS]);
     change(&mut asked);
     house.add(asked);
@@ -42,15 +42,15 @@ fn the_end_of_sequence_token_is_kept_and_has_no_stop_reason() {
 #[test]
 fn ignore_eos_runs_to_max_tokens() {
     let change = |request: &mut EngineRequest| {
-        request.params.ignore_eos = true;
-        request.params.max_tokens = 3;
+        request.sampling_mut().ignore_eos = true;
+        request.sampling_mut().max_tokens = 3;
     };
     check(change, &[EOS, EOS, EOS], FinishReason::Length, &[EOS, EOS, EOS]);
 }
 
 #[test]
 fn a_stop_token_is_the_stop_reason() {
-    let change = |request: &mut EngineRequest| request.params.stop_token_ids = vec![42];
+    let change = |request: &mut EngineRequest| request.sampling_mut().stop_token_ids = vec![42];
     check(change, &[7, 42], FinishReason::Stop(Some(StopReason::Token(42))), &[7, 42]);
 }
 
@@ -71,7 +71,7 @@ fn the_context_ends_it() {
 fn repetition_ends_it() {
     let detection = RepetitionDetection { max_pattern_size: 2, min_pattern_size: 2, min_count: 3 };
     let change =
-        |request: &mut EngineRequest| request.params.repetition_detection = Some(detection);
+        |request: &mut EngineRequest| request.sampling_mut().repetition_detection = Some(detection);
     let says = [5, 6, 5, 6, 5, 6];
     check(change, &says, FinishReason::Repetition, &says);
 }
@@ -80,7 +80,7 @@ fn repetition_ends_it() {
 fn what_follows_a_stop_in_the_same_step_is_dropped() {
     let mut house = House::new(roomy());
     let mut asked = request(0, own_prompt(0, 10));
-    asked.params.max_tokens = 2;
+    asked.sampling_mut().max_tokens = 2;
     house.add(asked);
     house.plan();
     let output = crate::house::answer(&house.last.output, |_| vec![4, 5, 6]);

@@ -18,7 +18,7 @@ fn format(text: &str) -> Arc<StructuredOutput> {
 
 fn constrained(id: u64, text: &str) -> EngineRequest {
     let mut request = request(id, own_prompt(id, 10));
-    request.params.structured_output = Some(format(text));
+    request.sampling_mut().structured_output = Some(format(text));
     request
 }
 

@@ -221,7 +221,7 @@ fn row(new: &NewRequestData) -> Row {
     tokens.extend(&new.output_token_ids);
     Row {
         prompt_len: request.num_prompt_tokens(),
-        wants_prompt_logprobs: request.params.prompt_logprobs.is_some(),
+        wants_prompt_logprobs: request.sampling().prompt_logprobs.is_some(),
         salt: salt_of(request),
         tokens,
         table: new.block_ids.clone(),

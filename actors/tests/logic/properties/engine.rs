@@ -7,6 +7,7 @@ use playhouse_actors::logic::{
     ids::{Micros, RequestId, TokenId},
     request::EngineRequest,
     sampling_params::SamplingParams,
+    work::Work,
     scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
 };
 use proptest::{prelude::*, test_runner::TestRunner};
@@ -60,7 +61,7 @@ fn engine_request() -> impl Strategy<Value = Op> {
             ..SamplingParams::default()
         };
         Op::Add(Box::new(EngineRequest {
-            params,
+            work: Work::Generate(params),
             priority,
             tenant,
             group: if is_choice { SAME_GROUP } else { RequestId(0) },

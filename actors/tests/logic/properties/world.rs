@@ -260,7 +260,7 @@ impl World {
                 entry.num_prompt_logprobs += rows.rows.len();
             }
             entry.finish = commit.finish;
-            let may_end = !entry.request.params.ignore_eos;
+            let may_end = !entry.request.sampling().ignore_eos;
             let has_ended = may_end && entry.output.last() == Some(&EOS);
             assert_eq!(entry.finish == Some(FinishReason::Stop(None)), has_ended);
             let num_before = entry.output.len().saturating_sub(1);
@@ -270,7 +270,7 @@ impl World {
                 let limit = entry.request.max_total_tokens(self.config.max_model_len);
                 let room = (self.config.num_blocks as usize - 1) * BLOCK_SIZE;
                 assert!(num_tokens == limit || num_tokens > room, "ended too early");
-                let is_asked = entry.request.params.prompt_logprobs.is_some();
+                let is_asked = entry.request.sampling().prompt_logprobs.is_some();
                 let wanted = if is_asked { entry.request.num_prompt_tokens() - 1 } else { 0 };
                 assert_eq!(entry.num_prompt_logprobs, wanted);
             }

@@ -1,0 +1,12 @@
+//! The work that a request asks of the model.
+
+use serde::{Deserialize, Serialize};
+
+use super::sampling_params::SamplingParams;
+
+/// The work of a request, with its parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Work {
+    /// Generates tokens after the prompt. The parameters are validated and normalized.
+    Generate(SamplingParams),
+}
