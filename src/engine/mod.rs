@@ -7,12 +7,17 @@ mod device;
 mod error;
 mod house;
 mod kv_blocks;
+mod load;
 mod pause;
 mod start;
 mod system_config;
 
 use std::{sync::Arc, time::Duration};
 
+pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
+pub use default_sampling::DefaultSampling;
+pub(crate) use device::{choose as choose_device, tensor_cores};
+pub use error::StartError;
 #[cfg(feature = "chaos")]
 use playhouse_actors::shell::chaos::ChaosControl;
 use playhouse_actors::{
@@ -25,14 +30,9 @@ use playhouse_actors::{
         directory::ActorStats,
     },
 };
-
-pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
-pub use default_sampling::DefaultSampling;
-pub(crate) use device::{choose as choose_device, tensor_cores};
-pub use error::StartError;
 pub use start::{LoadedModel, StartProgress};
 
-use self::{start::Loaded, system_config::system_config};
+use self::{load::Loaded, system_config::system_config};
 use crate::config::EngineConfig;
 
 /// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
@@ -89,12 +89,12 @@ impl Engine {
 
     async fn start(
         config: EngineConfig,
-        progress: impl FnMut(StartProgress) + Send + 'static,
+        mut progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
     ) -> Result<Self, StartError> {
         let served_model_names = config.served_names();
         let (config, started) = tokio::task::spawn_blocking(move || {
-            let started = start::load(&config, progress);
+            let started = load::load(&config, &mut progress);
             (config, started)
         })
         .await

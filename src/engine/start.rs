@@ -1,25 +1,16 @@
-//! From settings to a loaded model with its KV cache.
+//! From settings to those of the model, the executors and the actors; and what a start results in.
 
-use std::{panic::resume_unwind, path::Path, sync::Arc, thread};
+use std::{path::Path, sync::Arc};
 
 use playhouse_actors::ports::{ModelInfo, TextCodec};
-use playhouse_kernels::{
-    DeviceKind, KvDtype, QuantizationScheme, ThreadPool, WeightDtype, device_memory,
-};
+use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, WeightDtype};
 
-use super::{DefaultSampling, StartError, device, kv_blocks};
+use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
-    executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
-    files,
-    gguf::is_gguf,
-    grammar::GrammarStore,
     model::{
-        ActivationQuantization, Dtype, GenerationConfig, LoadFormat, LoadOptions, LoadProgress,
-        QuantizedWeights, load_model,
+        ActivationQuantization, Dtype, GenerationConfig, LoadFormat, LoadProgress, QuantizedWeights,
     },
-    model_files,
-    text::HfTextCodec,
 };
 
 /// How far the start has come.
@@ -84,118 +75,14 @@ impl std::fmt::Debug for LoadedModel {
     }
 }
 
-/// Everything that the actors need.
-pub(super) struct Loaded {
-    pub(super) model: LoadedModel,
-    pub(super) executors: Arc<RunnerFactory>,
-    /// What the executors constrain outputs by, where it is to be compiled before.
-    pub(super) grammars: Arc<GrammarStore>,
-}
-
-/// Loads everything that the actors need. Blocks for as long as that takes.
-pub(super) fn load(
-    config: &EngineConfig,
-    mut progress: impl FnMut(StartProgress),
-) -> Result<Loaded, StartError> {
-    let is_folder = model_files::exists(&config.model) && !config.model.is_file();
-    if !is_folder && !is_gguf(&config.model) {
-        return Err(StartError::NoModel(config.model.clone()));
+pub(super) fn load_format(configured: config::LoadFormat) -> LoadFormat {
+    match configured {
+        config::LoadFormat::Auto => LoadFormat::Auto,
+        config::LoadFormat::Dummy => LoadFormat::Dummy,
     }
-    let device = device::choose(config.device)?;
-    let options = LoadOptions {
-        load_format: match config.load_format {
-            config::LoadFormat::Auto => LoadFormat::Auto,
-            config::LoadFormat::Dummy => LoadFormat::Dummy,
-        },
-        dtype: dtype(config.dtype),
-        quantization: quantization(config),
-        activation_quantization: activation_quantization(config.activation_quantization),
-        max_model_len: config.max_model_len,
-        device: device.device.clone(),
-        tensor_cores: device::tensor_cores(config),
-        weights_cache: config.weights_cache.clone(),
-    };
-    let threads = compute_threads(config)?;
-    // A large vocabulary takes about as long as a gigabyte of weights.
-    let (codec, model) = thread::scope(|scope| {
-        let reader = thread::Builder::new().name("playhouse-tokenizer".to_owned());
-        let codec = reader.spawn_scoped(scope, || load_codec(config))?;
-        let model = threads.on_queue(|| {
-            load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))
-        });
-        progress(StartProgress::Tokenizer);
-        Ok((codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model))
-    })
-    .map_err(StartError::Threads)?;
-    let (codec, model) = (codec?, model?);
-    let model_config = &model.config;
-    codec.check_vocab(model_config.vocab_size)?;
-    config.validate_for(model_config.max_model_len)?;
-    let generation = generation_config(config)?;
-    let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
-    let mut warmed = |steps, steps_total| progress(StartProgress::WarmUp { steps, steps_total });
-    let warm_up = || warm_up(config, &*model, kv_cache_dtype, &device, &mut warmed);
-    threads.run(warm_up).map_err(|error| StartError::WarmUp {
-        device: device.id.clone(),
-        why: error.to_string(),
-    })?;
-    let num_blocks = kv_blocks::count(config, &*model, kv_cache_dtype, &device)?;
-    let info = ModelInfo {
-        vocab_size: model_config.vocab_size as u32,
-        max_model_len: model_config.max_model_len,
-        block_size: config.block_size,
-        num_blocks,
-        eos_token_ids: eos_token_ids(&codec, &model_config.eos_token_ids, &generation),
-    };
-    let kv_cache_bytes =
-        model.kv_cache_shape(num_blocks, config.block_size).bytes(kv_cache_dtype) as u64;
-    let loaded = LoadedModel {
-        info: info.clone(),
-        root: config.model.to_string_lossy().into_owned(),
-        architecture: model_config.architecture(),
-        dtype: model.dtype,
-        quantized_weights: model.quantized_weights.clone(),
-        device: device.id.clone(),
-        device_kind: device.kind,
-        kv_cache_dtype,
-        kv_cache_bytes,
-        default_sampling: DefaultSampling::from(&generation),
-        chat_templates: codec.chat_templates(),
-        codec: Arc::new(codec),
-    };
-    progress(StartProgress::Grammars);
-    let codec = Arc::clone(&loaded.codec);
-    let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone())
-        .with_any_whitespace_disabled(config.disable_any_whitespace);
-    let grammars = Arc::new(grammars);
-    let total_bytes = device_memory(&device.device).and_then(|memory| memory.total_bytes);
-    let kv_settings = KvSettings {
-        dtype: kv_cache_dtype,
-        device: device.device,
-        step_graph_bytes: config.step_graph_bytes(total_bytes),
-    };
-    progress(StartProgress::KvCache { bytes: kv_cache_bytes });
-    let executors = RunnerFactory::new(model, info, kv_settings, Arc::clone(&grammars), threads)?;
-    Ok(Loaded { model: loaded, executors: Arc::new(executors), grammars })
 }
 
-fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> {
-    if config.threads.is_none() && !config.pin_threads {
-        return ComputeThreads::common().map_err(StartError::Threads);
-    }
-    let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
-    ComputeThreads::own(count, config.pin_threads).map_err(StartError::Threads)
-}
-
-fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
-    let codec = HfTextCodec::load(config.tokenizer_path())?;
-    let Some(path) = &config.chat_template else { return Ok(codec) };
-    let source = files::read_to_string(path)
-        .map_err(|source| StartError::File { path: path.clone(), source })?;
-    Ok(codec.with_chat_template(source))
-}
-
-fn dtype(configured: config::Dtype) -> Dtype {
+pub(super) fn dtype(configured: config::Dtype) -> Dtype {
     match configured {
         config::Dtype::Auto => Dtype::Auto,
         config::Dtype::Float32 => Dtype::F32,
@@ -204,7 +91,7 @@ fn dtype(configured: config::Dtype) -> Dtype {
     }
 }
 
-fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvDtype {
+pub(super) fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvDtype {
     match configured {
         config::KvCacheDtype::Auto => weights.into(),
         config::KvCacheDtype::Float32 => KvDtype::F32,
@@ -214,7 +101,7 @@ fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvD
     }
 }
 
-fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> {
+pub(super) fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> {
     match config.quantization {
         config::Quantization::None => None,
         config::Quantization::Int8 => Some(QuantizationScheme::Int8),
@@ -224,7 +111,9 @@ fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> {
     }
 }
 
-fn activation_quantization(configured: config::ActivationQuantization) -> ActivationQuantization {
+pub(super) fn activation_quantization(
+    configured: config::ActivationQuantization,
+) -> ActivationQuantization {
     match configured {
         config::ActivationQuantization::Auto => ActivationQuantization::Auto,
         config::ActivationQuantization::None => ActivationQuantization::None,
@@ -232,7 +121,7 @@ fn activation_quantization(configured: config::ActivationQuantization) -> Activa
     }
 }
 
-fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartError> {
+pub(super) fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartError> {
     let folder: &Path = match &config.generation_config {
         GenerationConfigSource::Auto => return Ok(GenerationConfig::of_model(&config.model)?),
         GenerationConfigSource::Folder(folder) => folder,
@@ -243,17 +132,6 @@ fn generation_config(config: &EngineConfig) -> Result<GenerationConfig, StartErr
         }
     };
     Ok(GenerationConfig::from_dir(folder)?)
-}
-
-/// The tokenizer's end-of-sequence token first, as in vLLM: that one stops without a stop reason.
-fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
-    let mut ids: Vec<u32> = codec.eos_token().map(|(_, id)| id).into_iter().collect();
-    for &id in model.iter().chain(&generation.eos_token_ids) {
-        if !ids.contains(&id) {
-            ids.push(id);
-        }
-    }
-    ids
 }
 
 #[cfg(test)]

@@ -95,7 +95,9 @@ impl Constraint {
         if let Some(token) = self.thoughts.as_ref().and_then(Thoughts::forced_token) {
             return Ok(Some(TokenMask::only(token, vocab_size)));
         }
-        let Some(output) = self.request.sampling().structured_output.clone() else { return Ok(None) };
+        let Some(output) = self.request.sampling().structured_output.clone() else {
+            return Ok(None);
+        };
         if !self.is_answer() {
             return Ok(None);
         }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use playhouse_actors::{
     error::ActorError,
     logic::{
-        allocation::{
-            AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError,
-        },
+        allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
         block_hash::BlockHash,
         ids::{BlockId, Epoch, RequestId, Step},
         kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager},

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    allocation::{
-        AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError,
-    },
+    allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
     block_hash::BlockHash,
     ids::{Epoch, RequestId, Step},
     kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, Tail},

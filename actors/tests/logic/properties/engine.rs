@@ -7,8 +7,8 @@ use playhouse_actors::logic::{
     ids::{Micros, RequestId, TokenId},
     request::EngineRequest,
     sampling_params::SamplingParams,
-    work::Work,
     scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
+    work::Work,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 

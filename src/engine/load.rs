@@ -1,0 +1,217 @@
+//! The steps of a start: files, tokenizer and weights, a first step, the KV cache.
+
+use std::{panic::resume_unwind, sync::Arc, thread};
+
+use playhouse_actors::ports::{ModelInfo, TextCodec};
+use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
+
+use super::{
+    DefaultSampling, LoadedModel, StartError, StartProgress, device, kv_blocks,
+    start::{
+        activation_quantization, dtype, generation_config, kv_cache_dtype, load_format,
+        quantization,
+    },
+};
+use crate::{
+    config::EngineConfig,
+    executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
+    files,
+    gguf::is_gguf,
+    grammar::GrammarStore,
+    model::{GenerationConfig, LoadOptions, Model, load_model},
+    model_files,
+    text::HfTextCodec,
+};
+
+/// Everything that the actors need.
+pub(super) struct Loaded {
+    pub(super) model: LoadedModel,
+    pub(super) executors: Arc<RunnerFactory>,
+    /// What the executors constrain outputs by, where it is to be compiled before.
+    pub(super) grammars: Arc<GrammarStore>,
+}
+
+/// Loads everything that the actors need. Blocks for as long as that takes.
+///
+/// # Errors
+/// [`StartError`] of the first step that fails.
+pub(super) fn load(
+    config: &EngineConfig,
+    progress: &mut dyn FnMut(StartProgress),
+) -> Result<Loaded, StartError> {
+    let mut start = Start::new(config, progress)?;
+    let (codec, model) = start.read()?;
+    let generation = start.check(&codec, &*model)?;
+    let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
+    start.warm_up(&*model, kv_cache_dtype)?;
+    let num_blocks = kv_blocks::count(config, &*model, kv_cache_dtype, &start.device)?;
+    let loaded = start.describe(codec, &*model, &generation, kv_cache_dtype, num_blocks);
+    let grammars = start.grammars(&loaded);
+    let executors = start.executors(&loaded, model, &grammars)?;
+    Ok(Loaded { model: loaded, executors, grammars })
+}
+
+/// A start under way: what each of its steps needs.
+struct Start<'a> {
+    config: &'a EngineConfig,
+    device: ComputeDevice,
+    threads: ComputeThreads,
+    progress: &'a mut dyn FnMut(StartProgress),
+}
+
+impl<'a> Start<'a> {
+    /// Finds the model's files, the device, and the threads to compute on.
+    fn new(
+        config: &'a EngineConfig,
+        progress: &'a mut dyn FnMut(StartProgress),
+    ) -> Result<Self, StartError> {
+        let is_folder = model_files::exists(&config.model) && !config.model.is_file();
+        if !is_folder && !is_gguf(&config.model) {
+            return Err(StartError::NoModel(config.model.clone()));
+        }
+        let device = device::choose(config.device)?;
+        let threads = compute_threads(config)?;
+        Ok(Self { config, device, threads, progress })
+    }
+
+    /// Reads the tokenizer and the weights, at the same time: a large vocabulary takes about as long
+    /// as a gigabyte of weights.
+    fn read(&mut self) -> Result<(HfTextCodec, Arc<Model>), StartError> {
+        let (config, options) = (self.config, self.load_options());
+        let (threads, progress) = (&self.threads, &mut *self.progress);
+        let (codec, model) = thread::scope(|scope| {
+            let reader = thread::Builder::new().name("playhouse-tokenizer".to_owned());
+            let codec = reader.spawn_scoped(scope, || load_codec(config))?;
+            let model = threads.on_queue(|| {
+                load_model(&config.model, &options, &mut |p| progress(StartProgress::Weights(p)))
+            });
+            progress(StartProgress::Tokenizer);
+            Ok((codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model))
+        })
+        .map_err(StartError::Threads)?;
+        Ok((codec?, model?))
+    }
+
+    fn load_options(&self) -> LoadOptions {
+        let config = self.config;
+        LoadOptions {
+            load_format: load_format(config.load_format),
+            dtype: dtype(config.dtype),
+            quantization: quantization(config),
+            activation_quantization: activation_quantization(config.activation_quantization),
+            max_model_len: config.max_model_len,
+            device: self.device.device.clone(),
+            tensor_cores: device::tensor_cores(config),
+            weights_cache: config.weights_cache.clone(),
+        }
+    }
+
+    /// Checks the tokenizer and the settings against the model. Returns what its authors recommend.
+    fn check(&self, codec: &HfTextCodec, model: &Model) -> Result<GenerationConfig, StartError> {
+        codec.check_vocab(model.config.vocab_size)?;
+        self.config.validate_for(model.config.max_model_len)?;
+        generation_config(self.config)
+    }
+
+    /// Runs first steps where the device wants them.
+    fn warm_up(&mut self, model: &Model, dtype: KvDtype) -> Result<(), StartError> {
+        let (config, device, progress) = (self.config, &self.device, &mut *self.progress);
+        let mut warmed =
+            |steps, steps_total| progress(StartProgress::WarmUp { steps, steps_total });
+        let warm_up = || warm_up(config, model, dtype, device, &mut warmed);
+        let failed = |error: playhouse_kernels::KernelError| StartError::WarmUp {
+            device: device.id.clone(),
+            why: error.to_string(),
+        };
+        self.threads.run(warm_up).map_err(failed)
+    }
+
+    /// Puts together what is known of the loaded model.
+    fn describe(
+        &self,
+        codec: HfTextCodec,
+        model: &Model,
+        generation: &GenerationConfig,
+        kv_cache_dtype: KvDtype,
+        num_blocks: usize,
+    ) -> LoadedModel {
+        let (config, model_config) = (self.config, &model.config);
+        let kv_cache_shape = model.kv_cache_shape(num_blocks, config.block_size);
+        LoadedModel {
+            info: ModelInfo {
+                vocab_size: model_config.vocab_size as u32,
+                max_model_len: model_config.max_model_len,
+                block_size: config.block_size,
+                num_blocks,
+                eos_token_ids: eos_token_ids(&codec, &model_config.eos_token_ids, generation),
+            },
+            root: config.model.to_string_lossy().into_owned(),
+            architecture: model_config.architecture(),
+            dtype: model.dtype,
+            quantized_weights: model.quantized_weights.clone(),
+            device: self.device.id.clone(),
+            device_kind: self.device.kind,
+            kv_cache_dtype,
+            kv_cache_bytes: kv_cache_shape.bytes(kv_cache_dtype) as u64,
+            default_sampling: DefaultSampling::from(generation),
+            chat_templates: codec.chat_templates(),
+            codec: Arc::new(codec),
+        }
+    }
+
+    /// Prepares the vocabulary for grammars.
+    fn grammars(&mut self, loaded: &LoadedModel) -> Arc<GrammarStore> {
+        (self.progress)(StartProgress::Grammars);
+        let (codec, info) = (Arc::clone(&loaded.codec), &loaded.info);
+        let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone())
+            .with_any_whitespace_disabled(self.config.disable_any_whitespace);
+        Arc::new(grammars)
+    }
+
+    /// Allocates the KV cache.
+    fn executors(
+        self,
+        loaded: &LoadedModel,
+        model: Arc<Model>,
+        grammars: &Arc<GrammarStore>,
+    ) -> Result<Arc<RunnerFactory>, StartError> {
+        let device = self.device.device;
+        let total_bytes = device_memory(&device).and_then(|memory| memory.total_bytes);
+        let kv_settings = KvSettings {
+            dtype: loaded.kv_cache_dtype,
+            device,
+            step_graph_bytes: self.config.step_graph_bytes(total_bytes),
+        };
+        (self.progress)(StartProgress::KvCache { bytes: loaded.kv_cache_bytes });
+        let (info, grammars) = (loaded.info.clone(), Arc::clone(grammars));
+        let executors = RunnerFactory::new(model, info, kv_settings, grammars, self.threads)?;
+        Ok(Arc::new(executors))
+    }
+}
+
+fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> {
+    if config.threads.is_none() && !config.pin_threads {
+        return ComputeThreads::common().map_err(StartError::Threads);
+    }
+    let count = config.threads.unwrap_or_else(|| ThreadPool::common().num_threads());
+    ComputeThreads::own(count, config.pin_threads).map_err(StartError::Threads)
+}
+
+fn load_codec(config: &EngineConfig) -> Result<HfTextCodec, StartError> {
+    let codec = HfTextCodec::load(config.tokenizer_path())?;
+    let Some(path) = &config.chat_template else { return Ok(codec) };
+    let source = files::read_to_string(path)
+        .map_err(|source| StartError::File { path: path.clone(), source })?;
+    Ok(codec.with_chat_template(source))
+}
+
+/// The tokenizer's end-of-sequence token first, as in vLLM: that one stops without a stop reason.
+fn eos_token_ids(codec: &HfTextCodec, model: &[u32], generation: &GenerationConfig) -> Vec<u32> {
+    let mut ids: Vec<u32> = codec.eos_token().map(|(_, id)| id).into_iter().collect();
+    for &id in model.iter().chain(&generation.eos_token_ids) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
