@@ -9,10 +9,7 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::{sampling_params::SamplingParams, structured_output::OutputFormat},
-        message::input_processor::{Prompt, RawRequest},
-    },
+    api::{OutputFormat, Prompt, RawRequest, SamplingParams},
 };
 use tokio::runtime::Runtime;
 

@@ -9,8 +9,7 @@ use std::{error::Error, sync::Arc};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::message::input_processor::{Prompt, RawRequest},
-    actors::ports::ChatPrompt,
+    api::{ChatPrompt, Prompt, RawRequest},
 };
 use serde_json::json;
 

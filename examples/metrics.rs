@@ -11,7 +11,7 @@ use std::error::Error;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use playhouse::{
     Engine, EngineConfig,
-    actors::message::input_processor::{Prompt, RawRequest},
+    api::{Prompt, RawRequest},
 };
 
 #[tokio::main]

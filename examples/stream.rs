@@ -10,10 +10,7 @@ use std::error::Error;
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::request::FinishReason,
-        message::input_processor::{Prompt, RawRequest},
-    },
+    api::{FinishReason, Prompt, RawRequest},
 };
 
 #[tokio::main]

@@ -11,11 +11,7 @@ use std::{error::Error, time::Duration};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        error::RequestError,
-        message::input_processor::{Prompt, RawRequest},
-        shell::Health,
-    },
+    api::{Health, Prompt, RawRequest, RequestError},
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent, call_t};
 

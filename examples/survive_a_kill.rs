@@ -11,11 +11,7 @@ use std::error::Error;
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        fault::How,
-        message::input_processor::{Prompt, RawRequest},
-        shell::Role,
-    },
+    api::{How, Prompt, RawRequest, Role},
 };
 
 /// Those that are killed, one after the other.

@@ -10,11 +10,7 @@ use std::{error::Error, sync::Arc};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::structured_output::OutputFormat,
-        message::input_processor::{Prompt, RawRequest},
-        ports::ChatPrompt,
-    },
+    api::{ChatPrompt, OutputFormat, Prompt, RawRequest},
     parsers::{
         ForcedCall, Message, MessageParser, ParsedCall, Tools, constraint_schema,
         required_call_parser,

@@ -10,10 +10,7 @@ use std::{error::Error, path::PathBuf, sync::Arc};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::structured_output::OutputFormat,
-        message::input_processor::{Prompt, RawRequest},
-    },
+    api::{OutputFormat, Prompt, RawRequest},
 };
 
 #[tokio::main]

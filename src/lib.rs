@@ -2,6 +2,7 @@
 //!
 //! [`Engine`] is the façade: a loaded model behind running actors. See ARCHITECTURE.md for the map.
 
+pub mod api;
 pub mod cli;
 pub mod config;
 pub mod engine;
@@ -19,4 +20,3 @@ pub mod weights;
 
 pub use config::EngineConfig;
 pub use engine::{Engine, StartError};
-pub use playhouse_actors as actors;

@@ -16,10 +16,7 @@ use std::{
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::sampling_params::SamplingParams,
-        message::input_processor::{Prompt, RawRequest},
-    },
+    api::{Prompt, RawRequest, SamplingParams},
 };
 
 /// Steps before the count begins, and in each of its halves.

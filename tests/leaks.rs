@@ -7,7 +7,7 @@ mod workload;
 
 use std::{fs, time::Duration};
 
-use playhouse::actors::{fault::How, shell::Role};
+use playhouse::api::{How, Role};
 use tokio::runtime::{Builder, Handle};
 use workload::House;
 

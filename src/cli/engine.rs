@@ -4,10 +4,10 @@ use std::{error::Error, io, num::NonZero, sync::Arc, thread, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::RwLock;
-use playhouse_actors::ports::HandlerProfiler;
 use tokio::task::JoinHandle;
 
 use super::{CliError, file_limit, style::shows_bars};
+use crate::api::HandlerProfiler;
 use crate::{
     config::EngineConfig,
     engine::{Engine, StartProgress},

@@ -2,9 +2,8 @@
 
 use std::{error::Error, io, process::ExitCode};
 
-use playhouse_actors::error::RequestError;
-
 use super::{output, style::Style};
+use crate::api::RequestError;
 use crate::{config::ConfigError, engine::StartError, server::ServerError, text::TextLoadError};
 
 /// Wrong usage or configuration.
@@ -41,7 +40,7 @@ pub(crate) enum CliError {
     Text(#[source] Box<TextLoadError>),
     /// The tokenizer refused a text.
     #[error("the text could not be tokenized")]
-    Tokenize(#[from] playhouse_actors::ports::TextError),
+    Tokenize(#[from] crate::api::TextError),
     /// A request was refused or could not be finished.
     #[error("the request was refused")]
     Request(#[from] RequestError),

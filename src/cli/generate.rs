@@ -3,11 +3,6 @@
 use std::{io::IsTerminal, path::PathBuf};
 
 use clap::Args;
-use playhouse_actors::{
-    logic::request::{FinishReason, StopReason},
-    message::input_processor::{Prompt, RawRequest},
-    shell::{OutputDelta, Submission},
-};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -21,6 +16,7 @@ use super::{
     streams::read_ahead,
     style::harmless,
 };
+use crate::api::{FinishReason, OutputDelta, Prompt, RawRequest, StopReason, Submission};
 use crate::{config::EngineConfig, engine::Engine, files};
 
 const EXAMPLES: &str = "\

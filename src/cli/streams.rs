@@ -1,8 +1,9 @@
 //! Streams that are read as they come, whoever's turn it is to be shown: one that nobody reads is cut
 //! off after a while.
 
-use playhouse_actors::shell::{ChoiceStream, OutputDelta};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::api::{ChoiceStream, OutputDelta};
 
 /// What `choice` brings, and will bring, all of it kept. Dropping it aborts the choice.
 pub(super) fn read_ahead(mut choice: ChoiceStream) -> UnboundedReceiver<OutputDelta> {

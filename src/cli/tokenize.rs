@@ -1,13 +1,13 @@
 //! `playhouse tokenize`: a text's tokens, and the text of tokens. Loads no weights.
 
 use clap::Args;
-use playhouse_actors::ports::TextCodec;
 use serde_json::json;
 
 use super::{
     CliError,
     output::{self, Format},
 };
+use crate::api::TextCodec;
 use crate::{
     config::{EngineConfig, Key, Origin, layer::Entry},
     text::HfTextCodec,

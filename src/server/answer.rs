@@ -1,10 +1,10 @@
 //! What all answers of the generating routes have in common.
 
-use playhouse_actors::logic::request::{FinishReason, StopReason};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::state::unix_seconds;
+use crate::api::{FinishReason, StopReason};
 
 /// The first fields of every answer and chunk.
 #[derive(Debug, Clone, Serialize, ToSchema)]

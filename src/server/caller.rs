@@ -6,12 +6,10 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, request::Parts},
 };
-use playhouse_actors::{
-    error::RequestError, logic::admission::Tenant, message::input_processor::RawRequest,
-};
 use tokio::time::{Instant, timeout_at};
 
 use super::{auth::Identity, error::ApiError, state::AppState};
+use crate::api::{RawRequest, RequestError, Tenant};
 
 const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
@@ -96,9 +94,9 @@ fn duration(seconds: f64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::message::input_processor::Prompt;
 
     use super::*;
+    use crate::api::Prompt;
 
     fn asked(value: &str, limit: Option<f64>) -> Result<Option<f64>, Option<String>> {
         let headers = HeaderMap::from_iter([(X_REQUEST_TIMEOUT, value.parse().unwrap())]);

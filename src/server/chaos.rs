@@ -10,11 +10,6 @@ use axum::{
     middleware::from_fn_with_state,
     routing::{get, post},
 };
-use playhouse_actors::{
-    fault::{EdgeFaults, How},
-    message::Edge,
-    shell::{Role, chaos::ChaosError, directory::ActorStats},
-};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -22,6 +17,7 @@ use utoipa::ToSchema;
 use super::{
     admin::guard_chaos, error::ApiError, extract::JsonBody, parts::FromParts, state::AppState,
 };
+use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, How, Role};
 
 /// Longest delay of a message, milliseconds: ten minutes, longer than anything waits.
 const DELAY_MS_MAX: f64 = 600_000.0;

@@ -7,14 +7,6 @@ use futures_util::{
     future::{ready, try_join_all},
     stream::{BoxStream, SelectAll, once, unfold},
 };
-use playhouse_actors::{
-    logic::{
-        outputs::{Logprob, SampledToken},
-        request::FinishReason,
-    },
-    message::input_processor::RawRequest,
-    shell::{ChoiceStream, OutputDelta, Submission},
-};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,6 +17,9 @@ use super::{
     request_metrics::{RequestMetrics, Stopwatch},
     state::AppState,
     usage::Usage,
+};
+use crate::api::{
+    ChoiceStream, FinishReason, Logprob, OutputDelta, RawRequest, SampledToken, Submission,
 };
 use crate::engine::{BeamSearchOutput, BeamSearchParams};
 
@@ -328,9 +323,9 @@ fn deltas(choice: ChoiceStream) -> Deltas {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::logic::failure::Failure;
 
     use super::*;
+    use crate::api::Failure;
 
     fn delta(text: &str, finish: Option<FinishReason>) -> OutputDelta {
         let tokens = vec![SampledToken { token_id: 7, logprobs: None }];

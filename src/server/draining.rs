@@ -6,9 +6,9 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use playhouse_actors::error::RequestError;
 
 use super::{error::ApiError, state::AppState};
+use crate::api::RequestError;
 
 /// Routes that tell of the server's state, open until it ends.
 const PROBES: [&str; 7] =

@@ -7,9 +7,10 @@ use axum::{
     http::{HeaderValue, Method, StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
 };
-use playhouse_actors::{error::RequestError, logic::failure::Failure};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::api::{Failure, RequestError};
 
 /// When to try again, if nothing better is known.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);

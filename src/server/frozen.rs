@@ -8,10 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use playhouse_actors::error::RequestError;
 use tower::util::MapRequest;
 
 use super::{auth, draining, error::ApiError, health, metrics, root_path, state::AppState};
+use crate::api::RequestError;
 
 /// Probes, metrics, and 503 for everything else.
 pub(super) fn router(state: AppState) -> Router {

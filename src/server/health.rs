@@ -6,10 +6,10 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use playhouse_actors::shell::Health;
 use serde_json::{Value, json};
 
 use super::state::AppState;
+use crate::api::Health;
 
 /// The word for a state of the engine.
 pub(super) fn status(health: Health) -> &'static str {
@@ -114,9 +114,9 @@ pub(super) async fn load(State(state): State<AppState>) -> Json<Value> {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::shell::Unhealthy;
 
     use super::*;
+    use crate::api::Unhealthy;
 
     #[tokio::test]
     async fn each_state_is_told_by_its_name() {

@@ -1,12 +1,12 @@
 //! Log-probabilities in the shapes of the two APIs. A row holds first the token that stands at the
 //! position, then the most likely ones.
 
-use playhouse_actors::logic::outputs::{Logprob, SampledToken};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::token_names::TokenNames;
+use crate::api::{Logprob, SampledToken};
 
 /// JSON has no infinity; OpenAI writes this for the logarithm of nought.
 const LOGPROB_MIN: f32 = -9999.0;

@@ -68,7 +68,6 @@ use axum::{
     routing::{get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
-use playhouse_actors::shell::Health;
 use tower::util::MapRequest;
 
 pub use self::{
@@ -82,6 +81,7 @@ use self::{
     listen::{Apps, Tls},
     state::AppState,
 };
+use crate::api::Health;
 /// What an operator can set about the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
 use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};

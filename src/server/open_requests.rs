@@ -6,8 +6,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use playhouse_actors::logic::{admission::Tenant, ids::RequestId};
 use tokio_util::sync::CancellationToken;
+
+use crate::api::{RequestId, Tenant};
 
 /// All answers in the making. Clones share it.
 #[derive(Debug, Clone, Default)]

@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use playhouse_actors::logic::admission::Tenant;
-
 use super::choices::Choices;
+use crate::api::Tenant;
 
 /// Dropped when the response is complete or its client has left; writes the line then.
 pub(super) struct RequestLog {

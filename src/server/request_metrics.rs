@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use playhouse_actors::shell::OutputDelta;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::api::OutputDelta;
 
 /// `metrics` of an answer, in vLLM's terms; of several choices, all count. The wait in the queue and
 /// the time to the first token are what the client waited for that.
@@ -77,9 +78,9 @@ fn milliseconds(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::logic::outputs::SampledToken;
 
     use super::*;
+    use crate::api::SampledToken;
 
     #[test]
     fn all_choices_count() {

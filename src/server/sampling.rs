@@ -1,10 +1,6 @@
 //! The request fields that both generating routes share: how to sample, when to stop.
 
 use indexmap::IndexMap;
-use playhouse_actors::{
-    logic::{input::TruncationSide, sampling_params::SamplingParams, stop::RepetitionDetection},
-    message::input_processor::{Prompt, RawRequest},
-};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,6 +9,7 @@ use super::{
     fields::{Float, Int, Strings, Token},
     limits::{at_most, choices},
 };
+use crate::api::{Prompt, RawRequest, RepetitionDetection, SamplingParams, TruncationSide};
 use crate::{config::LimitSettings, engine::DefaultSampling};
 
 /// Longest cache salt, characters.

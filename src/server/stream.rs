@@ -82,12 +82,9 @@ impl<F: ChunkFormat> EventStream<F> {
 #[cfg(test)]
 mod tests {
     use futures_util::StreamExt;
-    use playhouse_actors::{
-        logic::{failure::Failure, request::FinishReason},
-        shell::OutputDelta,
-    };
 
     use super::*;
+    use crate::api::{Failure, FinishReason, OutputDelta};
 
     /// Writes the text of a choice, and usage as a number.
     struct Plain;

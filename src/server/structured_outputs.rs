@@ -3,12 +3,12 @@
 //! Only what the fields say is read here. Whether a schema or a grammar can be compiled shows when
 //! it is; that error is the client's as well.
 
-use playhouse_actors::logic::structured_output::{OutputFormat, StructuredOutput};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{error::ApiError, fields::IsSet};
+use crate::api::{OutputFormat, StructuredOutput};
 
 /// The fields of a request; absent and `null` mean the same.
 #[derive(Debug, Default, Deserialize, ToSchema)]

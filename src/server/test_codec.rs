@@ -1,8 +1,6 @@
 //! A tokenizer for tests: every byte is a token.
 
-use playhouse_actors::ports::{
-    ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError,
-};
+use crate::api::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError};
 
 pub(super) struct ByteCodec;
 

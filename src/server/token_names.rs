@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::ports::TextCodec;
+use crate::api::TextCodec;
 
 /// Tokens before one that may hold the beginning of its character: UTF-8 has at most 4 bytes.
 const CONTEXT: usize = 4;

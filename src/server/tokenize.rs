@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use playhouse_actors::{
-    logic::text_pieces::{EncodedText, WantedTokens},
-    message::input_processor::{Prompt, RawRequest},
-    ports::{TextCodec, TextError},
-    shell::TextJobError,
-};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     chat::ConversationFields, error::ApiError, extract::JsonBody, fields::Token,
     memory::RequestMemory, parts::FromParts, state::AppState,
+};
+use crate::api::{
+    EncodedText, Prompt, RawRequest, TextCodec, TextError, TextJobError, WantedTokens,
 };
 use crate::config::LimitSettings;
 

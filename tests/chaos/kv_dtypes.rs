@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use playhouse::{
-    actors::{fault::How, shell::Role},
+    api::{How, Role},
     config::KvCacheDtype,
 };
 

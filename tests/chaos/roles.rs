@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use playhouse::actors::{fault::How, shell::Role};
+use playhouse::api::{How, Role};
 
 use crate::workload::{self, House};
 

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use playhouse::actors::{
-    fault::{EdgeFaults, How},
-    message::Edge,
-    shell::Role,
-};
+use playhouse::api::{Edge, EdgeFaults, How, Role};
 
 use crate::workload::{self, House};
 

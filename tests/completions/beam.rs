@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use playhouse::{
-    actors::message::input_processor::{Prompt, RawRequest},
+    api::{Prompt, RawRequest},
     engine::BeamSearchParams,
     server::ServerConfig,
 };

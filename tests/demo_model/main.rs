@@ -6,11 +6,7 @@ use std::collections::BTreeMap;
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::sampling_params::SamplingParams,
-        message::input_processor::{Prompt, RawRequest},
-        shell::ChoiceStream,
-    },
+    api::{ChoiceStream, Prompt, RawRequest, SamplingParams},
 };
 use serde::Deserialize;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use playhouse::{actors::shell::PauseMode, server::ServerConfig};
+use playhouse::{api::PauseMode, server::ServerConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

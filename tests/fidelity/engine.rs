@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::{request::FinishReason, sampling_params::SamplingParams},
-        message::input_processor::{Prompt, RawRequest},
-        shell::{ChoiceStream, OutputDelta, PauseMode, Status},
+    api::{
+        ChoiceStream, FinishReason, OutputDelta, PauseMode, Prompt, RawRequest, SamplingParams,
+        Status,
     },
     config::{Dtype, KvCacheDtype},
 };

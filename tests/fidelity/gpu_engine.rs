@@ -2,11 +2,7 @@
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        fault::How,
-        message::input_processor::{Prompt, RawRequest},
-        shell::Role,
-    },
+    api::{How, Prompt, RawRequest, Role},
     config::Device,
 };
 

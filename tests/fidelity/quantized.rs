@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{fault::How, shell::Role},
+    api::{How, Role},
     config::{self, Quantization},
     model::{ActivationQuantization, Dtype, LoadOptions, ModelConfig, load_model},
     weights::Checkpoint,

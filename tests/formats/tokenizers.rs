@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use playhouse::actors::ports::{ChatPrompt, TextCodec};
+use playhouse::api::{ChatPrompt, TextCodec};
 use playhouse::text::HfTextCodec;
 use serde::Deserialize;
 use serde_json::json;

@@ -7,10 +7,7 @@ use std::io::Write;
 
 use playhouse::{
     Engine,
-    actors::{
-        logic::{request::FinishReason, structured_output::OutputFormat},
-        message::input_processor::{Prompt, RawRequest},
-    },
+    api::{FinishReason, OutputFormat, Prompt, RawRequest},
 };
 use serde_json::{Value, json};
 

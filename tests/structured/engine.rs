@@ -4,15 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        fault::How,
-        logic::{
-            request::FinishReason,
-            structured_output::{OutputFormat, StructuredOutput},
-            thinking::Thinking,
-        },
-        message::input_processor::{Prompt, RawRequest},
-        shell::{PauseMode, Role},
+    api::{
+        FinishReason, How, OutputFormat, PauseMode, Prompt, RawRequest, Role, StructuredOutput,
+        Thinking,
     },
 };
 

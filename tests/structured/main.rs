@@ -12,9 +12,7 @@ mod schemas;
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        logic::request::FinishReason, message::input_processor::RawRequest, shell::ChoiceStream,
-    },
+    api::{ChoiceStream, FinishReason, RawRequest},
 };
 
 /// What one choice came to.

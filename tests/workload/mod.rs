@@ -14,16 +14,9 @@ use std::{
 
 use playhouse::{
     Engine, EngineConfig,
-    actors::{
-        error::RequestError,
-        fault::How,
-        logic::{
-            outputs::{SampledToken, TokenLogprobs},
-            request::FinishReason,
-            sampling_params::SamplingParams,
-        },
-        message::input_processor::{Prompt, RawRequest},
-        shell::{ChoiceStream, Role, SystemConfig},
+    api::{
+        ChoiceStream, FinishReason, How, Prompt, RawRequest, RequestError, Role, SampledToken,
+        SamplingParams, SystemConfig, TokenLogprobs,
     },
     config::KvCacheDtype,
 };

@@ -2,12 +2,9 @@
 
 use clap::Args;
 use indicatif::ProgressBar;
-use playhouse_actors::{
-    logic::{ids::TokenId, request::FinishReason, sampling_params::SamplingParams},
-    message::input_processor::{Prompt, RawRequest},
-};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
+use crate::api::{FinishReason, Prompt, RawRequest, SamplingParams, TokenId};
 use crate::{
     cli::{CliError, streams::read_ahead},
     config::EngineConfig,

@@ -18,7 +18,6 @@ use std::{
 
 use clap::Args;
 use indicatif::ProgressBar;
-use playhouse_actors::error::RequestError;
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -27,6 +26,7 @@ use super::{
     statistics::{Summary, rounded},
     workload::{Sizes, Workload, is_complete},
 };
+use crate::api::RequestError;
 use crate::{
     cli::{CliError, engine, flags::EngineFlags, interrupt::or_interrupt, output},
     config::EngineConfig,

@@ -1,10 +1,8 @@
 //! What the clients of a benchmark ask for.
 
 use clap::Args;
-use playhouse_actors::{
-    logic::{ids::TokenId, request::FinishReason, sampling_params::SamplingParams},
-    message::input_processor::{Prompt, RawRequest},
-};
+
+use crate::api::{FinishReason, Prompt, RawRequest, SamplingParams, TokenId};
 
 /// How long prompts and outputs are.
 #[derive(Debug, Clone, Copy, Args)]

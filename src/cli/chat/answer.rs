@@ -2,8 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use playhouse_actors::logic::request::FinishReason;
 use serde_json::{Value, json};
+
+use crate::api::FinishReason;
 
 /// An answer as far as it came.
 #[derive(Debug, Clone, Default, PartialEq)]

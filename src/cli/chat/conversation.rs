@@ -2,12 +2,6 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
-use playhouse_actors::{
-    logic::request::FinishReason,
-    message::input_processor::{Prompt, RawRequest},
-    ports::ChatPrompt,
-    shell::{ChoiceStream, OutputDelta},
-};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -16,6 +10,7 @@ use super::{
     display::{Display, QUIET},
     transcript,
 };
+use crate::api::{ChatPrompt, ChoiceStream, FinishReason, OutputDelta, Prompt, RawRequest};
 use crate::{
     cli::{CliError, flags::SamplingFlags, interrupt::Interrupts},
     engine::Engine,

@@ -15,7 +15,6 @@ use std::{
 };
 
 use clap::Args;
-use playhouse_actors::logic::request::FinishReason;
 
 use self::{
     command::{Command, HELP},
@@ -31,6 +30,7 @@ use super::{
     output::{self, Format},
     style::Style,
 };
+use crate::api::FinishReason;
 use crate::{config::EngineConfig, engine::Engine};
 
 const EXAMPLES: &str = "\

@@ -8,13 +8,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
-use playhouse_actors::{
-    logic::{ids::TokenId, request::FinishReason, sampling_params::SamplingParams},
-    message::input_processor::{Prompt, RawRequest},
-};
 use serde_json::{Value, json};
 
 use super::score::{Distance, Prediction, Score};
+use crate::api::{FinishReason, Prompt, RawRequest, SamplingParams, TokenId};
 use crate::{
     cli::{
         CliError,

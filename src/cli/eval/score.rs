@@ -1,6 +1,6 @@
 //! What predictions of a text are worth, by themselves and against others.
 
-use playhouse_actors::logic::{ids::TokenId, outputs::TokenLogprobs};
+use crate::api::{TokenId, TokenLogprobs};
 
 /// What a model said of one token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,9 +77,9 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::logic::outputs::Logprob;
 
     use super::*;
+    use crate::api::Logprob;
 
     fn prediction(p: f64, top: TokenId, is_right: bool) -> Prediction {
         Prediction { logprob: p.ln(), top, is_right }

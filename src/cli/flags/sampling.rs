@@ -3,10 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use clap::Args;
-use playhouse_actors::{
-    logic::sampling_params::SamplingParams, message::input_processor::RawRequest,
-};
 
+use crate::api::{RawRequest, SamplingParams};
 use crate::engine::DefaultSampling;
 
 /// Flags of the commands that make requests. What is not given is the model's default, then the
@@ -140,9 +138,9 @@ impl fmt::Display for SamplingFlags {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::message::input_processor::Prompt;
 
     use super::*;
+    use crate::api::Prompt;
 
     #[test]
     fn flags_come_before_the_models_defaults() {

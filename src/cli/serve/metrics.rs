@@ -78,9 +78,9 @@ pub(super) async fn keep_up(metrics: PrometheusHandle) {
 #[cfg(test)]
 mod tests {
     use metrics::{histogram, with_local_recorder};
-    use playhouse_actors::shell::{Role, metrics::SystemMetrics};
 
     use super::*;
+    use crate::api::{Role, SystemMetrics};
 
     /// Or Prometheus would not see the first one of each kind.
     #[test]

@@ -3,8 +3,7 @@
 
 use std::{process, time::Duration};
 
-use playhouse_actors::shell::Health;
-
+use crate::api::Health;
 use crate::{
     cli::{
         CliError,

@@ -1,10 +1,10 @@
 //! `POST /pause?mode=abort|wait|keep`, `POST /resume` and `GET /is_paused`.
 
 use axum::{Json, extract::State};
-use playhouse_actors::{logic::scheduler::PauseState, shell::PauseMode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::api::{PauseMode, PauseState};
 use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
 
 /// vLLM's words for a [`PauseMode`].

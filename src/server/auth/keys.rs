@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 use parking_lot::RwLock;
-use playhouse_actors::logic::admission::Tenant;
 use sha2::{Digest, Sha256};
 
+use crate::api::Tenant;
 use crate::{config::ServerSettings, files};
 
 /// A file of keys cannot be used.

@@ -4,9 +4,9 @@ use std::{convert::Infallible, sync::Arc};
 
 use axum::{body::Bytes, http::HeaderValue};
 use futures_util::{Stream, stream};
-use playhouse_actors::shell::MemoryBudget;
 
 use super::*;
+use crate::api::MemoryBudget;
 
 const MIB: usize = 1 << 20;
 const LIMITS: BodyLimits = BodyLimits { bytes: 8 * MIB, time: Duration::from_secs(60) };

@@ -1,11 +1,11 @@
 //! The fields that become a prompt through the model's chat template.
 
-use playhouse_actors::ports::ChatPrompt;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::messages::check_messages;
+use crate::api::ChatPrompt;
 use crate::{
     config::LimitSettings,
     server::{

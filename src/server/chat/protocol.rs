@@ -1,11 +1,11 @@
 //! The request, and what it means.
 
-use playhouse_actors::{message::input_processor::RawRequest, ports::ChatPrompt};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::conversation::ConversationFields;
+use crate::api::{ChatPrompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     error::ApiError,

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use axum::body::Bytes;
-use playhouse_actors::shell::OutputDelta;
 use serde::Serialize;
 
 use super::{delta::Delta, protocol::Style};
+use crate::api::OutputDelta;
 use crate::server::{
     answer::{Head, StoppedBy},
     choices::{ChoiceDelta, Choices},

@@ -3,13 +3,10 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::StreamExt;
-use playhouse_actors::{
-    logic::{outputs::SampledToken, request::FinishReason},
-    shell::OutputDelta,
-};
 use serde_json::{Value, json};
 
 use super::{protocol::Style, response::ChatCompletion, stream::ChatChunks};
+use crate::api::{FinishReason, OutputDelta, SampledToken};
 use crate::server::{
     answer::Head,
     choices::Choices,

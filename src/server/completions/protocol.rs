@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Visitor},
 };
 use utoipa::ToSchema;
 
+use crate::api::{Prompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     error::ApiError,

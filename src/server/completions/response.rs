@@ -1,11 +1,11 @@
 //! The answer in one piece.
 
-use playhouse_actors::logic::outputs::Logprob;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::protocol::Style;
+use crate::api::Logprob;
 use crate::server::{
     answer::{Head, StoppedBy},
     choices::{Choices, FinishedChoice},

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use axum::body::Bytes;
-use playhouse_actors::{logic::outputs::Logprob, shell::OutputDelta};
 use serde::Serialize;
 
 use super::protocol::Style;
+use crate::api::{Logprob, OutputDelta};
 use crate::server::{
     answer::{Head, StoppedBy},
     choices::{ChoiceDelta, Choices},

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::body::Bytes;
 use parking_lot::Mutex as Lock;
-use playhouse_actors::{logic::admission::Tenant, shell::Health};
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep_until},
 };
 
 use super::{shape::Shaper, snapshot::HouseSnapshot};
+use crate::api::{Health, Tenant};
 use crate::{engine::Engine, server::sse};
 
 /// A snapshot is good for so long.

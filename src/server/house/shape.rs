@@ -1,18 +1,13 @@
 //! From what the engine tells of itself to what clients read. Parts that are missing, because an actor
 //! is dead or hangs, are shown as they were last.
 
-use playhouse_actors::{
-    logic::{
-        house::{BlockMap, BlockRun, BlockState, Latencies, Segment, StepKind, Timeline},
-        ids::{Micros, RequestId},
-        scheduler::{RequestView, SchedulerView},
-    },
-    shell::{Health, HouseView, directory::ActorStats, totals::TotalsView},
-};
-
 use super::snapshot::{
     ActorFacts, EdgeFacts, HouseSnapshot, KvCacheFacts, LatencyFacts, ModelFacts, NO_REQUEST,
     RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
+};
+use crate::api::{
+    ActorStats, BlockMap, BlockRun, BlockState, Health, HouseView, Latencies, Micros, RequestId,
+    RequestView, SchedulerView, Segment, StepKind, Timeline, TotalsView,
 };
 use crate::{engine::Engine, server::health};
 
@@ -201,20 +196,12 @@ fn ms(micros: Micros) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::{
-        error::ActorError,
-        logic::{
-            admission::Tenant,
-            house::{Timelines, latencies},
-            ids::{Epoch, Step},
-            scheduler::WaitingReason,
-            scheduler_output::SchedulerOutput,
-        },
-        message::Edge,
-    };
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::{
+        ActorError, Edge, Epoch, SchedulerOutput, Step, Tenant, Timelines, WaitingReason, latencies,
+    };
 
     fn shaper() -> Shaper {
         Shaper::of(ModelFacts {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use playhouse_actors::logic::admission::Tenant;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::api::Tenant;
 
 /// As a holder of blocks: none, or one that the reader must not know. Request 0 is one, too.
 pub(super) const NO_REQUEST: u64 = 0;

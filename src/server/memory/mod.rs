@@ -26,13 +26,10 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use playhouse_actors::{
-    message::input_processor::RawRequest,
-    shell::{Lease, MemoryBudget, MemoryError, OutputDelta},
-};
 
 use self::held::Held;
 use super::{error::ApiError, state::AppState};
+use crate::api::{Lease, MemoryBudget, MemoryError, OutputDelta, RawRequest};
 
 /// Bytes for each byte of a body: itself, its strings once parsed, those of the prompt, the
 /// template's values, the rendered text, and token ids of four bytes for as many tokens, which is

@@ -1,7 +1,6 @@
 //! `POST /v1/messages/count_tokens`: the length of a prompt, without the model.
 
 use axum::{Json, extract::State};
-use playhouse_actors::logic::sampling_params::SamplingParams;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -9,6 +8,7 @@ use super::{
     prompt::PromptFields,
     unsupported::{Hints, UnsupportedFields},
 };
+use crate::api::SamplingParams;
 use crate::{
     config::LimitSettings,
     server::{

@@ -120,10 +120,10 @@ fn translate(mut response: Response, request_id: &RequestId) -> Response {
 #[cfg(test)]
 mod tests {
     use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-    use playhouse_actors::error::RequestError;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::RequestError;
 
     async fn translated(response: Response) -> (Response<()>, Value) {
         let (parts, body) = translate(response, &RequestId("req_1".to_owned())).into_parts();

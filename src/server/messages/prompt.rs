@@ -1,13 +1,5 @@
 //! The fields that make the prompt: what both routes read.
 
-use playhouse_actors::{
-    logic::{
-        sampling_params::SamplingParams,
-        structured_output::{OutputFormat, StructuredOutput},
-    },
-    message::input_processor::RawRequest,
-    ports::ChatPrompt,
-};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -17,6 +9,7 @@ use super::{
     thinking::{Thinking, ThinkingField},
     tools::{ToolChoiceField, ToolField, chat_tools, first_strict, tool_choice},
 };
+use crate::api::{ChatPrompt, OutputFormat, RawRequest, SamplingParams, StructuredOutput};
 use crate::{
     config::LimitSettings,
     server::{

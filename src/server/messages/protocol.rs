@@ -1,8 +1,5 @@
 //! The request, and what it means.
 
-use playhouse_actors::{
-    logic::sampling_params::SamplingParams, message::input_processor::RawRequest,
-};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -10,6 +7,7 @@ use super::{
     prompt::PromptFields,
     unsupported::{Hints, UnsupportedFields},
 };
+use crate::api::{RawRequest, SamplingParams};
 use crate::{
     config::LimitSettings,
     engine::DefaultSampling,

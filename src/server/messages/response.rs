@@ -1,9 +1,5 @@
 //! The answer in one piece, and what streams share with it.
 
-use playhouse_actors::{
-    logic::request::{FinishReason, StopReason as Stopped},
-    shell::OutputDelta,
-};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -11,6 +7,7 @@ use super::{
     content::{ContentBlock, content},
     protocol::Style,
 };
+use crate::api::{FinishReason, OutputDelta, StopReason as Stopped};
 use crate::server::{
     choices::{Choices, FinishedChoice},
     error::ApiError,
@@ -141,10 +138,10 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_actors::logic::failure::Failure;
     use serde_json::json;
 
     use super::*;
+    use crate::api::Failure;
 
     #[test]
     fn every_end_has_its_word() {

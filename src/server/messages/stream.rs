@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use axum::{body::Bytes, response::Response};
 use futures_util::stream::unfold;
-use playhouse_actors::{logic::request::FinishReason, shell::OutputDelta};
 
 use super::{
     block_events::BlockEvents,
@@ -13,6 +12,7 @@ use super::{
     protocol::Style,
     response::{Message, Stop, Usage},
 };
+use crate::api::{FinishReason, OutputDelta};
 use crate::server::{
     choices::Choices, error::ApiError, request_log::RequestLog, sse, turn::TurnReader,
 };

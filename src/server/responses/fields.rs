@@ -1,8 +1,5 @@
 //! The fields of a request that are this API's own.
 
-use playhouse_actors::logic::{
-    sampling_params::SamplingParams, structured_output::StructuredOutput,
-};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -11,6 +8,7 @@ use super::{
     response::{Asked, ReasoningAsked, TextAsked},
     text_format::TextFields,
 };
+use crate::api::{SamplingParams, StructuredOutput};
 use crate::server::{error::ApiError, fields::Int, sampling::logprobs};
 
 /// What `include` may ask for.

@@ -2,10 +2,6 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::{
-    logic::structured_output::StructuredOutput, message::input_processor::RawRequest,
-    ports::ChatPrompt,
-};
 use serde_json::{Map, Value};
 
 use super::{
@@ -22,6 +18,7 @@ use super::{
     stored::Turn,
     tools,
 };
+use crate::api::{ChatPrompt, RawRequest, StructuredOutput};
 use crate::config::LimitSettings;
 use crate::server::{
     chat::{add_reasoning_effort, template_kwargs},

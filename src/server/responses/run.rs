@@ -1,13 +1,12 @@
 //! One response being made: what the engine brings becomes events, and the response at their end.
 
-use playhouse_actors::{logic::request::FinishReason, shell::OutputDelta};
-
 use super::{
     events::Event,
     items::ItemStatus,
     output::OutputWriter,
     response::{Response, ResponseError, ResponseUsage, Status},
 };
+use crate::api::{FinishReason, OutputDelta};
 use crate::server::{
     choices::Choices, error::ApiError, logprobs::ChatLogprobsWriter, request_log::RequestLog,
     turn::TurnReader,

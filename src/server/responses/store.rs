@@ -10,13 +10,10 @@ use std::{
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use playhouse_actors::{
-    logic::admission::Tenant,
-    shell::{Lease, MemoryBudget},
-};
 use tokio_util::task::TaskTracker;
 
 use super::{ids::response_of, items::Item, stored::Stored, weight::Weight};
+use crate::api::{Lease, MemoryBudget, Tenant};
 use crate::server::{ServerConfig, error::ApiError};
 
 /// The part of the memory for requests that responses may take: one in so many bytes.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use playhouse_actors::shell::Lease;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +11,7 @@ use super::{
     response::{Asked, Response},
     weight::Weight,
 };
+use crate::api::Lease;
 use crate::server::memory::json::json_bytes;
 
 /// What an event takes beside its bytes: its place in the list, and an allocation.

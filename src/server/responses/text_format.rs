@@ -1,10 +1,10 @@
 //! `text`: what the answer has to look like.
 
-use playhouse_actors::logic::structured_output::{OutputFormat, StructuredOutput};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::{OutputFormat, StructuredOutput};
 use crate::server::error::ApiError;
 
 /// `text` as the client sent it.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use playhouse_actors::shell::Lease;
+use crate::api::Lease;
 
 /// Bytes that count towards the store's limit until they are dropped.
 pub(super) struct Weight {

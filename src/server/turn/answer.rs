@@ -1,8 +1,7 @@
 //! A turn in one piece.
 
-use playhouse_actors::shell::OutputDelta;
-
 use super::reader::{TurnEvent, TurnReader};
+use crate::api::OutputDelta;
 use crate::server::choices::FinishedChoice;
 
 /// All of one choice's output.

@@ -1,12 +1,11 @@
 //! A stream and a whole answer say the same, wherever an output ends.
 
-use playhouse_actors::logic::request::FinishReason;
-
 use super::{
     outputs::for_each_cut_output,
     tests::{output, test_style, whole},
     *,
 };
+use crate::api::FinishReason;
 
 #[test]
 fn a_stream_adds_up_to_the_whole_turn_wherever_it_ends() {

@@ -1,8 +1,7 @@
 //! Outputs for tests: calls and thoughts in every format, and all that they may be cut to.
 
-use playhouse_actors::logic::request::{FinishReason, StopReason};
-
 use super::{ToolChoice, TurnStyle, tests::test_style};
+use crate::api::{FinishReason, StopReason};
 
 /// A call of `weather` for Ulm in each format, and the name of its parser.
 pub(in crate::server) const CALLS: &[(&str, &str)] = &[

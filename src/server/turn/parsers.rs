@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::{
-    logic::thinking::Thinking,
-    ports::{ChatPrompt, TextCodec},
-};
 use serde_json::json;
 
+use crate::api::{ChatPrompt, TextCodec, Thinking};
 use crate::{
     config::{ParserChoice, ServerSettings},
     engine::LoadedModel,

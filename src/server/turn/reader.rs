@@ -1,11 +1,7 @@
 //! Reads one choice's output as it comes.
 
-use playhouse_actors::{
-    logic::request::{FinishReason, StopReason},
-    shell::OutputDelta,
-};
-
 use super::{call_id::CallIds, reasoning_tokens::ReasoningTokens};
+use crate::api::{FinishReason, OutputDelta, StopReason};
 use crate::parsers::{MessageEvent, MessageParser, ToolEvent};
 
 /// A part of the assistant's turn.

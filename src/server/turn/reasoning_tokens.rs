@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::logic::thinking::Thinking;
+use crate::api::Thinking;
 
 /// Counts the tokens between the markers of thoughts.
 #[derive(Debug)]

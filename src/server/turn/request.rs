@@ -2,15 +2,6 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::{
-    logic::{
-        sampling_params::SamplingParams,
-        structured_output::{OutputFormat, StructuredOutput},
-        thinking::Thinking,
-    },
-    message::input_processor::{Prompt, RawRequest},
-    ports::{ChatPrompt, TextCodec},
-};
 use serde_json::{Map, Value};
 
 use super::{
@@ -19,6 +10,10 @@ use super::{
     reader::TurnReader,
     reasoning_tokens::ReasoningTokens,
     tool_choice::ToolChoice,
+};
+use crate::api::{
+    ChatPrompt, OutputFormat, Prompt, RawRequest, SamplingParams, StructuredOutput, TextCodec,
+    Thinking,
 };
 use crate::{
     parsers::{
@@ -176,7 +171,7 @@ fn thinking_switch(kwargs: &Map<String, Value>) -> Option<bool> {
 
 /// Where the last marker of thoughts in `prompt` ends. A message that the answer goes on with may
 /// lie far behind: then that marker tells, as it does for the engine
-/// ([`Thoughts`](playhouse_actors::logic::thinking::Thoughts)).
+/// ([`Thoughts`](crate::api::Thoughts)).
 fn last_marker_end(markers: &Thinking, prompt: &[u32]) -> Option<usize> {
     let end = |marker: &[u32]| {
         let places = prompt.windows(marker.len().max(1));

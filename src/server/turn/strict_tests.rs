@@ -1,12 +1,11 @@
 //! Calls that the model makes as it likes, held to the schemas of strict tools.
 
-use playhouse_actors::logic::structured_output::StructuredOutput;
-
 use super::{
     outputs::CALLS,
     tests::{parsers, plan, request},
     *,
 };
+use crate::api::StructuredOutput;
 use crate::grammar::tests::{accepts, store};
 
 /// Formats that begin a call by what nothing else begins with, and write its arguments as JSON.
@@ -87,7 +86,7 @@ fn calls_are_held_to_the_tools_that_are_allowed() {
 fn nothing_is_held_without_strict_tools_or_beside_a_format() {
     assert_eq!(format("hermes", request(ToolChoice::Auto)), None);
     assert_eq!(format("hermes", request(ToolChoice::None)), None);
-    let asked = playhouse_actors::logic::structured_output::OutputFormat::JsonObject;
+    let asked = crate::api::OutputFormat::JsonObject;
     let with_format = TurnRequest { format: Some(asked.clone().into()), ..strict(true) };
     let (raw, style) = plan(&parsers("hermes", "none"), with_format).unwrap();
     assert_eq!(raw.params.structured_output.unwrap().format, asked);

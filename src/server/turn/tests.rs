@@ -2,23 +2,16 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::{
-    logic::{
-        outputs::SampledToken,
-        request::{FinishReason, StopReason},
-        sampling_params::SamplingParams,
-        structured_output::{OutputFormat, StructuredOutput},
-    },
-    message::input_processor::{Prompt, RawRequest},
-    ports::ChatPrompt,
-    shell::OutputDelta,
-};
 use serde_json::{Value, json};
 
 use super::{
     outputs::{CALLS, THOUGHTS},
     parsers::{Reasoning, TurnParsers},
     *,
+};
+use crate::api::{
+    ChatPrompt, FinishReason, OutputDelta, OutputFormat, Prompt, RawRequest, SampledToken,
+    SamplingParams, StopReason, StructuredOutput,
 };
 use crate::{
     parsers::Registry,

@@ -9,13 +9,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use playhouse_actors::logic::ids::{RequestId, TokenId};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
 
 use super::measure::{Arrival, Strike};
+use crate::api::{RequestId, TokenId};
 use crate::{
     cli::bench::workload::{Sizes, Workload, is_complete},
     engine::Engine,

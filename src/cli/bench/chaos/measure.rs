@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use playhouse_actors::logic::ids::RequestId;
+use crate::api::RequestId;
 
 /// News at a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,9 +25,9 @@ mod report;
 mod storm;
 
 use clap::Args;
-use playhouse_actors::{fault::How, shell::Role};
 
 use super::{Report, workload::Sizes};
+use crate::api::{How, Role};
 use crate::{
     cli::{CliError, flags::EngineFlags},
     config::EngineConfig,

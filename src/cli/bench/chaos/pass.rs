@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use playhouse_actors::{fault::How, shell::Role};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -12,6 +11,7 @@ use super::{
     measure::{self, Strike},
     report::{Figures, RoleFigures},
 };
+use crate::api::{How, Role};
 use crate::{
     cli::{CliError, bench::progress_bar},
     engine::Engine,

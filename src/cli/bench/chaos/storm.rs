@@ -7,10 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use playhouse_actors::{
-    fault::How,
-    shell::{Role, chaos::Hangs},
-};
 use serde_json::{Value, json};
 use tokio::time::interval;
 
@@ -19,6 +15,7 @@ use super::{
     clients::{Streams, World},
     pass,
 };
+use crate::api::{Hangs, How, Role};
 use crate::{
     cli::{CliError, bench::statistics::rounded},
     engine::Engine,

@@ -8,7 +8,6 @@ use std::{
 
 use chrono::Local;
 use indicatif::ProgressBar;
-use playhouse_actors::ports::TextCodec;
 use rand::{SeedableRng as _, rngs::StdRng};
 use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep_until};
@@ -20,6 +19,7 @@ use super::{
     metrics::{Metrics, RequestOutput},
     report,
 };
+use crate::api::TextCodec;
 use crate::{
     cli::{
         CliError,

@@ -1,10 +1,10 @@
 //! Whole streams, to the byte but for the blocks, which have tests of their own.
 
 use futures_util::StreamExt;
-use playhouse_actors::logic::{failure::Failure, outputs::SampledToken, request::StopReason};
 use serde_json::{Value, json};
 
 use super::{super::partial_input::partial_input, *};
+use crate::api::{Failure, SampledToken, StopReason};
 use crate::server::turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style};
 
 /// Text as it arrives, and how it ends.

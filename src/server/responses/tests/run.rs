@@ -3,16 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use playhouse_actors::{
-    logic::{
-        failure::Failure,
-        outputs::{Logprob, SampledToken},
-        request::FinishReason,
-    },
-    shell::OutputDelta,
-};
 use serde_json::{Value, json, to_value};
 
+use crate::api::{Failure, FinishReason, Logprob, OutputDelta, SampledToken};
 use crate::server::{
     choices::Choices,
     logprobs::ChatLogprobsWriter,

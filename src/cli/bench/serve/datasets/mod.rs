@@ -7,9 +7,9 @@ mod sharegpt;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use playhouse_actors::ports::{TextCodec, TextError};
 use rand::{Rng, RngExt as _, rngs::StdRng};
 
+use crate::api::{TextCodec, TextError};
 use crate::{cli::CliError, files};
 
 /// One request to be.

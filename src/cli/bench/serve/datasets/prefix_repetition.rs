@@ -1,9 +1,9 @@
 //! A few prefixes, each with many ends: what a prefix cache is for.
 
-use playhouse_actors::ports::TextCodec;
 use rand::{rngs::StdRng, seq::SliceRandom as _};
 
 use super::{DatasetArgs, SampleRequest, Vocabulary, text_of, usage};
+use crate::api::TextCodec;
 use crate::cli::CliError;
 
 pub(super) fn requests(

@@ -1,9 +1,9 @@
 //! Prompts of random tokens: speed does not depend on sense.
 
-use playhouse_actors::ports::TextCodec;
 use rand::{Rng, RngExt as _, rngs::StdRng};
 
 use super::{DatasetArgs, SampleRequest, Vocabulary, text_of, usage};
+use crate::api::TextCodec;
 use crate::cli::CliError;
 
 /// From `len · (1 - ratio)` to `len · (1 + ratio)`.

@@ -1,11 +1,11 @@
 //! Recorded conversations, as the ShareGPT files have them: a JSON list of
 //! `{"conversations": [{"from": …, "value": …}, …]}`. The first two turns are prompt and output.
 
-use playhouse_actors::ports::TextCodec;
 use rand::{rngs::StdRng, seq::SliceRandom as _};
 use serde::Deserialize;
 
 use super::{DatasetArgs, SampleRequest, usage};
+use crate::api::TextCodec;
 use crate::cli::CliError;
 
 #[derive(Deserialize)]

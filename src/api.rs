@@ -1,0 +1,87 @@
+//! What the server, the command line and embedding programs may name of the actors' crate. Those that
+//! need another name of it add a line here.
+
+// --- Requests.
+
+// A request as a client describes it, and its prompt.
+pub use playhouse_actors::message::input_processor::{Prompt, RawRequest};
+// A conversation that a chat template renders.
+pub use playhouse_actors::ports::ChatPrompt;
+// How tokens are drawn, and when an output ends.
+pub use playhouse_actors::logic::{sampling_params::SamplingParams, stop::RepetitionDetection};
+// The end of a prompt that is cut off.
+pub use playhouse_actors::logic::input::TruncationSide;
+// What an output has to match.
+pub use playhouse_actors::logic::structured_output::{OutputFormat, StructuredOutput};
+// The markers and the budget of thoughts.
+pub use playhouse_actors::logic::thinking::{Thinking, Thoughts};
+// The owner of a request, for quotas and for what others may not see.
+pub use playhouse_actors::logic::admission::Tenant;
+// The numbers of requests and tokens.
+pub use playhouse_actors::logic::ids::{RequestId, TokenId};
+
+// --- Answers.
+
+// An accepted request, the stream of each choice, and what arrives in it.
+pub use playhouse_actors::shell::{ChoiceStream, OutputDelta, Submission};
+// Drawn tokens with their log-probabilities.
+pub use playhouse_actors::logic::outputs::{Logprob, SampledToken, TokenLogprobs};
+// Why an output ended.
+pub use playhouse_actors::logic::{
+    failure::Failure,
+    request::{FinishReason, StopReason},
+};
+// Why a request was refused, or an actor failed.
+pub use playhouse_actors::error::{ActorError, RequestError};
+
+// --- Text.
+
+// The tokenizer with its chat template, and what it decodes with.
+pub use playhouse_actors::ports::{DecodeOptions, IncrementalDecoder, TextCodec, TextError};
+// Tokenizing in the turns that requests take.
+pub use playhouse_actors::logic::text_pieces::{EncodedText, WantedTokens};
+pub use playhouse_actors::shell::{TextJobError, TextJobs};
+
+// --- The running engine.
+
+// The facts about a loaded model.
+pub use playhouse_actors::ports::ModelInfo;
+// Whether the engine can serve, and what it does.
+pub use playhouse_actors::shell::{Health, Status, Unhealthy, directory::ActorStats};
+// The actors by name, and the epoch of the core.
+pub use playhouse_actors::{logic::ids::Epoch, shell::Role};
+// A pause, and what happens to open requests in it.
+pub use playhouse_actors::{logic::scheduler::PauseState, shell::PauseMode};
+// The memory that requests hold.
+pub use playhouse_actors::shell::{Lease, MemoryBudget, MemoryError};
+// Receives the time that actors take over messages.
+pub use playhouse_actors::ports::{Handled, HandlerProfiler};
+// The names and descriptions of all metrics.
+pub use playhouse_actors::shell::metrics::SystemMetrics;
+// The actors' settings, which tests change.
+pub use playhouse_actors::shell::SystemConfig;
+
+// --- What the page shows of the engine.
+
+// Blocks, latencies and timelines of requests.
+pub use playhouse_actors::logic::house::{
+    BlockMap, BlockRun, BlockState, Latencies, Segment, StepKind, Timeline, Timelines, latencies,
+};
+// The scheduler's queues and steps.
+pub use playhouse_actors::logic::{
+    ids::{Micros, Step},
+    scheduler::{RequestView, SchedulerView, WaitingReason},
+    scheduler_output::SchedulerOutput,
+};
+// One snapshot, and the counts since the start.
+pub use playhouse_actors::shell::{HouseView, totals::TotalsView};
+
+// --- Faults on purpose.
+
+// Strikes that hit actors.
+pub use playhouse_actors::fault::{EdgeFaults, How};
+// The edges between actors, whose messages may get lost.
+pub use playhouse_actors::message::Edge;
+// What strikes actors, why one did not, and what hung by itself.
+#[cfg(feature = "chaos")]
+pub use playhouse_actors::shell::chaos::{ChaosControl, ChaosError, Hangs};
