@@ -27,6 +27,11 @@ struct Thread {
     lacked: Micros,
     /// `R`: runs or would; `D`: waits for a disk; else it sleeps.
     state: u8,
+    /// Counted as lacked already, though the system has not reported it: it reports a wait for a
+    /// processor when that has ended.
+    ahead: Micros,
+    /// May have been lacked before this look, and is not counted yet.
+    pending: Micros,
 }
 
 /// All threads of the process at one moment.
@@ -47,11 +52,20 @@ impl Threads {
         self.0.is_empty()
     }
 
-    /// How long threads lacked a processor since `before`, one after the other, in a time of `wall`: a
-    /// step goes through several of them, so the waits of all count.
-    pub(super) fn starved_since(&self, before: &Self, wall: Micros) -> Micros {
-        let pairs = self.0.iter().filter_map(|(number, now)| Some((now, before.0.get(number)?)));
-        pairs.map(|(now, before)| now.lacked_since(before, wall)).sum::<Micros>().min(wall)
+    /// Returns how long threads lacked a processor since `before`, the waits of all threads added up:
+    /// a step goes through several of them. At most `wall`, and what the look before could not see.
+    /// The thread that looks does not count.
+    pub(super) fn starved_since(&mut self, before: &Self, wall: Micros) -> Micros {
+        let (own, mut starved, mut unseen) = (current(), 0, 0);
+        for (number, now) in &mut self.0 {
+            if *number != own
+                && let Some(before) = before.0.get(number)
+            {
+                starved += now.lacked_since(before, wall);
+                unseen = unseen.max(before.pending);
+            }
+        }
+        starved.min(wall + unseen)
     }
 
     /// What `thread` did since `before`.
@@ -73,17 +87,31 @@ impl Thread {
         let mut times = schedstat.split(' ').map(|time| time.trim().parse::<u64>().ok());
         let (ran, lacked) = (times.next()?? / 1_000, times.next()?? / 1_000);
         let state = *stat.get(stat.rfind(')')? + 2..)?.as_bytes().first()?;
-        Some(Self { ran, lacked, state })
+        Some(Self { ran, lacked, state, ahead: 0, pending: 0 })
     }
 
-    fn lacked_since(&self, before: &Self, wall: Micros) -> Micros {
-        let has_run = self.ran > before.ran;
-        let lacks_now = self.state == b'R' && before.state == b'R' && !has_run;
-        let waits_for_disk = self.state == b'D' && before.state == b'D';
-        if lacks_now || waits_for_disk {
-            return wall;
+    /// Returns how long the thread lacked a processor since `before`, and notes what is unknown of it.
+    fn lacked_since(&mut self, before: &Self, wall: Micros) -> Micros {
+        let ran = self.ran.saturating_sub(before.ran).min(wall);
+        let reported = self.lacked.saturating_sub(before.lacked);
+        match (before.state, self.state) {
+            (b'D', b'D') => wall,
+            // It was ready at both looks, so it lacked a processor whenever it did not run.
+            (b'R', b'R') => {
+                let lacked = wall - ran;
+                let counted = before.ahead + lacked;
+                self.ahead = counted.saturating_sub(reported);
+                self.pending = if ran == 0 { before.pending } else { 0 };
+                lacked + reported.saturating_sub(counted).min(before.pending)
+            }
+            (_, state) => {
+                let lacked = reported.saturating_sub(before.ahead).min(wall + before.pending);
+                if state == b'R' {
+                    self.pending = (wall - ran).saturating_sub(lacked);
+                }
+                lacked
+            }
         }
-        self.lacked.saturating_sub(before.lacked).min(wall)
     }
 
     fn use_since(&self, before: &Self) -> ThreadUse {
@@ -102,7 +130,7 @@ mod tests {
     use super::*;
 
     fn thread(ran: Micros, lacked: Micros, state: u8) -> Thread {
-        Thread { ran, lacked, state }
+        Thread { ran, lacked, state, ahead: 0, pending: 0 }
     }
 
     #[test]
@@ -116,16 +144,58 @@ mod tests {
     #[test]
     fn a_thread_that_waits_for_a_processor_or_a_disk_lacks_it() {
         let cases = [
-            (thread(10, 0, b'R'), thread(10, 0, b'R'), 20, "its wait is not counted yet"),
+            (thread(10, 0, b'R'), thread(10, 0, b'R'), 20, "its wait is not reported yet"),
             (thread(10, 0, b'R'), thread(25, 5, b'R'), 5, "it ran besides"),
+            (thread(10, 0, b'R'), thread(15, 5, b'R'), 15, "it waits again, or since longer"),
             (thread(10, 0, b'S'), thread(10, 0, b'S'), 0, "it sleeps"),
             (thread(10, 0, b'S'), thread(10, 0, b'R'), 0, "it was woken a moment ago"),
             (thread(10, 0, b'D'), thread(10, 0, b'D'), 20, "a disk"),
             (thread(10, 0, b'R'), thread(11, 900, b'S'), 20, "a wait that began before"),
         ];
-        for (before, now, lacked, why) in cases {
+        for (before, mut now, lacked, why) in cases {
             assert_eq!(now.lacked_since(&before, 20), lacked, "{why}");
         }
+    }
+
+    /// Each wait counts once and in full, whatever looks fall into it.
+    #[test]
+    fn a_wait_counts_once_over_several_looks() {
+        // Looks every 20: the state, and the time that the thread ran and lacked so far.
+        let waits: [&[(u64, u64, u8)]; 4] = [
+            // Woken at 5, waits until 47, runs until 50, sleeps.
+            &[(0, 0, b'S'), (0, 0, b'R'), (0, 0, b'R'), (3, 42, b'S'), (3, 42, b'S')],
+            // Woken at 18, waits until 39, runs until 40, sleeps.
+            &[(0, 0, b'S'), (0, 0, b'R'), (1, 21, b'S'), (1, 21, b'S')],
+            // Woken at 5, waits until 25, and runs.
+            &[(0, 0, b'S'), (0, 0, b'R'), (15, 20, b'R'), (35, 20, b'R')],
+            // Runs until 3, waits until 37, and runs.
+            &[(0, 0, b'R'), (3, 0, b'R'), (6, 34, b'R'), (26, 34, b'R')],
+        ];
+        for looks in waits {
+            let mut before = thread(looks[0].0, looks[0].1, looks[0].2);
+            let mut counted = 0;
+            for &(ran, lacked, state) in &looks[1..] {
+                let mut now = thread(ran, lacked, state);
+                counted += now.lacked_since(&before, 20);
+                before = now;
+            }
+            assert_eq!(counted, looks.last().unwrap().1, "{looks:?}");
+        }
+    }
+
+    /// A thread that gets a tenth of a processor lacks nine tenths.
+    #[test]
+    fn no_part_of_many_waits_is_lost() {
+        let (mut before, mut counted) = (thread(0, 0, b'R'), 0);
+        for look in 1..=100_u64 {
+            // Runs for 3 of each 30, from the first on; a wait is reported when it ends.
+            let time = look * 20;
+            let (cycles, rest) = (time / 30, time % 30);
+            let mut now = thread(cycles * 3 + rest.min(3), cycles * 27, b'R');
+            counted += now.lacked_since(&before, 20);
+            before = now;
+        }
+        assert!((1_780..=1_820).contains(&counted), "{counted} of 1,800");
     }
 
     #[test]

@@ -132,10 +132,10 @@ impl Watchdog {
         let is_step_long = context.progress.is_long(now);
         let is_real = context.config.device == DeviceMode::Thread;
         let must_know = is_real && (is_step_long || seats.iter().any(is_suspect));
-        let threads = must_know.then(Threads::look);
+        let mut threads = must_know.then(Threads::look);
         let before = self.threads.take();
         let late = wall.saturating_sub(PERIOD.as_micros() as u64);
-        let lacked = match (&threads, &before) {
+        let lacked = match (&mut threads, &before) {
             (Some(now), Some(before)) => now.starved_since(before, wall),
             // The first look at the threads says nothing of the time before it, so that is excused.
             (Some(now), None) if !now.is_empty() => wall,
