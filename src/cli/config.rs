@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     CliError,
-    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, StatsFlag, entries},
+    flags::AllFlags,
     output::{self, Format},
 };
-use crate::config::{Key, Origin, layer::Entry, resolve::Resolved};
+use crate::config::{Origin, Setting, layer::Entry, resolve::Resolved};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,26 +27,13 @@ pub(crate) struct ConfigArgs {
     #[arg(long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    engine: EngineFlags,
-    #[command(flatten)]
-    seed: SeedFlag,
-    #[command(flatten)]
-    server: ServerFlags,
-    #[command(flatten)]
-    stats: StatsFlag,
-    #[command(flatten)]
-    limits: LimitFlags,
+    settings: AllFlags,
 }
 
 impl ConfigArgs {
     /// The settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let mut all = self.engine.entries();
-        all.extend(entries("engine", &self.seed));
-        all.extend(entries("server", &self.server));
-        all.extend(entries("log", &self.stats));
-        all.extend(entries("limits", &self.limits));
-        all
+        self.settings.entries()
     }
 }
 
@@ -59,41 +46,42 @@ pub(crate) fn run(args: &ConfigArgs, resolved: &Resolved) -> Result<(), CliError
     }
 }
 
-type Setting = (Key, Value, Origin);
+type Shown = (&'static Setting, Value, Origin);
 
 /// TOML with the origins as comments. What is not set, and what is secret, is a comment as a whole.
-fn as_toml(settings: &[Setting]) -> String {
+fn as_toml(settings: &[Shown]) -> String {
     let mut toml = String::new();
     let mut section = "";
-    for (key, value, origin) in settings {
-        if key.section != section {
+    for (setting, value, origin) in settings {
+        let name = setting.name;
+        if setting.section != section {
             let gap = if section.is_empty() { "" } else { "\n" };
-            section = &key.section;
+            section = setting.section;
             // Writing to a string cannot fail.
             let _ = writeln!(toml, "{gap}[{section}]");
         }
         // JSON's texts, numbers and lists of texts are TOML's.
         let line = match value {
-            Value::Null => format!("# {} is not set", key.name),
-            Value::Array(items) if key.is_secret() && !items.is_empty() => {
-                format!("# {} = {value}", key.name)
+            Value::Null => format!("# {name} is not set"),
+            Value::Array(items) if setting.is_secret() && !items.is_empty() => {
+                format!("# {name} = {value}")
             }
             // TOML's integers end before these; as texts they are read as well.
             Value::Number(number) if number.is_u64() && !number.is_i64() => {
-                format!("{} = \"{value}\"", key.name)
+                format!("{name} = \"{value}\"")
             }
-            _ => format!("{} = {value}", key.name),
+            _ => format!("{name} = {value}"),
         };
         let _ = writeln!(toml, "{line:<48} # {origin}");
     }
     toml
 }
 
-fn as_json(settings: &[Setting]) -> Value {
+fn as_json(settings: &[Shown]) -> Value {
     let mut all = json!({});
-    for (key, value, origin) in settings {
+    for (setting, value, origin) in settings {
         let entry = json!({ "value": value, "origin": origin.to_string() });
-        all[&key.section][&key.name] = entry;
+        all[setting.section][setting.name] = entry;
     }
     all
 }
@@ -101,16 +89,22 @@ fn as_json(settings: &[Setting]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Key, layer};
 
     #[test]
     fn the_text_is_a_file_that_means_the_same() {
-        let mut entries = entries("engine", &SeedFlag { seed: Some(u64::MAX.to_string()) });
-        let flags = EngineFlags { max_model_len: Some("1k".to_owned()), ..Default::default() };
-        entries.extend(flags.entries());
+        let flag = |name, value: &str| {
+            let key = Key::new("engine", name);
+            let origin = Origin::Flag(key.flag());
+            Entry { key, value: value.into(), origin }
+        };
+        let entries = [flag("seed", &u64::MAX.to_string()), flag("max_model_len", "1k")];
         let resolved = Resolved::new(entries).unwrap();
         let text = as_toml(&resolved.settings());
-        assert_eq!(toml::from_str::<Config>(&text).unwrap(), resolved.config);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &text).unwrap();
+        let read = Resolved::new(layer::from_file(file.path()).unwrap()).unwrap();
+        assert_eq!(read.config, resolved.config);
         let line = text.lines().find(|line| line.starts_with("max_model_len")).unwrap();
         assert!(
             line.starts_with("max_model_len = 1000") && line.ends_with("# flag --max-model-len")

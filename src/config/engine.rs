@@ -1,285 +1,303 @@
 //! The settings of one engine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{gguf::is_gguf, model_files};
+use playhouse_actors::logic::memory::LIMIT_BYTES_MIN;
 
 use super::{
+    check::{
+        any, at_least, one_of, seconds, seconds_or_unbounded, share_of_blocks, share_of_memory,
+        tolerance, within,
+    },
     choice::{
         ActivationQuantization, Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat,
         Quantization, SchedulingPolicy,
     },
-    quantity,
+    setting::Usage,
+    table::settings,
 };
+use crate::model_files;
 
-/// Everything that [`Engine::spawn`](crate::Engine::spawn) is told. Names and defaults are vLLM's
-/// where it has them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EngineConfig {
-    /// Folder of a Hugging Face model: `config.json`, `*.safetensors`, `tokenizer.json`; or a GGUF
-    /// file. By default the demo model, which is part of the program.
-    pub model: PathBuf,
-    /// Folder, `tokenizer.json` or GGUF file to take the tokenizer from; `None`: the model.
-    pub tokenizer: Option<PathBuf>,
-    /// Names that requests may use, the first is the one in answers; empty: see
-    /// [`EngineConfig::served_names`].
-    #[serde(deserialize_with = "quantity::texts")]
-    pub served_model_name: Vec<String>,
-    /// Where the weights come from: the model's files, or nowhere.
-    pub load_format: LoadFormat,
-    /// The format that weights are kept and computed in.
-    pub dtype: Dtype,
-    /// Folder to keep packed weights in, so that later starts map them instead of packing; `None`:
-    /// nothing is kept.
-    pub weights_cache: Option<PathBuf>,
-    /// How the linear layers of a checkpoint that is not quantized are quantized at load.
-    pub quantization: Quantization,
-    /// Inputs that share a scale where weights are quantized to 4 bits: 32, 64 or 128. Small groups
-    /// are nearer to the model, large ones smaller and faster.
-    #[serde(deserialize_with = "quantity::count")]
-    pub quantization_group_size: usize,
-    /// What activations are when they meet quantized weights, be those made at load or ready-made.
-    pub activation_quantization: ActivationQuantization,
-    /// Tokens at most of prompt and output together; `None`: what the model was made for.
-    #[serde(deserialize_with = "quantity::some_tokens")]
-    pub max_model_len: Option<usize>,
-    /// What the model runs on.
-    pub device: Device,
-    /// Tokens that a KV cache block holds.
-    #[serde(deserialize_with = "quantity::count")]
-    pub block_size: usize,
-    /// Bytes of the KV cache; `None`: see [`EngineConfig::kv_cache_budget_bytes`].
-    #[serde(deserialize_with = "quantity::some_bytes")]
-    pub kv_cache_memory_bytes: Option<u64>,
-    /// Share of a GPU's memory that weights, activations and KV cache may take together. On a CPU
-    /// it says nothing, nor where the driver does not tell how much memory there is.
-    #[serde(deserialize_with = "quantity::number")]
-    pub gpu_memory_utilization: f64,
-    /// Whether a GPU's tokens may not depend on the batch: products of many tokens go without its
-    /// tensor cores then. The CPU's tokens never depend on it, nor those of a GPU without such.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub deterministic: bool,
-    /// Whether the ways in which a GPU's tensor cores can multiply are measured where the engine
-    /// starts, for each shape that is not yet known; otherwise the first that works is taken.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub autotune: bool,
-    /// Whether a GPU's steps of single tokens are launched kernel by kernel, in place of being
-    /// recorded once and replayed.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enforce_eager: bool,
-    /// Blocks of the KV cache, the null block among them, whatever the memory settings say.
-    #[serde(deserialize_with = "quantity::some_count")]
-    pub num_gpu_blocks_override: Option<usize>,
-    /// The format that keys and values are kept in.
-    pub kv_cache_dtype: KvCacheDtype,
-    /// Whether requests share the KV blocks of a common prefix.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_prefix_caching: bool,
-    /// Tokens at most that one step computes.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_num_batched_tokens: usize,
-    /// Requests at most that run at a time. On a CPU a step reads all weights once, however many
-    /// requests share it, so throughput grows with the batch as it does on a GPU: vLLM's 256
-    /// stands, and the KV cache's size is what limits small machines.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_num_seqs: usize,
-    /// Tokens at most of one prompt in a step that others could share; 0: no such limit.
-    #[serde(deserialize_with = "quantity::count")]
-    pub long_prefill_token_threshold: usize,
-    /// Whether a prompt may be computed over several steps.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_chunked_prefill: bool,
-    /// Whether a step is planned, and waits at the device, while the one before is computed. `None`: on
-    /// GPUs.
-    #[serde(deserialize_with = "quantity::some_switch")]
-    pub async_scheduling: Option<bool>,
-    /// Who is served first.
-    pub scheduling_policy: SchedulingPolicy,
-    /// Under the priority policy, seconds after which a waiting request goes first, so that none
-    /// waits for ever; 0: no bound.
-    #[serde(deserialize_with = "quantity::number")]
-    pub priority_age_bound_s: f64,
-    /// Whether a request is admitted only when its whole prompt fits the free blocks.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub scheduler_reserve_full_isl: bool,
-    /// Share of the blocks that admission leaves free for those already running.
-    #[serde(deserialize_with = "quantity::number")]
-    pub watermark: f64,
-    /// Requests at most that wait to run for the first time; further ones get 503. `None`: only
-    /// `max_num_requests` bounds them.
-    #[serde(deserialize_with = "quantity::some_count")]
-    pub max_num_queued_reqs: Option<usize>,
-    /// Prompt tokens at most of the requests that wait to run; further ones get 503. `None`: no
-    /// such limit.
-    #[serde(deserialize_with = "quantity::some_tokens")]
-    pub max_num_queued_tokens: Option<usize>,
-    /// Open requests at most, the hard bound on the engine's memory; further ones get 503.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_num_requests: usize,
-    /// Memory for requests, bytes: their bodies and what becomes of them, stored responses, and
-    /// outputs that wait for their readers. What does not fit waits, then gets 503. `None`: see
-    /// [`EngineConfig::request_memory_bytes`].
-    #[serde(deserialize_with = "quantity::some_bytes")]
-    pub max_request_memory_bytes: Option<u64>,
-    /// Open requests at most of one API key; further ones get 429. `None`: no such quota.
-    #[serde(deserialize_with = "quantity::quota")]
-    pub quota_max_open_requests: Option<usize>,
-    /// Prompt and output tokens at most of one API key within a minute; further requests get 429.
-    /// `None`: no such quota.
-    #[serde(deserialize_with = "quantity::quota")]
-    pub quota_tokens_per_minute: Option<usize>,
-    /// Seconds after which a request whose client takes nothing of its output is aborted.
-    #[serde(deserialize_with = "quantity::number")]
-    pub reader_timeout_secs: f64,
-    /// Seconds that any step of the model may take, not counting time in which its threads lack a
-    /// processor; a long step may take ten times its prediction. `None`: 0.1 on CPUs, and 2 on GPUs,
-    /// where a new shape may have to be compiled.
-    #[serde(deserialize_with = "quantity::some_number")]
-    pub min_step_deadline_secs: Option<f64>,
-    /// Seconds that compiling the grammar of a structured output may take; a request whose grammar
-    /// takes longer gets 400.
-    #[serde(deserialize_with = "quantity::number")]
-    pub grammar_timeout_secs: f64,
-    /// Whether JSON that a request constrains is compact, with at most one space behind a comma or a
-    /// colon, unless the request says otherwise: small models else write white space on and on.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub disable_any_whitespace: bool,
-    /// Seconds at one message after which an actor is replaced, whatever kept it. A handler that
-    /// hangs, rather than lacks a processor, is found after 0.1 s or ten times what it is known to take.
-    #[serde(deserialize_with = "quantity::number")]
-    pub hang_timeout_secs: f64,
-    /// How many times as often as by default actors may die before more than themselves is
-    /// replaced, and in the end the process gives up. `None`: once; in a build with the feature
-    /// `chaos`, which is made to be struck, without limit.
-    #[serde(deserialize_with = "quantity::some_number")]
-    pub restart_tolerance: Option<f64>,
-    /// Log-probabilities at most that a request may ask for, a position.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_logprobs: usize,
-    /// Where default sampling parameters come from.
-    pub generation_config: GenerationConfigSource,
-    /// File with a chat template to use instead of the model's.
-    pub chat_template: Option<PathBuf>,
-    /// Seeds the draw of seeds for requests that bring none.
-    #[serde(deserialize_with = "quantity::count_u64")]
-    pub seed: u64,
-    /// Threads that compute; `None`: one a processor core this process may use.
-    #[serde(deserialize_with = "quantity::some_count")]
-    pub threads: Option<usize>,
-    /// Whether each of them is bound to a core, if there is one for each. Left to itself, a busy
-    /// system often has two of them take turns on one core.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub pin_threads: bool,
-    /// Actors that template and tokenize.
-    #[serde(deserialize_with = "quantity::count")]
-    pub num_input_processors: usize,
-    /// Pairs of a detokenizer and an output streamer.
-    #[serde(deserialize_with = "quantity::count")]
-    pub num_egress_shards: usize,
-}
+settings! {
+    /// Everything that [`Engine::spawn`](crate::Engine::spawn) needs. Names and defaults are vLLM's
+    /// where it has them.
+    pub struct EngineConfig in engine {
+        "Model":
+        /// Folder of a Hugging Face model: config.json, *.safetensors, tokenizer.json; or a GGUF
+        /// file. Without it, the demo model, which is part of the program.
+        model: PathBuf = model_files::demo_model(), plain, any,
+            Usage::new("FOLDER", "Folder of a Hugging Face model, or a GGUF file")
+                .short('m')
+                .default("the demo model")
+                .example(r#""models/qwen3""#);
+        /// Folder of the tokenizer, a tokenizer.json or a GGUF file; without it, the model's.
+        tokenizer: Option<PathBuf> = None, plain, any,
+            Usage::new("PATH", "Folder, tokenizer.json or GGUF file to take the tokenizer from")
+                .default("the model")
+                .example(r#""models/qwen3""#);
+        /// Names that requests may use for the model. Answers carry the first. Without any, the
+        /// model's path as given.
+        served_model_name: Vec<String> = Vec::new(), texts, any,
+            Usage::new("NAME", "Name that requests may use; may be repeated, the first is shown")
+                .default("the model's path");
+        /// Source of the weights: auto, the model's files; dummy, made-up values, for measuring
+        /// speed.
+        load_format: LoadFormat = LoadFormat::Auto, plain, any,
+            Usage::new(
+                "FORMAT",
+                "Where the weights come from: auto (the model's files) or dummy (made up, for \
+                 measuring)",
+            );
+        /// Format that weights are kept and computed in: auto (the checkpoint's), float32,
+        /// bfloat16; on a GPU also float16.
+        dtype: Dtype = Dtype::Auto, plain, any,
+            Usage::new(
+                "DTYPE",
+                "Format of the weights: auto, float32, bfloat16 or, on a GPU, float16",
+            );
+        /// Folder to keep packed weights in. Later starts map them and pack nothing.
+        weights_cache: Option<PathBuf> = None, plain, any,
+            Usage::new("FOLDER", "Folder to keep packed weights in, for faster later starts")
+                .default("none are kept")
+                .example(r#""/var/cache/playhouse""#);
+        /// Quantize linear layers at load: none, int8 (a scale for each output), int4 (in groups;
+        /// the output layer has 8 bits).
+        quantization: Quantization = Quantization::None, plain, any,
+            Usage::new("SCHEME", "Quantize the weights at load: none, int8 or int4");
+        /// Inputs that share a scale in int4: 32, 64 or 128. Small groups are nearer to the model,
+        /// large ones smaller and faster.
+        quantization_group_size: usize = 32, count, one_of(&[32, 64, 128]),
+            Usage::new("N", "Inputs that share a scale in int4: 32, 64 or 128");
+        /// Format of activations at quantized weights, made at load or ready-made. none: floats,
+        /// which lose nothing further. int8: 8 bits with a scale for each token; faster, and on the
+        /// processor alone. auto: int8 on the processor; none on GPUs, and wherever dtype is
+        /// float32.
+        activation_quantization: ActivationQuantization = ActivationQuantization::Auto, plain, any,
+            Usage::new(
+                "SCHEME",
+                "Activations beside quantized weights: auto, none (they stay floats) or int8",
+            );
+        /// Tokens at most of prompt and output together; without it, the model's own limit.
+        max_model_len: Option<usize> = None, some_tokens, at_least(1),
+            Usage::new("TOKENS", "Tokens at most of prompt and output together, such as 4096 or 4K")
+                .default("the model's")
+                .example(r#""4K""#);
+        /// Source of default sampling parameters: auto (the model's generation_config.json), vllm
+        /// (the API's own), or a folder with a generation_config.json.
+        generation_config: GenerationConfigSource = GenerationConfigSource::Auto, plain, any,
+            Usage::new("SOURCE", "auto, vllm (ignore the model's sampling defaults), or a folder");
+        /// File with a chat template to use in place of the model's.
+        chat_template: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "File with a chat template to use instead of the model's")
+                .example(r#""template.jinja""#);
+        /// Log-probabilities at most that a request may ask for, a position.
+        max_logprobs: usize = 20, count, any,
+            Usage::new("N", "Log-probabilities at most that a request may ask for");
 
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            model: model_files::demo_model(),
-            tokenizer: None,
-            served_model_name: Vec::new(),
-            load_format: LoadFormat::default(),
-            dtype: Dtype::default(),
-            weights_cache: None,
-            quantization: Quantization::default(),
-            quantization_group_size: 32,
-            activation_quantization: ActivationQuantization::default(),
-            max_model_len: None,
-            device: Device::default(),
-            block_size: 16,
-            kv_cache_memory_bytes: None,
-            gpu_memory_utilization: 0.92,
-            deterministic: false,
-            autotune: true,
-            enforce_eager: false,
-            num_gpu_blocks_override: None,
-            kv_cache_dtype: KvCacheDtype::default(),
-            enable_prefix_caching: true,
-            max_num_batched_tokens: 2048,
-            max_num_seqs: 256,
-            long_prefill_token_threshold: 0,
-            async_scheduling: None,
-            enable_chunked_prefill: true,
-            scheduling_policy: SchedulingPolicy::default(),
-            priority_age_bound_s: 60.0,
-            scheduler_reserve_full_isl: true,
-            watermark: 0.0,
-            max_num_queued_reqs: None,
-            max_num_queued_tokens: None,
-            max_num_requests: 16_384,
-            max_request_memory_bytes: None,
-            quota_max_open_requests: None,
-            quota_tokens_per_minute: None,
-            reader_timeout_secs: 60.0,
-            min_step_deadline_secs: None,
-            grammar_timeout_secs: 10.0,
-            disable_any_whitespace: true,
-            hang_timeout_secs: 5.0,
-            restart_tolerance: None,
-            max_logprobs: 20,
-            generation_config: GenerationConfigSource::default(),
-            chat_template: None,
-            seed: 0,
-            threads: None,
-            pin_threads: true,
-            num_input_processors: 2,
-            num_egress_shards: 2,
-        }
-    }
-}
+        "Machine":
+        /// Device of the model: auto or cpu, the processor; wgpu or, in builds with the feature
+        /// cuda, cuda; or wgpu:N and cuda:N as `playhouse collect-env` numbers devices. auto takes
+        /// no GPU.
+        device: Device = Device::Auto, plain, any,
+            Usage::new(
+                "DEVICE",
+                "What the model runs on: auto, cpu or, where it was built with it, cuda[:N] \
+                 or wgpu[:N]",
+            );
+        /// Threads that compute; without it, one a processor core.
+        threads: Option<usize> = None, some_count, within(1, 1024),
+            Usage::new("N", "Threads that compute").default("one a core").example("8");
+        /// Binds each of them to a core, if there is one for each. Without it, a busy system often
+        /// has two of them take turns on one core.
+        pin_threads: bool = true, switch, any,
+            Usage::switch("Bind each of them to a core, if there is one for each");
+        /// Memory of the KV cache. Without it, half of the memory that is free once the weights are
+        /// loaded, on a GPU the rest of gpu_memory_utilization, but at most the need of
+        /// max_num_seqs requests of max_model_len tokens.
+        kv_cache_memory_bytes: Option<u64> = None, some_bytes, any,
+            Usage::new("BYTES", "Bytes of the KV cache, such as 4GiB")
+                .default(
+                    "half of the free memory, on a GPU what --gpu-memory-utilization leaves, if it \
+                     needs that",
+                )
+                .example(r#""4GiB""#);
+        /// Share of a GPU's memory that weights, activations and KV cache may take together. It
+        /// bounds nothing where the driver does not report the size of the memory.
+        gpu_memory_utilization: f64 = 0.92, number, share_of_memory,
+            Usage::new("SHARE", "Share of a GPU's memory for weights, activations and KV cache");
+        /// On a GPU, tokens that do not depend on the rest of the batch, so that a stream after a
+        /// failure is byte for byte the one without it. It costs the tensor cores; the processor,
+        /// GPUs without tensor cores, and weights in float32 are deterministic in any case.
+        deterministic: bool = false, switch, any,
+            Usage::switch(
+                "On a GPU, tokens that do not depend on the batch: without its tensor cores",
+            );
+        /// At the start, measures which way a GPU's tensor cores multiply each shape fastest. The
+        /// results are kept in ~/.cache/playhouse/products.json ($XDG_CACHE_HOME) for the next
+        /// start.
+        autotune: bool = true, switch, any,
+            Usage::switch(
+                "Measure at the start which way a GPU's tensor cores multiply fastest, where \
+                 that is not yet known",
+            );
+        /// On a GPU, launches steps of single tokens kernel by kernel, in place of recording them
+        /// once and replaying them. Slower; for a driver that does not replay well.
+        enforce_eager: bool = false, switch, any,
+            Usage::switch(
+                "On a GPU, launch small steps kernel by kernel, in place of recording them \
+                 once and replaying them",
+            );
+        /// Blocks of the KV cache, whatever its memory.
+        num_gpu_blocks_override: Option<usize> = None, some_count, at_least(2),
+            Usage::new("N", "Blocks of the KV cache, whatever its bytes").example("1024");
+        /// Format of the KV cache: auto (that of the weights), float32, bfloat16, or
+        /// int8_per_token_head, for short int8: half of bfloat16's memory, with a scale for each
+        /// token and head; on a GPU also float16.
+        kv_cache_dtype: KvCacheDtype = KvCacheDtype::Auto, plain, any,
+            Usage::new(
+                "DTYPE",
+                "Format of the KV cache: auto, float32, bfloat16, int8 or, on a GPU, float16",
+            );
+        /// Tokens that a KV cache block holds.
+        block_size: usize = 16, count, within(1, 1024),
+            Usage::new("TOKENS", "Tokens a KV cache block holds");
+        /// Actors that template and tokenize.
+        num_input_processors: usize = 2, count, within(1, 1024),
+            Usage::new("N", "Actors that template and tokenize");
+        /// Pairs of a detokenizer and an output streamer.
+        num_egress_shards: usize = 2, count, within(1, 1024),
+            Usage::new("N", "Pairs of a detokenizer and an output streamer");
 
-impl EngineConfig {
-    /// The defaults for the model in this folder.
-    #[must_use]
-    pub fn new(model: impl Into<PathBuf>) -> Self {
-        Self { model: model.into(), ..Self::default() }
-    }
+        "Recovery":
+        /// Seconds after which a request is aborted whose client takes nothing of its output.
+        reader_timeout_secs: f64 = 60.0, number, seconds,
+            Usage::new(
+                "SECONDS",
+                "Seconds after which a request is aborted whose client reads nothing",
+            );
+        /// Seconds that any step of the model may take, not counting time in which its threads lack
+        /// a processor; a long one may take ten times its prediction. Not given: 0.1 on CPUs, and 2
+        /// on GPUs, where a new shape may have to be compiled.
+        min_step_deadline_secs: Option<f64> = None, some_number, seconds,
+            Usage::new("SECONDS", "Seconds that any step of the model may take")
+                .default("0.1 on CPUs, 2 on GPUs")
+                .example("0.1");
 
-    /// The names that requests may use: the configured ones; else the model's path as given, as in
-    /// vLLM; `demo-model` for the demo model.
-    #[must_use]
-    pub fn served_names(&self) -> Vec<String> {
-        if !self.served_model_name.is_empty() {
-            return self.served_model_name.clone();
-        }
-        if model_files::is_demo_model(&self.model) {
-            return vec![DEMO_MODEL.to_owned()];
-        }
-        vec![self.model.to_string_lossy().into_owned()]
-    }
+        "Limits":
+        /// Seconds that compiling the grammar of a structured output may take; a request whose
+        /// grammar takes longer gets 400.
+        grammar_timeout_secs: f64 = 10.0, number, seconds,
+            Usage::new(
+                "SECONDS",
+                "Seconds that compiling the grammar of a structured output may take",
+            );
+        /// Writes constrained JSON compactly, with at most one space behind a comma or a colon,
+        /// unless a request says otherwise. false: any white space, within bounds, as vLLM's
+        /// default has it.
+        disable_any_whitespace: bool = true, switch, any,
+            Usage::switch("Write constrained JSON compactly");
 
-    /// Folder, or GGUF file, that holds the tokenizer.
-    #[must_use]
-    pub fn tokenizer_path(&self) -> &Path {
-        match &self.tokenizer {
-            Some(file) if file.is_file() && !is_gguf(file) => file.parent().unwrap_or(file),
-            Some(folder) => folder,
-            None => &self.model,
-        }
-    }
-}
+        "Recovery":
+        /// Seconds at one message after which an actor is replaced, whatever the cause. A handler
+        /// that hangs, rather than lacks a processor, is found after 0.1 s or ten times the usual
+        /// time of its message.
+        hang_timeout_secs: f64 = 5.0, number, seconds,
+            Usage::new(
+                "SECONDS",
+                "Seconds at one message after which an actor is replaced at the latest",
+            );
+        /// Factor by which actors may die more often than by default, before their supervisor is
+        /// replaced as well, and in the end the process exits with code 70. A build with the
+        /// feature chaos has no limit by default.
+        restart_tolerance: Option<f64> = None, some_number, tolerance,
+            Usage::new(
+                "X",
+                "How many times as often as by default actors may die before the engine gives \
+                 up",
+            ).example("1.0");
 
-const DEMO_MODEL: &str = "demo-model";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_served_under_its_path_as_given() {
-        let config = EngineConfig::new("models/tiny");
-        assert_eq!(config.served_names(), ["models/tiny"]);
-        let named = EngineConfig { served_model_name: vec!["a".into(), "b".into()], ..config };
-        assert_eq!(named.served_names(), ["a", "b"]);
-        assert_eq!(EngineConfig::default().served_names(), ["demo-model"]);
+        "Scheduling":
+        /// Requests at most that run at a time. A step reads all weights once for all of them, so
+        /// throughput grows with the batch. Requests that do not fit the KV cache wait, whatever
+        /// the value.
+        max_num_seqs: usize = 256, count, at_least(1),
+            Usage::new("N", "Requests at most that run at a time");
+        /// Tokens at most that one step computes, prompts and outputs together.
+        max_num_batched_tokens: usize = 2048, count, at_least(1),
+            Usage::new("TOKENS", "Tokens at most that one step computes");
+        /// Tokens at most of one prompt in a step that others could share; 0: no such limit.
+        long_prefill_token_threshold: usize = 0, count, any,
+            Usage::new(
+                "TOKENS",
+                "Tokens at most of one prompt in a step that others could share; 0: no limit",
+            );
+        /// Plans a step, and hands it to the device, while the one before is computed: the device
+        /// need not wait for the scheduler. A request that ends is computed once more and the
+        /// result is dropped; a new request waits a step longer. Not given: on GPUs, whose steps
+        /// are short.
+        async_scheduling: Option<bool> = None, some_switch, any,
+            Usage::switch("Plan a step while the one before is computed")
+                .default("on GPUs")
+                .example("true");
+        /// Order of requests: fcfs (in order of arrival) or priority (the lowest value first).
+        scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,
+            Usage::new("POLICY", "Who is served first: fcfs or priority");
+        /// Under priority, seconds after which a waiting request goes first; 0: it may wait for
+        /// ever.
+        priority_age_bound_secs: f64 = 60.0, number, seconds_or_unbounded,
+            Usage::new(
+                "SECONDS",
+                "Under priority, seconds after which a waiting request goes first",
+            ).was("priority_age_bound_s");
+        /// Share of the blocks that admission leaves free for running requests.
+        watermark: f64 = 0.0, number, share_of_blocks,
+            Usage::new("SHARE", "Share of the blocks that admission leaves free");
+        /// Requests at most that wait to run for the first time; further ones are answered 503 with
+        /// Retry-After.
+        max_num_queued_reqs: Option<usize> = None, some_count, any,
+            Usage::new("N", "Requests at most that wait to run; further ones get 503")
+                .default("max-num-requests")
+                .example("1000");
+        /// Prompt tokens at most of the requests that wait to run; further ones are answered the
+        /// same.
+        max_num_queued_tokens: Option<usize> = None, some_tokens, at_least(1),
+            Usage::new("TOKENS", "Prompt tokens at most of waiting requests; further ones get 503")
+                .default("no limit")
+                .example(r#""1M""#);
+        /// Open requests at most, whatever their state: the hard bound.
+        max_num_requests: usize = 16_384, count, at_least(1),
+            Usage::new("N", "Open requests at most, whatever their state");
+        /// Memory for requests: bodies and all that is made of them, stored responses, outputs that
+        /// wait for their readers. Without it, a quarter of the memory that is free once the model
+        /// is loaded. A request that does not fit waits up to five seconds, then gets 503 with
+        /// Retry-After.
+        max_request_memory_bytes: Option<u64> = None, some_bytes, at_least(LIMIT_BYTES_MIN as u64),
+            Usage::new("BYTES", "Memory for requests and their outputs, such as 2GiB")
+                .default("a quarter of what is free once the model is loaded")
+                .example(r#""2GiB""#);
+        /// Open requests at most of one API key; further ones are answered 429 with Retry-After. 0:
+        /// no quota.
+        quota_max_open_requests: Option<usize> = None, quota, at_least(1),
+            Usage::new("N", "Open requests at most of one API key; further ones get 429")
+                .default("no quota")
+                .example("64");
+        /// Prompt and output tokens at most of one API key within a minute; the same.
+        quota_tokens_per_minute: Option<usize> = None, quota, at_least(1),
+            Usage::new(
+                "TOKENS",
+                "Tokens at most of one API key within a minute; further ones get 429",
+            ).default("no quota").example(r#""100k""#);
+        /// Shares the KV blocks of common prefixes between requests.
+        enable_prefix_caching: bool = true, switch, any,
+            Usage::switch("Share the KV blocks of common prefixes");
+        /// Computes a prompt over several steps where it helps.
+        enable_chunked_prefill: bool = true, switch, any,
+            Usage::switch("Compute a prompt over several steps where it helps");
+        /// Admits a request only when its whole prompt fits the free blocks.
+        scheduler_reserve_full_isl: bool = true, switch, any,
+            Usage::switch("Admit a request only when its whole prompt fits the free blocks");
+        /// Seeds the draw of seeds for requests that bring none.
+        seed: u64 = 0, count_u64, any,
+            Usage::new("N", "Seeds the draw of seeds for requests that bring none");
     }
 }

@@ -48,9 +48,16 @@ pub enum ConfigError {
     /// A value that its key does not take.
     #[error(transparent)]
     Invalid(Box<InvalidValue>),
-    /// Values that are fine alone and not together.
-    #[error("the settings do not go together")]
-    Merged(#[source] toml::de::Error),
+    /// Two values of one setting from one source: under its name and that of an earlier version.
+    #[error("{key} is set twice: by {first} and by {second}")]
+    SetTwice {
+        /// The setting.
+        key: Key,
+        /// Where the first value stands.
+        first: Origin,
+        /// Where the second value stands.
+        second: Origin,
+    },
 }
 
 /// A value that its key does not take.

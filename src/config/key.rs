@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::Config;
+use super::Setting;
 
 /// A setting's place in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,22 +41,10 @@ impl Key {
         format!("PLAYHOUSE_{}", self.flat().to_uppercase())
     }
 
-    /// Whether its value must not be shown.
-    #[must_use]
-    pub fn is_secret(&self) -> bool {
-        matches!(self.name.as_str(), "api_key" | "admin_api_key")
-    }
-
     /// All there are, in the order of the file.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
-        let sections = defaults.as_object().into_iter().flatten();
-        let keys = sections.flat_map(|(section, values)| {
-            let names = values.as_object().into_iter().flat_map(|values| values.keys());
-            names.map(|name| Self::new(section, name))
-        });
-        keys.collect()
+        Setting::all().map(Setting::key).collect()
     }
 }
 

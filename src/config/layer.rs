@@ -8,6 +8,7 @@ use std::{
 use toml::{Value, de::DeTable};
 
 use super::{
+    Setting,
     error::{ConfigError, InvalidValue},
     key::{Key, closest},
     origin::Origin,
@@ -45,7 +46,7 @@ pub fn from_file(path: &Path) -> Result<Vec<Entry>, ConfigError> {
 }
 
 /// What `text`, found at `path`, says.
-fn from_toml(text: &str, path: &Path) -> Result<Vec<Entry>, ConfigError> {
+pub(super) fn from_toml(text: &str, path: &Path) -> Result<Vec<Entry>, ConfigError> {
     let line = |offset: usize| text[..offset].matches('\n').count() + 1;
     let syntax = |error: toml::de::Error| ConfigError::Syntax {
         path: path.to_owned(),
@@ -65,14 +66,25 @@ fn from_toml(text: &str, path: &Path) -> Result<Vec<Entry>, ConfigError> {
             let line = line(key.span().start);
             let key = Key::new(name, key.get_ref());
             let value = values.get(name).and_then(|table| table.get(&key.name));
-            let Some(value) = value.filter(|_| known.contains(&key)) else {
+            let (Some(value), Some(setting)) = (value, Setting::find(name, &key.name)) else {
                 return Err(unknown(path, line, &key.to_string(), &known));
             };
             let origin = Origin::File { path: path.to_owned(), line };
-            entries.push(Entry { key, value: value.clone(), origin });
+            add(&mut entries, Entry { key: setting.key(), value: value.clone(), origin })?;
         }
     }
     Ok(entries)
+}
+
+/// Adds what a source says. Rejects a second value, under another name, that is not the first.
+fn add(entries: &mut Vec<Entry>, entry: Entry) -> Result<(), ConfigError> {
+    let before = entries.iter().find(|before| before.key == entry.key);
+    if let Some(before) = before.filter(|before| before.value != entry.value) {
+        let (first, second) = (before.origin.clone(), entry.origin);
+        return Err(ConfigError::SetTwice { key: entry.key, first, second });
+    }
+    entries.push(entry);
+    Ok(())
 }
 
 fn is_section(name: &str, known: &[Key]) -> bool {
@@ -95,7 +107,6 @@ fn unknown(path: &Path, line: usize, given: &str, known: &[Key]) -> ConfigError 
 pub fn from_environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<(Vec<Entry>, Option<PathBuf>), ConfigError> {
-    let known = Key::all();
     let (mut entries, mut file) = (Vec::new(), None);
     for (name, value) in variables {
         let Some(name) = name.to_str().filter(|name| name.starts_with("PLAYHOUSE_")) else {
@@ -109,14 +120,17 @@ pub fn from_environment(
             continue;
         }
         let wanted = if name == LOG_VARIABLE { "PLAYHOUSE_LOG_LEVEL" } else { name };
-        let Some(key) = known.iter().find(|key| key.variable() == wanted) else {
-            let closest = closest(name, known.iter().map(Key::variable));
+        let is_wanted = |setting: &&Setting| {
+            let keys = [Some(setting.key()), setting.old_key()];
+            keys.iter().flatten().any(|key| key.variable() == wanted)
+        };
+        let Some(key) = Setting::all().find(is_wanted).map(Setting::key) else {
+            let closest = closest(name, Key::all().iter().map(Key::variable));
             return Err(ConfigError::UnknownVariable { name: name.to_owned(), closest });
         };
         let origin = Origin::Environment(name.to_owned());
-        let key = key.clone();
         match value.into_string() {
-            Ok(value) => entries.push(Entry { key, value: Value::String(value), origin }),
+            Ok(value) => add(&mut entries, Entry { key, value: Value::String(value), origin })?,
             Err(value) => {
                 let value = value.to_string_lossy().into_owned();
                 let reason = "expected UTF-8 text".to_owned();
@@ -183,6 +197,35 @@ mod tests {
         assert_eq!(entries[0].key, Key::new("engine", "max_num_seqs"));
         assert_eq!(entries[1].key, Key::new("log", "level"));
         assert_eq!(entries[1].origin.to_string(), "environment PLAYHOUSE_LOG");
+    }
+
+    #[test]
+    fn names_of_earlier_versions_set_the_same() {
+        let text = "[engine]\npriority_age_bound_s = 5\n[server]\nwrite_timeout = 7\n";
+        let keys = |entries: Vec<Entry>| {
+            entries.iter().map(|entry| entry.key.to_string()).collect::<Vec<_>>()
+        };
+        let from_file = keys(file(text).unwrap());
+        assert_eq!(from_file, ["engine.priority_age_bound_secs", "server.write_timeout_secs"]);
+        let variables = [("PLAYHOUSE_LOG_STATS_INTERVAL_S".into(), "7".into())];
+        let (entries, _) = from_environment(variables.into_iter()).unwrap();
+        assert_eq!(entries[0].origin.to_string(), "environment PLAYHOUSE_LOG_STATS_INTERVAL_S");
+        assert_eq!(keys(entries), ["log.stats_interval_secs"]);
+    }
+
+    #[test]
+    fn two_names_with_two_values_are_refused() {
+        assert_eq!(
+            file("[server]\nwrite_timeout = 7\nwrite_timeout_secs = 8\n").unwrap_err(),
+            "server.write_timeout_secs is set twice: by p.toml:2 and by p.toml:3"
+        );
+        assert!(file("[server]\nwrite_timeout = 7\nwrite_timeout_secs = 7\n").is_ok());
+        let variables = [
+            ("PLAYHOUSE_LOG".into(), "debug".into()),
+            ("PLAYHOUSE_LOG_LEVEL".into(), "info".into()),
+        ];
+        let error = from_environment(variables.into_iter()).unwrap_err();
+        assert!(error.to_string().starts_with("log.level is set twice"), "{error}");
     }
 
     #[test]

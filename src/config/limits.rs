@@ -1,46 +1,49 @@
-//! The settings of what one request may hold.
+//! The limits of one request.
 
-use serde::{Deserialize, Serialize};
+use super::{
+    check::{any, at_least, within},
+    error::InvalidSetting,
+    setting::Usage,
+    table::settings,
+};
 
-use super::quantity;
-
-/// How much one request may ask for. More is answered with 400, which names field and limit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LimitSettings {
-    /// Deepest nesting of arrays and objects in a body.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_json_depth: usize,
-    /// Prompts of one completion request.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_completion_prompts: usize,
-    /// Choices of one request: `n` times its prompts.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_n_sequences: usize,
-    /// Stop strings.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_stop_strings: usize,
-    /// Words in `bad_words`.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_num_bad_words: usize,
-    /// Messages of one conversation.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_messages: usize,
-    /// Tools on offer.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_tools: usize,
+settings! {
+    /// How much one request may ask for. A request beyond a limit gets 400, which names field and
+    /// limit.
+    #[derive(Eq)]
+    pub struct LimitSettings in limits {
+        "Limits on a request":
+        /// Limits of one request; a request beyond one of them is answered 400. Deepest nesting of
+        /// its JSON.
+        max_json_depth: usize = 100, count, within(1, 127),
+            Usage::new("N", "Deepest nesting of its JSON");
+        /// Prompts of one completion request.
+        max_completion_prompts: usize = 1024, count, at_least(1),
+            Usage::new("N", "Prompts of one completion request");
+        /// Choices of one request: n times its prompts.
+        max_n_sequences: usize = 1024, count, at_least(1),
+            Usage::new("N", "Choices: n times its prompts");
+        /// Stop strings.
+        max_stop_strings: usize = 4, count, any,
+            Usage::new("N", "Stop strings");
+        /// Words in bad_words.
+        max_num_bad_words: usize = 128, count, any,
+            Usage::new("N", "Words in bad_words");
+        /// Messages of a conversation.
+        max_messages: usize = 4096, count, at_least(1),
+            Usage::new("N", "Messages of a conversation");
+        /// Tools on offer.
+        max_tools: usize = 1024, count, any,
+            Usage::new("N", "Tools on offer");
+    }
 }
 
-impl Default for LimitSettings {
-    fn default() -> Self {
-        Self {
-            max_json_depth: 100,
-            max_completion_prompts: 1024,
-            max_n_sequences: 1024,
-            max_stop_strings: 4,
-            max_num_bad_words: 128,
-            max_messages: 4096,
-            max_tools: 1024,
-        }
+impl LimitSettings {
+    /// Rejects values that are out of range.
+    ///
+    /// # Errors
+    /// The first rejected setting, with the values that would be accepted.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        self.check_each()
     }
 }

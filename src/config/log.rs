@@ -1,22 +1,34 @@
 //! The settings of the log.
 
-use serde::{Deserialize, Serialize};
+use super::{check::any, error::InvalidSetting, setting::Usage, table::settings};
 
-use super::quantity;
+settings! {
+    /// The lines that go to standard error.
+    pub struct LogSettings in log {
+        "":
+        /// error, warn, info, debug, trace, or directives, for example "info,playhouse=debug".
+        level: String = "info".to_owned(), plain, any,
+            Usage::new(
+                "LEVEL",
+                "error, warn, info, debug, trace, or directives such as info,playhouse=debug",
+            ).default("");
 
-/// What is written to standard error.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LogSettings {
-    /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,playhouse=debug`.
-    pub level: String,
-    /// Seconds between two lines about throughput and queues while the server is busy; 0: none.
-    #[serde(deserialize_with = "quantity::number")]
-    pub stats_interval_s: f64,
+        "Server":
+        /// Seconds between two lines about throughput and queues while the server is busy; 0: none.
+        stats_interval_secs: f64 = 10.0, number, any,
+            Usage::new(
+                "SECONDS",
+                "Seconds between two lines about throughput while the server is busy; 0: none",
+            ).was("stats_interval_s");
+    }
 }
 
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self { level: "info".to_owned(), stats_interval_s: 10.0 }
+impl LogSettings {
+    /// Rejects values that are out of range.
+    ///
+    /// # Errors
+    /// The first rejected setting, with the values that would be accepted.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        self.check_each()
     }
 }

@@ -1,9 +1,11 @@
 //! The configuration: one TOML file, the environment and flags over it.
 //!
-//! [`layer`] holds exactly what each source says, [`resolve`] what it means once laid over each
-//! other and validated, with each value's [`Origin`]. A Rust caller needs none of that: it fills
+//! Each section is a table: a row declares a setting once, with its type, default, check, flag and
+//! description (`table`). [`layer`] reads the sources, [`resolve`] lays them over each other and
+//! validates the result, with each value's [`Origin`]. A Rust caller needs none of that: it fills
 //! in an [`EngineConfig`].
 
+mod check;
 mod choice;
 mod engine;
 mod error;
@@ -12,14 +14,17 @@ mod kv_memory;
 pub mod layer;
 mod limits;
 mod log;
+mod model;
 mod origin;
 pub(crate) mod quantity;
 mod request_memory;
 pub mod resolve;
 mod server;
+mod setting;
+mod table;
 mod validate;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use choice::{
     ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
@@ -34,10 +39,10 @@ pub use log::LogSettings;
 pub use origin::Origin;
 pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;
+pub use setting::{Setting, Usage, Written};
 
-/// All that a program can be told, one section a part.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// All settings of a program, a section for each of its parts.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Config {
     /// The model and how it is run.
     pub engine: EngineConfig,
@@ -59,14 +64,20 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
+
+    use super::{resolve::Resolved, *};
 
     /// The file that ships with the program.
     const SHIPPED: &str = include_str!("../../configs/playhouse.toml");
 
+    fn read(toml: &str) -> Resolved {
+        Resolved::new(layer::from_toml(toml, Path::new("p.toml")).unwrap()).unwrap()
+    }
+
     #[test]
     fn the_shipped_file_holds_the_defaults() {
-        assert_eq!(toml::from_str::<Config>(SHIPPED).unwrap(), Config::default());
+        assert_eq!(read(SHIPPED).config, Config::default());
     }
 
     #[test]
@@ -94,9 +105,7 @@ mod tests {
             None => line.to_owned(),
         };
         let lines: Vec<_> = SHIPPED.lines().map(uncomment).collect();
-        let config: Config = toml::from_str(&lines.join("\n")).unwrap();
-        config.engine.validate().unwrap();
-        config.server.validate().unwrap();
-        assert_eq!(config.engine.max_model_len, Some(4096));
+        // A value that is out of range is refused there.
+        assert_eq!(read(&lines.join("\n")).config.engine.max_model_len, Some(4096));
     }
 }

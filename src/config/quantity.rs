@@ -38,6 +38,13 @@ impl<T> Visitor<'_> for FromIntegerOrText<T> {
     }
 }
 
+/// A value that reads itself: a word, a text or a path.
+pub(crate) fn plain<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    T::deserialize(from)
+}
+
 /// A whole number.
 pub(crate) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     from.deserialize_any(FromIntegerOrText {

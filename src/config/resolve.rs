@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use toml::{Table, Value};
+use toml::Value;
 
 use super::{
-    Config,
+    Config, Setting,
     error::{ConfigError, InvalidSetting, InvalidValue},
     key::Key,
     layer::Entry,
@@ -26,21 +26,17 @@ impl Resolved {
     /// # Errors
     /// [`ConfigError::Invalid`] names the first value that cannot be, and who gave it.
     pub fn new(entries: impl IntoIterator<Item = Entry>) -> Result<Self, ConfigError> {
-        let (mut merged, mut origins) = (Table::new(), BTreeMap::new());
-        for entry in entries {
-            understand(&entry)?;
-            let section = merged.entry(&entry.key.section).or_insert(Value::Table(Table::new()));
-            if let Value::Table(section) = section {
-                section.insert(entry.key.name.clone(), entry.value);
-            }
-            origins.insert(entry.key, entry.origin);
+        let (mut config, mut origins) = (Config::default(), BTreeMap::new());
+        for Entry { key, value, origin } in entries {
+            read(&mut config, &key, value, &origin)?;
+            origins.insert(key, origin);
         }
-        let config = merged.try_into::<Config>().map_err(ConfigError::Merged)?;
         let resolved = Self { config, origins };
-        let Config { engine, server, limits, .. } = &resolved.config;
+        let Config { engine, server, limits, log } = &resolved.config;
         engine.validate().map_err(|invalid| resolved.refused("engine", invalid))?;
         server.validate().map_err(|invalid| resolved.refused("server", invalid))?;
         limits.validate().map_err(|invalid| resolved.refused("limits", invalid))?;
+        log.validate().map_err(|invalid| resolved.refused("log", invalid))?;
         Ok(resolved)
     }
 
@@ -60,30 +56,31 @@ impl Resolved {
 
     /// All settings in the order of the file, with their values (secrets masked) and origins.
     #[must_use]
-    pub fn settings(&self) -> Vec<(Key, serde_json::Value, Origin)> {
-        let values = serde_json::to_value(&self.config).unwrap_or_default();
-        let with_value = |key: Key| {
-            let mut value = values[&key.section][&key.name].clone();
-            if key.is_secret() {
+    pub fn settings(&self) -> Vec<(&'static Setting, serde_json::Value, Origin)> {
+        let with_value = |setting: &'static Setting| {
+            let mut value = (setting.get)(&self.config);
+            if setting.is_secret() {
                 value.as_array_mut().into_iter().flatten().for_each(|one| *one = "***".into());
             }
-            let origin = self.origin(&key);
-            (key, value, origin)
+            (setting, value, self.origin(&setting.key()))
         };
-        Key::all().into_iter().map(with_value).collect()
+        Setting::all().map(with_value).collect()
     }
 }
 
-/// Refuses a value that its key does not take, by reading a configuration that has only this key.
-fn understand(entry: &Entry) -> Result<(), ConfigError> {
-    let alone = |name: &str, value| Table::from_iter([(name.to_owned(), value)]);
-    let section = Value::Table(alone(&entry.key.name, entry.value.clone()));
-    let understood = alone(&entry.key.section, section).try_into::<Config>();
-    understood.map(drop).map_err(|error| {
-        let value = if entry.key.is_secret() { "***".into() } else { entry.value.to_string() };
-        let (key, origin) = (entry.key.clone(), entry.origin.clone());
-        InvalidValue { key, value, origin, reason: error.message().to_owned() }.into()
-    })
+/// Reads a value into the configuration. Rejects one that its key does not take.
+fn read(config: &mut Config, key: &Key, value: Value, origin: &Origin) -> Result<(), InvalidValue> {
+    let refused = |value: String, reason: &str| InvalidValue {
+        key: key.clone(),
+        value,
+        origin: origin.clone(),
+        reason: reason.to_owned(),
+    };
+    let Some(setting) = Setting::find(&key.section, &key.name) else {
+        return Err(refused(value.to_string(), "there is no such setting"));
+    };
+    let shown = if setting.is_secret() { "***".to_owned() } else { value.to_string() };
+    (setting.set)(config, value).map_err(|error| refused(shown, error.message()))
 }
 
 #[cfg(test)]
@@ -174,9 +171,12 @@ mod tests {
                 "engine.max_num_seqs = 0 (from flag --max-num-seqs): must be at least 1",
             ),
             (
-                Entry { key: Key::new("server", "write_timeout"), ..flag("write_timeout", "0") },
-                "server.write_timeout = 0 (from flag --write-timeout): must be a number of \
-                 seconds in (0, 86400]",
+                Entry {
+                    key: Key::new("server", "write_timeout_secs"),
+                    ..flag("write_timeout_secs", "0")
+                },
+                "server.write_timeout_secs = 0 (from flag --write-timeout-secs): must be a number \
+                 of seconds in (0, 86400]",
             ),
         ];
         for (entry, expected) in cases {
@@ -205,7 +205,8 @@ mod tests {
             let server = &resolved.config.server;
             let given = if name == "api_key" { &server.api_keys } else { &server.admin_api_keys };
             assert_eq!(*given, ["sk-1", "sk-2"]);
-            let (_, shown, _) = resolved.settings().into_iter().find(|(k, ..)| *k == key).unwrap();
+            let (_, shown, _) =
+                resolved.settings().into_iter().find(|(s, ..)| s.key() == key).unwrap();
             assert_eq!(shown, serde_json::json!(["***", "***"]));
         }
     }

@@ -2,222 +2,227 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
 use super::{
+    check::{any, at_least, keys, root_path, seconds, seconds_or_never, within},
     choice::{CertReqs, FileMode, ParserChoice},
     limits::LimitSettings,
-    quantity,
+    setting::Usage,
+    table::settings,
 };
 use crate::parsers::Registry;
 
-/// What `playhouse serve` is told about its socket and its clients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ServerSettings {
-    /// Address to listen on. The default is reachable from this machine alone.
-    pub host: String,
-    /// Port to listen on; 0 takes any that is free.
-    #[serde(deserialize_with = "quantity::port")]
-    pub port: u16,
-    /// Path of a Unix socket to listen on, in place of host and port.
-    pub uds: Option<PathBuf>,
-    /// Who may connect to it.
-    pub uds_mode: FileMode,
-    /// File with the certificate chain to show to clients, PEM. With it, TLS is all that is spoken.
-    pub ssl_certfile: Option<PathBuf>,
-    /// File with its private key, PEM; `None`: it stands in `ssl_certfile`.
-    pub ssl_keyfile: Option<PathBuf>,
-    /// File with the authorities that clients' certificates come from, PEM.
-    pub ssl_ca_certs: Option<PathBuf>,
-    /// Whether clients must show a certificate.
-    pub ssl_cert_reqs: CertReqs,
-    /// Read the three files again when they change.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_ssl_refresh: bool,
-    /// Path that a proxy serves this server under, such as `/llm`. Routes answer with and without.
-    pub root_path: String,
-    /// Bearer tokens of clients. Without any key, ordinary or of an operator, everything is open.
-    #[serde(rename = "api_key", deserialize_with = "quantity::secrets")]
-    pub api_keys: Vec<String>,
-    /// File with further ones, one a line; it is read again when it changes.
-    pub api_key_file: Option<PathBuf>,
-    /// Bearer tokens of operators, which open their routes as well. With ordinary keys alone those
-    /// routes are closed.
-    #[serde(rename = "admin_api_key", deserialize_with = "quantity::secrets")]
-    pub admin_api_keys: Vec<String>,
-    /// File with further ones, as `api_key_file`.
-    pub admin_api_key_file: Option<PathBuf>,
-    /// Serve `/metrics` without a key where others need one.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub open_metrics: bool,
-    /// Let requests with different keys share the KV blocks of a common prefix. Who shares can tell
-    /// by the time to the first token what others have sent.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub share_prefix_cache_between_keys: bool,
-    /// Connections at most; further ones wait to be accepted.
-    #[serde(deserialize_with = "quantity::count")]
-    pub max_connections: usize,
-    /// Header lines of a request at most. More is answered with 431.
-    #[serde(deserialize_with = "quantity::count")]
-    pub h11_max_header_count: usize,
-    /// Bytes of a request's headers at most. More is answered with 431.
-    #[serde(deserialize_with = "quantity::bytes_usize")]
-    pub h11_max_incomplete_event_size: usize,
-    /// Longest that a client may take for its TLS handshake, and for the headers of a request,
-    /// seconds.
-    #[serde(rename = "header_timeout", deserialize_with = "quantity::count_u64")]
-    pub header_timeout_secs: u64,
-    /// How long a connection without a request is kept, seconds.
-    #[serde(rename = "timeout_keep_alive", deserialize_with = "quantity::count_u64")]
-    pub keep_alive_timeout_secs: u64,
-    /// Largest request body, bytes. More is answered with 413.
-    #[serde(deserialize_with = "quantity::bytes_usize")]
-    pub body_limit_bytes: usize,
-    /// Longest a client may take to send its body, seconds.
-    #[serde(rename = "body_timeout", deserialize_with = "quantity::count_u64")]
-    pub body_timeout_secs: u64,
-    /// Longest a client may take nothing of what is sent to it, seconds: then its connection is cut
-    /// and its requests are aborted. Over HTTP/2 that goes by stream.
-    #[serde(rename = "write_timeout", deserialize_with = "quantity::count_u64")]
-    pub write_timeout_secs: u64,
-    /// Longest that a request may take from its arrival to its end, seconds; `X-Request-Timeout`
-    /// may ask for less. `None`: no such limit.
-    #[serde(rename = "request_timeout", deserialize_with = "quantity::some_number")]
-    pub request_timeout_secs: Option<f64>,
-    /// How long streams in flight may go on once the server is told to stop, seconds.
-    #[serde(rename = "shutdown_timeout", deserialize_with = "quantity::count_u64")]
-    pub shutdown_timeout_secs: u64,
-    /// Seconds without an event after which a stream sends a comment, so that nobody on the way
-    /// takes it for dead; 0: never.
-    #[serde(rename = "sse_keep_alive_interval", deserialize_with = "quantity::count_u64")]
-    pub sse_keep_alive_interval_secs: u64,
-    /// Answer every request with an `X-Request-Id`: the client's own, or a new one.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_request_id_headers: bool,
-    /// Name tokens as `token_id:N` in log-probabilities unless a request says otherwise.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub return_tokens_as_token_ids: bool,
-    /// Tell in `usage` how many prompt tokens came from the prefix cache.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_prompt_tokens_details: bool,
-    /// Send usage with every chunk of every stream, asked for or not.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_force_include_usage: bool,
-    /// Tell in answers, and beside the usage at the end of streams, how long they took (`metrics`).
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_per_request_metrics: bool,
-    /// Let requests bring a chat template of their own: at most 64 KiB, which may work for some seconds.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub trust_request_chat_template: bool,
-    /// What finds tool calls in the answers of a model that may call.
-    pub tool_call_parser: ParserChoice,
-    /// What tells thoughts from the rest of an answer.
-    pub reasoning_parser: ParserChoice,
-    /// Let the model call tools as it likes (`tool_choice: "auto"`), given a parser for its calls.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_auto_tool_choice: bool,
-    /// Do not show tools to a model that is not to call them (`tool_choice: "none"`).
-    #[serde(deserialize_with = "quantity::switch")]
-    pub exclude_tools_when_tool_choice_none: bool,
-    /// The parsers that these names stand for. A program that embeds the server adds its own.
-    #[serde(skip)]
-    pub parsers: Registry,
-    /// Serve the operator's routes (`/pause`, `/sleep`, `/server_info`, …): with an operator's key,
-    /// or, without keys, to this machine alone.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_admin_routes: bool,
-    /// Serve `/tokenizer_info`: the tokenizer's configuration, its chat template included.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub enable_tokenizer_info_endpoint: bool,
-    /// Most responses of `/v1/responses` to keep; 0: none, and no conversation goes on from another
-    /// response.
-    #[serde(deserialize_with = "quantity::count")]
-    pub responses_store_max_count: usize,
-    /// Most memory for them, bytes of JSON, and no more than a quarter of the memory for requests:
-    /// those that nobody asked for longest go first.
-    #[serde(deserialize_with = "quantity::bytes_usize")]
-    pub responses_store_max_bytes: usize,
-    /// How long they are kept, seconds.
-    #[serde(rename = "responses_store_ttl", deserialize_with = "quantity::count_u64")]
-    pub responses_store_ttl_secs: u64,
-    /// Origins of web pages that may call this server from a browser; `*` for all of them.
-    #[serde(deserialize_with = "quantity::texts")]
-    pub allowed_origins: Vec<String>,
-    /// Methods that they may use; `*` for all of them.
-    #[serde(deserialize_with = "quantity::texts")]
-    pub allowed_methods: Vec<String>,
-    /// Headers that they may send; `*` for all of them.
-    #[serde(deserialize_with = "quantity::texts")]
-    pub allowed_headers: Vec<String>,
-    /// Let them send cookies and client certificates.
-    #[serde(deserialize_with = "quantity::switch")]
-    pub allow_credentials: bool,
-    /// What one request may hold: the section `[limits]` of the file.
-    #[serde(skip)]
-    pub limits: LimitSettings,
+settings! {
+    /// The settings of `playhouse serve` about its socket and its clients.
+    pub struct ServerSettings in server {
+        "Server":
+        /// Address to listen on. Only this machine reaches the default.
+        host: String = "127.0.0.1".to_owned(), plain, any,
+            Usage::new("ADDRESS", "Address to listen on; 0.0.0.0 for all of this machine's");
+        /// Port to listen on; 0: any that is free.
+        port: u16 = 8000, port, any,
+            Usage::new("PORT", "Port to listen on; 0 for any that is free");
+        /// Unix socket to listen on, in place of host and port.
+        uds: Option<PathBuf> = None, plain, any,
+            Usage::new("PATH", "Unix socket to listen on, in place of host and port")
+                .example(r#""/run/playhouse.sock""#);
+        /// Permissions of the socket, as chmod has them: 600 admits the server's user alone, 660
+        /// its group as well.
+        uds_mode: FileMode = FileMode(0o600), plain, any,
+            Usage::new("MODE", "Permissions of the Unix socket, in octal");
+        /// Certificate chain and private key (PEM) to speak TLS with. Without a key file, both are
+        /// in one.
+        ssl_certfile: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "Certificate chain to speak TLS with, PEM").example(r#""cert.pem""#);
+        /// The private key.
+        ssl_keyfile: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "Its private key, PEM")
+                .default("in the same file")
+                .example(r#""key.pem""#);
+        /// Authorities (PEM) that clients' certificates come from.
+        ssl_ca_certs: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "Authorities that clients' certificates come from, PEM")
+                .example(r#""clients.pem""#);
+        /// Whether clients show a certificate: none, optional, required.
+        ssl_cert_reqs: CertReqs = CertReqs::None, plain, any,
+            Usage::new("WORD", "Whether clients show a certificate: none, optional or required");
+        /// Reads these files again when they change.
+        enable_ssl_refresh: bool = false, switch, any,
+            Usage::switch("Read these files again when they change");
+        /// Path that a proxy serves this server under, for example "/llm". Routes answer with and
+        /// without it.
+        root_path: String = String::new(), plain, root_path,
+            Usage::new("PATH", "Path that a proxy serves this server under, such as /llm");
+        /// Keys of which clients must bring one (Authorization: Bearer KEY). Without any, all
+        /// clients are admitted.
+        api_keys: Vec<String> = Vec::new(), secrets, keys,
+            Usage::new(
+                "KEY",
+                "Key that clients must bring (Authorization: Bearer KEY); may be repeated",
+            ).key("api_key");
+        /// File with further keys, one a line; # begins a comment. Read again when it changes, and
+        /// on SIGHUP.
+        api_key_file: Option<PathBuf> = None, plain, any,
+            Usage::new("FILE", "File with further keys, one a line; read again when it changes")
+                .example(r#""keys.txt""#);
+        /// Keys of operators, which open the operators' routes as well. With client keys alone
+        /// those routes are closed.
+        admin_api_keys: Vec<String> = Vec::new(), secrets, keys,
+            Usage::new(
+                "KEY",
+                "Key of an operator, which opens the operators' routes as well; may be \
+                 repeated",
+            ).key("admin_api_key");
+        /// File with further ones, as api_key_file.
+        admin_api_key_file: Option<PathBuf> = None, plain, any,
+            Usage::new(
+                "FILE",
+                "File with further keys of operators, one a line; read again when it changes",
+            ).example(r#""admin-keys.txt""#);
+        /// Serves /metrics without a key where other routes need one.
+        open_metrics: bool = true, switch, any,
+            Usage::switch("Serve /metrics without a key where others need one");
+        /// Lets requests with different keys share cached prefixes. By the time to the first token,
+        /// one client can then tell which text another has sent.
+        share_prefix_cache_between_keys: bool = false, switch, any,
+            Usage::switch("Let requests with different keys share cached prefixes");
+        /// Connections at most; further ones wait.
+        max_connections: usize = 16_384, count, within(1, 1 << 20),
+            Usage::new("N", "Connections at most; further ones wait");
+        /// Header lines at most of a request.
+        h11_max_header_count: usize = 256, count, within(16, 1 << 15),
+            Usage::new("N", "Header lines at most of a request");
+        /// Bytes at most of its headers; more of either is answered 431.
+        h11_max_incomplete_event_size: usize = 64 << 10, bytes_usize, within(8192, 16 << 20),
+            Usage::new("BYTES", "Bytes at most of a request's headers");
+        /// Seconds that a client may take for its TLS handshake, and for the headers of a request.
+        header_timeout_secs: u64 = 10, count_u64, seconds,
+            Usage::new("SECONDS", "Seconds for a TLS handshake, and for the headers of a request")
+                .was("header_timeout");
+        /// Seconds that a connection is kept without a request, whatever it pings. Longer than
+        /// proxies keep theirs (mostly 60), or they send requests into connections that are just
+        /// being closed.
+        keep_alive_timeout_secs: u64 = 75, count_u64, seconds,
+            Usage::new("SECONDS", "Seconds that a connection is kept without a request")
+                .key("timeout_keep_alive");
+        /// Bytes at most of a request's body; more is answered 413.
+        body_limit_bytes: usize = 32 << 20, bytes_usize, any,
+            Usage::new("BYTES", "Bytes at most of a request's body");
+        /// Seconds that a client may take to send its body.
+        body_timeout_secs: u64 = 60, count_u64, seconds,
+            Usage::new("SECONDS", "Seconds that a client may take to send its body")
+                .was("body_timeout");
+        /// Seconds that a client may take nothing of the answer. Then its connection is cut, or its
+        /// stream over HTTP/2.
+        write_timeout_secs: u64 = 60, count_u64, seconds,
+            Usage::new("SECONDS", "Seconds that a client may take nothing of what is sent to it")
+                .was("write_timeout");
+        /// Seconds that a request may take as a whole; the header X-Request-Timeout may ask for
+        /// less.
+        request_timeout_secs: Option<f64> = None, some_number, seconds,
+            Usage::new(
+                "SECONDS",
+                "Seconds that a request may take; X-Request-Timeout may ask for less",
+            ).was("request_timeout").default("no limit").example("600");
+        /// Seconds that requests get to end after SIGTERM or SIGINT.
+        shutdown_timeout_secs: u64 = 30, count_u64, any,
+            Usage::new("SECONDS", "Seconds that requests get to end after SIGTERM or SIGINT")
+                .key("shutdown_timeout");
+        /// Seconds without an event after which a stream sends a comment, so that no proxy gives it
+        /// up; 0: never.
+        sse_keep_alive_interval_secs: u64 = 15, count_u64, seconds_or_never,
+            Usage::new(
+                "SECONDS",
+                "Seconds without an event after which a stream sends a comment; 0: never",
+            ).key("sse_keep_alive_interval");
+        /// Responses of /v1/responses to keep at most. 0: none, and no conversation can continue
+        /// from one.
+        responses_store_max_count: usize = 10_000, count, any,
+            Usage::new("N", "Responses of /v1/responses to keep at most; 0: none");
+        /// Memory for them at most, bytes of JSON, and a quarter of max_request_memory_bytes. The
+        /// ones unused for longest are removed first.
+        responses_store_max_bytes: usize = 256 << 20, bytes_usize, any,
+            Usage::new("BYTES", "Memory for them at most");
+        /// Seconds that they are kept.
+        responses_store_ttl_secs: u64 = 86_400, count_u64, at_least(1),
+            Usage::new("SECONDS", "Seconds that they are kept").was("responses_store_ttl");
+        /// Origins of web pages that may call this server from a browser; "*": all.
+        allowed_origins: Vec<String> = Vec::new(), texts, any,
+            Usage::new(
+                "ORIGIN",
+                "Origin of web pages that may call the server, or *; may be repeated",
+            ).default("none");
+        /// Methods that they may use.
+        allowed_methods: Vec<String> = vec!["*".to_owned()], texts, any,
+            Usage::new("METHOD", "Method that they may use, or *; may be repeated");
+        /// Headers that they may send.
+        allowed_headers: Vec<String> = vec!["*".to_owned()], texts, any,
+            Usage::new("HEADER", "Header that they may send, or *; may be repeated");
+        /// Lets them send cookies and client certificates.
+        allow_credentials: bool = false, switch, any,
+            Usage::switch("Let them send cookies and client certificates");
+        /// Answers every request with an X-Request-Id header: the client's own, or a new one.
+        enable_request_id_headers: bool = false, switch, any,
+            Usage::switch("Answer every request with an X-Request-Id header");
+        /// Reports in `usage` how many prompt tokens came from the prefix cache.
+        enable_prompt_tokens_details: bool = false, switch, any,
+            Usage::switch("Tell in `usage` how many prompt tokens were cached");
+        /// Sends usage with every chunk of every stream.
+        enable_force_include_usage: bool = false, switch, any,
+            Usage::switch("Send usage with every chunk of every stream");
+        /// Names tokens as token_id:N in log-probabilities, unless a request says otherwise.
+        return_tokens_as_token_ids: bool = false, switch, any,
+            Usage::switch("Name tokens as token_id:N in log-probabilities");
+        /// Reports in answers, and beside the usage at the end of streams, how long they took
+        /// (`metrics`).
+        enable_per_request_metrics: bool = false, switch, any,
+            Usage::switch("Tell in answers how long they took");
+        /// Lets requests bring a chat template of their own: at most 64 KiB, which may work for
+        /// some seconds.
+        trust_request_chat_template: bool = false, switch, any,
+            Usage::switch("Let requests bring a chat template of their own");
+        /// Parser of tool calls: "auto" as the chat template suggests, "none", or hermes,
+        /// llama3_json, mistral, qwen3_coder, qwen3_xml, pythonic, deepseek_v3, deepseek_v31,
+        /// granite, phi4_mini_json, openai, glm45, kimi_k2, json.
+        tool_call_parser: ParserChoice = ParserChoice::Auto, plain, any,
+            Usage::new(
+                "NAME",
+                "Parser of tool calls, by name; auto: as the chat template suggests",
+            );
+        /// Parser of thoughts: "auto" as the chat template suggests, "none", or deepseek_r1, qwen3,
+        /// mistral, granite, openai_gptoss, glm45.
+        reasoning_parser: ParserChoice = ParserChoice::Auto, plain, any,
+            Usage::new("NAME", "Parser of thoughts, by name; auto: as the chat template suggests");
+        /// Lets the model call tools as it likes (tool_choice "auto"), given a parser for its
+        /// calls.
+        enable_auto_tool_choice: bool = true, switch, any,
+            Usage::switch("Let the model call tools as it likes");
+        /// Hides tools from a model that must not call them (tool_choice "none").
+        exclude_tools_when_tool_choice_none: bool = false, switch, any,
+            Usage::switch("Do not show tools to a model that is not to call them");
+        /// Serves /pause, /sleep, /server_info and other operators' routes to keys of
+        /// admin_api_key. Where there are no keys, only if the server listens to this machine
+        /// alone, and not to web pages.
+        enable_admin_routes: bool = true, switch, any,
+            Usage::switch(
+                "Serve /pause, /sleep and other routes to operators' keys and this machine",
+            );
+        /// Serves /tokenizer_info: the tokenizer's configuration, its chat template included.
+        enable_tokenizer_info_endpoint: bool = false, switch, any,
+            Usage::switch("Serve /tokenizer_info");
+    }
+    and {
+        /// The parsers that the names stand for. A program that embeds the server adds its own.
+        parsers: Registry,
+        /// Limits of one request: the section `[limits]` of the file.
+        limits: LimitSettings,
+    }
 }
 
 impl ServerSettings {
-    /// Whether clients must bring a key. A file without keys lets no client in.
+    /// Whether clients must bring a key. A file without keys admits no client.
     #[must_use]
     pub fn needs_keys(&self) -> bool {
         let has_keys = !self.api_keys.is_empty() || !self.admin_api_keys.is_empty();
         has_keys || self.api_key_file.is_some() || self.admin_api_key_file.is_some()
-    }
-}
-
-impl Default for ServerSettings {
-    fn default() -> Self {
-        Self {
-            host: "127.0.0.1".to_owned(),
-            port: 8000,
-            uds: None,
-            uds_mode: FileMode(0o600),
-            ssl_certfile: None,
-            ssl_keyfile: None,
-            ssl_ca_certs: None,
-            ssl_cert_reqs: CertReqs::None,
-            enable_ssl_refresh: false,
-            root_path: String::new(),
-            api_keys: Vec::new(),
-            api_key_file: None,
-            admin_api_keys: Vec::new(),
-            admin_api_key_file: None,
-            open_metrics: true,
-            share_prefix_cache_between_keys: false,
-            max_connections: 16_384,
-            h11_max_header_count: 256,
-            h11_max_incomplete_event_size: 64 << 10,
-            header_timeout_secs: 10,
-            keep_alive_timeout_secs: 75,
-            body_limit_bytes: 32 << 20,
-            body_timeout_secs: 60,
-            write_timeout_secs: 60,
-            request_timeout_secs: None,
-            shutdown_timeout_secs: 30,
-            sse_keep_alive_interval_secs: 15,
-            enable_request_id_headers: false,
-            return_tokens_as_token_ids: false,
-            enable_prompt_tokens_details: false,
-            enable_force_include_usage: false,
-            enable_per_request_metrics: false,
-            trust_request_chat_template: false,
-            tool_call_parser: ParserChoice::default(),
-            reasoning_parser: ParserChoice::default(),
-            enable_auto_tool_choice: true,
-            exclude_tools_when_tool_choice_none: false,
-            parsers: Registry::default(),
-            enable_admin_routes: true,
-            enable_tokenizer_info_endpoint: false,
-            responses_store_max_count: 10_000,
-            responses_store_max_bytes: 256 << 20,
-            responses_store_ttl_secs: 86_400,
-            allowed_origins: Vec::new(),
-            allowed_methods: vec!["*".to_owned()],
-            allowed_headers: vec!["*".to_owned()],
-            allow_credentials: false,
-            limits: LimitSettings::default(),
-        }
     }
 }

@@ -1,38 +1,33 @@
-//! Which values go together.
+//! Which values go together. `check` has the checks of one value by itself.
 
 use std::path::PathBuf;
 
 use super::{
-    ActivationQuantization, CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LimitSettings,
-    LoadFormat, ParserChoice, ServerSettings, error::InvalidSetting,
+    ActivationQuantization, CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LoadFormat,
+    ParserChoice, ServerSettings, error::InvalidSetting,
 };
 use crate::parsers::UnknownParser;
-use playhouse_actors::logic::memory::LIMIT_BYTES_MIN;
-
-/// Longest that anything may be told to wait, seconds: a day.
-const SECONDS_MAX: f64 = 86_400.0;
-/// From windows of hours to windows of microseconds.
-const RESTART_TOLERANCE_MIN: f64 = 0.01;
-const RESTART_TOLERANCE_MAX: f64 = 1e6;
 
 impl EngineConfig {
-    /// Refuses values that are out of range or contradict each other, as far as that can be known
+    /// Rejects values that are out of range or contradict each other, as far as that can be known
     /// without the model.
     ///
     /// # Errors
-    /// The first such setting, with what would be accepted.
+    /// The first rejected setting, with the values that would be accepted.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        self.validate_counts()?;
+        self.check_each()?;
         self.validate_dtypes()?;
-        self.validate_scheduling()?;
-        self.validate_times()?;
+        let (budget, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
+        require(budget >= seqs, "max_num_batched_tokens", budget, || {
+            format!("at least max_num_seqs ({seqs}), or running requests would have to take turns")
+        })?;
         match self.max_model_len {
             Some(max_model_len) => self.validate_for(max_model_len),
             None => Ok(()),
         }
     }
 
-    /// Refuses what does not go with the model's context length, once that is known.
+    /// Rejects values that do not go with the model's context length, once that is known.
     ///
     /// # Errors
     /// As [`EngineConfig::validate`].
@@ -52,50 +47,6 @@ impl EngineConfig {
         let threshold = self.long_prefill_token_threshold;
         require(threshold <= max_model_len, "long_prefill_token_threshold", threshold, || {
             format!("at most max_model_len ({max_model_len})")
-        })
-    }
-
-    fn validate_counts(&self) -> Result<(), InvalidSetting> {
-        let at_least_one = [
-            ("max_num_batched_tokens", self.max_num_batched_tokens),
-            ("max_num_seqs", self.max_num_seqs),
-            ("max_num_requests", self.max_num_requests),
-            ("num_input_processors", self.num_input_processors),
-            ("num_egress_shards", self.num_egress_shards),
-            ("max_model_len", self.max_model_len.unwrap_or(1)),
-            ("threads", self.threads.unwrap_or(1)),
-            ("max_num_queued_tokens", self.max_num_queued_tokens.unwrap_or(1)),
-            ("quota_max_open_requests", self.quota_max_open_requests.unwrap_or(1)),
-            ("quota_tokens_per_minute", self.quota_tokens_per_minute.unwrap_or(1)),
-        ];
-        for (name, value) in at_least_one {
-            require(value >= 1, name, value, || "at least 1".to_owned())?;
-        }
-        let few = [
-            ("num_input_processors", self.num_input_processors),
-            ("num_egress_shards", self.num_egress_shards),
-            ("threads", self.threads.unwrap_or(1)),
-        ];
-        for (name, value) in few {
-            require(value <= 1024, name, value, || "at most 1024".to_owned())?;
-        }
-        let group = self.quantization_group_size;
-        require([32, 64, 128].contains(&group), "quantization_group_size", group, || {
-            "32, 64 or 128".to_owned()
-        })?;
-        let memory = self.max_request_memory_bytes.unwrap_or(u64::MAX);
-        require(memory >= LIMIT_BYTES_MIN as u64, "max_request_memory_bytes", memory, || {
-            format!("at least {LIMIT_BYTES_MIN}")
-        })?;
-        let size = self.block_size;
-        require((1..=1024).contains(&size), "block_size", size, || "in 1..=1024".to_owned())?;
-        let share = self.gpu_memory_utilization;
-        require(share > 0.0 && share <= 1.0, "gpu_memory_utilization", share, || {
-            "a share of the memory, in (0, 1]".to_owned()
-        })?;
-        let blocks = self.num_gpu_blocks_override.unwrap_or(2);
-        require(blocks >= 2, "num_gpu_blocks_override", blocks, || {
-            "at least 2: the null block and one to use".to_owned()
         })
     }
 
@@ -123,82 +74,16 @@ impl EngineConfig {
             "auto where there is a weights_cache: weights that are made up are not kept".to_owned()
         })
     }
-
-    fn validate_scheduling(&self) -> Result<(), InvalidSetting> {
-        let (budget, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
-        require(budget >= seqs, "max_num_batched_tokens", budget, || {
-            format!("at least max_num_seqs ({seqs}), or running requests would have to take turns")
-        })?;
-        let watermark = self.watermark;
-        require((0.0..1.0).contains(&watermark), "watermark", watermark, || {
-            "a share of the blocks, in [0, 1)".to_owned()
-        })?;
-        let age = self.priority_age_bound_s;
-        require(age.is_finite() && age >= 0.0, "priority_age_bound_s", age, || {
-            "a number of seconds, 0 for no bound".to_owned()
-        })
-    }
-
-    fn validate_times(&self) -> Result<(), InvalidSetting> {
-        let times = [
-            ("reader_timeout_secs", self.reader_timeout_secs),
-            ("min_step_deadline_secs", self.min_step_deadline_secs.unwrap_or(1.0)),
-            ("grammar_timeout_secs", self.grammar_timeout_secs),
-            ("hang_timeout_secs", self.hang_timeout_secs),
-        ];
-        times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))?;
-        let tolerance = self.restart_tolerance.unwrap_or(1.0);
-        let range = RESTART_TOLERANCE_MIN..=RESTART_TOLERANCE_MAX;
-        require(range.contains(&tolerance), "restart_tolerance", tolerance, || {
-            format!("a number in [{RESTART_TOLERANCE_MIN}, {RESTART_TOLERANCE_MAX}]")
-        })
-    }
 }
 
 impl ServerSettings {
-    /// Refuses values that are out of range or contradict each other.
+    /// Rejects values that are out of range or contradict each other.
     ///
     /// # Errors
-    /// The first such setting, with what would be accepted.
+    /// The first rejected setting, with the values that would be accepted.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let times = [
-            ("body_timeout", self.body_timeout_secs as f64),
-            ("write_timeout", self.write_timeout_secs as f64),
-            ("header_timeout", self.header_timeout_secs as f64),
-            ("timeout_keep_alive", self.keep_alive_timeout_secs as f64),
-            ("request_timeout", self.request_timeout_secs.unwrap_or(1.0)),
-        ];
-        times.into_iter().try_for_each(|(name, value)| require_seconds(name, value))?;
-        let interval = self.sse_keep_alive_interval_secs;
-        require(interval as f64 <= SECONDS_MAX, "sse_keep_alive_interval", interval, || {
-            format!("at most {SECONDS_MAX} seconds, 0 for never")
-        })?;
-        let ranges = [
-            ("max_connections", self.max_connections, 1..=1 << 20),
-            ("h11_max_header_count", self.h11_max_header_count, 16..=1 << 15),
-            // Below 8 KiB there is no room to read in.
-            ("h11_max_incomplete_event_size", self.h11_max_incomplete_event_size, 8192..=16 << 20),
-        ];
-        for (name, value, range) in ranges {
-            require(range.contains(&value), name, value, || format!("in {range:?}"))?;
-        }
-        // A client's key is read without the white space around it, and an empty one anybody has.
-        let is_key = |key: &String| !key.is_empty() && key.trim() == key;
-        let keys = [("api_key", &self.api_keys), ("admin_api_key", &self.admin_api_keys)];
-        for (name, keys) in keys {
-            require(keys.iter().all(is_key), name, "***", || {
-                "keys that are not empty, without white space around them".to_owned()
-            })?;
-        }
-        let ttl = self.responses_store_ttl_secs;
-        require(ttl > 0, "responses_store_ttl", ttl, || "at least 1 second".to_owned())?;
+        self.check_each()?;
         self.validate_tls()?;
-        let path = &self.root_path;
-        let is_path = path.is_empty() || (path.starts_with('/') && !path.ends_with('/'));
-        let is_plain = !path.contains(['?', '#', '{', '}', ' ', '\\']);
-        require(is_path && is_plain, "root_path", path, || {
-            "a path like \"/llm\", without a slash at its end".to_owned()
-        })?;
         self.validate_parsers()?;
         self.limits.validate()
     }
@@ -226,32 +111,6 @@ impl ServerSettings {
             "none, or ssl_ca_certs say whose certificates are good".to_owned()
         })
     }
-}
-
-impl LimitSettings {
-    /// Refuses values that are out of range.
-    ///
-    /// # Errors
-    /// The first such setting, with what would be accepted.
-    pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let depth = self.max_json_depth;
-        // The parser's own bound is 128.
-        require((1..128).contains(&depth), "max_json_depth", depth, || "in 1..=127".to_owned())?;
-        let at_least_one = [
-            ("max_completion_prompts", self.max_completion_prompts),
-            ("max_n_sequences", self.max_n_sequences),
-            ("max_messages", self.max_messages),
-        ];
-        for (name, value) in at_least_one {
-            require(value >= 1, name, value, || "at least 1".to_owned())?;
-        }
-        Ok(())
-    }
-}
-
-fn require_seconds(name: &'static str, value: f64) -> Result<(), InvalidSetting> {
-    let is_some_time = value > 0.0 && value <= SECONDS_MAX;
-    require(is_some_time, name, value, || format!("a number of seconds in (0, {SECONDS_MAX}]"))
 }
 
 fn require_parser(
@@ -323,8 +182,8 @@ mod tests {
             server.validate().err().map(|error| error.name)
         };
         assert_eq!(refused(|_| ()), None);
-        assert_eq!(refused(|s| s.write_timeout_secs = 0), Some("write_timeout"));
-        assert_eq!(refused(|s| s.request_timeout_secs = Some(1e9)), Some("request_timeout"));
+        assert_eq!(refused(|s| s.write_timeout_secs = 0), Some("write_timeout_secs"));
+        assert_eq!(refused(|s| s.request_timeout_secs = Some(1e9)), Some("request_timeout_secs"));
         assert_eq!(refused(|s| s.keep_alive_timeout_secs = 0), Some("timeout_keep_alive"));
         let endless = |s: &mut ServerSettings| s.sse_keep_alive_interval_secs = u64::MAX;
         assert_eq!(refused(endless), Some("sse_keep_alive_interval"));

@@ -65,7 +65,7 @@ fn scheduler_config(
             config::SchedulingPolicy::Fcfs => SchedulingPolicy::Fcfs,
             config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
         },
-        priority_age_bound: (config.priority_age_bound_s * 1e6) as u64,
+        priority_age_bound: (config.priority_age_bound_secs * 1e6) as u64,
         max_num_seqs: config.max_num_seqs,
         max_num_batched_tokens: config.max_num_batched_tokens,
         max_model_len: info.max_model_len,
@@ -141,7 +141,7 @@ mod tests {
         let config = EngineConfig {
             max_num_seqs: 3,
             max_num_requests: 40,
-            priority_age_bound_s: 1.5,
+            priority_age_bound_secs: 1.5,
             reader_timeout_secs: 7.0,
             ..EngineConfig::new("model")
         };

@@ -113,7 +113,7 @@ fn requests_that_outlast_the_drain_are_told_by_the_exit_code() {
 
 #[test]
 fn a_busy_server_logs_its_throughput() {
-    let mut server = Server::start(&["--log-stats-interval-s", "0.2"]);
+    let mut server = Server::start(&["--log-stats-interval-secs", "0.2"]);
     let stream = server.stream(4000);
     let line = server.until_logged("Avg generation throughput: ");
     assert!(line.contains("Running: 1 reqs, Waiting: 0 reqs"), "{line}");

@@ -2,83 +2,92 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
+use playhouse::config::Setting;
+
 use crate::{ROOT, blocks::quoted, chapter, sandbox::Sandbox};
 
-/// A section of `configs/playhouse.toml` with its comment, and its keys.
-struct Section {
-    name: String,
-    keys: Vec<Key>,
-}
+/// The head of `configs/playhouse.toml`.
+const FILE_HEAD: &str = "\
+# All settings with their defaults. Use a copy with `playhouse serve --config FILE`, or name it in
+# PLAYHOUSE_CONFIG. Over the file go environment variables (engine.max_num_seqs is
+# PLAYHOUSE_MAX_NUM_SEQS) and over those flags (--max-num-seqs). `playhouse config` shows the
+# resulting values. Unknown keys are rejected. Relative paths start from the current directory.
+#
+# A line that is a comment as a whole has no value unless you give it one.
+";
 
-struct Key {
-    name: String,
-    /// None if the file gives only an example.
-    default: Option<String>,
-    comment: String,
-}
+/// The head of `docs/src/settings.md`.
+const CHAPTER_HEAD: &str = "\
+# All settings
 
-/// The settings as `configs/playhouse.toml` tells them. That it is true and complete is held by the
-/// unit tests of `src/config`.
-fn settings(toml: &str) -> Vec<Section> {
-    let (mut sections, mut comment) = (Vec::<Section>::new(), Vec::new());
-    for line in toml.lines() {
-        let is_example = line.starts_with("# ") && line[2..].split_once(" = ").is_some_and(is_key);
-        if let Some(name) = line.strip_prefix('[') {
-            let name = name.trim_end_matches(']').to_owned();
-            sections.push(Section { name, keys: Vec::new() });
-            comment.clear();
-        } else if line.is_empty() {
-            comment.clear();
-        } else if line.starts_with('#') && !is_example {
-            comment.push(line.trim_start_matches('#').trim());
-        } else if let Some((name, value)) = line.trim_start_matches("# ").split_once(" = ")
-            && let Some(section) = sections.last_mut()
-        {
-            let default = (!is_example).then(|| value.to_owned());
-            let comment = std::mem::take(&mut comment).join(" ");
-            section.keys.push(Key { name: name.to_owned(), default, comment });
+<!-- Made from the tables in src/config by tests/docs/reference.rs. -->
+
+A setting `engine.max_num_seqs` is `max_num_seqs` in section `[engine]` of a file, the
+variable `PLAYHOUSE_MAX_NUM_SEQS`, and the flag `--max-num-seqs`.
+";
+
+/// The file of all settings.
+fn settings_file() -> String {
+    let mut file = FILE_HEAD.to_owned();
+    let (mut section, mut heading) = ("", "");
+    for setting in Setting::all() {
+        if setting.section != section {
+            write!(file, "\n[{}]\n", setting.section).unwrap();
+        } else if setting.heading != heading {
+            file.push('\n');
+        }
+        (section, heading) = (setting.section, setting.heading);
+        for line in setting.meaning {
+            writeln!(file, "#{line}").unwrap();
+        }
+        match (setting.default_toml(), setting.usage.example) {
+            (Some(value), _) => writeln!(file, "{} = {value}", setting.name).unwrap(),
+            (None, example) => {
+                writeln!(file, "# {} = {}", setting.name, example.unwrap()).unwrap();
+            }
         }
     }
-    sections
-}
-
-fn is_key((name, _): (&str, &str)) -> bool {
-    name.chars().all(|c| c.is_alphanumeric() || c == '_')
+    file
 }
 
 /// The chapter of all settings.
-fn settings_reference() -> String {
-    let toml = fs::read_to_string(Path::new(ROOT).join("configs/playhouse.toml")).unwrap();
-    let mut chapter = "# All settings\n\n\
-        <!-- Made from configs/playhouse.toml by tests/docs/reference.rs. -->\n\n\
-        A setting `engine.max_num_seqs` is `max_num_seqs` in section `[engine]` of a file, the\n\
-        variable `PLAYHOUSE_MAX_NUM_SEQS`, and the flag `--max-num-seqs`.\n"
-        .to_owned();
-    for Section { name, keys } in settings(&toml) {
-        write!(chapter, "\n## [{name}]\n\n| Key | Default | Meaning |\n|---|---|---|\n").unwrap();
-        for Key { name, default, comment } in keys {
-            let default = default.map_or("–".to_owned(), |value| format!("`{value}`"));
-            let comment = comment.replace('|', "\\|");
-            writeln!(chapter, "| `{name}` | {default} | {comment} |").unwrap();
+fn settings_chapter() -> String {
+    let mut chapter = CHAPTER_HEAD.to_owned();
+    let mut section = "";
+    for setting in Setting::all() {
+        if setting.section != section {
+            section = setting.section;
+            let table = "| Key | Default | Meaning |\n|---|---|---|";
+            write!(chapter, "\n## [{section}]\n\n{table}\n").unwrap();
         }
+        let default = setting.default_toml().map_or("–".to_owned(), |value| format!("`{value}`"));
+        let meaning = setting.meaning.concat().trim().replace('|', "\\|");
+        writeln!(chapter, "| `{}` | {default} | {meaning} |", setting.name).unwrap();
     }
     chapter
 }
 
-/// With `PLAYHOUSE_UPDATE_DOCS=1` the chapter is written, otherwise it is compared.
+/// With `PLAYHOUSE_UPDATE_DOCS=1` file and chapter are written, otherwise they are compared. The
+/// unit tests of `src/config` read the file as a server does.
 #[test]
-fn the_chapter_of_all_settings_is_up_to_date() {
-    let (path, expected) = ("docs/src/settings.md", settings_reference());
-    if std::env::var_os("PLAYHOUSE_UPDATE_DOCS").is_some() {
-        fs::write(Path::new(ROOT).join(path), &expected).unwrap();
-    }
+fn the_file_and_the_chapter_of_all_settings_are_up_to_date() {
     let command = "PLAYHOUSE_UPDATE_DOCS=1 cargo test --workspace --test docs settings";
-    assert!(chapter("settings.md") == expected, "{path} is old; `{command}` makes it anew");
+    let made =
+        [("configs/playhouse.toml", settings_file()), ("docs/src/settings.md", settings_chapter())];
+    for (path, expected) in made {
+        let place = Path::new(ROOT).join(path);
+        if std::env::var_os("PLAYHOUSE_UPDATE_DOCS").is_some() {
+            fs::write(&place, &expected).unwrap();
+        }
+        let found = fs::read_to_string(place).unwrap();
+        assert!(found == expected, "{path} is old; `{command}` makes it anew");
+    }
+    let chapter = chapter("settings.md");
     let printed = Sandbox::new().playhouse("config --output json");
     let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
     for (section, keys) in printed.as_object().unwrap() {
         for key in keys.as_object().unwrap().keys() {
-            assert!(expected.contains(&format!("\n| `{key}` |")), "{section}.{key}");
+            assert!(chapter.contains(&format!("\n| `{key}` |")), "{section}.{key}");
         }
     }
 }
@@ -134,13 +143,7 @@ fn metrics_in_the_book_are_measured() {
 }
 
 #[test]
-fn settings_are_read_from_their_file() {
-    let toml = "# About.\n\n[engine]\n# Where from,\n# and how.\n# model = \"x\"\n# Many.\nn = 8\n";
-    let sections = settings(toml);
-    let keys: Vec<_> =
-        sections[0].keys.iter().map(|k| (&*k.name, k.default.as_deref(), &*k.comment)).collect();
-    let expected = [("model", None, "Where from, and how."), ("n", Some("8"), "Many.")];
-    assert_eq!((sections.len(), keys), (1, expected.to_vec()));
+fn routes_are_read_from_their_tables() {
     let routes = listed_routes("| Route | x |\n| `POST /v1/a`, `GET /v1/a/{id}` | y |\n");
     assert_eq!(routes.into_iter().collect::<Vec<_>>(), ["/v1/a", "/v1/a/{id}"]);
 }

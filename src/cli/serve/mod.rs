@@ -10,7 +10,7 @@ use clap::Args;
 use self::shutdown::Signals;
 use super::{
     CliError, engine,
-    flags::{EngineFlags, LimitFlags, SeedFlag, ServerFlags, StatsFlag, entries},
+    flags::AllFlags,
 };
 use crate::{
     config::{Config, Key, Origin, layer::Entry},
@@ -37,25 +37,13 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     folder: Option<String>,
     #[command(flatten)]
-    engine: EngineFlags,
-    #[command(flatten)]
-    seed: SeedFlag,
-    #[command(flatten)]
-    server: ServerFlags,
-    #[command(flatten)]
-    stats: StatsFlag,
-    #[command(flatten)]
-    limits: LimitFlags,
+    settings: AllFlags,
 }
 
 impl ServeArgs {
     /// The settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let mut all = self.engine.entries();
-        all.extend(entries("engine", &self.seed));
-        all.extend(entries("server", &self.server));
-        all.extend(entries("log", &self.stats));
-        all.extend(entries("limits", &self.limits));
+        let mut all = self.settings.entries();
         all.extend(self.folder.iter().map(|folder| Entry {
             key: Key::new("engine", "model"),
             value: folder.clone().into(),
@@ -76,7 +64,7 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
         let metrics = metrics::install(&config.engine)?;
         let engine = shutdown::or_signal(engine::start(config.engine), &mut signals).await?;
         let upkeep = tokio::spawn(metrics::keep_up(metrics.clone()));
-        let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_s));
+        let stats = tokio::spawn(stats::log(metrics.clone(), config.log.stats_interval_secs));
         let requested = shutdown::requested(engine.clone(), signals);
         banner::show(&engine, &server, &listener);
         let served = server::serve_on(listener, engine.clone(), server, metrics, requested);

@@ -1,0 +1,238 @@
+//! One setting: all that files, variables, flags and documents say about it.
+
+use serde_json::Value as Json;
+use toml::Value;
+
+use super::{Config, engine::EngineConfig, limits::LimitSettings, log::LogSettings};
+use super::{key::Key, server::ServerSettings};
+
+/// A row of the tables of settings. `settings!` makes the rows.
+#[derive(Debug)]
+pub struct Setting {
+    /// The table of the file: `engine`, `server`, `limits` or `log`.
+    pub section: &'static str,
+    /// The key in that table.
+    pub name: &'static str,
+    /// The lines of its description, for the file and the documents.
+    pub meaning: &'static [&'static str],
+    /// The heading of its flag.
+    pub heading: &'static str,
+    /// How its values are written.
+    pub written: Written,
+    /// The text of its flag.
+    pub usage: Usage,
+    /// Reads a value into a configuration.
+    pub(super) set: fn(&mut Config, Value) -> Result<(), toml::de::Error>,
+    /// Returns the value of a configuration.
+    pub(super) get: fn(&Config) -> Json,
+}
+
+/// How the values of a setting are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// True or false.
+    Switch,
+    /// Several texts.
+    Texts,
+    /// Several texts that are never shown.
+    Secrets,
+    /// A number of bytes.
+    Bytes,
+    /// Any other value.
+    Plain,
+}
+
+/// The text of a flag, and the names of a setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// Stands for the value in the help.
+    pub value_name: &'static str,
+    /// The help, without the default.
+    pub help: &'static str,
+    /// The default as the help shows it, where it is not the default of the table. Empty: none is
+    /// shown.
+    pub default: Option<&'static str>,
+    /// A value for the file, in TOML. With it, the file shows the setting as a comment.
+    pub example: Option<&'static str>,
+    /// The flag's one letter.
+    pub short: Option<char>,
+    /// A name of earlier versions, which files, variables and flags may still use.
+    pub old_name: Option<&'static str>,
+    key: Option<&'static str>,
+}
+
+impl Usage {
+    /// The flag takes a value of this name.
+    pub(super) const fn new(value_name: &'static str, help: &'static str) -> Self {
+        let (default, example, short, old_name, key) = (None, None, None, None, None);
+        Self { value_name, help, default, example, short, old_name, key }
+    }
+
+    /// The flag is given alone, or with true or false.
+    pub(super) const fn switch(help: &'static str) -> Self {
+        Self::new("BOOL", help)
+    }
+
+    /// The help shows this default.
+    pub(super) const fn default(mut self, default: &'static str) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    /// The file shows this value as an example.
+    pub(super) const fn example(mut self, toml: &'static str) -> Self {
+        self.example = Some(toml);
+        self
+    }
+
+    /// The flag has a short form.
+    pub(super) const fn short(mut self, letter: char) -> Self {
+        self.short = Some(letter);
+        self
+    }
+
+    /// The setting had this name in earlier versions.
+    pub(super) const fn was(mut self, old_name: &'static str) -> Self {
+        self.old_name = Some(old_name);
+        self
+    }
+
+    /// The key is not the field's name: it is vLLM's.
+    pub(super) const fn key(mut self, key: &'static str) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Returns the key of the setting in this field.
+    pub(super) const fn name(self, field: &'static str) -> &'static str {
+        match self.key {
+            Some(key) => key,
+            None => field,
+        }
+    }
+}
+
+impl Setting {
+    /// Returns all settings, in the order of the file.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        let tables = [
+            EngineConfig::SETTINGS,
+            ServerSettings::SETTINGS,
+            LimitSettings::SETTINGS,
+            LogSettings::SETTINGS,
+        ];
+        tables.into_iter().flatten()
+    }
+
+    /// Returns the setting of this name in this section. The name may be that of an earlier version.
+    #[must_use]
+    pub fn find(section: &str, name: &str) -> Option<&'static Self> {
+        let has_name = |setting: &Self| {
+            setting.name == name || setting.usage.old_name.is_some_and(|old| old == name)
+        };
+        Self::all().find(|setting| setting.section == section && has_name(setting))
+    }
+
+    /// Returns its name, with the section.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key::new(self.section, self.name)
+    }
+
+    /// Returns its name in an earlier version, with the section.
+    #[must_use]
+    pub fn old_key(&self) -> Option<Key> {
+        self.usage.old_name.map(|name| Key::new(self.section, name))
+    }
+
+    /// Whether its value must not be shown.
+    #[must_use]
+    pub fn is_secret(&self) -> bool {
+        self.written == Written::Secrets
+    }
+
+    /// Returns the default as text, and bytes with their unit. `None` where there is none.
+    #[must_use]
+    pub fn default_text(&self) -> Option<String> {
+        match (self.get)(&Config::default()) {
+            Json::Null => None,
+            Json::String(text) => Some(text).filter(|text| !text.is_empty()),
+            Json::Array(texts) => {
+                let texts: Vec<_> = texts.iter().filter_map(Json::as_str).collect();
+                Some(texts.join(",")).filter(|text| !text.is_empty())
+            }
+            Json::Number(number) if self.written == Written::Bytes => {
+                Some(with_unit(number.as_u64()?))
+            }
+            Json::Number(number) => {
+                let text = number.to_string();
+                Some(text.strip_suffix(".0").map_or(text.clone(), str::to_owned))
+            }
+            other => Some(other.to_string()),
+        }
+    }
+
+    /// Returns the default in TOML. `None` where the file shows an example.
+    #[must_use]
+    pub fn default_toml(&self) -> Option<String> {
+        if self.usage.example.is_some() {
+            return None;
+        }
+        match (self.get)(&Config::default()) {
+            Json::Null => None,
+            Json::Number(_) if self.written == Written::Bytes => {
+                self.default_text().map(|text| format!("\"{text}\""))
+            }
+            // JSON's texts, numbers and lists of texts are TOML's.
+            other => Some(other.to_string()),
+        }
+    }
+}
+
+/// Returns a number of bytes with the largest unit that leaves it whole.
+fn with_unit(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits);
+    unit.map_or_else(|| bytes.to_string(), |(bits, name)| format!("{}{name}", bytes >> bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unambiguous() {
+        let keys = Setting::all().flat_map(|setting| [Some(setting.key()), setting.old_key()]);
+        let keys: Vec<_> = keys.flatten().collect();
+        let flags: BTreeSet<_> = keys.iter().map(Key::flag).collect();
+        assert_eq!(flags.len(), keys.len());
+        assert!(keys.len() > 100);
+    }
+
+    #[test]
+    fn a_setting_without_a_value_has_an_example() {
+        for setting in Setting::all() {
+            let shown = setting.default_toml().is_some() || setting.usage.example.is_some();
+            assert!(shown && !setting.meaning.is_empty(), "{}", setting.key());
+        }
+    }
+
+    /// A duration's name ends in its unit, where it is not vLLM's.
+    #[test]
+    fn durations_end_in_their_unit() {
+        let of_vllm = ["timeout_keep_alive", "shutdown_timeout", "sse_keep_alive_interval"];
+        for setting in Setting::all() {
+            let is_duration = setting.usage.value_name == "SECONDS";
+            let is_named = setting.name.ends_with("_secs") || of_vllm.contains(&setting.name);
+            assert_eq!(is_duration, is_named, "{}", setting.key());
+        }
+    }
+
+    #[test]
+    fn bytes_are_shown_with_their_unit() {
+        let shown = [0, 7, 1 << 16, 32 << 20, 3 << 30, 1536].map(with_unit);
+        assert_eq!(shown, ["0", "7", "64KiB", "32MiB", "3GiB", "1536"]);
+    }
+}
