@@ -103,7 +103,9 @@ async fn no_request_fills_the_engine() {
     raw.params.temperature = 1.0;
     raw.params.n = CHOICES;
     let refused = system.submit(raw.clone()).await.unwrap_err();
-    assert!(matches!(refused, RequestError::QueueFull { .. }), "{refused}");
+    let share = (u64::from(CHOICES) * 8).div_ceil(9);
+    let expected = format!("at most {share}, one client's share of max_num_requests");
+    assert_eq!(refused, RequestError::invalid("n", CHOICES, expected), "waiting would not help");
     raw.params.temperature = 1.0;
     raw.params.n = CHOICES / 2;
     let choices = system.submit(raw).await.unwrap().choices;

@@ -241,11 +241,18 @@ fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
         Some("its prompt is empty")
     } else if room == 0 || plan.raw.max_tokens.is_some_and(|tokens| tokens as usize > room) {
         Some("it does not fit the context")
+    } else if has_too_many_choices(workload, plan) {
+        Some("it has too many choices")
     } else if (prompt + 1).div_ceil(config.block_size) > num_usable {
         Some("it does not fit the cache")
     } else {
         None
     }
+}
+
+fn has_too_many_choices(workload: &Workload, plan: &ClientPlan) -> bool {
+    let (has_tenant, choices) = (plan.raw.tenant.is_some(), plan.raw.params.n as usize);
+    workload.config.admission.check_choices(has_tenant, choices).is_err()
 }
 
 fn check_refusal(house: &House, index: usize, error: &RequestError) {

@@ -100,10 +100,11 @@ fn queued_tokens_are_those_of_prompts_that_did_not_begin() {
 
 #[test]
 fn all_come_in_or_none() {
-    let mut admission = Admission::new(AdmissionLimits { max_num_requests: 2, ..UNLIMITED });
+    let mut admission = Admission::new(AdmissionLimits { max_num_requests: 3, ..UNLIMITED });
+    admission.admit(0, BOB, &batch([9], 1)).unwrap();
     let full = (503, "max_num_requests", 1);
     assert_eq!(refused(admission.admit(0, ALICE, &batch(0..3, 1))), full);
-    assert_eq!((admission.num_open(), admission.num_open_of(Tenant(1))), (0, 0));
+    assert_eq!((admission.num_open(), admission.num_open_of(Tenant(1))), (1, 0));
 }
 
 #[test]
@@ -230,8 +231,9 @@ fn no_tenant_fills_the_engine_for_others() {
 #[test]
 fn no_request_fills_the_engine_by_its_choices() {
     let mut admission = Admission::new(AdmissionLimits { max_num_requests: 900, ..UNLIMITED });
-    let refused = refused(admission.admit(0, None, &batch(0..801, 1)));
-    assert_eq!(refused.1, "one client's share of max_num_requests");
+    let rejected = admission.admit(0, None, &batch(0..801, 1)).unwrap_err();
+    let expected = "n must be at most 800, one client's share of max_num_requests, got 801";
+    assert_eq!(rejected.to_string(), expected);
     admission.admit(0, None, &batch(0..800, 1)).unwrap();
     for id in 800..900 {
         assert_eq!(admission.admit(0, None, &batch([id], 1)), Ok(()), "one choice is no share");

@@ -1,6 +1,7 @@
 //! Which requests are admitted: the engine's limits, each tenant's share and its quota. A refusal
 //! says when to come back.
 
+mod choices;
 mod departures;
 mod token_bucket;
 
@@ -107,6 +108,7 @@ impl Admission {
     /// when all of them are there, and leaves a debt.
     ///
     /// # Errors
+    /// [`RequestError::InvalidParameter`] when even an empty engine would not admit so many,
     /// [`RequestError::QuotaExceeded`] when the tenant has used up its quota,
     /// [`RequestError::QueueFull`] when the engine is full. Both say when to come back.
     pub fn check_costs(
@@ -120,6 +122,7 @@ impl Admission {
             return Ok(());
         }
         let tokens = tokens_of_all(&new);
+        self.limits.check_choices(tenant.is_some(), new.len())?;
         // The quota first: who exceeds it is not helped by waiting for the engine.
         if let Some(tenant) = tenant {
             self.check_quota(now, tenant, new.len(), tokens)?;
@@ -174,6 +177,7 @@ impl Admission {
         tenant: Option<Tenant>,
         num_new: usize,
     ) -> Result<(), RequestError> {
+        self.limits.check_choices(tenant.is_some(), num_new)?;
         if let Some(tenant) = tenant {
             self.check_quota(now, tenant, num_new, 0)?;
         }

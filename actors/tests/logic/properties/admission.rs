@@ -99,6 +99,13 @@ proptest! {
                         Err(RequestError::QueueFull { retry_after, .. }) => {
                             prop_assert!((1..=60).contains(&retry_after.as_secs()));
                         }
+                        // Waiting would not help: an empty engine rejects it as well.
+                        Err(error @ RequestError::InvalidParameter { .. }) => {
+                            let news = || requests.iter().filter(|(id, _)| !inside.contains_key(&id.0));
+                            let alone: Vec<_> = news().copied().collect();
+                            let again = Admission::new(limits).admit(now, tenant_key, &alone);
+                            prop_assert_eq!(again, Err(error));
+                        }
                         Err(other) => return Err(TestCaseError::fail(other.to_string())),
                     }
                 }
