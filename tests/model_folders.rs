@@ -85,8 +85,8 @@ fn the_dtype_is_the_checkpoints_unless_asked_otherwise() {
     assert_eq!(dtype_of("qwen2-tied", Dtype::Auto), WeightDtype::Bf16);
     assert_eq!(dtype_of("llama-tied", Dtype::Auto), WeightDtype::F32);
     assert_eq!(dtype_of("llama-gqa-f16", Dtype::Auto), WeightDtype::F32);
-    assert_eq!(dtype_of("qwen2-tied", Dtype::F32), WeightDtype::F32);
-    assert_eq!(dtype_of("llama-tied", Dtype::Bf16), WeightDtype::Bf16);
+    assert_eq!(dtype_of("qwen2-tied", Dtype::Float32), WeightDtype::F32);
+    assert_eq!(dtype_of("llama-tied", Dtype::Bfloat16), WeightDtype::Bf16);
     // A config that says nothing leaves it to the tensors.
     let silent = with_config(json!({ "torch_dtype": null }));
     assert_eq!(load(silent.path()).unwrap().dtype, WeightDtype::Bf16);

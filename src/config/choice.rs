@@ -29,7 +29,8 @@ impl<'de> Deserialize<'de> for LoadFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
-    /// The checkpoint's own; on the processor float32 for float16 checkpoints.
+    /// The checkpoint's own. On the processor float32 for float16 checkpoints, which would lose
+    /// three bits in bfloat16.
     #[default]
     Auto,
     /// IEEE binary32.
@@ -84,7 +85,8 @@ impl<'de> Deserialize<'de> for Quantization {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActivationQuantization {
-    /// As [`crate::model::ActivationQuantization::Auto`].
+    /// On the processor 8 bits, which take less time. Floats on GPUs, beside a checkpoint's
+    /// float32, and wherever [`Dtype::Float32`] is asked for.
     #[default]
     Auto,
     /// Floats: weights become floats as they are multiplied.
@@ -209,27 +211,6 @@ impl<'de> Deserialize<'de> for KvCacheDtype {
                 )))
             }
             _ => Err(de::Error::custom(EXPECTED)),
-        }
-    }
-}
-
-/// Who is served first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SchedulingPolicy {
-    /// In order of arrival.
-    #[default]
-    Fcfs,
-    /// The lowest `priority` first, then in order of arrival.
-    Priority,
-}
-
-impl<'de> Deserialize<'de> for SchedulingPolicy {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match String::deserialize(from)?.as_str() {
-            "fcfs" => Ok(Self::Fcfs),
-            "priority" => Ok(Self::Priority),
-            _ => Err(de::Error::custom("expected fcfs or priority")),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use playhouse_actors::logic::memory::LIMIT_BYTES_MIN;
+use playhouse_actors::logic::{memory::LIMIT_BYTES_MIN, request_queue::SchedulingPolicy};
 
 use super::{
     check::{
@@ -11,7 +11,7 @@ use super::{
     },
     choice::{
         ActivationQuantization, Device, Dtype, GenerationConfigSource, KvCacheDtype, LoadFormat,
-        Quantization, SchedulingPolicy,
+        Quantization,
     },
     setting::Usage,
     table::settings,

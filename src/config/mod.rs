@@ -28,7 +28,7 @@ use serde::Serialize;
 
 pub use choice::{
     ActivationQuantization, CertReqs, Device, Dtype, FileMode, GenerationConfigSource,
-    KvCacheDtype, LoadFormat, ParserChoice, Quantization, SchedulingPolicy,
+    KvCacheDtype, LoadFormat, ParserChoice, Quantization,
 };
 pub use engine::EngineConfig;
 pub use error::{ConfigError, InvalidSetting, InvalidValue};
@@ -37,6 +37,7 @@ pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_
 pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use origin::Origin;
+pub use playhouse_actors::logic::request_queue::SchedulingPolicy;
 pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;
 pub use setting::{Setting, Usage, Written};

@@ -7,10 +7,7 @@ use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
     DefaultSampling, LoadedModel, StartError, StartProgress, device, kv_blocks,
-    start::{
-        activation_quantization, dtype, generation_config, kv_cache_dtype, load_format,
-        quantization,
-    },
+    start::{generation_config, kv_cache_dtype, quantization},
 };
 use crate::{
     config::EngineConfig,
@@ -95,10 +92,10 @@ impl<'a> Start<'a> {
     fn load_options(&self) -> LoadOptions {
         let config = self.config;
         LoadOptions {
-            load_format: load_format(config.load_format),
-            dtype: dtype(config.dtype),
+            load_format: config.load_format,
+            dtype: config.dtype,
             quantization: quantization(config),
-            activation_quantization: activation_quantization(config.activation_quantization),
+            activation_quantization: config.activation_quantization,
             max_model_len: config.max_model_len,
             device: self.device.device.clone(),
             tensor_cores: device::tensor_cores(config),

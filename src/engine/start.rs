@@ -8,9 +8,7 @@ use playhouse_kernels::{DeviceKind, KvDtype, QuantizationScheme, WeightDtype};
 use super::{DefaultSampling, StartError};
 use crate::{
     config::{self, EngineConfig, GenerationConfigSource},
-    model::{
-        ActivationQuantization, Dtype, GenerationConfig, LoadFormat, LoadProgress, QuantizedWeights,
-    },
+    model::{GenerationConfig, LoadProgress, QuantizedWeights},
 };
 
 /// How far the start has come.
@@ -75,22 +73,6 @@ impl std::fmt::Debug for LoadedModel {
     }
 }
 
-pub(super) fn load_format(configured: config::LoadFormat) -> LoadFormat {
-    match configured {
-        config::LoadFormat::Auto => LoadFormat::Auto,
-        config::LoadFormat::Dummy => LoadFormat::Dummy,
-    }
-}
-
-pub(super) fn dtype(configured: config::Dtype) -> Dtype {
-    match configured {
-        config::Dtype::Auto => Dtype::Auto,
-        config::Dtype::Float32 => Dtype::F32,
-        config::Dtype::Float16 => Dtype::F16,
-        config::Dtype::Bfloat16 => Dtype::Bf16,
-    }
-}
-
 pub(super) fn kv_cache_dtype(configured: config::KvCacheDtype, weights: WeightDtype) -> KvDtype {
     match configured {
         config::KvCacheDtype::Auto => weights.into(),
@@ -108,16 +90,6 @@ pub(super) fn quantization(config: &EngineConfig) -> Option<QuantizationScheme> 
         config::Quantization::Int4 => {
             Some(QuantizationScheme::Int4 { group_size: config.quantization_group_size })
         }
-    }
-}
-
-pub(super) fn activation_quantization(
-    configured: config::ActivationQuantization,
-) -> ActivationQuantization {
-    match configured {
-        config::ActivationQuantization::Auto => ActivationQuantization::Auto,
-        config::ActivationQuantization::None => ActivationQuantization::None,
-        config::ActivationQuantization::Int8 => ActivationQuantization::Int8,
     }
 }
 

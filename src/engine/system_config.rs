@@ -8,7 +8,6 @@ use std::time::Duration;
 use playhouse_actors::{
     logic::{
         admission::{AdmissionLimits, Quota},
-        request_queue::SchedulingPolicy,
         restart::Intensity,
         scheduler::SchedulerConfig,
     },
@@ -17,7 +16,7 @@ use playhouse_actors::{
 };
 use playhouse_kernels::DeviceKind;
 
-use crate::config::{self, EngineConfig, available_memory_bytes};
+use crate::config::{EngineConfig, available_memory_bytes};
 
 /// Returns the actors' settings for a model that is loaded on a device of this kind.
 pub(super) fn system_config(
@@ -61,10 +60,7 @@ fn scheduler_config(
 ) -> SchedulerConfig {
     let defaults = SchedulerConfig::default();
     SchedulerConfig {
-        policy: match config.scheduling_policy {
-            config::SchedulingPolicy::Fcfs => SchedulingPolicy::Fcfs,
-            config::SchedulingPolicy::Priority => SchedulingPolicy::Priority,
-        },
+        policy: config.scheduling_policy,
         priority_age_bound: (config.priority_age_bound_secs * 1e6) as u64,
         max_num_seqs: config.max_num_seqs,
         max_num_batched_tokens: config.max_num_batched_tokens,
@@ -78,7 +74,6 @@ fn scheduler_config(
         num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
         enable_prefix_caching: config.enable_prefix_caching,
         hash_seed: defaults.hash_seed,
-        enable_kv_cache_events: defaults.enable_kv_cache_events,
         // No model that reads images or sound exists yet, so these limits bound nothing.
         encoder_budget: defaults.encoder_budget,
         encoder_cache_size: defaults.encoder_cache_size,

@@ -2,21 +2,8 @@
 
 use playhouse_kernels::{ActivationDtype, WeightDtype};
 
-use super::{Dtype, ModelError};
-
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ActivationQuantization {
-    /// On the CPU 8 bits, which take less time; floats on GPUs, beside a checkpoint's
-    /// float32, and wherever [`Dtype::F32`] is asked for.
-    #[default]
-    Auto,
-    /// Activations stay floats, and weights become floats as they are multiplied.
-    None,
-    /// Activations become integers of 8 bits, a scale for each token and at least 128 inputs. On the
-    /// CPU alone.
-    Int8,
-}
+use super::ModelError;
+use crate::config::{ActivationQuantization, Dtype};
 
 /// What decides.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +32,7 @@ impl ActivationQuantization {
     /// # Errors
     /// 8 bits on a GPU, or beside float32, which was asked for as well.
     pub(super) fn resolve(self, given: Circumstances) -> Result<ActivationDtype, ModelError> {
-        let is_exact = given.requested == Dtype::F32;
+        let is_exact = given.requested == Dtype::Float32;
         let int8 = match self {
             Self::None => false,
             Self::Int8 if !given.is_on_cpu => {
@@ -86,7 +73,8 @@ mod tests {
             assert_eq!(auto(given), "int8");
             let on_gpu = Circumstances { is_on_cpu: false, ..given };
             assert_eq!(auto(on_gpu), "bfloat16");
-            let exact = Circumstances { requested: Dtype::F32, dtype: WeightDtype::F32, ..given };
+            let exact =
+                Circumstances { requested: Dtype::Float32, dtype: WeightDtype::F32, ..given };
             assert_eq!(auto(exact), "float32");
             // A checkpoint of float32 asks for no less; one that is quantized at load does.
             let stored = Circumstances { dtype: WeightDtype::F32, ..given };
@@ -102,7 +90,7 @@ mod tests {
         assert_eq!(int8(CPU), Ok(ActivationDtype::Int8));
         let on_gpu = int8(Circumstances { is_on_cpu: false, ..CPU }).unwrap_err();
         assert!(on_gpu.contains("GPU") && on_gpu.contains("expected auto or none"), "{on_gpu}");
-        let exact = Circumstances { requested: Dtype::F32, dtype: WeightDtype::F32, ..CPU };
+        let exact = Circumstances { requested: Dtype::Float32, dtype: WeightDtype::F32, ..CPU };
         let exact = int8(exact).unwrap_err();
         assert!(exact.contains("float32") && exact.ends_with("or another dtype"), "{exact}");
     }

@@ -1,7 +1,9 @@
 //! Loading a model folder.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use burn::tensor::Device;
 use playhouse_kernels::{
@@ -9,43 +11,21 @@ use playhouse_kernels::{
     WeightVector,
 };
 
-use super::activations::Circumstances;
-use super::config::ModelConfig;
-use super::{ActivationQuantization, Model, ModelError, QuantizedWeights, decoder, inventory};
-use crate::model_files;
-use crate::weights::{
-    Checkpoint, MatrixElements, Quantization, READER_VERSION, StoredDtype, StoredMatrix,
-    StoredTensor, WeightsCache,
+use super::{
+    Model, ModelError, QuantizedWeights, activations::Circumstances, config::ModelConfig, decoder,
+    inventory,
+};
+use crate::{
+    config::{ActivationQuantization, Dtype, LoadFormat},
+    model_files,
+    weights::{
+        Checkpoint, MatrixElements, Quantization, READER_VERSION, StoredDtype, StoredMatrix,
+        StoredTensor, WeightsCache,
+    },
 };
 
 /// What peft's folders hold. transformers would load the model that it names, and apply the adapter.
 const ADAPTER_CONFIG: &str = "adapter_config.json";
-
-/// The type in which weights are kept and streamed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Dtype {
-    /// The checkpoint's: bfloat16 and float32 stay, and on a GPU float16; on the CPU float16, which
-    /// would lose three bits in bfloat16, is widened to float32.
-    #[default]
-    Auto,
-    /// 32-bit floats.
-    F32,
-    /// IEEE binary16, on a GPU alone.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
-
-/// Where weights come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LoadFormat {
-    /// From the model's files, whichever they are.
-    #[default]
-    Auto,
-    /// They are made up, where only `config.json` exists: for measuring, as speed does not depend
-    /// on their values.
-    Dummy,
-}
 
 /// How to load a model.
 #[derive(Debug, Clone)]
@@ -216,9 +196,9 @@ fn form(
 
 fn weight_dtype(requested: Dtype, stored: StoredDtype, device: &Device) -> WeightDtype {
     match (requested, stored) {
-        (Dtype::F32, _) | (Dtype::Auto, StoredDtype::F32) => WeightDtype::F32,
-        (Dtype::Bf16, _) | (Dtype::Auto, StoredDtype::Bf16) => WeightDtype::Bf16,
-        (Dtype::F16, _) => WeightDtype::F16,
+        (Dtype::Float32, _) | (Dtype::Auto, StoredDtype::F32) => WeightDtype::F32,
+        (Dtype::Bfloat16, _) | (Dtype::Auto, StoredDtype::Bf16) => WeightDtype::Bf16,
+        (Dtype::Float16, _) => WeightDtype::F16,
         (Dtype::Auto, StoredDtype::F16) if *device != Device::flex() => WeightDtype::F16,
         (Dtype::Auto, StoredDtype::F16) => {
             tracing::info!("a float16 checkpoint is computed in float32");

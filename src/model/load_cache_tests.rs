@@ -167,7 +167,7 @@ fn weights_of_the_cache_alone_are_mapped() {
 fn each_format_has_a_file() {
     let house = House::new();
     for is_cached in [false, true] {
-        for dtype in [Dtype::F32, Dtype::Bf16] {
+        for dtype in [Dtype::Float32, Dtype::Bfloat16] {
             let (model, found) = house.load_as(dtype);
             let plain = LoadOptions { dtype, ..LoadOptions::default() };
             let plain = load_model(house.model.path(), &plain, &mut |_| ()).unwrap();

@@ -21,10 +21,12 @@ mod qwen2;
 mod qwen3;
 mod step;
 
-pub use activations::{ActivationQuantization, QuantizedWeights};
+pub use activations::QuantizedWeights;
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
-pub use load::{Dtype, LoadFormat, LoadOptions, LoadProgress, load_model};
+pub use load::{LoadOptions, LoadProgress, load_model};
 pub use parts::{Backbone, LmHead, Model};
 pub use step::{Positions, Step};
+
+pub use crate::config::{ActivationQuantization, Dtype, LoadFormat};

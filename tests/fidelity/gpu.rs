@@ -43,7 +43,7 @@ fn models_answer_as_transformers_does() {
         let folder = folder(name);
         let mut run = Golden::read(&folder).runs.remove(0);
         run.prompts.truncate(PROMPTS_MAX);
-        let runner = runner(&folder, Dtype::F32, run.max_model_len, &gpu);
+        let runner = runner(&folder, Dtype::Float32, run.max_model_len, &gpu);
         let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
         let whole = runner.answer(&prompts, Chunking::Whole);
         for (prompt, answer) in run.prompts.iter().zip(&whole) {
@@ -61,9 +61,9 @@ fn narrow_weights_and_caches_are_close() {
     let name = "qwen3-layer-types";
     let folder = folder(name);
     for (dtype, kv_dtype, tolerance) in [
-        (Dtype::F16, KvDtype::F16, 0.01),
-        (Dtype::Bf16, KvDtype::Bf16, 0.05),
-        (Dtype::Bf16, KvDtype::Int8, 0.1),
+        (Dtype::Float16, KvDtype::F16, 0.01),
+        (Dtype::Bfloat16, KvDtype::Bf16, 0.05),
+        (Dtype::Bfloat16, KvDtype::Int8, 0.1),
     ] {
         let mut run = Golden::read(&folder).runs.remove(0);
         run.prompts.truncate(PROMPTS_MAX);
@@ -85,8 +85,8 @@ fn the_demo_model_says_what_it_says_on_the_cpu() {
     let Some(gpu) = gpu() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
     let prompt: Vec<u32> = (0..40).map(|i| 5 + i * 37 % 1900).collect();
-    let on_cpu = super::runner(&folder, Dtype::F32, None).answer(&[&prompt], Chunking::Whole);
-    let on_gpu = runner(&folder, Dtype::F32, None, &gpu).answer(&[&prompt], Chunking::Whole);
+    let on_cpu = super::runner(&folder, Dtype::Float32, None).answer(&[&prompt], Chunking::Whole);
+    let on_gpu = runner(&folder, Dtype::Float32, None, &gpu).answer(&[&prompt], Chunking::Whole);
     let (cpu, gpu) = (&on_cpu[0], &on_gpu[0]);
     assert_eq!(gpu.greedy, cpu.greedy);
     let logits = |answer: &crate::runner::Answer| -> Vec<f32> {

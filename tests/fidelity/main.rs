@@ -61,7 +61,7 @@ fn runner(folder: &Path, dtype: Dtype, max_model_len: Option<usize>) -> Runner {
 fn check_model(name: &str) {
     let folder = folder(name);
     for run in Golden::read(&folder).runs {
-        let runner = runner(&folder, Dtype::F32, run.max_model_len);
+        let runner = runner(&folder, Dtype::Float32, run.max_model_len);
         let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
         let whole = runner.answer(&prompts, Chunking::Whole);
         for (prompt, answer) in run.prompts.iter().zip(&whole) {
@@ -119,7 +119,7 @@ fn narrower_kv_caches_are_close_and_independent_of_chunking() {
         for name in MODELS {
             let folder = folder(name);
             let run = Golden::read(&folder).runs.remove(0);
-            let runner = runner(&folder, Dtype::F32, run.max_model_len).with_kv_dtype(kv_dtype);
+            let runner = runner(&folder, Dtype::Float32, run.max_model_len).with_kv_dtype(kv_dtype);
             let prompts: Vec<_> = run.prompts.iter().map(|prompt| prompt.ids()).collect();
             let whole = runner.answer(&prompts, Chunking::Whole);
             for (prompt, answer) in run.prompts.iter().zip(&whole) {

@@ -33,9 +33,9 @@ const SCHEMES: [(QuantizationScheme, f64); 3] = [
 
 /// With what activations are then.
 const ACTIVATIONS: [(Dtype, ActivationQuantization, ActivationDtype); 3] = [
-    (Dtype::Bf16, ActivationQuantization::Auto, ActivationDtype::Int8),
-    (Dtype::Bf16, ActivationQuantization::None, ActivationDtype::Bf16),
-    (Dtype::F32, ActivationQuantization::Auto, ActivationDtype::F32),
+    (Dtype::Bfloat16, ActivationQuantization::Auto, ActivationDtype::Int8),
+    (Dtype::Bfloat16, ActivationQuantization::None, ActivationDtype::Bf16),
+    (Dtype::Float32, ActivationQuantization::Auto, ActivationDtype::F32),
 ];
 
 /// With what activations are.
@@ -123,7 +123,7 @@ fn largest_difference(ids: &[u32], [first, second]: [(&Path, ActivationQuantizat
     let rows = |(model, activation_quantization): (&Path, ActivationQuantization)| {
         // float32 asked for by name never quantizes activations.
         let int8 = activation_quantization == ActivationQuantization::Int8;
-        let dtype = if int8 { Dtype::Bf16 } else { Dtype::F32 };
+        let dtype = if int8 { Dtype::Bfloat16 } else { Dtype::Float32 };
         let options = LoadOptions { dtype, activation_quantization, ..LoadOptions::default() };
         let model = load_model(model, &options, &mut |_| {}).unwrap();
         let runner = Runner::new(model, &options.device);
@@ -160,14 +160,14 @@ fn auto_never_rounds_what_float32_asks_for() {
     for name in ["gptq", "awq", "compressed-tensors", "llama.gguf"] {
         let model = fixtures.join(name);
         for (dtype, expected) in
-            [(Dtype::Bf16, ActivationDtype::Int8), (Dtype::F32, ActivationDtype::F32)]
+            [(Dtype::Bfloat16, ActivationDtype::Int8), (Dtype::Float32, ActivationDtype::F32)]
         {
             let options = LoadOptions { dtype, ..LoadOptions::default() };
             let model = load_model(&model, &options, &mut |_| {}).unwrap();
             assert_eq!(model.quantized_weights.as_ref().unwrap().activations, expected, "{name}");
         }
         let activation_quantization = ActivationQuantization::Int8;
-        let dtype = Dtype::F32;
+        let dtype = Dtype::Float32;
         let options = LoadOptions { dtype, activation_quantization, ..LoadOptions::default() };
         let refused = load_model(&model, &options, &mut |_| {}).err().unwrap();
         assert!(refused.to_string().contains("float32 rounds nothing"), "{refused}");

@@ -42,7 +42,7 @@ fn a_forgotten_setting_shows() {
     ] {
         let copy = changed(name, &changes);
         let run = Golden::read(copy.path()).runs.remove(0);
-        let runner = runner(copy.path(), Dtype::F32, run.max_model_len);
+        let runner = runner(copy.path(), Dtype::Float32, run.max_model_len);
         let prompt = run.prompts.last().unwrap();
         let answer = runner.answer(&[prompt.ids()], Chunking::Whole).remove(0);
         let difference = prompt.difference(&answer);

@@ -38,9 +38,10 @@ fn relative_difference(logits: &[f32], golden: &[f64]) -> f64 {
 fn check(model: &Path, golden: &Path) {
     let prompts: Vec<Prompt> = serde_json::from_slice(&fs::read(golden).unwrap()).unwrap();
     let int8 = ActivationQuantization::Int8;
-    for (dtype, activation_quantization, tolerance) in
-        [(Dtype::F32, ActivationQuantization::Auto, TOLERANCE), (Dtype::Bf16, int8, TOLERANCE_INT8)]
-    {
+    for (dtype, activation_quantization, tolerance) in [
+        (Dtype::Float32, ActivationQuantization::Auto, TOLERANCE),
+        (Dtype::Bfloat16, int8, TOLERANCE_INT8),
+    ] {
         let options = LoadOptions { dtype, activation_quantization, ..LoadOptions::default() };
         check_with(&options, model, &prompts, tolerance);
     }

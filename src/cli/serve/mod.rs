@@ -8,10 +8,7 @@ mod stats;
 use clap::Args;
 
 use self::shutdown::Signals;
-use super::{
-    CliError, engine,
-    flags::AllFlags,
-};
+use super::{CliError, engine, flags::AllFlags};
 use crate::{
     config::{Config, Key, Origin, layer::Entry},
     server::{self, Listener},

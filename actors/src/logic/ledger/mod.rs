@@ -29,7 +29,6 @@ use self::egress::Shard;
 use super::{
     admission::{AdmissionLimits, Tenant},
     ids::{Epoch, Micros, RequestId},
-    planted::{Bug, planted},
     request::{EngineRequest, FinishReason},
     scheduler::RecoveredRequest,
 };

@@ -7,7 +7,6 @@ use crate::logic::{
     block_hash::{BlockChain, Content},
     ids::{Step, TokenId},
     kv_cache::Held,
-    planted::{Bug, planted},
     request::EngineRequest,
     request_queue::QueueKey,
     stop::StopConditions,
