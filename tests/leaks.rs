@@ -55,9 +55,9 @@ async fn settle(before: Holdings, when: &str) {
 }
 
 async fn storm(house: &House) {
-    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Root);
+    let roles = Role::ACTORS.into_iter().filter(|role| *role != Role::Root);
     let ways = [How::Panic, How::Kill].into_iter().cycle();
-    let strikes = roles.cycle().zip(ways).take(ROUNDS * (Role::ALL.len() - 1));
+    let strikes = roles.cycle().zip(ways).take(ROUNDS * (Role::ACTORS.len() - 1));
     let strikes: Vec<_> = strikes.chain([(Role::Worker, How::Hang)]).collect();
     house.storm(&strikes, PAUSE).await;
 }

@@ -167,7 +167,7 @@ mod on {
     use super::{CallFate, Delivery, EdgeFaults, How, Observed, Observer};
     use crate::{
         logic::structured_output::StructuredOutput,
-        message::{Edge, Role},
+        message::{Edge, Role, edge::edge},
     };
 
     /// How likely an actor is struck, each time before it handles a message and each time after.
@@ -341,10 +341,10 @@ mod on {
         /// What happens to a call to `callee`, by the edge on which it is asked.
         pub fn on_call(&self, callee: Role) -> CallFate {
             let edge = match callee {
-                Role::InputProcessor => Edge::DoorToInput,
-                Role::Ledger => Edge::DoorToLedger,
-                Role::KvCacheManager => Edge::SchedulerToKvCache,
-                Role::Scheduler => Edge::DoorToScheduler,
+                Role::InputProcessor => edge!(Door -> InputProcessor),
+                Role::Ledger => edge!(Door -> Ledger),
+                Role::KvCacheManager => edge!(Scheduler -> KvCacheManager),
+                Role::Scheduler => edge!(Door -> Scheduler),
                 _ => return CallFate::Plain,
             };
             match self.on_send(edge) {

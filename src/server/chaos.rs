@@ -80,7 +80,7 @@ async fn kill(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<KillRequest>,
 ) -> Result<Json<Value>, ApiError> {
-    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Root);
+    let roles = Role::ACTORS.into_iter().filter(|role| *role != Role::Root);
     let role = named("role", &request.role, roles, Role::as_str)?;
     let how = named("how", &request.how, How::ALL, How::as_str)?;
     let actors = state.engine.actors();

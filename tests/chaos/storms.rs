@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// All that may be struck: one every eleventh time hangs, the others panic or are killed.
 fn strikes() -> Vec<(Role, How)> {
-    let roles = Role::ALL.into_iter().filter(|role| *role != Role::Root);
+    let roles = Role::ACTORS.into_iter().filter(|role| *role != Role::Root);
     let ways = [How::Panic, How::Kill].into_iter().cycle();
     let strike = |(turn, (role, how)): (usize, (Role, How))| {
         (role, if turn % 11 == 10 { How::Hang } else { how })

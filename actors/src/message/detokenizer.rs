@@ -1,6 +1,6 @@
 //! Messages to a detokenizer: committed tokens.
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::ledger::EgressBatch;
 
 /// A message that a detokenizer receives.
@@ -16,8 +16,8 @@ pub enum DetokenizerMessage {
 impl Letter for DetokenizerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Batch(_) => Edge::LedgerToDetokenizer,
-            Self::Ping => Edge::Timer,
+            Self::Batch(_) => edge!(Ledger -> Detokenizer),
+            Self::Ping => Edge::TIMER,
         }
     }
 

@@ -1,100 +1,141 @@
 //! The edges between actors: each names a sender and a receiver. Chaos injects faults by edge, and
 //! losses are reported by edge.
 
-/// One direction of messages between two roles.
+use super::role::Role;
+
+/// One direction of messages between two roles. There are as many edges as the table of this file
+/// has lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Edge {
-    /// Jobs for the input processors.
-    DoorToInput,
-    /// Requests to accept or to abort.
-    DoorToLedger,
-    /// Orders and questions of an operator.
-    DoorToScheduler,
-    /// Requests to schedule or to abort, and new epochs.
-    LedgerToScheduler,
-    /// Reports of the steps: tokens and ends that are final for the scheduler.
-    SchedulerToLedger,
-    /// Allocation plans.
-    SchedulerToKvCache,
-    /// Steps.
-    SchedulerToWorker,
-    /// Results of steps.
-    WorkerToScheduler,
-    /// Steps that failed.
-    WorkerToLedger,
-    /// Results from the device thread.
-    DeviceToWorker,
-    /// Committed tokens.
-    LedgerToDetokenizer,
-    /// Text.
-    DetokenizerToStreamer,
-    /// Stop strings that were found, and a new detokenizer's request for everything from the start.
-    DetokenizerToLedger,
-    /// Deliveries, and a new streamer's request for everything from the start.
-    StreamerToLedger,
-    /// News that an actor was replaced.
-    SupervisorToLedger,
-    /// An actor's own timer, the watchdog's pings, and queries of observers outside the engine.
-    /// These messages are not part of the work on requests.
-    Timer,
-    /// Grammars to compile.
-    SchedulerToStructuredOutput,
-    /// Results of compiling grammars.
-    StructuredOutputToScheduler,
-    /// News that a thread has finished a grammar.
-    CompilerToStructuredOutput,
+pub struct Edge {
+    from: Role,
+    to: Role,
 }
+
+/// All edges, each with its name on the chaos surface.
+const TABLE: [(Role, Role, &str); 19] = [
+    // Jobs for the input processors.
+    (Role::Door, Role::InputProcessor, "door->input"),
+    // Requests to accept or to abort.
+    (Role::Door, Role::Ledger, "door->ledger"),
+    // Orders and questions of an operator.
+    (Role::Door, Role::Scheduler, "door->scheduler"),
+    // Requests to schedule or to abort, and new epochs.
+    (Role::Ledger, Role::Scheduler, "ledger->scheduler"),
+    // Reports of the steps: tokens and ends that are final for the scheduler.
+    (Role::Scheduler, Role::Ledger, "scheduler->ledger"),
+    // Allocation plans.
+    (Role::Scheduler, Role::KvCacheManager, "scheduler->kv_cache"),
+    // Steps.
+    (Role::Scheduler, Role::Worker, "scheduler->worker"),
+    // Results of steps.
+    (Role::Worker, Role::Scheduler, "worker->scheduler"),
+    // Steps that failed.
+    (Role::Worker, Role::Ledger, "worker->ledger"),
+    // Results from the device thread.
+    (Role::Device, Role::Worker, "device->worker"),
+    // Committed tokens.
+    (Role::Ledger, Role::Detokenizer, "ledger->detokenizer"),
+    // Text.
+    (Role::Detokenizer, Role::OutputStreamer, "detokenizer->streamer"),
+    // Stop strings that were found, and a new detokenizer's request for everything from the start.
+    (Role::Detokenizer, Role::Ledger, "detokenizer->ledger"),
+    // Deliveries, and a new streamer's request for everything from the start.
+    (Role::OutputStreamer, Role::Ledger, "streamer->ledger"),
+    // News that an actor of the core was replaced.
+    (Role::Core, Role::Ledger, "supervisor->ledger"),
+    // See `Edge::TIMER`.
+    (Role::Timer, Role::Timer, "timer"),
+    // Grammars to compile.
+    (Role::Scheduler, Role::StructuredOutput, "scheduler->structured_output"),
+    // Results of compiling grammars.
+    (Role::StructuredOutput, Role::Scheduler, "structured_output->scheduler"),
+    // News that a thread has finished a grammar.
+    (Role::Compiler, Role::StructuredOutput, "compiler->structured_output"),
+];
+
+const NUM_ROLES: usize = Role::Timer as usize + 1;
+
+/// The number of each edge by its sender and its receiver.
+const NUMBERS: [[Option<u8>; NUM_ROLES]; NUM_ROLES] = {
+    let mut numbers = [[None; NUM_ROLES]; NUM_ROLES];
+    let mut number = 0;
+    while number < TABLE.len() {
+        let (from, to, _) = TABLE[number];
+        assert!(numbers[from as usize][to as usize].is_none(), "an edge is in the table twice");
+        numbers[from as usize][to as usize] = Some(number as u8);
+        number += 1;
+    }
+    numbers
+};
 
 impl Edge {
     /// All edges.
-    pub const ALL: [Self; 19] = [
-        Self::DoorToInput,
-        Self::DoorToLedger,
-        Self::DoorToScheduler,
-        Self::LedgerToScheduler,
-        Self::SchedulerToLedger,
-        Self::SchedulerToKvCache,
-        Self::SchedulerToWorker,
-        Self::WorkerToScheduler,
-        Self::WorkerToLedger,
-        Self::DeviceToWorker,
-        Self::LedgerToDetokenizer,
-        Self::DetokenizerToStreamer,
-        Self::DetokenizerToLedger,
-        Self::StreamerToLedger,
-        Self::SupervisorToLedger,
-        Self::Timer,
-        Self::SchedulerToStructuredOutput,
-        Self::StructuredOutputToScheduler,
-        Self::CompilerToStructuredOutput,
-    ];
+    pub const ALL: [Self; TABLE.len()] = {
+        let mut all = [Self::TIMER; TABLE.len()];
+        let mut number = 0;
+        while number < TABLE.len() {
+            all[number] = Self { from: TABLE[number].0, to: TABLE[number].1 };
+            number += 1;
+        }
+        all
+    };
+
+    /// An actor's own timer, the watchdog's pings, and queries of observers outside the engine.
+    /// These messages are not part of the work on requests, so all receivers have one edge for
+    /// them.
+    pub const TIMER: Self = Self { from: Role::Timer, to: Role::Timer };
+
+    /// Returns the edge between two roles, if the table has it.
+    #[must_use]
+    pub const fn between(from: Role, to: Role) -> Option<Self> {
+        match NUMBERS[from as usize][to as usize] {
+            Some(_) => Some(Self { from, to }),
+            None => None,
+        }
+    }
+
+    /// Returns the sender.
+    #[must_use]
+    pub const fn from(self) -> Role {
+        self.from
+    }
+
+    /// Returns the receiver.
+    #[must_use]
+    pub const fn to(self) -> Role {
+        self.to
+    }
+
+    /// Returns the edge's place in [`Edge::ALL`].
+    #[must_use]
+    pub const fn number(self) -> usize {
+        match NUMBERS[self.from as usize][self.to as usize] {
+            Some(number) => number as usize,
+            // Only edges of the table can be made.
+            None => TABLE.len(),
+        }
+    }
 
     /// Returns the name on the chaos surface: `sender->receiver`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::DoorToInput => "door->input",
-            Self::DoorToLedger => "door->ledger",
-            Self::DoorToScheduler => "door->scheduler",
-            Self::LedgerToScheduler => "ledger->scheduler",
-            Self::SchedulerToLedger => "scheduler->ledger",
-            Self::SchedulerToKvCache => "scheduler->kv_cache",
-            Self::SchedulerToWorker => "scheduler->worker",
-            Self::WorkerToScheduler => "worker->scheduler",
-            Self::WorkerToLedger => "worker->ledger",
-            Self::DeviceToWorker => "device->worker",
-            Self::LedgerToDetokenizer => "ledger->detokenizer",
-            Self::DetokenizerToStreamer => "detokenizer->streamer",
-            Self::DetokenizerToLedger => "detokenizer->ledger",
-            Self::StreamerToLedger => "streamer->ledger",
-            Self::SupervisorToLedger => "supervisor->ledger",
-            Self::Timer => "timer",
-            Self::SchedulerToStructuredOutput => "scheduler->structured_output",
-            Self::StructuredOutputToScheduler => "structured_output->scheduler",
-            Self::CompilerToStructuredOutput => "compiler->structured_output",
-        }
+        TABLE[self.number()].2
     }
 }
+
+/// The edge between two roles, checked while the program is compiled.
+macro_rules! edge {
+    ($from:ident -> $to:ident) => {
+        const {
+            let (from, to) = ($crate::message::Role::$from, $crate::message::Role::$to);
+            match $crate::message::Edge::between(from, to) {
+                Some(edge) => edge,
+                None => panic!("the table of edges lacks it"),
+            }
+        }
+    };
+}
+pub(crate) use edge;
 
 impl std::str::FromStr for Edge {
     type Err = UnknownEdge;
@@ -142,3 +183,37 @@ macro_rules! pings {
     };
 }
 pub(super) use pings;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_is_named_by_its_roles() {
+        for edge in Edge::ALL {
+            assert_eq!(edge.as_str().parse(), Ok(edge));
+            assert_eq!(Edge::between(edge.from(), edge.to()), Some(edge));
+            let name = format!("{}->{}", edge.from().as_str(), edge.to().as_str());
+            let expected = match edge.as_str() {
+                "timer" => "timer->timer",
+                // The name is older than the role's.
+                "supervisor->ledger" => "core->ledger",
+                other => other,
+            };
+            assert_eq!(name, expected);
+        }
+    }
+
+    #[test]
+    fn an_edge_is_found_by_its_number() {
+        for (number, edge) in Edge::ALL.into_iter().enumerate() {
+            assert_eq!(edge.number(), number, "{edge:?}");
+        }
+    }
+
+    #[test]
+    fn roles_without_messages_have_no_edge() {
+        assert_eq!(Edge::between(Role::Worker, Role::Detokenizer), None);
+        assert_eq!(Edge::between(Role::Worker, Role::Device), None);
+    }
+}

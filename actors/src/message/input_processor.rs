@@ -10,7 +10,7 @@ use std::{
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::{
     error::RequestError,
     logic::{
@@ -34,8 +34,8 @@ pub enum InputProcessorMessage {
 impl Letter for InputProcessorMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Process(..) => Edge::DoorToInput,
-            Self::Ping => Edge::Timer,
+            Self::Process(..) => edge!(Door -> InputProcessor),
+            Self::Ping => Edge::TIMER,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::{
     allocation::{Allocation, AllocationPlan},
     house::BlockMap,
@@ -25,8 +25,8 @@ pub enum KvCacheManagerMessage {
 impl Letter for KvCacheManagerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Execute(..) => Edge::SchedulerToKvCache,
-            Self::View(_) | Self::Ping => Edge::Timer,
+            Self::Execute(..) => edge!(Scheduler -> KvCacheManager),
+            Self::View(_) | Self::Ping => Edge::TIMER,
         }
     }
 

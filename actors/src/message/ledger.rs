@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::{
     error::RequestError,
     logic::{
@@ -100,13 +100,13 @@ pub enum StepFailure {
 impl Letter for LedgerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) => Edge::DoorToLedger,
-            Self::Report(..) | Self::Reported(_) | Self::Lost { .. } => Edge::SchedulerToLedger,
-            Self::StepFailed { .. } => Edge::WorkerToLedger,
-            Self::EndAt { .. } | Self::AttachEgress { .. } => Edge::DetokenizerToLedger,
-            Self::Delivered { .. } => Edge::StreamerToLedger,
-            Self::CoreStarted => Edge::SupervisorToLedger,
-            Self::Tick | Self::Ping => Edge::Timer,
+            Self::Accept { .. } | Self::Abort(_) | Self::ProbeFailed(_) => edge!(Door -> Ledger),
+            Self::Report(..) | Self::Reported(_) | Self::Lost { .. } => edge!(Scheduler -> Ledger),
+            Self::StepFailed { .. } => edge!(Worker -> Ledger),
+            Self::EndAt { .. } | Self::AttachEgress { .. } => edge!(Detokenizer -> Ledger),
+            Self::Delivered { .. } => edge!(OutputStreamer -> Ledger),
+            Self::CoreStarted => edge!(Core -> Ledger),
+            Self::Tick | Self::Ping => Edge::TIMER,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Messages to an output streamer: text for the clients.
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::text_stream::TextBatch;
 
 /// A message that an output streamer receives.
@@ -15,8 +15,8 @@ pub enum OutputStreamerMessage {
 impl Letter for OutputStreamerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Batch(_) => Edge::DetokenizerToStreamer,
-            Self::Ping => Edge::Timer,
+            Self::Batch(_) => edge!(Detokenizer -> OutputStreamer),
+            Self::Ping => Edge::TIMER,
         }
     }
 

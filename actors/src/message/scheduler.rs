@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::RpcReplyPort;
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::{
     failure::Failure,
     ids::{Epoch, RequestId, Step},
@@ -87,13 +87,13 @@ pub enum SchedulerOrder {
 impl Letter for SchedulerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Order(..) | Self::Given(_) | Self::Recover { .. } => Edge::LedgerToScheduler,
-            Self::StepDone(_) | Self::StepMissing { .. } => Edge::WorkerToScheduler,
-            Self::GrammarsCompiled(_) => Edge::StructuredOutputToScheduler,
+            Self::Order(..) | Self::Given(_) | Self::Recover { .. } => edge!(Ledger -> Scheduler),
+            Self::StepDone(_) | Self::StepMissing { .. } => edge!(Worker -> Scheduler),
+            Self::GrammarsCompiled(_) => edge!(StructuredOutput -> Scheduler),
             Self::PauseChanged | Self::ResetPrefixCache { .. } | Self::Stats(_) => {
-                Edge::DoorToScheduler
+                edge!(Door -> Scheduler)
             }
-            Self::View { .. } | Self::Tick | Self::Ping => Edge::Timer,
+            Self::View { .. } | Self::Tick | Self::Ping => Edge::TIMER,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::edge::{Edge, Letter, pings};
+use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::structured_output::StructuredOutput;
 
 /// A message that the structured output actor receives.
@@ -23,9 +23,9 @@ pub enum StructuredOutputMessage {
 impl Letter for StructuredOutputMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Compile(_) => Edge::SchedulerToStructuredOutput,
-            Self::JobEnded => Edge::CompilerToStructuredOutput,
-            Self::Ping => Edge::Timer,
+            Self::Compile(_) => edge!(Scheduler -> StructuredOutput),
+            Self::JobEnded => edge!(Compiler -> StructuredOutput),
+            Self::Ping => Edge::TIMER,
         }
     }
 

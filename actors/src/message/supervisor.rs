@@ -26,7 +26,7 @@ pub enum SupervisorMessage {
 
 impl Letter for SupervisorMessage {
     fn edge(&self) -> Edge {
-        Edge::Timer
+        Edge::TIMER
     }
 
     pings!();

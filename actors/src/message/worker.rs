@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    edge::{Edge, Letter, pings},
+    edge::{Edge, Letter, edge, pings},
     ledger::StepFailure,
 };
 use crate::logic::{
@@ -64,9 +64,9 @@ pub enum StepOutcome {
 impl Letter for WorkerMessage {
     fn edge(&self) -> Edge {
         match self {
-            Self::Execute(..) | Self::Probe { .. } => Edge::SchedulerToWorker,
-            Self::StepEnded { .. } => Edge::DeviceToWorker,
-            Self::Deadline { .. } | Self::Ping => Edge::Timer,
+            Self::Execute(..) | Self::Probe { .. } => edge!(Scheduler -> Worker),
+            Self::StepEnded { .. } => edge!(Device -> Worker),
+            Self::Deadline { .. } | Self::Ping => Edge::TIMER,
         }
     }
 

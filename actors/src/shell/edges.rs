@@ -14,7 +14,7 @@ pub struct EdgeCounts {
 impl EdgeCounts {
     /// A message is being handled.
     pub fn count(&self, edge: Edge) {
-        if let Some(count) = self.counts.get(edge as usize) {
+        if let Some(count) = self.counts.get(edge.number()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -22,7 +22,7 @@ impl EdgeCounts {
     /// Messages handled so far.
     pub fn all(&self) -> Vec<(Edge, u64)> {
         let count = |edge: Edge| {
-            let count = self.counts.get(edge as usize);
+            let count = self.counts.get(edge.number());
             (edge, count.map_or(0, |count| count.load(Ordering::Relaxed)))
         };
         Edge::ALL.into_iter().map(count).collect()

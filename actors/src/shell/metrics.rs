@@ -69,7 +69,7 @@ impl SystemMetrics {
             (reason, gauge!("playhouse:num_requests_waiting_by_reason", labels))
         };
         // Prometheus' `increase` does not see the first count of a series that begins with it.
-        for role in Role::ALL {
+        for role in Role::ACTORS {
             counter!(RESTARTS, with(l, "role", role.as_str())).increment(0);
             counter!(HANGS, with(l, "role", role.as_str())).increment(0);
         }

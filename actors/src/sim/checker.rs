@@ -25,9 +25,13 @@ use crate::{
         scheduler_output::SchedulerOutput,
         structured_output::StructuredOutput,
     },
-    message::Edge,
+    message::{Edge, edge::edge},
     shell::SystemConfig,
 };
+
+const DEVICE_TO_WORKER: Edge = edge!(Device -> Worker);
+const WORKER_TO_SCHEDULER: Edge = edge!(Worker -> Scheduler);
+const STRUCTURED_OUTPUT_TO_SCHEDULER: Edge = edge!(StructuredOutput -> Scheduler);
 
 /// The longest time without a token, or without its delivery, once nothing goes wrong any more: what
 /// it takes to notice a hang, to start over, and to compute what was lost.
@@ -246,19 +250,19 @@ impl Checker {
             state.due_since = None;
         }
         match what {
-            Observed::Message { edge: Edge::DeviceToWorker, .. } => {
+            Observed::Message { edge: DEVICE_TO_WORKER, .. } => {
                 let computes = state.given.pop_front().unwrap_or_default();
                 state.num_computed += usize::from(computes);
             }
             // Other messages of the worker give no reason, nor does a result behind which the next step
             // is computed already.
-            Observed::Message { edge: Edge::WorkerToScheduler, .. } if state.num_computed > 0 => {
+            Observed::Message { edge: WORKER_TO_SCHEDULER, .. } if state.num_computed > 0 => {
                 state.num_computed -= 1;
                 state.num_computing -= 1;
                 state.due_since = (state.num_computing == 0).then_some(now);
             }
             Observed::Ledger { event: LedgerEvent::Accepted { .. }, .. }
-            | Observed::Message { edge: Edge::StructuredOutputToScheduler, .. }
+            | Observed::Message { edge: STRUCTURED_OUTPUT_TO_SCHEDULER, .. }
                 if state.num_computing == 0 =>
             {
                 state.due_since = Some(now);
@@ -441,7 +445,7 @@ impl Observer for Checker {
                 let delay = delay.map_or(0, |delay| delay.as_micros() as u64);
                 let numbers = [u64::from(copies), delay];
                 match (edge, numbers) {
-                    (Edge::Timer, [1, 0]) => record.note_silently(edge.as_str(), &numbers),
+                    (Edge::TIMER, [1, 0]) => record.note_silently(edge.as_str(), &numbers),
                     _ => record.note(edge.as_str(), &numbers),
                 }
             }

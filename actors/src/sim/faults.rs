@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{device::DeviceFault, rng::Rng};
 use crate::{
     fault::{Chaos, EdgeFaults, How, Strikes},
-    message::Edge,
-    shell::Role,
+    message::{Edge, Role, edge::edge},
 };
 
 /// Roles that may be struck in any run; that of grammars is where outputs are constrained.
@@ -28,9 +27,9 @@ fn edges() -> Vec<Edge> {
 
 /// Edges on which something goes wrong only where outputs are constrained.
 const GRAMMAR_EDGES: [Edge; 3] = [
-    Edge::SchedulerToStructuredOutput,
-    Edge::StructuredOutputToScheduler,
-    Edge::CompilerToStructuredOutput,
+    edge!(Scheduler -> StructuredOutput),
+    edge!(StructuredOutput -> Scheduler),
+    edge!(Compiler -> StructuredOutput),
 ];
 
 /// Supervisors that may be struck; the root's end is the engine's.
@@ -176,7 +175,7 @@ impl FaultPlan {
     pub fn hides_results(&self) -> bool {
         self.edges.iter().any(|(edge, faults)| {
             let may_hide = faults.drop > 0.0 || faults.late > 0.0;
-            may_hide && *edge == Edge::DeviceToWorker
+            may_hide && *edge == edge!(Device -> Worker)
         })
     }
 

@@ -93,7 +93,7 @@ mod tests {
             let lines = text.lines().filter(|line| line.starts_with(&start));
             lines.filter(|line| line.ends_with(" 0")).count()
         };
-        assert_eq!(counted("actor_restarts_total"), Role::ALL.len(), "{text}");
+        assert_eq!(counted("actor_restarts_total"), Role::ACTORS.len(), "{text}");
         assert_eq!(counted("request_success_total"), 5, "{text}");
     }
 

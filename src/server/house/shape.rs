@@ -5,11 +5,14 @@ use super::snapshot::{
     ActorFacts, EdgeFacts, HouseSnapshot, KvCacheFacts, LatencyFacts, ModelFacts, NO_REQUEST,
     RequestFacts, SchedulerFacts, TimelineFacts, TotalFacts,
 };
-use crate::api::{
-    ActorStats, BlockMap, BlockRun, BlockState, Health, HouseView, Latencies, Micros, RequestId,
-    RequestView, SchedulerView, Segment, StepKind, Timeline, TotalsView,
+use crate::{
+    api::{
+        ActorStats, BlockMap, BlockRun, BlockState, Health, HouseView, Latencies, Micros,
+        RequestId, RequestView, SchedulerView, Segment, StepKind, Timeline, TotalsView,
+    },
+    engine::Engine,
+    server::health,
 };
-use crate::{engine::Engine, server::health};
 
 /// Makes snapshots, each with a look at the one before.
 pub(super) struct Shaper {
@@ -200,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::api::{
-        ActorError, Edge, Epoch, SchedulerOutput, Step, Tenant, Timelines, WaitingReason, latencies,
+        ActorError, Epoch, SchedulerOutput, Step, Tenant, Timelines, WaitingReason, latencies,
     };
 
     fn shaper() -> Shaper {
@@ -225,7 +228,7 @@ mod tests {
             at: at_ms * 1_000,
             epoch: Epoch(3),
             actors: Vec::new(),
-            edges: vec![(Edge::SchedulerToWorker, 12)],
+            edges: vec![("scheduler->worker".parse().unwrap(), 12)],
             totals: TotalsView::default(),
             scheduler: Err(gone()),
             kv_cache: Err(gone()),
