@@ -85,3 +85,6 @@ pub use playhouse_actors::message::Edge;
 // What strikes actors, why one did not, and what hung by itself.
 #[cfg(feature = "chaos")]
 pub use playhouse_actors::shell::chaos::{ChaosControl, ChaosError, Hangs};
+// All actors that may be struck, for tests that are written once for each.
+#[cfg(feature = "chaos")]
+pub use playhouse_actors::for_each_role;

@@ -119,7 +119,7 @@ async fn a_request_that_makes_steps_fail_fails_alone_and_is_refused_next_time() 
 async fn the_breaker_opens_when_too_many_die_and_closes_after_a_canary() {
     let (system, _) = spawn_with(128, |config| {
         impatient(config);
-        config.supervision.scheduler = Intensity::new(1, 60);
+        config.supervision = config.supervision.with(Role::Scheduler, Intensity::new(1, 60));
     })
     .await;
     let (prompt, raw) = request(1, 40, 400);

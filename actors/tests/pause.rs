@@ -3,7 +3,10 @@
 
 mod common;
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering, mpsc::sync_channel},
+    time::Duration,
+};
 
 use common::{collect, expected_text, request, spawn};
 use playhouse_actors::{
@@ -98,6 +101,44 @@ async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
     system.resume();
     let (rest, finish) = collect(open).await;
     assert_eq!((text + &rest, finish.as_str()), (expected_text(&prompt, LONG as usize), "length"));
+    system.shutdown().await;
+}
+
+/// The release of gigabytes takes long. A resumption meanwhile holds no thread, and comes after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumption_during_a_release_holds_up_no_thread_and_comes_after_it() {
+    let (system, faults) = spawn(64).await;
+    let system = Arc::new(system);
+    let (prompt, begun, mut open) = begin(&system, 1, LONG).await;
+    faults.block_release.store(true, Ordering::Relaxed);
+    let sleeper = tokio::spawn({
+        let system = Arc::clone(&system);
+        async move { system.sleep(PauseMode::Keep).await }
+    });
+    while faults.releases.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut text = begun;
+    // What was under way still arrives.
+    while let Ok(Some(delta)) = timeout(Duration::from_millis(100), open.next()).await {
+        text.push_str(&delta.text);
+    }
+    let (resumed, is_resumed) = sync_channel(1);
+    let resuming = Arc::clone(&system);
+    let thread = std::thread::spawn(move || {
+        resuming.resume();
+        resumed.send(resuming.pause_state()).unwrap();
+    });
+    let pause = is_resumed.recv_timeout(Duration::from_secs(5));
+    let quiet = timeout(Duration::from_millis(100), open.next()).await;
+    faults.block_release.store(false, Ordering::Relaxed);
+    assert_eq!(pause, Ok(PauseState::Unpaused), "the thread did not wait");
+    assert!(quiet.is_err(), "a step found half a cache: {quiet:?}");
+    thread.join().unwrap();
+    sleeper.await.unwrap().unwrap();
+    let (rest, _) = collect(open).await;
+    assert_eq!(text + &rest, expected_text(&prompt, LONG as usize));
+    assert!(!system.is_sleeping(), "it was resumed");
     system.shutdown().await;
 }
 

@@ -37,5 +37,5 @@ macro_rules! deaths {
 mod death_of {
     use super::Role;
 
-    playhouse::actors::for_each_role!(deaths);
+    playhouse::api::for_each_role!(deaths);
 }

@@ -68,6 +68,12 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "faults befall messages and roles, whatever sends them",
     },
     Rule {
+        folder: "actors/src/shell",
+        except: &["actors/src/shell/address.rs"],
+        forbidden: &["ractor::rpc", "ractor::cast", "ractor::call", "ractor::forward"],
+        reason: "messages to other actors go through addresses",
+    },
+    Rule {
         folder: "actors/src/ports",
         except: &[],
         forbidden: &["crate::shell", "crate::message", "tokio", "ractor", "async", "await"],

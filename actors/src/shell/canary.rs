@@ -2,7 +2,7 @@
 //! the engine serves again; when the model is suspect, whether it computes numbers.
 
 use std::{
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -24,26 +24,26 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// Runs until the system is shut down or its door is gone.
 pub(super) async fn watch(context: Arc<Context>, door: Weak<Door>) {
     let mut number = 0_u64;
-    while !context.is_stopped.load(Ordering::Acquire) {
-        let is_closed = context.breaker.lock().state(context.now()) == BreakerState::Closed;
-        if is_closed && context.ledger.model_state() == ModelState::Suspect {
+    while !context.is_stopped() {
+        let is_closed = context.clients.gate.breaker().state(context.now()) == BreakerState::Closed;
+        if is_closed && context.ledger().model_state() == ModelState::Suspect {
             number += 1;
             let Some(door) = door.upgrade() else { return };
             probe(&context, &door, number).await;
             continue;
         }
         if is_closed {
-            context.canary_wanted.notified().await;
+            context.clients.gate.canary_called().await;
             continue;
         }
         tokio::time::sleep(PERIOD).await;
-        let is_due = context.breaker.lock().canary_due(context.now());
+        let is_due = context.clients.gate.breaker().canary_due(context.now());
         let Some(door) = door.upgrade() else { return };
         if is_due {
             number += 1;
             let end = send(&context, &door, number).await;
             let now = context.now();
-            let mut breaker = context.breaker.lock();
+            let mut breaker = context.clients.gate.breaker();
             if end == End::Served && !planted(Bug::DeafToCanary) {
                 tracing::info!("the engine serves again");
                 breaker.canary_succeeded(now);

@@ -1,15 +1,15 @@
 //! Faults on purpose, from outside: the chaos surface of a system (feature `chaos`).
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::collections::BTreeMap;
 
+use super::context::Context;
 use crate::{
     fault::{Chaos, EdgeFaults, How, Observed},
     logic::{
         admission::Admission,
         ids::{Epoch, RequestId},
     },
-    message::Edge,
-    shell::{Role, System},
+    message::{Edge, Role},
 };
 
 /// What a strike hit.
@@ -69,7 +69,7 @@ pub enum ChaosError {
 /// The hands of chaos on one system.
 #[derive(Debug, Clone, Copy)]
 pub struct ChaosControl<'a> {
-    pub(super) system: &'a System,
+    pub(super) context: &'a Context,
 }
 
 impl ChaosControl<'_> {
@@ -81,18 +81,18 @@ impl ChaosControl<'_> {
         if role == Role::Root {
             return Err(ChaosError::Root);
         }
-        let context = self.system.context();
+        let context = self.context;
         let none = ChaosError::NoSuchActor { role, index };
         let slot = context.directory.find(role, index).ok_or(none.clone())?;
         let (actor, _) = slot.occupant().ok_or(none)?;
-        let epoch = context.ledger.epoch();
+        let epoch = context.ledger().epoch();
         match how {
             How::Kill => {
-                context.chaos.observe(&Observed::Struck { role, index, how });
+                context.observers.chaos.observe(&Observed::Struck { role, index, how });
                 actor.kill();
             }
             How::Panic | How::Hang => {
-                context.chaos.arm(role, index, how);
+                context.observers.chaos.arm(role, index, how);
                 slot.ping();
             }
         }
@@ -103,24 +103,20 @@ impl ChaosControl<'_> {
     /// committed later.
     #[must_use]
     pub fn committed(&self) -> BTreeMap<RequestId, usize> {
-        self.system.context().ledger.output_lengths()
+        self.context.ledger().output_lengths()
     }
 
     /// Hangs that were found so far.
     #[must_use]
     pub fn hangs(&self) -> Hangs {
-        let counts = &self.system.context().hangs;
-        Hangs {
-            actors: counts.actors.load(Ordering::Relaxed),
-            unordered: counts.unordered.load(Ordering::Relaxed),
-            steps: counts.steps.load(Ordering::Relaxed),
-        }
+        let counts = &self.context.observers.hangs;
+        Hangs { actors: counts.actors(), unordered: counts.unordered(), steps: counts.steps() }
     }
 
     /// What is reserved for open requests.
     #[must_use]
     pub fn admission(&self) -> Admission {
-        self.system.context().ledger.admission()
+        self.context.ledger().admission()
     }
 
     /// From now on, messages on `edge` meet these faults.
@@ -136,6 +132,6 @@ impl ChaosControl<'_> {
     /// Where all faults of this system come from.
     #[must_use]
     pub fn source(&self) -> &Chaos {
-        &self.system.context().chaos
+        &self.context.observers.chaos
     }
 }

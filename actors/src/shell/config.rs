@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::logic::{
-    admission::{AdmissionLimits, Quota},
-    ledger::LedgerConfig,
-    restart::{Intensity, REBUILD_BACK_OFF},
-    scheduler::SchedulerConfig,
+use crate::{
+    logic::{
+        admission::{AdmissionLimits, Quota},
+        ledger::LedgerConfig,
+        restart::{Intensity, REBUILD_BACK_OFF},
+        scheduler::SchedulerConfig,
+    },
+    message::Role,
+    ports::HandlerProfiler,
 };
-use crate::ports::HandlerProfiler;
 
 /// Settings of one actor system.
 #[derive(Debug, Clone)]
@@ -71,43 +74,20 @@ pub enum DeviceMode {
     },
 }
 
-/// How often each kind of actor may die within a sliding window.
+/// How often actors may die before more than themselves is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supervision {
-    /// The ledger.
-    pub ledger: Intensity,
-    /// The KV cache manager.
-    pub kv_cache_manager: Intensity,
-    /// The structured output actor.
-    pub structured_output: Intensity,
-    /// The scheduler.
-    pub scheduler: Intensity,
-    /// The worker.
-    pub worker: Intensity,
-    /// Detokenizers and streamers.
-    pub egress: Intensity,
-    /// Input processors.
-    pub ingress: Intensity,
-    /// The supervisors below the root.
-    pub subtree: Intensity,
+    intensities: [Intensity; Role::ACTORS.len()],
     /// Rebuilds of all actors in a row, without a step computed between them, that the root tries
     /// before it gives up.
     pub fruitless_rebuilds: usize,
 }
 
 impl Default for Supervision {
+    /// Each role's own intensity.
     fn default() -> Self {
-        Self {
-            ledger: Intensity::new(3, 60),
-            kv_cache_manager: Intensity::new(5, 30),
-            structured_output: Intensity::new(5, 30),
-            scheduler: Intensity::new(5, 30),
-            worker: Intensity::new(3, 60),
-            egress: Intensity::new(20, 10),
-            ingress: Intensity::new(20, 10),
-            subtree: Intensity::new(3, 60),
-            fruitless_rebuilds: REBUILD_BACK_OFF.len(),
-        }
+        let intensities = Role::ACTORS.map(Role::intensity);
+        Self { intensities, fruitless_rebuilds: REBUILD_BACK_OFF.len() }
     }
 }
 
@@ -115,17 +95,23 @@ impl Supervision {
     /// The same intensity for all, as chaos wants it.
     #[must_use]
     pub const fn uniform(intensity: Intensity) -> Self {
-        Self {
-            ledger: intensity,
-            kv_cache_manager: intensity,
-            structured_output: intensity,
-            scheduler: intensity,
-            worker: intensity,
-            egress: intensity,
-            ingress: intensity,
-            subtree: intensity,
-            fruitless_rebuilds: REBUILD_BACK_OFF.len(),
+        let intensities = [intensity; Role::ACTORS.len()];
+        Self { intensities, fruitless_rebuilds: REBUILD_BACK_OFF.len() }
+    }
+
+    /// Returns the intensity of a role. A party that is no actor has none of its own.
+    #[must_use]
+    pub fn intensity(&self, role: Role) -> Intensity {
+        self.intensities.get(role as usize).copied().unwrap_or(role.intensity())
+    }
+
+    /// Returns these intensities with another one for a role.
+    #[must_use]
+    pub fn with(mut self, role: Role, intensity: Intensity) -> Self {
+        if let Some(own) = self.intensities.get_mut(role as usize) {
+            *own = intensity;
         }
+        self
     }
 
     /// Returns these intensities with windows that tolerate `times` as many deaths in the same time.
@@ -133,14 +119,7 @@ impl Supervision {
     #[must_use]
     pub fn tolerating(self, times: f64) -> Self {
         Self {
-            ledger: self.ledger.tolerating(times),
-            kv_cache_manager: self.kv_cache_manager.tolerating(times),
-            structured_output: self.structured_output.tolerating(times),
-            scheduler: self.scheduler.tolerating(times),
-            worker: self.worker.tolerating(times),
-            egress: self.egress.tolerating(times),
-            ingress: self.ingress.tolerating(times),
-            subtree: self.subtree.tolerating(times),
+            intensities: self.intensities.map(|intensity| intensity.tolerating(times)),
             fruitless_rebuilds: (self.fruitless_rebuilds as f64 * times.min(1.0)) as usize,
         }
     }

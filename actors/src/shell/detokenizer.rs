@@ -121,7 +121,7 @@ impl DetokenizerActor {
     fn process_entry(&self, entry: EgressEntry, state: &mut State) -> Option<TextEntry> {
         let request = entry.request;
         if let Some(introduced) = &entry.introduction {
-            state.outputs.insert(request, Output::new(&*self.context.codec, introduced));
+            state.outputs.insert(request, Output::new(&*self.context.vault.codec, introduced));
         }
         // Not there: its stop string was found, and this was already under way.
         let output = state.outputs.get_mut(&request)?;
@@ -192,7 +192,7 @@ impl Actor for DetokenizerActor {
                     streamer.cast(OutputStreamerMessage::Batch(text));
                 }
             }
-            Arrival::Stale => self.context.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
             Arrival::Gap => {
                 let attach = LedgerMessage::AttachEgress { shard: self.shard };
                 self.context.directory.ledger.cast(attach);

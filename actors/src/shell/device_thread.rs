@@ -13,9 +13,9 @@ use std::{
 };
 
 use flume::{Receiver, Sender};
-use ractor::ActorRef;
 
 use super::{
+    address::Address,
     config::DeviceMode,
     context::Context,
     left_behind::{Held, Holder},
@@ -56,7 +56,7 @@ impl DeviceThread {
     /// When the system gives no thread, or too many were left behind.
     pub(super) fn spawn(
         context: &Arc<Context>,
-        worker: ActorRef<WorkerMessage>,
+        worker: Address<WorkerMessage>,
         number: u64,
     ) -> std::io::Result<Self> {
         let (jobs, inbox) = flume::bounded(WINDOW);
@@ -105,7 +105,7 @@ impl DeviceThread {
 /// The thread's side.
 struct Device {
     context: Arc<Context>,
-    worker: ActorRef<WorkerMessage>,
+    worker: Address<WorkerMessage>,
     number: u64,
     current: Option<(Epoch, Box<dyn ModelExecutor>)>,
     num_done: Arc<AtomicU64>,
@@ -123,7 +123,7 @@ impl Device {
 
     async fn run_in_simulated_time(mut self, inbox: Receiver<Job>, step_time: Duration) {
         while let Ok(Job::Execute(step)) = inbox.recv_async().await {
-            tokio::time::sleep(step_time + self.context.chaos.step_delay()).await;
+            tokio::time::sleep(step_time + self.context.observers.chaos.step_delay()).await;
             if !self.execute(&step) {
                 return;
             }
@@ -155,18 +155,18 @@ impl Device {
 
     /// Returns whether the worker is still there.
     fn send(&self, report: WorkerMessage) -> bool {
-        let delivery = self.context.chaos.on_send(report.edge());
+        let delivery = self.context.observers.chaos.on_send(report.edge());
         if delivery.copies == 2
             && let Some(copy) = report.duplicate()
         {
-            drop(self.worker.cast(copy));
+            drop(self.worker.send(copy));
         }
         match delivery.delay {
             _ if delivery.copies == 0 => true,
-            None => self.worker.cast(report).is_ok(),
+            None => self.worker.send(report).is_ok(),
             Some(delay) => {
                 let worker = self.worker.clone();
-                self.context.chaos.later(delay, move || drop(worker.cast(report)));
+                self.context.observers.chaos.later(delay, move || drop(worker.send(report)));
                 true
             }
         }

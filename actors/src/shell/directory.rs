@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::config::SystemConfig;
 pub use super::slot::{ActorStats, AnySlot, Slot};
 use crate::{
     fault::Chaos,
@@ -45,7 +46,9 @@ pub struct Directory {
 impl Directory {
     /// A directory without addresses.
     #[must_use]
-    pub fn new(num_input_processors: usize, num_egress_shards: usize, chaos: &Arc<Chaos>) -> Self {
+    pub fn new(config: &SystemConfig, chaos: &Arc<Chaos>) -> Self {
+        let (inputs, shards) =
+            (config.num_input_processors.max(1), config.num_egress_shards.max(1));
         fn slot<M: Letter>(role: Role, chaos: &Arc<Chaos>) -> Slot<M> {
             Slot::new(role, 0, Arc::clone(chaos))
         }
@@ -54,13 +57,13 @@ impl Directory {
         }
         Self {
             ledger: slot(Role::Ledger, chaos),
-            input_processors: slots(num_input_processors, Role::InputProcessor, chaos),
+            input_processors: slots(inputs, Role::InputProcessor, chaos),
             kv_cache_manager: slot(Role::KvCacheManager, chaos),
             structured_output: slot(Role::StructuredOutput, chaos),
             scheduler: slot(Role::Scheduler, chaos),
             worker: slot(Role::Worker, chaos),
-            detokenizers: slots(num_egress_shards, Role::Detokenizer, chaos),
-            output_streamers: slots(num_egress_shards, Role::OutputStreamer, chaos),
+            detokenizers: slots(shards, Role::Detokenizer, chaos),
+            output_streamers: slots(shards, Role::OutputStreamer, chaos),
             root: slot(Role::Root, chaos),
             core: slot(Role::Core, chaos),
             egress: slot(Role::Egress, chaos),

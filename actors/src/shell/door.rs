@@ -49,8 +49,8 @@ pub(super) struct Door {
 
 impl Abandon for Door {
     fn abandon(&self, request: RequestId) {
-        self.context.sinks.close(request);
-        let is_live = self.context.ledger.is_live(request);
+        self.context.clients.sinks.close(request);
+        let is_live = self.context.ledger().is_live(request);
         if is_live {
             self.context.directory.ledger.cast(LedgerMessage::Abort(vec![request]));
         }
@@ -92,11 +92,11 @@ impl Door {
         if self.is_draining() {
             return Err(RequestError::Draining);
         }
-        let admits = self.context.breaker.lock().admits(self.context.now());
+        let admits = self.context.clients.gate.breaker().admits(self.context.now());
         admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
         // Before the prompt is looked at: a refusal must cost next to nothing.
         let (count, now) = (raw.params.n as usize, self.context.now());
-        self.context.ledger.check_room(count, raw.tenant, now)?;
+        self.context.ledger().check_room(count, raw.tenant, now)?;
         self.admit(raw).await
     }
 
@@ -194,7 +194,7 @@ impl Door {
     }
 
     fn open(self: &Arc<Self>, request: RequestId) -> ChoiceStream {
-        let sink = self.context.sinks.open(request);
+        let sink = self.context.clients.sinks.open(request);
         let door: Arc<dyn Abandon> = Arc::<Self>::clone(self);
         let owner: Weak<dyn Abandon> = Arc::downgrade(&door);
         ChoiceStream::new(request, sink, owner)
@@ -229,8 +229,8 @@ impl Door {
 
     /// Whether the ledger has it, or had it and is done with it.
     fn is_held(&self, request: RequestId) -> bool {
-        self.context.ledger.is_open(request)
-            || self.context.sinks.get(request).is_some_and(|sink| sink.has_heard())
+        self.context.ledger().is_open(request)
+            || self.context.clients.sinks.get(request).is_some_and(|sink| sink.has_heard())
     }
 }
 

@@ -4,17 +4,16 @@
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
 };
 
 use flume::{Receiver, Sender};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{config::DeviceMode, context::Context, device_thread::panic_message};
+use super::{
+    config::DeviceMode, context::Context, device_thread::panic_message, grammars::CompilerThread,
+};
 use crate::{
     logic::{
         failure::Failure,
@@ -22,33 +21,12 @@ use crate::{
         structured_output::StructuredOutput,
     },
     message::StructuredOutputMessage,
-    ports::{GrammarCompiler, GrammarError},
+    ports::GrammarError,
 };
 
 /// Threads that may hang at a time beside those that work. With more of them, those that work are
 /// not replaced when they hang as well, until one comes back.
 const MAX_ABANDONED: usize = 8;
-
-/// What outlives every incarnation of the structured output actor.
-pub struct Grammars {
-    compiler: Arc<dyn GrammarCompiler>,
-    /// Threads that have not ended, those that were left behind among them.
-    num_threads: AtomicUsize,
-}
-
-impl Grammars {
-    /// No threads yet.
-    #[must_use]
-    pub fn new(compiler: Arc<dyn GrammarCompiler>) -> Self {
-        Self { compiler, num_threads: AtomicUsize::new(0) }
-    }
-
-    /// Threads that have not ended.
-    #[must_use]
-    pub fn num_threads(&self) -> usize {
-        self.num_threads.load(Ordering::Relaxed)
-    }
-}
 
 /// A job, and where its outcome is laid down.
 struct Job {
@@ -93,7 +71,7 @@ impl GrammarThreads {
         }
         let most = self.context.config.num_grammar_threads.max(1);
         let may_start =
-            self.count < most && self.context.grammars.num_threads() < most + MAX_ABANDONED;
+            self.count < most && self.context.vault.grammars.num_threads() < most + MAX_ABANDONED;
         if !may_start {
             return false;
         }
@@ -148,7 +126,7 @@ impl GrammarThreads {
 
 /// A thread's side.
 struct Thread {
-    grammars: Arc<Grammars>,
+    grammars: CompilerThread,
     /// A thread that hangs must not keep the model.
     context: Weak<Context>,
     inbox: Receiver<Job>,
@@ -156,8 +134,7 @@ struct Thread {
 
 impl Thread {
     fn spawn(context: &Arc<Context>, inbox: Receiver<Job>) -> std::io::Result<()> {
-        let grammars = Arc::clone(&context.grammars);
-        grammars.num_threads.fetch_add(1, Ordering::Relaxed);
+        let grammars = context.vault.grammars.begin_thread();
         let thread = Self { grammars, context: Arc::downgrade(context), inbox };
         match context.config.device {
             DeviceMode::Thread => {
@@ -182,7 +159,8 @@ impl Thread {
     async fn run_in_simulated_time(self) {
         while let Ok(job) = self.inbox.recv_async().await {
             let started = Instant::now();
-            let delay = self.context.upgrade().map(|c| c.chaos.compile_delay(&job.format));
+            let delay =
+                self.context.upgrade().map(|c| c.observers.chaos.compile_delay(&job.format));
             tokio::time::sleep(delay.unwrap_or_default()).await;
             if !self.compile(&job, started) {
                 return;
@@ -193,7 +171,7 @@ impl Thread {
     /// Returns whether the thread goes on. What took too long has failed, also where nobody looked
     /// in time: the answer must not depend on what else went wrong meanwhile.
     fn compile(&self, job: &Job, started: Instant) -> bool {
-        let compiler = &self.grammars.compiler;
+        let compiler = self.grammars.compiler();
         let compiled = catch_unwind(AssertUnwindSafe(|| compiler.compile(&job.format)));
         let limit = self.context.upgrade().map(|context| context.config.grammar_timeout);
         let overrun = limit.filter(|&limit| {
@@ -219,11 +197,5 @@ impl Thread {
             context.directory.structured_output.cast(StructuredOutputMessage::JobEnded);
         }
         context.is_some()
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.grammars.num_threads.fetch_sub(1, Ordering::Relaxed);
     }
 }

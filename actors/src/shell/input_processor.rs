@@ -116,12 +116,12 @@ async fn tokenize(
     is_left: IsLeft<'_>,
 ) -> Result<Vec<TokenId>, Ended> {
     let kept = kept_tokens(output, raw.truncate_prompt_tokens, limits)?;
-    let (jobs, adds) = (&context.text_jobs, raw.add_special_tokens);
+    let (jobs, adds) = (&context.vault.text_jobs, raw.add_special_tokens);
     let wanted = match kept {
         Some(num_tokens) => WantedTokens::Kept { num_tokens, dropped: raw.truncation_side },
         None => WantedTokens::UpTo(limits.max_model_len),
     };
-    let check = |text: &str| match (context.codec.max_token_bytes(), kept) {
+    let check = |text: &str| match (context.vault.codec.max_token_bytes(), kept) {
         (Some(max_token_bytes), None) => check_length(text, max_token_bytes, limits.max_model_len),
         _ => Ok(()),
     };
@@ -158,7 +158,8 @@ async fn bad_words(context: &Context, raw: &Arc<RawRequest>) -> Result<Vec<Vec<T
         return Err(RequestError::invalid("bad_words", value, accepted).into());
     }
     let raw = Arc::clone(raw);
-    let banned = context.text_jobs.work(bytes, move |codec| banned(codec, &raw.bad_words)).await?;
+    let banned =
+        context.vault.text_jobs.work(bytes, move |codec| banned(codec, &raw.bad_words)).await?;
     Ok(banned.map_err(refused)?)
 }
 

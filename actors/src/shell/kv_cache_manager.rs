@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::context::{Context, Inheritance};
+use super::{context::Context, vault::Inheritance};
 use crate::{
     error::ActorError,
     fault::Observed,
@@ -46,7 +46,7 @@ impl KvCacheManagerActor {
         if epoch > state.epoch {
             let config = self.context.config.scheduler.kv_cache();
             let before = state.manager.take();
-            let lengths = self.context.ledger.live_lengths();
+            let lengths = self.context.ledger().live_lengths();
             let num_tokens = |request| lengths.get(&request).copied();
             let inheritance = self.context.vault.begin_epoch(epoch, num_tokens, before);
             let manager = match inheritance {
@@ -67,13 +67,13 @@ impl KvCacheManagerActor {
         state: &mut State,
     ) -> Result<Option<Allocation>, ActorError> {
         let Some(manager) = self.manager(plan.epoch, state) else {
-            self.context.metrics.stale_messages.increment(1);
+            self.context.observers.metrics.stale_messages.increment(1);
             return Ok(None);
         };
         let allocation = manager.execute(plan);
         // Before the answer: an evicted block may be overwritten as soon as it is known.
         self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());
-        self.context.chaos.observe(&Observed::KvCache { plan, manager });
+        self.context.observers.chaos.observe(&Observed::KvCache { plan, manager });
         match allocation {
             Ok(allocation) => Ok(Some(allocation)),
             Err(PlanError::Stale { .. }) => Ok(None),
@@ -92,7 +92,7 @@ impl Actor for KvCacheManagerActor {
         _myself: ActorRef<KvCacheManagerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        Ok(State { epoch: self.context.ledger.epoch(), manager: None })
+        Ok(State { epoch: self.context.ledger().epoch(), manager: None })
     }
 
     async fn handle(

@@ -56,7 +56,7 @@ impl LedgerActor {
     fn begin_epoch(&self, why: &'static str, state: &mut State) {
         // Before the epoch begins: an actor that takes a seat from now on needs a later one.
         state.core_incarnations = self.context.directory.core_incarnations();
-        let mut ledger = self.context.ledger.lock();
+        let mut ledger = self.context.ledger().lock();
         let (epoch, live) = ledger.begin_epoch(why);
         let restriction = ledger.state().restriction();
         drop(ledger);
@@ -79,7 +79,7 @@ impl LedgerActor {
         if reply.is_closed() {
             return;
         }
-        let accepted = self.context.ledger.lock().accept(requests, tenant, self.context.now());
+        let accepted = self.context.ledger().lock().accept(requests, tenant, self.context.now());
         let _ = reply.send(accepted.map(|new| self.order(SchedulerOrder::Add(new), state)));
     }
 
@@ -98,15 +98,15 @@ impl LedgerActor {
     fn on_report(&self, stamp: Stamp, report: StepReport, state: &mut State) {
         match state.reports.receive(stamp) {
             Arrival::InOrder => self.report(stamp.epoch, report, state),
-            Arrival::Stale => self.context.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
             Arrival::Gap => self.begin_epoch("a report of the scheduler got lost", state),
         }
     }
 
     fn report(&self, epoch: Epoch, report: StepReport, state: &mut State) {
         let now = self.context.now();
-        let reported = self.context.ledger.lock().report(epoch, report, now);
-        self.context.metrics.stale_messages.increment(reported.num_stale as u64);
+        let reported = self.context.ledger().lock().report(epoch, report, now);
+        self.context.observers.metrics.stale_messages.increment(reported.num_stale as u64);
         if reported.has_gap {
             self.begin_epoch("tokens before a commit are missing", state);
         } else {
@@ -116,13 +116,13 @@ impl LedgerActor {
 
     fn finish(&self, requests: &[RequestId], reason: &FinishReason, state: &mut State) {
         let now = self.context.now();
-        let running = self.context.ledger.lock().finish(requests, reason, now);
+        let running = self.context.ledger().lock().finish(requests, reason, now);
         self.order(SchedulerOrder::Abort(running), state);
     }
 
     fn end_at(&self, request: RequestId, position: usize, reason: FinishReason, state: &mut State) {
         let now = self.context.now();
-        if self.context.ledger.lock().end_at(request, position, reason, now) {
+        if self.context.ledger().lock().end_at(request, position, reason, now) {
             self.order(SchedulerOrder::Abort(vec![request]), state);
         }
     }
@@ -136,9 +136,9 @@ impl LedgerActor {
     ) {
         let now = self.context.now();
         let is_memory = matches!(failure, StepFailure::Execute(ExecuteError::OutOfMemory(_)));
-        let convicted = self.context.ledger.lock().step_failed(epoch, requests, is_memory, now);
+        let convicted = self.context.ledger().lock().step_failed(epoch, requests, is_memory, now);
         let Some(convicted) = convicted else {
-            self.context.metrics.stale_messages.increment(1);
+            self.context.observers.metrics.stale_messages.increment(1);
             return;
         };
         for request in convicted {
@@ -149,7 +149,7 @@ impl LedgerActor {
 
     /// Sends the scheduler its limits when they have changed.
     fn restrict(&self, state: &mut State) {
-        let restriction = self.context.ledger.lock().state().restriction();
+        let restriction = self.context.ledger().lock().state().restriction();
         if state.restriction.as_ref() != Some(&restriction) {
             state.restriction = Some(restriction.clone());
             self.order(SchedulerOrder::Restrict(restriction), state);
@@ -158,15 +158,15 @@ impl LedgerActor {
 
     /// Wakes the canary when the model has become suspect.
     fn wake_canary(&self, state: &mut State) {
-        let model = self.context.ledger.model_state();
+        let model = self.context.ledger().model_state();
         if state.model.replace(model) != Some(model) && model != ModelState::Sound {
-            self.context.canary_wanted.notify_one();
+            self.context.clients.gate.call_canary();
         }
     }
 
     /// A probe found the model's logits not finite. If that convicts the model, the breaker opens.
     fn on_failed_probe(&self, reply: RpcReplyPort<()>) {
-        if self.context.ledger.lock().probe_failed() {
+        if self.context.ledger().lock().probe_failed() {
             tracing::error!("the model's logits are not finite, whatever is asked");
             self.context.trip_breaker();
         }
@@ -175,25 +175,25 @@ impl LedgerActor {
 
     fn on_delivery(&self, batch: BatchId, ended: &[RequestId], state: &mut State) {
         let now = self.context.now();
-        let mut ledger = self.context.ledger.lock();
+        let mut ledger = self.context.ledger().lock();
         let running = ledger.delivered(batch, ended, now);
         let is_empty = ledger.state().is_empty();
         drop(ledger);
         let Some(running) = running else {
-            self.context.metrics.stale_messages.increment(1);
+            self.context.observers.metrics.stale_messages.increment(1);
             return;
         };
         self.order(SchedulerOrder::Abort(running), state);
         if is_empty {
             // A step that failed is not repeated when no request is left.
-            self.context.progress.rest();
+            self.context.observers.progress.rest();
         }
     }
 
     /// Hands every idle shard its news.
     fn feed_shards(&self) {
         let now = self.context.now();
-        let mut ledger = self.context.ledger.lock();
+        let mut ledger = self.context.ledger().lock();
         for (shard, detokenizer) in self.context.directory.detokenizers.iter().enumerate() {
             if let Some(batch) = ledger.take_batch(shard, now) {
                 detokenizer.cast(DetokenizerMessage::Batch(batch));
@@ -219,7 +219,7 @@ impl LedgerActor {
     fn repair_shards(&self, now: Micros) {
         let timeout = self.context.config.egress_timeout.as_micros() as u64;
         let Some(before) = now.checked_sub(timeout) else { return };
-        for shard in self.context.ledger.lock().repair(before) {
+        for shard in self.context.ledger().lock().repair(before) {
             tracing::warn!(shard, "an egress batch got lost and is sent again");
         }
     }
@@ -227,12 +227,12 @@ impl LedgerActor {
     /// Running requests whose client left without word, or has taken nothing for too long.
     fn departed(&self, now: Micros) -> Vec<RequestId> {
         let patience = self.context.config.reader_timeout.as_micros() as u64;
-        for request in self.context.sinks.cut_stalled(now, patience) {
+        for request in self.context.clients.sinks.cut_stalled(now, patience) {
             tracing::warn!(request = request.0, "a client that does not read is cut off");
         }
-        let ledger = self.context.ledger.lock();
+        let ledger = self.context.ledger().lock();
         let live = ledger.state().live().map(|entry| entry.request().id);
-        live.filter(|&request| !self.context.sinks.is_open(request)).collect()
+        live.filter(|&request| !self.context.clients.sinks.is_open(request)).collect()
     }
 }
 
@@ -257,7 +257,7 @@ impl Actor for LedgerActor {
         myself.send_interval(self.context.config.tick, || LedgerMessage::Tick);
         // Messages to a dead predecessor are lost: everybody is brought up to date.
         {
-            let mut ledger = self.context.ledger.lock();
+            let mut ledger = self.context.ledger().lock();
             for shard in 0..ledger.num_shards() {
                 ledger.attach(shard);
             }
@@ -297,7 +297,7 @@ impl Actor for LedgerActor {
                 self.end_at(request, position, reason, state);
             }
             LedgerMessage::AttachEgress { shard } => {
-                self.context.ledger.lock().attach(shard);
+                self.context.ledger().lock().attach(shard);
             }
             LedgerMessage::Delivered { batch, ended } => self.on_delivery(batch, &ended, state),
             LedgerMessage::ProbeFailed(reply) => self.on_failed_probe(reply),

@@ -15,7 +15,7 @@ const ENDED: u8 = 2;
 
 /// Counts the threads that were left behind and have not ended.
 #[derive(Debug, Clone, Default)]
-pub struct LeftBehind(Arc<AtomicUsize>);
+pub(super) struct LeftBehind(Arc<AtomicUsize>);
 
 /// What a worker and its thread share: whether the one has left, and the other has ended.
 #[derive(Debug)]

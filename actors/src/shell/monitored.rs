@@ -39,13 +39,13 @@ impl Drop for Busy<'_> {
 impl<A> Monitored<A> {
     /// In simulations, what is concurrent does not always happen in the same order.
     async fn let_others_go_first(&self) {
-        for _ in 0..self.context.chaos.yields() {
+        for _ in 0..self.context.observers.chaos.yields() {
             waiting_for(tokio::task::yield_now()).await;
         }
     }
 
     async fn strike<M: Letter>(&self, myself: &ActorRef<M>) {
-        match self.context.chaos.on_handle(self.role, self.index) {
+        match self.context.observers.chaos.on_handle(self.role, self.index) {
             None => {}
             // Without a call of the panic hook: whoever asked for it need not be told.
             Some(How::Panic) => {
@@ -121,7 +121,7 @@ where
     ) -> Result<(), ActorProcessingErr> {
         let _busy = Busy(&self.pulse);
         self.pulse.begin(&message, self.context.now());
-        self.context.house.edges.count(message.edge());
+        self.context.observers.edges.count(message.edge());
         let work = async {
             self.let_others_go_first().await;
             self.strike(&myself).await;

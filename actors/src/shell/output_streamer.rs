@@ -27,8 +27,12 @@ impl OutputStreamerActor {
     /// before it are missing.
     fn deliver(&self, entry: TextEntry) -> (Option<RequestId>, Offer) {
         let (request, ends, now) = (entry.request, entry.end.is_some(), self.context.now());
-        let offer =
-            self.context.sinks.get(request).map_or(Offer::Taken, |sink| sink.offer(entry, now));
+        let offer = self
+            .context
+            .clients
+            .sinks
+            .get(request)
+            .map_or(Offer::Taken, |sink| sink.offer(entry, now));
         ((ends && offer == Offer::Taken).then_some(request), offer)
     }
 }

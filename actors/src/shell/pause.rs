@@ -1,20 +1,21 @@
 //! Holding the engine back: pause, and sleep. What is held back survives every actor's death, as
 //! the context keeps it.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
+    context::Context,
     door::{RETRY_PAUSE, unavailable},
+    hold::MayRelease,
     system::System,
 };
 use crate::{
     error::{ActorError, RequestError},
     logic::scheduler::PauseState,
+    message::SchedulerMessage,
+    ports::ExecuteError,
 };
 
 /// How long aborted requests may take to leave the running set.
@@ -60,7 +61,7 @@ impl System {
         let started = Instant::now();
         // While the scheduler is being replaced there is no answer, but there will be.
         while !self.status().await.is_ok_and(|status| status.scheduler.num_running == 0) {
-            if self.num_pauses() != number {
+            if self.context().ground.hold.number() != number {
                 return Err(superseded());
             }
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
@@ -72,20 +73,20 @@ impl System {
         Ok(number)
     }
 
-    /// Ends a pause, and a sleep.
+    /// Ends a pause, and a sleep. While memory is being released, it takes effect at the end of that.
     pub fn resume(&self) {
         self.set_pause(PauseState::Unpaused);
     }
 
-    /// What is held back.
+    /// What is held back, by the last order.
     #[must_use]
     pub fn pause_state(&self) -> PauseState {
-        *self.context().pause.lock()
+        self.context().ground.hold.wanted()
     }
 
     /// Aborts every request that is open, and tells how many.
     pub fn abort_all(&self) -> usize {
-        let open = self.context().ledger.open_requests();
+        let open = self.context().ledger().open_requests();
         let count = open.len();
         self.abort(open);
         count
@@ -106,24 +107,8 @@ impl System {
             let cause = "blocks of the KV cache are still in use".to_owned();
             return Err(RequestError::Unavailable(cause));
         }
-        let context = Arc::clone(self.context());
-        blocking(move || {
-            // Nobody resumes until it is gone: a step would find it neither full nor empty.
-            let num_pauses = context.num_pauses.lock();
-            if *num_pauses != number {
-                return Err(superseded());
-            }
-            let released = context.vault.executors.release_kv_cache();
-            released.map_err(|error| RequestError::Unavailable(error.to_string()))?;
-            context.is_asleep.store(true, Ordering::Release);
-            Ok(())
-        })
-        .await
-    }
-
-    /// Changes with every pause and resumption.
-    fn num_pauses(&self) -> u64 {
-        *self.context().num_pauses.lock()
+        let mut release = Release::begin(self.context(), number).await?;
+        blocking(move || release.carry_out()).await
     }
 
     /// Takes the memory again, and goes on.
@@ -131,6 +116,8 @@ impl System {
     /// # Errors
     /// [`RequestError::Unavailable`] when there is not enough of it: the engine sleeps on.
     pub async fn wake_up(&self) -> Result<(), RequestError> {
+        // Taken while it is released, the memory would be needed twice.
+        self.context().ground.hold.at_rest().await;
         let executors = Arc::clone(&self.context().vault.executors);
         blocking(move || executors.restore_kv_cache()).await?;
         self.resume();
@@ -140,7 +127,44 @@ impl System {
     /// Whether the memory of the KV cache was given back.
     #[must_use]
     pub fn is_sleeping(&self) -> bool {
-        self.context().is_asleep.load(Ordering::Acquire)
+        self.context().ground.hold.is_asleep()
+    }
+}
+
+/// A release of the KV cache's memory. No step runs until it is dropped: a step would find the cache
+/// neither full nor empty.
+struct Release {
+    context: Arc<Context>,
+    is_released: bool,
+}
+
+impl Release {
+    /// Begins one, unless the pause of this number was superseded.
+    async fn begin(context: &Arc<Context>, number: u64) -> Result<Self, RequestError> {
+        let hold = &context.ground.hold;
+        loop {
+            match hold.begin_release(number) {
+                MayRelease::Yes => break,
+                MayRelease::Later => hold.at_rest().await,
+                MayRelease::Superseded => return Err(superseded()),
+            }
+        }
+        Ok(Self { context: Arc::clone(context), is_released: false })
+    }
+
+    /// Releases gigabytes, so it takes a while.
+    fn carry_out(&mut self) -> Result<(), ExecuteError> {
+        self.context.vault.executors.release_kv_cache()?;
+        self.is_released = true;
+        Ok(())
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if self.context.ground.hold.end_release(self.is_released) {
+            self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
+        }
     }
 }
 

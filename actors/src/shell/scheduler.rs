@@ -1,7 +1,7 @@
 //! The scheduler's shell: steps planned with the KV cache manager, computed by the worker, reported to
 //! the ledger; one at a time, or the next one while one is computed.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
@@ -10,7 +10,7 @@ use crate::{
     error::ActorError,
     fault::{Bug, Observed, planted},
     logic::{
-        ids::{Epoch, Step},
+        ids::Epoch,
         ledger::Restriction,
         outputs::{StepOutput, StepReport},
         scheduler::{RecoveredRequest, Scheduled, Scheduler},
@@ -78,7 +78,7 @@ impl SchedulerActor {
             scheduler.apply(allocation)?;
         }
         let scheduled = scheduler.finish_step()?;
-        self.context.last_step.store(scheduler.step().0, Ordering::Relaxed);
+        self.context.ground.planned(scheduler.step());
         self.tell(scheduled, state);
         Ok(())
     }
@@ -86,7 +86,7 @@ impl SchedulerActor {
     /// Hands a planned step to those concerned.
     fn tell(&self, scheduled: Scheduled, state: &mut State) {
         let Scheduled { output, ended, prefix_cache_reset, mut stats } = scheduled;
-        self.context.metrics.scheduled(&stats, &state.scheduler.stats());
+        self.context.observers.metrics.scheduled(&stats, &state.scheduler.stats());
         let first_scheduled = std::mem::take(&mut stats.first_scheduled);
         if !first_scheduled.is_empty() || !ended.is_empty() {
             let report = StepReport { first_scheduled, commits: ended, is_computed: false };
@@ -97,10 +97,10 @@ impl SchedulerActor {
                 let _ = reply.send(done);
             }
         }
-        self.context.chaos.observe(&Observed::Step { output: &output });
+        self.context.observers.chaos.observe(&Observed::Step { output: &output });
         if output.has_news() {
             let output = Arc::new(output);
-            self.context.house.note_step(&output);
+            self.context.observers.steps.note(&output);
             let execute = WorkerMessage::Execute(state.steps.stamp(), output);
             self.context.directory.worker.cast(execute);
         }
@@ -126,7 +126,7 @@ impl SchedulerActor {
                 }
                 SchedulerOrder::Restrict(restriction) => restrict(restriction, state),
             },
-            Arrival::Stale => self.context.metrics.stale_messages.increment(1),
+            Arrival::Stale => self.context.observers.metrics.stale_messages.increment(1),
             Arrival::Gap => self.lost(stamp.epoch, "an order to the scheduler", state),
         }
     }
@@ -155,18 +155,18 @@ impl SchedulerActor {
         state: &mut State,
     ) {
         if epoch <= state.orders.epoch() {
-            self.context.metrics.stale_messages.increment(1);
+            self.context.observers.metrics.stale_messages.increment(1);
             return;
         }
-        let last_step = Step(self.context.last_step.load(Ordering::Relaxed));
+        let last_step = self.context.ground.last_step();
         state.scheduler.recover(epoch, last_step, live);
-        state.scheduler.set_pause(*self.context.pause.lock());
+        state.scheduler.set_pause(self.context.ground.hold.in_force());
         restrict(restriction, state);
         state.orders.begin(epoch);
         state.reports.begin(epoch);
         state.steps.begin(epoch);
         state.is_ready = true;
-        self.context.progress.begin();
+        self.context.observers.progress.begin();
     }
 
     fn on_grammars(&self, compiled: Vec<CompiledGrammar>, state: &mut State) {
@@ -273,7 +273,7 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::GrammarsCompiled(compiled) => self.on_grammars(compiled, state),
             SchedulerMessage::PauseChanged => {
-                state.scheduler.set_pause(*self.context.pause.lock());
+                state.scheduler.set_pause(self.context.ground.hold.in_force());
             }
             SchedulerMessage::ResetPrefixCache { reset_running_requests, reply } => {
                 state.scheduler.reset_prefix_cache(reset_running_requests);
@@ -290,7 +290,7 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::Tick => {
                 // Word of a change may have been lost.
-                state.scheduler.set_pause(*self.context.pause.lock());
+                state.scheduler.set_pause(self.context.ground.hold.in_force());
                 self.compare_notes(state);
                 if !planted(Bug::AskForGrammarOnce) {
                     self.ask_for(state.scheduler.awaited_grammars());

@@ -10,9 +10,13 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use ractor::{ActorCell, ActorRef, ActorStatus, RpcReplyPort, rpc::CallResult};
+use ractor::{ActorCell, RpcReplyPort};
 
-use super::{pulse::Pulse, watched::Long};
+use super::{
+    address::{Address, NoAnswer},
+    pulse::Pulse,
+    watched::Long,
+};
 use crate::{
     error::ActorError,
     fault::{CallFate, Chaos},
@@ -23,7 +27,7 @@ use crate::{
 /// One incarnation of an actor.
 #[derive(Debug)]
 struct Seat<M> {
-    address: ActorRef<M>,
+    address: Address<M>,
     pulse: Arc<Pulse>,
 }
 
@@ -68,14 +72,14 @@ impl<M: Letter> Slot<M> {
     }
 
     /// Registers a new incarnation.
-    pub fn set(&self, address: ActorRef<M>, pulse: Arc<Pulse>) {
+    pub fn set(&self, address: Address<M>, pulse: Arc<Pulse>) {
         *self.seat.write() = Some(Seat { address, pulse });
         self.incarnations.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The current address.
     #[must_use]
-    pub fn get(&self) -> Option<ActorRef<M>> {
+    pub fn get(&self) -> Option<Address<M>> {
         self.seat.read().as_ref().map(|seat| seat.address.clone())
     }
 
@@ -83,7 +87,7 @@ impl<M: Letter> Slot<M> {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let seat = self.seat.read();
-        seat.as_ref().is_some_and(|seat| seat.address.get_status() == ActorStatus::Running)
+        seat.as_ref().is_some_and(|seat| seat.address.is_alive())
     }
 
     /// How often an actor took this seat.
@@ -110,7 +114,7 @@ impl<M: Letter> Slot<M> {
                 None => self.deliver(&seat, message),
                 Some(delay) => {
                     let seat = seat.clone();
-                    self.chaos.later(delay, move || drop(seat.address.cast(message)));
+                    self.chaos.later(delay, move || drop(seat.address.send(message)));
                 }
             }
         }
@@ -118,7 +122,7 @@ impl<M: Letter> Slot<M> {
 
     fn deliver(&self, seat: &Seat<M>, message: M) {
         seat.pulse.sent(&message);
-        if seat.address.cast(message).is_err() {
+        if seat.address.send(message).is_err() {
             tracing::debug!(role = self.role.as_str(), "message to a dead actor dropped");
         }
     }
@@ -151,18 +155,17 @@ impl<M: Letter> Slot<M> {
                 return Err(timeout);
             }
             CallFate::LoseAnswer => {
-                let answered = seat.address.call(message, Some(limit)).await;
+                let answered = seat.address.ask(message, limit).await;
                 drop(answered);
                 tokio::time::sleep(limit).await;
                 return Err(timeout);
             }
             CallFate::Delay(delay) => tokio::time::sleep(delay).await,
         }
-        match seat.address.call(message, Some(limit)).await {
-            Ok(CallResult::Success(answer)) => Ok(answer),
-            Ok(CallResult::Timeout) => Err(timeout),
-            Ok(CallResult::SenderError) | Err(_) => Err(ActorError::Gone { callee }),
-        }
+        seat.address.ask(message, limit).await.map_err(|error| match error {
+            NoAnswer::Late => timeout,
+            NoAnswer::Gone => ActorError::Gone { callee },
+        })
     }
 
     /// How it does.
@@ -207,7 +210,7 @@ impl<M: Letter> AnySlot for Slot<M> {
 
     fn occupant(&self) -> Option<(ActorCell, Arc<Pulse>)> {
         let seat = self.seat.read();
-        seat.as_ref().map(|seat| (seat.address.get_cell(), Arc::clone(&seat.pulse)))
+        seat.as_ref().map(|seat| (seat.address.cell(), Arc::clone(&seat.pulse)))
     }
 
     fn ping(&self) {

@@ -10,6 +10,7 @@ use ractor::{
 };
 
 use super::{
+    address::Address,
     context::Context,
     watched::{Long, waiting_for},
 };
@@ -38,29 +39,29 @@ pub enum Child {
     /// One without children of its own. What it knows is derived, so it need not finish anything.
     Actor(ActorCell),
     /// One that must stop its children first.
-    Supervisor(ActorRef<SupervisorMessage>),
+    Supervisor(Address<SupervisorMessage>),
 }
 
 impl Child {
     fn id(&self) -> ActorId {
         match self {
             Self::Actor(actor) => actor.get_id(),
-            Self::Supervisor(supervisor) => supervisor.get_id(),
+            Self::Supervisor(supervisor) => supervisor.id(),
         }
     }
 
     /// Returns whether it stopped in time.
     async fn stop(&self) -> bool {
         let _long = Long::begin();
-        let limit = Some(STOP_TIMEOUT);
-        match self {
-            Self::Actor(actor) => actor.kill_and_wait(limit).await.is_ok(),
+        let actor = match self {
+            Self::Actor(actor) => actor.clone(),
             Self::Supervisor(supervisor) => {
-                // One that is dead already has nobody to answer for it.
-                let _ = supervisor.call(SupervisorMessage::Shutdown, limit).await;
-                supervisor.kill_and_wait(limit).await.is_ok()
+                // A supervisor that is dead already does not answer.
+                let _ = supervisor.ask(SupervisorMessage::Shutdown, STOP_TIMEOUT).await;
+                supervisor.cell()
             }
-        }
+        };
+        actor.kill_and_wait(Some(STOP_TIMEOUT)).await.is_ok()
     }
 }
 
@@ -159,8 +160,8 @@ impl Supervisor {
         }
         let role = self.spec.children[index].role;
         tracing::warn!(role = role.as_str(), cause, "an actor died");
-        self.context.metrics.restarted(role);
-        self.context.chaos.observe(&Observed::Died { role, cause });
+        self.context.observers.metrics.restarted(role);
+        self.context.observers.chaos.observe(&Observed::Died { role, cause });
         match state.log.on_death(index, self.context.now()) {
             Decision::Escalate => {
                 let why = format!("{} died too often ({cause})", role.as_str());
@@ -213,7 +214,7 @@ impl Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         self.context.trip_breaker();
         let own = self.spec.role.as_str();
-        let done = self.context.progress.num_steps();
+        let done = self.context.observers.progress.num_steps();
         let Some(delay) = state.last_resort.as_mut().and_then(|last| last.rebuild(done)) else {
             return Err(format!("{own} gives up: {why}").into());
         };

@@ -1,14 +1,11 @@
 //! One running actor system: its door, its health, its end.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use ractor::ActorRef;
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
+    address::Address,
     canary,
     config::SystemConfig,
     context::Context,
@@ -33,7 +30,7 @@ use crate::{
 /// A running actor system. Dropping it does not stop it: see [`System::shutdown`].
 pub struct System {
     context: Arc<Context>,
-    root: ActorRef<SupervisorMessage>,
+    root: Address<SupervisorMessage>,
     root_task: JoinHandle<()>,
     door: Arc<Door>,
 }
@@ -110,7 +107,7 @@ impl System {
         let root_task = tokio::spawn(async move {
             // However the root ended: those who wait for output wait for nobody.
             let _ = root_task.await;
-            ended.sinks.end_all();
+            ended.clients.sinks.end_all();
         });
         Ok(Self { context, root, root_task, door })
     }
@@ -120,7 +117,10 @@ impl System {
     /// # Errors
     /// [`ActorError`] when the supervisors gave up before.
     pub async fn ready(&self) -> Result<(), ActorError> {
-        while tokio::time::timeout(RETRY_PAUSE, self.context.progress.begun()).await.is_err() {
+        while tokio::time::timeout(RETRY_PAUSE, self.context.observers.progress.begun())
+            .await
+            .is_err()
+        {
             if self.root_task.is_finished() {
                 let reason = "the supervisors gave up before the first epoch".to_owned();
                 return Err(ActorError::Invariant(reason));
@@ -149,7 +149,7 @@ impl System {
     /// Tokenizing and templating, in the turns that requests take.
     #[must_use]
     pub fn text_jobs(&self) -> &Arc<TextJobs> {
-        &self.context.text_jobs
+        &self.context.vault.text_jobs
     }
 
     /// Stops working on requests; their streams end with finish reason `abort`.
@@ -166,13 +166,13 @@ impl System {
     /// The memory for requests: what is done for one takes a lease of it before it allocates.
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryBudget> {
-        &self.context.memory
+        &self.context.clients.memory
     }
 
     /// Clients whose streams were not dropped.
     #[must_use]
     pub fn open_streams(&self) -> usize {
-        self.context.sinks.len()
+        self.context.clients.sinks.len()
     }
 
     /// How every actor does, supervisors first.
@@ -185,14 +185,14 @@ impl System {
     /// The current epoch: it grows whenever the core starts over.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.context.ledger.epoch()
+        self.context.ledger().epoch()
     }
 
     /// Breaks things on purpose.
     #[cfg(feature = "chaos")]
     #[must_use]
     pub fn chaos(&self) -> super::chaos::ChaosControl<'_> {
-        super::chaos::ChaosControl { system: self }
+        super::chaos::ChaosControl { context: &self.context }
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -211,15 +211,15 @@ impl System {
             context.directory.scheduler.is_alive(),
             context.directory.worker.is_alive(),
         ];
-        let is_closed = context.breaker.lock().state(now) == BreakerState::Closed;
-        let is_stuck = context.progress.is_late(now) && self.open_requests() > 0;
+        let is_closed = context.clients.gate.breaker().state(now) == BreakerState::Closed;
+        let is_stuck = context.observers.progress.is_late(now) && self.open_requests() > 0;
         if self.root_task.is_finished() {
             Health::Dead
         } else if self.door.is_draining() {
             Health::Draining
-        } else if !context.progress.has_begun() {
+        } else if !context.observers.progress.has_begun() {
             Health::Starting
-        } else if context.ledger.model_state() == ModelState::NonFiniteLogits {
+        } else if context.ledger().model_state() == ModelState::NonFiniteLogits {
             Health::Unhealthy(Unhealthy::NonFiniteLogits)
         } else if is_stuck || !is_closed || is_core_alive.contains(&false) {
             Health::Recovering
@@ -231,7 +231,7 @@ impl System {
     /// Requests accepted whose end was not delivered.
     #[must_use]
     pub fn open_requests(&self) -> usize {
-        self.context.ledger.num_open()
+        self.context.ledger().num_open()
     }
 
     /// How things stand.
@@ -274,17 +274,7 @@ impl System {
         pause: PauseState,
         holds: impl FnOnce(u64) -> bool,
     ) -> Option<u64> {
-        let mut num_pauses = self.context.num_pauses.lock();
-        if !holds(*num_pauses) {
-            return None;
-        }
-        *num_pauses += 1;
-        let number = *num_pauses;
-        *self.context.pause.lock() = pause;
-        if pause == PauseState::Unpaused {
-            self.context.is_asleep.store(false, Ordering::Release);
-        }
-        drop(num_pauses);
+        let number = self.context.ground.hold.set_if(pause, holds)?;
         self.context.directory.scheduler.cast(SchedulerMessage::PauseChanged);
         Some(number)
     }
@@ -310,16 +300,16 @@ impl System {
     /// Aborts what is open and stops all actors, children before parents.
     pub async fn shutdown(&self) {
         self.begin_drain();
-        let open = self.context.ledger.open_requests();
+        let open = self.context.ledger().open_requests();
         if !open.is_empty() {
             self.abort(open);
             self.drain(Duration::from_secs(1)).await;
         }
         self.context.stop_watching();
-        let limit = Some(Duration::from_secs(10));
+        let limit = Duration::from_secs(10);
         // No answer means that the root has ended already.
-        let _ = self.root.call(SupervisorMessage::Shutdown, limit).await;
-        let _ = self.root.wait(limit).await;
+        let _ = self.root.ask(SupervisorMessage::Shutdown, limit).await;
+        let _ = self.root.cell().wait(Some(limit)).await;
         // The task ends right after the actor.
         while !self.root_task.is_finished() {
             tokio::task::yield_now().await;

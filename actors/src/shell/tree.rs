@@ -1,4 +1,5 @@
-//! The supervision tree, as data.
+//! The supervision tree, as data: one line for each role. The role's own line
+//! ([`crate::message::Role`]) says its supervisor and how often it may die.
 //!
 //! ```text
 //! root (one for one)
@@ -8,190 +9,165 @@
 //! └── ingress (one for one): input processors
 //! ```
 
-use std::sync::Arc;
+use std::{slice::from_ref, sync::Arc};
 
-use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
+use ractor::{Actor, SpawnErr};
 use tokio::task::JoinHandle;
 
 use super::{
+    address::Address,
     context::Context,
     detokenizer::DetokenizerActor,
-    directory::Slot,
+    directory::{Directory, Slot},
     input_processor::InputProcessorActor,
     kv_cache_manager::KvCacheManagerActor,
     ledger::LedgerActor,
-    monitored::Monitored,
     output_streamer::OutputStreamerActor,
-    pulse::Pulse,
     scheduler::SchedulerActor,
+    spawn,
     structured_output::StructuredOutputActor,
-    supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
-    watched::AlarmClock,
+    supervisor::{ChildSpec, SpawnChild, SupervisorSpec},
     worker::WorkerActor,
 };
 use crate::{
-    logic::restart::{Intensity, LastResort, Strategy},
+    logic::restart::{LastResort, Strategy},
     message::{LedgerMessage, Letter, Role, SupervisorMessage},
 };
+
+/// All actors that supervise no others, in start order: a role, the seats of its pool, and the
+/// making of one actor by its index.
+fn actors() -> [Post; 8] {
+    [
+        post(Role::Ledger, |d| from_ref(&d.ledger), |c, _| LedgerActor::new(c)),
+        post(
+            Role::KvCacheManager,
+            |d| from_ref(&d.kv_cache_manager),
+            |c, _| KvCacheManagerActor::new(c),
+        ),
+        post(
+            Role::StructuredOutput,
+            |d| from_ref(&d.structured_output),
+            |c, _| StructuredOutputActor::new(c),
+        ),
+        post(Role::Scheduler, |d| from_ref(&d.scheduler), |c, _| SchedulerActor::new(c)),
+        post(Role::Worker, |d| from_ref(&d.worker), |c, _| WorkerActor::new(c)),
+        post(Role::Detokenizer, |d| &d.detokenizers, DetokenizerActor::new),
+        post(Role::OutputStreamer, |d| &d.output_streamers, OutputStreamerActor::new),
+        post(Role::InputProcessor, |d| &d.input_processors, |c, _| InputProcessorActor::new(c)),
+    ]
+}
+
+/// All supervisors but the root, in start order.
+static BRANCHES: [Branch; 3] = [
+    Branch {
+        role: Role::Core,
+        strategy: Strategy::RestForOne,
+        seat: |directory| &directory.core,
+        after_start: Some(|context| context.directory.ledger.cast(LedgerMessage::CoreStarted)),
+    },
+    Branch {
+        role: Role::Egress,
+        strategy: Strategy::OneForOne,
+        seat: |directory| &directory.egress,
+        after_start: None,
+    },
+    Branch {
+        role: Role::Ingress,
+        strategy: Strategy::OneForOne,
+        seat: |directory| &directory.ingress,
+        after_start: None,
+    },
+];
+
+/// One line of [`actors`], whatever its actors' messages are.
+struct Post {
+    role: Role,
+    size: Box<dyn Fn(&Directory) -> usize>,
+    spawn: Box<dyn Fn(&Arc<Context>, usize) -> SpawnChild>,
+}
+
+fn post<A>(
+    role: Role,
+    seats: fn(&Directory) -> &[Slot<A::Msg>],
+    make: fn(Arc<Context>, usize) -> A,
+) -> Post
+where
+    A: Actor<Arguments = ()>,
+    A::Msg: Letter,
+{
+    let size = Box::new(move |directory: &Directory| seats(directory).len());
+    let spawn = Box::new(move |context: &Arc<Context>, index: usize| {
+        spawn::actor(context, role, index, seats, make)
+    });
+    Post { role, size, spawn }
+}
+
+/// One line of [`BRANCHES`].
+struct Branch {
+    role: Role,
+    strategy: Strategy,
+    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+    /// Called whenever children were started.
+    after_start: Option<fn(&Context)>,
+}
 
 /// Starts the whole tree of one actor system.
 pub(super) async fn spawn(
     context: &Arc<Context>,
-) -> Result<(ActorRef<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
-    let pulse = Arc::new(Pulse::default());
-    let actor = Monitored {
-        actor: Supervisor::new(Arc::clone(context), root(context)),
+) -> Result<(Address<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
+    let branches = BRANCHES.iter().map(|branch| branch.child(context));
+    let spec = SupervisorSpec {
         role: Role::Root,
-        index: 0,
-        pulse: Arc::clone(&pulse),
-        clock: AlarmClock::default(),
-        context: Arc::clone(context),
+        strategy: Strategy::OneForOne,
+        children: children(context, Role::Root).into_iter().chain(branches).collect(),
+        after_start: None,
+        last_resort: Some(LastResort::new(context.config.supervision.fruitless_rebuilds)),
     };
-    let (root, task) = Actor::spawn(None, actor, ()).await?;
-    context.directory.root.set(root.clone(), pulse);
-    Ok((root, task))
+    spawn::root(context, spec).await
 }
 
-fn root(context: &Arc<Context>) -> SupervisorSpec {
-    let ledger = child(context, Role::Ledger, 0, context.config.supervision.ledger, |context| {
-        (LedgerActor::new(Arc::clone(context)), |c: &Context| &c.directory.ledger)
-    });
-    let children = vec![
-        ledger,
-        subtree(context, core(context), |c| &c.directory.core),
-        subtree(context, egress(context), |c| &c.directory.egress),
-        subtree(context, ingress(context), |c| &c.directory.ingress),
-    ];
-    let strategy = Strategy::OneForOne;
-    let last_resort = Some(LastResort::new(context.config.supervision.fruitless_rebuilds));
-    SupervisorSpec { role: Role::Root, strategy, children, after_start: None, last_resort }
-}
-
-fn core(context: &Arc<Context>) -> SupervisorSpec {
-    let supervision = &context.config.supervision;
-    let children = vec![
-        child(context, Role::KvCacheManager, 0, supervision.kv_cache_manager, |context| {
-            let actor = KvCacheManagerActor::new(Arc::clone(context));
-            (actor, |c: &Context| &c.directory.kv_cache_manager)
-        }),
-        child(context, Role::StructuredOutput, 0, supervision.structured_output, |context| {
-            let actor = StructuredOutputActor::new(Arc::clone(context));
-            (actor, |c: &Context| &c.directory.structured_output)
-        }),
-        child(context, Role::Scheduler, 0, supervision.scheduler, |context| {
-            let actor = SchedulerActor::new(Arc::clone(context));
-            (actor, |c: &Context| &c.directory.scheduler)
-        }),
-        child(context, Role::Worker, 0, supervision.worker, |context| {
-            (WorkerActor::new(Arc::clone(context)), |c: &Context| &c.directory.worker)
-        }),
-    ];
-    let told = Arc::clone(context);
-    let after_start = move || told.directory.ledger.cast(LedgerMessage::CoreStarted);
-    SupervisorSpec {
-        role: Role::Core,
-        strategy: Strategy::RestForOne,
-        children,
-        after_start: Some(Arc::new(after_start)),
-        last_resort: None,
+impl Branch {
+    fn child(&self, context: &Arc<Context>) -> ChildSpec {
+        let shared = Arc::clone(context);
+        let after_start = self.after_start.map(|after_start| {
+            let called: Arc<dyn Fn() + Send + Sync> = Arc::new(move || after_start(&shared));
+            called
+        });
+        let children = children(context, self.role);
+        let (role, strategy) = (self.role, self.strategy);
+        let spec = SupervisorSpec { role, strategy, children, after_start, last_resort: None };
+        child(context, role, spawn::subtree(context, spec, self.seat))
     }
 }
 
-fn egress(context: &Arc<Context>) -> SupervisorSpec {
-    let intensity = context.config.supervision.egress;
-    let pair = |shard: usize| {
-        let detokenizer = child(context, Role::Detokenizer, shard, intensity, move |context| {
-            let actor = DetokenizerActor::new(Arc::clone(context), shard);
-            (actor, move |c: &Context| &c.directory.detokenizers[shard])
-        });
-        let streamer = child(context, Role::OutputStreamer, shard, intensity, move |context| {
-            let actor = OutputStreamerActor::new(Arc::clone(context), shard);
-            (actor, move |c: &Context| &c.directory.output_streamers[shard])
-        });
-        [detokenizer, streamer]
+/// The actors below a supervisor: the first of each pool, then the second of each, and so on.
+fn children(context: &Arc<Context>, supervisor: Role) -> Vec<ChildSpec> {
+    let posts = actors().into_iter().filter(|post| post.role.supervisor() == Some(supervisor));
+    let sized = posts.map(|post| ((post.size)(&context.directory), post));
+    let sized: Vec<_> = sized.collect();
+    let most = sized.iter().map(|(size, _)| *size).max().unwrap_or(0);
+    let of_index = |index: usize| {
+        let there = sized.iter().filter(move |(size, _)| index < *size);
+        there.map(move |(_, post)| child(context, post.role, (post.spawn)(context, index)))
     };
-    let shards = 0..context.directory.detokenizers.len();
-    let (role, strategy) = (Role::Egress, Strategy::OneForOne);
-    let children = shards.flat_map(pair).collect();
-    SupervisorSpec { role, strategy, children, after_start: None, last_resort: None }
+    (0..most).flat_map(of_index).collect()
 }
 
-fn ingress(context: &Arc<Context>) -> SupervisorSpec {
-    let one = |index: usize| {
-        let intensity = context.config.supervision.ingress;
-        child(context, Role::InputProcessor, index, intensity, move |context| {
-            let actor = InputProcessorActor::new(Arc::clone(context));
-            (actor, move |c: &Context| &c.directory.input_processors[index])
-        })
-    };
-    let (role, strategy) = (Role::Ingress, Strategy::OneForOne);
-    let children = (0..context.directory.input_processors.len()).map(one).collect();
-    SupervisorSpec { role, strategy, children, after_start: None, last_resort: None }
+fn child(context: &Context, role: Role, spawn: SpawnChild) -> ChildSpec {
+    ChildSpec { role, intensity: context.config.supervision.intensity(role), spawn }
 }
 
-/// A child that is an actor with an address: `make` gives the actor and where it is registered.
-fn child<A, F, S>(
-    context: &Arc<Context>,
-    role: Role,
-    index: usize,
-    intensity: Intensity,
-    make: F,
-) -> ChildSpec
-where
-    A: Actor<Arguments = ()>,
-    A::Msg: Letter,
-    F: Fn(&Arc<Context>) -> (A, S) + Send + Sync + 'static,
-    S: Fn(&Context) -> &Slot<A::Msg> + Send + 'static,
-{
-    let context = Arc::clone(context);
-    let spawn: SpawnChild = Arc::new(move |supervisor| {
-        let context = Arc::clone(&context);
-        let (actor, slot) = make(&context);
-        Box::pin(async move {
-            let (address, pulse) = spawn_linked(&context, role, index, actor, supervisor).await?;
-            slot(&context).set(address.clone(), pulse);
-            Ok(Child::Actor(address.get_cell()))
-        })
-    });
-    ChildSpec { role, intensity, spawn }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A child that is a supervisor itself.
-fn subtree(
-    context: &Arc<Context>,
-    spec: SupervisorSpec,
-    slot: fn(&Context) -> &Slot<SupervisorMessage>,
-) -> ChildSpec {
-    let (context, role) = (Arc::clone(context), spec.role);
-    let intensity = context.config.supervision.subtree;
-    let spawn: SpawnChild = Arc::new(move |parent| {
-        let context = Arc::clone(&context);
-        let supervisor = Supervisor::new(Arc::clone(&context), spec.clone());
-        Box::pin(async move {
-            let (address, pulse) = spawn_linked(&context, role, 0, supervisor, parent).await?;
-            slot(&context).set(address.clone(), pulse);
-            Ok(Child::Supervisor(address))
-        })
-    });
-    ChildSpec { role, intensity, spawn }
-}
-
-async fn spawn_linked<A>(
-    context: &Arc<Context>,
-    role: Role,
-    index: usize,
-    actor: A,
-    supervisor: ActorCell,
-) -> Result<(ActorRef<A::Msg>, Arc<Pulse>), SpawnErr>
-where
-    A: Actor<Arguments = ()>,
-    A::Msg: Letter,
-{
-    let pulse = Arc::new(Pulse::default());
-    let (context, shown) = (Arc::clone(context), Arc::clone(&pulse));
-    let clock = AlarmClock::default();
-    let actor = Monitored { actor, role, index, pulse: shown, clock, context };
-    // No name: names are global to the process, and two systems in it must not meet.
-    let (address, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
-    Ok((address, pulse))
+    #[test]
+    fn every_role_has_one_line() {
+        let actors = actors();
+        let lines = actors.iter().map(|post| post.role);
+        let lines = lines.chain(BRANCHES.iter().map(|branch| branch.role)).chain([Role::Root]);
+        let mut lines: Vec<_> = lines.collect();
+        lines.sort();
+        assert_eq!(lines, Role::ACTORS);
+    }
 }

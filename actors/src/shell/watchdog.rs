@@ -7,10 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -37,17 +34,6 @@ const KILL_GRACE: Micros = 1_000_000;
 /// How often a supervisor waits for the whole of [`STOP_TIMEOUT`] in one message: once for each of
 /// at most seven children, and once more.
 const NUM_STOPS: u32 = 8;
-
-/// Hangs so far.
-#[derive(Debug, Default)]
-pub struct HangCounts {
-    /// Actors that were found to hang.
-    pub actors: AtomicU64,
-    /// Those of them that chaos did not make hang: all of them, or alarms that were false.
-    pub unordered: AtomicU64,
-    /// Steps that were found to hang.
-    pub steps: AtomicU64,
-}
 
 /// What a handler's known time is kept by.
 type Kind = (Role, Option<Edge>);
@@ -102,7 +88,7 @@ impl Watchdog {
     /// Returns whether there is still something to watch.
     fn look(&mut self, context: &Weak<Context>) -> bool {
         let Some(context) = context.upgrade() else { return false };
-        if context.is_stopped.load(Ordering::Acquire) {
+        if context.is_stopped() {
             return false;
         }
         let now = context.now();
@@ -129,7 +115,7 @@ impl Watchdog {
             let case = self.cases.get(&seat.actor.get_id());
             sight.zip(case).is_some_and(|(sight, case)| case.suspicion.needs_evidence(sight))
         };
-        let is_step_long = context.progress.is_long(now);
+        let is_step_long = context.observers.progress.is_long(now);
         let is_real = context.config.device == DeviceMode::Thread;
         let must_know = is_real && (is_step_long || seats.iter().any(is_suspect));
         let mut threads = must_know.then(Threads::look);
@@ -142,7 +128,7 @@ impl Watchdog {
             _ => 0,
         };
         let starved = late.max(lacked);
-        context.progress.looked(now, if is_step_long { starved } else { 0 });
+        context.observers.progress.looked(now, if is_step_long { starved } else { 0 });
         Passed { wall, starved, threads, before }
     }
 
@@ -178,7 +164,7 @@ impl Watchdog {
                 }
                 let (role, busy_ms) = (role.as_str(), sight.busy_for / 1_000);
                 tracing::warn!(role, busy_ms, ?verdict, "an actor hangs and is killed");
-                context.hung(seat.slot.role(), pulse.is_struck());
+                context.observers.actor_hangs(seat.slot.role(), pulse.is_struck());
                 seat.actor.kill();
             }
             Some(at) if now.saturating_sub(at) >= grace => {

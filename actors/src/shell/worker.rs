@@ -121,7 +121,7 @@ impl WorkerActor {
         }
         if let Some(left) = late.running.as_ref().and_then(|running| self.time_left(running)) {
             let now = self.context.now();
-            self.context.progress.put_off(now.saturating_add(left));
+            self.context.observers.progress.put_off(now.saturating_add(left));
             let again = move || WorkerMessage::Deadline { epoch, step };
             let timer = myself.send_after(Duration::from_micros(left), again).abort_handle();
             if let Some(running) = &mut late.running {
@@ -131,7 +131,7 @@ impl WorkerActor {
         }
         let limit = late.running.as_ref().map(|running| running.limit);
         tracing::warn!(step = step.0, ?limit, "a step hangs");
-        self.context.step_hung();
+        self.context.observers.step_hangs();
         let requests = late.step.num_tokens_after().collect();
         self.fail(myself, StepFailure::Deadline, requests, state)
     }
@@ -140,7 +140,8 @@ impl WorkerActor {
     fn time_left(&self, running: &Running) -> Option<Micros> {
         let now = self.context.now();
         let elapsed = now.saturating_sub(running.since);
-        let excused = self.context.progress.excused(now).saturating_sub(running.starved_before);
+        let excused =
+            self.context.observers.progress.excused(now).saturating_sub(running.starved_before);
         step_time_left(running.limit.as_micros() as u64, elapsed, excused)
     }
 
@@ -155,7 +156,7 @@ impl WorkerActor {
             Arrival::InOrder => self.execute(myself, step, state),
             Arrival::Stale if planted(Bug::KeepStaleStep) => self.execute(myself, step, state),
             Arrival::Stale => {
-                self.context.metrics.stale_messages.increment(1);
+                self.context.observers.metrics.stale_messages.increment(1);
                 Ok(())
             }
             Arrival::Gap => {
@@ -192,8 +193,8 @@ impl WorkerActor {
         };
         let limit = self.deadline(step.total_num_scheduled_tokens, state.failures);
         let (epoch, number, since) = (step.epoch, step.step, self.context.now());
-        self.context.progress.begin_step(since, limit.as_micros() as u64);
-        let starved_before = self.context.progress.starved();
+        self.context.observers.progress.begin_step(since, limit.as_micros() as u64);
+        let starved_before = self.context.observers.progress.starved();
         let deadline = move || WorkerMessage::Deadline { epoch, step: number };
         let timer = myself.send_after(limit, deadline).abort_handle();
         *running = Some(Running { since, limit, starved_before, timer });
@@ -265,7 +266,7 @@ impl WorkerActor {
                 self.context.vault.step_time.lock().learn(tokens, took);
             }
             state.failures = 0;
-            self.context.progress.step_done();
+            self.context.observers.progress.step_done();
             self.start_clock(myself, state);
         }
         if !output.outputs.is_empty() {
@@ -287,7 +288,7 @@ impl WorkerActor {
             return Err(ActorError::Device(format!("{failure:?}, {MAX_FAILURES} times in a row")));
         }
         // Whatever else of this epoch is on its way here was planned for the old thread.
-        let epoch = state.inbox.epoch().max(self.context.ledger.epoch());
+        let epoch = state.inbox.epoch().max(self.context.ledger().epoch());
         state.inbox.close(epoch);
         if failure == StepFailure::Deadline {
             // It may have to allocate another cache.
@@ -308,7 +309,7 @@ impl WorkerActor {
         myself: &ActorRef<WorkerMessage>,
         number: u64,
     ) -> Result<DeviceThread, ActorError> {
-        DeviceThread::spawn(&self.context, myself.clone(), number)
+        DeviceThread::spawn(&self.context, myself.clone().into(), number)
             .map_err(|error| ActorError::DeviceThread(error.to_string()))
     }
 }
@@ -326,7 +327,7 @@ impl Actor for WorkerActor {
         // The thread makes its executor itself: nothing heavy happens here.
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();
-        inbox.close(self.context.ledger.epoch());
+        inbox.close(self.context.ledger().epoch());
         let steps = VecDeque::new();
         Ok(State { thread, num_threads: 0, inbox, steps, missed: None, failures: 0 })
     }
@@ -341,7 +342,7 @@ impl Actor for WorkerActor {
             WorkerMessage::Execute(stamp, step) => self.on_execute(&myself, stamp, step, state)?,
             WorkerMessage::Probe { sent, step } => self.on_probe(sent, step, state),
             WorkerMessage::StepEnded { thread, .. } if thread != state.num_threads => {
-                self.context.metrics.stale_messages.increment(1);
+                self.context.observers.metrics.stale_messages.increment(1);
             }
             WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
             WorkerMessage::Deadline { epoch, step } => {

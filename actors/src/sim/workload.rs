@@ -19,10 +19,16 @@ use crate::{
         sampling_params::SamplingParams,
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
     },
-    message::input_processor::{Prompt, RawRequest},
+    message::{
+        Role,
+        input_processor::{Prompt, RawRequest},
+    },
     ports::{ModelInfo, TextCodec},
     shell::{SystemConfig, config::Supervision},
 };
+
+/// The children of the root.
+const BELOW_ROOT: [Role; 4] = [Role::Ledger, Role::Core, Role::Egress, Role::Ingress];
 
 /// One run's work.
 #[derive(Debug, Clone)]
@@ -378,8 +384,9 @@ fn set_fragility(rng: &mut Rng, config: &mut SystemConfig) {
     config.supervision = Supervision::uniform(often);
     if rng.percent(6) {
         let seldom = Intensity::new(rng.below(3) as usize, 10);
-        config.supervision =
-            Supervision { ledger: often, subtree: often, ..Supervision::uniform(seldom) };
+        config.supervision = BELOW_ROOT
+            .into_iter()
+            .fold(Supervision::uniform(seldom), |all, role| all.with(role, often));
     }
 }
 

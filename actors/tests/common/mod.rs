@@ -89,6 +89,8 @@ pub(crate) struct Faults {
     pub(crate) executors: AtomicU64,
     /// How often the KV cache's memory was given back.
     pub(crate) releases: AtomicU64,
+    /// Releases take as long as this is set.
+    pub(crate) block_release: AtomicBool,
     /// Requests that came with output to executors so far.
     pub(crate) resumed: AtomicU64,
     /// Tokens computed for those at once.
@@ -122,6 +124,10 @@ impl ExecutorFactory for FakeFactory {
 
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {
         self.faults.releases.fetch_add(1, Ordering::Relaxed);
+        while self.faults.block_release.load(Ordering::Relaxed) {
+            #[allow(clippy::disallowed_methods, reason = "this is the fault")]
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Ok(())
     }
 

@@ -1,0 +1,103 @@
+//! The part of a system that was loaded, and outlives every worker and KV cache manager: executors
+//! with weights and KV arena, the directory of the blocks, the text side, and the grammars.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{
+    config::SystemConfig, grammars::Grammars, left_behind::LeftBehind, text_jobs::TextJobs,
+};
+use crate::{
+    logic::{
+        ids::{Epoch, RequestId},
+        kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager},
+        step_time::StepTime,
+    },
+    ports::{ExecuteError, ExecutorFactory, GrammarCompiler, TextCodec},
+};
+
+/// The vault of one system.
+pub(super) struct Vault {
+    /// Creates executors over the weights and the arena.
+    pub(super) executors: Arc<dyn ExecutorFactory>,
+    blocks: Mutex<BlockDirectory>,
+    /// Known times of steps on the device.
+    pub(super) step_time: Mutex<StepTime>,
+    /// Device threads that hang.
+    pub(super) left_behind: LeftBehind,
+    /// The text side.
+    pub(super) codec: Arc<dyn TextCodec>,
+    /// The text side's work, in turns.
+    pub(super) text_jobs: Arc<TextJobs>,
+    /// The grammars.
+    pub(super) grammars: Arc<Grammars>,
+}
+
+/// The beginning of a new epoch's KV cache manager.
+pub(super) enum Inheritance {
+    /// The manager of the epoch before, which lives on.
+    Living(Box<KvCacheManager>),
+    /// The directory, if that manager is dead.
+    Directory(BlockDirectory),
+}
+
+impl Vault {
+    /// Returns a vault whose KV cache is empty.
+    pub(super) fn new(
+        config: &SystemConfig,
+        executors: Arc<dyn ExecutorFactory>,
+        codec: Arc<dyn TextCodec>,
+        grammars: Arc<dyn GrammarCompiler>,
+    ) -> Self {
+        let (blocks, step_time) = Default::default();
+        Self {
+            executors,
+            blocks,
+            step_time,
+            left_behind: LeftBehind::default(),
+            text_jobs: Arc::new(TextJobs::new(Arc::clone(&codec), config.device)),
+            codec,
+            grammars: Arc::new(Grammars::new(grammars)),
+        }
+    }
+
+    /// Keeps the block directory true. Only the KV cache manager of the current epoch changes it.
+    pub(super) fn update_blocks(&self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
+        self.blocks.lock().update(epoch, updates);
+    }
+
+    /// Returns the beginning of a new epoch's KV cache manager. From now on that manager alone
+    /// writes the directory: see [`BlockDirectory::begin_epoch`]. A manager that lives on from the
+    /// epoch `before` keeps its knowledge, unless the content was lost meanwhile.
+    pub(super) fn begin_epoch(
+        &self,
+        epoch: Epoch,
+        num_tokens: impl Fn(RequestId) -> Option<usize>,
+        before: Option<KvCacheManager>,
+    ) -> Inheritance {
+        let mut directory = self.blocks.lock();
+        let living = before.filter(|manager| directory.is_written_by(manager.epoch()));
+        directory.begin_epoch(epoch, num_tokens);
+        match living {
+            Some(mut manager) => {
+                manager.continue_in(epoch, directory.tails());
+                Inheritance::Living(Box::new(manager))
+            }
+            None => Inheritance::Directory(directory.clone()),
+        }
+    }
+
+    /// Takes the KV cache from a device thread that hangs. If the thread keeps the cache, its
+    /// content is forgotten here before the executors open another cache.
+    ///
+    /// # Errors
+    /// As [`ExecutorFactory::reclaim`].
+    pub(super) fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
+        let forget = || {
+            tracing::warn!("the KV cache was left behind with a thread that hangs");
+            self.blocks.lock().lose_content()
+        };
+        self.executors.reclaim(epoch, &forget).map(drop)
+    }
+}
