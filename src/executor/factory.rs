@@ -67,10 +67,15 @@ impl ExecutorFactory for RunnerFactory {
         &self.info
     }
 
-    fn reclaim(&self, epoch: Epoch, forget: &dyn Fn() -> Epoch) -> Result<KvContent, ExecuteError> {
-        let content = self.kv_arena.reclaim(epoch, forget)?;
+    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
+        // A failure here comes before a loss, so that each loss is reported.
+        self.kv_arena.void(epoch);
         self.leave_occupied_threads()?;
-        Ok(content)
+        self.kv_arena.reclaim(epoch)
+    }
+
+    fn forgotten(&self, last: Epoch) {
+        self.kv_arena.forgotten(last);
     }
 
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {

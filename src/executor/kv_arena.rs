@@ -8,7 +8,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use burn::tensor::Device;
@@ -94,6 +94,8 @@ pub(super) struct KvArena {
 struct Arena {
     /// The first epoch whose leases may use it.
     good: AtomicU64,
+    /// Whether there are leases on it: not while the loss of the cache before is unconfirmed.
+    is_open: AtomicBool,
     /// `None` while its memory is given back: who needs it next allocates it.
     kv_cache: Mutex<Option<KvMemory>>,
     allocate: Arc<Allocate>,
@@ -115,60 +117,87 @@ impl KvArena {
     ) -> Result<Self, KernelError> {
         let allocate: Arc<Allocate> = Arc::new(allocate);
         let kv_cache = Mutex::new(Some(allocate()?));
-        let first = Arena { good: AtomicU64::new(0), kv_cache, allocate: Arc::clone(&allocate) };
+        let first = Arena {
+            good: AtomicU64::new(0),
+            is_open: AtomicBool::new(true),
+            kv_cache,
+            allocate: Arc::clone(&allocate),
+        };
         Ok(Self { current: Mutex::new(Arc::new(first)), allocate })
     }
 
     /// A lease that is good until one for a later epoch is given, or [`KvArena::reclaim`] is called.
     ///
     /// # Errors
-    /// As [`KvLease::check`], when the epoch is past already.
+    /// As [`KvLease::check`], when the epoch is past already; [`ExecuteError::Device`] too after a
+    /// loss that was not confirmed.
     pub(super) fn lease(&self, epoch: Epoch) -> Result<KvLease, ExecuteError> {
         let current = self.current.lock();
+        if !current.is_open.load(Ordering::Acquire) {
+            let message = "the loss of the KV cache's content was not confirmed".to_owned();
+            return Err(ExecuteError::Device(message));
+        }
         current.good.fetch_max(epoch.0, Ordering::AcqRel);
         let lease = KvLease { epoch: epoch.0, arena: Arc::clone(&current) };
         lease.check()?;
         Ok(lease)
     }
 
-    /// Voids the leases of this epoch and of those before, given or not, whatever it returns. A cache
-    /// that is in use right now is left to its user, and freed when that lets go; new leases are on
+    /// Voids the leases of this epoch and of those before, given or not.
+    pub(super) fn void(&self, epoch: Epoch) {
+        self.current.lock().good.fetch_max(epoch.next().0, Ordering::AcqRel);
+    }
+
+    /// Voids leases as [`KvArena::void`] does, whatever it returns. A cache that is in use right now is left to its user, and freed when that lets go; new leases are on
     /// another, which is allocated without keeping anybody waiting. What a GPU still has to do to one
     /// that is kept was queued before anything of a new lease, on the same queue
     /// ([`ComputeThreads`](super::ComputeThreads::unoccupied)).
     ///
-    /// `forget` is called before there are leases on another cache: what it says is the last epoch that
-    /// may count on the content of the one left, and has no lease on the other.
+    /// There are no leases on another cache before [`KvArena::forgotten`] confirms the loss.
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when there is no memory for another: the cache is to be
     /// reclaimed again before it is leased.
-    pub(super) fn reclaim(
-        &self,
-        epoch: Epoch,
-        forget: &dyn Fn() -> Epoch,
-    ) -> Result<KvContent, ExecuteError> {
+    pub(super) fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
         let mut spare: Option<KvMemory> = None;
         loop {
             let mut current = self.current.lock();
             // Before the lock is tried: who takes it after us sees this, who took it before us is seen.
             let before = current.good.fetch_max(epoch.next().0, Ordering::AcqRel);
-            if current.kv_cache.try_lock().is_some() {
+            let content = match current.is_open.load(Ordering::Acquire) {
+                // A loss that was not confirmed is told again.
+                false => Some(KvContent::Lost),
+                true => current.kv_cache.try_lock().is_some().then_some(KvContent::Kept),
+            };
+            if let Some(content) = content {
                 drop(current);
                 if let Some(unused) = spare {
                     unused.give_back();
                 }
-                return Ok(KvContent::Kept);
+                return Ok(content);
             }
             let Some(kv_cache) = spare.take() else {
                 drop(current);
                 spare = Some((self.allocate)().map_err(execute_error)?);
                 continue;
             };
-            let first_good = before.max(epoch.next().0).max(forget().next().0);
-            let (good, allocate) = (AtomicU64::new(first_good), Arc::clone(&self.allocate));
-            *current = Arc::new(Arena { good, kv_cache: Mutex::new(Some(kv_cache)), allocate });
+            *current = Arc::new(Arena {
+                good: AtomicU64::new(before.max(epoch.next().0)),
+                is_open: AtomicBool::new(false),
+                kv_cache: Mutex::new(Some(kv_cache)),
+                allocate: Arc::clone(&self.allocate),
+            });
             return Ok(KvContent::Lost);
+        }
+    }
+
+    /// Confirms a loss: its content is forgotten. `last` is the last epoch that may rely on it, and
+    /// has no lease on the new cache. Without a loss, nothing happens.
+    pub(super) fn forgotten(&self, last: Epoch) {
+        let current = self.current.lock();
+        if !current.is_open.load(Ordering::Acquire) {
+            current.good.fetch_max(last.next().0, Ordering::AcqRel);
+            current.is_open.store(true, Ordering::Release);
         }
     }
 
@@ -243,7 +272,7 @@ impl KvLease {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{atomic::AtomicBool, mpsc::sync_channel};
+    use std::sync::mpsc::sync_channel;
 
     use super::*;
 
@@ -260,11 +289,6 @@ mod tests {
         KvMemory::new(shape, &settings, DeviceStream::new())
     }
 
-    /// Nobody counts on any content.
-    fn nothing() -> Epoch {
-        Epoch(0)
-    }
-
     fn is_superseded(lease: &KvLease) -> bool {
         let refused = lease.lock().map(drop).unwrap_err();
         matches!(&refused, ExecuteError::Device(why) if why.starts_with("superseded"))
@@ -275,7 +299,7 @@ mod tests {
         let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         drop(old.lock().unwrap());
-        assert_eq!(arena.reclaim(Epoch(1), &nothing), Ok(KvContent::Kept));
+        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Kept));
         assert!(arena.lease(Epoch(1)).is_err(), "a zombie gets no new one");
         let new = arena.lease(Epoch(2)).unwrap();
         assert!(is_superseded(&old));
@@ -287,7 +311,7 @@ mod tests {
     fn an_abandoned_thread_that_had_no_lease_yet_gets_none() {
         let arena = KvArena::new(allocate).unwrap();
         drop(arena.lease(Epoch(4)).unwrap());
-        assert_eq!(arena.reclaim(Epoch(6), &nothing), Ok(KvContent::Kept));
+        assert_eq!(arena.reclaim(Epoch(6)), Ok(KvContent::Kept));
         assert!(arena.lease(Epoch(6)).is_err());
         assert!(arena.lease(Epoch(7)).is_ok());
     }
@@ -321,16 +345,13 @@ mod tests {
         let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         let (freed, in_use) = (Arc::downgrade(&old.arena), old.lock().unwrap());
-        assert_eq!(arena.reclaim(Epoch(1), &nothing), Ok(KvContent::Lost));
+        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Lost));
+        arena.forgotten(Epoch(0));
         let new = arena.lease(Epoch(2)).unwrap();
         drop(new.lock().unwrap());
         drop(in_use);
         assert!(is_superseded(&old));
-        assert_eq!(
-            arena.reclaim(Epoch(2), &nothing),
-            Ok(KvContent::Kept),
-            "the new one is at rest"
-        );
+        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Kept), "the new one is at rest");
         assert!(is_superseded(&new));
         drop(old);
         assert!(freed.upgrade().is_none());
@@ -338,23 +359,31 @@ mod tests {
 
     #[test]
     fn an_epoch_that_began_on_lost_content_gets_no_lease_on_another_cache() {
-        // What was begun while the other cache was allocated.
-        let begun = Arc::new(AtomicU64::new(1));
-        let also_begun = Arc::clone(&begun);
-        let arena = KvArena::new(move || {
-            also_begun.fetch_add(1, Ordering::Relaxed);
-            allocate()
-        });
-        let arena = arena.unwrap();
+        let arena = KvArena::new(allocate).unwrap();
         let old = arena.lease(Epoch(2)).unwrap();
         let in_use = old.lock().unwrap();
-        let forget = || {
-            assert!(arena.current.is_locked(), "or there might be a lease before it is known");
-            Epoch(begun.load(Ordering::Relaxed))
-        };
-        assert_eq!(arena.reclaim(Epoch(2), &forget), Ok(KvContent::Lost));
+        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Lost));
+        // An epoch that began while the other cache was allocated.
+        arena.forgotten(Epoch(3));
         assert!(arena.lease(Epoch(3)).is_err(), "its blocks are not in this cache");
         assert!(arena.lease(Epoch(4)).unwrap().lock().is_ok());
+        drop(in_use);
+    }
+
+    #[test]
+    fn a_new_cache_is_closed_until_its_loss_is_confirmed() {
+        let arena = KvArena::new(allocate).unwrap();
+        let old = arena.lease(Epoch(1)).unwrap();
+        let in_use = old.lock().unwrap();
+        assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Lost));
+        let refused = arena.lease(Epoch(9)).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("not confirmed"), "{refused}");
+        assert_eq!(arena.reclaim(Epoch(4)), Ok(KvContent::Lost), "the loss is still to be told");
+        arena.forgotten(Epoch(2));
+        assert!(arena.lease(Epoch(4)).is_err());
+        assert!(arena.lease(Epoch(5)).unwrap().lock().is_ok());
+        arena.forgotten(Epoch(8));
+        assert!(arena.lease(Epoch(5)).is_ok(), "there was no loss to confirm");
         drop(in_use);
     }
 
@@ -382,8 +411,7 @@ mod tests {
                 gone.send(()).unwrap();
             });
             has_begun.recv().unwrap();
-            let forget = || unreachable!("nothing is lost");
-            assert_eq!(arena.reclaim(Epoch(1), &forget), Ok(KvContent::Kept));
+            assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Kept));
         });
         assert!(is_superseded(old));
     }
@@ -398,11 +426,11 @@ mod tests {
         let arena = KvArena::new(once).unwrap();
         let old = arena.lease(Epoch(1)).unwrap();
         let in_use = old.lock().unwrap();
-        let refused = arena.reclaim(Epoch(1), &nothing).unwrap_err();
+        let refused = arena.reclaim(Epoch(1)).unwrap_err();
         assert!(matches!(refused, ExecuteError::OutOfMemory(_)), "{refused}");
         drop(in_use);
         assert!(is_superseded(&old));
-        assert_eq!(arena.reclaim(Epoch(2), &nothing), Ok(KvContent::Kept), "it came back");
+        assert_eq!(arena.reclaim(Epoch(2)), Ok(KvContent::Kept), "it came back");
         assert!(arena.lease(Epoch(3)).unwrap().lock().is_ok());
     }
 }

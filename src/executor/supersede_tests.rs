@@ -99,7 +99,9 @@ impl House {
     /// From all runners so far.
     fn reclaim(&self) -> Result<KvContent, ExecuteError> {
         let last = Epoch(self.epochs.load(Ordering::Relaxed) - 1);
-        self.factory.reclaim(last, &|| last)
+        let content = self.factory.reclaim(last)?;
+        self.factory.forgotten(last);
+        Ok(content)
     }
 
     /// What a runner does before its next forward pass, with the KV cache in its hands.

@@ -40,20 +40,21 @@ pub trait ExecutorFactory: Send + Sync + 'static {
     /// This is called, from any thread, before a device thread that hangs is replaced. It must not
     /// wait for that thread.
     ///
-    /// If the cache with its content has to be abandoned, `forget` is called once, before any
-    /// executor can get a new cache. `forget` returns the last epoch whose plans rely on the old
-    /// content. Executors of that epoch and of earlier epochs get no new cache.
+    /// If the thread keeps the cache, the content is lost, and there is an empty new cache. No
+    /// executor gets the new one before [`ExecutorFactory::forgotten`] is called. Until then each
+    /// call returns [`KvContent::Lost`].
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] if an abandoned thread holds the cache and there is no memory
     /// for a new one.
-    fn reclaim(
-        &self,
-        _epoch: Epoch,
-        _forget: &dyn Fn() -> Epoch,
-    ) -> Result<KvContent, ExecuteError> {
+    fn reclaim(&self, _epoch: Epoch) -> Result<KvContent, ExecuteError> {
         Ok(KvContent::Kept)
     }
+
+    /// Opens the new cache after a loss, because the caller has forgotten the lost content. `last`
+    /// is the last epoch whose plans rely on that content: executors of that epoch and of earlier
+    /// epochs get no new cache. Without a loss, nothing happens.
+    fn forgotten(&self, _last: Epoch) {}
 
     /// Releases the KV cache's memory to the system until a step or
     /// [`ExecutorFactory::restore_kv_cache`] needs it again. The content is lost, so this is called

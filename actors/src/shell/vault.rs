@@ -14,7 +14,7 @@ use crate::{
         kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager},
         step_time::StepTime,
     },
-    ports::{ExecuteError, ExecutorFactory, GrammarCompiler, TextCodec},
+    ports::{ExecuteError, ExecutorFactory, GrammarCompiler, KvContent, TextCodec},
 };
 
 /// The vault of one system.
@@ -94,10 +94,11 @@ impl Vault {
     /// # Errors
     /// As [`ExecutorFactory::reclaim`].
     pub(super) fn reclaim(&self, epoch: Epoch) -> Result<(), ExecuteError> {
-        let forget = || {
+        if self.executors.reclaim(epoch)? == KvContent::Lost {
             tracing::warn!("the KV cache was left behind with a thread that hangs");
-            self.blocks.lock().lose_content()
-        };
-        self.executors.reclaim(epoch, &forget).map(drop)
+            let last = self.blocks.lock().lose_content();
+            self.executors.forgotten(last);
+        }
+        Ok(())
     }
 }

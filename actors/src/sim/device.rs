@@ -73,6 +73,8 @@ struct State {
     /// Executors of an older generation, or an earlier epoch, have lost the memory.
     generation: u64,
     newest_epoch: Epoch,
+    /// The content was lost, and the loss was not confirmed yet.
+    is_lost: bool,
     num_executions: u64,
     num_attempts: u64,
     last: (Epoch, Step),
@@ -91,7 +93,9 @@ impl Device {
         let last = (Epoch::default(), Step::default());
         let newest_epoch = Epoch::default();
         let (generation, num_executions, num_attempts) = (0, 0, 0);
-        let state = State { memory, generation, newest_epoch, num_executions, num_attempts, last };
+        let is_lost = false;
+        let state =
+            State { memory, generation, newest_epoch, is_lost, num_executions, num_attempts, last };
         let state = Mutex::new(state);
         Arc::new(Self { info, plan, grammars, record, state })
     }
@@ -111,22 +115,32 @@ impl ExecutorFactory for Factory {
         &self.0.info
     }
 
-    fn reclaim(&self, epoch: Epoch, forget: &dyn Fn() -> Epoch) -> Result<KvContent, ExecuteError> {
+    fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
         let mut state = self.0.state.lock();
         state.newest_epoch = state.newest_epoch.max(epoch.next());
         state.generation += 1;
         if !self.0.plan.is_memory_held {
             return Ok(KvContent::Kept);
         }
-        state.newest_epoch = state.newest_epoch.max(forget().next());
+        state.is_lost = true;
         state.memory = Memory::new(self.0.info.num_blocks, self.0.info.block_size);
         Ok(KvContent::Lost)
+    }
+
+    fn forgotten(&self, last: Epoch) {
+        let mut state = self.0.state.lock();
+        if std::mem::take(&mut state.is_lost) {
+            state.newest_epoch = state.newest_epoch.max(last.next());
+        }
     }
 
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let mut state = self.0.state.lock();
         if state.newest_epoch > epoch && !planted(Bug::KeepStaleStep) {
             return Err(ExecuteError::Device(format!("{epoch:?} is past")));
+        }
+        if state.is_lost {
+            return Err(ExecuteError::Device("a loss was not confirmed".to_owned()));
         }
         state.num_attempts += 1;
         if self.0.plan.refusals.contains(&state.num_attempts) {
