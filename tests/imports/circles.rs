@@ -21,20 +21,13 @@ fn module_of(path: &str) -> Option<String> {
     Some(path.replace('/', "::"))
 }
 
-/// Returns the path from the crate's root that `name` in `module` stands for, if it stands for one.
+/// Returns the path from the crate's root that `name` in `module` may stand for. A single word is no
+/// import: `pub(super)` names no parent.
 fn absolute(module: &str, name: &str) -> Option<String> {
-    let mut parts = name.split("::").peekable();
-    let mut path: Vec<_> = match parts.peek()? {
-        &"crate" => {
-            parts.next();
-            Vec::new()
-        }
-        &"self" | &"super" => module.split("::").collect(),
-        // A child of the module, if it has one of that name.
-        _ if name.contains("::") => module.split("::").collect(),
-        _ => return None,
-    };
-    for part in parts {
+    let (first, _) = name.split_once("::")?;
+    // A path without a beginning of its own may name a child of the module.
+    let mut path: Vec<_> = if first == "crate" { Vec::new() } else { module.split("::").collect() };
+    for part in name.split("::").skip(usize::from(first == "crate")) {
         match part {
             "self" => {}
             "super" => drop(path.pop()),
@@ -125,4 +118,6 @@ fn planted_circles_are_found() {
     assert_eq!(found(by_re_export), [["shell", "shell::a", "shell::b"]]);
     let in_a_comment = ["", "use super::b::B;", "// use super::a::A;", ""];
     assert!(found(in_a_comment).is_empty());
+    let by_visibility = ["use a::A;", "pub(super) struct A;", "", ""];
+    assert!(found(by_visibility).is_empty(), "a word is no import");
 }
