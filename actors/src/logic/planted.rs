@@ -1,6 +1,7 @@
-//! Bugs on purpose. The simulator must find each of them: that tests the tester.
+//! Bugs on purpose. The simulator must find each of them, which tests the simulator. They stand
+//! below all logic, so that each part of it can name its own.
 
-/// A mistake that the code can be told to make.
+/// A mistake that the code makes on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
     /// Numbered messages and commits of past epochs are taken.
@@ -9,13 +10,13 @@ pub enum Bug {
     NoDedup,
     /// Numbered messages and commits are taken though one before them is missing.
     NoGapCheck,
-    /// The blocks of an aborted request are not given back.
+    /// The blocks of an aborted request are not freed.
     LeakOnAbort,
-    /// Blocks that several requests share are given back twice.
+    /// Blocks that several requests share are freed twice.
     DoubleFree,
     /// Blocks survive a crash though the step that fills them was only planned.
     SealTooEarly,
-    /// The block directory is not told that a block gets new content.
+    /// The block directory does not learn that a block gets new content.
     ForgetEviction,
     /// A prefix hit may take the last token too, whose logits are wanted.
     HitLastToken,
@@ -25,9 +26,9 @@ pub enum Bug {
     KeepRegistered,
     /// New requests wait until something else happens.
     LostWakeup,
-    /// What is computed again is planned while a step that has it is still under way.
+    /// A request is planned again while a step that computes it still runs.
     NeverSettle,
-    /// Whoever is computed may have to give way.
+    /// Requests in a running step may be preempted.
     PreemptInFlight,
     /// The scheduler takes the results of any step for those that it awaits.
     AnyStep,
@@ -35,19 +36,19 @@ pub enum Bug {
     KeepStaleStep,
     /// The sampler draws from a generator that counts its draws.
     StatefulGenerator,
-    /// A new egress shard is not told what the old one was.
+    /// A new egress shard gets no tokens from before.
     SkipReplay,
     /// A detokenizer takes a batch again.
     RepeatBatch,
-    /// Sinks take whatever they are given.
+    /// Sinks take all tokens, also those that they have.
     NoPosition,
     /// A stop string is only found within a single token.
     StopWithinToken,
     /// An end that was delivered leaves its entry in the ledger.
     NeverForget,
-    /// Blocks are believed in whose memory was left behind with a thread that hangs.
+    /// Blocks count as cached though their memory was left behind with a thread that hangs.
     KeepLostContent,
-    /// What was reserved for a request is not given back at its end.
+    /// The reservation of a request is not released at its end.
     LeakQuota,
     /// Requests begin although their deadline has passed.
     IgnoreDeadline,
@@ -57,7 +58,7 @@ pub enum Bug {
     SameStepAgain,
     /// A constrained request does not wait for its grammar.
     SkipGrammar,
-    /// Who waits for a grammar asks once.
+    /// A request that waits for a grammar asks for it once.
     AskForGrammarOnce,
     /// A grammar may take as long to compile as it likes.
     KeepHungCompiler,
@@ -65,7 +66,7 @@ pub enum Bug {
     TrustOpenTail,
     /// A request gets the tail of another.
     SwapTails,
-    /// The block directory keeps the tail of a request that let go of its blocks.
+    /// The block directory keeps the tail of a request whose blocks were freed.
     ForgetFreedTail,
     /// A tail waits for its request though its block is handed out for something else.
     KeepHandedOutTail,
@@ -110,7 +111,7 @@ impl Bug {
     ];
 }
 
-/// Whether the code is to make this mistake.
+/// Returns whether the code makes this mistake.
 #[cfg(not(feature = "sim"))]
 #[inline]
 #[must_use]
@@ -136,7 +137,7 @@ mod on {
         PLANTED.set(bug);
     }
 
-    /// Whether the code is to make this mistake.
+    /// Returns whether the code makes this mistake.
     #[inline]
     #[must_use]
     pub fn planted(bug: Bug) -> bool {
