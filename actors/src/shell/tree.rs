@@ -79,11 +79,14 @@ static BRANCHES: [Branch; 3] = [
     },
 ];
 
+/// Gives the function that starts the actor with an index.
+type SpawnAt = dyn Fn(&Arc<Context>, usize) -> SpawnChild;
+
 /// One line of [`actors`], whatever its actors' messages are.
 struct Post {
     role: Role,
     size: Box<dyn Fn(&Directory) -> usize>,
-    spawn: Box<dyn Fn(&Arc<Context>, usize) -> SpawnChild>,
+    spawn: Box<SpawnAt>,
 }
 
 fn post<A>(
