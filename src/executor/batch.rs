@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use playhouse_actors::{
     logic::{
         ids::{BlockId, RequestId, TokenId},
+        kv_cache::BlockIds,
         outputs::RowFailure,
         request::EngineRequest,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
@@ -24,7 +25,7 @@ pub(super) struct Sequence {
     pub(super) token_ids: Vec<TokenId>,
     /// What `min_tokens` keeps from being drawn too early.
     pub(super) stop_token_ids: Vec<TokenId>,
-    block_ids: Vec<BlockId>,
+    block_ids: BlockIds,
     /// `None`: there is none, or it is away while its mask is computed.
     constraint: Option<Constraint>,
     /// Why its last token could not be drawn, so that it cannot go on.
@@ -181,7 +182,7 @@ impl PersistentBatch {
         let request = data.request;
         let found = self.sequences.get_full_mut(&request).ok_or_else(|| unknown(request))?;
         let (index, _, sequence) = found;
-        sequence.block_ids.extend_from_slice(&data.new_block_ids);
+        sequence.block_ids.append(&data.new_block_ids);
         let start = data.num_computed_tokens;
         let end = start + data.num_scheduled_tokens;
         let chunk = Chunk { request, sequence: index, start, end };
@@ -196,7 +197,9 @@ impl PersistentBatch {
     ) -> Result<(), ExecuteError> {
         let Chunk { request, start, end, .. } = chunk;
         let sequence = self.sequence(&chunk)?;
-        let (known, blocks) = (sequence.token_ids.len(), sequence.block_ids.len());
+        // All layers are one group.
+        let block_ids = sequence.block_ids.group(0);
+        let (known, blocks) = (sequence.token_ids.len(), block_ids.len());
         if start >= end || end > known || end > blocks * block_size {
             return Err(ExecuteError::InvalidStep(format!(
                 "request {request}: tokens {start}..{end} of {known} in {blocks} blocks of \
@@ -206,7 +209,7 @@ impl PersistentBatch {
         batch.token_ids.extend_from_slice(&sequence.token_ids[start..end]);
         let attention = &mut batch.attention;
         for position in start..end {
-            let block = sequence.block_ids[position / block_size];
+            let block = block_ids[position / block_size];
             attention.slot_mapping.push(block * block_size as u32 + (position % block_size) as u32);
             attention.positions.push(position as u32);
         }
@@ -215,7 +218,7 @@ impl PersistentBatch {
         let blocks = end.div_ceil(block_size);
         let mut table = batch.spare_tables.pop().unwrap_or_default();
         table.clear();
-        table.extend_from_slice(&sequence.block_ids[..blocks]);
+        table.extend_from_slice(&block_ids[..blocks]);
         attention.block_tables.push(table);
         batch.chunks.push(chunk);
         Ok(())

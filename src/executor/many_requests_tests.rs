@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor};
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId},
+        kv_cache::BlockIds,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::{ExecutorFactory, ModelInfo},
@@ -51,8 +52,8 @@ fn decode(number: usize) -> SchedulerOutput {
     let data = |id| CachedRequestData {
         request: RequestId(id),
         new_block_ids: match (PROMPT_TOKENS + number).is_multiple_of(BLOCK_SIZE) {
-            true => vec![7],
-            false => Vec::new(),
+            true => vec![7].into(),
+            false => BlockIds::default(),
         },
         num_computed_tokens: PROMPT_TOKENS + number,
         num_scheduled_tokens: 1,

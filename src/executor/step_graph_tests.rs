@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId},
+        kv_cache::BlockIds,
         outputs::StepOutput,
         scheduler_output::{CachedRequestData, SchedulerOutput},
     },
@@ -83,7 +84,7 @@ fn tokens(factory: &RunnerFactory, epoch: u64, num_requests: usize) -> Vec<Vec<u
             if !step.finished.contains(&output.request) {
                 step.scheduled_cached.push(CachedRequestData {
                     request: output.request,
-                    new_block_ids: Vec::new(),
+                    new_block_ids: BlockIds::default(),
                     num_computed_tokens: lens[i],
                     num_scheduled_tokens: 1,
                 });

@@ -124,7 +124,7 @@ fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
     let data = NewRequestData {
         request: Arc::new(request),
         output_token_ids: Vec::new(),
-        block_ids: BLOCKS.to_vec(),
+        block_ids: BLOCKS.to_vec().into(),
         num_computed_tokens: computed,
         num_scheduled_tokens: count,
     };

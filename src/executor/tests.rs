@@ -28,7 +28,7 @@ pub(super) fn new(
     NewRequestData {
         request: Arc::new(request),
         output_token_ids: Vec::new(),
-        block_ids: blocks.to_vec(),
+        block_ids: blocks.to_vec().into(),
         num_computed_tokens: computed,
         num_scheduled_tokens: count,
     }
@@ -37,7 +37,7 @@ pub(super) fn new(
 fn cached(id: u64, computed: usize, blocks: &[u32]) -> CachedRequestData {
     CachedRequestData {
         request: RequestId(id),
-        new_block_ids: blocks.to_vec(),
+        new_block_ids: blocks.to_vec().into(),
         num_computed_tokens: computed,
         num_scheduled_tokens: 1,
     }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     block_hash::BlockHash,
-    ids::{BlockId, Epoch, RequestId, Step},
+    ids::{Epoch, RequestId, Step},
+    kv_cache::BlockIds,
 };
 
 /// Operations to execute in order, up to the first that is refused.
@@ -102,7 +103,7 @@ pub enum AllocationResult {
     /// To `Allocate`: the blocks appended to the request's table, hit ones first.
     Allocated {
         /// Empty when the table had room.
-        block_ids: Vec<BlockId>,
+        block_ids: BlockIds,
     },
     /// To `Allocate`: there are too few free blocks; nothing changed.
     Refused,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ids::{BlockId, Epoch, RequestId, Step, TokenId},
+    ids::{Epoch, RequestId, Step, TokenId},
+    kv_cache::BlockIds,
     request::EngineRequest,
 };
 
@@ -52,7 +53,7 @@ pub struct NewRequestData {
     /// Tokens generated so far; not empty for a resumed or replayed request.
     pub output_token_ids: Vec<TokenId>,
     /// Its block table so far, for `num_computed_tokens + num_scheduled_tokens` tokens.
-    pub block_ids: Vec<BlockId>,
+    pub block_ids: BlockIds,
     /// Tokens whose KV is there already.
     pub num_computed_tokens: usize,
     /// Tokens to compute now, at least 1.
@@ -66,7 +67,7 @@ pub struct CachedRequestData {
     /// The request.
     pub request: RequestId,
     /// Blocks appended to its table.
-    pub new_block_ids: Vec<BlockId>,
+    pub new_block_ids: BlockIds,
     /// Tokens whose KV is there already.
     pub num_computed_tokens: usize,
     /// Tokens to compute now, at least 1.

@@ -17,7 +17,7 @@ pub(super) fn check_blocks(
     references.clear();
     references.resize(num_blocks, 0);
     for (request, table) in manager.tables() {
-        for &block in table {
+        for block in table.iter() {
             match references.get_mut(block as usize).filter(|_| block != NULL_BLOCK) {
                 Some(count) => *count += 1,
                 None => {
@@ -57,7 +57,7 @@ pub(super) fn check_tails(manager: &KvCacheManager, record: &Record) -> usize {
     let (pool, mut num_tails) = (manager.pool(), 0);
     for (request, tail) in manager.held_tails() {
         num_tails += 1;
-        let table = manager.block_ids(request).unwrap_or_default();
+        let table = manager.block_ids(request).map(|blocks| blocks.group(0)).unwrap_or_default();
         let is_last = (table.len(), table.last()) == (tail.index + 1, Some(&tail.block));
         // One that is full can be hit.
         let is_own = pool.ref_cnt(tail.block) == 1 || pool.hash_of(tail.block).is_some();

@@ -317,7 +317,7 @@ impl Executor {
             let mut row = Row::new(Arc::clone(&new.request));
             row.push(&new.request.prompt_token_ids);
             row.push(&new.output_token_ids);
-            row.table.extend_from_slice(&new.block_ids);
+            row.table.extend_from_slice(new.block_ids.group(0));
             if self.rows.insert(request, row).is_some() {
                 self.violate(|| format!("request {request} is new twice"));
             }
@@ -327,7 +327,7 @@ impl Executor {
             let (request, start) = (cached.request, cached.num_computed_tokens);
             let unknown = || ExecuteError::InvalidStep(format!("request {request} is not known"));
             let row = self.rows.get_mut(&request).ok_or_else(unknown)?;
-            row.table.extend_from_slice(&cached.new_block_ids);
+            row.table.extend_from_slice(cached.new_block_ids.group(0));
             if let Some(failure) = &row.broken {
                 broken.push((request, failure.clone()));
                 continue;

@@ -103,7 +103,7 @@ impl House {
     }
 
     pub(crate) fn blocks(&self, id: u64) -> &[BlockId] {
-        self.kv_cache.block_ids(RequestId(id)).unwrap_or_default()
+        self.kv_cache.block_ids(RequestId(id)).map(|blocks| blocks.group(0)).unwrap_or_default()
     }
 
     pub(crate) fn free_queue(&self) -> Vec<BlockId> {

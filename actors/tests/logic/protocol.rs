@@ -53,7 +53,7 @@ fn look_up(request: RequestId, contents: &[u8]) -> AllocationOp {
 }
 
 fn allocated(block_ids: &[BlockId]) -> AllocationResult {
-    AllocationResult::Allocated { block_ids: block_ids.to_vec() }
+    AllocationResult::Allocated { block_ids: block_ids.to_vec().into() }
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_tail_is_adopted_where_it_was_left() {
     assert_eq!(free, [1, 3, 5, 4, 2], "it is reused last");
     let results = execute(&mut manager, vec![look_up(ALICE, 8), allocate(ALICE, 8, 7)]).unwrap();
     assert_eq!(results[0], AllocationResult::Hit { num_tokens: 7 });
-    assert_eq!(results[1], AllocationResult::Allocated { block_ids: vec![4, 2] });
+    assert_eq!(results[1], AllocationResult::Allocated { block_ids: vec![4, 2].into() });
     assert_eq!((manager.pool().ref_cnt(2), manager.pool().num_free()), (1, 3));
     assert_eq!(kept(&manager), []);
     assert_eq!(manager.held_tails().collect::<Vec<_>>(), [(ALICE, TAIL)]);
@@ -143,7 +143,7 @@ fn a_tail_that_became_full_is_a_block_like_others() {
     assert_eq!(manager.drain_directory_updates(), [sealed, gone]);
     assert_eq!(hit(&mut manager, BOB, 10), 8);
     execute(&mut manager, vec![look_up(ALICE, 9), allocate(ALICE, 9, 8)]).unwrap();
-    assert_eq!(manager.block_ids(ALICE), Some(&[4, 2, 1][..]));
+    assert_eq!(manager.block_ids(ALICE), Some(&vec![4, 2, 1].into()));
 }
 
 #[test]

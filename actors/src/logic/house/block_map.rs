@@ -3,10 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::logic::{
-    ids::{BlockId, RequestId},
-    kv_cache::KvCacheManager,
-};
+use crate::logic::{ids::RequestId, kv_cache::KvCacheManager};
 
 /// Blocks looked at for a cell, at most.
 pub const SAMPLES_PER_CELL: u32 = 16;
@@ -114,7 +111,7 @@ fn owners(manager: &KvCacheManager, num_blocks: u32, stride: u32) -> Vec<Option<
     let tails = manager.kept_tails().map(|(request, tail)| (request, tail.block));
     let held = manager
         .tables()
-        .flat_map(|(request, blocks)| blocks.iter().map(move |&block: &BlockId| (request, block)));
+        .flat_map(|(request, blocks)| blocks.iter().map(move |block| (request, block)));
     let (mask, shift) = (stride - 1, stride.ilog2());
     for (request, block) in tails.chain(held) {
         // The null block has no place.

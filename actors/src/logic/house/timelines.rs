@@ -156,6 +156,7 @@ mod tests {
 
     use super::*;
     use crate::logic::{
+        kv_cache::BlockIds,
         request::EngineRequest,
         scheduler_output::{CachedRequestData, NewRequestData},
     };
@@ -165,7 +166,7 @@ mod tests {
         NewRequestData {
             request: Arc::new(request),
             output_token_ids: outputs.to_vec(),
-            block_ids: Vec::new(),
+            block_ids: BlockIds::default(),
             num_computed_tokens: 0,
             num_scheduled_tokens,
         }
@@ -174,7 +175,7 @@ mod tests {
     fn cached(id: u64, num_computed_tokens: usize, num_tokens: usize) -> CachedRequestData {
         CachedRequestData {
             request: RequestId(id),
-            new_block_ids: Vec::new(),
+            new_block_ids: BlockIds::default(),
             num_computed_tokens,
             num_scheduled_tokens: num_tokens,
         }

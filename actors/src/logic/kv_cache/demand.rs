@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::KvCacheConfig;
+use super::{BlockIds, KvCacheConfig};
 use crate::{
     error::RequestError,
     fault::{Bug, planted},
-    logic::{allocation::AllocateOp, ids::BlockId},
+    logic::allocation::AllocateOp,
 };
 
 /// The block arithmetic of one KV cache.
@@ -154,8 +154,8 @@ impl Held {
     }
 
     /// Records an allocation that appended `block_ids`.
-    pub fn grow(&mut self, growth: Growth, block_ids: &[BlockId]) {
-        self.num_blocks += block_ids.len();
+    pub fn grow(&mut self, growth: Growth, block_ids: &BlockIds) {
+        self.num_blocks += block_ids.num_blocks();
         self.num_room_tokens = self.num_room_tokens.max(growth.num_room_tokens);
         self.num_registered = growth.num_registered;
         self.has_tail = growth.has_tail;
@@ -204,7 +204,7 @@ mod tests {
     /// Returns the count after an allocation that appended `num_blocks`.
     fn after(held: Held, op: &AllocateOp, num_blocks: u32) -> Held {
         let mut held = held;
-        held.grow(demand().growth(&held, op), &(0..num_blocks).collect::<Vec<_>>());
+        held.grow(demand().growth(&held, op), &Vec::from_iter(0..num_blocks).into());
         held
     }
 

@@ -2,6 +2,7 @@
 //! crash. It knows blocks but no policy: a plan lists operations, and the manager reports whether
 //! they fit.
 
+mod block_ids;
 mod demand;
 mod directory;
 mod seals;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    block_ids::BlockIds,
     demand::{Demand, Growth, Held},
     directory::{BlockDirectory, DirectoryUpdate},
     tails::Tail,
@@ -39,7 +41,7 @@ pub struct KvCacheConfig {
 /// One request's blocks.
 #[derive(Debug, Clone, Default)]
 struct Table {
-    blocks: Vec<BlockId>,
+    blocks: BlockIds,
     /// Number of blocks, from the first one, that were hit or registered.
     num_registered: usize,
     /// Set once the request has caught up. The directory knows the tail.
@@ -50,7 +52,9 @@ struct Table {
 #[derive(Debug, Clone, Default)]
 struct Found {
     /// In the order of the table. The tail's block is the last one.
-    blocks: Vec<BlockId>,
+    blocks: BlockIds,
+    /// Number of full blocks in each group.
+    num_full: usize,
     /// Set only for a partial tail. A full one is a hit like other blocks.
     tail: Option<Tail>,
     num_tokens: usize,
@@ -153,7 +157,7 @@ impl KvCacheManager {
         self.note_evictions();
         self.tails.clear();
         for (request, table) in std::mem::take(&mut self.tables) {
-            self.pool.free_blocks(&table.blocks);
+            self.free_table(&table);
             if table.tail.is_some() {
                 self.tails.gone(request);
             }
@@ -203,13 +207,13 @@ impl KvCacheManager {
 
     /// Returns a request's block table.
     #[must_use]
-    pub fn block_ids(&self, request: RequestId) -> Option<&[BlockId]> {
-        self.tables.get(&request).map(|table| table.blocks.as_slice())
+    pub fn block_ids(&self, request: RequestId) -> Option<&BlockIds> {
+        self.tables.get(&request).map(|table| &table.blocks)
     }
 
     /// Returns every block table, in order of requests.
-    pub fn tables(&self) -> impl Iterator<Item = (RequestId, &[BlockId])> {
-        self.tables.iter().map(|(&request, table)| (request, table.blocks.as_slice()))
+    pub fn tables(&self) -> impl Iterator<Item = (RequestId, &BlockIds)> {
+        self.tables.iter().map(|(&request, table)| (request, &table.blocks))
     }
 
     /// Returns the tails at the ends of tables, in order of requests.
@@ -285,20 +289,20 @@ impl KvCacheManager {
             full.map_while(|hash| self.pool.get_cached_block(hash)).collect();
         let num_hits = blocks.len();
         let num_tokens = num_hits * block_size;
-        let Some(tail) = tail else { return Found { blocks, tail: None, num_tokens } };
-        let Some(of_tail) = tail.num_tokens(num_hits, max_tokens, block_size) else {
-            return Found { blocks, tail: None, num_tokens };
+        let of_tail = tail.and_then(|tail| tail.num_tokens(num_hits, max_tokens, block_size));
+        let Some((tail, of_tail)) = tail.zip(of_tail) else {
+            return Found { blocks: blocks.into(), num_full: num_hits, tail: None, num_tokens };
         };
         blocks.push(tail.block);
-        let num_tokens = num_tokens + of_tail;
+        let (blocks, num_tokens) = (blocks.into(), num_tokens + of_tail);
         let Some(&hash) = hashes.get(num_hits).filter(|_| of_tail == block_size) else {
-            return Found { blocks, tail: Some(tail), num_tokens };
+            return Found { blocks, num_full: num_hits, tail: Some(tail), num_tokens };
         };
         // The tail became full, and the crash came before it was sealed.
         self.tails.drop_kept(request);
         self.pool.cache_block(tail.block, hash);
         self.seals.seal(tail.block, hash);
-        Found { blocks, tail: None, num_tokens }
+        Found { blocks, num_full: num_hits + 1, tail: None, num_tokens }
     }
 
     fn free(&mut self, request: RequestId, discard: bool, step: Step) {
@@ -307,28 +311,32 @@ impl KvCacheManager {
         if table.tail.is_some() {
             self.tails.gone(request);
         }
-        for &block in &table.blocks {
+        for block in table.blocks.iter() {
             // The blocks that the current plan's step should fill for this request will not be
             // computed.
             if discard || self.seals.is_filled_by(block, step) {
                 self.pool.evict(block);
             }
         }
-        self.pool.free_blocks(&table.blocks);
+        self.free_table(&table);
         if planted(Bug::DoubleFree) {
-            let shared = table.blocks.iter().copied().filter(|&block| self.pool.ref_cnt(block) > 0);
+            let shared = table.blocks.iter().filter(|&block| self.pool.ref_cnt(block) > 0);
             let shared: Vec<_> = shared.collect();
             self.pool.free_blocks(&shared);
         }
     }
 
+    fn free_table(&mut self, table: &Table) {
+        table.blocks.lists().iter().for_each(|blocks| self.pool.free_blocks(blocks));
+    }
+
     fn validate(&self, op: &AllocateOp, found: &Found) -> Result<(), PlanError> {
         let block_size = self.config.block_size;
         let table = self.tables.get(&op.request);
-        let registered = table.map_or(found.num_full(), |table| table.num_registered);
+        let registered = table.map_or(found.num_full, |table| table.num_registered);
         let what = if found.num_tokens != op.num_hit_tokens {
             "its hits do not follow from the operation before"
-        } else if table.is_some() && !found.blocks.is_empty() {
+        } else if table.is_some() && found.num_tokens > 0 {
             "hits for a request that holds blocks"
         } else if (registered + op.full_blocks.len()) * block_size > op.num_tokens {
             "more full blocks than tokens"
@@ -340,12 +348,13 @@ impl KvCacheManager {
 
     fn allocate(&mut self, op: &AllocateOp, found: &Found, step: Step) -> AllocationResult {
         let hits = &found.blocks;
-        let held = self.tables.get(&op.request).map_or(hits.len(), |table| table.blocks.len());
+        let held = self.tables.get(&op.request).map_or(hits, |table| &table.blocks);
+        let num_held = held.group(0).len();
         let new_blocks =
-            |tokens: usize| tokens.div_ceil(self.config.block_size).saturating_sub(held);
+            |tokens: usize| tokens.div_ceil(self.config.block_size).saturating_sub(num_held);
         let num_new = new_blocks(op.num_tokens);
         let num_to_fit = num_new.max(new_blocks(op.num_tokens_to_fit));
-        let num_free_hits = hits.iter().filter(|&&block| self.pool.ref_cnt(block) == 0).count();
+        let num_free_hits = hits.iter().filter(|&block| self.pool.ref_cnt(block) == 0).count();
         let num_wanted = num_to_fit + num_free_hits + op.spare_blocks;
         // A table that need not grow is never refused, however full the cache is.
         if num_to_fit + num_free_hits > 0 && num_wanted > self.pool.num_free() {
@@ -356,20 +365,19 @@ impl KvCacheManager {
             None => self.tails.drop_kept(op.request),
         }
         let table = self.tables.entry(op.request).or_default();
-        let before = table.blocks.len();
-        self.pool.touch(hits);
-        table.blocks.extend_from_slice(hits);
-        table.num_registered += found.num_full();
+        self.pool.touch(hits.group(0));
+        table.num_registered += found.num_full;
         table.tail = table.tail.or(found.tail);
-        self.pool.get_new_blocks(num_new, &mut table.blocks);
-        let appended = &table.blocks[before..];
-        appended[hits.len()..].iter().for_each(|&block| self.tails.handed_out(block));
+        let mut block_ids = hits.clone();
+        self.pool.get_new_blocks(num_new, block_ids.list(0));
+        let new_blocks = &block_ids.group(0)[hits.group(0).len()..];
+        new_blocks.iter().for_each(|&block| self.tails.handed_out(block));
+        table.blocks.append(&block_ids);
         // This comes before the new blocks are registered, because one of them may just have lost
         // older content.
         for block in self.pool.drain_evicted() {
             self.seals.evicted(block);
         }
-        let block_ids = appended.to_vec();
         register(&mut self.pool, &mut self.seals, table, op, step);
         if let Some(tail) = table.new_tail(op) {
             table.tail = Some(tail);
@@ -385,19 +393,14 @@ impl KvCacheManager {
     }
 }
 
-impl Found {
-    fn num_full(&self) -> usize {
-        self.blocks.len() - usize::from(self.tail.is_some())
-    }
-}
-
 impl Table {
     /// Returns the tail after `op`, if it has changed.
     fn new_tail(&self, op: &AllocateOp) -> Option<Tail> {
         let begins = op.catches_up.then_some(op.num_tokens);
         let caught_up_at = self.tail.map(|tail| tail.caught_up_at).or(begins)?;
-        let index = self.blocks.len().checked_sub(1)?;
-        let tail = Tail { block: self.blocks[index], index, caught_up_at };
+        let blocks = self.blocks.group(0);
+        let (index, &block) = blocks.iter().enumerate().next_back()?;
+        let tail = Tail { block, index, caught_up_at };
         (self.tail != Some(tail)).then_some(tail)
     }
 }
@@ -413,7 +416,7 @@ fn register(
         return;
     }
     let first = table.num_registered;
-    for (&block, &hash) in table.blocks[first..].iter().zip(&op.full_blocks) {
+    for (&block, &hash) in table.blocks.group(0)[first..].iter().zip(&op.full_blocks) {
         pool.cache_block(block, hash);
         seals.fill(block, step);
     }

@@ -13,6 +13,7 @@ use super::{
 use crate::logic::{
     allocation::{AllocateOp, AllocationOp},
     failure::Failure,
+    kv_cache::BlockIds,
     planted::{Bug, planted},
     request::FinishReason,
     request_queue::QueueKey,
@@ -166,7 +167,7 @@ impl Scheduler {
         if num_tokens == 0 {
             return Err(WaitingReason::EncoderBudget);
         }
-        let (num_computed_tokens, block_ids) = (num_hit_tokens, Vec::new());
+        let (num_computed_tokens, block_ids) = (num_hit_tokens, BlockIds::default());
         Ok(Row { slot, num_computed_tokens, num_tokens, is_new: true, block_ids, features })
     }
 

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::logic::{
     allocation::AllocationOp,
+    kv_cache::BlockIds,
     outputs::{Commit, SampledTokens},
     planted::{Bug, planted},
     request::FinishReason,
@@ -83,7 +84,7 @@ impl Scheduler {
             let window = self.media_window(slot, num_computed_tokens, num_tokens, budget);
             (num_tokens, features) = (window.num_tokens, window.features);
         }
-        let block_ids = Vec::new();
+        let block_ids = BlockIds::default();
         Row { slot, num_computed_tokens, num_tokens, is_new: false, block_ids, features }
     }
 

@@ -8,8 +8,8 @@ use crate::{
     error::ActorError,
     logic::{
         allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
-        ids::{BlockId, Micros, RequestId, Step},
-        kv_cache::Growth,
+        ids::{Micros, RequestId, Step},
+        kv_cache::{BlockIds, Growth},
         outputs::Commit,
         request_queue::Owner,
     },
@@ -44,7 +44,7 @@ pub(super) struct Row {
     /// Whether the worker holds no state of the request.
     pub(super) is_new: bool,
     /// Blocks appended to the request's table.
-    pub(super) block_ids: Vec<BlockId>,
+    pub(super) block_ids: BlockIds,
     /// Indices of the media to encode for the row.
     pub(super) features: Vec<usize>,
 }
@@ -244,7 +244,7 @@ impl Scheduler {
         planning: &mut Planning,
         row: usize,
         growth: Growth,
-        block_ids: Vec<BlockId>,
+        block_ids: BlockIds,
     ) {
         self.requests[planning.rows[row].slot].held.grow(growth, &block_ids);
         self.unsealed_step = self.unsealed_step.max(growth.fills().then_some(self.step));

@@ -156,7 +156,7 @@ impl Device {
         }
         for cached in &step.scheduled_cached {
             let row = self.rows.get_mut(&cached.request).unwrap();
-            row.table.extend(&cached.new_block_ids);
+            row.table.extend(cached.new_block_ids.group(0));
             let end = cached.num_computed_tokens + cached.num_scheduled_tokens;
             spans.push((cached.request, cached.num_computed_tokens, end));
         }
@@ -224,7 +224,7 @@ fn row(new: &NewRequestData) -> Row {
         wants_prompt_logprobs: request.sampling().prompt_logprobs.is_some(),
         salt: salt_of(request),
         tokens,
-        table: new.block_ids.clone(),
+        table: new.block_ids.group(0).to_vec(),
         is_broken: false,
     }
 }

@@ -282,7 +282,7 @@ impl World {
         let pool = self.kv_cache.pool();
         let mut refs = BTreeMap::<BlockId, u32>::new();
         for (_, table) in self.kv_cache.tables() {
-            table.iter().for_each(|&block| *refs.entry(block).or_default() += 1);
+            table.iter().for_each(|block| *refs.entry(block).or_default() += 1);
         }
         let free: Vec<BlockId> = pool.free_block_ids().collect();
         assert_eq!(free.len(), pool.num_free());
@@ -313,7 +313,7 @@ impl World {
         let pool = self.kv_cache.pool();
         let held: BTreeMap<RequestId, Tail> = self.kv_cache.held_tails().collect();
         for (&request, tail) in &held {
-            let table = self.kv_cache.block_ids(request).unwrap();
+            let table = self.kv_cache.block_ids(request).unwrap().group(0);
             assert_eq!((table.len(), table.last()), (tail.index + 1, Some(&tail.block)));
             assert!(pool.ref_cnt(tail.block) == 1 || pool.hash_of(tail.block).is_some());
         }
@@ -360,7 +360,7 @@ impl World {
     /// was planned ahead changes about them.
     fn check_tables(&self) {
         for (request, table) in self.device.tables() {
-            let known = self.kv_cache.block_ids(request);
+            let known = self.kv_cache.block_ids(request).map(|blocks| blocks.group(0));
             match self.planned.front() {
                 None => assert_eq!(known, Some(table)),
                 Some(next) if next.finished.contains(&request) => {}
