@@ -37,12 +37,12 @@ fn blocks(criterion: &mut Criterion) {
         let (hashes, mut table) = (chain(PROMPT_BLOCKS), Vec::new());
         assert!(pool.get_new_blocks(PROMPT_BLOCKS, &mut table));
         for (&block, &hash) in table.iter().zip(&hashes) {
-            pool.cache_block(block, hash);
+            pool.cache_block(block, hash, 0);
         }
         pool.free_blocks(&table);
         bencher.iter(|| {
             table.clear();
-            table.extend(hashes.iter().map_while(|hash| pool.get_cached_block(hash)));
+            table.extend(hashes.iter().map_while(|hash| pool.get_cached_block(hash, 0)));
             assert_eq!(table.len(), PROMPT_BLOCKS);
             pool.touch(&table);
             pool.free_blocks(&table);

@@ -21,6 +21,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use playhouse_actors::{
     logic::{
         ids::Epoch,
+        kv_cache::KvSpec,
         outputs::{RequestOutput, SampledToken, StepOutput},
         scheduler::SchedulerConfig,
         scheduler_output::SchedulerOutput,
@@ -99,7 +100,7 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
         max_num_seqs: num_requests,
         max_num_batched_tokens: 64 * num_requests,
         max_model_len,
-        block_size,
+        kv_spec: KvSpec::full(1, block_size, 1),
         num_blocks: num_blocks as u32,
         async_scheduling,
         ..SchedulerConfig::default()
@@ -107,7 +108,7 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
     let info = ModelInfo {
         vocab_size: VOCAB,
         max_model_len,
-        block_size,
+        kv_spec: scheduler.kv_spec.clone(),
         num_blocks,
         eos_token_ids: Vec::new(),
     };

@@ -50,7 +50,7 @@ impl Engine {
             num_blocks: 64 * num_requests as u32 + 1,
             ..SchedulerConfig::default()
         };
-        let kv_cache = KvCacheManager::new(config.kv_cache());
+        let kv_cache = KvCacheManager::new(&config.kv_cache());
         let mut engine = Self { scheduler: Scheduler::new(config), kv_cache };
         for id in 0..num_requests as u64 {
             engine.scheduler.add(Arc::new(request(id)));

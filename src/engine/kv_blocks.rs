@@ -1,5 +1,6 @@
 //! How many blocks the KV cache gets.
 
+use playhouse_actors::logic::kv_cache::KvSpec;
 use playhouse_kernels::{ComputeDevice, DeviceKind, KvDtype, device_memory};
 
 use super::StartError;
@@ -11,21 +12,29 @@ use crate::{
 /// What the KV cache may take where nobody says what is free.
 const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
+/// Returns what the model keeps in its KV cache. All layers are one group, whose tokens read all
+/// earlier ones.
+pub(super) fn spec(model: &Model, block_size: usize, dtype: KvDtype) -> KvSpec {
+    let block = model.kv_cache_shape(1, block_size);
+    KvSpec::full(block.num_layers, block_size, block.bytes(dtype) as u64)
+}
+
 /// Blocks of the KV cache, the null block among them: as many as its memory and the device's buffers
 /// hold, and enough for at least one request of full length. What else the model needs on the device
 /// must be there already.
 pub(super) fn count(
     config: &EngineConfig,
     model: &Model,
+    spec: &KvSpec,
     dtype: KvDtype,
     device: &ComputeDevice,
 ) -> Result<usize, StartError> {
     if let Some(blocks) = config.num_gpu_blocks_override {
         return Ok(blocks);
     }
-    let (block_size, max_model_len) = (config.block_size, model.config.max_model_len);
+    let (block_size, max_model_len) = (spec.block_size, model.config.max_model_len);
     let block = model.kv_cache_shape(1, block_size);
-    let block_bytes = block.bytes(dtype).max(1) as u64;
+    let block_bytes = spec.block_bytes().max(1);
     let budget_bytes =
         config.kv_cache_budget_bytes(free(config, model, device), block_bytes, max_model_len);
     let in_budget = usize::try_from(budget_bytes / block_bytes).unwrap_or(usize::MAX);

@@ -2,7 +2,10 @@
 
 use std::{panic::resume_unwind, sync::Arc, thread};
 
-use playhouse_actors::ports::{ModelInfo, TextCodec};
+use playhouse_actors::{
+    logic::kv_cache::KvSpec,
+    ports::{ModelInfo, TextCodec},
+};
 use playhouse_kernels::{ComputeDevice, KvDtype, ThreadPool, device_memory};
 
 use super::{
@@ -38,14 +41,23 @@ pub(super) fn load(
 ) -> Result<Loaded, StartError> {
     let mut start = Start::new(config, progress)?;
     let (codec, model) = start.read()?;
-    let generation = start.check(&codec, &*model)?;
+    let generation = start.check(&codec, &model)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
-    start.warm_up(&*model, kv_cache_dtype)?;
-    let num_blocks = kv_blocks::count(config, &*model, kv_cache_dtype, &start.device)?;
-    let loaded = start.describe(codec, &*model, &generation, kv_cache_dtype, num_blocks);
+    start.warm_up(&model, kv_cache_dtype)?;
+    let kv_spec = kv_blocks::spec(&model, config.block_size, kv_cache_dtype);
+    let num_blocks = kv_blocks::count(config, &model, &kv_spec, kv_cache_dtype, &start.device)?;
+    let cache = KvCache { dtype: kv_cache_dtype, spec: kv_spec, num_blocks };
+    let loaded = start.describe(codec, &model, &generation, cache);
     let grammars = start.grammars(&loaded);
     let executors = start.executors(&loaded, model, &grammars)?;
     Ok(Loaded { model: loaded, executors, grammars })
+}
+
+/// The KV cache that the model gets.
+struct KvCache {
+    dtype: KvDtype,
+    spec: KvSpec,
+    num_blocks: usize,
 }
 
 /// A start under way: what each of its steps needs.
@@ -129,17 +141,16 @@ impl<'a> Start<'a> {
         codec: HfTextCodec,
         model: &Model,
         generation: &GenerationConfig,
-        kv_cache_dtype: KvDtype,
-        num_blocks: usize,
+        cache: KvCache,
     ) -> LoadedModel {
         let (config, model_config) = (self.config, &model.config);
-        let kv_cache_shape = model.kv_cache_shape(num_blocks, config.block_size);
+        let kv_cache_bytes = cache.num_blocks as u64 * cache.spec.block_bytes();
         LoadedModel {
             info: ModelInfo {
                 vocab_size: model_config.vocab_size as u32,
                 max_model_len: model_config.max_model_len,
-                block_size: config.block_size,
-                num_blocks,
+                kv_spec: cache.spec,
+                num_blocks: cache.num_blocks,
                 eos_token_ids: eos_token_ids(&codec, &model_config.eos_token_ids, generation),
             },
             root: config.model.to_string_lossy().into_owned(),
@@ -148,8 +159,8 @@ impl<'a> Start<'a> {
             quantized_weights: model.quantized_weights.clone(),
             device: self.device.id.clone(),
             device_kind: self.device.kind,
-            kv_cache_dtype,
-            kv_cache_bytes: kv_cache_shape.bytes(kv_cache_dtype) as u64,
+            kv_cache_dtype: cache.dtype,
+            kv_cache_bytes,
             default_sampling: DefaultSampling::from(generation),
             chat_templates: codec.chat_templates(),
             codec: Arc::new(codec),

@@ -70,7 +70,7 @@ fn scheduler_config(
         reserve_full_isl: config.scheduler_reserve_full_isl,
         watermark: config.watermark,
         prefill_schedule_interval: defaults.prefill_schedule_interval,
-        block_size: info.block_size,
+        kv_spec: info.kv_spec.clone(),
         num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
         enable_prefix_caching: config.enable_prefix_caching,
         hash_seed: defaults.hash_seed,
@@ -119,13 +119,15 @@ fn seconds(seconds: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_actors::logic::kv_cache::KvSpec;
+
     use super::*;
 
     fn info() -> ModelInfo {
         ModelInfo {
             vocab_size: 9,
             max_model_len: 64,
-            block_size: 8,
+            kv_spec: KvSpec::full(1, 8, 64),
             num_blocks: 5,
             eos_token_ids: Vec::new(),
         }
@@ -144,7 +146,7 @@ mod tests {
         let system = system_config(&config, &info(), DeviceKind::Cpu, &names);
         let scheduler = &system.scheduler;
         assert_eq!((scheduler.max_num_seqs, scheduler.max_model_len), (3, 64));
-        assert_eq!((scheduler.block_size, scheduler.num_blocks), (8, 5));
+        assert_eq!((scheduler.kv_spec.block_size, scheduler.num_blocks), (8, 5));
         assert_eq!(scheduler.priority_age_bound, 1_500_000);
         assert!(!scheduler.async_scheduling, "a processor computes its steps one by one");
         assert_eq!(system.admission.max_num_requests, 40);

@@ -39,7 +39,7 @@ impl RunnerFactory {
         grammars: Arc<GrammarStore>,
         threads: ComputeThreads,
     ) -> Result<Self, KernelError> {
-        let shape = model.kv_cache_shape(info.num_blocks, info.block_size);
+        let shape = model.kv_cache_shape(info.num_blocks, info.kv_spec.block_size);
         let queue = threads.queue();
         let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
         Ok(Self { info, model, kv_arena, grammars, threads: Mutex::new(threads) })
@@ -90,7 +90,7 @@ impl ExecutorFactory for RunnerFactory {
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
-        let (grammars, block_size) = (Arc::clone(&self.grammars), self.info.block_size);
+        let (grammars, block_size) = (Arc::clone(&self.grammars), self.info.kv_spec.block_size);
         Ok(Box::new(ModelRunner::new(model, kv_lease, threads, grammars, block_size)))
     }
 }

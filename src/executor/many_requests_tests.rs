@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId},
-        kv_cache::BlockIds,
+        kv_cache::{BlockIds, KvSpec},
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::{ExecutorFactory, ModelInfo},
@@ -75,7 +75,7 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
     let info = ModelInfo {
         vocab_size: 4,
         max_model_len: 4_096,
-        block_size: BLOCK_SIZE,
+        kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
         num_blocks: 128,
         eos_token_ids: Vec::new(),
     };

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId},
-        kv_cache::BlockIds,
+        kv_cache::{BlockIds, KvSpec},
         outputs::StepOutput,
         scheduler_output::{CachedRequestData, SchedulerOutput},
     },
@@ -48,7 +48,7 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     let info = ModelInfo {
         vocab_size: model.config.vocab_size as u32,
         max_model_len: 64,
-        block_size: BLOCK_SIZE,
+        kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
         num_blocks: 1 + 2 * NUM_REQUESTS_MAX,
         eos_token_ids: Vec::new(),
     };

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
         ids::Epoch,
+        kv_cache::KvSpec,
         request::EngineRequest,
         scheduler_output::{NewRequestData, SchedulerOutput},
     },
@@ -75,7 +76,7 @@ impl House {
         let info = ModelInfo {
             vocab_size: model.config.vocab_size as u32,
             max_model_len: 64,
-            block_size: BLOCK_SIZE,
+            kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
             num_blocks: 4,
             eos_token_ids: Vec::new(),
         };

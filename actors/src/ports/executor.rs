@@ -1,6 +1,8 @@
 //! The port to the model: the code that a worker's device thread runs.
 
-use crate::logic::{ids::Epoch, outputs::StepOutput, scheduler_output::SchedulerOutput};
+use crate::logic::{
+    ids::Epoch, kv_cache::KvSpec, outputs::StepOutput, scheduler_output::SchedulerOutput,
+};
 
 /// The facts that the engine needs about a loaded model.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,8 +11,8 @@ pub struct ModelInfo {
     pub vocab_size: u32,
     /// Largest number of tokens of a sequence.
     pub max_model_len: usize,
-    /// Number of tokens that a KV cache block holds.
-    pub block_size: usize,
+    /// The contents of the KV cache, by group of layers.
+    pub kv_spec: KvSpec,
     /// Number of blocks in the KV cache, including the null block.
     pub num_blocks: usize,
     /// Tokens that end an output.

@@ -53,7 +53,7 @@ impl KvCacheManagerActor {
                 Inheritance::Living(manager) => *manager,
                 Inheritance::Directory(directory) => {
                     let (sealed, tails) = (directory.sealed(), directory.tails());
-                    KvCacheManager::from_directory(config, epoch, sealed, tails)
+                    KvCacheManager::from_directory(&config, epoch, sealed, tails)
                 }
             };
             *state = State { epoch, manager: Some(manager) };

@@ -406,7 +406,7 @@ impl Checker {
     }
 
     fn check_step(&self, output: &SchedulerOutput) {
-        let (step, block_size) = (output.step, self.config.scheduler.block_size);
+        let (step, block_size) = (output.step, self.config.scheduler.kv_spec.block_size);
         let mut state = self.state.lock();
         let computed = output.scheduled_new.iter().map(|new| new.num_computed_tokens);
         state.num_adopted += computed.filter(|count| count % block_size != 0).count() as u64;

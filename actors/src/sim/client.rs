@@ -243,7 +243,7 @@ fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
         Some("it does not fit the context")
     } else if has_too_many_choices(workload, plan) {
         Some("it has too many choices")
-    } else if (prompt + 1).div_ceil(config.block_size) > num_usable {
+    } else if (prompt + 1).div_ceil(config.kv_spec.block_size) > num_usable {
         Some("it does not fit the cache")
     } else {
         None

@@ -89,7 +89,7 @@ impl Device {
         grammars: Arc<Compiler>,
         record: Arc<Record>,
     ) -> Arc<Self> {
-        let memory = Memory::new(info.num_blocks, info.block_size);
+        let memory = Memory::new(info.num_blocks, info.kv_spec.block_size);
         let last = (Epoch::default(), Step::default());
         let newest_epoch = Epoch::default();
         let (generation, num_executions, num_attempts) = (0, 0, 0);
@@ -123,7 +123,7 @@ impl ExecutorFactory for Factory {
             return Ok(KvContent::Kept);
         }
         state.is_lost = true;
-        state.memory = Memory::new(self.0.info.num_blocks, self.0.info.block_size);
+        state.memory = Memory::new(self.0.info.num_blocks, self.0.info.kv_spec.block_size);
         Ok(KvContent::Lost)
     }
 

@@ -14,6 +14,7 @@ use crate::{
         admission::{Quota, Tenant},
         failure::Failure,
         ids::TokenId,
+        kv_cache::KvSpec,
         request::FinishReason,
         restart::Intensity,
         sampling_params::SamplingParams,
@@ -138,7 +139,7 @@ impl Workload {
         let info = ModelInfo {
             vocab_size: VOCAB_SIZE,
             max_model_len: config.max_model_len,
-            block_size: config.block_size,
+            kv_spec: config.kv_spec.clone(),
             num_blocks: config.num_blocks as usize,
             eos_token_ids: EOS_TOKENS.to_vec(),
         };
@@ -179,7 +180,7 @@ fn question(
         params: &SamplingParams { max_tokens, ..client.raw.params.clone() },
         seed,
         max_model_len,
-        cache_tokens: (config.num_blocks as usize - 1) * config.block_size,
+        cache_tokens: (config.num_blocks as usize - 1) * config.kv_spec.block_size,
         poison,
     })
 }
@@ -206,7 +207,7 @@ fn scheduler_config(rng: &mut Rng) -> SchedulerConfig {
         reserve_full_isl: rng.percent(50),
         watermark: rng.pick(&[0.0, 0.0, 0.1]),
         prefill_schedule_interval: rng.pick(&[1, 1, 1, 3]),
-        block_size,
+        kv_spec: KvSpec::full(1, block_size, 1),
         num_blocks: num_blocks as u32,
         enable_prefix_caching: rng.percent(85),
         ..SchedulerConfig::default()
@@ -227,11 +228,11 @@ fn system_config(rng: &mut Rng, scheduler: SchedulerConfig) -> SystemConfig {
 fn prompt(rng: &mut Rng, config: &SchedulerConfig) -> Vec<TokenId> {
     let num_tokens = u64::from(VOCAB_SIZE);
     let family = rng.below(3);
-    let borders = rng.within(0, 5) * config.block_size;
+    let borders = rng.within(0, 5) * config.kv_spec.block_size;
     let num_shared = (borders + rng.within(0, 2)).saturating_sub(1);
     let mut of_family = Rng::new(family);
     let shared: Vec<_> = (0..num_shared).map(|_| of_family.below(num_tokens)).collect();
-    let own = rng.within(0, 2 * config.block_size);
+    let own = rng.within(0, 2 * config.kv_spec.block_size);
     let own: Vec<_> = (0..own).map(|_| rng.below(num_tokens)).collect();
     let mut prompt: Vec<_> = shared.into_iter().chain(own).map(|token| token as TokenId).collect();
     // One in fifty is nothing at all, or too long.
@@ -326,7 +327,7 @@ fn crowd(rng: &mut Rng, config: &mut SchedulerConfig, clients: &mut Vec<ClientPl
     if !rng.percent(25) {
         return;
     }
-    let blocks = config.max_model_len / config.block_size;
+    let blocks = config.max_model_len / config.kv_spec.block_size;
     config.enable_prefix_caching = true;
     config.num_blocks = (1 + blocks + rng.within(0, 3)) as u32;
     config.max_num_seqs = config.max_num_seqs.max(3);

@@ -18,6 +18,7 @@ use playhouse_actors::{
     logic::{
         ids::{Epoch, RequestId, TokenId},
         input::TruncationSide,
+        kv_cache::KvSpec,
         outputs::{RequestOutput, RowFailure, SampledToken, StepOutput},
         sampling_params::SamplingParams,
         scheduler::SchedulerConfig,
@@ -109,7 +110,7 @@ impl FakeFactory {
         let info = ModelInfo {
             vocab_size: VOCAB,
             max_model_len: 64,
-            block_size: 16,
+            kv_spec: KvSpec::full(1, 16, 1),
             num_blocks: 8,
             eos_token_ids: vec![],
         };
@@ -345,14 +346,14 @@ pub(crate) async fn spawn_with(
         max_num_batched_tokens: 64,
         max_num_seqs: 16,
         max_model_len: 512,
-        block_size: 16,
+        kv_spec: KvSpec::full(1, 16, 1),
         num_blocks,
         ..SchedulerConfig::default()
     };
     let info = ModelInfo {
         vocab_size: VOCAB,
         max_model_len: 512,
-        block_size: 16,
+        kv_spec: scheduler.kv_spec.clone(),
         num_blocks: num_blocks as usize,
         eos_token_ids: vec![],
     };

@@ -54,7 +54,7 @@ pub(crate) fn tokens<const N: usize>(expected: [(u64, usize); N]) -> Tokens {
 impl House {
     pub(crate) fn new(config: SchedulerConfig) -> Self {
         config.validate().unwrap();
-        let kv_cache = KvCacheManager::new(config.kv_cache());
+        let kv_cache = KvCacheManager::new(&config.kv_cache());
         let scheduler = Scheduler::new(config);
         Self { scheduler, kv_cache, now: 0, last: Scheduled::default(), commits: Vec::new() }
     }

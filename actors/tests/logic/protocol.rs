@@ -8,14 +8,16 @@ use playhouse_actors::{
         allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
         block_hash::BlockHash,
         ids::{BlockId, Epoch, RequestId, Step},
-        kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager},
+        kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec},
         scheduler::{Scheduler, SchedulerConfig},
     },
 };
 
 use crate::house::{House, own_prompt, request, roomy, tokens};
 
-const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4 };
+fn config() -> KvCacheConfig {
+    KvCacheConfig { num_blocks: 6, spec: KvSpec::full(1, 4, 1) }
+}
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
 
@@ -58,7 +60,7 @@ fn allocated(block_ids: &[BlockId]) -> AllocationResult {
 
 #[test]
 fn a_block_is_sealed_when_its_step_is_computed_and_told_before_it_is_reused() {
-    let mut manager = KvCacheManager::new(CONFIG);
+    let mut manager = KvCacheManager::new(&config());
     let results = |manager: &mut KvCacheManager, plan| manager.execute(&plan).unwrap().results;
     let first = results(&mut manager, plan(1, None, vec![allocate(ALICE, 9, 0, &[1, 2])]));
     assert_eq!(first, [allocated(&[1, 2, 3])]);
@@ -75,7 +77,7 @@ fn a_block_is_sealed_when_its_step_is_computed_and_told_before_it_is_reused() {
 #[test]
 fn a_successor_offers_what_was_sealed_and_nothing_else() {
     let directory = [(4, hash(1)), (2, hash(2)), (0, hash(3)), (9, hash(4)), (4, hash(5))];
-    let mut manager = KvCacheManager::from_directory(CONFIG, Epoch(3), directory, []);
+    let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), directory, []);
     let free: Vec<BlockId> = manager.pool().free_block_ids().collect();
     assert_eq!(free, [1, 3, 5, 4, 2], "the null block, unknown and repeated ones are left out");
     let ops = vec![look_up(ALICE, &[1, 2, 3]), allocate(ALICE, 12, 8, &[])];
@@ -87,7 +89,7 @@ fn a_successor_offers_what_was_sealed_and_nothing_else() {
 
 #[test]
 fn a_new_epoch_frees_all_and_trusts_nothing_unsealed() {
-    let mut manager = KvCacheManager::new(CONFIG);
+    let mut manager = KvCacheManager::new(&config());
     manager.execute(&plan(1, None, vec![allocate(ALICE, 8, 0, &[1])])).unwrap();
     let seal_first = plan(2, Some(1), vec![allocate(ALICE, 12, 0, &[2, 3])]);
     manager.execute(&seal_first).unwrap();
@@ -101,7 +103,7 @@ fn a_new_epoch_frees_all_and_trusts_nothing_unsealed() {
 
 #[test]
 fn a_plan_is_executed_up_to_the_first_refusal() {
-    let mut manager = KvCacheManager::new(CONFIG);
+    let mut manager = KvCacheManager::new(&config());
     let ops = vec![
         allocate(ALICE, 16, 0, &[]),
         allocate(BOB, 8, 0, &[]),
@@ -116,7 +118,7 @@ fn a_plan_is_executed_up_to_the_first_refusal() {
 #[test]
 fn contradictions_are_noticed() {
     let refused = |ops| {
-        let mut manager = KvCacheManager::from_directory(CONFIG, Epoch(3), [(1, hash(1))], []);
+        let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), [(1, hash(1))], []);
         matches!(manager.execute(&plan(1, None, ops)), Err(PlanError::Invalid { .. }))
     };
     assert!(refused(vec![allocate(ALICE, 8, 4, &[])]), "nothing was looked up");

@@ -6,10 +6,12 @@ use playhouse_actors::logic::{
     allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
     block_hash::BlockHash,
     ids::{Epoch, RequestId, Step},
-    kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, Tail},
+    kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec, Tail},
 };
 
-const CONFIG: KvCacheConfig = KvCacheConfig { num_blocks: 6, block_size: 4 };
+fn config() -> KvCacheConfig {
+    KvCacheConfig { num_blocks: 6, spec: KvSpec::full(1, 4, 1) }
+}
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
 const EPOCH: Epoch = Epoch(3);
@@ -22,7 +24,7 @@ fn hash(content: u8) -> BlockHash {
 
 /// Block 4 is full, block 2 is Alice's tail.
 fn successor() -> KvCacheManager {
-    KvCacheManager::from_directory(CONFIG, EPOCH, [(4, hash(1))], [(ALICE, TAIL)])
+    KvCacheManager::from_directory(&config(), EPOCH, [(4, hash(1))], [(ALICE, TAIL)])
 }
 
 fn execute(
@@ -68,7 +70,7 @@ fn kept(manager: &KvCacheManager) -> Vec<RequestId> {
 
 #[test]
 fn the_directory_hears_of_a_tail_when_its_block_changes_and_of_nothing_else() {
-    let mut manager = KvCacheManager::new(CONFIG);
+    let mut manager = KvCacheManager::new(&config());
     let tails = |manager: &mut KvCacheManager| {
         let mut updates = manager.drain_directory_updates();
         updates.retain(|update| !matches!(update, DirectoryUpdate::Sealed { .. }));
@@ -127,7 +129,7 @@ fn only_its_own_request_gets_a_tail_and_only_where_it_lies() {
 
 #[test]
 fn a_tail_whose_beginning_is_lost_is_worth_nothing() {
-    let mut manager = KvCacheManager::from_directory(CONFIG, EPOCH, [], [(ALICE, TAIL)]);
+    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [], [(ALICE, TAIL)]);
     assert_eq!(hit(&mut manager, ALICE, 8), 0);
     execute(&mut manager, vec![allocate(ALICE, 8, 0)]).unwrap();
     assert_eq!(kept(&manager), [], "its request has begun without it");
@@ -172,7 +174,7 @@ fn a_block_is_kept_for_one_request_or_for_everybody() {
     let unusable =
         [(RequestId(4), Tail { block: 0, ..TAIL }), (RequestId(5), Tail { block: 6, ..TAIL })];
     let tails = tails.into_iter().chain(unusable);
-    let mut manager = KvCacheManager::from_directory(CONFIG, EPOCH, [(4, hash(1))], tails);
+    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [(4, hash(1))], tails);
     assert_eq!(kept(&manager), [ALICE]);
     let gone = |id| DirectoryUpdate::TailGone { request: RequestId(id) };
     assert_eq!(manager.drain_directory_updates(), [2, 3, 4, 5].map(gone));

@@ -58,7 +58,7 @@ fn text(engine: &Engine, server: &ServerConfig, address: Option<Address>) -> Str
         }
         gpu => gpu.to_owned(),
     };
-    let tokens = info.num_blocks.saturating_sub(1) * info.block_size;
+    let tokens = info.num_blocks.saturating_sub(1) * info.kv_spec.block_size;
     let megabytes = loaded.kv_cache_bytes / 1_000_000;
     let json = "-H 'Content-Type: application/json'";
     format!(
@@ -80,7 +80,7 @@ Try:
         architecture = loaded.architecture,
         context = info.max_model_len,
         blocks = info.num_blocks,
-        block_size = info.block_size,
+        block_size = info.kv_spec.block_size,
     )
 }
 

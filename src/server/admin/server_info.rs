@@ -35,7 +35,7 @@ pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
             "vocab_size": info.vocab_size,
             "max_model_len": info.max_model_len,
             "eos_token_ids": info.eos_token_ids,
-            "block_size": info.block_size,
+            "block_size": info.kv_spec.block_size,
             "num_blocks": info.num_blocks,
             "kv_cache_bytes": loaded.kv_cache_bytes,
         },

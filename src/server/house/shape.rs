@@ -30,7 +30,7 @@ impl Shaper {
         let model = ModelFacts {
             name: engine.served_model_names().first().cloned().unwrap_or_default(),
             max_model_len: info.max_model_len,
-            block_size: info.block_size,
+            block_size: info.kv_spec.block_size,
             max_num_seqs: config.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
         };

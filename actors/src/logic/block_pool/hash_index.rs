@@ -7,9 +7,6 @@ use indexmap::IndexMap;
 
 use crate::logic::{block_hash::BlockHash, ids::BlockId};
 
-/// The group of layers that share block tables. All layers are one group so far.
-pub(crate) const GROUP: u32 = 0;
-
 /// vLLM's key: the hash followed by the big-endian id of the KV cache group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockKey([u8; 36]);
@@ -142,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_equal_blocks_is_found() {
-        let key = BlockKey::new(&BlockHash([1; 32]), GROUP);
+        let key = BlockKey::new(&BlockHash([1; 32]), 0);
         let mut index = HashIndex::new(8);
         for block in [5, 3, 7, 2] {
             index.insert(key, block);

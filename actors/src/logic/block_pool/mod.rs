@@ -8,10 +8,7 @@ mod free_queue;
 mod hash_index;
 
 pub use self::hash_index::BlockKey;
-use self::{
-    free_queue::FreeQueue,
-    hash_index::{GROUP, HashIndex},
-};
+use self::{free_queue::FreeQueue, hash_index::HashIndex};
 use super::{block_hash::BlockHash, ids::BlockId};
 
 /// The block that stands where a table has none.
@@ -91,10 +88,10 @@ impl BlockPool {
         self.blocks[block as usize].key.is_some()
     }
 
-    /// A block with this content, referenced or free.
+    /// Returns a block with this content for a group of layers, referenced or free.
     #[must_use]
-    pub fn get_cached_block(&self, hash: &BlockHash) -> Option<BlockId> {
-        self.index.get(&BlockKey::new(hash, GROUP))
+    pub fn get_cached_block(&self, hash: &BlockHash, group: usize) -> Option<BlockId> {
+        self.index.get(&BlockKey::new(hash, group as u32))
     }
 
     /// Appends `count` blocks to `table` and takes away what could be hit in them; leaves all as
@@ -144,10 +141,11 @@ impl BlockPool {
         self.free.push_back(block);
     }
 
-    /// Makes `block` a hit for `hash` from now on. The block must have no hash yet.
-    pub fn cache_block(&mut self, block: BlockId, hash: BlockHash) {
+    /// Makes `block` a hit for `hash` in a group of layers from now on. The block must have no hash
+    /// yet.
+    pub fn cache_block(&mut self, block: BlockId, hash: BlockHash, group: usize) {
         assert!(self.blocks[block as usize].key.is_none(), "block {block} is hashed already");
-        let key = BlockKey::new(&hash, GROUP);
+        let key = BlockKey::new(&hash, group as u32);
         self.blocks[block as usize].key = Some(key);
         self.index.insert(key, block);
     }

@@ -140,13 +140,13 @@ mod tests {
         allocation::{AllocateOp, AllocationOp, AllocationPlan},
         block_hash::BlockHash,
         ids::{Epoch, Step},
-        kv_cache::{KvCacheConfig, Tail},
+        kv_cache::{KvCacheConfig, KvSpec, Tail},
     };
 
     const BLOCK_SIZE: usize = 4;
 
     fn config(num_blocks: u32) -> KvCacheConfig {
-        KvCacheConfig { num_blocks, block_size: BLOCK_SIZE }
+        KvCacheConfig { num_blocks, spec: KvSpec::full(1, BLOCK_SIZE, 1) }
     }
 
     fn hash(byte: u8) -> BlockHash {
@@ -180,16 +180,16 @@ mod tests {
 
     #[test]
     fn an_empty_cache_is_one_run() {
-        let map = BlockMap::of(&KvCacheManager::new(config(11)), 100);
+        let map = BlockMap::of(&KvCacheManager::new(&config(11)), 100);
         assert_eq!(runs(&map), [(10, BlockState::Free, None, 0)]);
         assert_eq!((map.num_blocks, map.num_free, map.blocks_per_cell), (10, 10, 1));
-        let nothing = BlockMap::of(&KvCacheManager::new(config(1)), 100);
+        let nothing = BlockMap::of(&KvCacheManager::new(&config(1)), 100);
         assert_eq!(runs(&nothing), []);
     }
 
     #[test]
     fn owners_sharing_and_what_can_be_hit_are_seen() {
-        let mut manager = KvCacheManager::new(config(9));
+        let mut manager = KvCacheManager::new(&config(9));
         execute(&mut manager, vec![allocate(7, 10, 0, &[1, 2])]);
         let lookup = AllocationOp::Lookup {
             request: RequestId(8),
@@ -228,7 +228,7 @@ mod tests {
     fn a_kept_tail_belongs_to_its_request() {
         let tail = Tail { block: 3, index: 0, caught_up_at: 2 };
         let tails = [(RequestId(5), tail)];
-        let manager = KvCacheManager::from_directory(config(6), Epoch(2), [(1, hash(9))], tails);
+        let manager = KvCacheManager::from_directory(&config(6), Epoch(2), [(1, hash(9))], tails);
         assert_eq!(
             runs(&BlockMap::of(&manager, 100)),
             [
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_large_cache_is_shown_in_cells() {
-        let mut manager = KvCacheManager::new(config(1_001));
+        let mut manager = KvCacheManager::new(&config(1_001));
         execute(&mut manager, vec![allocate(1, 110 * BLOCK_SIZE, 0, &[])]);
         let map = BlockMap::of(&manager, 64);
         assert_eq!(map.blocks_per_cell, 16);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn of_a_very_large_one_not_every_block_is_looked_at() {
-        let mut manager = KvCacheManager::new(config(1_002));
+        let mut manager = KvCacheManager::new(&config(1_002));
         execute(&mut manager, vec![allocate(1, 500 * BLOCK_SIZE, 0, &[])]);
         let map = BlockMap::of(&manager, 4);
         // Every sixteenth: 63 of them, in cells of 16.

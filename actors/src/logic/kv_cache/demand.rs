@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BlockIds, KvCacheConfig};
+use super::{BlockIds, KvSpec};
 use crate::{
     error::RequestError,
     fault::{Bug, planted},
@@ -14,6 +14,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     block_size: usize,
+    num_groups: usize,
     num_blocks: u32,
 }
 
@@ -39,10 +40,11 @@ pub struct Growth {
 }
 
 impl Demand {
-    /// Returns the arithmetic of a KV cache.
+    /// Returns the arithmetic of a KV cache of `num_blocks` blocks, including the null block.
     #[must_use]
-    pub fn new(config: &KvCacheConfig) -> Self {
-        Self { block_size: config.block_size, num_blocks: config.num_blocks }
+    pub fn new(num_blocks: u32, spec: &KvSpec) -> Self {
+        let (block_size, num_groups) = (spec.block_size, spec.groups.len());
+        Self { block_size, num_groups, num_blocks }
     }
 
     /// Returns the number of blocks for tokens: all except the null block.
@@ -60,7 +62,7 @@ impl Demand {
     /// Returns whether the whole cache has room for so many tokens of one request.
     #[must_use]
     pub fn fits(&self, num_tokens: usize) -> bool {
-        num_tokens.div_ceil(self.block_size) <= self.num_usable_blocks()
+        self.num_blocks_for(num_tokens) <= self.num_usable_blocks()
     }
 
     /// Checks whether a prompt of this length can ever run.
@@ -74,7 +76,7 @@ impl Demand {
             return Ok(());
         }
         Err(RequestError::Unservable {
-            needed_blocks: num_tokens.div_ceil(self.block_size),
+            needed_blocks: self.num_blocks_for(num_tokens),
             total_blocks: self.num_usable_blocks(),
             block_size: self.block_size,
         })
@@ -117,6 +119,11 @@ impl Demand {
             has_tail: op.catches_up || held.has_tail && held.num_blocks > 0,
             fills: !op.full_blocks.is_empty(),
         }
+    }
+
+    /// Returns the number of blocks of all groups for so many tokens of one request.
+    fn num_blocks_for(&self, num_tokens: usize) -> usize {
+        num_tokens.div_ceil(self.block_size) * self.num_groups
     }
 
     fn hit_blocks(&self, num_hit_tokens: usize) -> usize {
@@ -186,7 +193,7 @@ mod tests {
 
     /// Ten blocks for tokens.
     fn demand() -> Demand {
-        Demand::new(&KvCacheConfig { num_blocks: 11, block_size: 4 })
+        Demand::new(11, &KvSpec::full(2, 4, 64))
     }
 
     fn op(num_tokens: usize, num_hit_tokens: usize, num_full: usize) -> AllocateOp {
@@ -216,6 +223,10 @@ mod tests {
             RequestError::Unservable { needed_blocks: 11, total_blocks: 10, block_size: 4 };
         assert_eq!(demand().check_servable(40), Err(refused), "the first output token counts");
         assert_eq!((demand().blocks_in(0.1), demand().blocks_in(0.0)), (1, 0));
+        let mut of_two_groups = KvSpec::full(2, 4, 64);
+        of_two_groups.groups.extend(of_two_groups.groups.clone());
+        let demand = Demand::new(11, &of_two_groups);
+        assert!(demand.fits(20) && !demand.fits(21));
     }
 
     #[test]

@@ -3,9 +3,13 @@
 //! they fit.
 
 mod block_ids;
+mod coordinator;
 mod demand;
 mod directory;
+mod full;
+mod operations;
 mod seals;
+mod spec;
 mod tails;
 
 use std::collections::BTreeMap;
@@ -16,56 +20,42 @@ pub use self::{
     block_ids::BlockIds,
     demand::{Demand, Growth, Held},
     directory::{BlockDirectory, DirectoryUpdate},
+    spec::{KvGroup, KvKind, KvSpec},
     tails::Tail,
 };
-use self::{seals::Seals, tails::Tails};
+use self::{
+    coordinator::Coordinator,
+    operations::{Found, Table},
+    seals::Seals,
+    tails::Tails,
+};
 use super::{
-    allocation::{
-        AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult, PlanError,
-    },
+    allocation::{Allocation, AllocationPlan, AllocationResult, PlanError},
     block_hash::BlockHash,
     block_pool::{BlockPool, NULL_BLOCK},
-    ids::{BlockId, Epoch, RequestId, Step},
+    ids::{BlockId, Epoch, RequestId},
 };
-use crate::logic::planted::{Bug, planted};
+
+/// The group that the block directory and tails belong to. They name no group, so a cache has one.
+const ONLY_GROUP: usize = 0;
 
 /// The size of a KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvCacheConfig {
     /// Number of blocks, including the null block.
     pub num_blocks: u32,
-    /// Number of tokens that a block holds, at least 1.
-    pub block_size: usize,
-}
-
-/// One request's blocks.
-#[derive(Debug, Clone, Default)]
-struct Table {
-    blocks: BlockIds,
-    /// Number of blocks, from the first one, that were hit or registered.
-    num_registered: usize,
-    /// Set once the request has caught up. The directory knows the tail.
-    tail: Option<Tail>,
-}
-
-/// The result of a `Lookup`.
-#[derive(Debug, Clone, Default)]
-struct Found {
-    /// In the order of the table. The tail's block is the last one.
-    blocks: BlockIds,
-    /// Number of full blocks in each group.
-    num_full: usize,
-    /// Set only for a partial tail. A full one is a hit like other blocks.
-    tail: Option<Tail>,
-    num_tokens: usize,
+    /// The content.
+    pub spec: KvSpec,
 }
 
 /// Owns all block tables of one engine.
 #[derive(Debug, Clone)]
 pub struct KvCacheManager {
-    config: KvCacheConfig,
+    num_blocks: u32,
+    block_size: usize,
     epoch: Epoch,
     pool: BlockPool,
+    groups: Coordinator,
     tables: BTreeMap<RequestId, Table>,
     seals: Seals,
     tails: Tails,
@@ -76,15 +66,17 @@ pub struct KvCacheManager {
 impl KvCacheManager {
     /// Returns the manager of an empty cache.
     #[must_use]
-    pub fn new(config: KvCacheConfig) -> Self {
+    pub fn new(config: &KvCacheConfig) -> Self {
         Self {
+            num_blocks: config.num_blocks,
+            block_size: config.spec.block_size,
             epoch: Epoch::default(),
             pool: BlockPool::new(config.num_blocks),
+            groups: Coordinator::new(&config.spec),
             tables: BTreeMap::new(),
             seals: Seals::new(config.num_blocks),
             tails: Tails::default(),
             looked_up: None,
-            config,
         }
     }
 
@@ -94,7 +86,7 @@ impl KvCacheManager {
     /// `sealed`. Entries that name no usable block are left out.
     #[must_use]
     pub fn from_directory(
-        config: KvCacheConfig,
+        config: &KvCacheConfig,
         epoch: Epoch,
         sealed: impl IntoIterator<Item = (BlockId, BlockHash)>,
         tails: impl IntoIterator<Item = (RequestId, Tail)>,
@@ -102,7 +94,7 @@ impl KvCacheManager {
         let mut manager = Self { epoch, ..Self::new(config) };
         for (block, hash) in sealed {
             if manager.is_usable(block) && manager.pool.hash_of(block).is_none() {
-                manager.pool.cache_block(block, hash);
+                manager.pool.cache_block(block, hash, ONLY_GROUP);
                 manager.pool.reuse_last(block);
                 manager.seals.restore(block);
             }
@@ -165,7 +157,7 @@ impl KvCacheManager {
     }
 
     fn is_usable(&self, block: BlockId) -> bool {
-        block != NULL_BLOCK && block < self.config.num_blocks
+        block != NULL_BLOCK && block < self.num_blocks
     }
 
     /// Executes a plan up to the first operation that does not fit, and returns the results. A plan
@@ -240,188 +232,9 @@ impl KvCacheManager {
         updates
     }
 
-    fn execute_op(&mut self, op: &AllocationOp, step: Step) -> Result<AllocationResult, PlanError> {
-        // The result of a lookup is valid only for the next operation, because any other operation
-        // may evict the blocks.
-        let looked_up = self.looked_up.take();
-        match op {
-            AllocationOp::Free { request, discard } => {
-                self.free(*request, *discard, step);
-                Ok(AllocationResult::Freed)
-            }
-            AllocationOp::Lookup { request, block_hashes, max_tokens, with_tail } => {
-                let tail = self.tails.kept(*request).filter(|_| *with_tail);
-                let found = self.look_up(*request, block_hashes, *max_tokens, tail);
-                let num_tokens = found.num_tokens;
-                self.looked_up = Some((*request, found));
-                Ok(AllocationResult::Hit { num_tokens })
-            }
-            AllocationOp::Allocate(op) => {
-                let found = looked_up.filter(|(request, _)| *request == op.request);
-                let found = found.filter(|_| op.num_hit_tokens > 0);
-                let found = found.map(|(_, found)| found).unwrap_or_default();
-                self.validate(op, &found)?;
-                Ok(self.allocate(op, &found, step))
-            }
-            AllocationOp::ResetPrefixCache => {
-                let is_done = self.pool.reset_prefix_cache();
-                if is_done {
-                    self.tails.clear();
-                }
-                Ok(AllocationResult::Reset(is_done))
-            }
-        }
-    }
-
-    /// Returns the cached blocks of the first `max_tokens` tokens, and the request's tail if it
-    /// continues them. A lookup asks for all tokens except the last. If the request had caught up,
-    /// all of these were computed.
-    fn look_up(
-        &mut self,
-        request: RequestId,
-        hashes: &[BlockHash],
-        max_tokens: usize,
-        tail: Option<Tail>,
-    ) -> Found {
-        let block_size = self.config.block_size;
-        let full = hashes.iter().take(max_tokens / block_size);
-        let mut blocks: Vec<BlockId> =
-            full.map_while(|hash| self.pool.get_cached_block(hash)).collect();
-        let num_hits = blocks.len();
-        let num_tokens = num_hits * block_size;
-        let of_tail = tail.and_then(|tail| tail.num_tokens(num_hits, max_tokens, block_size));
-        let Some((tail, of_tail)) = tail.zip(of_tail) else {
-            return Found { blocks: blocks.into(), num_full: num_hits, tail: None, num_tokens };
-        };
-        blocks.push(tail.block);
-        let (blocks, num_tokens) = (blocks.into(), num_tokens + of_tail);
-        let Some(&hash) = hashes.get(num_hits).filter(|_| of_tail == block_size) else {
-            return Found { blocks, num_full: num_hits, tail: Some(tail), num_tokens };
-        };
-        // The tail became full, and the crash came before it was sealed.
-        self.tails.drop_kept(request);
-        self.pool.cache_block(tail.block, hash);
-        self.seals.seal(tail.block, hash);
-        Found { blocks, num_full: num_hits + 1, tail: None, num_tokens }
-    }
-
-    fn free(&mut self, request: RequestId, discard: bool, step: Step) {
-        self.tails.drop_kept(request);
-        let Some(table) = self.tables.remove(&request) else { return };
-        if table.tail.is_some() {
-            self.tails.gone(request);
-        }
-        for block in table.blocks.iter() {
-            // The blocks that the current plan's step should fill for this request will not be
-            // computed.
-            if discard || self.seals.is_filled_by(block, step) {
-                self.pool.evict(block);
-            }
-        }
-        self.free_table(&table);
-        if planted(Bug::DoubleFree) {
-            let shared = table.blocks.iter().filter(|&block| self.pool.ref_cnt(block) > 0);
-            let shared: Vec<_> = shared.collect();
-            self.pool.free_blocks(&shared);
-        }
-    }
-
-    fn free_table(&mut self, table: &Table) {
-        table.blocks.lists().iter().for_each(|blocks| self.pool.free_blocks(blocks));
-    }
-
-    fn validate(&self, op: &AllocateOp, found: &Found) -> Result<(), PlanError> {
-        let block_size = self.config.block_size;
-        let table = self.tables.get(&op.request);
-        let registered = table.map_or(found.num_full, |table| table.num_registered);
-        let what = if found.num_tokens != op.num_hit_tokens {
-            "its hits do not follow from the operation before"
-        } else if table.is_some() && found.num_tokens > 0 {
-            "hits for a request that holds blocks"
-        } else if (registered + op.full_blocks.len()) * block_size > op.num_tokens {
-            "more full blocks than tokens"
-        } else {
-            return Ok(());
-        };
-        Err(PlanError::Invalid { request: op.request, what })
-    }
-
-    fn allocate(&mut self, op: &AllocateOp, found: &Found, step: Step) -> AllocationResult {
-        let hits = &found.blocks;
-        let held = self.tables.get(&op.request).map_or(hits, |table| &table.blocks);
-        let num_held = held.group(0).len();
-        let new_blocks =
-            |tokens: usize| tokens.div_ceil(self.config.block_size).saturating_sub(num_held);
-        let num_new = new_blocks(op.num_tokens);
-        let num_to_fit = num_new.max(new_blocks(op.num_tokens_to_fit));
-        let num_free_hits = hits.iter().filter(|&block| self.pool.ref_cnt(block) == 0).count();
-        let num_wanted = num_to_fit + num_free_hits + op.spare_blocks;
-        // A table that need not grow is never refused, however full the cache is.
-        if num_to_fit + num_free_hits > 0 && num_wanted > self.pool.num_free() {
-            return AllocationResult::Refused;
-        }
-        match found.tail {
-            Some(_) => self.tails.adopt(op.request),
-            None => self.tails.drop_kept(op.request),
-        }
-        let table = self.tables.entry(op.request).or_default();
-        self.pool.touch(hits.group(0));
-        table.num_registered += found.num_full;
-        table.tail = table.tail.or(found.tail);
-        let mut block_ids = hits.clone();
-        self.pool.get_new_blocks(num_new, block_ids.list(0));
-        let new_blocks = &block_ids.group(0)[hits.group(0).len()..];
-        new_blocks.iter().for_each(|&block| self.tails.handed_out(block));
-        table.blocks.append(&block_ids);
-        // This comes before the new blocks are registered, because one of them may just have lost
-        // older content.
-        for block in self.pool.drain_evicted() {
-            self.seals.evicted(block);
-        }
-        register(&mut self.pool, &mut self.seals, table, op, step);
-        if let Some(tail) = table.new_tail(op) {
-            table.tail = Some(tail);
-            self.tails.moved(op.request, tail);
-        }
-        AllocationResult::Allocated { block_ids }
-    }
-
     fn note_evictions(&mut self) {
         for block in self.pool.drain_evicted() {
             self.seals.evicted(block);
         }
     }
-}
-
-impl Table {
-    /// Returns the tail after `op`, if it has changed.
-    fn new_tail(&self, op: &AllocateOp) -> Option<Tail> {
-        let begins = op.catches_up.then_some(op.num_tokens);
-        let caught_up_at = self.tail.map(|tail| tail.caught_up_at).or(begins)?;
-        let blocks = self.blocks.group(0);
-        let (index, &block) = blocks.iter().enumerate().next_back()?;
-        let tail = Tail { block, index, caught_up_at };
-        (self.tail != Some(tail)).then_some(tail)
-    }
-}
-
-fn register(
-    pool: &mut BlockPool,
-    seals: &mut Seals,
-    table: &mut Table,
-    op: &AllocateOp,
-    step: Step,
-) {
-    if op.full_blocks.is_empty() {
-        return;
-    }
-    let first = table.num_registered;
-    for (&block, &hash) in table.blocks.group(0)[first..].iter().zip(&op.full_blocks) {
-        pool.cache_block(block, hash);
-        seals.fill(block, step);
-    }
-    if planted(Bug::SealTooEarly) {
-        seals.complete(step, |block| pool.hash_of(block));
-    }
-    table.num_registered += op.full_blocks.len();
 }

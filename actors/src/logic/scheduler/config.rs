@@ -6,7 +6,7 @@ use crate::{
     error::RequestError,
     logic::{
         ids::Micros,
-        kv_cache::{Demand, KvCacheConfig},
+        kv_cache::{Demand, KvCacheConfig, KvSpec},
         request_queue::SchedulingPolicy,
     },
 };
@@ -36,8 +36,8 @@ pub struct SchedulerConfig {
     pub watermark: f64,
     /// While requests run, new ones are admitted at most once in this many steps.
     pub prefill_schedule_interval: u64,
-    /// Number of tokens that a KV cache block holds.
-    pub block_size: usize,
+    /// The contents of the model's KV cache, in one group.
+    pub kv_spec: KvSpec,
     /// Number of blocks in the KV cache, including the null block.
     pub num_blocks: u32,
     /// Whether prompts are looked up and full blocks are registered.
@@ -70,7 +70,7 @@ impl Default for SchedulerConfig {
             reserve_full_isl: true,
             watermark: 0.0,
             prefill_schedule_interval: 1,
-            block_size: 16,
+            kv_spec: KvSpec::full(1, 16, 1),
             num_blocks: 1025,
             enable_prefix_caching: true,
             hash_seed: None,
@@ -107,8 +107,12 @@ impl SchedulerConfig {
         at_least("max_num_seqs", self.max_num_seqs, 1)?;
         at_least("max_num_batched_tokens", self.max_num_batched_tokens, 1)?;
         at_least("max_model_len", self.max_model_len, 2)?;
-        at_least("block_size", self.block_size, 1)?;
+        at_least("kv_spec.block_size", self.kv_spec.block_size, 1)?;
         at_least("num_blocks", self.num_blocks as usize, 2)?;
+        let num_groups = self.kv_spec.groups.len();
+        if num_groups != 1 {
+            return Err(refuse("kv_spec.groups", num_groups, "one group of layers".into()));
+        }
         if self.prefill_schedule_interval == 0 {
             return Err(refuse("prefill_schedule_interval", 0, "at least 1".into()));
         }
@@ -129,7 +133,7 @@ impl SchedulerConfig {
     /// Returns the size of the KV cache that the scheduler plans for.
     #[must_use]
     pub fn kv_cache(&self) -> KvCacheConfig {
-        KvCacheConfig { num_blocks: self.num_blocks, block_size: self.block_size }
+        KvCacheConfig { num_blocks: self.num_blocks, spec: self.kv_spec.clone() }
     }
 
     /// Checks whether a prompt of this length can ever run. Must be called before the prompt is
@@ -139,7 +143,7 @@ impl SchedulerConfig {
     /// [`RequestError::Unservable`] if the prompt and its first output token do not fit the whole
     /// cache.
     pub fn check_servable(&self, prompt_len: usize) -> Result<(), RequestError> {
-        Demand::new(&self.kv_cache()).check_servable(prompt_len)
+        Demand::new(self.num_blocks, &self.kv_spec).check_servable(prompt_len)
     }
 }
 
@@ -162,6 +166,11 @@ mod tests {
         assert_eq!(check(|_| ()), Ok(()));
         assert!(check(|c| c.max_num_seqs = 0).is_err());
         assert!(check(|c| c.num_blocks = 1).is_err());
+        assert!(check(|c| c.kv_spec.block_size = 0).is_err());
+        assert_eq!(
+            check(|c| c.kv_spec.groups.clear()),
+            Err("kv_spec.groups must be one group of layers, got 0".into())
+        );
         assert!(check(|c| c.prefill_schedule_interval = 0).is_err());
         assert_eq!(
             check(|c| c.watermark = 1.0),

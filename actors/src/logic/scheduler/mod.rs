@@ -144,8 +144,8 @@ impl Scheduler {
     #[must_use]
     pub fn new(config: SchedulerConfig) -> Self {
         Self {
-            demand: Demand::new(&config.kv_cache()),
-            naming: BlockNaming::new(config.block_size, config.hash_seed.as_deref()),
+            demand: Demand::new(config.num_blocks, &config.kv_spec),
+            naming: BlockNaming::new(config.kv_spec.block_size, config.hash_seed.as_deref()),
             epoch: Epoch::default(),
             is_new_epoch: false,
             step: Step::default(),

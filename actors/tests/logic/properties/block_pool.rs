@@ -88,7 +88,7 @@ fn run(ops: Vec<Op>) {
     for op in ops {
         match op {
             Op::Allocate { contents, num_new } => {
-                let lookup = |content: &u8| pool.get_cached_block(&hash(*content));
+                let lookup = |content: &u8| pool.get_cached_block(&hash(*content), 0);
                 let mut table: Vec<BlockId> = contents.iter().map_while(lookup).collect();
                 let expected: Vec<BlockId> =
                     contents.iter().map_while(|&content| naive.hit(content)).collect();
@@ -103,7 +103,7 @@ fn run(ops: Vec<Op>) {
                 // The rest of the contents is computed into the new blocks.
                 let rest = contents[num_hits..].iter().filter(|_| fits);
                 for (&block, &content) in table[num_hits..].iter().zip(rest) {
-                    pool.cache_block(block, hash(content));
+                    pool.cache_block(block, hash(content), 0);
                     naive.hashed.push((block, content));
                 }
                 tables.push(table);

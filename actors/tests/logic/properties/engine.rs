@@ -5,6 +5,7 @@ use std::{cell::Cell, collections::BTreeSet, sync::Arc};
 use playhouse_actors::logic::{
     admission::Tenant,
     ids::{Micros, RequestId, TokenId},
+    kv_cache::KvSpec,
     request::EngineRequest,
     sampling_params::SamplingParams,
     scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
@@ -130,7 +131,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
             reserve_full_isl,
             watermark,
             prefill_schedule_interval: interval,
-            block_size: BLOCK_SIZE,
+            kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
             num_blocks,
             enable_prefix_caching,
             async_scheduling: is_async,

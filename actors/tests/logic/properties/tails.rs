@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use playhouse_actors::logic::{
     ids::RequestId,
+    kv_cache::KvSpec,
     scheduler::{SchedulerConfig, StepStats},
 };
 
@@ -20,7 +21,7 @@ const CRASHES: [Crash; 4] =
 /// Prompts of 1 to 13 tokens that have nothing in common, after `num_steps` steps.
 fn world(num_steps: usize, config: SchedulerConfig) -> World {
     let mut world = World::new(SchedulerConfig {
-        block_size: BLOCK_SIZE,
+        kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
         num_blocks: 200,
         max_model_len: 100,
         ..config

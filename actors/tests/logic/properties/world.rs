@@ -63,7 +63,7 @@ impl World {
         config.validate().unwrap();
         Self {
             scheduler: Scheduler::new(config.clone()),
-            kv_cache: KvCacheManager::new(config.kv_cache()),
+            kv_cache: KvCacheManager::new(&config.kv_cache()),
             device: Device::new(config.num_blocks, config.async_scheduling),
             planned: VecDeque::new(),
             ledger: BTreeMap::new(),
@@ -179,7 +179,7 @@ impl World {
             });
             let (sealed, tails) = (self.directory.sealed(), self.directory.tails());
             let config = self.config.kv_cache();
-            self.kv_cache = KvCacheManager::from_directory(config, self.epoch, sealed, tails);
+            self.kv_cache = KvCacheManager::from_directory(&config, self.epoch, sealed, tails);
         }
     }
 

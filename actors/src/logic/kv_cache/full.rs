@@ -1,0 +1,14 @@
+//! Full attention: each token reads all earlier ones. A request keeps the blocks of all its tokens,
+//! and a hit is a run of cached blocks from the first one on.
+
+use crate::logic::{block_hash::BlockHash, block_pool::BlockPool, ids::BlockId};
+
+/// Returns the cached blocks of a group that continue each other from the first of `hashes` on.
+pub(super) fn longest_hit(pool: &BlockPool, group: usize, hashes: &[BlockHash]) -> Vec<BlockId> {
+    hashes.iter().map_while(|hash| pool.get_cached_block(hash, group)).collect()
+}
+
+/// Returns the number of blocks that a table lacks for `num_blocks` blocks' worth of tokens.
+pub(super) fn num_new_blocks(num_blocks: usize, table: &[BlockId]) -> usize {
+    num_blocks.saturating_sub(table.len())
+}
