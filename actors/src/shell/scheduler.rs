@@ -13,9 +13,8 @@ use crate::{
         ids::Epoch,
         ledger::Restriction,
         outputs::{StepOutput, StepReport},
-        scheduler::{RecoveredRequest, Scheduled, Scheduler},
+        scheduler::{RecoveredRequest, Resource, Scheduled, Scheduler},
         sequence::{Arrival, Inbox, Outbox, Stamp},
-        structured_output::StructuredOutput,
     },
     message::{
         CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
@@ -173,15 +172,17 @@ impl SchedulerActor {
         let scheduler = &mut state.scheduler;
         let commits: Vec<_> = compiled
             .into_iter()
-            .flat_map(|(format, compiled)| scheduler.grammar_compiled(&format, compiled))
+            .flat_map(|(format, compiled)| scheduler.resolve(&Resource::Grammar(format), compiled))
             .collect();
         if !commits.is_empty() {
             state.unreported.push(StepReport { commits, ..StepReport::default() });
         }
     }
 
-    /// Asks for grammars, if there are any to ask for.
-    fn ask_for(&self, grammars: Vec<Arc<StructuredOutput>>) {
+    /// Asks the actors that provide these resources, if there are any to ask for.
+    fn ask_for(&self, resources: Vec<Resource>) {
+        let resources = resources.into_iter();
+        let grammars: Vec<_> = resources.map(|Resource::Grammar(format)| format).collect();
         if !grammars.is_empty() {
             let compile = StructuredOutputMessage::Compile(grammars);
             self.context.directory.structured_output.cast(compile);
@@ -293,7 +294,7 @@ impl Actor for SchedulerActor {
                 state.scheduler.set_pause(self.context.ground.hold.in_force());
                 self.compare_notes(state);
                 if !planted(Bug::AskForGrammarOnce) {
-                    self.ask_for(state.scheduler.awaited_grammars());
+                    self.ask_for(state.scheduler.awaited());
                 }
                 // So may word of a loss; the late message may have come, but was not waited for.
                 let epoch = state.orders.epoch();
@@ -303,7 +304,7 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::Ping => {}
         }
-        self.ask_for(state.scheduler.take_wanted_grammars());
+        self.ask_for(state.scheduler.take_wanted());
         if state.scheduler.step_in_flight().is_some() {
             // The device has its next step already, and a failure of that must not overtake the news.
             self.report_all(state);

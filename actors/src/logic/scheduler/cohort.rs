@@ -56,7 +56,7 @@ impl Scheduler {
             let state = &self.requests[slot];
             match state.status {
                 Status::Waiting(key) => Some((key, state.request.arrival)),
-                Status::WaitingForStructuredOutputGrammar(_)
+                Status::WaitingFor(..)
                 | Status::Running
                 | Status::Admitting(_)
                 | Status::Finished => None,
@@ -93,12 +93,10 @@ impl Scheduler {
         cohort.iter().any(|&id| self.requests.find(id).is_some())
     }
 
-    /// Returns whether a member could use room, because it does not wait for its grammar.
+    /// Returns whether a member could use room, because it does not wait aside.
     fn can_use_room(&self, cohort: &BTreeSet<RequestId>) -> bool {
         let mut live = cohort.iter().filter_map(|&id| self.requests.find(id));
-        live.any(|slot| {
-            !matches!(self.requests[slot].status, Status::WaitingForStructuredOutputGrammar(_))
-        })
+        live.any(|slot| !matches!(self.requests[slot].status, Status::WaitingFor(..)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     PauseState, Scheduler, WaitingReason,
-    grammars::Grammars,
+    aside::{Aside, Resource},
     request_state::{RequestState, Status},
     request_table::{RequestTable, Slot},
 };
@@ -94,7 +94,7 @@ impl Scheduler {
         self.running.clear();
         self.running_is_dirty = false;
         self.waiting = RequestQueue::new(self.config.policy, self.config.priority_age_bound);
-        self.grammars = Grammars::default();
+        self.aside = Aside::default();
         self.waiting_reason = WaitingReason::default();
         self.deadlines.clear();
         self.encoder_cache = EncoderCacheManager::new(self.config.encoder_cache_size);
@@ -130,14 +130,13 @@ impl Scheduler {
             self.deadlines.insert((deadline, request.id));
         }
         let max_model_len = self.config.max_model_len;
-        let (waiting, grammars) = (&mut self.waiting, &mut self.grammars);
+        let (waiting, aside) = (&mut self.waiting, &mut self.aside);
         self.requests.insert(request.id, |slot| {
-            let format = request.sampling().structured_output.as_ref();
-            let status = match format.filter(|_| !planted(Bug::SkipGrammar)) {
+            let status = match Resource::of(&request) {
                 None => Status::Waiting(waiting.push_back(&request, slot)),
-                Some(format) => {
-                    grammars.wait(format, request.id);
-                    Status::WaitingForStructuredOutputGrammar(waiting.reserve_back(&request))
+                Some(resource) => {
+                    aside.wait(&resource, request.id);
+                    Status::WaitingFor(resource, waiting.reserve_back(&request))
                 }
             };
             let mut state = RequestState::new(request, output_token_ids, status, max_model_len);
@@ -184,10 +183,8 @@ impl Scheduler {
                 self.waiting.remove(key, state.request.arrival);
                 self.release_waiting(slot, discard);
             }
-            Status::WaitingForStructuredOutputGrammar(_) => {
-                if let Some(format) = &self.requests[slot].request.sampling().structured_output {
-                    self.grammars.leave(format, id);
-                }
+            Status::WaitingFor(resource, _) => {
+                self.aside.leave(&resource, id);
                 self.release_waiting(slot, discard);
             }
             Status::Running | Status::Finished | Status::Admitting(_) => {
@@ -225,9 +222,7 @@ impl Scheduler {
                 requests.release(slot);
                 false
             }
-            Status::Waiting(_)
-            | Status::WaitingForStructuredOutputGrammar(_)
-            | Status::Admitting(_) => false,
+            Status::Waiting(_) | Status::WaitingFor(..) | Status::Admitting(_) => false,
         });
     }
 }

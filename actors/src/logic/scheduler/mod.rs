@@ -15,10 +15,10 @@
 
 mod admission;
 mod ahead;
+mod aside;
 mod cohort;
 mod config;
 pub mod driver;
-mod grammars;
 mod growth;
 mod lifecycle;
 mod make_room;
@@ -37,14 +37,15 @@ use std::collections::{BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use self::{
+    aside::Aside,
     cohort::Cohort,
-    grammars::Grammars,
     planning::Planning,
     request_state::Status,
     request_table::{RequestTable, Slot},
     step::InFlight,
 };
 pub use self::{
+    aside::Resource,
     config::{SchedulerConfig, SchedulerConfigError},
     lifecycle::RecoveredRequest,
     stats::{FirstScheduled, SchedulerStats, StepStats, WaitingReason},
@@ -108,7 +109,7 @@ pub struct Scheduler {
     running: Vec<Slot>,
     running_is_dirty: bool,
     waiting: RequestQueue<Slot>,
-    grammars: Grammars,
+    aside: Aside,
     waiting_reason: WaitingReason,
     /// Deadlines of requests that have not begun.
     deadlines: BTreeSet<(Micros, RequestId)>,
@@ -157,7 +158,7 @@ impl Scheduler {
             running: Vec::new(),
             running_is_dirty: false,
             waiting: RequestQueue::new(config.policy, config.priority_age_bound),
-            grammars: Grammars::default(),
+            aside: Aside::default(),
             waiting_reason: WaitingReason::default(),
             deadlines: BTreeSet::new(),
             encoder_cache: EncoderCacheManager::new(config.encoder_cache_size),
@@ -230,7 +231,7 @@ impl Scheduler {
 
     /// Returns the waiting requests in the order of service, each with the reason why it waits. The
     /// reason for the first one that may be admitted also holds for those behind it. Requests that
-    /// wait for their grammar come last.
+    /// wait aside come last.
     #[must_use]
     pub fn waiting_reasons(&self) -> Vec<(RequestId, WaitingReason)> {
         self.first_waiting(usize::MAX)
@@ -243,7 +244,7 @@ impl Scheduler {
             step: self.step,
             num_running: self.running().count(),
             num_waiting: self.waiting.len(),
-            num_skipped_waiting: self.grammars.requests().count(),
+            num_skipped_waiting: self.aside.len(),
             waiting_reason: self.waiting_reason,
             kv_cache_usage: self.kv_cache_usage,
             num_preemptions: self.num_preemptions,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::stop_check::stop_conditions;
+use super::{aside::Resource, stop_check::stop_conditions};
 use crate::logic::{
     block_hash::{BlockChain, Content},
     ids::{Step, TokenId},
@@ -13,13 +13,13 @@ use crate::logic::{
 };
 
 /// The status of a request. An ended request is forgotten as soon as nothing refers to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Status {
     /// The request is in the queue. After a preemption it is there again, with its tokens.
     Waiting(QueueKey),
-    /// The request waits outside the queue until its grammar is compiled. Its place in the queue is
+    /// The request waits outside the queue until the resource is ready. Its place in the queue is
     /// kept.
-    WaitingForStructuredOutputGrammar(QueueKey),
+    WaitingFor(Resource, QueueKey),
     /// The request is in the running list and holds blocks.
     Running,
     /// The current plan has taken the request from the queue. The request may not fit.

@@ -54,7 +54,7 @@ pub struct SchedulerStats {
     pub num_running: usize,
     /// Number of requests that wait for their turn.
     pub num_waiting: usize,
-    /// Number of requests that wait for their grammar. Other requests pass them.
+    /// Number of requests that wait aside. Other requests pass them.
     pub num_skipped_waiting: usize,
     /// The reason why requests wait for their turn.
     pub waiting_reason: WaitingReason,

@@ -194,10 +194,7 @@ impl Scheduler {
             let Some(slot) = self.requests.find(id) else { continue };
             let state = &self.requests[slot];
             let has_begun = !state.output_token_ids.is_empty();
-            let waits = matches!(
-                state.status,
-                Status::Waiting(_) | Status::WaitingForStructuredOutputGrammar(_)
-            );
+            let waits = matches!(state.status, Status::Waiting(_) | Status::WaitingFor(..));
             if waits && !has_begun {
                 self.end(slot, false);
                 ended.push(Commit {

@@ -133,8 +133,8 @@ impl Scheduler {
         Some(self.end_with(slot, true, FinishReason::Error(Failure::NumericalGarbage)))
     }
 
-    /// Ends a running request without a further token, and returns the commit.
-    fn end_with(&mut self, slot: Slot, discard: bool, finish: FinishReason) -> Commit {
+    /// Ends a running or waiting request without a further token, and returns the commit.
+    pub(super) fn end_with(&mut self, slot: Slot, discard: bool, finish: FinishReason) -> Commit {
         let state = &self.requests[slot];
         let (request, position) = (state.request.id, state.output_token_ids.len());
         self.end(slot, discard);

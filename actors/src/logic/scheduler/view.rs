@@ -76,9 +76,7 @@ impl Scheduler {
                 false => (id, self.waiting_reason),
             }
         };
-        let aside = self.grammars.requests();
-        let aside = aside.map(|id| (id, WaitingReason::StructuredOutputGrammar));
-        slots.map(with_reason).chain(aside).take(most).collect()
+        slots.map(with_reason).chain(self.aside.reasons()).take(most).collect()
     }
 
     fn request_view(&self, slot: Slot, waits_for: Option<WaitingReason>) -> RequestView {

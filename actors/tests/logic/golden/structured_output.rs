@@ -6,7 +6,7 @@ use playhouse_actors::logic::{
     failure::Failure,
     ids::{Epoch, RequestId, Step},
     request::{EngineRequest, FinishReason},
-    scheduler::{RecoveredRequest, SchedulerConfig, SchedulingPolicy, WaitingReason},
+    scheduler::{RecoveredRequest, Resource, SchedulerConfig, SchedulingPolicy, WaitingReason},
     structured_output::{OutputFormat, StructuredOutput},
 };
 
@@ -14,6 +14,10 @@ use crate::house::{House, own_prompt, request, roomy, tokens};
 
 fn format(text: &str) -> Arc<StructuredOutput> {
     Arc::new(OutputFormat::Regex(text.to_owned()).into())
+}
+
+fn grammar(text: &str) -> Resource {
+    Resource::Grammar(format(text))
 }
 
 fn constrained(id: u64, text: &str) -> EngineRequest {
@@ -27,7 +31,7 @@ fn free(id: u64) -> EngineRequest {
 }
 
 fn compiled(house: &mut House, text: &str) {
-    assert_eq!(house.scheduler.grammar_compiled(&format(text), Ok(())), []);
+    assert_eq!(house.scheduler.resolve(&grammar(text), Ok(())), []);
 }
 
 #[test]
@@ -54,11 +58,11 @@ fn each_format_is_asked_for_once_unless_it_is_asked_again() {
     for (id, text) in [(0, "b"), (1, "a"), (2, "b")] {
         house.add(constrained(id, text));
     }
-    assert_eq!(house.scheduler.take_wanted_grammars(), [format("b"), format("a")]);
-    assert_eq!(house.scheduler.take_wanted_grammars(), []);
-    assert_eq!(house.scheduler.awaited_grammars(), [format("b"), format("a")]);
+    assert_eq!(house.scheduler.take_wanted(), [grammar("b"), grammar("a")]);
+    assert_eq!(house.scheduler.take_wanted(), []);
+    assert_eq!(house.scheduler.awaited(), [grammar("b"), grammar("a")]);
     compiled(&mut house, "b");
-    assert_eq!(house.scheduler.awaited_grammars(), [format("a")]);
+    assert_eq!(house.scheduler.awaited(), [grammar("a")]);
     assert_eq!(house.step(), tokens([(0, 10), (2, 10)]));
     let stale = house.scheduler.stats().num_stale;
     compiled(&mut house, "b");
@@ -72,7 +76,7 @@ fn a_bad_grammar_ends_those_that_want_it() {
         house.add(constrained(id, text));
     }
     let failure = Failure::InvalidGrammar("no grammar".to_owned());
-    let ended = house.scheduler.grammar_compiled(&format("bad"), Err(failure.clone()));
+    let ended = house.scheduler.resolve(&grammar("bad"), Err(failure.clone()));
     let ends: Vec<_> = ended.into_iter().map(|end| (end.request.0, end.finish)).collect();
     let finish = Some(FinishReason::Error(failure));
     assert_eq!(ends, [(0, finish.clone()), (2, finish)]);
@@ -86,12 +90,12 @@ fn who_leaves_or_is_late_waits_no_longer() {
     house.add(constrained(0, "a"));
     house.add(EngineRequest { deadline: Some(5), ..constrained(1, "b") });
     assert_eq!(house.finish(&[0]), [0]);
-    assert_eq!(house.scheduler.take_wanted_grammars(), [format("b")]);
+    assert_eq!(house.scheduler.take_wanted(), [grammar("b")]);
     house.now = 5;
     house.step();
     let finish = Some(FinishReason::Error(Failure::DeadlineExceeded));
     assert_eq!(house.last.ended[0].finish, finish);
-    assert_eq!(house.scheduler.awaited_grammars(), []);
+    assert_eq!(house.scheduler.awaited(), []);
     assert_eq!(house.scheduler.num_unfinished(), 0);
 }
 
@@ -109,7 +113,7 @@ fn a_preempted_request_has_its_grammar_and_a_new_epoch_asks_again() {
         num_prompt_logprobs: 0,
     };
     house.scheduler.recover(Epoch(1), Step(0), vec![live]);
-    assert_eq!(house.scheduler.take_wanted_grammars(), [format("a")]);
+    assert_eq!(house.scheduler.take_wanted(), [grammar("a")]);
     assert_eq!(house.step(), tokens([]));
     compiled(&mut house, "a");
     assert_eq!(house.step(), tokens([(0, 11)]));
