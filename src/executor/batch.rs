@@ -8,7 +8,7 @@ use playhouse_actors::{
     logic::{
         ids::{BlockId, RequestId, TokenId},
         kv_cache::BlockIds,
-        outputs::RowFailure,
+        outputs::{RowFailure, SampledToken},
         request::EngineRequest,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
@@ -115,15 +115,19 @@ impl PersistentBatch {
         Ok(())
     }
 
-    /// What was drawn for a chunk of the current step continues its request: the next step may be here
-    /// before the scheduler has heard of it. A failure: nothing can.
-    pub(super) fn continue_with(&mut self, chunk: &Chunk, drawn: Result<TokenId, RowFailure>) {
+    /// Appends the tokens that were drawn for a chunk of the current step to its request. The next
+    /// step may be here before the scheduler learns of them. A failure ends the request's steps.
+    pub(super) fn continue_with(
+        &mut self,
+        chunk: &Chunk,
+        drawn: Result<&[SampledToken], RowFailure>,
+    ) {
         let found = self.sequences.get_index_mut(chunk.sequence);
         let Some((_, sequence)) = found.filter(|(request, _)| **request == chunk.request) else {
             return;
         };
         match drawn {
-            Ok(token) => sequence.token_ids.push(token),
+            Ok(drawn) => sequence.token_ids.extend(drawn.iter().map(|token| token.token_id)),
             Err(failure) => sequence.broken = Some(failure),
         }
     }

@@ -303,11 +303,11 @@ impl ModelRunner {
             self.sample(hidden, &allowed, buffers, &mut outputs)?;
         }
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
-            if let Some(failure) = &output.failure {
-                self.batch.continue_with(chunk, Err(failure.clone()));
-            } else if let [token] = &output.sampled[..] {
-                self.batch.continue_with(chunk, Ok(token.token_id));
-            }
+            let drawn = match &output.failure {
+                Some(failure) => Err(failure.clone()),
+                None => Ok(&output.sampled[..]),
+            };
+            self.batch.continue_with(chunk, drawn);
         }
         let broken = buffers.ragged.broken.drain(..);
         outputs.extend(broken.map(|(request, failure)| empty(request, Some(failure))));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use playhouse_actors::{
     logic::{
         ids::RequestId,
-        outputs::RowFailure,
+        outputs::{RowFailure, SampledToken},
         request::EngineRequest,
         scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
@@ -43,6 +43,10 @@ fn cached(id: u64, computed: usize, blocks: &[u32]) -> CachedRequestData {
     }
 }
 
+fn drawn<const N: usize>(token_ids: [u32; N]) -> [SampledToken; N] {
+    token_ids.map(|token_id| SampledToken { token_id, logprobs: None })
+}
+
 fn lay_out(
     batch: &mut PersistentBatch,
     step: &SchedulerOutput,
@@ -59,7 +63,7 @@ fn prefill_and_decode_share_a_ragged_batch() {
         ..SchedulerOutput::default()
     };
     let laid = lay_out(&mut batch, &first).unwrap();
-    batch.continue_with(&laid.chunks[0], Ok(99));
+    batch.continue_with(&laid.chunks[0], Ok(&drawn([99])));
     let second = SchedulerOutput {
         scheduled_new: vec![new(2, &[20, 21, 22, 23, 24, 25], &[5, 2], 4, 2)],
         scheduled_cached: vec![cached(1, 4, &[7])],
@@ -85,13 +89,28 @@ fn who_got_no_token_cannot_go_on() {
     let laid = lay_out(&mut batch, &first).unwrap();
     let failure = RowFailure::Grammar("no way on".to_owned());
     batch.continue_with(&laid.chunks[0], Err(failure.clone()));
-    batch.continue_with(&laid.chunks[1], Ok(7));
+    batch.continue_with(&laid.chunks[1], Ok(&drawn([7])));
     let second = SchedulerOutput {
         scheduled_cached: vec![cached(1, 2, &[]), cached(2, 2, &[])],
         ..SchedulerOutput::default()
     };
     let laid = lay_out(&mut batch, &second).unwrap();
     assert_eq!((laid.token_ids, laid.broken), (vec![7], vec![(RequestId(1), failure)]));
+}
+
+#[test]
+fn all_tokens_that_a_step_drew_continue_the_request() {
+    let mut batch = PersistentBatch::default();
+    let first = SchedulerOutput {
+        scheduled_new: vec![new(1, &[10, 11], &[3], 0, 2)],
+        ..SchedulerOutput::default()
+    };
+    let laid = lay_out(&mut batch, &first).unwrap();
+    batch.continue_with(&laid.chunks[0], Ok(&drawn([12, 13])));
+    let mut next = cached(1, 2, &[]);
+    next.num_scheduled_tokens = 2;
+    let second = SchedulerOutput { scheduled_cached: vec![next], ..SchedulerOutput::default() };
+    assert_eq!(lay_out(&mut batch, &second).unwrap().token_ids, [12, 13]);
 }
 
 #[test]
@@ -131,7 +150,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         ..SchedulerOutput::default()
     };
     batch.lay_out(&wide, BLOCK_SIZE, &mut laid).unwrap();
-    batch.continue_with(&laid.chunks[1], Ok(8));
+    batch.continue_with(&laid.chunks[1], Ok(&drawn([8])));
     // The first to come is the first to go: the others' places change.
     let narrow = SchedulerOutput {
         finished: vec![RequestId(1)],
@@ -145,7 +164,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
         ..SchedulerOutput::default()
     };
     let begun = lay_out(&mut other, &alone).unwrap();
-    other.continue_with(&begun.chunks[0], Ok(8));
+    other.continue_with(&begun.chunks[0], Ok(&drawn([8])));
     let alone =
         SchedulerOutput { scheduled_cached: vec![cached(2, 5, &[])], ..SchedulerOutput::default() };
     let expected = lay_out(&mut other, &alone).unwrap();

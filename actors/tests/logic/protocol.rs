@@ -203,6 +203,18 @@ fn a_row_that_the_worker_left_out_is_computed_again() {
 }
 
 #[test]
+fn the_next_step_computes_tokens_beyond_the_draws() {
+    let mut house = House::new(roomy());
+    house.add_all(&[10, 10]);
+    house.plan();
+    let draw = |id: RequestId| vec![7; 2 - id.0 as usize];
+    let output = crate::house::answer(&house.last.output, draw);
+    let commits = house.scheduler.update_from_output(output, 0);
+    assert_eq!(commits.iter().map(|commit| commit.tokens.len()).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(house.plan(), tokens([(0, 2), (1, 1)]));
+}
+
+#[test]
 fn rows_in_another_order_find_their_requests() {
     let mut house = House::new(roomy());
     house.add_all(&[10, 10, 10]);

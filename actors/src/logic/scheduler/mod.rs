@@ -19,6 +19,7 @@ mod aside;
 mod cohort;
 mod config;
 pub mod driver;
+mod flight;
 mod growth;
 mod lifecycle;
 mod make_room;
@@ -39,10 +40,10 @@ use serde::{Deserialize, Serialize};
 use self::{
     aside::Aside,
     cohort::Cohort,
+    flight::InFlight,
     planning::Planning,
     request_state::Status,
     request_table::{RequestTable, Slot},
-    step::InFlight,
 };
 pub use self::{
     aside::Resource,

@@ -45,7 +45,7 @@ pub(super) struct RequestState {
     /// The first step since the request was admitted. Results of earlier steps no longer count for
     /// it.
     pub(super) first_step: Option<Step>,
-    /// Number of steps in flight that sample a token for the request.
+    /// Largest number of tokens that steps in flight sample for the request.
     pub(super) num_drawing: usize,
     /// Whether the request ran before.
     pub(super) was_scheduled: bool,

@@ -41,13 +41,18 @@ impl RequestTable {
         request: RequestId,
         make: impl FnOnce(Slot) -> RequestState,
     ) -> Slot {
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            Slot(self.slots.len() as u32 - 1)
-        });
+        let slot = self.next_slot();
         self.slots[slot.0 as usize] = Some(make(slot));
         self.by_id.insert(request, slot);
         slot
+    }
+
+    /// Returns a slot that no request has.
+    pub(super) fn next_slot(&mut self) -> Slot {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot(self.slots.len() as u32 - 1)
+        })
     }
 
     /// Hides a request that has ended. It can no longer be found, but its slot stays in use.

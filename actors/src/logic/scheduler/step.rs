@@ -4,39 +4,21 @@ use std::sync::Arc;
 
 use super::{
     PauseState, Scheduled, Scheduler, StepStats,
+    flight::{InFlight, InFlightRow},
     planning::{Phase, Planning, Row},
     request_state::Status,
-    request_table::Slot,
 };
 use crate::{
     error::ActorError,
     logic::{
         failure::Failure,
-        ids::{Micros, RequestId, Step},
+        ids::Micros,
         outputs::{Commit, SampledTokens},
         planted::{Bug, planted},
         request::FinishReason,
         scheduler_output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
     },
 };
-
-/// A step that the worker computes now or later.
-#[derive(Debug, Clone)]
-pub(super) struct InFlight {
-    pub(super) step: Step,
-    /// The rows, in the order of the output.
-    pub(super) rows: Vec<InFlightRow>,
-}
-
-/// A request's part of a step in flight.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InFlightRow {
-    pub(super) slot: Slot,
-    pub(super) request: RequestId,
-    /// Whether the row ends with a new token.
-    pub(super) draws: bool,
-    pub(super) is_answered: bool,
-}
 
 impl Scheduler {
     /// Begins the next step. Requests that have not begun before their deadline are ended.
@@ -144,8 +126,8 @@ impl Scheduler {
         state.max_computed_tokens = state.max_computed_tokens.max(end);
         state.first_step.get_or_insert(self.step);
         let request = state.request.id;
-        let draws = state.num_remaining() == 0;
-        state.num_drawing += usize::from(draws);
+        let num_draws = usize::from(state.num_remaining() == 0);
+        state.num_drawing += num_draws;
         if is_new {
             output.scheduled_new.push(NewRequestData {
                 request: Arc::clone(&state.request),
@@ -166,7 +148,7 @@ impl Scheduler {
             output.scheduled_encoder_inputs.push(EncoderInputs { request, features });
         }
         output.total_num_scheduled_tokens += num_tokens;
-        InFlightRow { slot, request, draws, is_answered: false }
+        InFlightRow { slot, request, num_draws, is_answered: false }
     }
 
     /// Returns the largest number of tokens for one request in this step. The threshold applies

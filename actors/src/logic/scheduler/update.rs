@@ -2,9 +2,9 @@
 
 use super::{
     Scheduler,
+    flight::{InFlight, InFlightRow},
     request_state::Status,
     request_table::Slot,
-    step::{InFlight, InFlightRow},
     stop_check::finish_reason,
 };
 use crate::logic::{
@@ -73,7 +73,7 @@ impl Scheduler {
     }
 
     fn update_row(&mut self, planned: InFlightRow, row: RequestOutput) -> Option<Commit> {
-        let InFlightRow { slot, draws, .. } = planned;
+        let InFlightRow { slot, num_draws, .. } = planned;
         match row.failure {
             Some(RowFailure::Grammar(error)) => {
                 // A retry would fail again. The request's content in the cache is good.
@@ -81,14 +81,18 @@ impl Scheduler {
                 return Some(self.end_with(slot, false, FinishReason::Error(failure)));
             }
             Some(RowFailure::NotANumber) => return self.retry(slot),
-            None if draws && row.sampled.is_empty() => return self.retry(slot),
             None => {}
         }
+        let Some(num_rejected) = planned.num_rejected(row.sampled.len()) else {
+            return self.retry(slot);
+        };
+        let state = &mut self.requests[slot];
+        state.num_drawing -= num_draws;
+        state.num_computed_tokens -= num_rejected;
         self.pass_media(slot);
         let state = &mut self.requests[slot];
-        state.num_drawing -= usize::from(draws);
         let position = state.output_token_ids.len();
-        let mut tokens = if draws { row.sampled } else { SampledTokens::new() };
+        let mut tokens = if num_draws > 0 { row.sampled } else { SampledTokens::new() };
         let mut finish = None;
         for index in 0..tokens.len() {
             state.is_retried = false;
