@@ -29,8 +29,8 @@ impl Scheduler {
             return self.close(planning, ops, reason);
         }
         let Some((key, slot)) = self.next_waiting(planning) else {
-            let reason = match self.waiting.is_empty() {
-                true => self.waiting_reason,
+            let reason = match self.queues.waiting.is_empty() {
+                true => self.queues.waiting_reason,
                 false => WaitingReason::Suspects,
             };
             return self.close(planning, ops, reason);
@@ -75,15 +75,15 @@ impl Scheduler {
             self.ask_frees(planning, ops);
             return Flow::Continue;
         }
-        self.waiting_reason = reason;
+        self.queues.waiting_reason = reason;
         planning.phase = Phase::Done;
         Flow::Continue
     }
 
     /// Returns the reason why no request is admitted now, or `None` if one may be.
     fn why_closed(&self, planning: &Planning) -> Option<WaitingReason> {
-        let num_running = self.running.len() + planning.num_admitting;
-        let is_early = self.last_admission.is_some_and(|last| {
+        let num_running = self.queues.running.len() + planning.num_admitting;
+        let is_early = self.queues.last_admission.is_some_and(|last| {
             last != self.step && self.step.0 - last.0 < self.config.prefill_schedule_interval
         });
         // Requests outside the cohort are in the running list, but they do not go on.
@@ -180,7 +180,7 @@ impl Scheduler {
         row: Row,
     ) {
         let (slot, num_hit_tokens) = (row.slot, row.num_computed_tokens);
-        let others_run = self.running.len() + planning.num_admitting > 0;
+        let others_run = self.queues.running.len() + planning.num_admitting > 0;
         let num_tokens = num_hit_tokens + row.num_tokens;
         let Some(op) = self.allocate_op(slot, num_tokens, num_hit_tokens) else { return };
         let growth = self.demand.growth(&self.requests[slot].held, &op);
@@ -192,7 +192,7 @@ impl Scheduler {
             if others_run { self.demand.blocks_in(self.config.watermark) } else { 0 };
         let op = AllocateOp { num_tokens_to_fit, spare_blocks, ..op };
         let state = &mut self.requests[slot];
-        self.waiting.take(key, state.request.arrival);
+        self.queues.waiting.take(key, state.request.arrival);
         state.status = Status::Admitting(key);
         planning.looked_up = None;
         planning.num_admitting += 1;
@@ -205,8 +205,8 @@ impl Scheduler {
     pub(super) fn admit(&mut self, planning: &mut Planning, row: usize) {
         let Row { slot, num_computed_tokens: num_hit_tokens, .. } = planning.rows[row];
         planning.num_admitting -= 1;
-        self.last_admission = Some(self.step);
-        self.running.push(slot);
+        self.queues.last_admission = Some(self.step);
+        self.queues.running.push(slot);
         let may_hit = self.config.enable_prefix_caching;
         let state = &mut self.requests[slot];
         state.status = Status::Running;
@@ -238,6 +238,6 @@ impl Scheduler {
         }
         planning.phase = Phase::Done;
         planning.looked_up = None;
-        self.waiting_reason = WaitingReason::KvCache;
+        self.queues.waiting_reason = WaitingReason::KvCache;
     }
 }

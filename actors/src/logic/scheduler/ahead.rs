@@ -17,13 +17,13 @@ impl Scheduler {
     #[must_use]
     pub fn can_plan_ahead(&self) -> bool {
         self.config.async_scheduling
-            && self.in_flight.len() == 1
-            && self.planned_ahead_of != self.step_in_flight()
-            && !self.must_settle
+            && self.flight.steps.len() == 1
+            && self.flight.planned_ahead_of != self.step_in_flight()
+            && !self.flight.must_settle
             && self.pause == PauseState::Unpaused
-            && self.reset_requested.is_none()
+            && self.outbox.reset_requested.is_none()
             && self.active_cohort().is_none()
-            && self.running.iter().any(|&slot| self.goes_on(slot))
+            && self.queues.running.iter().any(|&slot| self.goes_on(slot))
     }
 
     fn goes_on(&self, slot: Slot) -> bool {

@@ -91,8 +91,8 @@ impl Scheduler {
     /// Returns the resources that became wanted since the last call and still are. The caller has
     /// each one provided and passes the result to [`Scheduler::resolve`].
     pub fn take_wanted(&mut self) -> Vec<Resource> {
-        let mut wanted = std::mem::take(&mut self.aside.unasked);
-        wanted.retain(|resource| self.aside.awaited.contains_key(resource));
+        let mut wanted = std::mem::take(&mut self.queues.aside.unasked);
+        wanted.retain(|resource| self.queues.aside.awaited.contains_key(resource));
         wanted
     }
 
@@ -100,7 +100,7 @@ impl Scheduler {
     /// asks for them again, because a question or an answer may have been lost.
     #[must_use]
     pub fn awaited(&self) -> Vec<Resource> {
-        let mut awaited: Vec<_> = self.aside.awaited.iter().collect();
+        let mut awaited: Vec<_> = self.queues.aside.awaited.iter().collect();
         awaited.sort_by_key(|(_, waiting)| waiting.first().copied());
         awaited.into_iter().map(|(resource, _)| resource.clone()).collect()
     }
@@ -109,7 +109,7 @@ impl Scheduler {
     /// it take their places in the queue, or they end. News of a resource that no request waits for
     /// is counted and dropped. Must not be called while a step is being planned.
     pub fn resolve(&mut self, resource: &Resource, ready: Result<(), Failure>) -> Vec<Commit> {
-        let Some(requests) = self.aside.awaited.remove(resource) else {
+        let Some(requests) = self.queues.aside.awaited.remove(resource) else {
             self.num_stale += 1;
             return Vec::new();
         };
@@ -121,7 +121,7 @@ impl Scheduler {
             match &ready {
                 Ok(()) => {
                     state.status = Status::Waiting(key);
-                    self.waiting.reinsert(key, state.request.arrival, slot);
+                    self.queues.waiting.reinsert(key, state.request.arrival, slot);
                 }
                 Err(failure) => {
                     ended.push(self.end_with(slot, false, FinishReason::Error(failure.clone())));

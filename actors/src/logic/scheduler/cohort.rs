@@ -48,8 +48,9 @@ impl Scheduler {
     pub(super) fn next_waiting(&self, planning: &Planning) -> Option<(QueueKey, Slot)> {
         let now = planning.now;
         let Some(cohort) = &planning.cohort else {
-            let apart = planning.dominant.and_then(|owner| self.waiting.peek_apart(owner, now));
-            return apart.or_else(|| self.waiting.peek(now));
+            let apart =
+                planning.dominant.and_then(|owner| self.queues.waiting.peek_apart(owner, now));
+            return apart.or_else(|| self.queues.waiting.peek(now));
         };
         let slots = cohort.iter().filter_map(|&id| self.requests.find(id));
         let places = slots.filter_map(|slot| {
@@ -62,7 +63,7 @@ impl Scheduler {
                 | Status::Finished => None,
             }
         });
-        self.waiting.peek_among(places, now)
+        self.queues.waiting.peek_among(places, now)
     }
 
     /// Preempts a request outside the cohort if the members can compute nothing, and plans the step
@@ -86,7 +87,7 @@ impl Scheduler {
 
     /// Returns the request at a place of the running list.
     pub(super) fn id_at(&self, place: usize) -> RequestId {
-        self.requests[self.running[place]].request.id
+        self.requests[self.queues.running[place]].request.id
     }
 
     fn has_live(&self, cohort: &BTreeSet<RequestId>) -> bool {

@@ -1,7 +1,24 @@
 //! The steps in flight: planned, and not computed yet as far as the scheduler knows.
 
+use std::collections::VecDeque;
+
 use super::request_table::Slot;
 use crate::logic::ids::{RequestId, Step};
+
+/// The steps in flight, and the state of planning beside them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flight {
+    /// The steps whose results are awaited, in their order.
+    pub(super) steps: VecDeque<InFlight>,
+    /// The step in flight when planning the next step was last attempted.
+    pub(super) planned_ahead_of: Option<Step>,
+    /// Whether planning waits until no step is in flight.
+    pub(super) must_settle: bool,
+    pub(super) completed_step: Option<Step>,
+    /// The last step that filled blocks, if the KV cache manager has not learned yet that it is
+    /// computed.
+    pub(super) unsealed_step: Option<Step>,
+}
 
 /// A step that the worker computes now or later.
 #[derive(Debug, Clone)]

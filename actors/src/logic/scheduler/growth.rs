@@ -23,8 +23,8 @@ impl Scheduler {
         planning: &mut Planning,
         ops: &mut Vec<AllocationOp>,
     ) -> Flow {
-        while planning.cursor < self.running.len() && planning.token_budget > 0 {
-            let slot = self.running[planning.cursor];
+        while planning.cursor < self.queues.running.len() && planning.token_budget > 0 {
+            let slot = self.queues.running[planning.cursor];
             if planning.cohort.is_some() && planning.excludes(self.id_at(planning.cursor)) {
                 planning.cursor += 1;
                 continue;
@@ -95,27 +95,27 @@ impl Scheduler {
         planning.phase = Phase::Running;
         planning.cursor = cursor;
         planning.looked_up = None;
-        if !self.in_flight.is_empty() && !planted(Bug::PreemptInFlight) {
+        if !self.flight.steps.is_empty() && !planted(Bug::PreemptInFlight) {
             // The step in flight may end other requests, and a request in a step must not be
             // preempted. Requests behind this one that have their blocks need not wait for the
             // step.
-            self.must_settle = true;
+            self.flight.must_settle = true;
             planning.is_short = true;
             planning.cursor = cursor + 1;
             return;
         }
-        if let [only] = self.running[..] {
+        if let [only] = self.queues.running[..] {
             self.end_full(planning, only);
             return;
         }
         let Some(place) = self.victim_place(planning) else { return };
         self.preempt(planning, place);
         planning.has_preempted = true;
-        self.waiting_reason = WaitingReason::Preemption;
+        self.queues.waiting_reason = WaitingReason::Preemption;
     }
 
     pub(super) fn preempt(&mut self, planning: &mut Planning, place: usize) {
-        let victim = self.running.remove(place);
+        let victim = self.queues.running.remove(place);
         if place < planning.cursor {
             planning.cursor -= 1;
             self.take_back_scheduled(planning, victim);
@@ -130,7 +130,7 @@ impl Scheduler {
     /// by rank) while there is another. The first one therefore goes on, and so all requests do in
     /// the end.
     pub(super) fn victim_place(&self, planning: &Planning) -> Option<usize> {
-        let all = 0..self.running.len();
+        let all = 0..self.queues.running.len();
         let is_excluded = |&place: &usize| planning.excludes(self.id_at(place));
         let spares_members = planning.cohort.is_some() && all.clone().any(|p| is_excluded(&p));
         let mut places = all.filter(|place| !spares_members || is_excluded(place));
@@ -141,8 +141,8 @@ impl Scheduler {
                 last.filter(|place| places.clone().any(|p| p == *place)).or(places.next_back())
             }
             SchedulingPolicy::Priority => places.max_by_key(|&place| {
-                let request = &self.requests[self.running[place]].request;
-                self.waiting.rank(request, planning.now)
+                let request = &self.requests[self.queues.running[place]].request;
+                self.queues.waiting.rank(request, planning.now)
             }),
         }
     }
@@ -152,7 +152,7 @@ impl Scheduler {
         let Some(index) = planning.rows.iter().position(|row| row.slot == victim) else { return };
         let row = planning.rows.remove(index);
         planning.token_budget += row.num_tokens;
-        self.waiting.refund(self.requests[victim].request.tenant, row.num_tokens);
+        self.queues.waiting.refund(self.requests[victim].request.tenant, row.num_tokens);
         self.cancel_media(planning, row);
     }
 

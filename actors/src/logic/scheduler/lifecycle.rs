@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    PauseState, Scheduler, WaitingReason,
-    aside::{Aside, Resource},
+    PauseState, Scheduler,
+    aside::Resource,
+    flight::Flight,
+    outbox::Outbox,
+    queues::Queues,
     request_state::{RequestState, Status},
     request_table::{RequestTable, Slot},
 };
@@ -15,7 +18,7 @@ use crate::{
         ids::{Epoch, RequestId, Step, TokenId},
         planted::{Bug, planted},
         request::EngineRequest,
-        request_queue::{RequestQueue, SchedulingPolicy},
+        request_queue::SchedulingPolicy,
     },
 };
 
@@ -79,7 +82,8 @@ impl Scheduler {
     /// done only if no request holds a block. `reset_running` therefore preempts all running
     /// requests; they keep their order and can be admitted again at once.
     pub fn reset_prefix_cache(&mut self, reset_running: bool) {
-        self.reset_requested = Some(reset_running || self.reset_requested == Some(true));
+        self.outbox.reset_requested =
+            Some(reset_running || self.outbox.reset_requested == Some(true));
     }
 
     /// Begins a new epoch: drops all derived state and queues the live requests in the order of the
@@ -88,26 +92,15 @@ impl Scheduler {
     /// its first step, a worker drops all requests.
     pub fn recover(&mut self, epoch: Epoch, last_step: Step, mut live: Vec<RecoveredRequest>) {
         self.epoch = epoch;
-        self.is_new_epoch = true;
         self.step = self.step.max(last_step);
         self.requests = RequestTable::default();
-        self.running.clear();
-        self.running_is_dirty = false;
-        self.waiting = RequestQueue::new(self.config.policy, self.config.priority_age_bound);
-        self.aside = Aside::default();
-        self.waiting_reason = WaitingReason::default();
-        self.deadlines.clear();
+        self.queues = Queues::new(&self.config);
         self.encoder_cache = EncoderCacheManager::new(self.config.encoder_cache_size);
-        self.frees.clear();
-        self.finished.clear();
-        self.preempted.clear();
         self.planning = None;
-        self.in_flight.clear();
-        self.planned_ahead_of = None;
-        self.must_settle = false;
-        self.completed_step = None;
-        self.unsealed_step = None;
-        self.last_admission = None;
+        self.flight = Flight::default();
+        // A reset that was requested is still to be done.
+        let reset_requested = self.outbox.reset_requested;
+        self.outbox = Outbox { reset_requested, is_new_epoch: true, ..Outbox::default() };
         live.sort_by_key(|recovered| {
             let request = &recovered.request;
             let priority = match self.config.policy {
@@ -127,10 +120,10 @@ impl Scheduler {
             return false;
         }
         if let Some(deadline) = request.deadline.filter(|_| output_token_ids.is_empty()) {
-            self.deadlines.insert((deadline, request.id));
+            self.queues.deadlines.insert((deadline, request.id));
         }
         let max_model_len = self.config.max_model_len;
-        let (waiting, aside) = (&mut self.waiting, &mut self.aside);
+        let (waiting, aside) = (&mut self.queues.waiting, &mut self.queues.aside);
         self.requests.insert(request.id, |slot| {
             let status = match Resource::of(&request) {
                 None => Status::Waiting(waiting.push_back(&request, slot)),
@@ -150,7 +143,7 @@ impl Scheduler {
         let Some(slot) = self.requests.find(id) else { return false };
         self.end(slot, false);
         if planted(Bug::LeakOnAbort) {
-            self.frees.retain(|(freed, _)| *freed != id);
+            self.outbox.frees.retain(|(freed, _)| *freed != id);
         }
         true
     }
@@ -160,7 +153,7 @@ impl Scheduler {
     fn release_waiting(&mut self, slot: Slot, discard: bool) {
         let state = &self.requests[slot];
         if state.held.has_tail() {
-            self.frees.push((state.request.id, discard));
+            self.outbox.frees.push((state.request.id, discard));
         }
         self.requests.release(slot);
     }
@@ -173,23 +166,23 @@ impl Scheduler {
         let id = state.request.id;
         let before = std::mem::replace(&mut state.status, Status::Finished);
         if let Some(deadline) = state.request.deadline {
-            self.deadlines.remove(&(deadline, id));
+            self.queues.deadlines.remove(&(deadline, id));
         }
-        self.finished.push(id);
+        self.outbox.finished.push(id);
         self.requests.hide(id);
         match before {
             Status::Waiting(key) => {
                 let state = &self.requests[slot];
-                self.waiting.remove(key, state.request.arrival);
+                self.queues.waiting.remove(key, state.request.arrival);
                 self.release_waiting(slot, discard);
             }
             Status::WaitingFor(resource, _) => {
-                self.aside.leave(&resource, id);
+                self.queues.aside.leave(&resource, id);
                 self.release_waiting(slot, discard);
             }
             Status::Running | Status::Finished | Status::Admitting(_) => {
-                self.frees.push((id, discard));
-                self.running_is_dirty = true;
+                self.outbox.frees.push((id, discard));
+                self.queues.running_is_dirty = true;
             }
         }
     }
@@ -201,22 +194,22 @@ impl Scheduler {
         let state = &mut self.requests[slot];
         state.forget_computed();
         let request = Arc::clone(&state.request);
-        state.status = Status::Waiting(self.waiting.push_front(&request, slot));
+        state.status = Status::Waiting(self.queues.waiting.push_front(&request, slot));
         if let Some(deadline) = request.deadline.filter(|_| state.output_token_ids.is_empty()) {
-            self.deadlines.insert((deadline, request.id));
+            self.queues.deadlines.insert((deadline, request.id));
         }
-        self.frees.push((request.id, discard));
-        self.preempted.push(request.id);
-        self.running_is_dirty = true;
+        self.outbox.frees.push((request.id, discard));
+        self.outbox.preempted.push(request.id);
+        self.queues.running_is_dirty = true;
     }
 
     /// Removes requests that no longer run from the running list.
     pub(super) fn compact_running(&mut self) {
-        if !std::mem::take(&mut self.running_is_dirty) {
+        if !std::mem::take(&mut self.queues.running_is_dirty) {
             return;
         }
         let requests = &mut self.requests;
-        self.running.retain(|&slot| match requests[slot].status {
+        self.queues.running.retain(|&slot| match requests[slot].status {
             Status::Running => true,
             Status::Finished => {
                 requests.release(slot);

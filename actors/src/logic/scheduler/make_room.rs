@@ -14,7 +14,7 @@ impl Scheduler {
     /// Returns the owner of several running requests that together hold more than half of all seats
     /// or blocks. Returns `None` if there is no such owner, or if no request waits.
     pub(super) fn dominant(&self) -> Option<Owner> {
-        if self.waiting.is_empty() {
+        if self.queues.waiting.is_empty() {
             return None;
         }
         let by_seats = self.majority(self.config.max_num_seqs, |_| 1);
@@ -30,12 +30,13 @@ impl Scheduler {
     /// Returns the place in the running list of the owner's least important request, if the owner
     /// has several.
     pub(super) fn last_to_give(&self, owner: Owner, now: Micros) -> Option<usize> {
-        let mut places = (0..self.running.len()).filter(|&p| self.owner(self.running[p]) == owner);
+        let mut places =
+            (0..self.queues.running.len()).filter(|&p| self.owner(self.queues.running[p]) == owner);
         places.clone().nth(1)?;
         match self.config.policy {
             SchedulingPolicy::Fcfs => places.next_back(),
             SchedulingPolicy::Priority => places.max_by_key(|&place| {
-                self.waiting.rank(&self.requests[self.running[place]].request, now)
+                self.queues.waiting.rank(&self.requests[self.queues.running[place]].request, now)
             }),
         }
     }
@@ -48,18 +49,20 @@ impl Scheduler {
         let is_short = matches!(waited_for, WaitingReason::MaxNumSeqs | WaitingReason::KvCache);
         let is_open = self.pause == PauseState::Unpaused && planning.cohort.is_none();
         let Some(dominant) = planning.dominant.filter(|_| is_short && is_open) else { return };
-        let Some((_, next)) = self.waiting.peek_apart(dominant, planning.now) else { return };
-        let runs = |owner| self.running.iter().any(|&slot| self.owner(slot) == owner);
+        let Some((_, next)) = self.queues.waiting.peek_apart(dominant, planning.now) else {
+            return;
+        };
+        let runs = |owner| self.queues.running.iter().any(|&slot| self.owner(slot) == owner);
         let last = self.last_to_give(dominant, planning.now);
         let Some(place) = last.filter(|_| !runs(self.owner(next))) else { return };
         let priority = |slot: Slot| self.requests[slot].request.priority;
-        if priority(self.running[place]) < priority(next) {
+        if priority(self.queues.running[place]) < priority(next) {
             return;
         }
-        if self.in_flight.is_empty() {
+        if self.flight.steps.is_empty() {
             self.preempt(planning, place);
         } else {
-            self.must_settle = true;
+            self.flight.must_settle = true;
         }
     }
 
@@ -68,7 +71,7 @@ impl Scheduler {
         // The majority vote of Boyer and Moore: an owner of more than half is left when all others
         // have cancelled out.
         let (mut candidate, mut lead) = (None, 0);
-        for &slot in &self.running {
+        for &slot in &self.queues.running {
             let (owner, weight) = (self.owner(slot), weight(slot));
             if candidate == Some(owner) {
                 lead += weight;
@@ -79,7 +82,8 @@ impl Scheduler {
             }
         }
         let (mut count, mut held) = (0, 0);
-        for &slot in self.running.iter().filter(|&&slot| Some(self.owner(slot)) == candidate) {
+        for &slot in self.queues.running.iter().filter(|&&slot| Some(self.owner(slot)) == candidate)
+        {
             count += 1;
             held += weight(slot);
         }

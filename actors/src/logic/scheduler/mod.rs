@@ -24,7 +24,9 @@ mod growth;
 mod lifecycle;
 mod make_room;
 mod media;
+mod outbox;
 mod planning;
+mod queues;
 mod request_state;
 mod request_table;
 mod stats;
@@ -33,24 +35,18 @@ mod stop_check;
 mod update;
 mod view;
 
-use std::collections::{BTreeSet, VecDeque};
-
 use serde::{Deserialize, Serialize};
 
-use self::{
-    aside::Aside,
-    cohort::Cohort,
-    flight::InFlight,
-    planning::Planning,
-    request_state::Status,
-    request_table::{RequestTable, Slot},
-};
 pub use self::{
     aside::Resource,
     config::{SchedulerConfig, SchedulerConfigError},
     lifecycle::RecoveredRequest,
     stats::{FirstScheduled, SchedulerStats, StepStats, WaitingReason},
     view::{RequestView, SchedulerView},
+};
+use self::{
+    cohort::Cohort, flight::Flight, outbox::Outbox, planning::Planning, queues::Queues,
+    request_state::Status, request_table::RequestTable,
 };
 pub use super::request_queue::SchedulingPolicy;
 use super::{
@@ -59,7 +55,6 @@ use super::{
     ids::{Epoch, Micros, RequestId, Step},
     kv_cache::Demand,
     outputs::Commit,
-    request_queue::RequestQueue,
     scheduler_output::SchedulerOutput,
 };
 
@@ -96,8 +91,6 @@ pub struct Scheduler {
     demand: Demand,
     naming: BlockNaming,
     epoch: Epoch,
-    /// Whether the KV cache manager has not received a plan of this epoch yet.
-    is_new_epoch: bool,
     step: Step,
     now: Micros,
     pause: PauseState,
@@ -105,37 +98,11 @@ pub struct Scheduler {
     /// Largest number of tokens in a step. At most the configured number.
     token_budget: usize,
     requests: RequestTable,
-    /// Running requests, in order of admission. Ended requests stay in the list until the next
-    /// compaction.
-    running: Vec<Slot>,
-    running_is_dirty: bool,
-    waiting: RequestQueue<Slot>,
-    aside: Aside,
-    waiting_reason: WaitingReason,
-    /// Deadlines of requests that have not begun.
-    deadlines: BTreeSet<(Micros, RequestId)>,
+    queues: Queues,
     encoder_cache: EncoderCacheManager,
-    /// Requests whose blocks are freed by the next plan made when no step in flight contains them.
-    /// The flag says whether the content is discarded.
-    frees: Vec<(RequestId, bool)>,
-    /// Reported in the next output.
-    finished: Vec<RequestId>,
-    /// Reported in the next output.
-    preempted: Vec<RequestId>,
     planning: Option<Planning>,
-    /// The steps whose results are awaited, in their order.
-    in_flight: VecDeque<InFlight>,
-    /// The step in flight when planning the next step was last attempted.
-    planned_ahead_of: Option<Step>,
-    /// Whether planning waits until no step is in flight.
-    must_settle: bool,
-    completed_step: Option<Step>,
-    /// The last step that filled blocks, if the KV cache manager has not learned yet that it is
-    /// computed.
-    unsealed_step: Option<Step>,
-    last_admission: Option<Step>,
-    /// Set while a reset is requested and not done. `true` preempts running requests for it.
-    reset_requested: Option<bool>,
+    flight: Flight,
+    outbox: Outbox,
     kv_cache_usage: f64,
     num_preemptions: u64,
     num_stale: u64,
@@ -149,31 +116,17 @@ impl Scheduler {
             demand: Demand::new(config.num_blocks, &config.kv_spec),
             naming: BlockNaming::new(config.kv_spec.block_size, config.hash_seed.as_deref()),
             epoch: Epoch::default(),
-            is_new_epoch: false,
             step: Step::default(),
             now: 0,
             pause: PauseState::default(),
             cohort: None,
             token_budget: config.max_num_batched_tokens,
             requests: RequestTable::default(),
-            running: Vec::new(),
-            running_is_dirty: false,
-            waiting: RequestQueue::new(config.policy, config.priority_age_bound),
-            aside: Aside::default(),
-            waiting_reason: WaitingReason::default(),
-            deadlines: BTreeSet::new(),
+            queues: Queues::new(&config),
             encoder_cache: EncoderCacheManager::new(config.encoder_cache_size),
-            frees: Vec::new(),
-            finished: Vec::new(),
-            preempted: Vec::new(),
             planning: None,
-            in_flight: VecDeque::new(),
-            planned_ahead_of: None,
-            must_settle: false,
-            completed_step: None,
-            unsealed_step: None,
-            last_admission: None,
-            reset_requested: None,
+            flight: Flight::default(),
+            outbox: Outbox::default(),
             kv_cache_usage: 0.0,
             num_preemptions: 0,
             num_stale: 0,
@@ -202,19 +155,14 @@ impl Scheduler {
     /// Returns the step whose results are awaited next.
     #[must_use]
     pub fn step_in_flight(&self) -> Option<Step> {
-        self.in_flight.front().map(|in_flight| in_flight.step)
+        self.flight.steps.front().map(|in_flight| in_flight.step)
     }
 
     /// Returns whether another step has work to do: a request is live, or another actor must learn
     /// that one ended.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.requests.num_live() > 0
-            || !self.frees.is_empty()
-            || !self.finished.is_empty()
-            || !self.preempted.is_empty()
-            || self.reset_requested.is_some()
-            || self.is_new_epoch
+        self.requests.num_live() > 0 || self.outbox.has_news()
     }
 
     /// Returns the number of requests that have not ended.
@@ -225,7 +173,7 @@ impl Scheduler {
 
     /// Returns the running requests, in the order in which they are scheduled.
     pub fn running(&self) -> impl Iterator<Item = RequestId> + '_ {
-        let states = self.running.iter().map(|&slot| &self.requests[slot]);
+        let states = self.queues.running.iter().map(|&slot| &self.requests[slot]);
         let running = states.filter(|state| state.status == Status::Running);
         running.map(|state| state.request.id)
     }
@@ -244,9 +192,9 @@ impl Scheduler {
         SchedulerStats {
             step: self.step,
             num_running: self.running().count(),
-            num_waiting: self.waiting.len(),
-            num_skipped_waiting: self.aside.len(),
-            waiting_reason: self.waiting_reason,
+            num_waiting: self.queues.waiting.len(),
+            num_skipped_waiting: self.queues.aside.len(),
+            waiting_reason: self.queues.waiting_reason,
             kv_cache_usage: self.kv_cache_usage,
             num_preemptions: self.num_preemptions,
             num_stale: self.num_stale,

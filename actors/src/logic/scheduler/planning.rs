@@ -138,7 +138,7 @@ impl Scheduler {
     fn make_plan(&mut self, planning: &mut Planning) -> Option<AllocationPlan> {
         let mut ops = Vec::new();
         self.ask_frees(planning, &mut ops);
-        if self.reset_requested.take().is_some() {
+        if self.outbox.reset_requested.take().is_some() {
             planning.ask(&mut ops, AllocationOp::ResetPrefixCache, Pending::Reset);
         }
         loop {
@@ -154,22 +154,23 @@ impl Scheduler {
         // The manager must learn of a new epoch, because otherwise it would keep the old one's
         // tables. It must also learn that blocks are full, because only then do they survive a
         // crash.
-        let is_full = |step: &mut Step| self.completed_step.is_some_and(|done| *step <= done);
-        let seals = self.unsealed_step.take_if(is_full).is_some();
-        let is_wanted = !ops.is_empty() || self.is_new_epoch || seals;
-        self.is_new_epoch = false;
+        let is_full =
+            |step: &mut Step| self.flight.completed_step.is_some_and(|done| *step <= done);
+        let seals = self.flight.unsealed_step.take_if(is_full).is_some();
+        let is_wanted = !ops.is_empty() || self.outbox.is_new_epoch || seals;
+        self.outbox.is_new_epoch = false;
         is_wanted.then_some(AllocationPlan {
             epoch: self.epoch,
             step: self.step,
             round: planning.round,
-            completed_step: self.completed_step,
+            completed_step: self.flight.completed_step,
             ops,
         })
     }
 
     pub(super) fn ask_frees(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
-        let in_flight = &self.in_flight;
-        self.frees.retain(|&(request, discard)| {
+        let in_flight = &self.flight.steps;
+        self.outbox.frees.retain(|&(request, discard)| {
             // A request in a running step keeps its blocks: the result decides whether they may be
             // reused.
             let is_kept =
@@ -247,7 +248,8 @@ impl Scheduler {
         block_ids: BlockIds,
     ) {
         self.requests[planning.rows[row].slot].held.grow(growth, &block_ids);
-        self.unsealed_step = self.unsealed_step.max(growth.fills().then_some(self.step));
+        self.flight.unsealed_step =
+            self.flight.unsealed_step.max(growth.fills().then_some(self.step));
         planning.rows[row].block_ids = block_ids;
         self.allocate_media(planning, row);
     }
@@ -256,7 +258,7 @@ impl Scheduler {
     /// next turn.
     pub(super) fn push_row(&mut self, planning: &mut Planning, row: Row) {
         planning.token_budget -= row.num_tokens;
-        self.waiting.charge(self.requests[row.slot].request.tenant, row.num_tokens);
+        self.queues.waiting.charge(self.requests[row.slot].request.tenant, row.num_tokens);
         planning.rows.push(row);
     }
 
@@ -265,9 +267,9 @@ impl Scheduler {
         for row in planning.rows.drain(first..) {
             planning.token_budget += row.num_tokens;
             let state = &mut self.requests[row.slot];
-            self.waiting.refund(state.request.tenant, row.num_tokens);
+            self.queues.waiting.refund(state.request.tenant, row.num_tokens);
             if let Status::Admitting(key) = state.status {
-                self.waiting.reinsert(key, state.request.arrival, row.slot);
+                self.queues.waiting.reinsert(key, state.request.arrival, row.slot);
                 state.status = Status::Waiting(key);
                 planning.num_admitting -= 1;
             }

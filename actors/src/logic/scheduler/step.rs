@@ -27,22 +27,22 @@ impl Scheduler {
     /// [`ActorError::Invariant`] while another step is being planned. Also while another step is
     /// computed, unless this one [can be planned ahead](Scheduler::can_plan_ahead).
     pub fn begin_step(&mut self, now: Micros) -> Result<(), ActorError> {
-        let is_free = self.in_flight.is_empty() || self.can_plan_ahead();
+        let is_free = self.flight.steps.is_empty() || self.can_plan_ahead();
         if self.planning.is_some() || !is_free {
             let what = format!("a step was begun while step {} is under way", self.step.0);
             return Err(ActorError::Invariant(what));
         }
-        self.planned_ahead_of = self.step_in_flight();
-        self.must_settle = false;
+        self.flight.planned_ahead_of = self.step_in_flight();
+        self.flight.must_settle = false;
         self.step.0 += 1;
         self.now = now;
         self.compact_running();
-        if self.reset_requested == Some(true) {
+        if self.outbox.reset_requested == Some(true) {
             self.requeue_all();
         }
         let ended = self.expire(now);
         let is_stopped = self.pause == PauseState::PausedAll;
-        let waited_for = std::mem::take(&mut self.waiting_reason);
+        let waited_for = std::mem::take(&mut self.queues.waiting_reason);
         let mut planning = Planning {
             now,
             phase: Phase::Running,
@@ -52,7 +52,7 @@ impl Scheduler {
             encoder_budget: self.config.encoder_budget,
             dominant: self.dominant(),
             most_tokens: self.most_tokens(),
-            rows: Vec::with_capacity(self.running.len()),
+            rows: Vec::with_capacity(self.queues.running.len()),
             num_admitting: 0,
             looked_up: None,
             has_preempted: false,
@@ -83,8 +83,8 @@ impl Scheduler {
         let mut output = SchedulerOutput {
             epoch: self.epoch,
             step: self.step,
-            preempted: std::mem::take(&mut self.preempted),
-            finished: std::mem::take(&mut self.finished),
+            preempted: std::mem::take(&mut self.outbox.preempted),
+            finished: std::mem::take(&mut self.outbox.finished),
             freed_encoder_outputs: self.encoder_cache.take_evicted(),
             ..SchedulerOutput::default()
         };
@@ -98,7 +98,7 @@ impl Scheduler {
         }
         in_flight.rotate_left(num_cached);
         if !output.is_empty() {
-            self.in_flight.push_back(InFlight { step: self.step, rows: in_flight });
+            self.flight.steps.push_back(InFlight { step: self.step, rows: in_flight });
         }
         for id in std::mem::take(&mut planning.finish_later) {
             self.finish_now(id);
@@ -155,10 +155,11 @@ impl Scheduler {
     /// only if a long prompt would delay other requests.
     fn most_tokens(&self) -> usize {
         let num_waiting = match self.pause {
-            PauseState::Unpaused => self.waiting.len(),
+            PauseState::Unpaused => self.queues.waiting.len(),
             PauseState::PausedNew | PauseState::PausedAll => 0,
         };
-        let num_candidates = (self.running.len() + num_waiting).min(self.config.max_num_seqs);
+        let num_candidates =
+            (self.queues.running.len() + num_waiting).min(self.config.max_num_seqs);
         match self.config.long_prefill_token_threshold {
             0 => usize::MAX,
             _ if num_candidates <= 1 => usize::MAX,
@@ -171,8 +172,10 @@ impl Scheduler {
         if planted(Bug::IgnoreDeadline) {
             return ended;
         }
-        while let Some(&(_, id)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
-            self.deadlines.pop_first();
+        while let Some(&(_, id)) =
+            self.queues.deadlines.first().filter(|(deadline, _)| *deadline <= now)
+        {
+            self.queues.deadlines.pop_first();
             let Some(slot) = self.requests.find(id) else { continue };
             let state = &self.requests[slot];
             let has_begun = !state.output_token_ids.is_empty();
@@ -193,9 +196,9 @@ impl Scheduler {
 
     /// Preempts all running requests. They return to the queue in the order in which they ran.
     fn requeue_all(&mut self) {
-        for slot in std::mem::take(&mut self.running).into_iter().rev() {
+        for slot in std::mem::take(&mut self.queues.running).into_iter().rev() {
             self.requeue(slot, false);
         }
-        self.running_is_dirty = false;
+        self.queues.running_is_dirty = false;
     }
 }

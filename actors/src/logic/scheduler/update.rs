@@ -21,14 +21,14 @@ impl Scheduler {
     pub fn update_from_output(&mut self, output: StepOutput, now: Micros) -> Vec<Commit> {
         let is_awaited = output.epoch == self.epoch && self.step_in_flight() == Some(output.step)
             || planted(Bug::AnyStep);
-        let in_flight = if is_awaited { self.in_flight.pop_front() } else { None };
+        let in_flight = if is_awaited { self.flight.steps.pop_front() } else { None };
         let Some(InFlight { step, mut rows }) = in_flight else {
             // A step without rows may be answered, but no plan waits for the answer.
             self.num_stale += u64::from(!output.outputs.is_empty());
             return Vec::new();
         };
         self.now = now;
-        self.completed_step = Some(output.step);
+        self.flight.completed_step = Some(output.step);
         let mut commits = Vec::with_capacity(output.outputs.len());
         for (index, row) in output.outputs.into_iter().enumerate() {
             // The worker answers in the order of the output, which saves the search.
@@ -117,10 +117,10 @@ impl Scheduler {
     /// Discards the content of a request that was aborted while it was computed, because its result
     /// is not known.
     fn discard_freed(&mut self, id: RequestId) {
-        for (_, discard) in self.frees.iter_mut().filter(|(freed, _)| *freed == id) {
+        for (_, discard) in self.outbox.frees.iter_mut().filter(|(freed, _)| *freed == id) {
             *discard = true;
             // No request may hit the content before the manager learns of this.
-            self.must_settle = true;
+            self.flight.must_settle = true;
         }
     }
 
@@ -128,7 +128,7 @@ impl Scheduler {
     /// without reading the prefix cache. The second time it ends, and the commit is returned.
     fn retry(&mut self, slot: Slot) -> Option<Commit> {
         // The step planned ahead may contain the request, and others that hit its content.
-        self.must_settle = !planted(Bug::NeverSettle);
+        self.flight.must_settle = !planted(Bug::NeverSettle);
         let state = &mut self.requests[slot];
         if !std::mem::replace(&mut state.is_retried, true) {
             self.requeue(slot, true);

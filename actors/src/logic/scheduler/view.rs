@@ -68,15 +68,15 @@ impl Scheduler {
     /// Returns the first `most` of [`Scheduler::waiting_reasons`].
     pub(super) fn first_waiting(&self, most: usize) -> Vec<(RequestId, WaitingReason)> {
         let cohort = self.active_cohort();
-        let slots = self.waiting.first(most, self.now).into_iter();
+        let slots = self.queues.waiting.first(most, self.now).into_iter();
         let with_reason = |slot| {
             let id = self.requests[slot].request.id;
             match cohort.is_some_and(|cohort| !cohort.contains(&id)) {
                 true => (id, WaitingReason::Suspects),
-                false => (id, self.waiting_reason),
+                false => (id, self.queues.waiting_reason),
             }
         };
-        slots.map(with_reason).chain(self.aside.reasons()).take(most).collect()
+        slots.map(with_reason).chain(self.queues.aside.reasons()).take(most).collect()
     }
 
     fn request_view(&self, slot: Slot, waits_for: Option<WaitingReason>) -> RequestView {
