@@ -1,6 +1,8 @@
 //! The files of a model: those of a folder; or the demo model's, which are part of the program, so
 //! that it has something to run wherever it was copied to.
 
+mod error;
+
 use std::{
     borrow::Cow,
     io,
@@ -11,6 +13,7 @@ use std::{
 use playhouse_kernels::MappedFile;
 
 use crate::files;
+pub use error::ModelFileError;
 
 /// What the demo model's folder is called where it is part of the program. No file system has it.
 const BUILT_IN: &str = "builtin:demo-model";

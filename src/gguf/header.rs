@@ -9,7 +9,8 @@ use std::path::Path;
 use super::ggml_type::GgmlType;
 use super::reader::Reader;
 use super::value::{Kind, Value};
-use super::{GgufError, MAGIC};
+use super::{FORMAT, MAGIC};
+use crate::model_files::ModelFileError;
 
 /// The versions with 64-bit counts, which all writers have used since 2023.
 const VERSIONS: Range<u32> = 2..4;
@@ -53,17 +54,17 @@ struct RawTensor {
 /// Reads and checks the header of the file `path`, whose contents are `file`.
 ///
 /// # Errors
-/// [`GgufError::Header`] and [`GgufError::Truncated`].
-pub(super) fn parse(path: &Path, file: &[u8]) -> Result<Header, GgufError> {
-    let invalid = |reason: String| GgufError::Header { path: path.to_owned(), reason };
+/// [`ModelFileError::Invalid`] and [`ModelFileError::Truncated`].
+pub(super) fn parse(path: &Path, file: &[u8]) -> Result<Header, ModelFileError> {
+    let invalid = ModelFileError::invalid(path, FORMAT);
     let mut reader = Reader::new(file);
-    let tensor_count = read_preamble(&mut reader).map_err(invalid)?;
-    let metadata = read_metadata(&mut reader).map_err(invalid)?;
+    let tensor_count = read_preamble(&mut reader).map_err(&invalid)?;
+    let metadata = read_metadata(&mut reader).map_err(&invalid)?;
     let mut tensors = Vec::new();
     for _ in 0..tensor_count {
-        tensors.push(read_tensor(&mut reader).map_err(invalid)?);
+        tensors.push(read_tensor(&mut reader).map_err(&invalid)?);
     }
-    let alignment = alignment(&metadata).map_err(invalid)?;
+    let alignment = alignment(&metadata).map_err(&invalid)?;
     // At most the size of the file, and a little more.
     let data_start = (reader.position() as u64).next_multiple_of(alignment);
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.size_bytes));
@@ -150,8 +151,8 @@ fn place(
     data_start: u64,
     alignment: u64,
     file_bytes: u64,
-) -> Result<BTreeMap<String, TensorInfo>, GgufError> {
-    let invalid = |reason: String| GgufError::Header { path: path.to_owned(), reason };
+) -> Result<BTreeMap<String, TensorInfo>, ModelFileError> {
+    let invalid = ModelFileError::invalid(path, FORMAT);
     let mut placed = BTreeMap::new();
     let mut free_from = 0;
     for RawTensor { name, kind, shape, offset, size_bytes } in tensors {
@@ -164,7 +165,7 @@ fn place(
         let start = data_start.checked_add(offset);
         let end = start.and_then(|start| start.checked_add(size_bytes));
         let (Some(start), Some(end)) = (start, end.filter(|end| *end <= file_bytes)) else {
-            return Err(GgufError::Truncated {
+            return Err(ModelFileError::Truncated {
                 path: path.to_owned(),
                 tensor: name,
                 expected_bytes: end.unwrap_or(u64::MAX),

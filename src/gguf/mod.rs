@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use playhouse_kernels::{MappedFile, open_regular};
 
+use crate::model_files::ModelFileError;
 pub use error::GgufError;
 use header::Header;
 pub(crate) use header::TensorInfo;
@@ -23,6 +24,9 @@ use value::{Kind, List, Value};
 
 /// What a file begins with.
 const MAGIC: &[u8] = b"GGUF";
+
+/// What errors call the format.
+pub(crate) const FORMAT: &str = "GGUF file";
 
 /// Whether `path` is a GGUF file, by its name or its first bytes.
 #[must_use]
@@ -50,8 +54,7 @@ impl GgufFile {
     /// # Errors
     /// [`GgufError`]; a file that is one part of several is refused, too.
     pub(crate) fn open(path: &Path) -> Result<Self, GgufError> {
-        let map = MappedFile::open(path)
-            .map_err(|source| GgufError::Read { path: path.to_owned(), source })?;
+        let map = MappedFile::open(path).map_err(ModelFileError::read(path))?;
         let header = header::parse(path, map.bytes())?;
         let file = Self { path: path.to_owned(), map, header };
         match file.unsigned("split.count")? {

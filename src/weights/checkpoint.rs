@@ -14,10 +14,12 @@ use super::header::{self, Entry};
 use super::matrix::MatrixElements;
 use super::{Quantization, StoredDtype, StoredMatrix, StoredTensor, WeightsError};
 use crate::gguf::{GgufFile, is_gguf};
-use crate::model_files::{self, Contents};
+use crate::model_files::{self, Contents, ModelFileError};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
+/// What errors call the index.
+const INDEX_FORMAT: &str = "safetensors index";
 /// The types of dense tensors in safetensors files.
 const DENSE: &str = "F32, F16 and BF16";
 
@@ -428,21 +430,17 @@ impl RawTensor<'_> {
 
 impl WeightsFile {
     fn open(path: PathBuf) -> Result<Self, WeightsError> {
-        let contents = Contents::open(&path)
-            .map_err(|source| WeightsError::Read { path: path.clone(), source })?;
+        let contents = Contents::open(&path).map_err(ModelFileError::read(&path))?;
         let entries = header::parse(&path, contents.bytes())?;
         Ok(Self { path, contents, entries })
     }
 }
 
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
-    let text = model_files::read(path)
-        .map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
-    let index: Index = serde_json::from_slice(&text).map_err(|error| WeightsError::Index {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })?;
-    Ok(index.weight_map)
+    let text = model_files::read(path).map_err(ModelFileError::read(path))?;
+    let index: Result<Index, _> = serde_json::from_slice(&text);
+    let invalid = ModelFileError::invalid(path, INDEX_FORMAT);
+    Ok(index.map_err(|error| invalid(error.to_string()))?.weight_map)
 }
 
 fn open_shard(
@@ -453,13 +451,13 @@ fn open_shard(
 ) -> Result<WeightsFile, WeightsError> {
     // A name with a folder in it could lead out of the model folder.
     if Path::new(shard).file_name() != Some(shard.as_ref()) {
-        return Err(WeightsError::Index {
-            path: index.to_owned(),
-            reason: format!("tensor `{tensor}` is in `{shard}`, which is not a plain file name"),
-        });
+        let reason = format!("tensor `{tensor}` is in `{shard}`, which is not a plain file name");
+        return Err(ModelFileError::invalid(index, INDEX_FORMAT)(reason).into());
     }
     WeightsFile::open(folder.join(shard)).map_err(|error| match error {
-        WeightsError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+        WeightsError::File(ModelFileError::Read { source, .. })
+            if source.kind() == io::ErrorKind::NotFound =>
+        {
             WeightsError::MissingShard {
                 path: index.to_owned(),
                 shard: shard.to_owned(),

@@ -1,11 +1,11 @@
 //! What can be wrong with a checkpoint, told to the operator.
 
-use std::io;
 use std::path::PathBuf;
 
 use playhouse_kernels::KernelError;
 
 use crate::gguf::GgufError;
+use crate::model_files::ModelFileError;
 
 /// A checkpoint that cannot be used. Each message names the file, the tensor if one is concerned, and
 /// what would have been accepted.
@@ -21,38 +21,9 @@ pub enum WeightsError {
         /// The model folder.
         folder: PathBuf,
     },
-    /// The operating system refused a file.
-    #[error("{}: cannot be read: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The header of a safetensors file makes no sense.
-    #[error("{}: not a valid safetensors file: {reason}", path.display())]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The file ends before the data that its header announces.
-    #[error(
-        "{}: truncated: tensor `{tensor}` ends at byte {expected_bytes}, but the file has \
-         {actual_bytes} bytes; copy or download it again",
-        path.display()
-    )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// The first tensor that is cut.
-        tensor: String,
-        /// Where that tensor ends, in bytes from the start of the file.
-        expected_bytes: u64,
-        /// The size of the file in bytes.
-        actual_bytes: u64,
-    },
+    /// A file is not what a file of weights should be.
+    #[error(transparent)]
+    File(#[from] ModelFileError),
     /// A tensor that would have changed the results, and that the model has no use for.
     #[error("{}: tensor `{tensor}` is not used: {why}", path.display())]
     Unused {
@@ -71,14 +42,6 @@ pub enum WeightsError {
     Changed {
         /// The file.
         path: PathBuf,
-    },
-    /// The index file makes no sense.
-    #[error("{}: not a valid safetensors index: {reason}", path.display())]
-    Index {
-        /// The index file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
     },
     /// The index names a shard that is not there.
     #[error(

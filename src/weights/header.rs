@@ -6,10 +6,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::WeightsError;
+use crate::model_files::ModelFileError;
 
 /// The format's own limit on a header.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
+/// What errors call the format.
+const FORMAT: &str = "safetensors file";
 /// The key beside the tensors that holds free text.
 const METADATA_KEY: &str = "__metadata__";
 
@@ -35,10 +37,10 @@ struct RawEntry {
 /// As the format demands, tensors must tile the data: no gaps, no overlap, no bytes left over.
 ///
 /// # Errors
-/// [`WeightsError::Header`] and [`WeightsError::Truncated`].
-pub(super) fn parse(path: &Path, file: &[u8]) -> Result<BTreeMap<String, Entry>, WeightsError> {
-    let invalid = |reason: String| WeightsError::Header { path: path.to_owned(), reason };
-    let (json, data_start) = split(file).map_err(invalid)?;
+/// [`ModelFileError::Invalid`] and [`ModelFileError::Truncated`].
+pub(super) fn parse(path: &Path, file: &[u8]) -> Result<BTreeMap<String, Entry>, ModelFileError> {
+    let invalid = ModelFileError::invalid(path, FORMAT);
+    let (json, data_start) = split(file).map_err(&invalid)?;
     let mut raw: BTreeMap<String, serde_json::Value> =
         serde_json::from_slice(json).map_err(|error| invalid(error.to_string()))?;
     raw.remove(METADATA_KEY);
@@ -92,8 +94,8 @@ fn place(
     entries: Vec<(String, RawEntry)>,
     data_start: u64,
     file_bytes: u64,
-) -> Result<BTreeMap<String, Entry>, WeightsError> {
-    let invalid = |reason: String| WeightsError::Header { path: path.to_owned(), reason };
+) -> Result<BTreeMap<String, Entry>, ModelFileError> {
+    let invalid = ModelFileError::invalid(path, FORMAT);
     let mut placed = BTreeMap::new();
     let mut next = 0;
     for (name, RawEntry { dtype, shape, data_offsets: (start, end) }) in entries {
@@ -109,7 +111,7 @@ fn place(
                 placed.insert(name, Entry { dtype, shape, range });
             }
             end => {
-                return Err(WeightsError::Truncated {
+                return Err(ModelFileError::Truncated {
                     path: path.to_owned(),
                     tensor: name,
                     expected_bytes: end.unwrap_or(u64::MAX),

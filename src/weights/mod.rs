@@ -28,3 +28,4 @@ pub use stack::Stack;
 pub use tensor::{StoredDtype, StoredTensor, TensorValues};
 
 pub use crate::gguf::GgufError;
+pub use crate::model_files::ModelFileError;

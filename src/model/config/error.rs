@@ -1,22 +1,17 @@
 //! What can be wrong with a configuration, told to the operator.
 
-use std::io;
 use std::path::PathBuf;
 
 use crate::gguf::GgufError;
+use crate::model_files::ModelFileError;
 
 /// A configuration that cannot be served. Each message names the file, the field, its value, and
 /// what would have been accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The operating system refused the file.
-    #[error("{}: cannot be read: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] ModelFileError),
     /// The file is not a JSON object.
     #[error("{}: not a JSON object: {reason}", path.display())]
     Json {

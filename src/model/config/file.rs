@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::ConfigError;
-use crate::model_files;
+use crate::model_files::{self, ModelFileError};
 
 /// The largest size, count or position in any field. Positions up to here are exact in f32, in
 /// which rotary embeddings are computed; and products of two sizes cannot overflow.
@@ -30,8 +30,7 @@ pub(crate) struct Fields {
 
 impl Fields {
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = model_files::read(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = model_files::read(path).map_err(ModelFileError::read(path))?;
         let object = serde_json::from_slice(&text).map_err(|error| ConfigError::Json {
             path: path.to_owned(),
             reason: error.to_string(),

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::file::Fields;
 use super::{ConfigError, FeedForward, GenerationConfig, LayerConfig, Mixer, ModelConfig};
-use crate::gguf::{GgufError, GgufFile};
+use crate::gguf::{FORMAT, GgufError, GgufFile};
+use crate::model_files::ModelFileError;
 
 /// Architectures that are read, with Hugging Face's names for them.
 const ARCHITECTURES: [(&str, &str); 3] =
@@ -266,9 +267,8 @@ impl<'a> Metadata<'a> {
         const NAME: &str = "rope_freqs.weight";
         let Some(tensor) = self.file.tensor(NAME) else { return Ok(None) };
         if tensor.kind.name != "F32" {
-            let path = self.file.path().to_owned();
             let reason = format!("tensor `{NAME}` is {}; expected F32", tensor.kind.name);
-            return Err(GgufError::Header { path, reason });
+            return Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into());
         }
         let (words, _) = self.file.bytes()[tensor.range.clone()].as_chunks::<4>();
         Ok(Some(words.iter().map(|word| f32::from_le_bytes(*word)).collect()))
