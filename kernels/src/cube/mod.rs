@@ -9,7 +9,6 @@
 
 mod ceilings;
 mod devices;
-mod hot_ops;
 mod memory;
 mod reduce;
 mod tensors;

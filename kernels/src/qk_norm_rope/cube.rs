@@ -8,7 +8,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
 use super::QkvHeads;
-use crate::rms_norm::cube::rms_norm;
+use crate::rms_norm::cube::normed;
 use crate::rope::{RotaryTable, cube::rope};
 
 /// Splits, norms and turns.
@@ -31,7 +31,7 @@ pub(crate) fn qk_norm_rope(
             Some(norm) => {
                 let each = Shape::new([rows * width / heads.head_dim, heads.head_dim]);
                 let x = CubeBackend::float_reshape(part(columns), each);
-                CubeBackend::float_reshape(rms_norm(x, norm, heads.eps), Shape::new([rows, width]))
+                CubeBackend::float_reshape(normed(x, norm, heads.eps), Shape::new([rows, width]))
             }
         };
         rope(x, positions, heads.head_dim, table)

@@ -9,8 +9,13 @@ use crate::cube::{Rows, buffer, cubes, lanes_sum, sum_of_units, words_buffer};
 
 const UNITS_MAX: usize = 256;
 
+/// Normalises each row of `x`; returns x, too.
+pub(crate) fn rms_norm(x: CubeTensor, weight: &WeightVector, eps: f32) -> (CubeTensor, CubeTensor) {
+    (normed(x.clone(), weight, eps), x)
+}
+
 /// Normalises each row of `x`.
-pub(crate) fn rms_norm(x: CubeTensor, weight: &WeightVector, eps: f32) -> CubeTensor {
+pub(crate) fn normed(x: CubeTensor, weight: &WeightVector, eps: f32) -> CubeTensor {
     let x = Rows::new(x);
     let y = x.sibling(x.rows, x.cols);
     let units = check(&x, weight);
@@ -46,7 +51,7 @@ pub(crate) fn add_rms_norm(
     assert_eq!(shapes[0], shapes[1], "add_rms_norm: shapes of x and residual");
     let (y, sum) = (x.sibling(x.rows, x.cols), x.sibling(x.rows, x.cols));
     let units = check(&x, weight);
-    // SAFETY: as in `rms_norm`.
+    // SAFETY: as in `normed`.
     unsafe {
         add_rms_norm_kernel::launch_unchecked(
             x.client(),
