@@ -41,7 +41,7 @@ impl House {
     /// What the model says, and whether it came from the cache.
     fn load(&self) -> (Vec<u32>, bool) {
         let (model, is_cached) = self.load_as(Dtype::Auto);
-        (answer(&*model), is_cached)
+        (answer(&model), is_cached)
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -79,7 +79,7 @@ fn the_second_start_packs_nothing_and_answers_alike() {
     let house = House::new();
     let plain = load_model(house.model.path(), &LoadOptions::default(), &mut |_| ()).unwrap();
     let (cold, was_cached) = house.load();
-    assert_eq!((&cold, was_cached), (&answer(&*plain), false));
+    assert_eq!((&cold, was_cached), (&answer(&plain), false));
     house.file();
     assert_eq!(house.load(), (cold, true));
 }
@@ -171,7 +171,7 @@ fn each_format_has_a_file() {
             let (model, found) = house.load_as(dtype);
             let plain = LoadOptions { dtype, ..LoadOptions::default() };
             let plain = load_model(house.model.path(), &plain, &mut |_| ()).unwrap();
-            assert_eq!((answer(&*model), found), (answer(&*plain), is_cached), "{dtype:?}");
+            assert_eq!((answer(&model), found), (answer(&plain), is_cached), "{dtype:?}");
         }
     }
     assert_eq!(house.files().len(), 2);
