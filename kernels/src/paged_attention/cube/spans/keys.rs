@@ -1,0 +1,108 @@
+//! From the keys of a span to the weights of its values.
+
+use cubecl::prelude::*;
+
+use super::item::Item;
+use super::tile_memory::TileMemory;
+use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW};
+use crate::cube::{Vec4, Words, lanes_sum, widen};
+
+/// A unit a key: its scores with all queries.
+#[cube]
+pub(super) fn score(
+    keys: &[Words],
+    key_scales: ComptimeOption<&[f32]>,
+    plan: &[u32],
+    layout: &SpansLayout,
+    item: &Item,
+    memory: &mut TileMemory,
+    start: usize,
+) {
+    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let format = comptime!(layout.tile.format);
+    let parts = comptime!(format.per_word());
+    let chunks = comptime!(layout.tile.head_dim / format.per_chunk());
+    let unit = UNIT_POS as usize;
+    let key = start + unit;
+    let mut dots = Array::<Vec4>::new(rows);
+    #[unroll]
+    for r in 0..rows {
+        dots[r] = Vec4::new(0.0f32);
+    }
+    let mut key_scale = 1.0f32.runtime();
+    if key <= item.last_position {
+        let place = item.block(plan, layout, key);
+        let from = place * chunks + key % layout.block_size;
+        for chunk in 0..chunks {
+            let words = keys[from + chunk * layout.block_size];
+            #[unroll]
+            for h in 0..parts {
+                let numbers = widen(words, h, format);
+                #[unroll]
+                for r in 0..rows {
+                    let query = memory.queries[comptime!(r * vectors + h) + chunk * parts];
+                    dots[r] = fma(query, numbers, dots[r]);
+                }
+            }
+        }
+        let scale: ComptimeOption<f32> =
+            key_scales.map(|scales| scales[place + key % layout.block_size]);
+        key_scale = scale.unwrap_or_else(|| 1.0f32.runtime());
+    }
+    #[unroll]
+    for r in 0..rows {
+        let mut score = lanes_sum(dots[r]) * key_scale * layout.scale;
+        if comptime!(layout.tile.has_soft_cap) {
+            score = capped(score, layout.soft_cap);
+        }
+        let position = item.positions[r];
+        let is_seen = key <= position && (layout.window == 0 || key + layout.window > position);
+        memory.scores[comptime!(r * SPAN) + unit] = select(is_seen, score, HIDDEN.runtime());
+    }
+}
+
+/// Some units a row: from scores to weights, of which those of hidden keys are -1.
+#[cube]
+pub(super) fn weigh(memory: &mut TileMemory, #[comptime] rows: usize) {
+    let unit = UNIT_POS as usize;
+    let (row, lane) = (unit / UNITS_A_ROW, unit % UNITS_A_ROW);
+    if row < rows {
+        let mut largest = HIDDEN.runtime();
+        for i in 0..comptime!(SPAN / UNITS_A_ROW) {
+            largest = max(largest, memory.scores[row * SPAN + i * UNITS_A_ROW + lane]);
+        }
+        memory.row_maxima[unit] = largest;
+    }
+    sync_cube();
+    if row < rows {
+        let largest = memory.maximum(row);
+        let mut total = 0.0f32.runtime();
+        for i in 0..comptime!(SPAN / UNITS_A_ROW) {
+            let at = row * SPAN + i * UNITS_A_ROW + lane;
+            let score = memory.scores[at];
+            if score == HIDDEN {
+                memory.scores[at] = (-1.0f32).runtime();
+            } else {
+                let weight = (score - largest).exp();
+                memory.scores[at] = weight;
+                total += weight;
+            }
+        }
+        memory.row_totals[unit] = total;
+    }
+}
+
+/// `cap · tanh(score / cap)`
+#[cube]
+fn capped(score: f32, cap: f32) -> f32 {
+    let x = score / cap;
+    // Where tanh is made of exponentials it overflows early; from here on it is ±1.
+    let mut tanh = x.tanh();
+    if x > 12.0f32 {
+        tanh = 1.0f32;
+    }
+    if x < -12.0f32 {
+        tanh = -1.0f32;
+    }
+    cap * tanh
+}

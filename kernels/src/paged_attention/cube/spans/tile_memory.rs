@@ -1,0 +1,79 @@
+//! What the units of a cube share.
+
+use cubecl::prelude::*;
+
+use super::item::Item;
+use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW, VALUE_PARTS};
+use crate::cube::Vec4;
+use crate::paged_attention::cube::plan::Tile;
+
+/// By row of the tile, which is a query: of a token, a head.
+#[derive(CubeType)]
+pub(super) struct TileMemory {
+    pub(super) queries: Shared<[Vec4]>,
+    /// Of the keys of a span: first scores, then weights.
+    pub(super) scores: Shared<[f32]>,
+    /// The largest score of a span and the sum of its weights, by units of the row.
+    pub(super) row_maxima: Shared<[f32]>,
+    pub(super) row_totals: Shared<[f32]>,
+    /// What the values of a span add up to, in parts.
+    pub(super) partial: Shared<[Vec4]>,
+    /// All spans so far.
+    pub(super) sums: Shared<[Vec4]>,
+    pub(super) maxima: Shared<[f32]>,
+    pub(super) totals: Shared<[f32]>,
+}
+
+#[cube]
+impl TileMemory {
+    pub(super) fn new(#[comptime] tile: Tile) -> TileMemory {
+        let (rows, vectors) = comptime!((tile.rows(), tile.head_dim / 4));
+        TileMemory {
+            queries: Shared::<[Vec4]>::new_slice(comptime!(rows * vectors)),
+            scores: Shared::<[f32]>::new_slice(comptime!(rows * SPAN)),
+            row_maxima: Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW)),
+            row_totals: Shared::<[f32]>::new_slice(comptime!(rows * UNITS_A_ROW)),
+            partial: Shared::<[Vec4]>::new_slice(comptime!(VALUE_PARTS * rows * vectors)),
+            sums: Shared::<[Vec4]>::new_slice(comptime!(rows * vectors)),
+            maxima: Shared::<[f32]>::new_slice(rows),
+            totals: Shared::<[f32]>::new_slice(rows),
+        }
+    }
+
+    /// Loads the queries, before the first span. Rows of a tile that are none repeat its last.
+    pub(super) fn begin(&mut self, q: &[Vec4], layout: &SpansLayout, item: &Item) {
+        let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+        let unit = UNIT_POS as usize;
+        let mut at = unit;
+        while at < comptime!(rows * vectors) {
+            let row = at / vectors;
+            let token = item.first_token + min(row / comptime!(layout.tile.heads), item.tokens - 1);
+            let head = item.first_head + min(row % comptime!(layout.tile.heads), item.heads - 1);
+            self.queries[at] = q[token * layout.q_stride + head * vectors + at % vectors];
+            self.sums[at] = Vec4::new(0.0f32);
+            at += SPAN;
+        }
+        if unit < rows {
+            self.maxima[unit] = HIDDEN.runtime();
+            self.totals[unit] = 0.0f32.runtime();
+        }
+    }
+
+    /// The largest score of a row, from what its units found.
+    pub(super) fn maximum(&self, row: usize) -> f32 {
+        let mut largest = self.row_maxima[row * UNITS_A_ROW];
+        for lane in 1..UNITS_A_ROW {
+            largest = max(largest, self.row_maxima[row * UNITS_A_ROW + lane]);
+        }
+        largest
+    }
+
+    /// The sum of a row's weights, from those of its units in order.
+    pub(super) fn total(&self, row: usize) -> f32 {
+        let mut total = self.row_totals[row * UNITS_A_ROW];
+        for lane in 1..UNITS_A_ROW {
+            total += self.row_totals[row * UNITS_A_ROW + lane];
+        }
+        total
+    }
+}

@@ -1,0 +1,166 @@
+//! The values of a span, added by their weights and joined to the spans before.
+
+use cubecl::prelude::*;
+
+use super::item::Item;
+use super::tile_memory::TileMemory;
+use super::{SPAN, SpansLayout, VALUE_PARTS};
+use crate::cube::{Vec4, Words, widen};
+use crate::paged_attention::cube::join::factors;
+
+/// A unit a row's chunk of dimensions, of half of the values.
+#[cube]
+pub(super) fn add_values(
+    values: &[Words],
+    value_scales: ComptimeOption<&[f32]>,
+    plan: &[u32],
+    layout: &SpansLayout,
+    item: &Item,
+    memory: &mut TileMemory,
+    start: usize,
+) {
+    let rows = comptime!(layout.tile.rows());
+    let format = comptime!(layout.tile.format);
+    let parts = comptime!(format.per_word());
+    let chunks = comptime!(layout.tile.head_dim / format.per_chunk());
+    let count = min(SPAN.runtime(), item.last_position + 1 - start);
+    let mut task = UNIT_POS as usize;
+    while task < comptime!(VALUE_PARTS * rows * chunks) {
+        let chunk = task % chunks;
+        let row = task / chunks % rows;
+        let part = task / comptime!(chunks * rows);
+        let mut acc = Array::<Vec4>::new(parts);
+        #[unroll]
+        for h in 0..parts {
+            acc[h] = Vec4::new(0.0f32);
+        }
+        let mut j = part * comptime!(SPAN / VALUE_PARTS);
+        let end = min(j + comptime!(SPAN / VALUE_PARTS), count);
+        while j < end {
+            let weight = memory.scores[row * SPAN + j];
+            // Whatever a hidden key's value is, a NaN too, it must not be added.
+            let is_hidden = weight < 0.0f32;
+            if !is_hidden {
+                let key = start + j;
+                let place = item.block(plan, layout, key) + key % layout.block_size;
+                let words = values[place * chunks + chunk];
+                let scale: ComptimeOption<f32> = value_scales.map(|scales| scales[place]);
+                let weight = Vec4::new(weight * scale.unwrap_or_else(|| 1.0f32.runtime()));
+                #[unroll]
+                for h in 0..parts {
+                    acc[h] = fma(weight, widen(words, h, format), acc[h]);
+                }
+            }
+            j += 1;
+        }
+        #[unroll]
+        for h in 0..parts {
+            memory.partial[task * parts + h] = acc[h];
+        }
+        task += SPAN;
+    }
+}
+
+/// The parts of a span's sums added, and joined to the spans before; where the span is all that a cube
+/// does, its record.
+#[cube]
+pub(super) fn join_span(
+    out: &mut [Vec4],
+    plan: &[u32],
+    layout: &SpansLayout,
+    item: &Item,
+    memory: &mut TileMemory,
+    start: usize,
+) {
+    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let mut at = UNIT_POS as usize;
+    while at < comptime!(rows * vectors) {
+        let row = at / vectors;
+        if item.sees(plan, layout, row, start) {
+            let mut sum = memory.partial[at];
+            #[unroll]
+            for part in 1..VALUE_PARTS {
+                sum += memory.partial[comptime!(part * rows * vectors) + at];
+            }
+            let span_maximum = memory.maximum(row);
+            if comptime!(layout.tile.is_split) {
+                record(out, layout, item, memory, row, at, sum, span_maximum);
+            } else {
+                let (old, new, _) = factors(memory.maxima[row], span_maximum);
+                memory.sums[at] = fma(sum, Vec4::new(new), memory.sums[at] * Vec4::new(old));
+            }
+        }
+        at += SPAN;
+    }
+}
+
+/// Vector `at` of a span's sums, of row `row`, to its place among the records, and with the first of a
+/// row the rest.
+#[cube]
+fn record(
+    out: &mut [Vec4],
+    layout: &SpansLayout,
+    item: &Item,
+    memory: &mut TileMemory,
+    row: usize,
+    at: usize,
+    sum: Vec4,
+    span_maximum: f32,
+) {
+    let vectors = comptime!(layout.tile.head_dim / 4);
+    let (token, in_tile) = (row / comptime!(layout.tile.heads), row % comptime!(layout.tile.heads));
+    if token < item.tokens && in_tile < item.heads {
+        let record = (item.index * comptime!(layout.tile.tokens) + token) * layout.num_heads;
+        let to = (record + item.first_head + in_tile) * comptime!(vectors + 1);
+        out[to + at % vectors] = sum;
+        let vector = at % vectors;
+        if vector == 0 {
+            let mut of_head = Vec4::new(span_maximum);
+            of_head.insert(1usize, memory.total(row));
+            out[to + vectors] = of_head;
+        }
+    }
+}
+
+/// A unit a row: largest score and sum of weights, joined to those of the spans before.
+#[cube]
+pub(super) fn join_totals(
+    plan: &[u32],
+    layout: &SpansLayout,
+    item: &Item,
+    memory: &mut TileMemory,
+    start: usize,
+) {
+    let unit = UNIT_POS as usize;
+    if unit < comptime!(layout.tile.rows()) {
+        let is_seen = item.sees(plan, layout, unit, start);
+        if is_seen {
+            let (old, new, largest) = factors(memory.maxima[unit], memory.maximum(unit));
+            memory.maxima[unit] = largest;
+            memory.totals[unit] = fma(memory.total(unit), new, memory.totals[unit] * old);
+        }
+    }
+}
+
+/// The result of a cube that went over all spans.
+#[cube]
+pub(super) fn write_result(
+    out: &mut [Vec4],
+    layout: &SpansLayout,
+    item: &Item,
+    memory: &TileMemory,
+) {
+    let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
+    let mut at = UNIT_POS as usize;
+    while at < comptime!(rows * vectors) {
+        let row = at / vectors;
+        let (token, head) =
+            (row / comptime!(layout.tile.heads), row % comptime!(layout.tile.heads));
+        if token < item.tokens && head < item.heads {
+            let to =
+                ((item.first_token + token) * layout.num_heads + item.first_head + head) * vectors;
+            out[to + at % vectors] = memory.sums[at] / Vec4::new(memory.totals[row]);
+        }
+        at += SPAN;
+    }
+}
