@@ -26,6 +26,23 @@ const fn units(format: WordFormat) -> usize {
     if units < UNITS_MAX { units } else { UNITS_MAX }
 }
 
+/// The numbers that all cubes of a launch share.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct SkinnyLayout {
+    /// Inputs that share a scale.
+    group_size: usize,
+    rows: usize,
+    /// Vectors from one row of x to the next.
+    x_stride: usize,
+    inputs: usize,
+    outputs: usize,
+    /// Rows of a cube.
+    #[cube(comptime)]
+    tile: usize,
+    #[cube(comptime)]
+    format: WordFormat,
+}
+
 /// Writes `x Wᵀ + b`, or with `swiglu` the first half of the outputs gating the second.
 pub(super) fn launch(
     x: &Rows,
@@ -37,6 +54,15 @@ pub(super) fn launch(
     let tile = x.rows.next_power_of_two().min(TILE_MAX);
     let panels = if swiglu { weight.panels() / 2 } else { weight.panels() };
     let cubes = CubeCount::Static(panels as u32, x.rows.div_ceil(tile) as u32, 1);
+    let layout = SkinnyLayoutLaunch::new(
+        weight.group_size(),
+        x.rows,
+        x.stride(),
+        weight.inputs,
+        weight.outputs,
+        tile,
+        weight.format,
+    );
     // SAFETY: rows, inputs and outputs were checked against the buffers by the caller.
     unsafe {
         skinny_kernel::launch_unchecked(
@@ -49,13 +75,7 @@ pub(super) fn launch(
             weight.factors().into(),
             bias.map(|bias| words_buffer(bias.cube())).into(),
             buffer(y),
-            weight.group_size(),
-            x.rows,
-            x.stride(),
-            weight.inputs,
-            weight.outputs,
-            tile,
-            weight.format,
+            layout,
             swiglu,
         );
     }
@@ -68,31 +88,21 @@ fn skinny_kernel<N: Size>(
     factors: ComptimeOption<&[Vec4]>,
     bias: ComptimeOption<&[f32]>,
     y: &mut [f32],
-    group_size: usize,
-    rows: usize,
-    x_stride: usize,
-    inputs: usize,
-    outputs: usize,
-    #[comptime] tile: usize,
-    #[comptime] format: WordFormat,
+    layout: SkinnyLayout,
     #[comptime] swiglu: bool,
 ) {
+    let (tile, format) = comptime!((layout.tile, layout.format));
+    let (rows, outputs) = (layout.rows, layout.outputs);
     let first_row = CUBE_POS_Y as usize * tile;
     let panel = CUBE_POS_X as usize;
     let unit = UNIT_POS as usize;
     let mut sums = Shared::<[f32]>::new_slice(comptime!(units(format) * format.per_chunk()));
-    let mut results = panel_sums::<N>(
-        x, weight, factors, &mut sums, first_row, rows, x_stride, inputs, panel, group_size, tile,
-        format,
-    );
+    let mut results = panel_sums::<N>(x, weight, factors, &mut sums, &layout, first_row, panel);
     let mut width = outputs;
     if swiglu {
         width = outputs / 2;
         let up = panel + width / PANEL;
-        let ups = panel_sums::<N>(
-            x, weight, factors, &mut sums, first_row, rows, x_stride, inputs, up, group_size, tile,
-            format,
-        );
+        let ups = panel_sums::<N>(x, weight, factors, &mut sums, &layout, first_row, up);
         #[unroll]
         for r in 0..tile {
             let gate = Vector::<f32, Const<1>>::new(results[r]);
@@ -119,22 +129,17 @@ fn panel_sums<N: Size>(
     weight: &[Words],
     factors: ComptimeOption<&[Vec4]>,
     sums: &mut Shared<[f32]>,
+    layout: &SkinnyLayout,
     first_row: usize,
-    rows: usize,
-    x_stride: usize,
-    inputs: usize,
     panel: usize,
-    group_size: usize,
-    #[comptime] tile: usize,
-    #[comptime] format: WordFormat,
 ) -> Array<f32> {
+    let (tile, format) = comptime!((layout.tile, layout.format));
     let chunks = comptime!(PANEL / format.per_chunk());
     let parts = comptime!(format.per_word());
     let slices = comptime!(units(format) / chunks);
     let unit = UNIT_POS as usize;
-    let chunk = unit % chunks;
-    let slice = unit / chunks;
-    let blocks = inputs.div_ceil(K_BLOCK);
+    let (chunk, slice) = (unit % chunks, unit / chunks);
+    let blocks = layout.inputs.div_ceil(K_BLOCK);
     let mut totals = Array::<f32>::new(tile);
     #[unroll]
     for r in 0..tile {
@@ -142,57 +147,8 @@ fn panel_sums<N: Size>(
     }
     for round in 0..blocks.div_ceil(slices) {
         let first_block = round * slices;
-        let mut acc = Array::<Vec4>::new(comptime!(tile * parts));
-        #[unroll]
-        for i in 0..comptime!(tile * parts) {
-            acc[i] = Vector::new(0.0f32);
-        }
-        // In vectors of x.
-        let begin = (first_block + slice) * comptime!(K_BLOCK) / N::value();
-        let end = min(begin + comptime!(K_BLOCK) / N::value(), inputs / N::value());
-        let mut at = begin;
-        let mut scales = Array::<Vec4>::new(parts);
-        let mut offsets = Array::<Vec4>::new(parts);
-        // That of no input.
-        let mut group = inputs;
-        while at < end {
-            if comptime!(format.is_coded()) {
-                let of_input = at * N::value() / group_size;
-                if of_input != group {
-                    group = of_input;
-                    let scale = factor_at(panel, group, inputs, group_size) + chunk * parts;
-                    #[unroll]
-                    for h in 0..parts {
-                        scales[h] = factors.unwrap()[scale + h];
-                        offsets[h] = factors.unwrap()[scale + h + comptime!(PANEL / 4)];
-                    }
-                }
-            }
-            let from = (panel * inputs + at * N::value()) * chunks + chunk;
-            let mut values = Array::<Vector<f32, N>>::new(tile);
-            #[unroll]
-            for r in 0..tile {
-                // The rows of a last tile that are none repeat the last row.
-                values[r] = x[min(first_row + r, rows - 1) * x_stride + at];
-            }
-            #[unroll]
-            for i in 0..N::value() {
-                let words = weight[from + i * chunks];
-                #[unroll]
-                for h in 0..parts {
-                    let mut w = widen(words, h, format);
-                    if comptime!(format.is_coded()) {
-                        w = fma(w, scales[h], offsets[h]);
-                    }
-                    #[unroll]
-                    for r in 0..tile {
-                        let input = Vec4::new(values[r].extract(i));
-                        acc[r * parts + h] = fma(input, w, acc[r * parts + h]);
-                    }
-                }
-            }
-            at += 1;
-        }
+        let block = first_block + slice;
+        let acc = block_sums::<N>(x, weight, factors, layout, first_row, panel, chunk, block);
         #[unroll]
         for r in 0..tile {
             #[unroll]
@@ -217,4 +173,75 @@ fn panel_sums<N: Size>(
         }
     }
     totals
+}
+
+/// The products of a tile of rows with a chunk of a panel, over one block of inputs: by row and part of
+/// the chunk.
+#[cube]
+fn block_sums<N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Words],
+    factors: ComptimeOption<&[Vec4]>,
+    layout: &SkinnyLayout,
+    first_row: usize,
+    panel: usize,
+    chunk: usize,
+    block: usize,
+) -> Array<Vec4> {
+    let (tile, format) = comptime!((layout.tile, layout.format));
+    let chunks = comptime!(PANEL / format.per_chunk());
+    let parts = comptime!(format.per_word());
+    let inputs = layout.inputs;
+    let mut acc = Array::<Vec4>::new(comptime!(tile * parts));
+    #[unroll]
+    for i in 0..comptime!(tile * parts) {
+        acc[i] = Vector::new(0.0f32);
+    }
+    // In vectors of x.
+    let begin = block * comptime!(K_BLOCK) / N::value();
+    let end = min(begin + comptime!(K_BLOCK) / N::value(), inputs / N::value());
+    let mut at = begin;
+    let mut scales = Array::<Vec4>::new(parts);
+    let mut offsets = Array::<Vec4>::new(parts);
+    // That of no input.
+    let mut group = inputs;
+    while at < end {
+        if comptime!(format.is_coded()) {
+            let of_input = at * N::value() / layout.group_size;
+            if of_input != group {
+                group = of_input;
+                let scale = factor_at(panel, group, inputs, layout.group_size) + chunk * parts;
+                #[unroll]
+                for h in 0..parts {
+                    scales[h] = factors.unwrap()[scale + h];
+                    offsets[h] = factors.unwrap()[scale + h + comptime!(PANEL / 4)];
+                }
+            }
+        }
+        let from = (panel * inputs + at * N::value()) * chunks + chunk;
+        let mut values = Array::<Vector<f32, N>>::new(tile);
+        #[unroll]
+        for r in 0..tile {
+            // The rows of a last tile that are none repeat the last row.
+            values[r] = x[min(first_row + r, layout.rows - 1) * layout.x_stride + at];
+        }
+        #[unroll]
+        for i in 0..N::value() {
+            let words = weight[from + i * chunks];
+            #[unroll]
+            for h in 0..parts {
+                let mut w = widen(words, h, format);
+                if comptime!(format.is_coded()) {
+                    w = fma(w, scales[h], offsets[h]);
+                }
+                #[unroll]
+                for r in 0..tile {
+                    let input = Vec4::new(values[r].extract(i));
+                    acc[r * parts + h] = fma(input, w, acc[r * parts + h]);
+                }
+            }
+        }
+        at += 1;
+    }
+    acc
 }
