@@ -11,6 +11,7 @@ mod pick;
 mod plan;
 mod tell;
 mod threshold;
+mod truncate;
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;

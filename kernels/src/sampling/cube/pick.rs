@@ -10,7 +10,7 @@ use super::super::SampleError;
 use super::edit::is_set;
 use super::noise::{gumbel, word};
 use super::plan::{NONE, Plan, ROW_WORDS};
-use super::threshold::{self, Weight};
+use super::truncate::truncate;
 use super::{GARBAGE, MASKED, PICKED, Scratch, UNITS, rank};
 use crate::KernelError;
 use crate::cube::{Rows, buffer, cubes, device_error, upload, words_buffer};
@@ -220,9 +220,6 @@ fn draw(
     max: f32,
     best: u32,
 ) -> u32 {
-    let top_k = rows[of_row + 2];
-    let floor = max + f32::reinterpret(rows[of_row + 3]);
-    let tail = f32::reinterpret(rows[of_row + 4]);
     let mut seed = Array::<u32>::new(2usize);
     let mut position = Array::<u32>::new(2usize);
     #[unroll]
@@ -230,65 +227,7 @@ fn draw(
         seed[half] = rows[of_row + 5 + half];
         position[half] = rows[of_row + 7 + half];
     }
-
-    // Ranks that are kept; masked tokens never are.
-    let mut kept = rank(MASKED.runtime()) + 1u32;
-    if floor > MASKED {
-        kept = max_u32(kept, rank(floor));
-    }
-    if top_k > 0u32 {
-        let enough = f32::cast_from(top_k);
-        let kth = threshold::largest(
-            raw,
-            edited,
-            masks,
-            source,
-            scratch,
-            0u32.runtime(),
-            max,
-            enough,
-            Weight::Count,
-        );
-        kept = max_u32(kept, kth);
-    }
-    // Of those of the lowest rank, ids from here on are not.
-    let mut first_cut = NONE.runtime();
-    if tail >= 0.0f32 {
-        let total = mass_above(raw, edited, masks, source, scratch, kept - 1u32, max);
-        let enough = fma(-tail, total, total);
-        let below = threshold::largest(
-            raw,
-            edited,
-            masks,
-            source,
-            scratch,
-            kept,
-            max,
-            enough,
-            Weight::Mass,
-        );
-        let edge = max_u32(below + 1u32, kept);
-        // Tied tokens stay as long as those before them weigh too little.
-        let before = mass_above(raw, edited, masks, source, scratch, edge, max);
-        let (tied, weight) = tied_at(raw, edited, masks, source, scratch, edge, max);
-        let stay = ((enough - before) / weight).ceil();
-        if tied > stay {
-            let cut = tied - stay;
-            first_cut = threshold::largest(
-                raw,
-                edited,
-                masks,
-                source,
-                scratch,
-                edge,
-                max,
-                cut,
-                Weight::Tie,
-            );
-        }
-        kept = edge;
-    }
-
+    let kept = truncate(raw, edited, rows, masks, source, scratch, of_row, max);
     let hopeless = max - comptime!(NOISE_MAX + NOISE_MIN);
     let mut score = MASKED.runtime();
     let mut token = NONE.runtime();
@@ -296,7 +235,7 @@ fn draw(
     while id < source.vocab {
         let x = logit(raw, edited, masks, source, id);
         let place = rank(x);
-        let is_kept = place > kept || (place == kept && (id as u32) < first_cut);
+        let is_kept = place > kept.rank || (place == kept.rank && (id as u32) < kept.first_cut);
         if is_kept && x >= hopeless {
             // Relative to the largest, lest the noise drown in large logits.
             let noisy = (x - max) + gumbel(word(id as u32, &seed, &position));
@@ -310,58 +249,4 @@ fn draw(
     let (_, token) = scratch.best(score, token);
     // The likeliest is never cut off.
     select(token == NONE, best, token)
-}
-
-/// What tokens above `place` weigh together, relative to the likeliest.
-#[cube]
-fn mass_above(
-    raw: &[f32],
-    edited: &[f32],
-    masks: &[u32],
-    source: &Source,
-    scratch: &mut Scratch,
-    place: u32,
-    max: f32,
-) -> f32 {
-    let mut mass = 0.0f32.runtime();
-    let mut id = UNIT_POS as usize;
-    while id < source.vocab {
-        let x = logit(raw, edited, masks, source, id);
-        if rank(x) > place {
-            mass += (x - max).exp();
-        }
-        id += UNITS;
-    }
-    scratch.sum(mass)
-}
-
-/// How many tokens have rank `place`, and what each of them weighs.
-#[cube]
-fn tied_at(
-    raw: &[f32],
-    edited: &[f32],
-    masks: &[u32],
-    source: &Source,
-    scratch: &mut Scratch,
-    place: u32,
-    max: f32,
-) -> (f32, f32) {
-    let mut tied = 0.0f32.runtime();
-    let mut weight = 0.0f32.runtime();
-    let mut id = UNIT_POS as usize;
-    while id < source.vocab {
-        let x = logit(raw, edited, masks, source, id);
-        if rank(x) == place {
-            tied += 1.0f32;
-            weight = (x - max).exp();
-        }
-        id += UNITS;
-    }
-    let (weight, _) = scratch.best(weight, 0u32.runtime());
-    (scratch.sum(tied), weight)
-}
-
-#[cube]
-fn max_u32(a: u32, b: u32) -> u32 {
-    select(a > b, a, b)
 }
