@@ -83,7 +83,7 @@ impl ModelExecutor for RemoteExecutor {
         let requests = new.chain(step.scheduled_cached.iter().map(|data| data.request));
         let outputs = requests.map(|request| RequestOutput {
             request,
-            sampled: [SampledToken { token_id: 7, logprobs: None }].into(),
+            produced: [SampledToken { token_id: 7, logprobs: None }].into_iter().collect(),
             prompt_logprobs: None,
             failure: None,
         });

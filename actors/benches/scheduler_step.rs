@@ -28,7 +28,7 @@ fn request(id: u64) -> EngineRequest {
 fn answer(step: &SchedulerOutput) -> StepOutput {
     let outputs = step.num_scheduled_tokens().map(|(request, _)| RequestOutput {
         request,
-        sampled: [SampledToken { token_id: 7, logprobs: None }].into(),
+        produced: [SampledToken { token_id: 7, logprobs: None }].into_iter().collect(),
         prompt_logprobs: None,
         failure: None,
     });

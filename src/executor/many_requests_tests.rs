@@ -98,7 +98,8 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
     let began = Instant::now();
     for step in &steps {
         let output = runner.execute(step).unwrap();
-        let served = output.outputs.iter().map(|output| (output.request.0, output.sampled.len()));
+        let served =
+            output.outputs.iter().map(|output| (output.request.0, output.produced.tokens().len()));
         assert!(served.eq((0..NUM_REQUESTS as u64).map(|id| (id, 1))));
     }
     println!("{} µs a step", began.elapsed().as_micros() / NUM_STEPS as u128);

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
         ids::RequestId,
-        outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
+        outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
         scheduler_output::SchedulerOutput,
     },
     ports::{ExecuteError, ModelExecutor},
@@ -222,7 +222,7 @@ impl ModelRunner {
         for (row, sampled) in rows.iter().zip(sampled.drain(..)) {
             let output = &mut outputs[row.chunk];
             match sampled {
-                Ok(sampled) => output.sampled.push(sampled_token(sampled)),
+                Ok(sampled) => output.produced.tokens_mut().push(sampled_token(sampled)),
                 Err(error) => {
                     let request = output.request.0;
                     tracing::warn!(request, %error, "no token could be drawn");
@@ -290,7 +290,7 @@ impl ModelRunner {
         timed("lay_out", || self.batch.lay_out(step, self.block_size, &mut buffers.ragged))?;
         let empty = |request: RequestId, failure: Option<RowFailure>| RequestOutput {
             request,
-            sampled: SampledTokens::new(),
+            produced: Produced::default(),
             prompt_logprobs: None,
             failure,
         };
@@ -305,7 +305,7 @@ impl ModelRunner {
         for (chunk, output) in buffers.ragged.chunks.iter().zip(&outputs) {
             let drawn = match &output.failure {
                 Some(failure) => Err(failure.clone()),
-                None => Ok(&output.sampled[..]),
+                None => Ok(&output.produced.tokens()[..]),
             };
             self.batch.continue_with(chunk, drawn);
         }

@@ -139,7 +139,7 @@ fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
 /// The five likeliest next tokens with their log-probabilities, to the bit.
 fn next(runner: &mut dyn ModelExecutor, step: &SchedulerOutput) -> Vec<(u32, u32)> {
     let output = runner.execute(step).unwrap();
-    let sampled = output.outputs[0].sampled[0].clone();
+    let sampled = output.outputs[0].produced.tokens()[0].clone();
     let entries = sampled.logprobs.unwrap();
     entries.into_iter().map(|entry| (entry.token_id, entry.logprob.to_bits())).collect()
 }

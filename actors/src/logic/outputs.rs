@@ -35,6 +35,48 @@ pub struct SampledToken {
 /// What a step drew for one request: nearly always one token, which needs no memory of its own.
 pub type SampledTokens = SmallVec<[SampledToken; 1]>;
 
+/// The result of a request's work, or a part of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Produced {
+    /// Generated tokens, in order.
+    Tokens(SampledTokens),
+}
+
+impl Produced {
+    /// Returns the generated tokens.
+    #[must_use]
+    pub fn tokens(&self) -> &SampledTokens {
+        let Self::Tokens(tokens) = self;
+        tokens
+    }
+
+    /// Returns the generated tokens, to add to or to drop.
+    pub fn tokens_mut(&mut self) -> &mut SampledTokens {
+        let Self::Tokens(tokens) = self;
+        tokens
+    }
+
+    /// Returns the generated tokens alone.
+    #[must_use]
+    pub fn into_tokens(self) -> SampledTokens {
+        let Self::Tokens(tokens) = self;
+        tokens
+    }
+}
+
+/// No result.
+impl Default for Produced {
+    fn default() -> Self {
+        Self::Tokens(SampledTokens::new())
+    }
+}
+
+impl FromIterator<SampledToken> for Produced {
+    fn from_iter<I: IntoIterator<Item = SampledToken>>(tokens: I) -> Self {
+        Self::Tokens(tokens.into_iter().collect())
+    }
+}
+
 /// Log-probabilities of prompt tokens that one chunk of a prefill computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptLogprobs {
@@ -50,7 +92,7 @@ pub struct RequestOutput {
     /// Whose it is.
     pub request: RequestId,
     /// Empty while the prompt is not computed to its end.
-    pub sampled: SampledTokens,
+    pub produced: Produced,
     /// There iff the request asked and this step computed prompt tokens.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// Why no token could be drawn. A request in steps that were planned ahead fails in them for the
@@ -84,10 +126,10 @@ pub struct StepOutput {
 pub struct Commit {
     /// Whose it is.
     pub request: RequestId,
-    /// Output tokens that it had before: the index of the first of `tokens`.
+    /// Output tokens that it had before: the index of the first new one.
     pub position: usize,
     /// May be empty when `prompt_logprobs` or `finish` is there.
-    pub tokens: SampledTokens,
+    pub produced: Produced,
     /// Prompt positions that were not committed before.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// There iff the request has ended with this commit.

@@ -72,18 +72,19 @@ impl Output {
 
     /// The text of new tokens, and the output's end if it is among them.
     fn advance(&mut self, entry: EgressEntry) -> Result<TextEntry, TextError> {
+        let tokens = entry.produced.into_tokens();
         let mut text = TextEntry {
             request: entry.request,
             position: entry.position,
-            tokens: Vec::with_capacity(entry.tokens.len()),
+            tokens: Vec::with_capacity(tokens.len()),
             prompt_logprobs_start: entry.prompt_logprobs_start,
             prompt_logprobs: entry.prompt_logprobs,
             num_cached_tokens: entry.num_cached_tokens,
             queue_time: entry.queue_time,
             end: None,
         };
-        let count = entry.tokens.len();
-        for (i, token) in entry.tokens.into_iter().enumerate() {
+        let count = tokens.len();
+        for (i, token) in tokens.into_iter().enumerate() {
             let hidden = self.stream.hides(i + 1 == count, entry.end.as_ref());
             let piece = if hidden { String::new() } else { self.decoder.push(token.token_id)? };
             let (shown, end) = self.stream.push(&piece);
@@ -109,7 +110,8 @@ impl DetokenizerActor {
 
     fn process(&self, batch: EgressBatch, state: &mut State) -> TextBatch {
         // A new detokenizer is given all tokens of its shard at once.
-        let num_tokens: usize = batch.entries.iter().map(|entry| entry.tokens.len()).sum();
+        let num_tokens: usize =
+            batch.entries.iter().map(|entry| entry.produced.tokens().len()).sum();
         expect(TOKEN_TIME * u32::try_from(num_tokens).unwrap_or(u32::MAX));
         let mut entries = Vec::with_capacity(batch.entries.len());
         for entry in batch.entries {

@@ -148,7 +148,7 @@ impl SystemMetrics {
             }
             LedgerEvent::Committed { commit, .. } => {
                 if let Some(entry) = state.get(commit.request) {
-                    self.committed(entry, commit.tokens.len());
+                    self.committed(entry, commit.produced.tokens().len());
                 }
             }
             _ => {}

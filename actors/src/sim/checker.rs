@@ -283,7 +283,7 @@ impl Checker {
     fn replay(&self, event: &LedgerEvent, ledger: &GroundState) {
         let mut state = self.state.lock();
         let replayed = state.replayed.get_or_insert_with(|| {
-            // The first epoch began before anybody looked.
+            // The first epoch began before the observer was set.
             let mut replayed = GroundState::new(self.config.ledger());
             let (epoch, why) = (ledger.epoch(), "the system starts".into());
             replayed.apply(&LedgerEvent::EpochBegan { epoch, why });
@@ -319,7 +319,7 @@ impl Checker {
                 }
             }
             LedgerEvent::Committed { epoch, commit, .. } => {
-                let (at, count) = (commit.position as u64, commit.tokens.len() as u64);
+                let (at, count) = (commit.position as u64, commit.produced.tokens().len() as u64);
                 record.note("commit", &[epoch.0, commit.request.0, at, count]);
                 self.check_commit(*epoch, commit);
             }
@@ -364,7 +364,7 @@ impl Checker {
             self.record
                 .violate(|| format!("request {request} has {held} tokens, gets one at {at}"));
         }
-        shadow.num_tokens = commit.position + commit.tokens.len();
+        shadow.num_tokens = commit.position + commit.produced.tokens().len();
         shadow.has_ended = commit.finish.is_some();
         shadow.news_since.get_or_insert(state.moved_at);
         state.num_live -= usize::from(commit.finish.is_some());

@@ -16,7 +16,7 @@ use crate::{
     fault::{Bug, planted},
     logic::{
         ids::{BlockId, Epoch, RequestId, Step, TokenId},
-        outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
+        outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
         request::EngineRequest,
         scheduler_output::SchedulerOutput,
     },
@@ -233,7 +233,7 @@ impl ModelExecutor for Executor {
         self.append(&outputs);
         outputs.extend(broken.into_iter().map(|(request, failure)| RequestOutput {
             request,
-            sampled: SampledTokens::new(),
+            produced: Produced::default(),
             prompt_logprobs: None,
             failure: Some(failure),
         }));
@@ -392,10 +392,11 @@ impl Executor {
             // Garbage within a prompt is computed on: there is no token that it lacks, and who was planned
             // ahead may read what it leaves.
             let is_within = |failure: &RowFailure| {
-                *failure == RowFailure::NotANumber && output.sampled.is_empty()
+                *failure == RowFailure::NotANumber && output.produced.tokens().is_empty()
             };
             row.broken = output.failure.clone().filter(|failure| !is_within(failure));
-            let drawn: Vec<_> = output.sampled.iter().map(|token| token.token_id).collect();
+            let drawn: Vec<_> =
+                output.produced.tokens().iter().map(|token| token.token_id).collect();
             if row.broken.is_none() {
                 row.push(&drawn);
             }
@@ -440,13 +441,13 @@ impl Executor {
             error => error.map(RowFailure::Grammar),
         };
         let draws = is_complete && !matches!(failure, Some(RowFailure::Grammar(_)));
-        let sampled = draws.then(draw).into_iter().collect();
+        let produced = draws.then(draw).into_iter().collect();
         let prompt_logprobs = params.prompt_logprobs.and_then(|count| {
             let positions = span.start + 1..(span.end + 1).min(num_prompt_tokens);
             let of = |at: usize| logprobs(row.digests[at], row.tokens[at], count);
             let rows: Vec<_> = positions.map(of).collect();
             (!rows.is_empty()).then_some(PromptLogprobs { start: span.start + 1, rows })
         });
-        RequestOutput { request: span.request, sampled, prompt_logprobs, failure }
+        RequestOutput { request: span.request, produced, prompt_logprobs, failure }
     }
 }

@@ -193,12 +193,12 @@ impl ModelExecutor for FakeExecutor {
         }
         if self.faults.has_no_numbers.load(Ordering::Relaxed) {
             for row in &mut outputs {
-                row.sampled.clear();
+                row.produced.tokens_mut().clear();
                 row.failure = Some(RowFailure::NotANumber);
             }
         }
         for row in &outputs {
-            let drawn = row.sampled.iter().map(|token| token.token_id);
+            let drawn = row.produced.tokens().iter().map(|token| token.token_id);
             self.histories.entry(row.request).or_default().extend(drawn);
         }
         Ok(StepOutput { epoch: step.epoch, step: step.step, outputs })
@@ -207,8 +207,8 @@ impl ModelExecutor for FakeExecutor {
 
 fn output(request: RequestId, history: &[TokenId], end: usize) -> RequestOutput {
     let token = || SampledToken { token_id: next_token(history), logprobs: None };
-    let sampled = (end == history.len()).then(token).into_iter().collect();
-    RequestOutput { request, sampled, prompt_logprobs: None, failure: None }
+    let produced = (end == history.len()).then(token).into_iter().collect();
+    RequestOutput { request, produced, prompt_logprobs: None, failure: None }
 }
 
 #[derive(Debug, Default)]

@@ -43,7 +43,7 @@ fn the_next_step_is_planned_on_the_token_to_come() {
         assert!(house.scheduler.begin_step(0).is_err());
         assert_eq!(house.scheduler.step_in_flight(), Some(first.step));
         let [commit] = &computed(&mut house, &first, 5)[..] else { panic!("one commit") };
-        assert_eq!((commit.position, commit.tokens.len()), (position - 10, 1));
+        assert_eq!((commit.position, commit.produced.tokens().len()), (position - 10, 1));
         first = second;
     }
 }
@@ -190,7 +190,7 @@ fn one_whose_grammar_cannot_go_on_leaves_blocks_that_are_good() {
     let second = planned(&mut house);
     let breaks_off = |step: &SchedulerOutput| {
         let mut output = answer(step, |_| vec![5]);
-        output.outputs[0].sampled.clear();
+        output.outputs[0].produced.tokens_mut().clear();
         output.outputs[0].failure = Some(RowFailure::Grammar("no way on".to_owned()));
         output
     };

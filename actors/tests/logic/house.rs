@@ -132,7 +132,7 @@ impl House {
 
     pub(crate) fn output(&self, id: u64) -> Vec<TokenId> {
         let own = self.commits.iter().filter(|commit| commit.request.0 == id);
-        own.flat_map(|commit| commit.tokens.iter().map(|token| token.token_id)).collect()
+        own.flat_map(|commit| commit.produced.tokens().iter().map(|token| token.token_id)).collect()
     }
 }
 
@@ -143,8 +143,8 @@ pub(crate) fn answer(
 ) -> StepOutput {
     let outputs = step.num_scheduled_tokens().map(|(request, _)| {
         let tokens = sample(request).into_iter();
-        let sampled = tokens.map(|token_id| SampledToken { token_id, logprobs: None }).collect();
-        RequestOutput { request, sampled, prompt_logprobs: None, failure: None }
+        let produced = tokens.map(|token_id| SampledToken { token_id, logprobs: None }).collect();
+        RequestOutput { request, produced, prompt_logprobs: None, failure: None }
     });
     StepOutput { epoch: step.epoch, step: step.step, outputs: outputs.collect() }
 }

@@ -210,7 +210,10 @@ fn the_next_step_computes_tokens_beyond_the_draws() {
     let draw = |id: RequestId| vec![7; 2 - id.0 as usize];
     let output = crate::house::answer(&house.last.output, draw);
     let commits = house.scheduler.update_from_output(output, 0);
-    assert_eq!(commits.iter().map(|commit| commit.tokens.len()).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(
+        commits.iter().map(|commit| commit.produced.tokens().len()).collect::<Vec<_>>(),
+        [2, 1]
+    );
     assert_eq!(house.plan(), tokens([(0, 2), (1, 1)]));
 }
 
@@ -222,7 +225,8 @@ fn rows_in_another_order_find_their_requests() {
     let mut output = crate::house::answer(&house.last.output, |id| vec![id.0 as u32]);
     output.outputs.reverse();
     let commits = house.scheduler.update_from_output(output, 0);
-    let pairs = commits.iter().map(|commit| (commit.request.0, commit.tokens[0].token_id));
+    let pairs =
+        commits.iter().map(|commit| (commit.request.0, commit.produced.tokens()[0].token_id));
     assert_eq!(pairs.collect::<Vec<_>>(), [(2, 2), (1, 1), (0, 0)]);
 }
 

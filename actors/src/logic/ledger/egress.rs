@@ -10,7 +10,7 @@ use std::{
 use super::{Entry, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
     ids::{Micros, RequestId},
-    outputs::{SampledTokens, TokenLogprobs},
+    outputs::{Produced, TokenLogprobs},
     planted::{Bug, planted},
     request::{EngineRequest, FinishReason},
 };
@@ -47,10 +47,10 @@ pub struct EgressEntry {
     pub introduction: Option<Arc<EngineRequest>>,
     /// The request.
     pub request: RequestId,
-    /// Index of the first of `tokens` in the output.
+    /// Number of output tokens before the new ones.
     pub position: usize,
     /// New committed tokens.
-    pub tokens: SampledTokens,
+    pub produced: Produced,
     /// Number of rows of prompt log-probabilities that were sent before.
     pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.
@@ -88,6 +88,8 @@ impl Told {
     /// Returns the news that was not sent to the shard yet. From now on it counts as sent.
     fn tell(&mut self, entry: &Entry) -> EgressEntry {
         let told = *self;
+        // A stop string may have made the output shorter than the part that was sent.
+        let new = entry.output().get(told.tokens..).unwrap_or_default();
         *self = Self {
             introduced: true,
             tokens: entry.output().len(),
@@ -98,8 +100,7 @@ impl Told {
             introduction: (!told.introduced).then(|| Arc::clone(entry.request())),
             request: entry.request().id,
             position: told.tokens,
-            // A stop string may have made the output shorter than the part that was sent.
-            tokens: entry.output().get(told.tokens..).unwrap_or_default().into(),
+            produced: Produced::Tokens(new.into()),
             prompt_logprobs_start: told.prompt_logprobs,
             prompt_logprobs: entry.prompt_logprobs()[told.prompt_logprobs..].to_vec(),
             num_cached_tokens: entry.num_cached_tokens(),
@@ -158,7 +159,7 @@ impl<O: LedgerObserver> Ledger<O> {
         {
             let Some(entry) = self.state.get(request) else { continue };
             let news = state.told.entry(request).or_default().tell(entry);
-            size += 1 + news.tokens.len() + news.prompt_logprobs.len();
+            size += 1 + news.produced.tokens().len() + news.prompt_logprobs.len();
             entries.push(news);
         }
         Some(EgressBatch { id, entries })

@@ -105,7 +105,7 @@ impl Entry {
         if let Some(rows) = &commit.prompt_logprobs {
             self.extend_prompt_logprobs(rows);
         }
-        if !commit.tokens.is_empty() {
+        if !commit.produced.tokens().is_empty() {
             match self.last_token {
                 None => {
                     self.first_token = Some(at);
@@ -115,7 +115,7 @@ impl Entry {
                 Some(last) => self.timing.inter_token_latency = Some(at.saturating_sub(last)),
             }
             self.last_token = Some(at);
-            self.output.extend_from_slice(&commit.tokens);
+            self.output.extend_from_slice(commit.produced.tokens());
         }
         self.end.clone_from(&commit.finish);
     }

@@ -96,7 +96,7 @@ impl GroundState {
         entry.commit(commit, at);
         if commit.finish == Some(FinishReason::Error(Failure::NumericalGarbage)) {
             self.sanity.failed(Fingerprint::of(entry.request()));
-        } else if !commit.tokens.is_empty() {
+        } else if !commit.produced.tokens().is_empty() {
             self.sanity.succeeded();
         }
         self.ward.clear(commit.request);

@@ -45,7 +45,7 @@ enum Op {
 
 #[derive(Debug, Clone)]
 struct CommitOp {
-    /// What the position is off by, from its right value 1.
+    /// Added to the right position, less 1.
     skew: usize,
     num_tokens: usize,
     finish: Option<FinishReason>,
@@ -106,7 +106,7 @@ impl World {
         Commit {
             request,
             position: (held + op.skew).saturating_sub(1),
-            tokens: std::iter::repeat_n(token, op.num_tokens).collect(),
+            produced: std::iter::repeat_n(token, op.num_tokens).collect(),
             prompt_logprobs: Some(PromptLogprobs { start: 1, rows: vec![Vec::new()] }),
             finish: op.finish,
         }

@@ -18,7 +18,7 @@ fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {
     Commit {
         request: RequestId(id),
         position,
-        tokens: tokens.iter().map(token).collect(),
+        produced: tokens.iter().map(token).collect(),
         prompt_logprobs: None,
         finish: None,
     }
@@ -112,7 +112,7 @@ fn news_that_waits_while_a_stop_string_cuts_the_output_is_harmless() {
     ledger.commit(epoch, commit(1, 2, &[9]), 0);
     ledger.end_at(RequestId(1), 1, FinishReason::Stop(None), 0);
     ledger.delivered(batch.id, &[], 0);
-    assert!(ledger.take_batch(1, 0).unwrap().entries[0].tokens.is_empty());
+    assert!(ledger.take_batch(1, 0).unwrap().entries[0].produced.tokens().is_empty());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_shard_has_one_batch_at_a_time_and_misses_nothing() {
     assert!(ledger.delivered(first.id, &[], 0).is_some());
     assert!(ledger.delivered(first.id, &[], 0).is_none(), "said twice, it counts once");
     let second = ledger.take_batch(0, 0).unwrap();
-    assert_eq!((second.entries[0].position, second.entries[0].tokens.len()), (0, 2));
+    assert_eq!((second.entries[0].position, second.entries[0].produced.tokens().len()), (0, 2));
     assert!(second.entries[0].introduction.is_none());
 }
 
@@ -167,7 +167,7 @@ fn a_new_shard_is_told_everything_and_the_old_one_is_not_believed() {
     assert!(ledger.delivered(old.id, &[RequestId(2)], 0).is_none());
     let replay = ledger.take_batch(0, 0).unwrap();
     assert!(replay.entries[0].introduction.is_some());
-    assert_eq!(replay.entries[0].tokens.len(), 1);
+    assert_eq!(replay.entries[0].produced.tokens().len(), 1);
 }
 
 /// Each batch is confirmed before the next, however much has to be sent again.
@@ -183,7 +183,9 @@ fn a_replay_comes_in_parts() {
     let mut told = Vec::new();
     while let Some(batch) = ledger.take_batch(0, 0) {
         assert!(batch.entries.len() <= 2, "{} requests at once", batch.entries.len());
-        told.extend(batch.entries.iter().map(|entry| (entry.request.0, entry.tokens.len())));
+        told.extend(
+            batch.entries.iter().map(|entry| (entry.request.0, entry.produced.tokens().len())),
+        );
         assert!(ledger.delivered(batch.id, &[], 0).is_some());
     }
     assert_eq!(told, ids.iter().map(|&id| (id, 5_000)).collect::<Vec<_>>());

@@ -11,7 +11,7 @@ use super::{
 use crate::logic::{
     allocation::AllocationOp,
     kv_cache::BlockIds,
-    outputs::{Commit, SampledTokens},
+    outputs::{Commit, Produced},
     planted::{Bug, planted},
     request::FinishReason,
     request_queue::SchedulingPolicy,
@@ -175,7 +175,7 @@ impl Scheduler {
         planning.ended.push(Commit {
             request: state.request.id,
             position: state.output_token_ids.len(),
-            tokens: SampledTokens::new(),
+            produced: Produced::default(),
             prompt_logprobs: None,
             finish: Some(reason),
         });

@@ -13,7 +13,7 @@ use crate::{
     logic::{
         failure::Failure,
         ids::Micros,
-        outputs::{Commit, SampledTokens},
+        outputs::{Commit, Produced},
         planted::{Bug, planted},
         request::FinishReason,
         scheduler_output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
@@ -185,7 +185,7 @@ impl Scheduler {
                 ended.push(Commit {
                     request: id,
                     position: 0,
-                    tokens: SampledTokens::new(),
+                    produced: Produced::default(),
                     prompt_logprobs: None,
                     finish: Some(FinishReason::Error(Failure::DeadlineExceeded)),
                 });

@@ -10,7 +10,9 @@ use super::{
 use crate::logic::{
     failure::Failure,
     ids::{Micros, RequestId, Step},
-    outputs::{Commit, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput},
+    outputs::{
+        Commit, Produced, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput,
+    },
     planted::{Bug, planted},
     request::FinishReason,
 };
@@ -83,7 +85,7 @@ impl Scheduler {
             Some(RowFailure::NotANumber) => return self.retry(slot),
             None => {}
         }
-        let Some(num_rejected) = planned.num_rejected(row.sampled.len()) else {
+        let Some(num_rejected) = planned.num_rejected(row.produced.tokens().len()) else {
             return self.retry(slot);
         };
         let state = &mut self.requests[slot];
@@ -92,7 +94,8 @@ impl Scheduler {
         self.pass_media(slot);
         let state = &mut self.requests[slot];
         let position = state.output_token_ids.len();
-        let mut tokens = if num_draws > 0 { row.sampled } else { SampledTokens::new() };
+        let mut tokens =
+            if num_draws > 0 { row.produced.into_tokens() } else { SampledTokens::new() };
         let mut finish = None;
         for index in 0..tokens.len() {
             state.is_retried = false;
@@ -111,7 +114,8 @@ impl Scheduler {
             self.end(slot, false);
         }
         let has_news = !tokens.is_empty() || prompt_logprobs.is_some();
-        has_news.then_some(Commit { request, position, tokens, prompt_logprobs, finish })
+        let produced = Produced::Tokens(tokens);
+        has_news.then_some(Commit { request, position, produced, prompt_logprobs, finish })
     }
 
     /// Discards the content of a request that was aborted while it was computed, because its result
@@ -142,8 +146,8 @@ impl Scheduler {
         let state = &self.requests[slot];
         let (request, position) = (state.request.id, state.output_token_ids.len());
         self.end(slot, discard);
-        let (tokens, finish) = (SampledTokens::new(), Some(finish));
-        Commit { request, position, tokens, prompt_logprobs: None, finish }
+        let (produced, finish) = (Produced::default(), Some(finish));
+        Commit { request, position, produced, prompt_logprobs: None, finish }
     }
 }
 

@@ -126,15 +126,15 @@ fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
     house.add(request(1, 100..116));
     house.plan();
     let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
-    output.outputs[0].sampled.clear();
+    output.outputs[0].produced.tokens_mut().clear();
     output.outputs[0].failure = Some(RowFailure::Grammar("too ambiguous".to_owned()));
     let commits = house.scheduler.update_from_output(output, 0);
     assert_eq!(
         commits[0].finish,
         Some(FinishReason::Error(Failure::InvalidGrammar("too ambiguous".into())))
     );
-    assert!(commits[0].tokens.is_empty());
-    assert_eq!((commits[1].finish.clone(), commits[1].tokens.len()), (None, 1));
+    assert!(commits[0].produced.tokens().is_empty());
+    assert_eq!((commits[1].finish.clone(), commits[1].produced.tokens().len()), (None, 1));
     assert_eq!(house.plan(), tokens([(1, 1)]), "the other goes on");
 }
 

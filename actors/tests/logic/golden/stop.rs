@@ -85,6 +85,6 @@ fn what_follows_a_stop_in_the_same_step_is_dropped() {
     house.plan();
     let output = crate::house::answer(&house.last.output, |_| vec![4, 5, 6]);
     let commits = house.scheduler.update_from_output(output, 0);
-    assert_eq!((commits[0].position, commits[0].tokens.len()), (0, 2));
+    assert_eq!((commits[0].position, commits[0].produced.tokens().len()), (0, 2));
     assert_eq!(commits[0].finish, Some(FinishReason::Length));
 }

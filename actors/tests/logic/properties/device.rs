@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use playhouse_actors::logic::{
     ids::{BlockId, Epoch, RequestId, TokenId},
-    outputs::{PromptLogprobs, RequestOutput, RowFailure, SampledToken, SampledTokens, StepOutput},
+    outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
     request::EngineRequest,
     scheduler_output::{NewRequestData, SchedulerOutput},
 };
@@ -92,12 +92,12 @@ impl Device {
             let row = self.rows.get_mut(&output.request).unwrap();
             // Garbage within a prompt is computed on: there is no token that it lacks, and who was planned
             // ahead may read what it leaves.
-            row.is_broken |= output.failure.is_some() && !output.sampled.is_empty();
-            row.tokens.extend(output.sampled.iter().map(|token| token.token_id));
+            row.is_broken |= output.failure.is_some() && !output.produced.tokens().is_empty();
+            row.tokens.extend(output.produced.tokens().iter().map(|token| token.token_id));
         }
         outputs.extend(broken.into_iter().map(|request| RequestOutput {
             request,
-            sampled: SampledTokens::new(),
+            produced: Produced::default(),
             prompt_logprobs: None,
             failure: Some(RowFailure::NotANumber),
         }));
@@ -205,13 +205,13 @@ impl Device {
         let is_complete = end == row.tokens.len();
         let token_id = next_token(row.salt, &row.tokens);
         let drawn = is_complete.then_some(SampledToken { token_id, logprobs: None });
-        let sampled = drawn.into_iter().collect();
+        let produced = drawn.into_iter().collect();
         let positions = start + 1..(end + 1).min(row.prompt_len);
         let rows = positions.map(|_| Vec::new()).collect::<Vec<_>>();
         let is_asked = row.wants_prompt_logprobs && !rows.is_empty();
         let prompt_logprobs = is_asked.then_some(PromptLogprobs { start: start + 1, rows });
         let failure = is_nan.then_some(RowFailure::NotANumber);
-        RequestOutput { request, sampled, prompt_logprobs, failure }
+        RequestOutput { request, produced, prompt_logprobs, failure }
     }
 }
 

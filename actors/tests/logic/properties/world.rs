@@ -252,7 +252,7 @@ impl World {
             let entry = self.ledger.get_mut(&commit.request).unwrap();
             assert_eq!(entry.finish, None, "{:?} goes on after its end", commit.request);
             assert_eq!(commit.position, entry.output.len());
-            entry.output.extend(commit.tokens.iter().map(|token| token.token_id));
+            entry.output.extend(commit.produced.tokens().iter().map(|token| token.token_id));
             let expected = expected_output(&entry.request, entry.output.len());
             assert_eq!(entry.output, expected, "another stream than without faults");
             if let Some(rows) = commit.prompt_logprobs {
