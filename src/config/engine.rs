@@ -296,6 +296,9 @@ settings! {
         /// Admits a request only when its whole prompt fits the free blocks.
         scheduler_reserve_full_isl: bool = true, switch, any,
             Usage::switch("Admit a request only when its whole prompt fits the free blocks");
+        /// While requests run, new ones are admitted at most once in this many steps.
+        prefill_schedule_interval: u64 = 1, count_u64, at_least(1),
+            Usage::new("STEPS", "While requests run, admit new ones at most once in so many steps");
         /// Seeds the draw of seeds for requests that bring none.
         seed: u64 = 0, count_u64, any,
             Usage::new("N", "Seeds the draw of seeds for requests that bring none");

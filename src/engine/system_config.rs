@@ -69,7 +69,7 @@ fn scheduler_config(
         enable_chunked_prefill: config.enable_chunked_prefill,
         reserve_full_isl: config.scheduler_reserve_full_isl,
         watermark: config.watermark,
-        prefill_schedule_interval: defaults.prefill_schedule_interval,
+        prefill_schedule_interval: config.prefill_schedule_interval,
         kv_spec: info.kv_spec.clone(),
         num_blocks: u32::try_from(info.num_blocks).unwrap_or(u32::MAX),
         enable_prefix_caching: config.enable_prefix_caching,
