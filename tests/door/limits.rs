@@ -70,3 +70,18 @@ async fn a_stream_that_waits_its_turn_says_that_it_lives() {
     drop((first, second));
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_choices_than_an_empty_engine_admits_are_refused_by_field_and_limit() {
+    let small = EngineConfig { max_num_requests: 9, ..engine() };
+    let served = Served::start(small, ServerConfig::default()).await;
+    let ask = |n| json!({"prompt": "x", "max_tokens": 1, "n": n});
+    let answer = post(&served, "/v1/completions", &ask(9)).await;
+    assert_eq!(answer.status(), 400, "waiting would not help");
+    let error = answer.json::<Value>().await.unwrap()["error"].clone();
+    assert_eq!(error["param"], "n");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("at most 8") && message.contains("max_num_requests"), "{message}");
+    assert_eq!(post(&served, "/v1/completions", &ask(8)).await.status(), 200);
+    served.stop().await;
+}
