@@ -69,12 +69,10 @@ impl Resolved {
 }
 
 /// Reads a value into the configuration. Rejects one that its key does not take.
-fn read(config: &mut Config, key: &Key, value: Value, origin: &Origin) -> Result<(), InvalidValue> {
-    let refused = |value: String, reason: &str| InvalidValue {
-        key: key.clone(),
-        value,
-        origin: origin.clone(),
-        reason: reason.to_owned(),
+fn read(config: &mut Config, key: &Key, value: Value, origin: &Origin) -> Result<(), ConfigError> {
+    let refused = |value: String, reason: &str| {
+        let (key, origin, reason) = (key.clone(), origin.clone(), reason.to_owned());
+        ConfigError::from(InvalidValue { key, value, origin, reason })
     };
     let Some(setting) = Setting::find(&key.section, &key.name) else {
         return Err(refused(value.to_string(), "there is no such setting"));
