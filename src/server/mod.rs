@@ -30,6 +30,7 @@ mod later;
 mod limits;
 mod listen;
 mod logprobs;
+mod media;
 mod memory;
 mod messages;
 mod metrics;

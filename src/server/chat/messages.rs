@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::error::ApiError;
+use crate::server::{error::ApiError, media};
 
 /// Parts that hold text, and the key it stands under.
 const TEXT_PARTS: [(&str, &str); 5] = [
@@ -11,20 +11,6 @@ const TEXT_PARTS: [(&str, &str); 5] = [
     ("output_text", "text"),
     ("refusal", "refusal"),
     ("thinking", "thinking"),
-];
-/// Parts that only other kinds of models can take.
-const MEDIA_PARTS: [&str; 11] = [
-    "image_url",
-    "image",
-    "input_image",
-    "image_pil",
-    "image_embeds",
-    "audio_url",
-    "input_audio",
-    "audio_embeds",
-    "video_url",
-    "video",
-    "file",
 ];
 
 /// The messages, with every content part of a kind that text models know.
@@ -109,8 +95,7 @@ fn check_part(place: &str, part: &Value, model: &str) -> Result<Value, ApiError>
         return Ok(json!({"type": "text", "text": text}));
     }
     let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-    if MEDIA_PARTS.contains(&kind) {
-        let message = format!("{model} is not a multimodal model: it takes no '{kind}' parts");
+    if let Some(message) = media::refusal(media::Protocol::Chat, model, kind) {
         return Err(ApiError::invalid("messages", message));
     }
     let Some((_, key)) = TEXT_PARTS.iter().find(|(name, _)| *name == kind) else {

@@ -11,10 +11,7 @@ use super::{
         Reasoning, Role,
     },
 };
-use crate::server::error::ApiError;
-
-/// Parts that only other kinds of models can take.
-const MEDIA_PARTS: [&str; 4] = ["input_image", "input_file", "input_audio", "computer_screenshot"];
+use crate::server::{error::ApiError, media};
 
 /// Reads `input`.
 pub(super) struct InputReader<'a> {
@@ -198,14 +195,10 @@ impl InputReader<'_> {
             "refusal" => Ok(Part::Refusal { refusal: owned("refusal")? }),
             "reasoning_text" => Ok(Part::ReasoningText { text: owned("text")? }),
             "summary_text" => Ok(Part::SummaryText { text: owned("text")? }),
-            kind if MEDIA_PARTS.contains(&kind) => {
-                let model = self.model;
-                let message = format!(
-                    "{model} is not a multimodal model: it takes no '{kind}' parts (at {place})"
-                );
-                Err(ApiError::invalid("input", message))
-            }
-            _ => Err(wrong(place, "type", "Input should be 'input_text' or 'output_text'")),
+            kind => Err(match media::refusal(media::Protocol::Responses, self.model, kind) {
+                Some(refusal) => ApiError::invalid("input", format!("{refusal} (at {place})")),
+                None => wrong(place, "type", "Input should be 'input_text' or 'output_text'"),
+            }),
         }
     }
 }
