@@ -1,5 +1,6 @@
-//! How many device threads were left behind, at most. Each holds a step's memory, and maybe a KV cache
-//! that nobody can take from it: with too many of them, a further one does not make the engine work.
+//! Counts the device threads that were left behind, and limits their number. Each may hold the memory
+//! of its step and a KV cache, and neither is free before the thread ends. With too many of them,
+//! one more thread would not make the engine work.
 
 use std::sync::{
     Arc,

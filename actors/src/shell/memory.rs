@@ -65,7 +65,7 @@ pub struct MemoryBudget {
 struct Inner {
     ledger: MemoryLedger,
     waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
-    /// Those who read a body, to be told when it has to end.
+    /// The signal of each arriving body. The reader of the body waits for it, and ends the body then.
     bodies: BTreeMap<LeaseId, Arc<Notify>>,
 }
 

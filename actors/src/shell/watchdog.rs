@@ -106,8 +106,8 @@ impl Watchdog {
         true
     }
 
-    /// What passed since the look before. The threads are looked at only if somebody is at one thing
-    /// for two looks: that costs more than all else here.
+    /// Returns what passed since the look before. It reads the threads' times only if a step is long or
+    /// an actor was in one handler for two looks, because reading them is the dearest part of a look.
     fn passed(&mut self, context: &Context, seats: &[Seat<'_>], now: Micros) -> Passed {
         let wall = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         let is_suspect = |seat: &Seat<'_>| {

@@ -46,11 +46,11 @@ fn a_gap_is_refused() {
 async fn a_reader_that_comes_late_gets_it_merged() {
     let table = SinkTable::new(memory());
     let sink = table.open(RequestId(1));
-    struct Nobody;
-    impl Abandon for Nobody {
+    struct IgnoresAborts;
+    impl Abandon for IgnoresAborts {
         fn abandon(&self, _: RequestId) {}
     }
-    let owner: Arc<dyn Abandon> = Arc::new(Nobody);
+    let owner: Arc<dyn Abandon> = Arc::new(IgnoresAborts);
     let mut stream = ChoiceStream::new(RequestId(1), Arc::clone(&sink), Arc::downgrade(&owner));
     sink.offer(entry(0, &["a"], None), 0);
     sink.offer(entry(1, &["b"], Some("c")), 0);
@@ -95,7 +95,7 @@ fn what_nobody_reads_is_bounded_in_sum_and_the_greedy_are_cut_off() {
     let ended = sinks[cut[0].0 as usize].take().unwrap();
     assert_eq!(ended.finish, Some(FinishReason::Error(Failure::OutputMemory)));
     assert_eq!(modest.take().unwrap().text, "ab");
-    assert!(table.cut_stalled(0, 1).is_empty(), "they are told once");
+    assert!(table.cut_stalled(0, 1).is_empty(), "each stalled sink is cut off once");
     drop(sinks);
     drop(table);
     assert_eq!(memory.in_use(), 0);
