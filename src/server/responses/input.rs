@@ -10,6 +10,7 @@ use super::{
         FunctionCall, FunctionCallOutput, Item, ItemStatus, Items, Message, Output, Part,
         Reasoning, Role,
     },
+    shared::SharedBytes,
 };
 use crate::server::{error::ApiError, media};
 
@@ -21,8 +22,8 @@ pub(super) struct InputReader<'a> {
     pub(super) ids: &'a mut ItemIds,
     /// Finds items of earlier responses.
     pub(super) find: &'a dyn Fn(&str) -> Option<Arc<Item>>,
-    /// Bytes of text of those that were found.
-    pub(super) referenced: usize,
+    /// Counts those that were found.
+    pub(super) shared: &'a mut SharedBytes,
 }
 
 type Fields = Map<String, Value>;
@@ -167,7 +168,7 @@ impl InputReader<'_> {
             );
             ApiError::missing("input", message)
         })?;
-        self.referenced = self.referenced.saturating_add(found.text_bytes());
+        self.shared.refer(&found)?;
         Ok(found)
     }
 

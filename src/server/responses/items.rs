@@ -105,14 +105,19 @@ pub(super) enum Output {
     Parts(Vec<Part>),
 }
 
+/// Bytes that an item, and each of its parts, counts beside its text. Its JSON values for a template
+/// take seven times as many.
+pub(super) const VALUE_BYTES: usize = 96;
+
 /// Items that a conversation shares with those that refer to them.
 pub(super) type Items = Vec<Arc<Item>>;
 
 impl Item {
-    /// Bytes of text that the model is shown of it.
-    pub(super) fn text_bytes(&self) -> usize {
-        let parts = |parts: &[Part]| parts.iter().map(|part| part.text().len()).sum::<usize>();
-        match self {
+    /// Returns the bytes of a prompt that shows it: of its text and of the values around it.
+    pub(super) fn prompt_bytes(&self) -> usize {
+        let bytes = |part: &Part| VALUE_BYTES + part.text().len();
+        let parts = |parts: &[Part]| parts.iter().map(bytes).sum::<usize>();
+        let shown = match self {
             Self::Message(message) => parts(&message.content),
             Self::Reasoning(Reasoning { summary, content, .. }) => parts(summary) + parts(content),
             Self::FunctionCall(call) => call.name.len() + call.call_id.len() + call.arguments.len(),
@@ -120,7 +125,8 @@ impl Item {
                 Output::Text(text) => call_id.len() + text.len(),
                 Output::Parts(output) => call_id.len() + parts(output),
             },
-        }
+        };
+        VALUE_BYTES + shown
     }
 
     pub(super) fn id(&self) -> &str {

@@ -14,6 +14,7 @@ use super::{
     output::OutputWriter,
     refused::RefusedFields,
     response::{Asked, Response, Status},
+    shared::SharedBytes,
     store::Owner,
     stored::Turn,
     tools,
@@ -96,9 +97,9 @@ impl ResponsesRequest {
         let history = self.history(state, owner)?;
         let id = ids::response_id();
         let mut ids = ItemIds::new(&id);
-        let (input, referenced) = self.input(state, owner, &model, &mut ids)?;
-        let shared = check_shared(&history, referenced, state.config.body_limit_bytes)?;
-        memory.grow_for_stored_text(shared).await?;
+        let mut shared = SharedBytes::new(&history, state.config.body_limit_bytes)?;
+        let input = self.input(state, owner, &model, &mut ids, &mut shared)?;
+        memory.grow_for_stored_text(shared.total()).await?;
 
         let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
@@ -162,18 +163,18 @@ impl ResponsesRequest {
         })
     }
 
-    /// The items of the input, and the bytes of text of those that it refers to.
+    /// The items of the input. Those that it refers to count as `shared`.
     fn input(
         &self,
         state: &AppState,
         owner: Owner,
         model: &str,
         ids: &mut ItemIds,
-    ) -> Result<(Arc<Items>, usize), ApiError> {
+        shared: &mut SharedBytes,
+    ) -> Result<Arc<Items>, ApiError> {
         let find = |item: &str| state.responses.item(owner, item);
-        let mut reader = InputReader { model, ids, find: &find, referenced: 0 };
-        let input = reader.read(self.fields.input.as_ref())?;
-        Ok((Arc::new(input), reader.referenced))
+        let mut reader = InputReader { model, ids, find: &find, shared };
+        reader.read(self.fields.input.as_ref()).map(Arc::new)
     }
 
     /// What the answer has to look like: in OpenAI's way or in vLLM's.
@@ -232,24 +233,4 @@ impl ResponsesRequest {
         }
         Ok(kwargs)
     }
-}
-
-/// Bytes of text that a conversation has of stored responses: those of `history`, and those
-/// `referenced`, each as often as it stands there.
-///
-/// # Errors
-/// 413 if they are more than a body could bring.
-fn check_shared(history: &[Arc<Turn>], referenced: usize, limit: usize) -> Result<usize, ApiError> {
-    let items = history.iter().flat_map(|turn| turn.items());
-    let before = items.map(|item| item.text_bytes()).fold(0, usize::saturating_add);
-    let shared = before.saturating_add(referenced);
-    if shared <= limit {
-        return Ok(shared);
-    }
-    let message = format!(
-        "the conversation shows the model {shared} bytes of stored text: {before} of the responses \
-         before it, and {referenced} by item_reference. That may be as much as a request's body: \
-         {limit} bytes (body_limit_bytes)."
-    );
-    Err(ApiError::payload_too_large(message).with_param("input"))
 }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    index::ItemIndex,
     items::{Item, Items},
     response::{Asked, Response},
     weight::Weight,
@@ -21,6 +22,7 @@ const FRAME_BYTES: usize = size_of::<Bytes>() + 32;
 pub(super) struct Turn {
     input: Arc<Items>,
     output: Arc<Items>,
+    output_index: ItemIndex,
     _weight: Weight,
 }
 
@@ -33,6 +35,7 @@ pub(super) struct Stored {
     /// The turns before it.
     history: Vec<Arc<Turn>>,
     input: Arc<Items>,
+    input_index: ItemIndex,
     /// Bytes of what was asked for, of its input, and of the list of turns before it.
     asked_bytes: usize,
     input_bytes: usize,
@@ -54,7 +57,12 @@ pub(super) struct Progress {
 
 /// Bytes that a response takes in the store from its beginning.
 pub(super) fn stored_bytes(asked: &Asked, history: &[Arc<Turn>], input: &Items) -> usize {
-    json_bytes(asked) + json_bytes(input) + size_of_val(history)
+    json_bytes(asked) + items_bytes(input) + size_of_val(history)
+}
+
+/// Bytes that items take, with their index.
+fn items_bytes(items: &Items) -> usize {
+    json_bytes(items) + items.len() * ItemIndex::ITEM_BYTES
 }
 
 impl Stored {
@@ -70,7 +78,7 @@ impl Stored {
     ) -> Self {
         let is_background = response.asked.background;
         let asked_bytes = json_bytes(&*response.asked);
-        let input_bytes = json_bytes(&*input);
+        let input_bytes = items_bytes(&input);
         let history_bytes = size_of_val(history.as_slice());
         weight.set(asked_bytes + input_bytes + history_bytes, request);
         let progress = Progress { response, frames: Vec::new(), frame_bytes: 0, turn: None };
@@ -78,6 +86,7 @@ impl Stored {
             is_background,
             is_streamed,
             history,
+            input_index: ItemIndex::new(&input),
             input,
             asked_bytes,
             input_bytes,
@@ -113,8 +122,9 @@ impl Stored {
     /// From here on, others can go on from it. Its input weighs with the turn.
     fn close(&self, progress: &mut Progress) {
         let output = progress.response.output.clone();
-        let weight = self.weight.another(self.input_bytes + json_bytes(&*output));
-        progress.turn = Some(Arc::new(Turn { input: self.input.clone(), output, _weight: weight }));
+        let _weight = self.weight.another(self.input_bytes + items_bytes(&output));
+        let (input, output_index) = (self.input.clone(), ItemIndex::new(&output));
+        progress.turn = Some(Arc::new(Turn { input, output, output_index, _weight }));
     }
 
     /// The response as it is now.
@@ -145,10 +155,14 @@ impl Stored {
         self.history.iter().flat_map(|turn| turn.items()).chain(self.input.iter())
     }
 
-    /// The item of that name, if it is one of this response's own.
+    /// The item of that name, if it is one of this response's own. Its output is there once it is
+    /// over.
     pub(super) fn item(&self, id: &str) -> Option<Arc<Item>> {
-        let output = self.progress.borrow().response.output.clone();
-        self.input.iter().chain(output.iter()).find(|item| item.id() == id).cloned()
+        let given = self.input_index.find(&self.input, id);
+        given.cloned().or_else(|| {
+            let turn = self.progress.borrow().turn.clone()?;
+            turn.output_index.find(&turn.output, id).cloned()
+        })
     }
 
     /// Follows it as it goes on.

@@ -4,19 +4,33 @@ use serde_json::{Value, json, to_value};
 
 use crate::server::{
     error::ApiError,
-    responses::{ids::ItemIds, input::InputReader, items::Items, messages::messages},
+    responses::{
+        ids::ItemIds,
+        input::InputReader,
+        items::{self, Items},
+        messages::messages,
+        shared::SharedBytes,
+    },
 };
+
+/// Bytes of stored items that a conversation may show.
+const SHARED_MAX: usize = 4_000;
 
 fn read(input: &Value) -> Result<Items, ApiError> {
     let mut ids = ItemIds::new("resp_r");
     let find = |id: &str| {
         let mut earlier = ItemIds::new("resp_e");
-        let mut reader =
-            InputReader { model: "tiny", ids: &mut earlier, find: &|_| None, referenced: 0 };
+        let shared = &mut shared();
+        let mut reader = InputReader { model: "tiny", ids: &mut earlier, find: &|_| None, shared };
         let items = reader.read(Some(&json!("as I said"))).unwrap();
         items.into_iter().find(|item| item.id() == id)
     };
-    InputReader { model: "tiny", ids: &mut ids, find: &find, referenced: 0 }.read(Some(input))
+    InputReader { model: "tiny", ids: &mut ids, find: &find, shared: &mut shared() }
+        .read(Some(input))
+}
+
+fn shared() -> SharedBytes {
+    SharedBytes::new(&[], SHARED_MAX).unwrap()
 }
 
 fn chat(input: &Value) -> Value {
@@ -140,6 +154,24 @@ fn an_item_may_be_referred_to() {
     let error = read(&json!([{"type": "item_reference", "id": "msg_x_0"}])).unwrap_err();
     assert_eq!((error.status.as_u16(), error.param.as_deref()), (404, Some("input")));
     assert!(error.message.contains("msg_x_0"), "{error:?}");
+}
+
+#[test]
+fn items_referred_to_count_each_time_also_those_without_text() {
+    let reference = json!({"id": "msg_e_0"});
+    let most = SHARED_MAX / items::VALUE_BYTES;
+    let error = read(&Value::from(vec![reference; most])).unwrap_err();
+    assert_eq!((error.status.as_u16(), error.param.as_deref()), (413, Some("input")));
+    assert!(error.message.contains(&SHARED_MAX.to_string()), "{error:?}");
+
+    let mut ids = ItemIds::new("resp_p");
+    let parts = vec![json!({"type": "input_text", "text": ""}); most];
+    let input = json!([{"role": "user", "content": parts}]);
+    let (find, shared) = (|_: &str| None, &mut shared());
+    let mut reader = InputReader { model: "tiny", ids: &mut ids, find: &find, shared };
+    let many_parts = reader.read(Some(&input)).unwrap();
+    assert_eq!(shared.total(), 0, "what the request brings is counted as its body");
+    assert_eq!(shared.refer(&many_parts[0]).unwrap_err().status, 413);
 }
 
 #[test]
