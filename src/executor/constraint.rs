@@ -2,8 +2,8 @@
 
 use std::{
     panic::resume_unwind,
-    sync::Arc,
-    thread::{self, Scope, ScopedJoinHandle},
+    sync::{Arc, mpsc::sync_channel},
+    thread::{self, Builder, Scope, ScopedJoinHandle},
 };
 
 use playhouse_actors::{
@@ -134,7 +134,11 @@ impl Job {
 }
 
 /// Masks that are being computed while the model runs.
-pub(super) struct Masks<'scope>(Vec<ScopedJoinHandle<'scope, Vec<Done>>>);
+pub(super) struct Masks<'scope> {
+    threads: Vec<ScopedJoinHandle<'scope, Vec<Done>>>,
+    /// The masks that the system gave no thread for.
+    done: Vec<Done>,
+}
 
 impl<'scope> Masks<'scope> {
     /// Begins to compute them on threads of their own: those of the model are busy.
@@ -144,21 +148,51 @@ impl<'scope> Masks<'scope> {
         grammars: &'env GrammarStore,
         vocab_size: usize,
     ) -> Self {
+        Self::start_on(Builder::new, scope, jobs, grammars, vocab_size)
+    }
+
+    /// Begins to compute them on threads of `builder`. Where the system refuses a thread, they are
+    /// computed here: the model runs later, and no request fails.
+    pub(super) fn start_on<'env>(
+        builder: impl Fn() -> Builder,
+        scope: &'scope Scope<'scope, 'env>,
+        jobs: Vec<Job>,
+        grammars: &'env GrammarStore,
+        vocab_size: usize,
+    ) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let per_thread = jobs.len().div_ceil(cores.min(MAX_THREADS)).max(1);
+        let run = move |part: Vec<Job>| -> Vec<Done> {
+            part.into_iter().map(|job| job.run(grammars, vocab_size)).collect()
+        };
         let mut jobs = jobs.into_iter();
-        let mut threads = Vec::new();
+        let (mut threads, mut done) = (Vec::new(), Vec::new());
         while jobs.len() > 0 {
             let part: Vec<Job> = jobs.by_ref().take(per_thread).collect();
-            let run = move |job: Job| job.run(grammars, vocab_size);
-            threads.push(scope.spawn(move || part.into_iter().map(run).collect()));
+            // A closure that gets no thread is dropped, with all that it holds.
+            let (give, take) = sync_channel(1);
+            let work = move || take.recv().map(run).unwrap_or_default();
+            match builder().spawn_scoped(scope, work) {
+                Ok(thread) => {
+                    if let Err(refused) = give.send(part) {
+                        done.extend(run(refused.0));
+                    }
+                    threads.push(thread);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no thread for masks: they are computed before the step");
+                    done.extend(run(part));
+                }
+            }
         }
-        Self(threads)
+        Self { threads, done }
     }
 
     /// Waits for them. A panic goes on here: the step that has it is a step that failed.
     pub(super) fn join(self) -> impl Iterator<Item = Done> {
-        let threads = self.0.into_iter();
-        threads.flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        let join = |thread: ScopedJoinHandle<'scope, Vec<Done>>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        self.done.into_iter().chain(self.threads.into_iter().flat_map(join))
     }
 }

@@ -1,6 +1,12 @@
 //! Constraints, fed token by token and all at once.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::Builder,
+};
 
 use playhouse_actors::logic::{
     ids::RequestId, request::EngineRequest, sampling_params::SamplingParams,
@@ -122,16 +128,40 @@ fn who_asks_for_nothing_has_no_constraint() {
     assert!(Constraint::new(&request(&[], None, None)).is_none());
 }
 
+fn job(request: &Arc<EngineRequest>, id: u64, new_tokens: &[u32]) -> Job {
+    Job {
+        request: RequestId(id),
+        constraint: Constraint::new(request).unwrap(),
+        new_tokens: new_tokens.to_vec(),
+    }
+}
+
+#[test]
+fn masks_are_computed_where_the_system_gives_no_thread_or_few() {
+    let (grammars, abc) = (store(), request(&[], abc(), None));
+    for refused_from in [0, 1] {
+        let asked = AtomicUsize::new(0);
+        let builder = || match asked.fetch_add(1, Ordering::Relaxed) {
+            place if place < refused_from => Builder::new(),
+            // More than an address space has.
+            _ => Builder::new().stack_size(1 << 50),
+        };
+        let jobs: Vec<Job> = (0..40).map(|id| job(&abc, id, &[A])).collect();
+        let mut done: Vec<_> = std::thread::scope(|scope| {
+            let vocab_size = VOCAB_SIZE as usize;
+            Masks::start_on(builder, scope, jobs, &grammars, vocab_size).join().collect()
+        });
+        done.sort_by_key(|done| done.request.0);
+        assert!((0..40).eq(done.iter().map(|done| done.request.0)));
+        assert!(done.into_iter().all(|done| named(done.allowed) == Some(vec![B])));
+    }
+}
+
 #[test]
 fn a_constraint_that_fails_says_why_and_leaves_others_alone() {
     let grammars = store();
     let broken = request(&[], Some(OutputFormat::Regex("[a-".to_owned())), None);
     let strayed = request(&[], abc(), None);
-    let job = |request: &Arc<EngineRequest>, id: u64, new_tokens: &[u32]| Job {
-        request: RequestId(id),
-        constraint: Constraint::new(request).unwrap(),
-        new_tokens: new_tokens.to_vec(),
-    };
     // The second has an output that its grammar does not allow.
     let jobs = vec![job(&broken, 1, &[]), job(&strayed, 2, &[B]), job(&strayed, 3, &[A])];
     let done: Vec<_> = std::thread::scope(|scope| {

@@ -115,16 +115,7 @@ impl GrammarStore {
             let Compiler { vocabulary, factory } = made.as_ref().map_err(Clone::clone)?;
             compiled(factory, compile::grammar(output, vocabulary)?)
         };
-        thread::scope(|scope| {
-            let name = "playhouse-grammar".to_owned();
-            let deep = thread::Builder::new().name(name).stack_size(STACK_BYTES);
-            let thread = deep.spawn_scoped(scope, compile).map_err(|error| {
-                GrammarError::TooLarge(format!("no thread to compile on: {error}"))
-            })?;
-            thread.join().unwrap_or_else(|_| {
-                Err(GrammarError::Invalid("the grammar cannot be compiled".to_owned()))
-            })
-        })
+        on_thread(STACK_BYTES, compile)
     }
 
     fn compiler(&self) -> Result<Compiler, GrammarError> {
@@ -157,6 +148,23 @@ impl std::fmt::Debug for GrammarStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GrammarStore").finish_non_exhaustive()
     }
+}
+
+/// Runs `compile` on a thread with a stack of `stack_bytes`.
+fn on_thread<T: Send>(
+    stack_bytes: usize,
+    compile: impl FnOnce() -> Result<T, GrammarError> + Send,
+) -> Result<T, GrammarError> {
+    thread::scope(|scope| {
+        let name = "playhouse-grammar".to_owned();
+        let deep = thread::Builder::new().name(name).stack_size(stack_bytes);
+        let thread = deep.spawn_scoped(scope, compile).map_err(|error| {
+            GrammarError::System(format!("the system gives no thread to compile on: {error}"))
+        })?;
+        thread.join().unwrap_or_else(|_| {
+            Err(GrammarError::Invalid("the grammar cannot be compiled".to_owned()))
+        })
+    })
 }
 
 fn compiled(
@@ -211,6 +219,14 @@ mod tests {
         assert_eq!(kept(&[Some(1), Some(usize::MAX)]), [1], "one, however large");
         let many = [Some(1); MAX_GRAMMARS + 2];
         assert_eq!(kept(&many)[..2], [2, 3]);
+    }
+
+    #[test]
+    fn a_thread_that_the_system_refuses_is_no_fault_of_the_grammar() {
+        // More than an address space has.
+        let refused = on_thread(1 << 50, || Ok(()));
+        assert!(matches!(refused, Err(GrammarError::System(_))), "{refused:?}");
+        assert_eq!(on_thread(1 << 20, || Ok(7)), Ok(7));
     }
 
     #[test]

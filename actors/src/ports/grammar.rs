@@ -22,4 +22,7 @@ pub enum GrammarError {
     /// The grammar is larger, or takes longer to compile, than is allowed.
     #[error("{0}")]
     TooLarge(String),
+    /// The system did not give what compiling takes. It says nothing about the grammar.
+    #[error("{0}")]
+    System(String),
 }

@@ -183,6 +183,7 @@ impl Thread {
             Ok(Err(GrammarError::Invalid(why) | GrammarError::TooLarge(why))) => {
                 Err(Failure::InvalidGrammar(why))
             }
+            Ok(Err(GrammarError::System(why))) => Err(Failure::GrammarCompiler(why)),
             Err(panic) => Err(Failure::GrammarCompiler(panic_message(&*panic))),
         };
         {

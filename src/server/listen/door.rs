@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::sync_channel,
     },
     thread,
     time::Duration,
@@ -77,19 +78,32 @@ impl Entrance {
     /// # Errors
     /// When the system gives no thread, runtime or handle.
     pub(super) fn open(&self) -> io::Result<Door> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let acceptor = {
-            let _on_it = runtime.enter();
-            self.socket.try_clone()?.into_acceptor()?
-        };
         let (door, entrance) = (Door::default(), self.clone());
         let (turning, thread_token) = (door.clone(), self.threads.token());
+        // A runtime must not be dropped on a thread of another one, which a refused thread would do.
+        let (opened, is_opened) = sync_channel(1);
         let turn = move || {
-            runtime.block_on(entrance.turn(&turning, acceptor));
-            drop(runtime);
+            let opening = || -> io::Result<_> {
+                let runtime = Builder::new_current_thread().enable_all().build()?;
+                let acceptor = {
+                    let _on_it = runtime.enter();
+                    entrance.socket.try_clone()?.into_acceptor()?
+                };
+                Ok((runtime, acceptor))
+            };
+            let (outcome, runtime) = match opening() {
+                Ok(runtime) => (Ok(()), Some(runtime)),
+                Err(error) => (Err(error), None),
+            };
+            // The one that asked waits.
+            let _ = opened.send(outcome);
+            if let Some((runtime, acceptor)) = runtime {
+                runtime.block_on(entrance.turn(&turning, acceptor));
+            }
             drop(thread_token);
         };
         thread::Builder::new().name("playhouse-door".to_owned()).spawn(turn)?;
+        is_opened.recv().map_err(io::Error::other)??;
         Ok(door)
     }
 
