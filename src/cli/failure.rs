@@ -10,8 +10,8 @@ use crate::{config::ConfigError, engine::StartError, server::ServerError, text::
 const EXIT_USAGE: u8 = 2;
 /// The work failed.
 const EXIT_FAILED: u8 = 1;
-/// The engine's supervisor gave up (`EX_SOFTWARE` of sysexits.h).
-const EXIT_GAVE_UP: u8 = 70;
+/// The engine's supervisor gave up, or a server's threads are frozen (`EX_SOFTWARE` of sysexits.h).
+pub(crate) const EXIT_GAVE_UP: u8 = 70;
 /// 128 + SIGINT, as shells have it.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// 128 + SIGTERM.

@@ -52,7 +52,7 @@ Examples:
 
 Exit codes:
   0 done   1 failed   2 wrong usage or configuration
-  70 the engine's supervisor gave up   71 out of memory   74 a mapped file was cut
+  70 the engine's supervisor gave up, or its runtime is frozen   71 out of memory   74 a mapped file was cut
   130, 143 ended at once by SIGINT, SIGTERM";
 
 /// Run and serve language models.

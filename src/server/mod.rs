@@ -22,6 +22,7 @@ mod extract;
 mod fields;
 mod frozen;
 mod health;
+pub(crate) mod heartbeat;
 mod house;
 mod in_process;
 mod invocations;

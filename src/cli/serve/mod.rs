@@ -1,13 +1,20 @@
 //! `playhouse serve`: the engine behind HTTP.
 
 mod banner;
+mod last_resort;
 pub(super) mod metrics;
 mod shutdown;
 mod stats;
 
-use clap::Args;
+use std::time::Duration;
 
-use self::shutdown::Signals;
+use clap::Args;
+use tokio::runtime::Handle;
+
+use self::{
+    last_resort::{LastResort, end_process},
+    shutdown::Signals,
+};
 use super::{CliError, engine, flags::AllFlags};
 use crate::{
     config::{Config, Key, Origin, layer::Entry},
@@ -24,7 +31,8 @@ Examples:
 
 SIGTERM or SIGINT ends it once all requests are answered; a second one ends it at once.
 Exit codes: 0 all requests were answered, 1 some were cut off by --shutdown-timeout or the server
-failed, 70 the engine's supervisor gave up, 130 or 143 ended at once by SIGINT or SIGTERM.";
+failed, 70 the engine's supervisor gave up or the runtime was frozen at the end of
+--shutdown-timeout, 130 or 143 ended at once by SIGINT or SIGTERM.";
 
 /// Serve a model over HTTP, as OpenAI's API with vLLM's extensions.
 #[derive(Debug, Args)]
@@ -55,6 +63,8 @@ pub(crate) fn run(config: Config) -> Result<(), CliError> {
     engine::run(async {
         // Before all that takes long: the first process of a container is ended by nobody else.
         let mut signals = Signals::new()?;
+        let limit = Duration::from_secs(config.server.shutdown_timeout_secs);
+        let _last_resort = LastResort::watch(Handle::current(), limit, end_process)?;
         // A taken port is told now, not after the model is loaded.
         let server = config.server_with_limits();
         let listener = Listener::bind(&server).await?;

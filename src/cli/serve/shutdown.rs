@@ -71,14 +71,14 @@ async fn death(engine: &Engine) {
 /// What ends the process.
 #[cfg_attr(not(unix), allow(dead_code, reason = "there is no SIGTERM"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Signal {
+pub(super) enum Signal {
     Terminate,
     Interrupt,
 }
 
 impl Signal {
     /// 128 + its number, as shells have it.
-    fn exit_code(self) -> i32 {
+    pub(super) fn exit_code(self) -> i32 {
         i32::from(match self {
             Self::Terminate => EXIT_TERMINATED,
             Self::Interrupt => EXIT_INTERRUPTED,
@@ -113,7 +113,7 @@ impl Signals {
         Ok(Self { terminate, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) -> Signal {
+    pub(super) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::Terminate,
             _ = self.interrupt.recv() => Signal::Interrupt,
@@ -131,7 +131,7 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) -> Signal {
+    pub(super) async fn next(&mut self) -> Signal {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,12 +1,11 @@
 //! Watches the threads of the runtime and the accept loop, from a thread of its own that waits for
-//! neither. It counts looks, not time, so that a machine that is busy elsewhere looks frozen to
-//! nothing.
+//! neither.
 
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -16,12 +15,10 @@ use metrics::{Counter, Gauge, counter, gauge};
 use tokio::runtime::Handle;
 
 use super::door::{Door, Entrance};
-use crate::server::pulse::Freeze;
-
-/// How often it looks.
-const PERIOD: Duration = Duration::from_millis(250);
-/// Looks without progress after which a thing counts as frozen: three seconds.
-const LOOKS_MAX: u32 = 12;
+use crate::server::{
+    heartbeat::{Heartbeat, PERIOD, Stillness},
+    pulse::Freeze,
+};
 
 /// The watch; ends when dropped.
 #[derive(Debug)]
@@ -64,30 +61,6 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Counts looks at a thing that moves as long as it is well.
-#[derive(Debug)]
-struct Stillness<T> {
-    last: Option<T>,
-    looks: u32,
-}
-
-impl<T> Default for Stillness<T> {
-    fn default() -> Self {
-        Self { last: None, looks: 0 }
-    }
-}
-
-impl<T: PartialEq> Stillness<T> {
-    /// Returns whether it has been as it is `now` for too long.
-    fn look(&mut self, now: T) -> bool {
-        match self.last.as_ref() == Some(&now) {
-            true => self.looks = self.looks.saturating_add(1),
-            false => *self = Self { last: Some(now), looks: 0 },
-        }
-        self.looks >= LOOKS_MAX
     }
 }
 
@@ -171,27 +144,18 @@ impl Rounds {
 /// Looks at the threads of a runtime.
 struct RuntimeWatch {
     runtime: Handle,
-    /// Tasks sent, and those that ran.
-    sent: u64,
-    answered: Arc<AtomicU64>,
-    heartbeat: Stillness<u64>,
+    heartbeat: Heartbeat,
     threads: Vec<Stillness<(u64, Duration)>>,
 }
 
 impl RuntimeWatch {
     fn new(runtime: Handle) -> Self {
         let threads = (0..runtime.metrics().num_workers()).map(|_| Stillness::default()).collect();
-        let (answered, heartbeat) = (Arc::default(), Stillness::default());
-        Self { runtime, sent: 0, answered, heartbeat, threads }
+        Self { heartbeat: Heartbeat::new(runtime.clone()), runtime, threads }
     }
 
     fn look(&mut self) -> Freeze {
-        let answered = self.answered.load(Relaxed);
-        if answered == self.sent {
-            self.sent += 1;
-            self.beat();
-        }
-        let is_whole = self.heartbeat.look(answered);
+        let is_whole = self.heartbeat.look();
         let metrics = self.runtime.metrics();
         let threads = self.threads.iter_mut().enumerate();
         let stuck = threads.filter_map(|(index, stillness)| {
@@ -202,29 +166,5 @@ impl RuntimeWatch {
             (is_stuck && parks.is_multiple_of(2)).then_some(index)
         });
         Freeze { is_whole, stuck_threads: stuck.count() }
-    }
-
-    /// Sends a task that goes through the queue, a thread, and the timer.
-    fn beat(&self) {
-        let answered = self.answered.clone();
-        self.runtime.spawn(async move {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            answered.fetch_add(1, Relaxed);
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_does_not_move_for_long_is_frozen() {
-        let mut stillness = Stillness::default();
-        for turn in 0..3 {
-            assert!((0..LOOKS_MAX).all(|_| !stillness.look(turn)));
-        }
-        assert!(stillness.look(2));
-        assert!(!stillness.look(3), "it moves again");
     }
 }
