@@ -394,6 +394,19 @@ async fn small_routes_answer() {
     let body = json!({"tokens": tokens["tokens"]}).to_string();
     let text: Value = post(&served.url, "/detokenize", body).await.json().await.unwrap();
     assert_eq!(text["prompt"], "Once upon a time");
+    for (path, field, body) in [
+        ("/detokenize", "tokens", json!({"tokens": vec![1; (1 << 20) + 1]})),
+        ("/tokenize", "prompt", json!({"prompt": "x".repeat((4 << 20) + 1)})),
+    ] {
+        let refused = post(&served.url, path, body.to_string()).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{path}");
+        let error: Value = refused.json().await.unwrap();
+        assert_eq!(error["error"]["param"], field, "{path}");
+        let message = error["error"]["message"].as_str().unwrap();
+        let count = body[field].as_str().map_or(1 << 20, |_| 4 << 20);
+        assert!(message.contains(&(count + 1).to_string()), "{message}");
+        assert!(message.contains(&count.to_string()), "{message}");
+    }
     let reset = post(&served.url, "/reset_prefix_cache", "{}").await;
     assert_eq!(reset.json::<Value>().await.unwrap(), json!({"success": true}));
     served.stop().await;

@@ -93,6 +93,8 @@ impl From<TextJobError> for ApiError {
 /// Bytes of text at most that are tokenized for a client that wants no output: those of a million
 /// tokens.
 pub(super) const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Ids at most that are made text of, unless the model takes more: a million.
+const TOKENS_MAX: usize = 1 << 20;
 
 /// `POST /tokenize`
 pub(super) async fn tokenize(
@@ -103,7 +105,10 @@ pub(super) async fn tokenize(
     let TokenizeRequest { fields, conversation } = request;
     // Ids as JSON, and each as a text of its own where those are wanted.
     let each = if fields.return_token_strs.unwrap_or(false) { 64 } else { 8 };
-    let text = fields.prompt.as_ref().map_or_else(|| conversation.text_bytes(), String::len);
+    let text = match &fields.prompt {
+        Some(prompt) => check_bytes("prompt", prompt.len())?,
+        None => check_bytes("messages", conversation.text_bytes())?,
+    };
     memory.grow(text.saturating_mul(each)).await?;
     let model = state.model_name(fields.model.as_deref())?;
     let max_model_len = state.engine.model_info().max_model_len;
@@ -138,7 +143,9 @@ pub(super) async fn detokenize(
     JsonBody(request): JsonBody<DetokenizeRequest>,
 ) -> Result<Json<Detokenized>, ApiError> {
     state.model_name(request.model.as_deref())?;
-    let vocab_size = state.engine.model_info().vocab_size;
+    let model = state.engine.model_info();
+    let vocab_size = model.vocab_size;
+    check_tokens(request.tokens.len(), model.max_model_len)?;
     let tokens: Vec<u32> = request.tokens.into_iter().map(|Token(id)| id).collect();
     if let Some(token) = tokens.iter().find(|&&token| token >= vocab_size) {
         let message = format!("tokens must be below the vocabulary's {vocab_size}, got {token}");
@@ -174,7 +181,7 @@ async fn encode(
     let text = match prompt {
         Prompt::Text(text) => check_text("prompt", text)?,
         Prompt::Chat(chat) => {
-            check_bytes("messages", chat.text_bytes())?;
+            let _ = check_bytes("messages", chat.text_bytes())?;
             check_text("messages", jobs.render(&chat).await?)?
         }
         Prompt::Tokens(tokens) => {
@@ -187,16 +194,28 @@ async fn encode(
 }
 
 fn check_text(field: &str, text: String) -> Result<String, ApiError> {
-    check_bytes(field, text.len()).map(|()| text)
+    check_bytes(field, text.len()).map(|_| text)
 }
 
-fn check_bytes(field: &str, bytes: usize) -> Result<(), ApiError> {
+/// Returns `bytes`, if a text may have as many.
+fn check_bytes(field: &str, bytes: usize) -> Result<usize, ApiError> {
     if bytes <= TEXT_BYTES_MAX {
-        return Ok(());
+        return Ok(bytes);
     }
     let message = format!(
         "{field} has {bytes} bytes of text; at most {TEXT_BYTES_MAX} are tokenized without a \
          completion. Shorten it, or send it in parts"
     );
     Err(ApiError::invalid(field, message))
+}
+
+fn check_tokens(count: usize, max_model_len: usize) -> Result<(), ApiError> {
+    let most = TOKENS_MAX.max(max_model_len);
+    if count <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "tokens has {count} ids; at most {most} are made text of at a time. Send them in parts"
+    );
+    Err(ApiError::invalid("tokens", message))
 }
