@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tokenizers::Tokenizer;
-
-use super::normalization::Normalization;
+use tokenizers::{NormalizedString, Normalizer, Tokenizer};
 
 /// What of them matters at a cut.
 #[derive(Debug, Default)]
@@ -23,13 +21,16 @@ pub(super) struct AddedTokens {
 }
 
 impl AddedTokens {
-    /// Reads them from a tokenizer.
-    pub(super) fn read(tokenizer: &Tokenizer, normalization: &Normalization) -> Self {
+    /// Reads them from a tokenizer, or gives `None` where its normalizer fails on one.
+    pub(super) fn read(tokenizer: &Tokenizer) -> Option<Self> {
         let mut all = Self::default();
         for token in tokenizer.get_added_vocabulary().get_added_tokens_decoder().values() {
             let chars: Vec<char> = token.content.chars().collect();
-            let mapped = chars.iter().map(|&c| normalization.map(c));
-            let normalized: Vec<char> = normalization.prepended.into_iter().chain(mapped).collect();
+            let mut normalized = NormalizedString::from(token.content.as_str());
+            if let Some(normalizer) = tokenizer.get_normalizer() {
+                normalizer.normalize(&mut normalized).ok()?;
+            }
+            let normalized: Vec<char> = normalized.get().chars().collect();
             let spellings = [Some(&chars), token.normalized.then_some(&normalized)];
             for spelling in spellings.into_iter().flatten() {
                 all.pairs.extend(spelling.windows(2).map(|pair| (pair[0], pair[1])));
@@ -47,7 +48,7 @@ impl AddedTokens {
             }
             all.takes_before |= token.lstrip;
         }
-        all
+        Some(all)
     }
 
     /// Whether one may begin with `c`.
@@ -60,14 +61,9 @@ impl AddedTokens {
         self.lasts_before_normalizer.contains(&c)
     }
 
-    /// Whether those in a text are those in its two sides, cut between `before` and `after`.
-    pub(super) fn may_be_cut(
-        &self,
-        before: char,
-        after: char,
-        normalization: &Normalization,
-    ) -> bool {
-        let mapped = (normalization.map(before), normalization.map(after));
+    /// Whether those in a text are those in its two sides, cut between `before` and `after`, which
+    /// become the two of `mapped`.
+    pub(super) fn may_be_cut(&self, before: char, after: char, mapped: (char, char)) -> bool {
         let is_within = self.pairs.contains(&(before, after)) || self.pairs.contains(&mapped);
         let is_at_word =
             [before, after, mapped.0, mapped.1].iter().any(|c| self.edges_of_words.contains(c));

@@ -59,12 +59,12 @@ impl Cuts {
         let normalization = Normalization::read(&normalizer)?;
         let stages = Stages::read(&pre_tokenizer, &normalization)?;
         // A part gets the first character that the space before it becomes anyway.
-        let is_space = |prepended| normalization.map(' ') == prepended;
+        let is_space = |prepended| normalization.map(' ') == Some(prepended);
         if !normalization.prepended.is_none_or(is_space) {
             return None;
         }
         Some(Self {
-            added: AddedTokens::read(tokenizer, &normalization),
+            added: AddedTokens::read(tokenizer)?,
             merges: stages.may_be_open().then(|| Merges::read(tokenizer)).flatten(),
             surround: surround(tokenizer)?,
             normalization,
@@ -78,9 +78,10 @@ impl Cuts {
         let Some(before) = left.chars().next_back() else { return false };
         let mut chars = right.chars();
         let Some(after) = chars.next() else { return false };
+        let next = chars.next();
         if self.normalization.prepended.is_some() {
             let begins_text = |c: char| !c.is_whitespace() && !self.added.may_begin_with(c);
-            if after != ' ' || !chars.next().is_some_and(begins_text) {
+            if after != ' ' || !next.is_some_and(begins_text) {
                 return false;
             }
             // Behind such a token the whole has both: what the space becomes, and one more.
@@ -88,11 +89,18 @@ impl Cuts {
                 return false;
             }
         }
-        let normalized = (self.normalization.map(before), self.normalization.map(after));
+        let map = |c| self.normalization.map(c);
+        let Some(normalized) = map(before).zip(map(after)) else { return false };
+        // Marks behind the character after the cut would change it.
+        let next = next.filter(|_| !self.normalization.takes_no_marks(after));
+        let near = [Some(before), Some(after), next];
         let keeps_form = |c: char| c.is_ascii() || c == '▁' || Class::of(c).is_some();
-        if self.normalization.is_composed
-            && ![before, after, normalized.0, normalized.1].into_iter().all(keeps_form)
-        {
+        let is_kept = |c: char| keeps_form(c) && map(c).is_some_and(keeps_form);
+        if self.normalization.is_composed && !near.into_iter().flatten().all(is_kept) {
+            return false;
+        }
+        let is_known = |c: char| c.is_ascii() && map(c).is_some();
+        if self.normalization.is_ascii_only && !near.into_iter().flatten().all(is_known) {
             return false;
         }
         let is_end = match self.stages.between(normalized.0, normalized.1) {
@@ -102,7 +110,7 @@ impl Cuts {
                 self.merges.as_ref().is_some_and(|merges| merges.part(before, after))
             }
         };
-        is_end && self.added.may_be_cut(before, after, &self.normalization)
+        is_end && self.added.may_be_cut(before, after, normalized)
     }
 
     /// What is to be tokenized for the part of a text from byte `at` on.

@@ -1,15 +1,30 @@
 //! What a normalizer does to a text, where it does it to each character alone.
 
 use serde_json::Value;
+use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 
-/// Form C, and characters that stand for others.
+/// A change of each character.
+#[derive(Debug)]
+enum Step {
+    /// One character becomes another.
+    Replace(char, char),
+    /// In lower case, whatever stands beside it.
+    Lowercase,
+    /// An ASCII character becomes the one at its code; `None` for nothing, or for several.
+    Ascii(Box<[Option<char>]>),
+}
+
+/// A form of Unicode, and characters that stand for others.
 #[derive(Debug, Default)]
 pub(super) struct Normalization {
     /// Form C, which joins characters.
     pub(super) is_composed: bool,
-    /// One that comes before every text that is not empty.
+    /// It joins, parts or drops characters that are not ASCII. Each ASCII character with another one
+    /// behind it becomes what it becomes alone: forms of Unicode join it with marks only.
+    pub(super) is_ascii_only: bool,
+    /// A character that comes before every text that is not empty.
     pub(super) prepended: Option<char>,
-    replaced: Vec<(char, char)>,
+    steps: Vec<Step>,
 }
 
 impl Normalization {
@@ -26,6 +41,11 @@ impl Normalization {
         }
         match normalizer["type"].as_str()? {
             "NFC" => self.is_composed = true,
+            "NFD" | "NFKC" | "NFKD" | "StripAccents" | "BertNormalizer" => {
+                self.is_ascii_only = true;
+                self.push(Step::Ascii(ascii_images(normalizer)?))?;
+            }
+            "Lowercase" => self.push(Step::Lowercase)?,
             "Sequence" => {
                 for part in normalizer["normalizers"].as_array()? {
                     self.add(part)?;
@@ -33,9 +53,9 @@ impl Normalization {
             }
             "Replace" => {
                 let from = only_char(&normalizer["pattern"]["String"])?;
-                self.replaced.push((from, only_char(&normalizer["content"])?));
+                self.push(Step::Replace(from, only_char(&normalizer["content"])?))?;
             }
-            // What comes after it may change it too: two in a row would not be understood.
+            // Two in a row would not be understood.
             "Prepend" if self.prepended.is_none() => {
                 self.prepended = Some(only_char(&normalizer["prepend"])?);
             }
@@ -44,14 +64,57 @@ impl Normalization {
         Some(())
     }
 
-    /// What a character becomes.
-    pub(super) fn map(&self, c: char) -> char {
-        let replace = |c, &(from, to): &(char, char)| if c == from { to } else { c };
-        self.replaced.iter().fold(c, replace)
+    /// Adds a step, which also changes what was put before the text.
+    fn push(&mut self, step: Step) -> Option<()> {
+        if let Some(prepended) = self.prepended {
+            self.prepended = Some(step.map(prepended)?);
+        }
+        self.steps.push(step);
+        Some(())
+    }
+
+    /// Returns the character that `c` becomes; `None` where it is unknown, or not one character.
+    pub(super) fn map(&self, c: char) -> Option<char> {
+        self.steps.iter().try_fold(c, |c, step| step.map(c))
+    }
+
+    /// Returns whether `c` becomes the same with marks behind it as without.
+    pub(super) fn takes_no_marks(&self, c: char) -> bool {
+        let map = |c, step: &Step| step.map(c).filter(|&c| is_never_joined(c));
+        is_never_joined(c) && self.steps.iter().try_fold(c, map).is_some()
     }
 }
 
+/// Whether no form of Unicode joins `c` with a mark behind it.
+fn is_never_joined(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '▁'
+}
+
+impl Step {
+    fn map(&self, c: char) -> Option<char> {
+        match self {
+            Self::Replace(from, to) => Some(if c == *from { *to } else { c }),
+            Self::Lowercase => only(c.to_lowercase()),
+            Self::Ascii(images) => images.get(c as usize).copied().flatten(),
+        }
+    }
+}
+
+/// Returns the character that each ASCII character alone becomes.
+fn ascii_images(normalizer: &Value) -> Option<Box<[Option<char>]>> {
+    let normalizer: NormalizerWrapper = serde_json::from_value(normalizer.clone()).ok()?;
+    let image = |code: u8| {
+        let mut text = NormalizedString::from(char::from(code).to_string());
+        normalizer.normalize(&mut text).ok()?;
+        Some(only(text.get().chars()))
+    };
+    (0..128).map(image).collect()
+}
+
 fn only_char(value: &Value) -> Option<char> {
-    let mut chars = value.as_str()?.chars();
+    only(value.as_str()?.chars())
+}
+
+fn only(mut chars: impl Iterator<Item = char>) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }

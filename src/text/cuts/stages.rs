@@ -25,6 +25,10 @@ pub(super) enum Between {
 enum Stage {
     Expression(Expression),
     Digits,
+    /// White space ends words and is dropped; punctuation may be words of its own.
+    Words {
+        of_punctuation: bool,
+    },
     /// A text that does not begin with a space gets one.
     SpaceFirst,
     /// A space becomes another character, which a text that does not begin with it may get. Words
@@ -71,9 +75,9 @@ impl Stages {
                 // What the normalizer has replaced is found nowhere.
                 let mut chars = text.unwrap_or_default().chars();
                 if let (Some(only), None) = (chars.next(), chars.next())
-                    && normalization.map(only) != only
+                    && normalization.map(only) != Some(only)
                 {
-                    return Some(());
+                    return (!normalization.is_ascii_only).then_some(());
                 }
                 if !matches!(stage["behavior"].as_str()?, "Isolated" | "Removed") {
                     return None;
@@ -94,6 +98,10 @@ impl Stages {
                 self.stages.push(Stage::Bytes);
             }
             "Digits" => self.stages.push(Stage::Digits),
+            "BertPreTokenizer" => self.stages.push(Stage::Words { of_punctuation: true }),
+            "Whitespace" | "WhitespaceSplit" => {
+                self.stages.push(Stage::Words { of_punctuation: false });
+            }
             "Metaspace" => {
                 let replacement = stage["replacement"].as_str()?.chars().next()?;
                 self.stages.push(Stage::Spaces { replacement, cuts: stage["split"].as_bool()? });
@@ -105,7 +113,9 @@ impl Stages {
 
     /// Whether there may be more than a word between two ends of words.
     pub(super) fn may_be_open(&self) -> bool {
-        let ends_words = |stage: &Stage| matches!(stage, Stage::Expression(_) | Stage::Bytes);
+        let ends_words = |stage: &Stage| {
+            matches!(stage, Stage::Expression(_) | Stage::Bytes | Stage::Words { .. })
+        };
         !self.stages.iter().any(ends_words)
     }
 
@@ -129,6 +139,15 @@ impl Stages {
                 Stage::Expression(expression) => {
                     let classes = Class::of(before).zip(Class::of(after));
                     if !classes.is_some_and(|(before, after)| expression.parts(before, after)) {
+                        return Between::Unknown;
+                    }
+                    is_end = true;
+                }
+                Stage::Words { of_punctuation } => {
+                    let is_apart = |c: char| {
+                        c.is_whitespace() || (*of_punctuation && c.is_ascii_punctuation())
+                    };
+                    if !(is_apart(before) || is_apart(after)) {
                         return Between::Unknown;
                     }
                     is_end = true;

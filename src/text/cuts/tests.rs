@@ -131,6 +131,15 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer, bool)> {
     let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
     let prefix = json!({"type": "Prepend", "prepend": "▁"});
     let llama2 = json!({"type": "Sequence", "normalizers": [prefix, spaces]});
+    let lower_llama2 = json!({"type": "Sequence", "normalizers": [prefix, spaces, lowercase]});
+    let bert_uncased = json!({
+        "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+        "strip_accents": null, "lowercase": true,
+    });
+    let accents = json!({
+        "type": "Sequence",
+        "normalizers": [{"type": "NFD"}, lowercase, {"type": "StripAccents"}],
+    });
     let isolated = |expression| sequence(&[split(expression, "Isolated"), byte_level(false)]);
     let digits = json!({"type": "Digits", "individual_digits": true});
     let metaspace = |scheme: &str, split: bool| json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split});
@@ -180,8 +189,22 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer, bool)> {
         ),
         ("unigram", tokenizer(nfc, metaspace("always", true), unigram), true),
         ("ignoring", tokenizer(llama2, none.clone(), of_chars(ignoring)), false),
-        ("lower", tokenizer(lowercase, byte_level(true), of_bytes(plain())), false),
-        ("wordpiece", tokenizer(none, bert, word_piece), false),
+        ("lower", tokenizer(lowercase, byte_level(true), of_bytes(plain())), true),
+        ("lower llama2", tokenizer(lower_llama2, none.clone(), of_chars(plain())), true),
+        ("nfkc", tokenizer(json!({"type": "NFKC"}), byte_level(true), of_bytes(plain())), true),
+        ("wordpiece", tokenizer(none.clone(), bert.clone(), word_piece.clone()), true),
+        ("composed", tokenizer(json!({"type": "NFC"}), bert.clone(), word_piece.clone()), true),
+        ("bert", tokenizer(bert_uncased, bert, word_piece.clone()), true),
+        ("accents", tokenizer(accents, json!({"type": "Whitespace"}), word_piece), true),
+        (
+            "stripped",
+            tokenizer(
+                json!({"type": "Strip", "strip_left": true, "strip_right": true}),
+                byte_level(true),
+                of_bytes(plain()),
+            ),
+            false,
+        ),
     ]
 }
 
@@ -234,7 +257,7 @@ fn texts() -> impl Strategy<Value = String> {
         8 => prop::sample::select(vec![
             "a", "b", "c", "ab", "abc", " ", " a", " ab", "\n", "\r\n", "\t", ".", ". ", "'s", "'S", "1",
             "1234", "é", "e\u{301}", "\u{301}", "中", "文", "。", "한", "\u{1112}\u{1161}\u{11AB}", "🙂",
-            "👩‍👩‍👧", "\u{200D}", "\u{3000}", "\u{A0}", "▁", "▁a", "<s>", "</s>", "<mask>", "two words",
+            "👩‍👩‍👧", "İ", "Σ", "=", "\u{338}", "=\u{338}", "\u{AD}", "\u{1F}", "中\u{301}", "K", "\u{200D}", "\u{3000}", "\u{A0}", "▁", "▁a", "<s>", "</s>", "<mask>", "two words",
             "two", "words", "A", "aB", "Ab", "ﬁ", "\u{0}", "<", "ſ", "/", "¾", "²", "Ⅷ", "क्षि", "سلام",
         ]).prop_map(str::to_owned),
         1 => (prop::sample::select(vec![" ", "\n", "a", "中", ".", "1"]), 2usize..40)
