@@ -51,7 +51,8 @@ macro_rules! limited {
 
 /// Limits what goes through its arguments: operators, filters, tests, and what is written.
 pub(super) fn limit(environment: &mut Environment<'static>) {
-    limited!(environment.add_filter, of_values: filters::{chain items list reverse zip});
+    limited!(environment.add_filter, of_values: filters::{chain items list reverse});
+    limited!(environment.add_filter, of_values: ["zip"] => zipped);
     limited!(environment.add_filter, of_each: filters::{map reject rejectattr select selectattr});
     limited!(environment.add_filter, of_sorted: filters::{dictsort groupby max min sort unique});
     limited!(environment.add_filter, of_sum: filters::{sum});
@@ -95,6 +96,12 @@ pub(super) fn limit(environment: &mut Environment<'static>) {
     });
     // It writes all variables.
     environment.remove_global("debug");
+}
+
+/// Returns the rows of the library's filter, made once. The library makes them, and the rows within
+/// them, again at each look, and no cost counts that.
+fn zipped(state: &State<'_, '_>, value: Value, others: Rest<Value>) -> Result<Value, Error> {
+    Ok(filters::zip(state, value, others)?.try_iter()?.collect())
 }
 
 /// A filter that counts operands by their cost, and gives them back as a list, the last one first.
@@ -175,6 +182,7 @@ mod tests {
             ("{{ '%(a)s' | format(a=99999999999999) }}", "99999999999999"),
             ("{{ '{} {{}}'.format(99999999999999) }}", "99999999999999 {}"),
             ("{{ [1, 2, 3] | batch(2, 0) | list }}", "[[1, 2], [3, 0]]"),
+            ("{{ [1, 2] | zip(['a', 'b', 'c']) }}", "[(1, 'a'), (2, 'b')]"),
             ("{{ 'a\nb' | indent(2) }} {{ 'a' | indent(width=2, first=true) }}", "a\n  b   a"),
         ] {
             assert_eq!(rendered(source).as_deref(), Ok(expected), "{source}");
@@ -230,6 +238,19 @@ mod tests {
             let shown: String = source.chars().take(200).collect();
             assert!(message.contains("would go through more than"), "{shown}: {message}");
         }
+    }
+
+    #[test]
+    fn rows_are_made_once() {
+        let rows = "[1, 2] | zip([3, 4])";
+        // Rows that are made again at each look are no sequence.
+        assert_eq!(rendered(&format!("{{{{ ({rows}) is sequence }}}}")).as_deref(), Ok("True"));
+        let nested = "{% set a = a | zip(a) %}".repeat(500);
+        let source = format!(
+            "{{% set a = range(100) | list %}}{nested}{{% for i in range(1000) %}}\
+             {{% for row in a %}}{{% endfor %}}{{% endfor %}}"
+        );
+        assert_eq!(rendered(&source).as_deref(), Ok(""));
     }
 
     /// What compares two lists of as many values as there are atoms.
