@@ -14,6 +14,7 @@ mod file_limit;
 mod flags;
 mod generate;
 mod interrupt;
+mod load_bar;
 mod log_level;
 mod logging;
 mod manual;
