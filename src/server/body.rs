@@ -1,6 +1,8 @@
 //! Reads a request's body. Its memory is leased piece by piece as it arrives, whatever length it
 //! announces, with what its text becomes ([`TEXT_FACTOR`]).
 
+mod seats;
+
 use std::time::Duration;
 
 use axum::{
@@ -10,6 +12,7 @@ use axum::{
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
+pub(super) use self::seats::WaitingSeats;
 use super::{
     error::ApiError,
     memory::{RequestMemory, TEXT_FACTOR},
@@ -25,12 +28,14 @@ const SEGMENT_MIN: usize = 4 << 10;
 const SEGMENT_MAX: usize = 1 << 20;
 
 /// How a body is read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct BodyLimits {
     /// Bytes at most.
     pub(super) bytes: usize,
     /// How long it may take to arrive.
     pub(super) time: Duration,
+    /// The seats on which it waits for memory.
+    pub(super) seats: WaitingSeats,
 }
 
 /// The bytes of `body`. What `memory` holds of them stays with the request.
@@ -38,7 +43,7 @@ pub(super) struct BodyLimits {
 /// # Errors
 /// 413 for a body that is too large, for its limit or for the memory of one request; 408 for one
 /// that takes too long; 503 if there is no memory for it, or others need what it holds while it
-/// makes no progress.
+/// makes no progress, or too many bodies of its connection wait.
 pub(super) async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -46,7 +51,7 @@ pub(super) async fn read(
     memory: &RequestMemory,
 ) -> Result<Vec<u8>, ApiError> {
     let mut chunks = body.into_data_stream();
-    let collected = collect(headers, &mut chunks, limits, memory);
+    let collected = collect(headers, &mut chunks, &limits, memory);
     let (error, is_heard_out) = match timeout(limits.time, collected).await {
         Ok(Ok(bytes)) => return Ok(bytes),
         Ok(Err(Unread::Refused(error))) => (error, true),
@@ -79,7 +84,7 @@ impl<E: Into<ApiError>> From<E> for Unread {
 async fn collect(
     headers: &HeaderMap,
     chunks: &mut BodyDataStream,
-    limits: BodyLimits,
+    limits: &BodyLimits,
     memory: &RequestMemory,
 ) -> Result<Vec<u8>, Unread> {
     let lease = memory.lease();
@@ -106,7 +111,7 @@ async fn collect(
         }
         let more = segments.more_for(chunk.len());
         tokio::select! {
-            grown = memory.grow_for_text(more) => grown?,
+            grown = limits.seats.hold(memory.grow_for_text(more)) => grown?,
             short = arriving.must_end() => return Err(short.into()),
         }
         segments.push(&chunk, more);

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 
 use super::{
-    body::{self, BodyLimits},
+    body::{self, BodyLimits, WaitingSeats},
     error::ApiError,
     memory::{RequestMemory, json::value_bytes},
     parts::{FromParts, Parts},
@@ -67,6 +67,7 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
         let limits = BodyLimits {
             bytes: state.config.body_limit_bytes,
             time: Duration::from_secs(state.config.body_timeout_secs),
+            seats: parts.extensions.get::<WaitingSeats>().cloned().unwrap_or_default(),
         };
         let bytes = body::read(&parts.headers, body, limits, &memory).await?;
         if !is_json(&parts.headers) {

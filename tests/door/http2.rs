@@ -10,14 +10,18 @@ use hyper::{
     header::HOST,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use playhouse::server::ServerConfig;
+use playhouse::{EngineConfig, server::ServerConfig};
 use serde_json::json;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 
 use crate::{
     PATIENCE,
     client::{connect, get, post},
-    serve,
+    engine, serve,
     serving::Served,
 };
 
@@ -85,5 +89,64 @@ async fn an_idle_connection_lives_for_its_time_whatever_it_pings() {
     let _ = timeout(PATIENCE, driver).await.unwrap();
     let lived = began.elapsed();
     assert!(lived >= Duration::from_millis(3_900) && lived < Duration::from_secs(10), "{lived:?}");
+    served.stop().await;
+}
+
+/// Large bodies at a time on one connection.
+const BODIES: usize = 8;
+const KIB: usize = 1 << 10;
+
+/// Sends large bodies, which wait for memory, and then a small one. Returns whether the small one was
+/// answered before any of the large ones had waited its time.
+async fn is_small_first(served: &Served) -> bool {
+    let held = served.engine.memory().in_use();
+    let (sender, driver) = client(served, 1 << 16).await;
+    tokio::spawn(driver);
+    let (ended, mut ends) = mpsc::channel(BODIES + 1);
+    let send = |is_small: bool, length: usize| {
+        let (sender, ended) = (sender.clone(), ended.clone());
+        let body = json!({"prompt": "x".repeat(length)});
+        tokio::spawn(async move {
+            let response = ask(&sender, post("/tokenize", &body)).await;
+            let status = response.status().as_u16();
+            let text = to_bytes(Body::new(response.into_body()), usize::MAX).await.unwrap();
+            let has_waited = String::from_utf8_lossy(&text).contains("bytes were wanted");
+            ended.send((is_small, status, has_waited)).await.unwrap();
+        });
+    };
+    (0..BODIES).for_each(|_| send(false, 1 << 20));
+    let began = Instant::now();
+    while served.engine.memory().in_use() < held + 3 * 100 * KIB {
+        assert!(began.elapsed() < PATIENCE, "the bodies do not arrive");
+        sleep(Duration::from_millis(10)).await;
+    }
+    // They fill the window that they have.
+    sleep(Duration::from_millis(300)).await;
+    send(true, 4 * KIB);
+    let (mut is_first, mut is_open) = (true, true);
+    for _ in 0..=BODIES {
+        let (is_small, status, has_waited) = timeout(PATIENCE, ends.recv()).await.unwrap().unwrap();
+        assert_eq!(status, if is_small { 200 } else { 503 });
+        is_open &= !is_small;
+        is_first &= !(is_open && has_waited);
+    }
+    is_first
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_wait_for_memory_do_not_hold_up_others_of_their_connection() {
+    let engine = EngineConfig { max_request_memory_bytes: Some(64 << 20), ..engine() };
+    let served = Served::start(engine, ServerConfig::default()).await;
+    let memory = served.engine.memory();
+    let holder = memory.lease();
+    // The rest is for small requests.
+    holder.set(memory.request_limit(), None);
+    let mut attempts = 0;
+    // A large one waits a second; on a busy machine a small one may take as long.
+    while !is_small_first(&served).await {
+        attempts += 1;
+        assert!(attempts < 3, "the small one waits as long as the large ones");
+    }
+    drop(holder);
     served.stop().await;
 }

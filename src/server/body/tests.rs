@@ -9,7 +9,11 @@ use super::*;
 use crate::api::MemoryBudget;
 
 const MIB: usize = 1 << 20;
-const LIMITS: BodyLimits = BodyLimits { bytes: 8 * MIB, time: Duration::from_secs(60) };
+
+fn limits() -> BodyLimits {
+    let seats = WaitingSeats::default();
+    BodyLimits { bytes: 8 * MIB, time: Duration::from_secs(60), seats }
+}
 
 fn budget() -> Arc<MemoryBudget> {
     MemoryBudget::new(64 * MIB, "m", "0")
@@ -30,7 +34,7 @@ async fn a_body_comes_as_it_was_sent_and_is_leased() {
     for (len, each) in [(0, 1), (10, 10), (100_000, 1_000), (3 * MIB, 64 << 10)] {
         let memory = RequestMemory::new(&budget);
         let body = Body::from_stream(chunks(len, each));
-        let read = read(&HeaderMap::new(), body, LIMITS, &memory).await.unwrap();
+        let read = read(&HeaderMap::new(), body, limits(), &memory).await.unwrap();
         assert_eq!(read.len(), len);
         assert!(read.iter().all(|byte| *byte == b'x'));
         let leased = memory.lease().bytes() / TEXT_FACTOR;
@@ -46,7 +50,7 @@ async fn what_is_announced_takes_nothing_and_what_came_is_held() {
     let begun = chunks(1_000, 1_000).chain(stream::pending());
     let body = Body::from_stream(begun);
     let headers = announcing(5 * MIB);
-    let mut reading = std::pin::pin!(read(&headers, body, LIMITS, &memory));
+    let mut reading = std::pin::pin!(read(&headers, body, limits(), &memory));
     assert!(timeout(Duration::from_millis(50), &mut reading).await.is_err());
     assert_eq!(budget.in_use(), SEGMENT_MIN * TEXT_FACTOR);
 }
@@ -57,7 +61,7 @@ async fn what_could_never_be_held_is_refused_with_the_numbers() {
     let refused = async |headers: HeaderMap, len| {
         let memory = RequestMemory::new(&budget);
         let body = Body::from_stream(chunks(len, 1 << 10));
-        let error = read(&headers, body, LIMITS, &memory).await.unwrap_err();
+        let error = read(&headers, body, limits(), &memory).await.unwrap_err();
         assert_eq!(error.status, 413);
         assert_eq!(budget.in_use(), 0);
         error.message
@@ -69,7 +73,7 @@ async fn what_could_never_be_held_is_refused_with_the_numbers() {
     let message = refused(HeaderMap::new(), 4 * MIB).await;
     assert!(message.contains(&budget.request_limit().to_string()), "{message}");
     let message = refused(announcing(9 * MIB), 9 * MIB).await;
-    assert!(message.contains(&LIMITS.bytes.to_string()), "{message}");
+    assert!(message.contains(&limits().bytes.to_string()), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,8 +83,8 @@ async fn a_body_that_stands_still_gives_way_and_others_wait_or_are_told_when_to_
     let begun = Body::from_stream(chunks(4 * MIB, 64 << 10).chain(stream::pending()));
     let whole = Body::from_stream(chunks(4 * MIB, 64 << 10));
     let headers = HeaderMap::new();
-    let first = read(&headers, begun, LIMITS, &stalled);
-    let reading = read(&headers, whole, LIMITS, &second);
+    let first = read(&headers, begun, limits(), &stalled);
+    let reading = read(&headers, whole, limits(), &second);
     let (first, reading) = tokio::join!(first, reading);
     let error = first.unwrap_err();
     assert_eq!(error.status, 503);
@@ -90,9 +94,36 @@ async fn a_body_that_stands_still_gives_way_and_others_wait_or_are_told_when_to_
     // The second has arrived: nothing gives way to a third.
     let third = RequestMemory::new(&budget);
     let body = Body::from_stream(chunks(4 * MIB, 64 << 10));
-    let error = read(&headers, body, LIMITS, &third).await.unwrap_err();
+    let error = read(&headers, body, limits(), &third).await.unwrap_err();
     assert_eq!((error.status.as_u16(), error.retry_after.is_some()), (503, true));
     drop(second);
     let body = Body::from_stream(chunks(4 * MIB, 64 << 10));
-    assert!(read(&headers, body, LIMITS, &third).await.is_ok());
+    assert!(read(&headers, body, limits(), &third).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_one_connection_only_so_many_bodies_wait() {
+    let budget = budget();
+    let holder = budget.lease();
+    holder.set(budget.request_limit(), None);
+    let seats = WaitingSeats::new(2);
+    let wait = async || {
+        let memory = RequestMemory::new(&budget);
+        let began = tokio::time::Instant::now();
+        let body = Body::from_stream(chunks(MIB, 64 << 10));
+        let limits = BodyLimits { seats: seats.clone(), ..limits() };
+        let error = read(&HeaderMap::new(), body, limits, &memory).await.unwrap_err();
+        assert_eq!((error.status.as_u16(), error.retry_after.is_some()), (503, true));
+        (began.elapsed(), error.message)
+    };
+    let (first, second, third) = tokio::join!(wait(), wait(), wait());
+    assert!(first.0.min(second.0) >= Duration::from_secs(1), "{first:?}, {second:?}");
+    assert_eq!(third.0, Duration::ZERO);
+    assert!(third.1.contains("2 bodies of this connection"), "{}", third.1);
+    drop(holder);
+    let memory = RequestMemory::new(&budget);
+    let body = Body::from_stream(chunks(MIB, 64 << 10));
+    let limits = BodyLimits { seats: WaitingSeats::new(0), ..limits() };
+    let whole = read(&HeaderMap::new(), body, limits, &memory).await;
+    assert_eq!(whole.unwrap().len(), MIB, "one that need not wait needs no seat");
 }

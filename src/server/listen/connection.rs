@@ -24,7 +24,10 @@ use super::{
     streams::StreamTasks,
     tls::Tls,
 };
-use crate::{config::ServerSettings, server::error::ApiError};
+use crate::{
+    config::ServerSettings,
+    server::{body::WaitingSeats, error::ApiError},
+};
 
 /// How long a client may take to notice that its idle connection ends.
 const LINGER: Patience =
@@ -35,6 +38,8 @@ const STREAMS_MAX: u32 = 256;
 /// connection beside that of its requests.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
+/// Bodies of one connection that may wait for memory: they leave a window's room for the others.
+const WAITING_BODIES_MAX: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize - 1;
 /// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -97,7 +102,12 @@ impl Protocol {
 
     async fn speak_http(&self, connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         let activity = Activity::new(self.phases.clone());
-        let service = service_fn(|request| answer(self.app.clone(), request, activity.clone()));
+        let seats = WaitingSeats::new(WAITING_BODIES_MAX);
+        let service = service_fn(|request: hyper::Request<Incoming>| {
+            let mut request: Request = request.map(Body::new);
+            request.extensions_mut().insert(seats.clone());
+            answer(self.app.clone(), request, activity.clone())
+        });
         let io = TokioIo::new(Noticed::new(connection, activity.clone()));
         let mut http = pin!(self.http.serve_connection(io, service));
         tokio::select! {
@@ -130,11 +140,10 @@ impl Protocol {
 /// The app's answer; 500 if it panics.
 async fn answer(
     app: Router,
-    request: hyper::Request<Incoming>,
+    request: Request,
     activity: Activity,
 ) -> Result<Response<AnswerBody<Body>>, Infallible> {
     let open = activity.begin_request();
-    let request: Request = request.map(Body::new);
     let answered = AssertUnwindSafe(app.oneshot(request)).catch_unwind().await;
     let response = answered.unwrap_or_else(|_| {
         tracing::error!("a handler panicked");
