@@ -26,6 +26,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
     let known: BTreeMap<_, _> = tensors.into_iter().collect();
     let mut strangers = Vec::new();
     for name in checkpoint.hugging_face_names() {
+        let name = &*name;
         let (module, part) = name.rsplit_once('.').unwrap_or((name, ""));
         let is_known = known.contains_key(&format!("{module}.weight"));
         if HARMLESS.contains(&part) || known.contains_key(name) || is_known && part != "bias" {
@@ -36,11 +37,19 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         } else if part == "bias" && is_known && checkpoint.is_zero(name) {
             // Writers of GPTQ give all layers biases, of zeros where the model has none.
         } else if is_known || name.starts_with(&format!("{}.", config.family.names.layer)) {
-            let why = "the model that config.json describes has none; correct `architectures`, \
-                       `num_hidden_layers` or the biases there, or remove the tensor";
+            let why = match checkpoint.is_gguf() {
+                false => {
+                    "the model that config.json describes has none; correct `architectures`, \
+                     `num_hidden_layers` or the biases there, or remove the tensor"
+                }
+                true => {
+                    "the model that the metadata describes has none; convert the model again for \
+                     its own architecture, or remove the tensor"
+                }
+            };
             return Err(unused(checkpoint, name, why));
         } else {
-            strangers.push(name);
+            strangers.push(checkpoint.stored_name(name).into_owned());
         }
     }
     if let Some(first) = strangers.first() {
@@ -67,7 +76,7 @@ fn require_tied(
 
 fn unused(checkpoint: &Checkpoint, name: &str, why: &'static str) -> ModelError {
     let path = checkpoint.path_of(name).to_owned();
-    WeightsError::Unused { path, tensor: name.to_owned(), why }.into()
+    WeightsError::Unused { path, tensor: checkpoint.stored_name(name).into_owned(), why }.into()
 }
 
 /// Tensors by name, with their shapes.

@@ -201,10 +201,16 @@ impl Checkpoint {
         self.raw(name, expected).map(|_| ())
     }
 
-    /// The names of all tensors, where they are those of Hugging Face.
-    pub fn hugging_face_names(&self) -> impl Iterator<Item = &str> {
-        let is_named_so = matches!(self.layout, Layout::HuggingFace(_));
-        self.file_of.keys().map(String::as_str).filter(move |_| is_named_so)
+    /// The names of all tensors, as Hugging Face models call them. A tensor that no such model has
+    /// keeps its own.
+    pub fn hugging_face_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let is_gguf = self.is_gguf();
+        let stored = self.file_of.keys().map(String::as_str);
+        let to_load = stored.filter(move |name| !(is_gguf && *name == gguf::ROPE_FREQS));
+        to_load.map(move |name| match gguf::hugging_face_name(name).filter(|_| is_gguf) {
+            Some(name) => Cow::Owned(name),
+            None => Cow::Borrowed(name),
+        })
     }
 
     /// Whether the tensor `name` holds nothing but zeros.
@@ -393,7 +399,8 @@ impl Checkpoint {
         Some((file, file.entries.get(&*name)?))
     }
 
-    fn stored_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
+    /// What the file calls the tensor `name`.
+    pub fn stored_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
         match self.layout {
             Layout::HuggingFace(_) | Layout::Dummy(_) => Cow::Borrowed(name),
             Layout::Gguf { .. } => Cow::Owned(gguf::stored_name(name)),

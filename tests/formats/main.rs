@@ -13,6 +13,7 @@ mod metadata;
 #[allow(dead_code)]
 mod runner;
 mod tokenizers;
+mod unused;
 
 use std::path::{Path, PathBuf};
 

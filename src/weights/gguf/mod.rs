@@ -6,7 +6,7 @@ mod names;
 mod rotary_rows;
 
 pub(super) use blocks::BlockFormat;
-pub(super) use names::stored_name;
+pub(super) use names::{ROPE_FREQS, hugging_face_name, stored_name};
 pub(super) use rotary_rows::{RotaryHeads, RowOrder};
 
 /// The types of tensors that are read.

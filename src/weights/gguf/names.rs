@@ -20,6 +20,12 @@ const LAYER_MODULES: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
+/// A tensor that is read with the metadata.
+pub(in crate::weights) const ROPE_FREQS: &str = "rope_freqs.weight";
+
+const LAYERS: &str = "model.layers";
+const STORED_LAYERS: &str = "blk";
+
 /// The name in the file of the tensor that a Hugging Face model calls `name`; one that has none
 /// there keeps its own.
 pub(in crate::weights) fn stored_name(name: &str) -> String {
@@ -31,9 +37,29 @@ fn translate(name: &str) -> Option<String> {
     if let Some(module) = find(&MODULES, module) {
         return Some(format!("{module}.{kind}"));
     }
-    let (layer, module) = module.strip_prefix("model.layers.")?.split_once('.')?;
-    let module = find(&LAYER_MODULES, module)?;
-    Some(format!("blk.{layer}.{module}.{kind}"))
+    let (layer, module) = in_layer(module, LAYERS)?;
+    // Modules of no Hugging Face model have the file's names.
+    let module = find(&LAYER_MODULES, module).unwrap_or(module);
+    Some(format!("{STORED_LAYERS}.{layer}.{module}.{kind}"))
+}
+
+/// What a Hugging Face model calls the tensor `stored` of the file: the reverse of [`stored_name`].
+pub(in crate::weights) fn hugging_face_name(stored: &str) -> Option<String> {
+    let found = |modules: &[(&'static str, &str)], module: &str| {
+        modules.iter().find(|(_, known)| *known == module).map(|&(name, _)| name)
+    };
+    let (module, kind) = stored.rsplit_once('.')?;
+    if let Some(module) = found(&MODULES, module) {
+        return Some(format!("{module}.{kind}"));
+    }
+    let (layer, module) = in_layer(module, STORED_LAYERS)?;
+    let module = found(&LAYER_MODULES, module).unwrap_or(module);
+    Some(format!("{LAYERS}.{layer}.{module}.{kind}"))
+}
+
+/// The number of a layer, and the module in it.
+fn in_layer<'m>(module: &'m str, layers: &str) -> Option<(&'m str, &'m str)> {
+    module.strip_prefix(layers)?.strip_prefix('.')?.split_once('.')
 }
 
 fn find(modules: &[(&str, &'static str)], wanted: &str) -> Option<&'static str> {
@@ -42,7 +68,7 @@ fn find(modules: &[(&str, &'static str)], wanted: &str) -> Option<&'static str> 
 
 #[cfg(test)]
 mod tests {
-    use super::stored_name;
+    use super::{hugging_face_name, stored_name};
 
     #[test]
     fn names_are_those_of_llama_cpp() {
@@ -53,8 +79,11 @@ mod tests {
             ("model.layers.31.self_attn.k_proj.bias", "blk.31.attn_k.bias"),
             ("model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight"),
             ("something.else", "something.else"),
+            ("model.layers.0.ffn_gate_exps.weight", "blk.0.ffn_gate_exps.weight"),
         ] {
             assert_eq!(stored_name(name), expected);
+            let back = hugging_face_name(expected);
+            assert_eq!(back.as_deref().unwrap_or(expected), name);
         }
     }
 }
