@@ -128,7 +128,8 @@ fn looks(limit: Duration) -> u32 {
     u32::try_from(looks).unwrap_or(u32::MAX).max(LOOKS_MAX)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::{
         process::{Command, id},
