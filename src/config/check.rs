@@ -83,8 +83,16 @@ pub(super) fn within<N: Number>(least: u64, most: u64) -> impl Fn(&N) -> Result<
 /// Accepts these numbers.
 pub(super) fn one_of<N: Number>(accepted: &'static [u32]) -> impl Fn(&N) -> Result<(), Rejected> {
     let holds = move |n| accepted.iter().any(|one| f64::from(*one) == n);
-    let list = move || accepted.iter().map(u32::to_string).collect::<Vec<_>>().join(" or ");
-    move |value| require(value, holds, list)
+    move |value| require(value, holds, || listed(accepted))
+}
+
+/// Returns the values as a text reads them: `32, 64 or 128`.
+fn listed(values: &[u32]) -> String {
+    let texts: Vec<_> = values.iter().map(u32::to_string).collect();
+    match texts.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => texts.concat(),
+    }
 }
 
 /// Accepts times.
