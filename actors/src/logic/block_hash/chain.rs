@@ -3,9 +3,10 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{BlockHash, extra_keys, hash_block, none_hash};
-use crate::{
-    fault::{Bug, planted},
-    logic::{ids::TokenId, request::MultimodalFeature},
+use crate::logic::{
+    ids::TokenId,
+    planted::{Bug, planted},
+    request::MultimodalFeature,
 };
 
 /// How blocks are named: the number of tokens that one hash covers, and the parent of every first

@@ -6,8 +6,10 @@ use std::ops::Range;
 use super::{BlockIds, KvSpec};
 use crate::{
     error::RequestError,
-    fault::{Bug, planted},
-    logic::allocation::AllocateOp,
+    logic::{
+        allocation::AllocateOp,
+        planted::{Bug, planted},
+    },
 };
 
 /// The block arithmetic of one KV cache.

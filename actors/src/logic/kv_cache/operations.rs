@@ -1,13 +1,11 @@
 //! The operations of a plan.
 
 use super::{BlockIds, KvCacheManager, ONLY_GROUP, coordinator::last_block, tails::Tail};
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        allocation::{AllocateOp, AllocationOp, AllocationResult, PlanError},
-        block_hash::BlockHash,
-        ids::{RequestId, Step},
-    },
+use crate::logic::{
+    allocation::{AllocateOp, AllocationOp, AllocationResult, PlanError},
+    block_hash::BlockHash,
+    ids::{RequestId, Step},
+    planted::{Bug, planted},
 };
 
 /// One request's blocks.

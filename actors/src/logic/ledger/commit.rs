@@ -3,13 +3,11 @@
 use std::cmp::Ordering;
 
 use super::{GroundState, Ledger, LedgerEvent, LedgerObserver};
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        ids::{Epoch, Micros, RequestId},
-        outputs::{Commit, StepReport},
-        scheduler::FirstScheduled,
-    },
+use crate::logic::{
+    ids::{Epoch, Micros, RequestId},
+    outputs::{Commit, StepReport},
+    planted::{Bug, planted},
+    scheduler::FirstScheduled,
 };
 
 /// The result of a [`Commit`].

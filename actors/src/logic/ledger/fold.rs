@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use super::{Entry, LedgerConfig, LedgerEvent, Restriction};
 use crate::{
     error::RequestError,
-    fault::{Bug, planted},
     logic::{
         admission::{Admission, AdmissionCost, Tenant},
         failure::Failure,
         ids::{Epoch, Micros, RequestId},
         outputs::Commit,
+        planted::{Bug, planted},
         poison::Ward,
         quarantine::{Fingerprint, Quarantine},
         request::{EngineRequest, FinishReason},

@@ -10,7 +10,7 @@ use crate::logic::{
 };
 
 pub(super) fn request(id: u64) -> Arc<EngineRequest> {
-    Arc::new(EngineRequest { arrival: 100, ..EngineRequest::for_test(id, [1, 2, 3]) })
+    Arc::new(EngineRequest { arrival: 100, ..EngineRequest::for_test(id, [id as TokenId, 2, 3]) })
 }
 
 fn commit(id: u64, position: usize, tokens: &[TokenId]) -> Commit {

@@ -12,15 +12,13 @@ use std::{
 };
 
 use super::{Scheduler, WaitingReason, request_state::Status};
-use crate::{
-    fault::{Bug, planted},
-    logic::{
-        failure::Failure,
-        ids::RequestId,
-        outputs::Commit,
-        request::{EngineRequest, FinishReason},
-        structured_output::StructuredOutput,
-    },
+use crate::logic::{
+    failure::Failure,
+    ids::RequestId,
+    outputs::Commit,
+    planted::{Bug, planted},
+    request::{EngineRequest, FinishReason},
+    structured_output::StructuredOutput,
 };
 
 /// A resource that a request needs before it can be admitted.
