@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     clients::Clients, config::SystemConfig, directory::Directory, ground_state::GroundState,
-    ledger::LedgerStore, observers::Observers, vault::Vault,
+    ledger::store::LedgerStore, observers::Observers, vault::Vault,
 };
 use crate::{
     logic::ids::Micros,

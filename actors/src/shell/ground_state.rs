@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::{config::SystemConfig, hold::Hold, ledger::LedgerStore, observers::Observers};
+use super::{config::SystemConfig, hold::Hold, ledger::store::LedgerStore, observers::Observers};
 use crate::logic::ids::Step;
 
 /// The ground state of one system.

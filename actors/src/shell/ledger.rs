@@ -2,13 +2,12 @@
 //! shards, and looks for lost messages.
 
 mod observers;
-mod store;
+pub mod store;
 
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-pub use self::store::LedgerStore;
 use super::context::Context;
 use crate::{
     error::RequestError,
