@@ -77,7 +77,10 @@ async fn references_to_a_stored_item_share_it_and_their_sum_is_refused_with_the_
     let grown = growth(&server, async {
         let Sent { status, text } = references(&server, 256 << 10, 1_000).await;
         assert_eq!(status, 413, "{text}");
-        assert!(text.contains(&(1_000 * (256 << 10)).to_string()), "{text}");
+        // Reading stops at the first item that is too much.
+        let figure = |word: &str| word.parse().ok().filter(|bytes| *bytes > 32 * MIB);
+        let refused: Option<u64> = text.split(' ').find_map(figure);
+        assert!(refused.is_some_and(|bytes| bytes < 33 * MIB), "{text}");
         assert!(text.contains("body_limit_bytes"), "{text}");
     });
     let grown = grown.await;
