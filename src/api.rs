@@ -8,29 +8,28 @@ pub use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 // A conversation that a chat template renders.
 pub use playhouse_actors::ports::ChatPrompt;
 // How tokens are drawn, and when an output ends.
-pub use playhouse_actors::logic::{sampling_params::SamplingParams, stop::RepetitionDetection};
+pub use playhouse_actors::logic::{
+    request::sampling_params::SamplingParams, text::stop::RepetitionDetection,
+};
 // The end of a prompt that is cut off.
-pub use playhouse_actors::logic::input::TruncationSide;
+pub use playhouse_actors::logic::input::fit::TruncationSide;
 // What an output has to match.
-pub use playhouse_actors::logic::structured_output::{OutputFormat, StructuredOutput};
+pub use playhouse_actors::logic::request::structured_output::{OutputFormat, StructuredOutput};
 // The markers and the budget of thoughts.
-pub use playhouse_actors::logic::thinking::{Thinking, Thoughts};
+pub use playhouse_actors::logic::input::thinking::{Thinking, Thoughts};
 // The owner of a request, for quotas and for what others may not see.
 pub use playhouse_actors::logic::admission::Tenant;
 // The numbers of requests and tokens.
-pub use playhouse_actors::logic::ids::{RequestId, TokenId};
+pub use playhouse_actors::logic::request::ids::{RequestId, TokenId};
 
 // --- Answers.
 
 // An accepted request, the stream of each choice, and what arrives in it.
-pub use playhouse_actors::shell::{ChoiceStream, OutputDelta, Submission};
+pub use playhouse_actors::system::{ChoiceStream, OutputDelta, Submission};
 // Drawn tokens with their log-probabilities.
-pub use playhouse_actors::logic::outputs::{Logprob, SampledToken, TokenLogprobs};
+pub use playhouse_actors::logic::request::outputs::{Logprob, SampledToken, TokenLogprobs};
 // Why an output ended.
-pub use playhouse_actors::logic::{
-    failure::Failure,
-    request::{FinishReason, StopReason},
-};
+pub use playhouse_actors::logic::request::{FinishReason, StopReason, failure::Failure};
 // Why a request was refused, or an actor failed.
 pub use playhouse_actors::error::{ActorError, RequestError};
 
@@ -39,42 +38,44 @@ pub use playhouse_actors::error::{ActorError, RequestError};
 // The tokenizer with its chat template, and what it decodes with.
 pub use playhouse_actors::ports::{DecodeOptions, IncrementalDecoder, TextCodec, TextError};
 // Tokenizing in the turns that requests take.
-pub use playhouse_actors::logic::text_pieces::{EncodedText, WantedTokens};
-pub use playhouse_actors::shell::{TextJobError, TextJobs};
+pub use playhouse_actors::logic::input::text_pieces::{EncodedText, WantedTokens};
+pub use playhouse_actors::system::{TextJobError, TextJobs};
 
 // --- The running engine.
 
 // The facts about a loaded model.
 pub use playhouse_actors::ports::ModelInfo;
 // Whether the engine can serve, and what it does.
-pub use playhouse_actors::shell::{Health, Status, Unhealthy, directory::ActorStats};
+pub use playhouse_actors::{
+    supervision::directory::ActorStats,
+    system::{Health, Status, Unhealthy},
+};
 // The actors by name, and the epoch of the core.
-pub use playhouse_actors::{logic::ids::Epoch, shell::Role};
+pub use playhouse_actors::{logic::request::ids::Epoch, message::Role};
 // A pause, and what happens to open requests in it.
-pub use playhouse_actors::{logic::scheduler::PauseState, shell::PauseMode};
+pub use playhouse_actors::{logic::scheduler::PauseState, system::PauseMode};
 // The memory that requests hold.
-pub use playhouse_actors::shell::{Lease, MemoryBudget, MemoryError};
+pub use playhouse_actors::system::{Lease, MemoryBudget, MemoryError};
 // Receives the time that actors take over messages.
 pub use playhouse_actors::ports::{Handled, HandlerProfiler};
 // The names and descriptions of all metrics.
-pub use playhouse_actors::shell::metrics::SystemMetrics;
+pub use playhouse_actors::system::metrics::SystemMetrics;
 // The actors' settings, which tests change.
-pub use playhouse_actors::shell::SystemConfig;
+pub use playhouse_actors::system::SystemConfig;
 
 // --- What the page shows of the engine.
 
 // Blocks, latencies and timelines of requests.
-pub use playhouse_actors::logic::house::{
+pub use playhouse_actors::logic::observe::{
     BlockMap, BlockRun, BlockState, Latencies, Segment, StepKind, Timeline, Timelines, latencies,
 };
 // The scheduler's queues and steps.
 pub use playhouse_actors::logic::{
-    ids::{Micros, Step},
-    scheduler::{RequestView, SchedulerView, WaitingReason},
-    scheduler_output::SchedulerOutput,
+    request::ids::{Micros, Step},
+    scheduler::{RequestView, SchedulerView, WaitingReason, output::SchedulerOutput},
 };
 // One snapshot, and the counts since the start.
-pub use playhouse_actors::shell::{HouseView, totals::TotalsView};
+pub use playhouse_actors::system::{HouseView, totals::TotalsView};
 
 // --- Faults on purpose.
 
@@ -84,7 +85,7 @@ pub use playhouse_actors::fault::{EdgeFaults, How};
 pub use playhouse_actors::message::Edge;
 // What strikes actors, why one did not, and what hung by itself.
 #[cfg(feature = "chaos")]
-pub use playhouse_actors::shell::chaos::{ChaosControl, ChaosError, Hangs};
+pub use playhouse_actors::system::chaos::{ChaosControl, ChaosError, Hangs};
 // All actors that may be struck, for tests that are written once for each.
 #[cfg(feature = "chaos")]
 pub use playhouse_actors::for_each_role;

@@ -3,9 +3,9 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use playhouse_actors::logic::{
-    block_hash::{BlockHash, hash_block, none_hash},
+use playhouse_actors::logic::kv_cache::{
     block_pool::BlockPool,
+    hashes::{BlockHash, hash_block, none_hash},
 };
 
 const NUM_BLOCKS: u32 = 100_000;

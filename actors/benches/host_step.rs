@@ -20,14 +20,15 @@ use common::{FakeCodec, FakeGrammars, VOCAB};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use playhouse_actors::{
     logic::{
-        ids::Epoch,
         kv_cache::KvSpec,
-        outputs::{RequestOutput, SampledToken, StepOutput},
-        scheduler::SchedulerConfig,
-        scheduler_output::SchedulerOutput,
+        request::{
+            ids::Epoch,
+            outputs::{RequestOutput, SampledToken, StepOutput},
+        },
+        scheduler::{SchedulerConfig, output::SchedulerOutput},
     },
     ports::{ExecuteError, ExecutorFactory, ModelExecutor, ModelInfo},
-    shell::{System, SystemConfig},
+    system::{System, SystemConfig},
 };
 use tokio::runtime::Runtime;
 

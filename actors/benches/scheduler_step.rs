@@ -5,10 +5,11 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use playhouse_actors::logic::{
     kv_cache::KvCacheManager,
-    outputs::{RequestOutput, SampledToken, StepOutput},
-    request::EngineRequest,
-    scheduler::{Scheduler, SchedulerConfig, driver::schedule},
-    scheduler_output::SchedulerOutput,
+    request::{
+        EngineRequest,
+        outputs::{RequestOutput, SampledToken, StepOutput},
+    },
+    scheduler::{Scheduler, SchedulerConfig, driver::schedule, output::SchedulerOutput},
 };
 
 /// Steps until the requests are replaced by new ones, which is not measured.

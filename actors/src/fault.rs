@@ -87,7 +87,7 @@ mod off {
 
     use super::{CallFate, Delivery, How, Observed};
     use crate::{
-        logic::structured_output::StructuredOutput,
+        logic::request::structured_output::StructuredOutput,
         message::{Edge, Role},
     };
 
@@ -166,7 +166,7 @@ mod on {
 
     use super::{CallFate, Delivery, EdgeFaults, How, Observed, Observer};
     use crate::{
-        logic::structured_output::StructuredOutput,
+        logic::request::structured_output::StructuredOutput,
         message::{Edge, Role, edge::edge},
     };
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use common::{collect, constrained, expected_text, request, spawn_with};
 use playhouse_actors::{
     fault::{EdgeFaults, How},
-    logic::restart::Intensity,
-    message::Edge,
-    shell::{Role, Supervision, System, SystemConfig},
+    logic::recovery::restart::Intensity,
+    message::{Edge, Role},
+    system::{Supervision, System, SystemConfig},
 };
 
 const REQUESTS: u32 = 8;

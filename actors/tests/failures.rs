@@ -10,9 +10,9 @@ use common::{collect, expected_text, request, spawn_with};
 use playhouse_actors::{
     error::RequestError,
     fault::How,
-    logic::restart::Intensity,
-    message::{LedgerMessage, input_processor::Prompt},
-    shell::{DeviceMode, Health, PauseMode, Role, Supervision, System, SystemConfig, Unhealthy},
+    logic::recovery::restart::Intensity,
+    message::{LedgerMessage, Role, input_processor::Prompt},
+    system::{DeviceMode, Health, PauseMode, Supervision, System, SystemConfig, Unhealthy},
 };
 use tokio::time::timeout;
 

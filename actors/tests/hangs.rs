@@ -14,10 +14,7 @@ use std::{
 };
 
 use common::{collect, expected_text, request, spawn};
-use playhouse_actors::{
-    fault::How,
-    shell::{Role, System},
-};
+use playhouse_actors::{fault::How, message::Role, system::System};
 use tokio::time::{sleep, timeout};
 
 /// Well below the bound of five seconds, and far more than a tenth of a second: the machine may be

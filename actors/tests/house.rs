@@ -10,10 +10,11 @@ use playhouse_actors::{
     error::ActorError,
     fault::How,
     logic::{
-        house::{BlockState, StepKind},
+        observe::{BlockState, StepKind},
         scheduler::PauseState,
     },
-    shell::{HouseView, Role, System},
+    message::Role,
+    system::{HouseView, System},
 };
 use tokio::time::{Instant, sleep, timeout};
 

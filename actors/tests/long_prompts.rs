@@ -11,9 +11,12 @@ use std::{
 use common::{Faults, collect, expected_text, request, spawn_with};
 use playhouse_actors::{
     error::RequestError,
-    logic::{ids::TokenId, input::TruncationSide},
-    message::input_processor::{Prompt, RawRequest},
-    shell::{Role, System, SystemConfig},
+    logic::{input::fit::TruncationSide, request::ids::TokenId},
+    message::{
+        Role,
+        input_processor::{Prompt, RawRequest},
+    },
+    system::{System, SystemConfig},
 };
 use tokio::time::timeout;
 
@@ -88,7 +91,8 @@ async fn short_prompts_pass_long_ones_that_take_for_ever() {
         let prompt: Vec<_> = b"a short one".iter().map(|&byte| TokenId::from(byte)).collect();
         is_served(&system, &prompt, raw).await;
     }
-    let is_busy = |actor: &playhouse_actors::shell::directory::ActorStats| actor.busy_for.is_some();
+    let is_busy =
+        |actor: &playhouse_actors::supervision::directory::ActorStats| actor.busy_for.is_some();
     let processors = system.actors();
     let processors = processors.iter().filter(|actor| actor.role == Role::InputProcessor);
     assert!(!processors.clone().any(is_busy), "jobs run beside the actors");

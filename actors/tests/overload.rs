@@ -8,7 +8,7 @@ mod common;
 use std::time::Duration;
 
 use common::{collect, expected_text, request, spawn_with};
-use playhouse_actors::{error::RequestError, shell::SystemConfig};
+use playhouse_actors::{error::RequestError, system::SystemConfig};
 use tokio::task::JoinSet;
 
 /// Bursts, and the requests of one.

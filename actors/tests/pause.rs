@@ -11,7 +11,7 @@ use std::{
 use common::{collect, expected_text, request, spawn};
 use playhouse_actors::{
     logic::scheduler::PauseState,
-    shell::{ChoiceStream, PauseMode, System},
+    system::{ChoiceStream, PauseMode, System},
 };
 use tokio::time::timeout;
 

@@ -8,9 +8,9 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use common::{expected_text, request, spawn_with};
 use playhouse_actors::{
-    logic::{failure::Failure, request::FinishReason},
+    logic::request::{FinishReason, failure::Failure},
     message::input_processor::{Prompt, RawRequest},
-    shell::{ChoiceStream, SystemConfig},
+    system::{ChoiceStream, SystemConfig},
 };
 use tokio::{task::JoinSet, time::timeout};
 

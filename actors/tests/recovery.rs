@@ -8,7 +8,8 @@ use std::{sync::atomic::Ordering, time::Duration};
 use common::{collect, expected_text, request, spawn, spawn_with};
 use playhouse_actors::{
     message::Letter,
-    shell::{System, config::DeviceMode, directory::Slot},
+    supervision::directory::Slot,
+    system::{System, config::DeviceMode},
 };
 
 const REQUESTS: u32 = 6;

@@ -11,7 +11,7 @@ use playhouse_actors::{
     error::RequestError,
     logic::admission::Tenant,
     message::input_processor::RawRequest,
-    shell::{ChoiceStream, System, SystemConfig},
+    system::{ChoiceStream, System, SystemConfig},
 };
 use tokio::{task::JoinSet, time::timeout};
 

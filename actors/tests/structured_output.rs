@@ -8,9 +8,9 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use common::{collect, constrained, expected_text, request, spawn_with};
 use playhouse_actors::{
-    logic::{failure::Failure, request::FinishReason},
+    logic::request::{FinishReason, failure::Failure},
     message::input_processor::RawRequest,
-    shell::{System, SystemConfig},
+    system::{System, SystemConfig},
 };
 use tokio::time::timeout;
 

@@ -11,15 +11,12 @@ use parking_lot::Mutex;
 use playhouse_actors::{
     fault::How,
     logic::{
-        restart::{Intensity, REBUILD_BACK_OFF, Strategy},
+        recovery::restart::{Intensity, REBUILD_BACK_OFF, Strategy},
         scheduler::SchedulerConfig,
     },
-    message::SupervisorMessage,
-    shell::{
-        DeviceMode, Health, Role, System, SystemConfig,
-        context::Context,
-        supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
-    },
+    message::{Role, SupervisorMessage},
+    supervision::supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
+    system::{DeviceMode, Health, System, SystemConfig, context::Context},
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus};
 

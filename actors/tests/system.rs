@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{collect, expected_text, request, spawn};
-use playhouse_actors::{error::RequestError, shell::Health};
+use playhouse_actors::{error::RequestError, system::Health};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_is_what_the_model_says() {

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use playhouse_actors::logic::{memory::LIMIT_BYTES_MIN, request_queue::SchedulingPolicy};
+use playhouse_actors::logic::{
+    memory::LIMIT_BYTES_MIN, scheduler::request_queue::SchedulingPolicy,
+};
 
 use super::{
     check::{

@@ -37,7 +37,7 @@ pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_
 pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use origin::Origin;
-pub use playhouse_actors::logic::request_queue::SchedulingPolicy;
+pub use playhouse_actors::logic::scheduler::request_queue::SchedulingPolicy;
 pub use request_memory::REQUEST_MEMORY_SHARE;
 pub use server::ServerSettings;
 pub use setting::{Setting, Usage, Written};

@@ -1,6 +1,6 @@
 //! Sampling defaults of the model's authors.
 
-use playhouse_actors::logic::sampling_params::SamplingParams;
+use playhouse_actors::logic::request::sampling_params::SamplingParams;
 
 use crate::model::GenerationConfig;
 

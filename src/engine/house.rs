@@ -1,6 +1,6 @@
 //! Looking in from outside.
 
-use playhouse_actors::shell::HouseView;
+use playhouse_actors::system::HouseView;
 
 use super::Engine;
 

@@ -19,16 +19,14 @@ pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
 #[cfg(feature = "chaos")]
-use playhouse_actors::shell::chaos::ChaosControl;
+use playhouse_actors::system::chaos::ChaosControl;
 use playhouse_actors::{
     error::RequestError,
-    logic::ids::Epoch,
+    logic::request::ids::Epoch,
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
-    shell::{
-        Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs,
-        directory::ActorStats,
-    },
+    supervision::directory::ActorStats,
+    system::{Health, MemoryBudget, Status, Submission, System, SystemConfig, TextJobs},
 };
 pub use start::{LoadedModel, StartProgress};
 

@@ -2,8 +2,8 @@
 
 use playhouse_actors::{
     error::RequestError,
-    logic::{ids::RequestId, scheduler::PauseState},
-    shell::PauseMode,
+    logic::{request::ids::RequestId, scheduler::PauseState},
+    system::PauseMode,
 };
 
 use super::Engine;

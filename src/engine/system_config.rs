@@ -8,11 +8,11 @@ use std::time::Duration;
 use playhouse_actors::{
     logic::{
         admission::{AdmissionLimits, Quota},
-        restart::Intensity,
+        recovery::restart::Intensity,
         scheduler::SchedulerConfig,
     },
     ports::ModelInfo,
-    shell::{Supervision, SystemConfig},
+    system::{Supervision, SystemConfig},
 };
 use playhouse_kernels::DeviceKind;
 

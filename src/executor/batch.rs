@@ -6,11 +6,13 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use playhouse_actors::{
     logic::{
-        ids::{BlockId, RequestId, TokenId},
         kv_cache::BlockIds,
-        outputs::{RowFailure, SampledToken},
-        request::EngineRequest,
-        scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
+        request::{
+            EngineRequest,
+            ids::{BlockId, RequestId, TokenId},
+            outputs::{RowFailure, SampledToken},
+        },
+        scheduler::output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::ExecuteError,
 };

@@ -8,9 +8,11 @@ use std::{
 
 use playhouse_actors::{
     logic::{
-        ids::{RequestId, TokenId},
-        request::EngineRequest,
-        thinking::Thoughts,
+        input::thinking::Thoughts,
+        request::{
+            EngineRequest,
+            ids::{RequestId, TokenId},
+        },
     },
     ports::GrammarError,
 };

@@ -9,8 +9,11 @@ use std::{
 };
 
 use playhouse_actors::logic::{
-    ids::RequestId, request::EngineRequest, sampling_params::SamplingParams,
-    structured_output::OutputFormat, thinking::Thinking, work::Work,
+    input::thinking::Thinking,
+    request::{
+        EngineRequest, ids::RequestId, sampling_params::SamplingParams,
+        structured_output::OutputFormat, work::Work,
+    },
 };
 
 use super::constraint::{Allowed, Constraint, Job, Masks};

@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
 use playhouse_actors::{
-    logic::ids::Epoch,
+    logic::request::ids::Epoch,
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 use playhouse_kernels::KernelError;

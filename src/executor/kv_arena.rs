@@ -14,7 +14,7 @@ use std::sync::{
 use burn::tensor::Device;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use playhouse_actors::{
-    logic::ids::Epoch,
+    logic::request::ids::Epoch,
     ports::{ExecuteError, KvContent},
 };
 use playhouse_kernels::{

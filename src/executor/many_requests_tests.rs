@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc, time::Instant};
 use burn::tensor::{Device, Tensor};
 use playhouse_actors::{
     logic::{
-        ids::{Epoch, RequestId},
         kv_cache::{BlockIds, KvSpec},
-        scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
+        request::ids::{Epoch, RequestId},
+        scheduler::output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::{ExecutorFactory, ModelInfo},
 };

@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, mem, ops::Range, sync::Arc, thread};
 use burn::tensor::Tensor;
 use playhouse_actors::{
     logic::{
-        ids::RequestId,
-        outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
-        scheduler_output::SchedulerOutput,
+        request::{
+            ids::RequestId,
+            outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+        },
+        scheduler::output::SchedulerOutput,
     },
     ports::{ExecuteError, ModelExecutor},
 };

@@ -1,6 +1,6 @@
 //! From rows of logits to tokens and log-probabilities.
 
-use playhouse_actors::logic::outputs::{Logprob, SampledToken, TokenLogprobs};
+use playhouse_actors::logic::request::outputs::{Logprob, SampledToken, TokenLogprobs};
 use playhouse_kernels::sampling::{LogprobRow, Sampled, SamplingRow};
 
 use super::batch::Sequence;

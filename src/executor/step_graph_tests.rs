@@ -4,10 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use playhouse_actors::{
     logic::{
-        ids::{Epoch, RequestId},
         kv_cache::{BlockIds, KvSpec},
-        outputs::StepOutput,
-        scheduler_output::{CachedRequestData, SchedulerOutput},
+        request::{
+            ids::{Epoch, RequestId},
+            outputs::StepOutput,
+        },
+        scheduler::output::{CachedRequestData, SchedulerOutput},
     },
     ports::{ExecutorFactory, ModelInfo},
 };

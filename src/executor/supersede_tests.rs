@@ -14,10 +14,9 @@ use burn::tensor::{Device, Tensor};
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
-        ids::Epoch,
         kv_cache::KvSpec,
-        request::EngineRequest,
-        scheduler_output::{NewRequestData, SchedulerOutput},
+        request::{EngineRequest, ids::Epoch},
+        scheduler::output::{NewRequestData, SchedulerOutput},
     },
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };

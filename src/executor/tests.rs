@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use playhouse_actors::{
     logic::{
-        ids::RequestId,
-        outputs::{RowFailure, SampledToken},
-        request::EngineRequest,
-        scheduler_output::{CachedRequestData, NewRequestData, SchedulerOutput},
+        request::{
+            EngineRequest,
+            ids::RequestId,
+            outputs::{RowFailure, SampledToken},
+        },
+        scheduler::output::{CachedRequestData, NewRequestData, SchedulerOutput},
     },
     ports::ExecuteError,
 };

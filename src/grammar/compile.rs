@@ -2,7 +2,7 @@
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use playhouse_actors::{
-    logic::structured_output::{OutputFormat, StructuredOutput},
+    logic::request::structured_output::{OutputFormat, StructuredOutput},
     ports::GrammarError,
 };
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use playhouse_actors::{logic::structured_output::StructuredOutput, ports::GrammarError};
+use playhouse_actors::{logic::request::structured_output::StructuredOutput, ports::GrammarError};
 use serde_json::{Map, Value, json};
 
 use super::{ascii_classes::with_ascii_classes, one_of, size::Size};

@@ -1,7 +1,7 @@
 //! One output on its way through a grammar.
 
 use llguidance::{TokenParser, api::StopReason};
-use playhouse_actors::{logic::ids::TokenId, ports::GrammarError};
+use playhouse_actors::{logic::request::ids::TokenId, ports::GrammarError};
 use toktrie::SimpleVob;
 
 /// Where an output is in its grammar: a function of the format and the tokens so far.

@@ -9,7 +9,7 @@
 //! all end in the grammar language of llguidance; [`ascii_classes`] says what `\d` means, [`size`] refuses what would take too long, and
 //! [`vocabulary`] tells that library our tokens.
 //!
-//! [`StructuredOutput`]: playhouse_actors::logic::structured_output::StructuredOutput
+//! [`StructuredOutput`]: playhouse_actors::logic::request::structured_output::StructuredOutput
 
 mod ascii_classes;
 mod compile;

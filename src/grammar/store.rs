@@ -16,7 +16,7 @@ use llguidance::{
 };
 use parking_lot::Mutex;
 use playhouse_actors::{
-    logic::{ids::TokenId, structured_output::StructuredOutput},
+    logic::request::{ids::TokenId, structured_output::StructuredOutput},
     ports::{GrammarCompiler, GrammarError, TextCodec},
 };
 
@@ -239,7 +239,7 @@ mod tests {
     fn what_is_compiled_afresh_replaces_what_was_kept() {
         let store = crate::grammar::tests::store();
         let output = StructuredOutput::from(
-            playhouse_actors::logic::structured_output::OutputFormat::JsonObject,
+            playhouse_actors::logic::request::structured_output::OutputFormat::JsonObject,
         );
         store.matcher(&output).unwrap();
         assert_eq!(store.num_compiled(), 1);

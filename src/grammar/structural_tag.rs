@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use indexmap::IndexMap;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
-use playhouse_actors::{logic::structured_output::StructuredOutput, ports::GrammarError};
+use playhouse_actors::{logic::request::structured_output::StructuredOutput, ports::GrammarError};
 use serde::Deserialize;
 use serde_json::Value;
 

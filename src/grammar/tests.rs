@@ -8,7 +8,7 @@ mod walk;
 use std::sync::Arc;
 
 use playhouse_actors::{
-    logic::structured_output::{OutputFormat, StructuredOutput},
+    logic::request::structured_output::{OutputFormat, StructuredOutput},
     ports::{ChatPrompt, DecodeOptions, GrammarError, IncrementalDecoder, TextCodec, TextError},
 };
 

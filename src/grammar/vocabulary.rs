@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use playhouse_actors::{
-    logic::ids::TokenId,
+    logic::request::ids::TokenId,
     ports::{GrammarError, TextCodec},
 };
 use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use playhouse_actors::logic::ids::TokenId;
-use playhouse_actors::logic::input::TruncationSide;
+use playhouse_actors::logic::input::fit::TruncationSide;
+use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::{
     ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError,
 };

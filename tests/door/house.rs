@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use playhouse::server::ServerConfig;
-use playhouse_actors::{fault::How, shell::Role};
+use playhouse_actors::{fault::How, message::Role};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;

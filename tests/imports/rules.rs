@@ -15,6 +15,9 @@ pub(crate) struct Rule {
 /// What runs things at the same time.
 const RUNTIME: &[&str] = &["ractor", "tokio", "async", "await"];
 
+/// What sends a message past an address.
+const SENDS: &[&str] = &["ractor::rpc", "ractor::cast", "ractor::call", "ractor::forward"];
+
 pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "actors/src/logic",
@@ -45,6 +48,8 @@ pub(crate) const RULES: &[Rule] = &[
             "crate::fault",
             "crate::message",
             "crate::shell",
+            "crate::supervision",
+            "crate::system",
             "crate::ports",
         ],
         reason: "logic is pure: no async, clock, I/O or unordered maps, nothing above it",
@@ -52,31 +57,60 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "actors/src/message",
         except: &[],
-        forbidden: &["crate::shell", "tokio", "flume", "async", "await"],
+        forbidden: &[
+            "crate::shell",
+            "crate::supervision",
+            "crate::system",
+            "tokio",
+            "flume",
+            "async",
+            "await",
+        ],
         reason: "messages are plain data",
     },
     Rule {
         folder: "actors/src/fault",
         except: &[],
-        forbidden: &["crate::shell", "crate::ports"],
+        forbidden: &["crate::shell", "crate::supervision", "crate::system", "crate::ports"],
         reason: "faults befall messages and roles, whatever sends them",
     },
     Rule {
         folder: "actors/src/fault.rs",
         except: &[],
-        forbidden: &["crate::shell", "crate::ports"],
+        forbidden: &["crate::shell", "crate::supervision", "crate::system", "crate::ports"],
         reason: "faults befall messages and roles, whatever sends them",
     },
     Rule {
         folder: "actors/src/shell",
-        except: &["actors/src/shell/address.rs"],
-        forbidden: &["ractor::rpc", "ractor::cast", "ractor::call", "ractor::forward"],
+        except: &[],
+        forbidden: SENDS,
+        reason: "messages to other actors go through addresses",
+    },
+    Rule {
+        folder: "actors/src/supervision",
+        except: &["actors/src/supervision/address.rs"],
+        forbidden: SENDS,
+        reason: "messages to other actors go through addresses",
+    },
+    Rule {
+        folder: "actors/src/system",
+        except: &[],
+        forbidden: SENDS,
         reason: "messages to other actors go through addresses",
     },
     Rule {
         folder: "actors/src/ports",
         except: &[],
-        forbidden: &["crate::shell", "crate::message", "tokio", "ractor", "async", "await"],
+        forbidden: &[
+            "crate::shell",
+            "crate::supervision",
+            "crate::system",
+            "crate::message",
+            "tokio",
+            "ractor",
+            "async",
+            "await",
+        ],
         reason: "ports are plain traits over logic's types",
     },
     Rule {

@@ -7,8 +7,8 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/logic/ledger",
     "actors/src/logic/kv_cache",
     "actors/src/logic/memory",
-    "actors/src/logic/hang.rs",
-    "actors/src/logic/sanity.rs",
+    "actors/src/logic/recovery/hang.rs",
+    "actors/src/logic/recovery/sanity.rs",
     "actors/src/logic/scheduler",
     "tests/prose",
 ];

@@ -5,11 +5,10 @@ use std::time::Duration;
 use super::{Delivery, How};
 use crate::{
     logic::{
-        allocation::AllocationPlan,
-        kv_cache::KvCacheManager,
+        kv_cache::{KvCacheManager, allocation::AllocationPlan},
         ledger::{GroundState, LedgerEvent},
-        scheduler_output::SchedulerOutput,
-        structured_output::StructuredOutput,
+        request::structured_output::StructuredOutput,
+        scheduler::output::SchedulerOutput,
     },
     message::{Edge, Role},
 };

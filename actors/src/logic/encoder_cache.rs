@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{ids::RequestId, request::MultimodalFeature};
+use super::request::{MultimodalFeature, ids::RequestId};
 
 /// Encoder work allowed in one step, in embeddings: the largest item must always fit.
 #[must_use]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{failure::Failure, ids::Micros, structured_output::StructuredOutput};
+use super::request::{failure::Failure, ids::Micros, structured_output::StructuredOutput};
 use crate::logic::planted::{Bug, planted};
 
 /// Formats that may wait for a thread. What is asked for beyond it is not noted: who waits for it
@@ -107,7 +107,7 @@ impl GrammarJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logic::structured_output::OutputFormat;
+    use crate::logic::request::structured_output::OutputFormat;
 
     fn format(text: &str) -> Arc<StructuredOutput> {
         Arc::new(OutputFormat::Regex(text.to_owned()).into())

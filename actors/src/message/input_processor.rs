@@ -15,9 +15,11 @@ use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        ids::{RequestId, TokenId},
-        input::TruncationSide,
-        sampling_params::SamplingParams,
+        input::fit::TruncationSide,
+        request::{
+            ids::{RequestId, TokenId},
+            sampling_params::SamplingParams,
+        },
     },
     ports::ChatPrompt,
 };

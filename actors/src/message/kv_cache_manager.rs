@@ -4,8 +4,8 @@ use ractor::RpcReplyPort;
 
 use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::{
-    allocation::{Allocation, AllocationPlan},
-    house::BlockMap,
+    kv_cache::allocation::{Allocation, AllocationPlan},
+    observe::BlockMap,
 };
 
 /// A message that the KV cache manager receives.

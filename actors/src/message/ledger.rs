@@ -9,11 +9,13 @@ use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        ids::{Epoch, RequestId},
         ledger::BatchId,
-        outputs::StepReport,
-        request::{EngineRequest, FinishReason},
-        sequence::Stamp,
+        recovery::message_numbers::Stamp,
+        request::{
+            EngineRequest, FinishReason,
+            ids::{Epoch, RequestId},
+            outputs::StepReport,
+        },
     },
     ports::ExecuteError,
 };

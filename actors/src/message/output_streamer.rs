@@ -1,7 +1,7 @@
 //! Messages to an output streamer: text for the clients.
 
 use super::edge::{Edge, Letter, edge, pings};
-use crate::logic::text_stream::TextBatch;
+use crate::logic::text::text_stream::TextBatch;
 
 /// A message that an output streamer receives.
 #[derive(Debug, Clone)]

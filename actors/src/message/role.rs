@@ -1,6 +1,6 @@
 //! The roles of an actor system. A role names one actor, or each of a pool of equal actors.
 
-use crate::logic::restart::Intensity;
+use crate::logic::recovery::restart::Intensity;
 
 /// Makes [`Role`] of a table with one line for each actor: its role, its name, its supervisor, and
 /// the number of deaths that its supervisor tolerates in a number of seconds. The root has no

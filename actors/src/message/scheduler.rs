@@ -6,14 +6,16 @@ use ractor::RpcReplyPort;
 
 use super::edge::{Edge, Letter, edge, pings};
 use crate::logic::{
-    failure::Failure,
-    ids::{Epoch, RequestId, Step},
     ledger::Restriction,
-    outputs::StepOutput,
-    request::EngineRequest,
+    recovery::message_numbers::Stamp,
+    request::{
+        EngineRequest,
+        failure::Failure,
+        ids::{Epoch, RequestId, Step},
+        outputs::StepOutput,
+        structured_output::StructuredOutput,
+    },
     scheduler::{RecoveredRequest, SchedulerStats, SchedulerView},
-    sequence::Stamp,
-    structured_output::StructuredOutput,
 };
 
 /// A message that the scheduler receives.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::edge::{Edge, Letter, edge, pings};
-use crate::logic::structured_output::StructuredOutput;
+use crate::logic::request::structured_output::StructuredOutput;
 
 /// A message that the structured output actor receives.
 #[derive(Debug, Clone)]

@@ -7,10 +7,12 @@ use super::{
     ledger::StepFailure,
 };
 use crate::logic::{
-    ids::{Epoch, RequestId, Step},
-    outputs::StepOutput,
-    scheduler_output::SchedulerOutput,
-    sequence::Stamp,
+    recovery::message_numbers::Stamp,
+    request::{
+        ids::{Epoch, RequestId, Step},
+        outputs::StepOutput,
+    },
+    scheduler::output::SchedulerOutput,
 };
 
 /// A message that a worker receives.

@@ -1,7 +1,9 @@
 //! The port to the model: the code that a worker's device thread runs.
 
 use crate::logic::{
-    ids::Epoch, kv_cache::KvSpec, outputs::StepOutput, scheduler_output::SchedulerOutput,
+    kv_cache::KvSpec,
+    request::{ids::Epoch, outputs::StepOutput},
+    scheduler::output::SchedulerOutput,
 };
 
 /// The facts that the engine needs about a loaded model.

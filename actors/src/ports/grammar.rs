@@ -1,6 +1,6 @@
 //! The port to the grammars that constrain outputs.
 
-use crate::logic::structured_output::StructuredOutput;
+use crate::logic::request::structured_output::StructuredOutput;
 
 /// Compiles the grammars that constrain outputs. The compiled form stays behind the port and
 /// outlives every actor. Executors find it there by the same [`StructuredOutput`].

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::logic::{ids::TokenId, input::TruncationSide};
+use crate::logic::{input::fit::TruncationSide, request::ids::TokenId};
 
 /// A model's tokenizer together with its chat template.
 ///

@@ -4,19 +4,18 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{context::Context, watched::expect};
 use crate::{
     fault::{Bug, planted},
     logic::{
-        failure::Failure,
-        ids::RequestId,
         ledger::{BatchId, EgressBatch, EgressEntry},
-        request::{EngineRequest, FinishReason},
-        sequence::Arrival,
-        text_stream::{TextBatch, TextEnd, TextEntry, TextStream, TokenText},
+        recovery::message_numbers::Arrival,
+        request::{EngineRequest, FinishReason, failure::Failure, ids::RequestId},
+        text::text_stream::{TextBatch, TextEnd, TextEntry, TextStream, TokenText},
     },
     message::{DetokenizerMessage, LedgerMessage, OutputStreamerMessage},
     ports::{DecodeOptions, IncrementalDecoder, TextCodec, TextError},
+    supervision::watched::expect,
+    system::context::Context,
 };
 
 /// What making text of one token takes on a slow machine.

@@ -14,16 +14,15 @@ use std::{
 
 use flume::{Receiver, Sender};
 
-use super::{
-    address::Address,
-    config::DeviceMode,
-    context::Context,
-    left_behind::{Held, Holder},
-};
 use crate::{
-    logic::{ids::Epoch, scheduler_output::SchedulerOutput},
+    logic::{request::ids::Epoch, scheduler::output::SchedulerOutput},
     message::{Letter, StepFailure, StepOutcome, WorkerMessage},
     ports::{ExecutorFactory, ModelExecutor},
+    supervision::{
+        address::Address,
+        left_behind::{Held, Holder},
+    },
+    system::{config::DeviceMode, context::Context},
 };
 
 /// Jobs that may wait for the thread: two steps that compute, and steps that only name requests to
@@ -31,18 +30,18 @@ use crate::{
 const WINDOW: usize = 64;
 
 /// Which of a thread's jobs, from 1.
-pub(super) type JobNumber = u64;
+pub(crate) type JobNumber = u64;
 
 /// What the thread does next.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(crate) enum Job {
     /// Compute a step. The first one of an epoch forgets all before.
     Execute(Arc<SchedulerOutput>),
 }
 
 /// The worker's end of a device thread. Dropping it ends the thread after the jobs it has.
 #[derive(Debug)]
-pub(super) struct DeviceThread {
+pub(crate) struct DeviceThread {
     jobs: Sender<Job>,
     num_submitted: AtomicU64,
     num_done: Arc<AtomicU64>,
@@ -54,7 +53,7 @@ impl DeviceThread {
     ///
     /// # Errors
     /// When the system gives no thread, or too many were left behind.
-    pub(super) fn spawn(
+    pub(crate) fn spawn(
         context: &Arc<Context>,
         worker: Address<WorkerMessage>,
         number: u64,
@@ -83,7 +82,7 @@ impl DeviceThread {
     }
 
     /// Queues a job. Refused when the window is full or the thread has ended.
-    pub(super) fn submit(&self, job: Job) -> Result<JobNumber, &'static str> {
+    pub(crate) fn submit(&self, job: Job) -> Result<JobNumber, &'static str> {
         self.jobs.try_send(job).map_err(|error| match error {
             flume::TrySendError::Full(_) => "its window is full",
             flume::TrySendError::Disconnected(_) => "it has ended",
@@ -92,12 +91,12 @@ impl DeviceThread {
     }
 
     /// Whether it takes no more jobs.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.jobs.is_disconnected()
     }
 
     /// Whether it has reported a job: what was not heard of got lost.
-    pub(super) fn has_done(&self, job: JobNumber) -> bool {
+    pub(crate) fn has_done(&self, job: JobNumber) -> bool {
         self.num_done.load(Ordering::Acquire) >= job
     }
 }
@@ -190,7 +189,7 @@ fn executor_for<'a>(
 }
 
 /// What a panic said.
-pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a message".to_owned())

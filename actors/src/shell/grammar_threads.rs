@@ -11,17 +11,15 @@ use flume::{Receiver, Sender};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{
-    config::DeviceMode, context::Context, device_thread::panic_message, grammars::CompilerThread,
-};
+use super::device_thread::panic_message;
 use crate::{
     logic::{
-        failure::Failure,
         grammar_jobs::{JobId, is_too_long, takes_too_long},
-        structured_output::StructuredOutput,
+        request::{failure::Failure, structured_output::StructuredOutput},
     },
     message::StructuredOutputMessage,
     ports::GrammarError,
+    system::{config::DeviceMode, context::Context, grammars::CompilerThread},
 };
 
 /// Threads that may hang at a time beside those that work. With more of them, those that work are
@@ -43,7 +41,7 @@ enum Fate {
 }
 
 /// The actor's end of its threads. Dropping it ends them after their current jobs.
-pub(super) struct GrammarThreads {
+pub(crate) struct GrammarThreads {
     context: Arc<Context>,
     jobs: Sender<Job>,
     inbox: Receiver<Job>,
@@ -54,18 +52,18 @@ pub(super) struct GrammarThreads {
 
 impl GrammarThreads {
     /// None yet.
-    pub(super) fn new(context: Arc<Context>) -> Self {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
         let (jobs, inbox) = flume::bounded(context.config.num_grammar_threads.max(1));
         Self { context, jobs, inbox, count: 0, running: BTreeMap::new() }
     }
 
     /// Whether no thread takes jobs.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Whether a thread is free, or a new one could be started.
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
         if self.running.len() < self.count {
             return true;
         }
@@ -88,7 +86,7 @@ impl GrammarThreads {
     }
 
     /// Gives a job to a thread. There must be [room](Self::has_room), so it is taken at once.
-    pub(super) fn compile(&mut self, job: JobId, format: Arc<StructuredOutput>) {
+    pub(crate) fn compile(&mut self, job: JobId, format: Arc<StructuredOutput>) {
         let fate = Arc::new(Mutex::new(Fate::Running));
         self.running.insert(job, Arc::clone(&fate));
         if self.jobs.try_send(Job { format, fate }).is_err() {
@@ -97,7 +95,7 @@ impl GrammarThreads {
     }
 
     /// The jobs that are done, and their outcomes.
-    pub(super) fn take_done(&mut self) -> Vec<(JobId, Result<(), Failure>)> {
+    pub(crate) fn take_done(&mut self) -> Vec<(JobId, Result<(), Failure>)> {
         let mut done = Vec::new();
         self.running.retain(|&job, fate| match &*fate.lock() {
             Fate::Done(outcome) => {
@@ -110,7 +108,7 @@ impl GrammarThreads {
     }
 
     /// Leaves a job behind with its thread, unless it is done by now.
-    pub(super) fn abandon(&mut self, job: JobId) -> Option<Result<(), Failure>> {
+    pub(crate) fn abandon(&mut self, job: JobId) -> Option<Result<(), Failure>> {
         let fate = self.running.remove(&job)?;
         let mut fate = fate.lock();
         match &*fate {

@@ -6,20 +6,24 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
 
-use super::{context::Context, text_jobs::TextJobError};
 use crate::{
     error::RequestError,
     logic::{
-        ids::TokenId,
-        input::{OutputTokens, PromptLimits, check_length, fit_prompt, kept_tokens},
-        sampling_params::{SamplingLimits, SamplingParams},
-        text_pieces::WantedTokens,
+        input::{
+            fit::{OutputTokens, PromptLimits, check_length, fit_prompt, kept_tokens},
+            text_pieces::WantedTokens,
+        },
+        request::{
+            ids::TokenId,
+            sampling_params::{SamplingLimits, SamplingParams},
+        },
     },
     message::{
         InputProcessorMessage,
         input_processor::{ProcessedRequest, Prompt, RawRequest},
     },
     ports::{TextCodec, TextError},
+    system::{context::Context, text_jobs::TextJobError},
 };
 
 /// Bytes of all `bad_words` of a request.

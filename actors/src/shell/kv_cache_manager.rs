@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{context::Context, vault::Inheritance};
 use crate::{
     error::ActorError,
     fault::Observed,
     logic::{
-        allocation::{Allocation, AllocationPlan, PlanError},
-        house::BlockMap,
-        ids::Epoch,
-        kv_cache::KvCacheManager,
+        kv_cache::{
+            KvCacheManager,
+            allocation::{Allocation, AllocationPlan, PlanError},
+        },
+        observe::BlockMap,
+        request::ids::Epoch,
     },
     message::KvCacheManagerMessage,
+    system::{context::Context, vault::Inheritance},
 };
 
 /// Cells of the map that it shows, at most.

@@ -8,20 +8,24 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::context::Context;
 use crate::{
     error::RequestError,
     logic::{
         admission::Tenant,
-        ids::{Epoch, Micros, RequestId},
         ledger::{BatchId, Restriction},
-        outputs::StepReport,
-        request::{EngineRequest, FinishReason},
-        sanity::ModelState,
-        sequence::{Arrival, Inbox, Outbox, Stamp},
+        recovery::{
+            message_numbers::{Arrival, Inbox, Outbox, Stamp},
+            sanity::ModelState,
+        },
+        request::{
+            EngineRequest, FinishReason,
+            ids::{Epoch, Micros, RequestId},
+            outputs::StepReport,
+        },
     },
     message::{DetokenizerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder, StepFailure},
     ports::ExecuteError,
+    system::context::Context,
 };
 
 /// The ledger actor. The ledger itself lives in the context's store.

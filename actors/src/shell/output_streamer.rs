@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{context::Context, sink::Offer};
 use crate::{
-    logic::{ids::RequestId, text_stream::TextEntry},
+    logic::{request::ids::RequestId, text::text_stream::TextEntry},
     message::{LedgerMessage, OutputStreamerMessage},
+    system::{context::Context, sink::Offer},
 };
 
 /// The output streamer actor of one egress shard. It has no state: the sinks know how far they are.

@@ -5,21 +5,24 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::{context::Context, watched::waiting_for};
 use crate::{
     error::ActorError,
     fault::{Bug, Observed, planted},
     logic::{
-        ids::Epoch,
         ledger::Restriction,
-        outputs::{StepOutput, StepReport},
+        recovery::message_numbers::{Arrival, Inbox, Outbox, Stamp},
+        request::{
+            ids::Epoch,
+            outputs::{StepOutput, StepReport},
+        },
         scheduler::{RecoveredRequest, Resource, Scheduled, Scheduler},
-        sequence::{Arrival, Inbox, Outbox, Stamp},
     },
     message::{
         CompiledGrammar, KvCacheManagerMessage, LedgerMessage, SchedulerMessage, SchedulerOrder,
         StructuredOutputMessage, WorkerMessage,
     },
+    supervision::watched::waiting_for,
+    system::context::Context,
 };
 
 /// The scheduler actor.

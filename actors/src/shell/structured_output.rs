@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{context::Context, grammar_threads::GrammarThreads};
+use super::grammar_threads::GrammarThreads;
 use crate::{
     logic::{
-        failure::Failure,
         grammar_jobs::{GrammarJobs, takes_too_long},
+        request::failure::Failure,
     },
     message::{CompiledGrammar, SchedulerMessage, StructuredOutputMessage},
+    system::context::Context,
 };
 
 /// The structured output actor.

@@ -7,23 +7,25 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
-use super::{
-    context::Context,
-    device_thread::{DeviceThread, Job, JobNumber},
-    watched::Long,
-};
+use super::device_thread::{DeviceThread, Job, JobNumber};
 use crate::{
     error::ActorError,
     fault::{Bug, planted},
     logic::{
-        hang::{StepDeadlines, step_time_left},
-        ids::{Epoch, Micros, RequestId, Step},
-        outputs::StepOutput,
-        scheduler_output::SchedulerOutput,
-        sequence::{Arrival, Inbox, Stamp},
+        recovery::{
+            hang::{StepDeadlines, step_time_left},
+            message_numbers::{Arrival, Inbox, Stamp},
+        },
+        request::{
+            ids::{Epoch, Micros, RequestId, Step},
+            outputs::StepOutput,
+        },
+        scheduler::output::SchedulerOutput,
     },
     message::{LedgerMessage, SchedulerMessage, StepFailure, StepOutcome, WorkerMessage},
     ports::ExecuteError,
+    supervision::watched::Long,
+    system::context::Context,
 };
 
 /// So many failed steps in a row are the device's fault, not a request's.
@@ -72,7 +74,7 @@ impl Given {
 struct Running {
     since: Micros,
     limit: Duration,
-    /// [`Progress::starved`](super::progress::Progress::starved) at its beginning.
+    /// [`Progress::starved`](crate::supervision::progress::Progress::starved) at its beginning.
     starved_before: Micros,
     /// Sends the [`WorkerMessage::Deadline`] unless the step is done before.
     timer: AbortHandle,

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::record::Record;
-use crate::logic::{block_pool::NULL_BLOCK, ids::BlockId, kv_cache::KvCacheManager};
+use crate::logic::{
+    kv_cache::{KvCacheManager, block_pool::NULL_BLOCK},
+    request::ids::BlockId,
+};
 
 /// A block is the null block, or free, or held by as many tables as it counts. Returns how many are
 /// held. `references` is reused from check to check.

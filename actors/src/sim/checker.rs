@@ -18,15 +18,17 @@ use crate::{
     fault::{Delivery, Observed, Observer},
     logic::{
         admission::Tenant,
-        ids::{Epoch, Micros, RequestId, Step},
         kv_cache::KvCacheManager,
         ledger::{GroundState, LedgerEvent},
-        outputs::Commit,
-        scheduler_output::SchedulerOutput,
-        structured_output::StructuredOutput,
+        request::{
+            ids::{Epoch, Micros, RequestId, Step},
+            outputs::Commit,
+            structured_output::StructuredOutput,
+        },
+        scheduler::output::SchedulerOutput,
     },
     message::{Edge, edge::edge},
-    shell::SystemConfig,
+    system::SystemConfig,
 };
 
 const DEVICE_TO_WORKER: Edge = edge!(Device -> Worker);

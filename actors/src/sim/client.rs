@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{
     error::RequestError,
-    logic::{
+    logic::request::{
+        FinishReason,
         failure::Failure,
         outputs::{SampledToken, TokenLogprobs},
-        request::FinishReason,
         seed::choice_seed,
     },
-    shell::{ChoiceStream, System},
+    system::{ChoiceStream, System},
 };
 
 /// A stream that shows nothing for so long never will.

@@ -15,10 +15,12 @@ use super::{
 use crate::{
     fault::{Bug, planted},
     logic::{
-        ids::{BlockId, Epoch, RequestId, Step, TokenId},
-        outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
-        request::EngineRequest,
-        scheduler_output::SchedulerOutput,
+        request::{
+            EngineRequest,
+            ids::{BlockId, Epoch, RequestId, Step, TokenId},
+            outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, StepOutput},
+        },
+        scheduler::output::SchedulerOutput,
     },
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };

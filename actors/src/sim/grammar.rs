@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use super::{rng::mix, vocabulary::EOS_TOKENS};
 use crate::{
     logic::{
-        failure::Failure,
         grammar_jobs::takes_too_long,
-        ids::TokenId,
-        structured_output::{OutputFormat, StructuredOutput},
+        request::{
+            failure::Failure,
+            ids::TokenId,
+            structured_output::{OutputFormat, StructuredOutput},
+        },
     },
     ports::{GrammarCompiler, GrammarError},
 };

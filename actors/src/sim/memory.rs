@@ -2,7 +2,7 @@
 //! whoever reads it finds out whether it holds what it should.
 
 use super::model::Digest;
-use crate::logic::ids::BlockId;
+use crate::logic::request::ids::BlockId;
 
 /// What is wrong with a slot that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::{
     rng::mix,
     vocabulary::{EOS_TOKENS, VOCAB_SIZE},
 };
-use crate::logic::{
+use crate::logic::request::{
     ids::TokenId,
     outputs::{Logprob, SampledToken, TokenLogprobs},
     sampling_params::SamplingParams,

@@ -7,11 +7,11 @@ use super::{
     vocabulary::{EOS_TOKENS, bytes_of},
     workload::Poison,
 };
-use crate::logic::{
+use crate::logic::request::{
+    FinishReason, StopReason,
     failure::Failure,
     ids::TokenId,
     outputs::{SampledToken, TokenLogprobs},
-    request::{FinishReason, StopReason},
     sampling_params::SamplingParams,
 };
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     fault::Bug,
     logic::{admission::Tenant, planted::plant, scheduler::PauseState},
-    shell::{Health, System, SystemConfig, config::DeviceMode},
+    system::{Health, System, SystemConfig, config::DeviceMode},
 };
 
 /// All clients are served by then, in simulated time.

@@ -1,7 +1,7 @@
 //! The simulator's text side: tokens are short byte strings, some of them halves of characters.
 
 use crate::{
-    logic::ids::TokenId,
+    logic::request::ids::TokenId,
     ports::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError},
 };
 

@@ -12,12 +12,9 @@ use super::{
 use crate::{
     logic::{
         admission::{Quota, Tenant},
-        failure::Failure,
-        ids::TokenId,
         kv_cache::KvSpec,
-        request::FinishReason,
-        restart::Intensity,
-        sampling_params::SamplingParams,
+        recovery::restart::Intensity,
+        request::{FinishReason, failure::Failure, ids::TokenId, sampling_params::SamplingParams},
         scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
     },
     message::{
@@ -25,7 +22,7 @@ use crate::{
         input_processor::{Prompt, RawRequest},
     },
     ports::{ModelInfo, TextCodec},
-    shell::{SystemConfig, config::Supervision},
+    system::{SystemConfig, config::Supervision},
 };
 
 /// The children of the root.

@@ -16,21 +16,22 @@ use std::{
 
 use playhouse_actors::{
     logic::{
-        ids::{Epoch, RequestId, TokenId},
-        input::TruncationSide,
+        input::fit::TruncationSide,
         kv_cache::KvSpec,
-        outputs::{RequestOutput, RowFailure, SampledToken, StepOutput},
-        sampling_params::SamplingParams,
-        scheduler::SchedulerConfig,
-        scheduler_output::SchedulerOutput,
-        structured_output::{OutputFormat, StructuredOutput},
+        request::{
+            ids::{Epoch, RequestId, TokenId},
+            outputs::{RequestOutput, RowFailure, SampledToken, StepOutput},
+            sampling_params::SamplingParams,
+            structured_output::{OutputFormat, StructuredOutput},
+        },
+        scheduler::{SchedulerConfig, output::SchedulerOutput},
     },
     message::input_processor::{Prompt, RawRequest},
     ports::{
         ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, GrammarCompiler, GrammarError,
         IncrementalDecoder, ModelExecutor, ModelInfo, TextCodec, TextError,
     },
-    shell::{ChoiceStream, System, SystemConfig},
+    system::{ChoiceStream, System, SystemConfig},
 };
 
 /// Tokens of the fake vocabulary.

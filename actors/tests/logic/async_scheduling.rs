@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    failure::Failure,
-    ids::RequestId,
-    outputs::{Commit, RowFailure},
-    request::FinishReason,
-    scheduler::{PauseState, SchedulerConfig, WaitingReason},
-    scheduler_output::SchedulerOutput,
+    request::{
+        FinishReason,
+        failure::Failure,
+        ids::RequestId,
+        outputs::{Commit, RowFailure},
+    },
+    scheduler::{PauseState, SchedulerConfig, WaitingReason, output::SchedulerOutput},
 };
 
 use crate::house::{House, answer, own_prompt, request, roomy, tokens};

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use playhouse_actors::logic::{
-    ids::{BlockId, Micros, RequestId, TokenId},
     kv_cache::KvCacheManager,
-    outputs::{Commit, RequestOutput, SampledToken, StepOutput},
-    request::{EngineRequest, FinishReason},
-    scheduler::{Scheduled, Scheduler, SchedulerConfig, driver::schedule},
-    scheduler_output::SchedulerOutput,
+    request::{
+        EngineRequest, FinishReason,
+        ids::{BlockId, Micros, RequestId, TokenId},
+        outputs::{Commit, RequestOutput, SampledToken, StepOutput},
+    },
+    scheduler::{Scheduled, Scheduler, SchedulerConfig, driver::schedule, output::SchedulerOutput},
 };
 
 /// Scheduled tokens by request.

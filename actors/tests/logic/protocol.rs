@@ -5,10 +5,12 @@ use std::sync::Arc;
 use playhouse_actors::{
     error::ActorError,
     logic::{
-        allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
-        block_hash::BlockHash,
-        ids::{BlockId, Epoch, RequestId, Step},
-        kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec},
+        kv_cache::{
+            DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec,
+            allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
+            hashes::BlockHash,
+        },
+        request::ids::{BlockId, Epoch, RequestId, Step},
         scheduler::{Scheduler, SchedulerConfig},
     },
 };

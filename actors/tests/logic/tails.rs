@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
-    block_hash::BlockHash,
-    ids::{Epoch, RequestId, Step},
-    kv_cache::{DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec, Tail},
+    kv_cache::{
+        DirectoryUpdate, KvCacheConfig, KvCacheManager, KvSpec, Tail,
+        allocation::{AllocateOp, AllocationOp, AllocationPlan, AllocationResult, PlanError},
+        hashes::BlockHash,
+    },
+    request::ids::{Epoch, RequestId, Step},
 };
 
 fn config() -> KvCacheConfig {

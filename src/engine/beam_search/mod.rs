@@ -9,14 +9,16 @@ use futures_util::future::try_join_all;
 use playhouse_actors::{
     error::RequestError,
     logic::{
-        ids::{Micros, TokenId},
-        input::OutputTokens,
-        outputs::{SampledToken, TokenLogprobs},
-        request::FinishReason,
-        sampling_params::SamplingParams,
+        input::fit::OutputTokens,
+        request::{
+            FinishReason,
+            ids::{Micros, TokenId},
+            outputs::{SampledToken, TokenLogprobs},
+            sampling_params::SamplingParams,
+        },
     },
     message::input_processor::{Prompt, RawRequest},
-    shell::{ChoiceStream, Submission},
+    system::{ChoiceStream, Submission},
 };
 use tokio_util::sync::CancellationToken;
 

@@ -2,10 +2,10 @@
 
 use std::{cmp::Ordering, sync::Arc};
 
-use playhouse_actors::logic::{
+use playhouse_actors::logic::request::{
+    FinishReason, StopReason,
     ids::TokenId,
     outputs::{Logprob, SampledToken, TokenLogprobs},
-    request::{FinishReason, StopReason},
 };
 
 /// What is searched for.

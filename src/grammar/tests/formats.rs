@@ -1,6 +1,6 @@
 //! What each format allows.
 
-use playhouse_actors::logic::structured_output::{
+use playhouse_actors::logic::request::structured_output::{
     OutputFormat::{Choice, Grammar, JsonObject, Regex, StructuralTag},
     StructuredOutput,
 };

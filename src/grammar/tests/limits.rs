@@ -1,6 +1,6 @@
 //! What is refused, and what does not stop.
 
-use playhouse_actors::logic::structured_output::OutputFormat::{
+use playhouse_actors::logic::request::structured_output::OutputFormat::{
     Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag,
 };
 use serde_json::json;

@@ -17,8 +17,8 @@ mod tests;
 
 use std::ops::Range;
 
-use playhouse_actors::logic::ids::TokenId;
-use playhouse_actors::logic::input::TruncationSide;
+use playhouse_actors::logic::input::fit::TruncationSide;
+use playhouse_actors::logic::request::ids::TokenId;
 use playhouse_actors::ports::TextError;
 use tokenizers::Tokenizer;
 

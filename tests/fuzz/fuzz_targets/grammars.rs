@@ -18,10 +18,7 @@ use std::{
 
 use grammar::GrammarStore;
 use libfuzzer_sys::fuzz_target;
-use playhouse_actors::{
-    logic::structured_output::{OutputFormat, StructuredOutput},
-    ports::{ChatPrompt, DecodeOptions, GrammarError, IncrementalDecoder, TextCodec, TextError},
-};
+use playhouse_actors::{logic::request::structured_output::{OutputFormat, StructuredOutput}, ports::{ChatPrompt, DecodeOptions, GrammarError, IncrementalDecoder, TextCodec, TextError}};
 
 const EOS: u32 = 256;
 const VOCAB_SIZE: u32 = 260;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Tenant;
-use crate::logic::ids::Micros;
+use crate::logic::request::ids::Micros;
 
 /// What left longer ago says nothing about now.
 const WINDOW: Micros = 30_000_000;

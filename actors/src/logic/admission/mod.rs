@@ -13,7 +13,7 @@ use self::{
     departures::{Departure, Departures},
     token_bucket::TokenBucket,
 };
-use super::ids::{Micros, RequestId};
+use super::request::ids::{Micros, RequestId};
 use crate::error::RequestError;
 
 /// The owner of one API key.

@@ -1,6 +1,6 @@
 //! A bucket of tokens for one tenant: full at first, refilled steadily, emptied by requests.
 
-use crate::logic::ids::Micros;
+use crate::logic::request::ids::Micros;
 
 /// A minute. One token is so many units, so that a bucket of `n` tokens a minute gains exactly `n`
 /// units a microsecond and nothing is lost to rounding.

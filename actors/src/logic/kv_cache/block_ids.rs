@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::logic::ids::BlockId;
+use crate::logic::request::ids::BlockId;
 
 /// One list of blocks for each group of layers that share block tables. A list that is not there is
 /// empty. Lists of a model with one group need no memory beside that of the list.

@@ -5,9 +5,8 @@ use smallvec::SmallVec;
 
 use super::{BlockIds, KvKind, KvSpec, full, seals::Seals};
 use crate::logic::{
-    block_hash::BlockHash,
-    block_pool::BlockPool,
-    ids::{BlockId, Step},
+    kv_cache::{block_pool::BlockPool, hashes::BlockHash},
+    request::ids::{BlockId, Step},
 };
 
 /// The groups of one KV cache, over one block pool.

@@ -7,7 +7,7 @@ use super::{BlockIds, KvSpec};
 use crate::{
     error::RequestError,
     logic::{
-        allocation::AllocateOp,
+        kv_cache::allocation::AllocateOp,
         planted::{Bug, planted},
     },
 };
@@ -191,7 +191,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logic::{block_hash::BlockHash, ids::RequestId};
+    use crate::logic::{kv_cache::hashes::BlockHash, request::ids::RequestId};
 
     /// Ten blocks for tokens.
     fn demand() -> Demand {

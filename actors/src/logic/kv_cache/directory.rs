@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::tails::Tail;
 use crate::logic::{
-    block_hash::BlockHash,
-    ids::{BlockId, Epoch, RequestId},
+    kv_cache::hashes::BlockHash,
     planted::{Bug, planted},
+    request::ids::{BlockId, Epoch, RequestId},
 };
 
 /// A change of the block directory. The directory must receive the updates of a plan, in order,

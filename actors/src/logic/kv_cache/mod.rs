@@ -2,11 +2,14 @@
 //! crash. It knows blocks but no policy: a plan lists operations, and the manager reports whether
 //! they fit.
 
+pub mod allocation;
 mod block_ids;
+pub mod block_pool;
 mod coordinator;
 mod demand;
 mod directory;
 mod full;
+pub mod hashes;
 mod operations;
 mod seals;
 mod spec;
@@ -16,6 +19,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::{
+    allocation::{Allocation, AllocationPlan, AllocationResult, PlanError},
+    block_pool::{BlockPool, NULL_BLOCK},
+    coordinator::Coordinator,
+    hashes::BlockHash,
+    operations::{Found, Table},
+    seals::Seals,
+    tails::Tails,
+};
 pub use self::{
     block_ids::BlockIds,
     demand::{Demand, Growth, Held},
@@ -23,18 +35,7 @@ pub use self::{
     spec::{KvGroup, KvKind, KvSpec},
     tails::Tail,
 };
-use self::{
-    coordinator::Coordinator,
-    operations::{Found, Table},
-    seals::Seals,
-    tails::Tails,
-};
-use super::{
-    allocation::{Allocation, AllocationPlan, AllocationResult, PlanError},
-    block_hash::BlockHash,
-    block_pool::{BlockPool, NULL_BLOCK},
-    ids::{BlockId, Epoch, RequestId},
-};
+use super::request::ids::{BlockId, Epoch, RequestId};
 
 /// The group that the block directory and tails belong to. They name no group, so a cache has one.
 const ONLY_GROUP: usize = 0;

@@ -2,10 +2,12 @@
 
 use super::{BlockIds, KvCacheManager, ONLY_GROUP, coordinator::last_block, tails::Tail};
 use crate::logic::{
-    allocation::{AllocateOp, AllocationOp, AllocationResult, PlanError},
-    block_hash::BlockHash,
-    ids::{RequestId, Step},
+    kv_cache::{
+        allocation::{AllocateOp, AllocationOp, AllocationResult, PlanError},
+        hashes::BlockHash,
+    },
     planted::{Bug, planted},
+    request::ids::{RequestId, Step},
 };
 
 /// One request's blocks.

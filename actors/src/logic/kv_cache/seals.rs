@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use super::directory::DirectoryUpdate;
 use crate::logic::{
-    block_hash::BlockHash,
-    ids::{BlockId, Step},
+    kv_cache::hashes::BlockHash,
     planted::{Bug, planted},
+    request::ids::{BlockId, Step},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::DirectoryUpdate;
 use crate::logic::{
-    ids::{BlockId, RequestId},
     planted::{Bug, planted},
+    request::ids::{BlockId, RequestId},
 };
 
 /// A request's last block.

@@ -4,9 +4,11 @@ use std::cmp::Ordering;
 
 use super::{GroundState, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
-    ids::{Epoch, Micros, RequestId},
-    outputs::{Commit, StepReport},
     planted::{Bug, planted},
+    request::{
+        ids::{Epoch, Micros, RequestId},
+        outputs::{Commit, StepReport},
+    },
     scheduler::FirstScheduled,
 };
 

@@ -9,10 +9,12 @@ use std::{
 
 use super::{Entry, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
-    ids::{Micros, RequestId},
-    outputs::{Produced, TokenLogprobs},
     planted::{Bug, planted},
-    request::{EngineRequest, FinishReason},
+    request::{
+        EngineRequest, FinishReason,
+        ids::{Micros, RequestId},
+        outputs::{Produced, TokenLogprobs},
+    },
 };
 
 /// Number of tokens after which a batch ends. It still includes all news of its last request. The

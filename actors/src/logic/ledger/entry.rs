@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::logic::{
-    ids::Micros,
-    outputs::{Commit, PromptLogprobs, SampledToken, TokenLogprobs},
-    request::{EngineRequest, FinishReason},
+    request::{
+        EngineRequest, FinishReason,
+        ids::Micros,
+        outputs::{Commit, PromptLogprobs, SampledToken, TokenLogprobs},
+    },
     scheduler::{FirstScheduled, RecoveredRequest},
 };
 

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::GroundState;
 use crate::logic::{
     admission::Tenant,
-    ids::{Epoch, Micros, RequestId},
-    outputs::Commit,
-    request::{EngineRequest, FinishReason},
+    request::{
+        EngineRequest, FinishReason,
+        ids::{Epoch, Micros, RequestId},
+        outputs::Commit,
+    },
     scheduler::FirstScheduled,
 };
 

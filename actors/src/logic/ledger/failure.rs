@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use super::{GroundState, Ledger, LedgerEvent, LedgerObserver};
 use crate::logic::{
-    failure::Failure,
-    ids::{Epoch, Micros, RequestId},
     planted::{Bug, planted},
-    request::FinishReason,
+    request::{
+        FinishReason,
+        failure::Failure,
+        ids::{Epoch, Micros, RequestId},
+    },
 };
 
 /// The limits on the scheduler while steps fail.

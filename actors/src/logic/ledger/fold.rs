@@ -8,15 +8,19 @@ use crate::{
     error::RequestError,
     logic::{
         admission::{Admission, AdmissionCost, Tenant},
-        failure::Failure,
-        ids::{Epoch, Micros, RequestId},
-        outputs::Commit,
         planted::{Bug, planted},
-        poison::Ward,
-        quarantine::{Fingerprint, Quarantine},
-        request::{EngineRequest, FinishReason},
-        sanity::{ModelState, Sanity},
-        step_budget::StepBudget,
+        recovery::{
+            poison::Ward,
+            quarantine::{Fingerprint, Quarantine},
+            sanity::{ModelState, Sanity},
+        },
+        request::{
+            EngineRequest, FinishReason,
+            failure::Failure,
+            ids::{Epoch, Micros, RequestId},
+            outputs::Commit,
+        },
+        scheduler::step_budget::StepBudget,
     },
 };
 

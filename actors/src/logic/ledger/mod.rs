@@ -28,8 +28,10 @@ pub use fold::GroundState;
 use self::egress::Shard;
 use super::{
     admission::{AdmissionLimits, Tenant},
-    ids::{Epoch, Micros, RequestId},
-    request::{EngineRequest, FinishReason},
+    request::{
+        EngineRequest, FinishReason,
+        ids::{Epoch, Micros, RequestId},
+    },
     scheduler::RecoveredRequest,
 };
 use crate::error::RequestError;
@@ -138,7 +140,8 @@ impl<O: LedgerObserver> Ledger<O> {
 
     /// Records that the logits of a probe were not finite. Returns whether this convicts the model.
     pub fn probe_failed(&mut self) -> bool {
-        let convicts = self.state.model_state() == super::sanity::ModelState::Suspect;
+        let convicts =
+            self.state.model_state() == crate::logic::recovery::sanity::ModelState::Suspect;
         if convicts {
             self.record(&LedgerEvent::ModelConvicted);
         }

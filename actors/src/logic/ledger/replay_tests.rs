@@ -7,8 +7,10 @@ use proptest::{prelude::*, strategy::ValueTree};
 use super::*;
 use crate::logic::{
     admission::Quota,
-    failure::Failure,
-    outputs::{Commit, PromptLogprobs, SampledToken, StepReport},
+    request::{
+        failure::Failure,
+        outputs::{Commit, PromptLogprobs, SampledToken, StepReport},
+    },
     scheduler::FirstScheduled,
 };
 

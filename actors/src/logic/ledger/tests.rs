@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::*;
 use crate::logic::{
     admission::Quota,
-    ids::TokenId,
-    outputs::{Commit, PromptLogprobs, SampledToken},
+    request::{
+        ids::TokenId,
+        outputs::{Commit, PromptLogprobs, SampledToken},
+    },
 };
 
 pub(super) fn request(id: u64) -> Arc<EngineRequest> {

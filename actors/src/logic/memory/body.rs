@@ -1,6 +1,6 @@
 //! The progress of a body that arrives.
 
-use crate::logic::ids::Micros;
+use crate::logic::request::ids::Micros;
 
 /// A body makes progress while at least this many bytes arrive in each [`STALL`].
 const PROGRESS_BYTES: usize = 64 << 10;

@@ -12,7 +12,7 @@ mod wishes;
 use std::collections::BTreeMap;
 
 use self::{body::Body, wishes::Wishes};
-use super::ids::Micros;
+use super::request::ids::Micros;
 
 /// A request that holds at most this many bytes is small.
 pub const SMALL_BYTES: usize = 256 << 10;

@@ -13,12 +13,11 @@ use std::{
 
 use super::{Scheduler, WaitingReason, request_state::Status};
 use crate::logic::{
-    failure::Failure,
-    ids::RequestId,
-    outputs::Commit,
     planted::{Bug, planted},
-    request::{EngineRequest, FinishReason},
-    structured_output::StructuredOutput,
+    request::{
+        EngineRequest, FinishReason, failure::Failure, ids::RequestId, outputs::Commit,
+        structured_output::StructuredOutput,
+    },
 };
 
 /// A resource that a request needs before it can be admitted.

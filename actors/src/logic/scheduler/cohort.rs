@@ -9,7 +9,7 @@ use super::{
     request_state::Status,
     request_table::Slot,
 };
-use crate::logic::{ids::RequestId, request_queue::QueueKey};
+use crate::logic::{request::ids::RequestId, scheduler::request_queue::QueueKey};
 
 /// The only requests that may be scheduled.
 pub(super) type Cohort = Arc<BTreeSet<RequestId>>;

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::RequestError,
     logic::{
-        ids::Micros,
         kv_cache::{Demand, KvCacheConfig, KvSpec},
-        request_queue::SchedulingPolicy,
+        request::ids::Micros,
+        scheduler::request_queue::SchedulingPolicy,
     },
 };
 

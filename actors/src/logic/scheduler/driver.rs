@@ -3,7 +3,7 @@
 use super::{Scheduled, Scheduler};
 use crate::{
     error::ActorError,
-    logic::{ids::Micros, kv_cache::KvCacheManager},
+    logic::{kv_cache::KvCacheManager, request::ids::Micros},
 };
 
 /// Plans one step and returns it.

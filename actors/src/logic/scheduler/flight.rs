@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::request_table::Slot;
-use crate::logic::ids::{RequestId, Step};
+use crate::logic::request::ids::{RequestId, Step};
 
 /// The steps in flight, and the state of planning beside them.
 #[derive(Debug, Clone, Default)]

@@ -9,12 +9,13 @@ use super::{
     stats::WaitingReason,
 };
 use crate::logic::{
-    allocation::AllocationOp,
-    kv_cache::BlockIds,
-    outputs::{Commit, Produced},
+    kv_cache::{BlockIds, allocation::AllocationOp},
     planted::{Bug, planted},
-    request::FinishReason,
-    request_queue::SchedulingPolicy,
+    request::{
+        FinishReason,
+        outputs::{Commit, Produced},
+    },
+    scheduler::request_queue::SchedulingPolicy,
 };
 
 impl Scheduler {

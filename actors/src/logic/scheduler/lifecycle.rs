@@ -15,10 +15,12 @@ use crate::{
     error::RequestError,
     logic::{
         encoder_cache::EncoderCacheManager,
-        ids::{Epoch, RequestId, Step, TokenId},
         planted::{Bug, planted},
-        request::EngineRequest,
-        request_queue::SchedulingPolicy,
+        request::{
+            EngineRequest,
+            ids::{Epoch, RequestId, Step, TokenId},
+        },
+        scheduler::request_queue::SchedulingPolicy,
     },
 };
 

@@ -6,8 +6,8 @@
 
 use super::{PauseState, Scheduler, WaitingReason, planning::Planning, request_table::Slot};
 use crate::logic::{
-    ids::Micros,
-    request_queue::{Owner, SchedulingPolicy},
+    request::ids::Micros,
+    scheduler::request_queue::{Owner, SchedulingPolicy},
 };
 
 impl Scheduler {

@@ -1,6 +1,6 @@
 //! The scheduler: it decides which requests compute how many tokens in the next step. It knows
-//! policy but no blocks. It sends [allocation plans](super::allocation) to the KV cache manager,
-//! and the answers say which operations fitted.
+//! policy but no blocks. It sends [allocation plans](crate::logic::kv_cache::allocation) to the KV
+//! cache manager, and the answers say which operations fitted.
 //!
 //! Prefill and decode are not distinct: each request has tokens, and `num_computed_tokens` follows
 //! their number. [`Scheduler::begin_step`] begins a step. [`Scheduler::next_plan`] and
@@ -13,7 +13,6 @@
 //! plan counts on the tokens that the step in flight will sample. The device therefore has its next
 //! step when it needs one.
 
-mod admission;
 mod ahead;
 mod aside;
 mod cohort;
@@ -25,18 +24,23 @@ mod lifecycle;
 mod make_room;
 mod media;
 mod outbox;
+pub mod output;
 mod planning;
 mod queues;
+pub mod request_queue;
 mod request_state;
 mod request_table;
 mod stats;
 mod step;
+pub mod step_budget;
 mod stop_check;
 mod update;
 mod view;
+mod waiting;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::request_queue::SchedulingPolicy;
 pub use self::{
     aside::Resource,
     config::{SchedulerConfig, SchedulerConfigError},
@@ -45,17 +49,16 @@ pub use self::{
     view::{RequestView, SchedulerView},
 };
 use self::{
-    cohort::Cohort, flight::Flight, outbox::Outbox, planning::Planning, queues::Queues,
-    request_state::Status, request_table::RequestTable,
+    cohort::Cohort, flight::Flight, outbox::Outbox, output::SchedulerOutput, planning::Planning,
+    queues::Queues, request_state::Status, request_table::RequestTable,
 };
-pub use super::request_queue::SchedulingPolicy;
 use super::{
-    block_hash::BlockNaming,
     encoder_cache::EncoderCacheManager,
-    ids::{Epoch, Micros, RequestId, Step},
-    kv_cache::Demand,
-    outputs::Commit,
-    scheduler_output::SchedulerOutput,
+    kv_cache::{Demand, hashes::BlockNaming},
+    request::{
+        ids::{Epoch, Micros, RequestId, Step},
+        outputs::Commit,
+    },
 };
 
 /// The requests that may be scheduled.

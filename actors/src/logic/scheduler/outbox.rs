@@ -1,7 +1,7 @@
 //! News that other actors must get: the KV cache manager with the next plan, the worker with the
 //! next output.
 
-use crate::logic::ids::RequestId;
+use crate::logic::request::ids::RequestId;
 
 /// The news that the scheduler has not sent yet.
 #[derive(Debug, Clone, Default)]

@@ -3,19 +3,23 @@
 //! A plan is made as if all of it will fit. Rows that follow a refused operation are taken back.
 //! This is cheap, because a request does not change before its own operation is confirmed.
 
-use super::{Scheduler, cohort::Cohort, request_state::Status, request_table::Slot};
+use super::{
+    Scheduler, cohort::Cohort, request_state::Status, request_table::Slot, stats::StepStats,
+};
 use crate::{
     error::ActorError,
     logic::{
-        allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
-        ids::{Micros, RequestId, Step},
-        kv_cache::{BlockIds, Growth},
-        outputs::Commit,
-        request_queue::Owner,
+        kv_cache::{
+            BlockIds, Growth,
+            allocation::{AllocateOp, Allocation, AllocationOp, AllocationPlan, AllocationResult},
+        },
+        request::{
+            ids::{Micros, RequestId, Step},
+            outputs::Commit,
+        },
+        scheduler::request_queue::Owner,
     },
 };
-
-use super::stats::StepStats;
 
 /// The requests that are being planned now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

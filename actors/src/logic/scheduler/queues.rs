@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{SchedulerConfig, WaitingReason, aside::Aside, request_table::Slot};
 use crate::logic::{
-    ids::{Micros, RequestId, Step},
-    request_queue::RequestQueue,
+    request::ids::{Micros, RequestId, Step},
+    scheduler::request_queue::RequestQueue,
 };
 
 /// The requests that run, wait in the queue, or wait aside.

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use super::{aside::Resource, stop_check::stop_conditions};
 use crate::logic::{
-    block_hash::{BlockChain, Content},
-    ids::{Step, TokenId},
-    kv_cache::Held,
-    request::EngineRequest,
-    request_queue::QueueKey,
-    stop::StopConditions,
+    kv_cache::{
+        Held,
+        hashes::{BlockChain, Content},
+    },
+    request::{
+        EngineRequest,
+        ids::{Step, TokenId},
+    },
+    scheduler::request_queue::QueueKey,
+    text::stop::StopConditions,
 };
 
 /// The status of a request. An ended request is forgotten as soon as nothing refers to it.

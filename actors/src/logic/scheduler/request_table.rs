@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::request_state::RequestState;
-use crate::logic::ids::RequestId;
+use crate::logic::request::ids::RequestId;
 
 /// The place of a request's state in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::logic::ids::{Micros, RequestId, Step};
+use crate::logic::request::ids::{Micros, RequestId, Step};
 
 /// The reason why requests wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

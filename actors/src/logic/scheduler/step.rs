@@ -11,12 +11,14 @@ use super::{
 use crate::{
     error::ActorError,
     logic::{
-        failure::Failure,
-        ids::Micros,
-        outputs::{Commit, Produced},
         planted::{Bug, planted},
-        request::FinishReason,
-        scheduler_output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
+        request::{
+            FinishReason,
+            failure::Failure,
+            ids::Micros,
+            outputs::{Commit, Produced},
+        },
+        scheduler::output::{CachedRequestData, EncoderInputs, NewRequestData, SchedulerOutput},
     },
 };
 

@@ -1,9 +1,8 @@
 //! Decides whether the last token ends a request, with the reasons that the ledger uses.
 
 use crate::logic::{
-    ids::TokenId,
-    request::{EngineRequest, FinishReason, StopReason},
-    stop::{StopConditions, StopKind, check_stop},
+    request::{EngineRequest, FinishReason, StopReason, ids::TokenId},
+    text::stop::{StopConditions, StopKind, check_stop},
 };
 
 /// Returns the conditions that [`finish_reason`] needs, once for each request. They do not contain

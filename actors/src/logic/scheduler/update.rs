@@ -8,13 +8,15 @@ use super::{
     stop_check::finish_reason,
 };
 use crate::logic::{
-    failure::Failure,
-    ids::{Micros, RequestId, Step},
-    outputs::{
-        Commit, Produced, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput,
-    },
     planted::{Bug, planted},
-    request::FinishReason,
+    request::{
+        FinishReason,
+        failure::Failure,
+        ids::{Micros, RequestId, Step},
+        outputs::{
+            Commit, Produced, PromptLogprobs, RequestOutput, RowFailure, SampledTokens, StepOutput,
+        },
+    },
 };
 
 impl Scheduler {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{PauseState, Scheduler, SchedulerStats, WaitingReason, request_table::Slot};
 use crate::logic::{
     admission::Tenant,
-    ids::{Epoch, Micros, RequestId},
+    request::ids::{Epoch, Micros, RequestId},
 };
 
 /// The state of the scheduler between two steps.

@@ -10,9 +10,9 @@ use crate::{
     fault::{Chaos, Observed},
     logic::{
         ledger::{GroundState, LedgerEvent, LedgerObserver},
-        sanity::ModelState,
+        recovery::sanity::ModelState,
     },
-    shell::metrics::SystemMetrics,
+    system::metrics::SystemMetrics,
 };
 
 /// All readers of one ledger. Each reads every event.

@@ -14,11 +14,11 @@ use crate::{
     fault::Chaos,
     logic::{
         admission::Tenant,
-        ids::{Epoch, Micros, RequestId},
         ledger::{Ledger, LedgerConfig},
-        sanity::ModelState,
+        recovery::sanity::ModelState,
+        request::ids::{Epoch, Micros, RequestId},
     },
-    shell::metrics::SystemMetrics,
+    system::metrics::SystemMetrics,
 };
 
 /// The ledger of one system, which no actor's death touches.
@@ -122,7 +122,7 @@ mod tests {
     use std::{thread, time::Duration};
 
     use super::*;
-    use crate::shell::SystemConfig;
+    use crate::system::SystemConfig;
 
     fn store() -> LedgerStore {
         let config = SystemConfig::new(crate::logic::scheduler::SchedulerConfig::default());

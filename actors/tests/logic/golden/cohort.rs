@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use playhouse_actors::logic::{
-    ids::RequestId,
+    request::ids::RequestId,
     scheduler::{PauseState, SchedulerConfig, SchedulingPolicy, WaitingReason},
 };
 

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    failure::Failure,
-    ids::RequestId,
-    request::{EngineRequest, FinishReason, MultimodalFeature},
-    scheduler::{SchedulerConfig, SchedulingPolicy},
-    scheduler_output::EncoderInputs,
+    request::{EngineRequest, FinishReason, MultimodalFeature, failure::Failure, ids::RequestId},
+    scheduler::{SchedulerConfig, SchedulingPolicy, output::EncoderInputs},
 };
 
 use crate::house::{House, own_prompt, request, roomy, tokens};

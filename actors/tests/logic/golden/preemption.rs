@@ -1,10 +1,7 @@
 //! Preemption by recompute, admission of whole prompts, the watermark.
 
 use playhouse_actors::logic::{
-    failure::Failure,
-    ids::RequestId,
-    outputs::RowFailure,
-    request::FinishReason,
+    request::{FinishReason, failure::Failure, ids::RequestId, outputs::RowFailure},
     scheduler::{SchedulerConfig, WaitingReason},
 };
 

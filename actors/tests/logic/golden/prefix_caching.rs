@@ -1,6 +1,6 @@
 //! test_prefix_caching: which tokens are hits, and in which order blocks are reused.
 
-use playhouse_actors::logic::{ids::TokenId, scheduler::SchedulerConfig};
+use playhouse_actors::logic::{request::ids::TokenId, scheduler::SchedulerConfig};
 
 use crate::house::{House, own_prompt, request, roomy, tokens};
 

@@ -1,8 +1,10 @@
 //! test_priority_scheduler: a lower value is served first, and nobody starves.
 
 use playhouse_actors::logic::{
-    ids::{Micros, RequestId},
-    request::EngineRequest,
+    request::{
+        EngineRequest,
+        ids::{Micros, RequestId},
+    },
     scheduler::{SchedulerConfig, SchedulingPolicy},
 };
 

@@ -2,7 +2,7 @@
 
 use playhouse_actors::{
     error::RequestError,
-    logic::{ids::RequestId, scheduler::SchedulerConfig},
+    logic::{request::ids::RequestId, scheduler::SchedulerConfig},
 };
 
 use crate::house::{House, Tokens, answer, own_prompt, request, roomy, tokens};

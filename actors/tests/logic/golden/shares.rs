@@ -2,8 +2,10 @@
 
 use playhouse_actors::logic::{
     admission::Tenant,
-    ids::{Epoch, RequestId, Step},
-    request::EngineRequest,
+    request::{
+        EngineRequest,
+        ids::{Epoch, RequestId, Step},
+    },
     scheduler::{RecoveredRequest, SchedulerConfig, SchedulingPolicy},
 };
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    ids::TokenId,
-    request::{EngineRequest, FinishReason, StopReason},
-    stop::RepetitionDetection,
+    request::{EngineRequest, FinishReason, StopReason, ids::TokenId},
+    text::stop::RepetitionDetection,
 };
 
 use crate::house::{House, own_prompt, request, roomy};

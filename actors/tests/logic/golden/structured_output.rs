@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use playhouse_actors::logic::{
-    failure::Failure,
-    ids::{Epoch, RequestId, Step},
-    request::{EngineRequest, FinishReason},
+    request::{
+        EngineRequest, FinishReason,
+        failure::Failure,
+        ids::{Epoch, RequestId, Step},
+        structured_output::{OutputFormat, StructuredOutput},
+    },
     scheduler::{RecoveredRequest, Resource, SchedulerConfig, SchedulingPolicy, WaitingReason},
-    structured_output::{OutputFormat, StructuredOutput},
 };
 
 use crate::house::{House, own_prompt, request, roomy, tokens};

@@ -6,7 +6,7 @@ use playhouse_actors::{
     error::RequestError,
     logic::{
         admission::{Admission, AdmissionCost, AdmissionLimits, Quota, Tenant},
-        ids::{Micros, RequestId},
+        request::ids::{Micros, RequestId},
     },
 };
 use proptest::prelude::*;

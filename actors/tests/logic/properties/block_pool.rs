@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use playhouse_actors::logic::{block_hash::BlockHash, block_pool::BlockPool, ids::BlockId};
+use playhouse_actors::logic::{
+    kv_cache::{block_pool::BlockPool, hashes::BlockHash},
+    request::ids::BlockId,
+};
 use proptest::prelude::*;
 
 const NUM_BLOCKS: u32 = 12;

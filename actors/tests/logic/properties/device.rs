@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use playhouse_actors::logic::{
-    ids::{BlockId, Epoch, RequestId, TokenId},
-    outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
-    request::EngineRequest,
-    scheduler_output::{NewRequestData, SchedulerOutput},
+    request::{
+        EngineRequest,
+        ids::{BlockId, Epoch, RequestId, TokenId},
+        outputs::{Produced, PromptLogprobs, RequestOutput, RowFailure, SampledToken, StepOutput},
+    },
+    scheduler::output::{NewRequestData, SchedulerOutput},
 };
 
 pub(crate) const BLOCK_SIZE: usize = 4;

@@ -4,12 +4,14 @@ use std::{cell::Cell, collections::BTreeSet, sync::Arc};
 
 use playhouse_actors::logic::{
     admission::Tenant,
-    ids::{Micros, RequestId, TokenId},
     kv_cache::KvSpec,
-    request::EngineRequest,
-    sampling_params::SamplingParams,
+    request::{
+        EngineRequest,
+        ids::{Micros, RequestId, TokenId},
+        sampling_params::SamplingParams,
+        work::Work,
+    },
     scheduler::{PauseState, SchedulerConfig, SchedulingPolicy},
-    work::Work,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 

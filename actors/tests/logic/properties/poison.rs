@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use playhouse_actors::logic::{ids::RequestId, poison::Ward};
+use playhouse_actors::logic::{recovery::poison::Ward, request::ids::RequestId};
 use proptest::prelude::*;
 
 /// A request: the tokens it wants, and the one that makes the model panic.

@@ -2,9 +2,8 @@
 
 use playhouse_actors::logic::{
     admission::Tenant,
-    ids::RequestId,
-    request::EngineRequest,
-    request_queue::{RequestQueue, SchedulingPolicy},
+    request::{EngineRequest, ids::RequestId},
+    scheduler::request_queue::{RequestQueue, SchedulingPolicy},
 };
 use proptest::prelude::*;
 

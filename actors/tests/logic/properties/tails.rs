@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use playhouse_actors::logic::{
-    ids::RequestId,
     kv_cache::KvSpec,
+    request::ids::RequestId,
     scheduler::{SchedulerConfig, StepStats},
 };
 

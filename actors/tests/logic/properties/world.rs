@@ -7,13 +7,19 @@ use std::{
 };
 
 use playhouse_actors::logic::{
-    block_hash::{extra_keys, hash_block, none_hash},
-    ids::{BlockId, Epoch, Micros, RequestId, TokenId},
-    kv_cache::{BlockDirectory, DirectoryUpdate, KvCacheManager, Tail},
-    outputs::Commit,
-    request::{EngineRequest, FinishReason},
-    scheduler::{PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig, StepStats},
-    scheduler_output::SchedulerOutput,
+    kv_cache::{
+        BlockDirectory, DirectoryUpdate, KvCacheManager, Tail,
+        hashes::{extra_keys, hash_block, none_hash},
+    },
+    request::{
+        EngineRequest, FinishReason,
+        ids::{BlockId, Epoch, Micros, RequestId, TokenId},
+        outputs::Commit,
+    },
+    scheduler::{
+        PauseState, RecoveredRequest, Scheduled, Scheduler, SchedulerConfig, StepStats,
+        output::SchedulerOutput,
+    },
 };
 
 use super::device::{BLOCK_SIZE, Device, EOS, expected_output};

@@ -1,0 +1,202 @@
+//! Whether a prompt fits: truncation, known tokens, room for the output.
+
+use crate::{error::RequestError, logic::request::ids::TokenId};
+
+/// Which end of a prompt that is too long is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TruncationSide {
+    /// The beginning goes, the last tokens stay.
+    #[default]
+    Left,
+    /// The end goes, the first tokens stay.
+    Right,
+}
+
+/// What a prompt must fit.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptLimits {
+    /// Token ids are below this.
+    pub vocab_size: u32,
+    /// Prompt and output tokens at most.
+    pub max_model_len: usize,
+}
+
+/// A prompt that fits, with the output tokens it may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FittedPrompt {
+    /// At least one token.
+    pub prompt_token_ids: Vec<TokenId>,
+    /// At least 1.
+    pub max_tokens: u32,
+}
+
+/// How much output a request may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OutputTokens {
+    /// What the client asks for, which has to fit beside the prompt.
+    pub wanted: Option<u32>,
+    /// Otherwise no more than this, and no more than fits.
+    pub default: Option<u32>,
+}
+
+impl OutputTokens {
+    /// The tokens of it where the context leaves `room`, which may be fewer than are wanted.
+    #[must_use]
+    pub fn within(self, room: usize) -> usize {
+        match (self.wanted, self.default) {
+            (Some(wanted), _) => wanted as usize,
+            (None, Some(default)) => room.min(default as usize),
+            (None, None) => room,
+        }
+    }
+}
+
+/// How many tokens of a prompt stay; `None`: all. `truncate_to` of -1 means: what the context leaves
+/// beside `max_tokens`.
+///
+/// # Errors
+/// [`RequestError::InvalidParameter`] for a bad truncation.
+pub fn kept_tokens(
+    output: OutputTokens,
+    truncate_to: Option<i64>,
+    limits: &PromptLimits,
+) -> Result<Option<usize>, RequestError> {
+    let max_model_len = limits.max_model_len;
+    let Some(truncate_to) = truncate_to else { return Ok(None) };
+    let room = max_model_len.saturating_sub(output.wanted.unwrap_or(1).max(1) as usize);
+    match usize::try_from(truncate_to) {
+        Ok(keep) if (1..=max_model_len).contains(&keep) => Ok(Some(keep)),
+        Err(_) if truncate_to == -1 => Ok(Some(room)),
+        _ => {
+            let accepted = format!("-1 or in 1..={max_model_len} (the model's context)");
+            Err(RequestError::invalid("truncate_prompt_tokens", truncate_to, accepted))
+        }
+    }
+}
+
+/// Truncates and checks a prompt. `truncate_to` of -1 means: to what the context leaves beside
+/// `max_tokens`.
+///
+/// # Errors
+/// [`RequestError::InvalidParameter`] for an empty prompt, an unknown token or a bad truncation,
+/// [`RequestError::ContextLength`] when prompt and output do not fit the context.
+pub fn fit_prompt(
+    mut tokens: Vec<TokenId>,
+    output: OutputTokens,
+    truncate_to: Option<i64>,
+    side: TruncationSide,
+    limits: &PromptLimits,
+) -> Result<FittedPrompt, RequestError> {
+    let max_model_len = limits.max_model_len;
+    if let Some(keep) = kept_tokens(output, truncate_to, limits)? {
+        truncate(&mut tokens, keep, side);
+    }
+    if tokens.is_empty() {
+        return Err(RequestError::invalid("prompt", "no tokens", "at least one token"));
+    }
+    if let Some(&token) = tokens.iter().find(|&&token| token >= limits.vocab_size) {
+        let accepted = format!("token ids below the vocabulary's {}", limits.vocab_size);
+        return Err(RequestError::invalid("prompt", token, accepted));
+    }
+    let prompt_tokens = tokens.len();
+    let room = max_model_len.saturating_sub(prompt_tokens);
+    let wanted = output.within(room);
+    if room == 0 || wanted > room {
+        let max_tokens = wanted.max(1);
+        return Err(RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens });
+    }
+    let max_tokens = u32::try_from(wanted).unwrap_or(u32::MAX);
+    Ok(FittedPrompt { prompt_token_ids: tokens, max_tokens })
+}
+
+/// Refuses a text that is too long whatever its tokens are: to find those of megabytes takes
+/// seconds.
+///
+/// # Errors
+/// [`RequestError::TextTooLong`].
+pub fn check_length(
+    text: &str,
+    max_token_bytes: usize,
+    max_model_len: usize,
+) -> Result<(), RequestError> {
+    let max_text_bytes = max_model_len.saturating_mul(max_token_bytes);
+    if text.len() <= max_text_bytes {
+        return Ok(());
+    }
+    Err(RequestError::TextTooLong { max_model_len, text_bytes: text.len(), max_text_bytes })
+}
+
+fn truncate(tokens: &mut Vec<TokenId>, keep: usize, side: TruncationSide) {
+    match side {
+        TruncationSide::Left => drop(tokens.drain(..tokens.len().saturating_sub(keep))),
+        TruncationSide::Right => tokens.truncate(keep),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: PromptLimits = PromptLimits { vocab_size: 100, max_model_len: 10 };
+
+    #[test]
+    fn a_text_is_refused_unread_only_if_no_tokens_could_make_it_fit() {
+        assert!(check_length(&"x".repeat(70), 7, 10).is_ok());
+        let refused = check_length(&"x".repeat(71), 7, 10).unwrap_err();
+        let expected =
+            RequestError::TextTooLong { max_model_len: 10, text_bytes: 71, max_text_bytes: 70 };
+        assert_eq!(refused, expected);
+    }
+
+    fn wanted(wanted: Option<u32>) -> OutputTokens {
+        OutputTokens { wanted, default: None }
+    }
+
+    fn fit(len: u32, max: Option<u32>, cut: Option<i64>) -> Result<(Vec<u32>, u32), String> {
+        fit_prompt((0..len).collect(), wanted(max), cut, TruncationSide::Left, &LIMITS)
+            .map(|fitted| (fitted.prompt_token_ids, fitted.max_tokens))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_a_wish_the_output_gets_what_the_context_leaves() {
+        assert_eq!(fit(4, None, None), Ok((vec![0, 1, 2, 3], 6)));
+    }
+
+    /// A default is no wish that a prompt could be too long for.
+    #[test]
+    fn a_default_only_caps_what_the_context_leaves() {
+        for (len, expected) in [(4, 5), (7, 3)] {
+            let output = OutputTokens { wanted: None, default: Some(5) };
+            let tokens = (0..len).collect();
+            let fitted = fit_prompt(tokens, output, None, TruncationSide::Left, &LIMITS).unwrap();
+            assert_eq!(fitted.max_tokens, expected);
+        }
+    }
+
+    #[test]
+    fn prompt_and_output_must_fit_together() {
+        assert!(fit(4, Some(6), None).is_ok());
+        assert!(fit(4, Some(7), None).is_err_and(|error| error.contains("10 tokens")));
+        assert!(fit(10, None, None).is_err(), "no room for a single token");
+        assert!(fit(0, None, None).is_err());
+    }
+
+    #[test]
+    fn truncation_keeps_the_asked_for_end() {
+        assert_eq!(fit(20, Some(2), Some(3)), Ok((vec![17, 18, 19], 2)));
+        assert_eq!(fit(20, Some(2), Some(-1)).map(|(tokens, _)| tokens.len()), Ok(8));
+        let right =
+            fit_prompt((0..9).collect(), wanted(Some(1)), Some(4), TruncationSide::Right, &LIMITS);
+        assert_eq!(right.map(|fitted| fitted.prompt_token_ids), Ok(vec![0, 1, 2, 3]));
+        assert!(fit(20, Some(2), Some(0)).is_err());
+        assert!(fit(20, Some(2), Some(-2)).is_err());
+        assert!(fit(20, Some(2), Some(11)).is_err());
+    }
+
+    #[test]
+    fn unknown_tokens_are_named() {
+        let error = fit_prompt(vec![5, 999], wanted(Some(1)), None, TruncationSide::Left, &LIMITS);
+        assert!(error.is_err_and(|error| error.to_string().contains("999")));
+    }
+}

@@ -1,0 +1,6 @@
+//! From a prompt's text to the tokens of a request: tokenized in pieces, cut to fit the context, and
+//! given the markers of thoughts.
+
+pub mod fit;
+pub mod text_pieces;
+pub mod thinking;

@@ -1,0 +1,95 @@
+//! The keys that tell two blocks with the same tokens apart.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::cbor::Cbor;
+use crate::logic::request::MultimodalFeature;
+
+/// One extra key of a block's hash, written as an array that begins with its tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExtraKey {
+    /// `("mm", identifier, offset)`: an image or sound that overlaps the block.
+    Multimodal {
+        /// Hash of the item's content.
+        identifier: Arc<str>,
+        /// Where the item begins, relative to the block's first token; negative when it began in
+        /// an earlier block.
+        offset: i64,
+    },
+    /// `("cache_salt", salt)`: on a request's first block only; the chain carries it on.
+    CacheSalt(Arc<str>),
+}
+
+impl ExtraKey {
+    pub(super) fn encode(&self, cbor: &mut Cbor) {
+        match self {
+            Self::Multimodal { identifier, offset } => {
+                cbor.array(3);
+                cbor.text("mm");
+                cbor.text(identifier);
+                cbor.integer(*offset);
+            }
+            Self::CacheSalt(salt) => {
+                cbor.array(2);
+                cbor.text("cache_salt");
+                cbor.text(salt);
+            }
+        }
+    }
+}
+
+/// The extra keys of the block that holds tokens `start..start + block_size` of a request:
+/// the media that overlap it (`features` is sorted by offset), then the salt if it is the first.
+#[must_use]
+pub fn extra_keys(
+    start: usize,
+    block_size: usize,
+    features: &[MultimodalFeature],
+    cache_salt: Option<&Arc<str>>,
+) -> Vec<ExtraKey> {
+    let overlaps = |feature: &&MultimodalFeature| {
+        feature.offset < start + block_size && feature.offset + feature.length > start
+    };
+    let media = features.iter().filter(overlaps).map(|feature| ExtraKey::Multimodal {
+        identifier: Arc::clone(&feature.identifier),
+        offset: feature.offset as i64 - start as i64,
+    });
+    let salt = cache_salt.filter(|_| start == 0).map(|salt| ExtraKey::CacheSalt(Arc::clone(salt)));
+    media.chain(salt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets(start: usize, offset: usize, length: usize) -> Vec<i64> {
+        let identifier = "a".into();
+        let feature = MultimodalFeature { identifier, offset, length, num_embeds: length };
+        let keys = extra_keys(start, 16, &[feature], Some(&"salt".into()));
+        keys.iter()
+            .filter_map(|key| match key {
+                ExtraKey::Multimodal { offset, .. } => Some(*offset),
+                ExtraKey::CacheSalt(_) => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_media_key_stands_only_in_the_blocks_that_it_overlaps() {
+        assert_eq!(offsets(0, 20, 20), [0i64; 0]);
+        assert_eq!(offsets(16, 20, 20), [4]);
+        assert_eq!(offsets(32, 20, 20), [-12]);
+        assert_eq!(offsets(48, 20, 20), [0i64; 0]);
+        assert_eq!(offsets(16, 0, 16), [0i64; 0], "it ended where the block begins");
+    }
+
+    #[test]
+    fn the_salt_stands_only_in_the_first_block() {
+        let salt: Arc<str> = "s1".into();
+        assert_eq!(extra_keys(0, 16, &[], Some(&salt)), [ExtraKey::CacheSalt("s1".into())]);
+        assert!(extra_keys(16, 16, &[], Some(&salt)).is_empty());
+        assert!(extra_keys(0, 16, &[], None).is_empty());
+    }
+}

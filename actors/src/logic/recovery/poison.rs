@@ -1,0 +1,277 @@
+//! Which request makes the model fail? A step that panics names a batch, not a culprit: its
+//! requests run in ever smaller groups until one of them fails alone, three times.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::logic::request::ids::RequestId;
+
+/// Failures alone, in a row, that convict a request, if anything shows that the engine works.
+pub const SOLO_STRIKES: u32 = 3;
+/// Failures alone, in a row, that convict without such evidence: two poisoned requests and nobody
+/// else would keep each other alive for ever.
+pub const SOLO_STRIKES_UNPROVEN: u32 = 9;
+
+/// Keeps suspects apart from the others, and from each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ward {
+    suspects: BTreeMap<RequestId, Suspect>,
+    /// Each suspect stands in exactly one; none is empty. The first one runs.
+    groups: VecDeque<BTreeSet<RequestId>>,
+    /// Steps that succeeded, ever.
+    num_successes: u64,
+    consecutive_failures: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Suspect {
+    /// Steps that had succeeded when it first took part in a failure.
+    num_successes_before: u64,
+    /// Failures alone since it became a suspect.
+    solo_strikes: u32,
+}
+
+impl Ward {
+    /// Nobody is suspected.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A step that computed exactly the requests of `batch` panicked, or failed on the device, and
+    /// none of its results counts. `num_live` requests are alive, these among them. Unless it went on
+    /// from committed tokens alone (`is_committed`), nobody gets a strike.
+    ///
+    /// Returns who is convicted: at most one, and it is forgotten here. The others are suspects
+    /// until they are [cleared](Self::clear).
+    pub fn step_failed(
+        &mut self,
+        batch: &[RequestId],
+        num_live: usize,
+        is_committed: bool,
+    ) -> Vec<RequestId> {
+        let convicted = self.convicts(batch, num_live, is_committed);
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        let batch: BTreeSet<RequestId> = batch.iter().copied().collect();
+        self.leave_groups(&batch);
+        let num_successes_before = self.num_successes;
+        for &request in &batch {
+            let suspect = Suspect { num_successes_before, solo_strikes: 0 };
+            let suspect = self.suspects.entry(request).or_insert(suspect);
+            suspect.solo_strikes += u32::from(batch.len() == 1 && is_committed);
+        }
+        match (batch.len(), convicted) {
+            (0, _) => {}
+            (1, Some(request)) => {
+                self.suspects.remove(&request);
+            }
+            // The others are tried before it: their success gives the evidence.
+            (1, None) => self.groups.push_back(batch),
+            _ => self.split(&batch),
+        }
+        convicted.into_iter().collect()
+    }
+
+    /// Returns the request that such a failure of a step convicts, if any. It failed alone, from
+    /// committed tokens, often enough.
+    #[must_use]
+    pub fn convicts(
+        &self,
+        batch: &[RequestId],
+        num_live: usize,
+        is_committed: bool,
+    ) -> Option<RequestId> {
+        let &request = batch.first().filter(|first| batch.iter().all(|id| id == *first))?;
+        let suspect = self.suspects.get(&request);
+        let solo_strikes = suspect.map_or(0, |suspect| suspect.solo_strikes) + 1;
+        let before = suspect.map_or(self.num_successes, |suspect| suspect.num_successes_before);
+        let engine_works = num_live <= 1 || self.num_successes > before;
+        let enough = if engine_works { SOLO_STRIKES } else { SOLO_STRIKES_UNPROVEN };
+        (is_committed && solo_strikes >= enough).then_some(request)
+    }
+
+    /// A step was computed: the engine can work. Clears nobody, as a step may compute a part of a
+    /// prompt only.
+    pub fn step_succeeded(&mut self) {
+        self.num_successes += 1;
+        self.consecutive_failures = 0;
+    }
+
+    /// A commit of the request was accepted, or it ended: its strikes are forgotten.
+    pub fn clear(&mut self, request: RequestId) {
+        if self.suspects.remove(&request).is_some() {
+            self.leave_groups(&BTreeSet::from([request]));
+        }
+    }
+
+    /// The requests that alone may be scheduled now; `None`: everybody. Never empty.
+    #[must_use]
+    pub fn cohort(&self) -> Option<&BTreeSet<RequestId>> {
+        self.groups.front()
+    }
+
+    /// Requests that are neither convicted nor cleared.
+    #[must_use]
+    pub fn num_suspects(&self) -> usize {
+        self.suspects.len()
+    }
+
+    /// Steps that failed since one succeeded: when many did, it is not the requests' fault.
+    #[must_use]
+    pub fn consecutive_failures(&self) -> u32 {
+        self.consecutive_failures
+    }
+
+    /// Two halves, ahead of all other groups, so that one failure is traced to its end before the
+    /// next one is looked at.
+    fn split(&mut self, batch: &BTreeSet<RequestId>) {
+        let mut first = batch.iter().copied();
+        let half = first.by_ref().take(batch.len().div_ceil(2)).collect();
+        self.groups.push_front(first.collect());
+        self.groups.push_front(half);
+    }
+
+    fn leave_groups(&mut self, requests: &BTreeSet<RequestId>) {
+        for group in &mut self.groups {
+            group.retain(|request| !requests.contains(request));
+        }
+        self.groups.retain(|group| !group.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids<const N: usize>(ids: [u64; N]) -> Vec<RequestId> {
+        ids.map(RequestId).to_vec()
+    }
+
+    fn cohort(ward: &Ward) -> Vec<u64> {
+        ward.cohort().into_iter().flatten().map(|id| id.0).collect()
+    }
+
+    fn fail_alone(ward: &mut Ward, id: u64) -> Vec<RequestId> {
+        ward.step_failed(&ids([id]), 9, true)
+    }
+
+    #[test]
+    fn without_a_failure_everybody_runs() {
+        let mut ward = Ward::new();
+        ward.step_succeeded();
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
+    }
+
+    #[test]
+    fn a_batch_that_failed_runs_in_halves_and_the_cleared_leave() {
+        let mut ward = Ward::new();
+        assert_eq!(ward.step_failed(&ids([5, 1, 4, 2, 3]), 9, true), []);
+        assert_eq!((cohort(&ward), ward.num_suspects()), (vec![1, 2, 3], 5));
+        ward.step_succeeded();
+        ward.clear(RequestId(1));
+        assert_eq!(cohort(&ward), [2, 3], "a part of the group may take more steps");
+        ward.clear(RequestId(2));
+        ward.clear(RequestId(3));
+        assert_eq!(cohort(&ward), [4, 5]);
+        ward.clear(RequestId(4));
+        ward.clear(RequestId(5));
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
+    }
+
+    #[test]
+    fn a_group_that_fails_is_split_before_the_others_are_tried() {
+        let mut ward = Ward::new();
+        ward.step_failed(&ids([1, 2, 3, 4]), 9, true);
+        ward.step_failed(&ids([1, 2]), 9, true);
+        assert_eq!(cohort(&ward), [1]);
+        assert_eq!(fail_alone(&mut ward, 1), []);
+        assert_eq!(cohort(&ward), [2], "who failed alone waits for the others");
+        ward.clear(RequestId(2));
+        assert_eq!(cohort(&ward), [3, 4]);
+    }
+
+    #[test]
+    fn only_a_part_of_a_group_may_have_run() {
+        let mut ward = Ward::new();
+        ward.step_failed(&ids([1, 2, 3, 4, 5, 6, 7, 8]), 9, true);
+        ward.step_failed(&ids([1, 2]), 9, true);
+        assert_eq!(cohort(&ward), [1]);
+        ward.clear(RequestId(1));
+        ward.clear(RequestId(2));
+        assert_eq!(cohort(&ward), [3, 4], "the rest of the group that did not run");
+    }
+
+    #[test]
+    fn three_strikes_alone_convict_once_anything_succeeded() {
+        let mut ward = Ward::new();
+        assert_eq!(fail_alone(&mut ward, 1), []);
+        ward.step_succeeded();
+        assert_eq!(fail_alone(&mut ward, 1), []);
+        assert_eq!(fail_alone(&mut ward, 1), ids([1]));
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
+        assert_eq!(fail_alone(&mut ward, 1), [], "it was forgotten");
+    }
+
+    #[test]
+    fn a_success_before_the_first_strike_is_no_evidence() {
+        let mut ward = Ward::new();
+        ward.step_succeeded();
+        for _ in 0..SOLO_STRIKES + 1 {
+            assert_eq!(fail_alone(&mut ward, 1), []);
+        }
+        ward.step_succeeded();
+        assert_eq!(fail_alone(&mut ward, 1), ids([1]), "now the engine is known to work");
+    }
+
+    #[test]
+    fn a_broken_device_convicts_nobody_soon() {
+        let mut ward = Ward::new();
+        for strike in 1..SOLO_STRIKES_UNPROVEN {
+            assert_eq!(fail_alone(&mut ward, 1), []);
+            assert_eq!(ward.consecutive_failures(), strike);
+        }
+        assert_eq!(fail_alone(&mut ward, 1), ids([1]), "but nobody fails for ever");
+    }
+
+    #[test]
+    fn the_only_request_needs_no_evidence() {
+        let mut ward = Ward::new();
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), []);
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), []);
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), ids([1]));
+    }
+
+    #[test]
+    fn a_failure_ahead_of_the_commits_is_no_strike() {
+        let mut ward = Ward::new();
+        for _ in 0..SOLO_STRIKES_UNPROVEN + 1 {
+            assert_eq!(ward.step_failed(&ids([1]), 1, false), []);
+            assert_eq!(cohort(&ward), [1], "it is tried again, alone");
+        }
+        for _ in 1..SOLO_STRIKES {
+            assert_eq!(ward.step_failed(&ids([1]), 1, true), []);
+        }
+        assert_eq!(ward.step_failed(&ids([1]), 1, true), ids([1]));
+    }
+
+    #[test]
+    fn a_commit_wipes_the_strikes() {
+        let mut ward = Ward::new();
+        for _ in 0..2 {
+            fail_alone(&mut ward, 1);
+            ward.step_succeeded();
+            fail_alone(&mut ward, 1);
+            ward.clear(RequestId(1));
+        }
+        assert_eq!(ward.num_suspects(), 0);
+    }
+
+    #[test]
+    fn failures_are_counted_until_a_step_succeeds() {
+        let mut ward = Ward::new();
+        ward.step_failed(&ids([1, 2]), 2, true);
+        assert_eq!(ward.step_failed(&[], 2, true), [], "a step may fail that computes nothing");
+        assert_eq!(ward.consecutive_failures(), 2);
+        ward.step_succeeded();
+        assert_eq!(ward.consecutive_failures(), 0);
+    }
+}

@@ -1,0 +1,229 @@
+//! The current address of one actor, and the way by which everything reaches it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::RwLock;
+use ractor::{ActorCell, RpcReplyPort};
+
+use super::{
+    address::{Address, NoAnswer},
+    pulse::Pulse,
+    watched::Long,
+};
+use crate::{
+    error::ActorError,
+    fault::{CallFate, Chaos},
+    logic::request::ids::Micros,
+    message::{Letter, Role},
+};
+
+/// One incarnation of an actor.
+#[derive(Debug)]
+struct Seat<M> {
+    address: Address<M>,
+    pulse: Arc<Pulse>,
+}
+
+impl<M> Clone for Seat<M> {
+    fn clone(&self) -> Self {
+        Self { address: self.address.clone(), pulse: Arc::clone(&self.pulse) }
+    }
+}
+
+/// The current address of one actor. It outlives every incarnation.
+pub struct Slot<M> {
+    role: Role,
+    index: usize,
+    chaos: Arc<Chaos>,
+    seat: RwLock<Option<Seat<M>>>,
+    incarnations: AtomicU64,
+}
+
+/// How an actor does, for an operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActorStats {
+    /// Its role.
+    pub role: Role,
+    /// Which of those with the same role.
+    pub index: usize,
+    /// Whether it takes messages.
+    pub is_alive: bool,
+    /// How often it was replaced.
+    pub restarts: u64,
+    /// Messages sent to it and not handled yet.
+    pub mailbox_depth: u64,
+    /// Microseconds since it last began with a message, the watchdog's pings among them.
+    pub heartbeat_age: Micros,
+    /// Microseconds that it has been at the message that it is at.
+    pub busy_for: Option<Micros>,
+}
+
+impl<M: Letter> Slot<M> {
+    /// Nobody is there yet.
+    pub fn new(role: Role, index: usize, chaos: Arc<Chaos>) -> Self {
+        Self { role, index, chaos, seat: RwLock::new(None), incarnations: AtomicU64::new(0) }
+    }
+
+    /// Registers a new incarnation.
+    pub fn set(&self, address: Address<M>, pulse: Arc<Pulse>) {
+        *self.seat.write() = Some(Seat { address, pulse });
+        self.incarnations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The current address.
+    #[must_use]
+    pub fn get(&self) -> Option<Address<M>> {
+        self.seat.read().as_ref().map(|seat| seat.address.clone())
+    }
+
+    /// Whether the current incarnation takes messages.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let seat = self.seat.read();
+        seat.as_ref().is_some_and(|seat| seat.address.is_alive())
+    }
+
+    /// How often an actor took this seat.
+    #[must_use]
+    pub fn incarnations(&self) -> u64 {
+        self.incarnations.load(Ordering::Relaxed)
+    }
+
+    /// How often the actor was replaced.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.incarnations().saturating_sub(1)
+    }
+
+    /// Sends without waiting. What is lost when the receiver is dead, is noticed: by a gap in its
+    /// messages, or when its successor joins.
+    pub fn cast(&self, message: M) {
+        let Some(seat) = self.seat.read().clone() else { return };
+        let delivery = self.chaos.on_send(message.edge());
+        let copy = if delivery.copies == 2 { message.duplicate() } else { None };
+        let first = (delivery.copies > 0).then_some(message);
+        for message in first.into_iter().chain(copy) {
+            match delivery.delay {
+                None => self.deliver(&seat, message),
+                Some(delay) => {
+                    let seat = seat.clone();
+                    self.chaos.later(delay, move || drop(seat.address.send(message)));
+                }
+            }
+        }
+    }
+
+    fn deliver(&self, seat: &Seat<M>, message: M) {
+        seat.pulse.sent(&message);
+        if seat.address.send(message).is_err() {
+            tracing::debug!(role = self.role.as_str(), "message to a dead actor dropped");
+        }
+    }
+
+    /// Asks and waits for at most `limit`.
+    ///
+    /// # Errors
+    /// [`ActorError::Gone`] when the receiver is dead or dies before it answers,
+    /// [`ActorError::CallTimeout`] when it takes too long.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        call: &'static str,
+        limit: Duration,
+        message: impl FnOnce(RpcReplyPort<T>) -> M,
+    ) -> Result<T, ActorError> {
+        // The watchdog watches the callee as well, so this wait is declared.
+        let _long = Long::begin();
+        let callee = self.role.as_str();
+        let seat = self.seat.read().clone().ok_or(ActorError::Gone { callee })?;
+        let message = |reply| {
+            let message = message(reply);
+            seat.pulse.sent(&message);
+            message
+        };
+        let timeout = ActorError::CallTimeout { callee, call, limit };
+        match self.chaos.on_call(self.role) {
+            CallFate::Plain => {}
+            CallFate::LoseRequest => {
+                tokio::time::sleep(limit).await;
+                return Err(timeout);
+            }
+            CallFate::LoseAnswer => {
+                let answered = seat.address.ask(message, limit).await;
+                drop(answered);
+                tokio::time::sleep(limit).await;
+                return Err(timeout);
+            }
+            CallFate::Delay(delay) => tokio::time::sleep(delay).await,
+        }
+        seat.address.ask(message, limit).await.map_err(|error| match error {
+            NoAnswer::Late => timeout,
+            NoAnswer::Gone => ActorError::Gone { callee },
+        })
+    }
+
+    /// How it does.
+    #[must_use]
+    pub fn stats(&self, now: Micros) -> ActorStats {
+        let seat = self.seat.read();
+        let pulse = seat.as_ref().map(|seat| &seat.pulse);
+        ActorStats {
+            role: self.role,
+            index: self.index,
+            is_alive: self.is_alive(),
+            restarts: self.restarts(),
+            mailbox_depth: pulse.map_or(0, |pulse| pulse.depth()),
+            heartbeat_age: pulse.map_or(0, |pulse| pulse.age(now)),
+            busy_for: pulse.and_then(|pulse| pulse.busy_for(now)),
+        }
+    }
+}
+
+/// A slot, whatever its actor is told: for those that look after all of them.
+pub trait AnySlot: Send + Sync {
+    /// Whose it is.
+    fn role(&self) -> Role;
+    /// Which of those with the same role.
+    fn index(&self) -> usize;
+    /// The actor that is there now, and how it does.
+    fn occupant(&self) -> Option<(ActorCell, Arc<Pulse>)>;
+    /// Asks whether it takes messages.
+    fn ping(&self);
+    /// See [`Slot::stats`].
+    fn actor_stats(&self, now: Micros) -> ActorStats;
+}
+
+impl<M: Letter> AnySlot for Slot<M> {
+    fn role(&self) -> Role {
+        self.role
+    }
+
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn occupant(&self) -> Option<(ActorCell, Arc<Pulse>)> {
+        let seat = self.seat.read();
+        seat.as_ref().map(|seat| (seat.address.cell(), Arc::clone(&seat.pulse)))
+    }
+
+    fn ping(&self) {
+        self.cast(M::ping());
+    }
+
+    fn actor_stats(&self, now: Micros) -> ActorStats {
+        self.stats(now)
+    }
+}
+
+impl<M> fmt::Debug for Slot<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("role", &self.role).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! Starting actors: each incarnation is linked to its supervisor, shows its pulse, and takes its seat
+//! in the directory.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorCell, SpawnErr};
+use tokio::task::JoinHandle;
+
+use super::{
+    address::Address,
+    directory::{Directory, Slot},
+    monitored::Monitored,
+    pulse::Pulse,
+    supervisor::{Child, SpawnChild, Supervisor, SupervisorSpec},
+    watched::AlarmClock,
+};
+use crate::{
+    message::{Letter, Role, SupervisorMessage},
+    system::context::Context,
+};
+
+/// Returns the function that starts the actor of `role` with this index: `make` gives the actor, and
+/// `seats` the slots of its role.
+pub(crate) fn actor<A>(
+    context: &Arc<Context>,
+    role: Role,
+    index: usize,
+    seats: fn(&Directory) -> &[Slot<A::Msg>],
+    make: fn(Arc<Context>, usize) -> A,
+) -> SpawnChild
+where
+    A: Actor<Arguments = ()>,
+    A::Msg: Letter,
+{
+    let context = Arc::clone(context);
+    Arc::new(move |supervisor| {
+        let context = Arc::clone(&context);
+        let actor = make(Arc::clone(&context), index);
+        Box::pin(async move {
+            let (address, pulse) = linked(&context, role, index, actor, supervisor).await?;
+            if let Some(slot) = seats(&context.directory).get(index) {
+                slot.set(address.clone(), pulse);
+            }
+            Ok(Child::Actor(address.cell()))
+        })
+    })
+}
+
+/// Returns the function that starts a supervisor below another one.
+pub(crate) fn subtree(
+    context: &Arc<Context>,
+    spec: SupervisorSpec,
+    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+) -> SpawnChild {
+    let context = Arc::clone(context);
+    Arc::new(move |parent| {
+        let (context, role) = (Arc::clone(&context), spec.role);
+        let supervisor = Supervisor::new(Arc::clone(&context), spec.clone());
+        Box::pin(async move {
+            let (address, pulse) = linked(&context, role, 0, supervisor, parent).await?;
+            seat(&context.directory).set(address.clone(), pulse);
+            Ok(Child::Supervisor(address))
+        })
+    })
+}
+
+/// Starts the supervisor of all.
+pub(crate) async fn root(
+    context: &Arc<Context>,
+    spec: SupervisorSpec,
+) -> Result<(Address<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
+    let pulse = Arc::new(Pulse::default());
+    let root = Supervisor::new(Arc::clone(context), spec);
+    let actor = monitored(context, Role::Root, 0, root, &pulse);
+    let (root, task) = Actor::spawn(None, actor, ()).await?;
+    let root = Address::from(root);
+    context.directory.root.set(root.clone(), pulse);
+    Ok((root, task))
+}
+
+fn monitored<A>(
+    context: &Arc<Context>,
+    role: Role,
+    index: usize,
+    actor: A,
+    pulse: &Arc<Pulse>,
+) -> Monitored<A> {
+    let (context, pulse) = (Arc::clone(context), Arc::clone(pulse));
+    Monitored { actor, role, index, pulse, clock: AlarmClock::default(), context }
+}
+
+async fn linked<A>(
+    context: &Arc<Context>,
+    role: Role,
+    index: usize,
+    actor: A,
+    supervisor: ActorCell,
+) -> Result<(Address<A::Msg>, Arc<Pulse>), SpawnErr>
+where
+    A: Actor<Arguments = ()>,
+    A::Msg: Letter,
+{
+    let pulse = Arc::new(Pulse::default());
+    let actor = monitored(context, role, index, actor, &pulse);
+    // No name: names are global to the process, and two systems in it must not meet.
+    let (address, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
+    Ok((address.into(), pulse))
+}

@@ -1,0 +1,292 @@
+//! The supervisor: starts children in order, replaces the dead by its strategy, gives up when they
+//! die too often, and stops them in reverse. What ractor's default does instead (exit with the
+//! first child) is overridden here and nowhere else.
+
+use std::{ops::Range, pin::Pin, sync::Arc, time::Duration};
+
+use ractor::{
+    Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr,
+    SupervisionEvent,
+};
+
+use super::{
+    address::Address,
+    watched::{Long, waiting_for},
+};
+use crate::{
+    fault::Observed,
+    logic::{
+        recovery::restart::{Decision, Intensity, LastResort, RestartLog, Strategy},
+        request::ids::Micros,
+    },
+    message::{Role, SupervisorMessage},
+    system::context::Context,
+};
+
+/// How long a child has to stop before it is left behind.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Starts one incarnation of a child, linked to the supervisor given, and registers its address.
+pub type SpawnChild = Arc<
+    dyn Fn(ActorCell) -> Pin<Box<dyn Future<Output = Result<Child, SpawnErr>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// A child that is alive.
+#[derive(Debug, Clone)]
+pub enum Child {
+    /// One without children of its own. What it knows is derived, so it need not finish anything.
+    Actor(ActorCell),
+    /// One that must stop its children first.
+    Supervisor(Address<SupervisorMessage>),
+}
+
+impl Child {
+    fn id(&self) -> ActorId {
+        match self {
+            Self::Actor(actor) => actor.get_id(),
+            Self::Supervisor(supervisor) => supervisor.id(),
+        }
+    }
+
+    /// Returns whether it stopped in time.
+    async fn stop(&self) -> bool {
+        let _long = Long::begin();
+        let actor = match self {
+            Self::Actor(actor) => actor.clone(),
+            Self::Supervisor(supervisor) => {
+                // A supervisor that is dead already does not answer.
+                let _ = supervisor.ask(SupervisorMessage::Shutdown, STOP_TIMEOUT).await;
+                supervisor.cell()
+            }
+        };
+        actor.kill_and_wait(Some(STOP_TIMEOUT)).await.is_ok()
+    }
+}
+
+/// One child as data.
+#[derive(Clone)]
+pub struct ChildSpec {
+    /// For logs and metrics.
+    pub role: Role,
+    /// How often it may die.
+    pub intensity: Intensity,
+    /// How it is started.
+    pub spawn: SpawnChild,
+}
+
+/// A supervisor as data.
+#[derive(Clone)]
+pub struct SupervisorSpec {
+    /// For logs.
+    pub role: Role,
+    /// Who is replaced when one dies.
+    pub strategy: Strategy,
+    /// In start order.
+    pub children: Vec<ChildSpec>,
+    /// Called whenever children were started.
+    pub after_start: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// What it does before it gives up. Without, it gives up.
+    pub last_resort: Option<LastResort>,
+}
+
+/// The supervisor actor.
+pub struct Supervisor {
+    context: Arc<Context>,
+    spec: SupervisorSpec,
+}
+
+/// The children that are alive, and the restarts so far.
+pub struct State {
+    children: Vec<Option<Child>>,
+    log: RestartLog,
+    last_resort: Option<LastResort>,
+    is_stopping: bool,
+}
+
+impl Supervisor {
+    /// A supervisor that will start the children of `spec`.
+    pub fn new(context: Arc<Context>, spec: SupervisorSpec) -> Self {
+        Self { context, spec }
+    }
+
+    async fn start(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        range: Range<usize>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let mut has_started = false;
+        for index in range {
+            if state.children[index].is_none() {
+                let spawn = (self.spec.children[index].spawn)(myself.get_cell());
+                let child = waiting_for(spawn).await?;
+                state.children[index] = Some(child);
+                has_started = true;
+            }
+        }
+        if let Some(after_start) = self.spec.after_start.as_ref().filter(|_| has_started) {
+            after_start();
+        }
+        Ok(())
+    }
+
+    /// Stops children in reverse order.
+    async fn stop(&self, range: Range<usize>, state: &mut State) {
+        for index in range.rev() {
+            if let Some(child) = state.children[index].take()
+                && !child.stop().await
+            {
+                let role = self.spec.children[index].role.as_str();
+                tracing::warn!(role, "an actor did not stop in time and is left behind");
+            }
+        }
+    }
+
+    async fn on_death(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        who: ActorId,
+        cause: &str,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let is_dead = |child: &Option<Child>| child.as_ref().is_some_and(|child| child.id() == who);
+        // Siblings that this supervisor stopped itself are not its children any more.
+        let Some(index) = state.children.iter().position(is_dead) else { return Ok(()) };
+        state.children[index] = None;
+        if state.is_stopping {
+            return Ok(());
+        }
+        let role = self.spec.children[index].role;
+        tracing::warn!(role = role.as_str(), cause, "an actor died");
+        self.context.observers.metrics.restarted(role);
+        self.context.observers.chaos.observe(&Observed::Died { role, cause });
+        match state.log.on_death(index, self.context.now()) {
+            Decision::Escalate => {
+                let why = format!("{} died too often ({cause})", role.as_str());
+                self.give_up(myself, why, state).await
+            }
+            Decision::Restart { children, delay: 0 } => {
+                self.stop(children.clone(), state).await;
+                self.start_again(myself, children, state).await
+            }
+            Decision::Restart { children, delay } => {
+                self.restart_later(myself, children, delay, state).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn restart_later(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        range: Range<usize>,
+        delay: Micros,
+        state: &mut State,
+    ) {
+        self.stop(range.clone(), state).await;
+        let Range { start: first, end } = range;
+        let again = move || SupervisorMessage::Restart { first, end };
+        myself.send_after(Duration::from_micros(delay), again);
+    }
+
+    /// Starts children that were there before.
+    async fn start_again(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        range: Range<usize>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match self.start(myself, range, state).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.give_up(myself, error.to_string(), state).await,
+        }
+    }
+
+    /// Restarts do not help. The last resort, where there is one, is to build all children again
+    /// after a while: what was accepted goes on then, and new clients wait for the breaker.
+    async fn give_up(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        why: String,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.context.trip_breaker();
+        let own = self.spec.role.as_str();
+        let done = self.context.observers.progress.num_steps();
+        let Some(delay) = state.last_resort.as_mut().and_then(|last| last.rebuild(done)) else {
+            return Err(format!("{own} gives up: {why}").into());
+        };
+        tracing::error!(why, delay_ms = delay / 1_000, "{own} builds all actors again");
+        self.restart_later(myself, 0..state.children.len(), delay, state).await;
+        Ok(())
+    }
+
+    async fn shut_down(&self, reply: RpcReplyPort<()>, state: &mut State) {
+        state.is_stopping = true;
+        self.stop(0..state.children.len(), state).await;
+        let _ = reply.send(());
+    }
+}
+
+impl Actor for Supervisor {
+    type Msg = SupervisorMessage;
+    type State = State;
+    type Arguments = ();
+
+    /// Starts the children: their own starts are cheap, heavy work waits for a message.
+    async fn pre_start(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        (): (),
+    ) -> Result<State, ActorProcessingErr> {
+        let intensities = self.spec.children.iter().map(|child| child.intensity);
+        let log = RestartLog::new(self.spec.strategy, intensities);
+        let count = self.spec.children.len();
+        let (children, last_resort) = (vec![None; count], self.spec.last_resort.clone());
+        let mut state = State { children, log, last_resort, is_stopping: false };
+        self.start(&myself, 0..count, &mut state).await?;
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        message: SupervisorMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Restart { first, end } if !state.is_stopping => {
+                self.start_again(&myself, first..end, state).await
+            }
+            SupervisorMessage::Abandon(child) => {
+                self.on_death(&myself, child, "it hangs and was abandoned", state).await
+            }
+            SupervisorMessage::Restart { .. } | SupervisorMessage::Ping => Ok(()),
+            SupervisorMessage::Shutdown(reply) => {
+                self.shut_down(reply, state).await;
+                myself.stop(None);
+                Ok(())
+            }
+        }
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorTerminated(who, _, reason) => {
+                let cause = reason.unwrap_or_else(|| "stopped".to_owned());
+                self.on_death(&myself, who.get_id(), &cause, state).await
+            }
+            SupervisionEvent::ActorFailed(who, error) => {
+                self.on_death(&myself, who.get_id(), &error.to_string(), state).await
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A handler whose pulse tells what it is at: computing, waiting, or woken and not taken up. That
+//! tells a handler that hangs from one that lacks a processor.
+
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use super::{pulse::Pulse, threads};
+
+thread_local! {
+    /// The pulse of the handler that this thread polls.
+    static CURRENT: RefCell<Option<Arc<Pulse>>> = const { RefCell::new(None) };
+}
+
+/// Wakes the handler's task, and says so.
+struct Alarm {
+    pulse: Arc<Pulse>,
+    task: Waker,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.pulse.wake();
+        self.task.wake_by_ref();
+    }
+}
+
+/// The alarm of one actor. Its task is the same in every poll, so one is enough.
+#[derive(Debug, Default)]
+pub(crate) struct AlarmClock(Mutex<Option<(Waker, Waker)>>);
+
+impl AlarmClock {
+    /// A waker that also says so.
+    fn waker(&self, pulse: &Arc<Pulse>, task: &Waker) -> Waker {
+        let mut kept = self.0.lock();
+        match &*kept {
+            Some((known, waker)) if known.will_wake(task) => waker.clone(),
+            _ => {
+                let alarm = Alarm { pulse: Arc::clone(pulse), task: task.clone() };
+                let waker = Waker::from(Arc::new(alarm));
+                *kept = Some((task.clone(), waker.clone()));
+                waker
+            }
+        }
+    }
+}
+
+/// The end of a poll, and of the thread's work for this handler, however it comes.
+struct PollEnd<'a> {
+    pulse: &'a Pulse,
+    before: Option<Arc<Pulse>>,
+}
+
+impl<'a> PollEnd<'a> {
+    fn begin(pulse: &'a Arc<Pulse>) -> Self {
+        pulse.begin_poll(threads::current());
+        let before = CURRENT.with_borrow_mut(|current| current.replace(Arc::clone(pulse)));
+        Self { pulse, before }
+    }
+}
+
+impl Drop for PollEnd<'_> {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        CURRENT.with_borrow_mut(|current| *current = before);
+        self.pulse.end_poll();
+    }
+}
+
+/// Does `work`, and shows in `pulse` what it is at.
+pub(crate) async fn watched<T>(
+    pulse: &Arc<Pulse>,
+    clock: &AlarmClock,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let waker = clock.waker(pulse, cx.waker());
+        let _poll = PollEnd::begin(pulse);
+        work.as_mut().poll(&mut Context::from_waker(&waker))
+    })
+    .await
+}
+
+/// While it lives, the handler that made it may wait or compute for as long as its actor's upper
+/// bound allows. Outside of a handler it says nothing.
+#[derive(Debug)]
+pub(crate) struct Long(Option<Arc<Pulse>>);
+
+impl Long {
+    /// From now on.
+    pub(crate) fn begin() -> Self {
+        let pulse = CURRENT.with_borrow(Clone::clone);
+        if let Some(pulse) = &pulse {
+            pulse.declare();
+        }
+        Self(pulse)
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        if let Some(pulse) = &self.0 {
+            pulse.take_back();
+        }
+    }
+}
+
+/// Waits for what may come late. A handler that awaits anything without this is taken to hang.
+pub(crate) async fn waiting_for<T>(event: impl Future<Output = T>) -> T {
+    let _long = Long::begin();
+    event.await
+}
+
+/// The handler at hand expects to compute for so long.
+pub(crate) fn expect(time: Duration) {
+    CURRENT.with_borrow(|pulse| {
+        if let Some(pulse) = pulse {
+            pulse.expect(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::logic::recovery::hang::Doing;
+
+    fn doing(pulse: &Pulse) -> Option<Doing> {
+        pulse.sight(10).map(|sight| sight.doing)
+    }
+
+    /// Polls once.
+    fn poll<T>(work: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Poll<T> {
+        work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_pulse_shows_what_its_handler_is_at() {
+        let (pulse, clock) = (Arc::new(Pulse::default()), AlarmClock::default());
+        let (undeclared, declared) = (Notify::new(), Notify::new());
+        pulse.begin_event(1);
+        let mut work = Box::pin(watched(&pulse, &clock, async {
+            assert_eq!(doing(&pulse), Some(Doing::Computing));
+            expect(Duration::from_micros(7));
+            undeclared.notified().await;
+            waiting_for(declared.notified()).await;
+            assert_eq!(doing(&pulse), Some(Doing::Computing));
+        }));
+        assert!(poll(&mut work).is_pending());
+        assert_eq!((doing(&pulse), pulse.expected()), (Some(Doing::Waiting), 7));
+        undeclared.notify_one();
+        assert_eq!(doing(&pulse), Some(Doing::Woken));
+        let before = pulse.sight(10).unwrap().turn;
+        assert!(poll(&mut work).is_pending());
+        assert_eq!(doing(&pulse), Some(Doing::Declared));
+        assert_eq!(pulse.sight(10).unwrap().turn, before + 1);
+        declared.notify_one();
+        assert!(poll(&mut work).is_ready());
+        pulse.end();
+        assert_eq!(pulse.sight(10), None);
+    }
+
+    #[test]
+    fn what_is_dropped_while_it_waits_declares_nothing() {
+        let (pulse, clock) = (Arc::new(Pulse::default()), AlarmClock::default());
+        pulse.begin_event(1);
+        let mut work = Box::pin(watched(&pulse, &clock, async {
+            let given_up = async { waiting_for(std::future::pending::<()>()).await };
+            tokio::select! {
+                biased;
+                () = given_up => {}
+                () = async {} => {}
+            }
+            std::future::pending::<()>().await;
+        }));
+        assert!(poll(&mut work).is_pending());
+        assert_eq!(doing(&pulse), Some(Doing::Waiting));
+    }
+}

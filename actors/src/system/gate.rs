@@ -1,0 +1,46 @@
+//! The gate for clients: the breaker, which may keep it shut, and the call for the canary, which
+//! may open it again.
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::logic::{recovery::breaker::Breaker, request::ids::Micros};
+
+/// A canary without a result has failed by then: ten minutes. Its sender waits less.
+const CANARY_LIMIT: Micros = 600_000_000;
+
+/// The gate of one system.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    breaker: Mutex<Breaker>,
+    canary_wanted: Notify,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { breaker: Mutex::new(Breaker::new(CANARY_LIMIT)), canary_wanted: Notify::new() }
+    }
+}
+
+impl Gate {
+    /// Returns the breaker.
+    pub(crate) fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock()
+    }
+
+    /// Lets no clients in until a canary was served.
+    pub(crate) fn trip(&self, now: Micros) {
+        self.breaker().trip(now);
+        self.call_canary();
+    }
+
+    /// Wakes the canary: the breaker may close, the model is suspect, or the system ends.
+    pub(crate) fn call_canary(&self) {
+        self.canary_wanted.notify_one();
+    }
+
+    /// Completes at the next call for the canary.
+    pub(crate) async fn canary_called(&self) {
+        self.canary_wanted.notified().await;
+    }
+}

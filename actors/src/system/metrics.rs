@@ -1,0 +1,222 @@
+//! What an actor system counts: vLLM's names and labels under `playhouse:`, and what only this
+//! engine has to tell. Handles are made once; without a recorder they do nothing.
+
+use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
+
+use super::totals::Totals;
+use crate::{
+    logic::{
+        ledger::{Entry, GroundState, LedgerEvent},
+        recovery::sanity::ModelState,
+        request::{FinishReason, failure::Failure, ids::Micros},
+        scheduler::{SchedulerStats, StepStats, WaitingReason},
+    },
+    message::Role,
+};
+
+const RESTARTS: &str = "playhouse:actor_restarts_total";
+const HANGS: &str = "playhouse:hangs_total";
+const FINISHED: &str = "playhouse:request_success_total";
+
+/// The metrics of one actor system.
+#[derive(Debug)]
+pub struct SystemMetrics {
+    labels: Vec<Label>,
+    running: Gauge,
+    waiting: Gauge,
+    waiting_by_reason: [(&'static str, Gauge); 2],
+    kv_cache_usage: Gauge,
+    prefix_queries: Counter,
+    prefix_hits: Counter,
+    preemptions: Counter,
+    prompt_tokens: Counter,
+    generation_tokens: Counter,
+    iteration_tokens: Histogram,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    time_per_output_token: Histogram,
+    e2e_latency: Histogram,
+    queue_time: Histogram,
+    request_prompt_tokens: Histogram,
+    request_generation_tokens: Histogram,
+    request_max_tokens: Histogram,
+    request_n: Histogram,
+    /// Messages of a past epoch, a past generation, or seen before.
+    pub stale_messages: Counter,
+    /// Committed tokens that a new core was given to take up.
+    replayed_tokens: Counter,
+    recomputed_tokens: Counter,
+    adopted_tail_tokens: Counter,
+    /// 1 while the model computes no numbers.
+    non_finite_logits: Gauge,
+    /// The same, for those who read within the process.
+    pub totals: Totals,
+}
+
+impl SystemMetrics {
+    /// Handles with the labels `model_name` and `engine`.
+    #[must_use]
+    pub fn new(model_name: &str, engine: &str) -> Self {
+        let labels = vec![
+            Label::new("model_name", model_name.to_owned()),
+            Label::new("engine", engine.to_owned()),
+        ];
+        let l = &labels;
+        let by_reason = |reason: &'static str| {
+            let labels = with(l, "reason", reason);
+            (reason, gauge!("playhouse:num_requests_waiting_by_reason", labels))
+        };
+        // Prometheus' `increase` does not see the first count of a series that begins with it.
+        for role in Role::ACTORS {
+            counter!(RESTARTS, with(l, "role", role.as_str())).increment(0);
+            counter!(HANGS, with(l, "role", role.as_str())).increment(0);
+        }
+        counter!(HANGS, with(l, "role", "step")).increment(0);
+        for reason in finish_reasons() {
+            counter!(FINISHED, with(l, "finished_reason", reason.as_str())).increment(0);
+        }
+        Self {
+            running: gauge!("playhouse:num_requests_running", l.iter()),
+            waiting: gauge!("playhouse:num_requests_waiting", l.iter()),
+            waiting_by_reason: [by_reason("capacity"), by_reason("deferred")],
+            kv_cache_usage: gauge!("playhouse:kv_cache_usage_perc", l.iter()),
+            prefix_queries: counter!("playhouse:prefix_cache_queries_total", l.iter()),
+            prefix_hits: counter!("playhouse:prefix_cache_hits_total", l.iter()),
+            preemptions: counter!("playhouse:num_preemptions_total", l.iter()),
+            prompt_tokens: counter!("playhouse:prompt_tokens_total", l.iter()),
+            generation_tokens: counter!("playhouse:generation_tokens_total", l.iter()),
+            iteration_tokens: histogram!("playhouse:iteration_tokens_total", l.iter()),
+            time_to_first_token: histogram!("playhouse:time_to_first_token_seconds", l.iter()),
+            inter_token_latency: histogram!("playhouse:inter_token_latency_seconds", l.iter()),
+            time_per_output_token: histogram!(
+                "playhouse:request_time_per_output_token_seconds",
+                l.iter()
+            ),
+            e2e_latency: histogram!("playhouse:e2e_request_latency_seconds", l.iter()),
+            queue_time: histogram!("playhouse:request_queue_time_seconds", l.iter()),
+            request_prompt_tokens: histogram!("playhouse:request_prompt_tokens", l.iter()),
+            request_generation_tokens: histogram!("playhouse:request_generation_tokens", l.iter()),
+            request_max_tokens: histogram!("playhouse:request_params_max_tokens", l.iter()),
+            request_n: histogram!("playhouse:request_params_n", l.iter()),
+            stale_messages: counter!("playhouse:stale_messages_total", l.iter()),
+            replayed_tokens: counter!("playhouse:replayed_tokens_total", l.iter()),
+            recomputed_tokens: counter!("playhouse:recomputed_tokens_total", l.iter()),
+            adopted_tail_tokens: counter!("playhouse:adopted_tail_tokens_total", l.iter()),
+            non_finite_logits: gauge!("playhouse:model_non_finite_logits", l.iter()),
+            totals: Totals::default(),
+            labels,
+        }
+    }
+
+    /// A step was planned.
+    pub fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
+        self.totals.scheduled(step);
+        self.running.set(now.num_running as f64);
+        self.waiting.set((now.num_waiting + now.num_skipped_waiting) as f64);
+        for (class, gauge) in &self.waiting_by_reason {
+            let mut waiting = 0;
+            if *class == now.waiting_reason.class() {
+                waiting += now.num_waiting;
+            }
+            if *class == WaitingReason::StructuredOutputGrammar.class() {
+                waiting += now.num_skipped_waiting;
+            }
+            gauge.set(waiting as f64);
+        }
+        self.kv_cache_usage.set(now.kv_cache_usage);
+        self.prefix_queries.increment(step.prefix_cache_queries as u64);
+        self.prefix_hits.increment(step.prefix_cache_hits as u64);
+        self.preemptions.increment(step.num_preempted as u64);
+        self.recomputed_tokens.increment(step.recomputed_tokens as u64);
+        self.adopted_tail_tokens.increment(step.adopted_tail_tokens as u64);
+        if step.num_scheduled_tokens > 0 {
+            self.iteration_tokens.record(step.num_scheduled_tokens as f64);
+        }
+        for first in &step.first_scheduled {
+            self.queue_time.record(seconds(first.queue_time));
+        }
+    }
+
+    /// Counts an event of the ledger.
+    pub fn on_ledger_event(&self, event: &LedgerEvent, state: &GroundState) {
+        match event {
+            LedgerEvent::EpochBegan { .. } => {
+                let replayed: usize = state.live().map(|entry| entry.output().len()).sum();
+                self.replayed_tokens.increment(replayed as u64);
+            }
+            LedgerEvent::Committed { commit, .. } => {
+                if let Some(entry) = state.get(commit.request) {
+                    self.committed(entry, commit.produced.tokens().len());
+                }
+            }
+            _ => {}
+        }
+        if let Some(end) = event.end()
+            && let Some(entry) = state.get(end.request)
+        {
+            self.finished(entry, end.reason, end.at);
+        }
+    }
+
+    fn committed(&self, entry: &Entry, num_tokens: usize) {
+        let timing = entry.timing();
+        self.totals.committed(num_tokens, &timing);
+        self.generation_tokens.increment(num_tokens as u64);
+        if let Some(waited) = timing.time_to_first_token {
+            self.time_to_first_token.record(seconds(waited));
+        }
+        if let Some(waited) = timing.inter_token_latency {
+            self.inter_token_latency.record(seconds(waited));
+        }
+    }
+
+    fn finished(&self, entry: &Entry, reason: &FinishReason, now: Micros) {
+        self.totals.finished();
+        let request = entry.request();
+        let labels = with(&self.labels, "finished_reason", reason.as_str());
+        counter!(FINISHED, labels).increment(1);
+        let (prompt, output) = (request.num_prompt_tokens(), entry.output().len());
+        self.prompt_tokens.increment(prompt as u64);
+        self.request_prompt_tokens.record(prompt as f64);
+        self.request_generation_tokens.record(output as f64);
+        self.request_max_tokens.record(f64::from(request.sampling().max_tokens));
+        self.request_n.record(f64::from(request.sampling().n));
+        self.e2e_latency.record(seconds(now.saturating_sub(request.arrival)));
+        if let Some(first) = entry.first_token().filter(|_| output > 1) {
+            let decode = seconds(now.saturating_sub(first));
+            self.time_per_output_token.record(decode / (output - 1) as f64);
+        }
+    }
+
+    /// An actor of this role, or a `step`, was found to hang.
+    pub fn hung(&self, role: &'static str) {
+        counter!(HANGS, with(&self.labels, "role", role)).increment(1);
+    }
+
+    /// The state of the model has changed.
+    pub fn judged_model(&self, model: ModelState) {
+        let is_broken = model == ModelState::NonFiniteLogits;
+        self.non_finite_logits.set(f64::from(u8::from(is_broken)));
+    }
+
+    /// An actor was replaced.
+    pub fn restarted(&self, role: Role) {
+        counter!(RESTARTS, with(&self.labels, "role", role.as_str())).increment(1);
+    }
+}
+
+/// `labels` and one more.
+fn with(labels: &[Label], name: &'static str, value: &'static str) -> Vec<Label> {
+    let more = Label::from_static_parts(name, value);
+    labels.iter().cloned().chain([more]).collect()
+}
+
+/// One of each kind.
+fn finish_reasons() -> [FinishReason; 5] {
+    use FinishReason::{Abort, Error, Length, Repetition, Stop};
+    [Stop(None), Length, Abort, Repetition, Error(Failure::Quarantined)]
+}
+
+fn seconds(micros: Micros) -> f64 {
+    micros as f64 / 1e6
+}

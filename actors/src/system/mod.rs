@@ -1,0 +1,37 @@
+//! One actor system: the state that its actors share, its supervision tree, and the calls of its
+//! owner: submit, pause, look, drain.
+
+mod canary;
+#[cfg(feature = "chaos")]
+pub mod chaos;
+pub mod clients;
+pub mod config;
+pub mod context;
+pub mod edges;
+pub mod gate;
+pub mod grammars;
+pub mod ground_state;
+pub mod hold;
+pub mod memory;
+pub mod metrics;
+pub mod observers;
+mod pause;
+pub mod profiled;
+mod running;
+pub mod sink;
+mod submit;
+pub mod text_jobs;
+pub mod totals;
+mod tree;
+pub mod vault;
+mod view;
+pub mod watched_steps;
+
+pub use config::{DeviceMode, Supervision, SystemConfig};
+pub use memory::{ArrivingBody, Lease, MemoryBudget, MemoryError};
+pub use pause::PauseMode;
+pub use running::{Health, Status, System, Unhealthy};
+pub use sink::{ChoiceStream, OutputDelta};
+pub use submit::Submission;
+pub use text_jobs::{TextJobError, TextJobs};
+pub use view::HouseView;

@@ -1,0 +1,38 @@
+//! A handler, and for how long it computes: what a message costs, without what it waits for.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+/// What `work` comes to, when it began and had ended, and how long it was at it.
+pub(crate) async fn profiled<T>(work: impl Future<Output = T>) -> (T, [Instant; 2], Duration) {
+    let (begin, mut busy) = (Instant::now(), Duration::ZERO);
+    let mut work = pin!(work);
+    let outcome = poll_fn(|cx| {
+        let polled = Instant::now();
+        let progress = work.as_mut().poll(cx);
+        busy += polled.elapsed();
+        progress
+    })
+    .await;
+    (outcome, [begin, Instant::now()], busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn waiting_is_no_work() {
+        let wait = Duration::from_millis(40);
+        let (outcome, [begin, end], busy) = profiled(async {
+            tokio::time::sleep(wait).await;
+            7
+        })
+        .await;
+        assert_eq!(outcome, 7);
+        assert!(end - begin >= wait && busy < wait / 2, "{busy:?} of {:?}", end - begin);
+    }
+}

@@ -1,0 +1,345 @@
+//! Where a client's output waits for it. A sink merges what arrives until the client takes it, so
+//! nobody waits for a slow reader; and it knows how many tokens it was given, so a streamer that is
+//! new, or repeats itself, adds nothing twice. The memory of what waits is leased: where there is
+//! none left, the readers that leave most to wait are cut off.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::memory::{Lease, MemoryBudget};
+use crate::{
+    fault::{Bug, planted},
+    logic::{
+        request::{
+            FinishReason,
+            failure::Failure,
+            ids::{Micros, RequestId},
+            outputs::{SampledToken, TokenLogprobs},
+        },
+        text::text_stream::TextEntry,
+    },
+};
+
+/// Memory for what waits is leased in pieces of this size, bytes; a reader that keeps up needs none.
+const LEASED_BYTES: usize = 16 << 10;
+
+/// What became of one choice since its client last looked.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OutputDelta {
+    /// Text that became final.
+    pub text: String,
+    /// Tokens committed.
+    pub tokens: Vec<SampledToken>,
+    /// Log-probabilities of further prompt tokens; the first row of all belongs to position 1.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
+    /// Prompt tokens that came from the prefix cache, once known.
+    pub num_cached_tokens: Option<usize>,
+    /// Microseconds from its arrival until it was first scheduled, once known.
+    pub queue_time: Option<Micros>,
+    /// There with the last delta.
+    pub finish: Option<FinishReason>,
+}
+
+/// One choice's output on its way to one client.
+#[derive(Debug)]
+pub struct Sink {
+    state: Mutex<SinkState>,
+    news: Notify,
+    lease: Lease,
+}
+
+#[derive(Debug, Default)]
+struct SinkState {
+    /// Tokens and prompt rows received so far, taken or not.
+    num_tokens: usize,
+    num_prompt_rows: usize,
+    pending: OutputDelta,
+    /// Bytes of `pending`, and those that are leased for them.
+    pending_bytes: usize,
+    leased_bytes: usize,
+    /// Since when the client could have taken something.
+    news_since: Option<Micros>,
+    finished: bool,
+    /// There was no memory for what waits.
+    is_cut: bool,
+}
+
+/// What a sink says of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// Taken, or known already.
+    Taken,
+    /// Tokens before it are missing.
+    Gap,
+}
+
+impl OutputDelta {
+    /// About how much memory it takes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let tokens: usize = self.tokens.iter().map(token_bytes).sum();
+        let rows: usize = self.prompt_logprobs.iter().map(row_bytes).sum();
+        self.text.len() + tokens + rows
+    }
+}
+
+fn token_bytes(token: &SampledToken) -> usize {
+    size_of::<SampledToken>() + token.logprobs.as_ref().map_or(0, |row| size_of_val(&row[..]))
+}
+
+fn row_bytes(row: &TokenLogprobs) -> usize {
+    size_of::<TokenLogprobs>() + size_of_val(&row[..])
+}
+
+impl SinkState {
+    /// Ends the output of a client that is cut off; what waits is dropped.
+    fn cut(&mut self, lease: &Lease, failure: Failure) {
+        let finish = Some(FinishReason::Error(failure));
+        self.pending = OutputDelta { finish, ..OutputDelta::default() };
+        self.finished = true;
+        self.release(lease);
+    }
+
+    /// Nothing waits for the client now.
+    fn release(&mut self, lease: &Lease) {
+        self.pending_bytes = 0;
+        if self.leased_bytes > 0 {
+            lease.shrink(std::mem::take(&mut self.leased_bytes));
+        }
+    }
+
+    /// Leases the memory of what waits. `false`: there is none.
+    fn is_leased(&mut self, lease: &Lease) -> bool {
+        if self.pending_bytes <= self.leased_bytes.max(LEASED_BYTES) {
+            return true;
+        }
+        let wanted = self.pending_bytes.next_multiple_of(LEASED_BYTES);
+        let is_leased = lease.add(wanted - self.leased_bytes).is_ok();
+        if is_leased {
+            self.leased_bytes = wanted;
+        }
+        is_leased
+    }
+}
+
+impl Sink {
+    /// One that has nothing, whose output waits on `lease`.
+    #[must_use]
+    pub fn new(lease: Lease) -> Self {
+        Self { state: Mutex::default(), news: Notify::new(), lease }
+    }
+
+    /// Takes what is new in `entry`.
+    pub fn offer(&self, entry: TextEntry, now: Micros) -> Offer {
+        let mut state = self.state.lock();
+        if state.finished {
+            return Offer::Taken;
+        }
+        let Some(known) = state.num_tokens.checked_sub(entry.position) else {
+            return Offer::Gap;
+        };
+        let known = if planted(Bug::NoPosition) { 0 } else { known };
+        for piece in entry.tokens.into_iter().skip(known) {
+            state.num_tokens += 1;
+            state.pending_bytes += piece.text.len() + token_bytes(&piece.token);
+            state.pending.text.push_str(&piece.text);
+            state.pending.tokens.push(piece.token);
+        }
+        state.pending.num_cached_tokens =
+            state.pending.num_cached_tokens.or(entry.num_cached_tokens);
+        state.pending.queue_time = state.pending.queue_time.or(entry.queue_time);
+        let known_rows = state.num_prompt_rows.saturating_sub(entry.prompt_logprobs_start);
+        for row in entry.prompt_logprobs.into_iter().skip(known_rows) {
+            state.num_prompt_rows += 1;
+            state.pending_bytes += row_bytes(&row);
+            state.pending.prompt_logprobs.push(row);
+        }
+        if let Some(end) = entry.end {
+            state.pending.text.push_str(&end.text);
+            state.pending.finish = Some(end.reason);
+            state.finished = true;
+        }
+        if !state.is_leased(&self.lease) {
+            state.cut(&self.lease, Failure::OutputMemory);
+            state.is_cut = true;
+        }
+        state.news_since.get_or_insert(now);
+        drop(state);
+        self.news.notify_one();
+        Offer::Taken
+    }
+
+    /// Whether anything ever came.
+    pub fn has_heard(&self) -> bool {
+        let state = self.state.lock();
+        state.num_tokens > 0 || state.num_prompt_rows > 0 || state.finished
+    }
+
+    /// Ends the output, if nothing has: there is nobody left who would.
+    fn end(&self) {
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.finished, true) {
+            state.pending.finish = Some(FinishReason::Error(Failure::EngineStopped));
+            state.news_since.get_or_insert(0);
+        }
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Ends the output of a client that has taken nothing for `patience`; what waits is dropped.
+    fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
+        let mut state = self.state.lock();
+        let is_stalled =
+            state.news_since.is_some_and(|since| now.saturating_sub(since) >= patience);
+        if is_stalled && !state.is_cut {
+            state.cut(&self.lease, Failure::ReaderStalled);
+        }
+        is_stalled || state.is_cut
+    }
+
+    fn take(&self) -> Option<OutputDelta> {
+        let mut state = self.state.lock();
+        state.news_since.take()?;
+        state.release(&self.lease);
+        Some(std::mem::take(&mut state.pending))
+    }
+}
+
+/// The sinks of all open requests. Owned by the root: they outlive every actor.
+#[derive(Debug)]
+pub struct SinkTable {
+    memory: Arc<MemoryBudget>,
+    sinks: Mutex<BTreeMap<RequestId, Arc<Sink>>>,
+    /// Whether all have ended, and new ones end at once.
+    has_ended: AtomicBool,
+}
+
+impl SinkTable {
+    /// One without sinks, whose outputs wait in this memory.
+    #[must_use]
+    pub fn new(memory: Arc<MemoryBudget>) -> Self {
+        Self { memory, sinks: Mutex::default(), has_ended: AtomicBool::new(false) }
+    }
+
+    /// A sink for a new request.
+    pub fn open(&self, request: RequestId) -> Arc<Sink> {
+        let sink = Arc::new(Sink::new(self.memory.lease()));
+        let mut sinks = self.sinks.lock();
+        sinks.insert(request, Arc::clone(&sink));
+        if self.has_ended.load(Ordering::Acquire) {
+            sink.end();
+        }
+        sink
+    }
+
+    /// Ends what has not ended, now and from now on: no actor is left.
+    pub fn end_all(&self) {
+        let sinks = self.sinks.lock();
+        self.has_ended.store(true, Ordering::Release);
+        sinks.values().for_each(|sink| sink.end());
+    }
+
+    /// The sink of a request whose client is still there.
+    pub fn get(&self, request: RequestId) -> Option<Arc<Sink>> {
+        self.sinks.lock().get(&request).cloned()
+    }
+
+    /// The client left, or has all of it.
+    pub fn close(&self, request: RequestId) {
+        self.sinks.lock().remove(&request);
+    }
+
+    /// Whether the client is still there.
+    pub fn is_open(&self, request: RequestId) -> bool {
+        self.sinks.lock().contains_key(&request)
+    }
+
+    /// Cuts off all clients that have taken nothing for `patience`, and tells which were cut off
+    /// since the last time, those without memory for their output among them.
+    pub fn cut_stalled(&self, now: Micros, patience: Micros) -> Vec<RequestId> {
+        let mut cut = Vec::new();
+        self.sinks.lock().retain(|&request, sink| {
+            let is_stalled = sink.cut_if_stalled(now, patience);
+            if is_stalled {
+                cut.push(request);
+            }
+            !is_stalled
+        });
+        cut
+    }
+
+    /// Clients that have not left.
+    pub fn len(&self) -> usize {
+        self.sinks.lock().len()
+    }
+
+    /// Whether no client is there.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Told when a client leaves before its output is complete.
+pub(crate) trait Abandon: Send + Sync {
+    /// The request is not wanted any more.
+    fn abandon(&self, request: RequestId);
+}
+
+/// One choice's output, for the client to read. Dropping it early aborts the request.
+pub struct ChoiceStream {
+    request: RequestId,
+    sink: Arc<Sink>,
+    owner: Weak<dyn Abandon>,
+    done: bool,
+}
+
+impl std::fmt::Debug for ChoiceStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChoiceStream").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+impl ChoiceStream {
+    pub(crate) fn new(request: RequestId, sink: Arc<Sink>, owner: Weak<dyn Abandon>) -> Self {
+        Self { request, sink, owner, done: false }
+    }
+
+    /// The engine's id of this choice.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        self.request
+    }
+
+    /// What is new, as soon as there is something; `None` after the delta that carries `finish`.
+    /// Cancel safe: a dropped call loses nothing.
+    pub async fn next(&mut self) -> Option<OutputDelta> {
+        while !self.done {
+            let news = self.sink.news.notified();
+            if let Some(delta) = self.sink.take() {
+                self.done = delta.finish.is_some();
+                return Some(delta);
+            }
+            news.await;
+        }
+        None
+    }
+}
+
+impl Drop for ChoiceStream {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.upgrade() {
+            owner.abandon(self.request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! What a sink takes, what it refuses, and what it holds.
+
+use super::*;
+use crate::logic::text::text_stream::{TextEnd, TokenText};
+
+fn entry(position: usize, pieces: &[&str], end: Option<&str>) -> TextEntry {
+    let piece = |(i, text): (usize, &&str)| TokenText {
+        token: SampledToken { token_id: (position + i) as u32, logprobs: None },
+        text: (*text).to_owned(),
+    };
+    TextEntry {
+        request: RequestId(1),
+        position,
+        tokens: pieces.iter().enumerate().map(piece).collect(),
+        prompt_logprobs_start: 0,
+        prompt_logprobs: Vec::new(),
+        num_cached_tokens: None,
+        queue_time: None,
+        end: end.map(|text| TextEnd { text: text.to_owned(), reason: FinishReason::Length }),
+    }
+}
+
+fn memory() -> Arc<MemoryBudget> {
+    MemoryBudget::new(16 << 20, "m", "0")
+}
+
+#[test]
+fn a_repeated_entry_adds_only_what_is_new() {
+    let sink = Sink::new(memory().lease());
+    assert_eq!(sink.offer(entry(0, &["a", "b"], None), 0), Offer::Taken);
+    assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
+    let delta = sink.take().unwrap();
+    assert_eq!((delta.text.as_str(), delta.tokens.len()), ("abc!", 3));
+    assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
+    assert_eq!(sink.take(), None, "nothing follows the end");
+}
+
+#[test]
+fn a_gap_is_refused() {
+    let sink = Sink::new(memory().lease());
+    assert_eq!(sink.offer(entry(1, &["b"], None), 0), Offer::Gap);
+    assert_eq!(sink.take(), None);
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_late_gets_it_merged() {
+    let table = SinkTable::new(memory());
+    let sink = table.open(RequestId(1));
+    struct IgnoresAborts;
+    impl Abandon for IgnoresAborts {
+        fn abandon(&self, _: RequestId) {}
+    }
+    let owner: Arc<dyn Abandon> = Arc::new(IgnoresAborts);
+    let mut stream = ChoiceStream::new(RequestId(1), Arc::clone(&sink), Arc::downgrade(&owner));
+    sink.offer(entry(0, &["a"], None), 0);
+    sink.offer(entry(1, &["b"], Some("c")), 0);
+    assert_eq!(stream.next().await.map(|delta| delta.text), Some("abc".to_owned()));
+    assert_eq!(stream.next().await, None);
+}
+
+#[test]
+fn without_actors_every_output_ends() {
+    let table = SinkTable::new(memory());
+    let [running, done] = [1, 2].map(|id| table.open(RequestId(id)));
+    done.offer(entry(0, &["a"], Some("b")), 0);
+    running.offer(entry(0, &["a"], None), 0);
+    table.end_all();
+    let late = table.open(RequestId(3));
+    let stopped = Some(FinishReason::Error(Failure::EngineStopped));
+    let taken = running.take().unwrap();
+    assert_eq!((taken.text.as_str(), taken.finish), ("a", stopped.clone()));
+    assert_eq!(late.take().unwrap().finish, stopped);
+    assert_ne!(done.take().unwrap().finish, stopped);
+    assert!(running.take().is_none());
+}
+
+/// A megabyte of text to a reader that takes nothing, again and again.
+#[test]
+fn what_nobody_reads_is_bounded_in_sum_and_the_greedy_are_cut_off() {
+    let memory = memory();
+    let table = SinkTable::new(Arc::clone(&memory));
+    let sinks: Vec<_> = (0..32).map(|id| table.open(RequestId(id))).collect();
+    let modest = table.open(RequestId(99));
+    let megabyte = "x".repeat(1 << 20);
+    modest.offer(entry(0, &["a"], None), 0);
+    for round in 0..8 {
+        for sink in &sinks {
+            sink.offer(entry(round, &[&megabyte], None), 0);
+            assert!(memory.in_use() <= 17 << 20, "{}", memory.in_use());
+        }
+    }
+    modest.offer(entry(1, &["b"], None), 0);
+    let cut = table.cut_stalled(0, 1);
+    assert!(cut.len() >= 31 && !cut.contains(&RequestId(99)), "{cut:?}");
+    let ended = sinks[cut[0].0 as usize].take().unwrap();
+    assert_eq!(ended.finish, Some(FinishReason::Error(Failure::OutputMemory)));
+    assert_eq!(modest.take().unwrap().text, "ab");
+    assert!(table.cut_stalled(0, 1).is_empty(), "each stalled sink is cut off once");
+    drop(sinks);
+    drop(table);
+    assert_eq!(memory.in_use(), 0);
+}
+
+#[test]
+fn a_reader_that_keeps_up_leases_nothing() {
+    let memory = memory();
+    let sink = Sink::new(memory.lease());
+    for position in 0..1_000 {
+        sink.offer(entry(position, &["word "], None), 0);
+        assert_eq!(memory.in_use(), 0);
+        sink.take().unwrap();
+    }
+    let long = "x".repeat(LEASED_BYTES);
+    sink.offer(entry(1_000, &[&long], None), 0);
+    assert_eq!(memory.in_use(), 2 * LEASED_BYTES);
+    sink.take().unwrap();
+    assert_eq!(memory.in_use(), 0);
+}

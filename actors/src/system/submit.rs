@@ -1,0 +1,242 @@
+//! The door: what a client's request goes through until the ledger has accepted it, and what its
+//! streams hold on to.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    context::Context,
+    sink::{Abandon, ChoiceStream},
+};
+use crate::{
+    error::{ActorError, RequestError},
+    logic::{
+        admission::Tenant,
+        request::{
+            EngineRequest,
+            ids::{RequestId, TokenId},
+            seed::choice_seed,
+            work::Work,
+        },
+    },
+    message::{
+        InputProcessorMessage, LedgerMessage,
+        input_processor::{InputJob, ProcessedRequest, RawRequest},
+    },
+    supervision::slot::Slot,
+};
+
+/// How often a job is given to another input processor when one dies over it.
+const INPUT_RETRIES: usize = 2;
+/// How many timeouts it takes until acceptance is given up.
+const ACCEPT_TRIES: u32 = 3;
+/// How long the door waits before it looks for a restarted actor again.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// What clients' streams hold on to, weakly: how to tell that they left.
+pub(crate) struct Door {
+    context: Arc<Context>,
+    next_request: AtomicU64,
+    next_input: AtomicU64,
+    seed: u64,
+    is_draining: AtomicBool,
+}
+
+impl Abandon for Door {
+    fn abandon(&self, request: RequestId) {
+        self.context.clients.sinks.close(request);
+        let is_live = self.context.ledger().is_live(request);
+        if is_live {
+            self.context.directory.ledger.cast(LedgerMessage::Abort(vec![request]));
+        }
+    }
+}
+
+/// An accepted request: its prompt and a stream for each choice.
+#[derive(Debug)]
+pub struct Submission {
+    /// The prompt as the model sees it.
+    pub prompt_token_ids: Arc<[TokenId]>,
+    /// One for each of `n`.
+    pub choices: Vec<ChoiceStream>,
+}
+
+impl Door {
+    pub(crate) fn new(context: Arc<Context>, seed: u64) -> Self {
+        let is_draining = AtomicBool::new(false);
+        let (next_request, next_input) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { context, next_request, next_input, seed, is_draining }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
+    }
+
+    /// Lets a client's request in, unless nobody is let in now.
+    ///
+    /// # Errors
+    /// [`RequestError`] says what is wrong with it, or why the engine takes none.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        raw: RawRequest,
+    ) -> Result<Submission, RequestError> {
+        if self.is_draining() {
+            return Err(RequestError::Draining);
+        }
+        let admits = self.context.clients.gate.breaker().admits(self.context.now());
+        admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
+        // Before the prompt is looked at: a refusal must cost next to nothing.
+        let (count, now) = (raw.params.n as usize, self.context.now());
+        self.context.ledger().check_room(count, raw.tenant, now)?;
+        self.admit(raw).await
+    }
+
+    /// Lets a request in.
+    ///
+    /// # Errors
+    /// [`RequestError`] says what is wrong with it, or that the engine is full.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        raw: RawRequest,
+    ) -> Result<Submission, RequestError> {
+        let arrival = self.context.now();
+        let raw = Arc::new(raw);
+        let processed = self.process(&raw).await?;
+        let prompt_token_ids = Arc::clone(&processed.prompt_token_ids);
+        let requests = self.requests(&raw, processed, arrival);
+        let choices = requests.iter().map(|request| self.open(request.id)).collect();
+        self.accept(requests, raw.tenant).await?;
+        Ok(Submission { prompt_token_ids, choices })
+    }
+
+    /// A job that a processor dies over, or whose answer is lost, is given to another, twice; one that
+    /// finds all processors dead waits until one is back. One that is still worked on when its time
+    /// is up takes too long wherever it is.
+    async fn process(&self, raw: &Arc<RawRequest>) -> Result<ProcessedRequest, RequestError> {
+        let limit = self.context.config.input_timeout;
+        let give_up = Instant::now() + self.context.config.call_timeout;
+        let mut failures = 0;
+        loop {
+            let Some(processor) = self.live_input_processor() else {
+                if Instant::now() >= give_up {
+                    let cause = "no input processor is running".to_owned();
+                    return Err(RequestError::Unavailable(cause));
+                }
+                tokio::time::sleep(RETRY_PAUSE).await;
+                continue;
+            };
+            let job = InputJob::new(Arc::clone(raw));
+            let process = |reply| InputProcessorMessage::Process(job.clone(), reply);
+            match processor.call("process", limit, process).await {
+                Ok(processed) => return processed,
+                Err(ActorError::CallTimeout { .. }) if job.is_running() => {
+                    return Err(RequestError::InputTimeout { limit });
+                }
+                Err(error) if failures == INPUT_RETRIES => return Err(unavailable(error)),
+                Err(_) => failures += 1,
+            }
+        }
+    }
+
+    /// The next one whose turn it is among those that are alive.
+    fn live_input_processor(&self) -> Option<&Slot<InputProcessorMessage>> {
+        let processors = &self.context.directory.input_processors;
+        let first = self.next_input.fetch_add(1, Ordering::Relaxed) as usize;
+        let turns =
+            (0..processors.len()).map(|turn| &processors[(first + turn) % processors.len()]);
+        turns.into_iter().find(|processor| processor.is_alive())
+    }
+
+    fn requests(
+        &self,
+        raw: &RawRequest,
+        processed: ProcessedRequest,
+        arrival: u64,
+    ) -> Vec<Arc<EngineRequest>> {
+        let ProcessedRequest { prompt_token_ids, mut params } = processed;
+        let count = params.n;
+        let first = self.next_request.fetch_add(count.into(), Ordering::Relaxed);
+        let seed = params.seed.unwrap_or_else(|| choice_seed(self.seed, first));
+        // As in vLLM: one token is the end of sequence, the model's others are stop tokens.
+        let eos = &self.context.vault.executors.info().eos_token_ids;
+        let eos_token_ids: Arc<[TokenId]> = eos.iter().take(1).copied().collect();
+        if !params.ignore_eos {
+            params.stop_token_ids.extend(eos.iter().skip(1));
+        }
+        let cache_salt: Option<Arc<str>> = raw.cache_salt.as_deref().map(Arc::from);
+        let timeout = raw.timeout.map(|timeout| timeout.as_micros() as u64);
+        let deadline = timeout.map(|timeout| arrival.saturating_add(timeout));
+        let request = |choice: u32| EngineRequest {
+            id: RequestId(first + u64::from(choice)),
+            group: raw.group.unwrap_or(RequestId(first)),
+            choice,
+            tenant: raw.tenant,
+            prompt_token_ids: Arc::clone(&prompt_token_ids),
+            work: Work::Generate(params.clone()),
+            seed: if count == 1 { seed } else { choice_seed(seed, choice.into()) },
+            eos_token_ids: Arc::clone(&eos_token_ids),
+            arrival,
+            priority: raw.priority,
+            cache_salt: cache_salt.clone(),
+            deadline,
+            mm_features: [].into(),
+        };
+        (0..count).map(|choice| Arc::new(request(choice))).collect()
+    }
+
+    fn open(self: &Arc<Self>, request: RequestId) -> ChoiceStream {
+        let sink = self.context.clients.sinks.open(request);
+        let door: Arc<dyn Abandon> = Arc::<Self>::clone(self);
+        let owner: Weak<dyn Abandon> = Arc::downgrade(&door);
+        ChoiceStream::new(request, sink, owner)
+    }
+
+    /// The ledger's word is what counts: a call that it answered is permanent, one that it did not
+    /// see is repeated to its successor.
+    async fn accept(
+        &self,
+        requests: Vec<Arc<EngineRequest>>,
+        tenant: Option<Tenant>,
+    ) -> Result<(), RequestError> {
+        let limit = self.context.config.call_timeout;
+        let give_up = Instant::now() + ACCEPT_TRIES * limit;
+        loop {
+            let directory = &self.context.directory;
+            let accept =
+                |reply| LedgerMessage::Accept { requests: requests.clone(), tenant, reply };
+            let error = match directory.ledger.call("accept", limit, accept).await {
+                Ok(answer) => return answer,
+                Err(error) => error,
+            };
+            if requests.first().is_some_and(|request| self.is_held(request.id)) {
+                return Ok(());
+            }
+            if Instant::now() >= give_up || !directory.root.is_alive() {
+                return Err(unavailable(error));
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Whether the ledger has it, or had it and is done with it.
+    fn is_held(&self, request: RequestId) -> bool {
+        self.context.ledger().is_open(request)
+            || self.context.clients.sinks.get(request).is_some_and(|sink| sink.has_heard())
+    }
+}
+
+/// A part of the engine that does not answer.
+pub(crate) fn unavailable(error: ActorError) -> RequestError {
+    RequestError::Unavailable(error.to_string())
+}

@@ -1,0 +1,174 @@
+//! The supervision tree, as data: one line for each role. The role's own line
+//! ([`crate::message::Role`]) says its supervisor and how often it may die.
+//!
+//! ```text
+//! root (one for one)
+//! ├── ledger
+//! ├── core (rest for one): KV cache manager, structured output, scheduler, worker
+//! ├── egress (one for one): detokenizers and output streamers, a pair a shard
+//! └── ingress (one for one): input processors
+//! ```
+
+use std::{slice::from_ref, sync::Arc};
+
+use ractor::{Actor, SpawnErr};
+use tokio::task::JoinHandle;
+
+use super::context::Context;
+use crate::{
+    logic::recovery::restart::{LastResort, Strategy},
+    message::{LedgerMessage, Letter, Role, SupervisorMessage},
+    shell::{
+        detokenizer::DetokenizerActor, input_processor::InputProcessorActor,
+        kv_cache_manager::KvCacheManagerActor, ledger::LedgerActor,
+        output_streamer::OutputStreamerActor, scheduler::SchedulerActor,
+        structured_output::StructuredOutputActor, worker::WorkerActor,
+    },
+    supervision::{
+        address::Address,
+        directory::{Directory, Slot},
+        spawn,
+        supervisor::{ChildSpec, SpawnChild, SupervisorSpec},
+    },
+};
+
+/// All actors that supervise no others, in start order: a role, the seats of its pool, and the
+/// making of one actor by its index.
+fn actors() -> [Post; 8] {
+    [
+        post(Role::Ledger, |d| from_ref(&d.ledger), |c, _| LedgerActor::new(c)),
+        post(
+            Role::KvCacheManager,
+            |d| from_ref(&d.kv_cache_manager),
+            |c, _| KvCacheManagerActor::new(c),
+        ),
+        post(
+            Role::StructuredOutput,
+            |d| from_ref(&d.structured_output),
+            |c, _| StructuredOutputActor::new(c),
+        ),
+        post(Role::Scheduler, |d| from_ref(&d.scheduler), |c, _| SchedulerActor::new(c)),
+        post(Role::Worker, |d| from_ref(&d.worker), |c, _| WorkerActor::new(c)),
+        post(Role::Detokenizer, |d| &d.detokenizers, DetokenizerActor::new),
+        post(Role::OutputStreamer, |d| &d.output_streamers, OutputStreamerActor::new),
+        post(Role::InputProcessor, |d| &d.input_processors, |c, _| InputProcessorActor::new(c)),
+    ]
+}
+
+/// All supervisors but the root, in start order.
+static BRANCHES: [Branch; 3] = [
+    Branch {
+        role: Role::Core,
+        strategy: Strategy::RestForOne,
+        seat: |directory| &directory.core,
+        after_start: Some(|context| context.directory.ledger.cast(LedgerMessage::CoreStarted)),
+    },
+    Branch {
+        role: Role::Egress,
+        strategy: Strategy::OneForOne,
+        seat: |directory| &directory.egress,
+        after_start: None,
+    },
+    Branch {
+        role: Role::Ingress,
+        strategy: Strategy::OneForOne,
+        seat: |directory| &directory.ingress,
+        after_start: None,
+    },
+];
+
+/// Gives the function that starts the actor with an index.
+type SpawnAt = dyn Fn(&Arc<Context>, usize) -> SpawnChild;
+
+/// One line of [`actors`], whatever its actors' messages are.
+struct Post {
+    role: Role,
+    size: Box<dyn Fn(&Directory) -> usize>,
+    spawn: Box<SpawnAt>,
+}
+
+fn post<A>(
+    role: Role,
+    seats: fn(&Directory) -> &[Slot<A::Msg>],
+    make: fn(Arc<Context>, usize) -> A,
+) -> Post
+where
+    A: Actor<Arguments = ()>,
+    A::Msg: Letter,
+{
+    let size = Box::new(move |directory: &Directory| seats(directory).len());
+    let spawn = Box::new(move |context: &Arc<Context>, index: usize| {
+        spawn::actor(context, role, index, seats, make)
+    });
+    Post { role, size, spawn }
+}
+
+/// One line of [`BRANCHES`].
+struct Branch {
+    role: Role,
+    strategy: Strategy,
+    seat: fn(&Directory) -> &Slot<SupervisorMessage>,
+    /// Called whenever children were started.
+    after_start: Option<fn(&Context)>,
+}
+
+/// Starts the whole tree of one actor system.
+pub(crate) async fn spawn(
+    context: &Arc<Context>,
+) -> Result<(Address<SupervisorMessage>, JoinHandle<()>), SpawnErr> {
+    let branches = BRANCHES.iter().map(|branch| branch.child(context));
+    let spec = SupervisorSpec {
+        role: Role::Root,
+        strategy: Strategy::OneForOne,
+        children: children(context, Role::Root).into_iter().chain(branches).collect(),
+        after_start: None,
+        last_resort: Some(LastResort::new(context.config.supervision.fruitless_rebuilds)),
+    };
+    spawn::root(context, spec).await
+}
+
+impl Branch {
+    fn child(&self, context: &Arc<Context>) -> ChildSpec {
+        let shared = Arc::clone(context);
+        let after_start = self.after_start.map(|after_start| {
+            let called: Arc<dyn Fn() + Send + Sync> = Arc::new(move || after_start(&shared));
+            called
+        });
+        let children = children(context, self.role);
+        let (role, strategy) = (self.role, self.strategy);
+        let spec = SupervisorSpec { role, strategy, children, after_start, last_resort: None };
+        child(context, role, spawn::subtree(context, spec, self.seat))
+    }
+}
+
+/// The actors below a supervisor: the first of each pool, then the second of each, and so on.
+fn children(context: &Arc<Context>, supervisor: Role) -> Vec<ChildSpec> {
+    let posts = actors().into_iter().filter(|post| post.role.supervisor() == Some(supervisor));
+    let sized = posts.map(|post| ((post.size)(&context.directory), post));
+    let sized: Vec<_> = sized.collect();
+    let most = sized.iter().map(|(size, _)| *size).max().unwrap_or(0);
+    let of_index = |index: usize| {
+        let there = sized.iter().filter(move |(size, _)| index < *size);
+        there.map(move |(_, post)| child(context, post.role, (post.spawn)(context, index)))
+    };
+    (0..most).flat_map(of_index).collect()
+}
+
+fn child(context: &Context, role: Role, spawn: SpawnChild) -> ChildSpec {
+    ChildSpec { role, intensity: context.config.supervision.intensity(role), spawn }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_has_one_line() {
+        let actors = actors();
+        let lines = actors.iter().map(|post| post.role);
+        let lines = lines.chain(BRANCHES.iter().map(|branch| branch.role)).chain([Role::Root]);
+        let mut lines: Vec<_> = lines.collect();
+        lines.sort();
+        assert_eq!(lines, Role::ACTORS);
+    }
+}
