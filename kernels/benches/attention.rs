@@ -1,7 +1,7 @@
-//! Attention beside what the machine can do: bytes of keys and values a second beside plain reads of
-//! as much memory, multiply-adds a second beside fused multiply-adds on registers. Both sides take
-//! turns in one run and are charged the processor time that they use, so that the shares mean
-//! something on a busy machine; rates are those of one thread.
+//! Attention beside the limits of the machine: bytes of keys and values a second beside plain reads
+//! of as much memory, and multiply-adds a second beside fused multiply-adds on registers. Both
+//! sides take turns in one run. Each is charged the processor time that it uses, so that the shares
+//! are right on a busy machine too. Rates are those of one thread.
 //!
 //! `cargo bench -p playhouse-kernels --profile dev --bench attention -- decode` runs the cases whose
 //! names contain "decode"; `PLAYHOUSE_CPU_ISA=avx2` chooses another instruction set.
@@ -17,7 +17,7 @@ use playhouse_kernels::{
 };
 use rayon::prelude::*;
 
-/// Keys and values of a decode case, in bytes at least: more than caches hold.
+/// Least bytes of the keys and values of a decode case: more than caches hold.
 const COLD_BYTES: usize = 512 << 20;
 const BLOCK_SIZE: usize = 16;
 /// Turns that each side takes.
@@ -61,7 +61,7 @@ fn main() {
     }
 }
 
-/// One token a sequence, in as many layers as [`COLD_BYTES`] take.
+/// Measures one token a sequence, in as many layers as fill [`COLD_BYTES`].
 fn decode(name: &str, heads: Heads, dtype: KvDtype, seqs: usize, len: usize) {
     let layer_bytes = shape(heads, 1, seqs * len).bytes(dtype);
     let shape = shape(heads, COLD_BYTES.div_ceil(layer_bytes), seqs * len);
@@ -81,7 +81,7 @@ fn decode(name: &str, heads: Heads, dtype: KvDtype, seqs: usize, len: usize) {
     report(name, rate(ours), rate(reads), "GB/s");
 }
 
-/// One prompt in one step.
+/// Measures one prompt in one step.
 fn prefill(name: &str, heads: Heads, dtype: KvDtype, len: usize) {
     const FMAS: usize = 1 << 27;
     let shape = shape(heads, 1, len);
@@ -102,7 +102,7 @@ fn report(name: &str, ours: f64, limit: f64, unit: &str) {
     println!("{name:36} {ours:8.1} of {limit:7.1} {unit}: {:5.1} %", 100.0 * ours / limit);
 }
 
-/// Median processor seconds of both, which take turns.
+/// Returns the median processor seconds of both sides, which take turns.
 fn alternate(first: impl Fn() + Sync, second: impl Fn() + Sync + Send) -> [f64; 2] {
     let mut times = [const { Vec::new() }; 2];
     let timed = |side: &(dyn Fn() + Sync)| {
@@ -125,7 +125,7 @@ fn alternate(first: impl Fn() + Sync, second: impl Fn() + Sync + Send) -> [f64; 
     })
 }
 
-/// What the threads of this process have used so far.
+/// Returns the processor time that this process has used so far.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the write.
@@ -151,7 +151,7 @@ fn params(heads: Heads) -> AttentionParams {
     }
 }
 
-/// A cache whose every slot was written: pages that nobody wrote are one page of zeros.
+/// Returns a cache with every slot written, because unwritten pages are all one page of zeros.
 fn filled(shape: KvCacheShape, dtype: KvDtype) -> KvCache {
     let mut cache =
         KvCache::new(shape, dtype, &Device::flex()).unwrap_or_else(|error| unreachable!("{error}"));
@@ -168,12 +168,12 @@ fn tensor(rows: usize, width: usize) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values, [rows, width]), &Device::flex())
 }
 
-/// `seqs` sequences of `len` tokens, of which the last `queries` are new. Blocks lie scattered, as
-/// those of a cache in use do.
+/// Returns a batch of `seqs` sequences of `len` tokens, of which the last `queries` are new. Blocks
+/// lie scattered, as in a cache in use.
 fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
     let blocks = len / BLOCK_SIZE;
     let total = seqs * blocks;
-    // An odd number visits all of a power of two.
+    // A stride that is odd visits every block where their number is a power of two.
     let scattered = |i: usize| (i * 37 % total) as u32;
     let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
     for seq in 0..seqs {
@@ -190,7 +190,7 @@ fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
     meta
 }
 
-/// Reads all of it, over the threads.
+/// Reads all of `memory`, over the threads.
 fn read_all(memory: &[u64]) -> u64 {
     let read = |piece: &[u64]| {
         let mut sums = [0_u64; 32];
@@ -202,7 +202,7 @@ fn read_all(memory: &[u64]) -> u64 {
     memory.par_chunks(1 << 17).map(read).reduce(|| 0, u64::wrapping_add)
 }
 
-/// So many fused multiply-adds of f32 on registers, on this thread.
+/// Computes `count` fused multiply-adds of f32 on registers, on this thread.
 fn multiply_adds(count: usize) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -222,7 +222,7 @@ fn multiply_adds(count: usize) -> f32 {
     sums.into_iter().sum()
 }
 
-/// Sums that do not wait for each other: latency times units, and some.
+/// Independent sums: at least an instruction's latency times the number of units.
 #[cfg(target_arch = "x86_64")]
 const SUMS: usize = 12;
 

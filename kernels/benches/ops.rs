@@ -1,4 +1,4 @@
-//! Throughput of the hot operations but linear layers and attention: tokens, or rows of logits.
+//! Throughput of the hot operations except linear layers and attention: tokens, or rows of logits.
 //!
 //! `PLAYHOUSE_CPU_ISA=avx2 cargo bench -p playhouse-kernels --bench ops -- attention` measures
 //! another instruction set. Linear layers have a bench of their own, `linear`.
@@ -37,7 +37,7 @@ fn bench_rows(c: &mut Criterion) {
     group.finish();
 }
 
-/// One row of 151,936 logits, peaked as a language model's are.
+/// Measures one row of 151,936 logits, peaked as those of a language model.
 fn bench_sampling(c: &mut Criterion) {
     let mut group = c.benchmark_group("sampling");
     let vocab = 151_936;

@@ -1,5 +1,5 @@
 //! Throughput of linear layers by the bits of their weights, on the shapes of a model of 0.6 B
-//! parameters: bytes of weights where one row streams them, else multiply-adds.
+//! parameters. The unit is bytes of weights where one row streams them, else multiply-adds.
 //!
 //! `PLAYHOUSE_CPU_ISA=avx2 cargo bench -p playhouse-kernels --bench quantized` measures another
 //! instruction set.
@@ -15,7 +15,7 @@ use playhouse_kernels::{
 /// Inputs and outputs of qkv, o, gate and up, and down of Qwen3-0.6B.
 const SHAPES: [[usize; 2]; 4] = [[1024, 4096], [2048, 1024], [1024, 6144], [3072, 1024]];
 
-/// Weights beyond what caches hold.
+/// Number of weights that are streamed: more than caches hold.
 const STREAMED_WEIGHTS: usize = 1 << 28;
 
 fn values(count: usize) -> Vec<f32> {
@@ -51,7 +51,7 @@ fn pack(kept: Kept, [inputs, outputs]: [usize; 2]) -> LinearWeight {
     packed.unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// One layer after the other, more of them than caches hold.
+/// Measures one layer after the other, more of them than caches hold.
 fn bench_one_row(c: &mut Criterion) {
     let mut group = c.benchmark_group("1 row");
     group.sample_size(10);

@@ -10,8 +10,8 @@ use crate::mapped_file::MappedRange;
 
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Buffers of this size are mapped on their own, on huge pages: streaming gigabytes over small ones
-/// loses a third of the bandwidth to address translation. Untouched parts cost nothing.
+/// Least size of a buffer that is mapped on its own, on huge pages. Streaming gigabytes over small
+/// pages loses a third of the bandwidth to address translation. Untouched parts cost nothing.
 const MAPPED_BYTES_MIN: usize = 2 << 20;
 
 /// A fixed-length, zero-initialised slice on a 64-byte boundary.
@@ -19,7 +19,7 @@ pub(crate) struct AlignedBuf<T: bytemuck::Pod> {
     ptr: NonNull<T>,
     len: usize,
     layout: Layout,
-    /// Whether it has pages of its own, and is none of the allocator's.
+    /// Whether it has pages of its own, rather than memory of the allocator.
     is_mapped: bool,
 }
 
@@ -29,7 +29,7 @@ unsafe impl<T: bytemuck::Pod> Send for AlignedBuf<T> {}
 unsafe impl<T: bytemuck::Pod> Sync for AlignedBuf<T> {}
 
 impl<T: bytemuck::Pod> AlignedBuf<T> {
-    /// `len` zeros, for the thing named `what`.
+    /// Returns `len` zeros, for the thing named `what`.
     pub(crate) fn zeroed(len: usize, what: &'static str) -> Result<Self, KernelError> {
         let bytes = len.max(1).saturating_mul(size_of::<T>());
         let refused = KernelError::OutOfMemory { what, bytes };
@@ -41,7 +41,7 @@ impl<T: bytemuck::Pod> AlignedBuf<T> {
         let raw = if is_mapped {
             mapped
         } else {
-            // Also where the system has no more: the allocator may have reserved what it refused.
+            // Also where `map` fails, because the allocator may have memory in reserve.
             // SAFETY: the size is at least one element, and `Pod` elements here have a size.
             fallible(|| unsafe { alloc_zeroed(layout) })
         };
@@ -50,12 +50,12 @@ impl<T: bytemuck::Pod> AlignedBuf<T> {
     }
 }
 
-/// Whether a buffer of this layout is to be mapped rather than allocated.
+/// Returns whether a buffer of this layout is mapped rather than allocated.
 fn wants_pages(layout: Layout) -> bool {
     cfg!(unix) && layout.size() >= MAPPED_BYTES_MIN
 }
 
-/// Zeroed pages of at least that size, huge ones where the system grants them; null if refused.
+/// Returns zeroed pages of at least that size, huge ones where the system grants them, or null.
 #[cfg(unix)]
 fn map(layout: Layout) -> *mut u8 {
     // SAFETY: a fresh private mapping touches no memory of ours.
@@ -107,17 +107,17 @@ impl<T: bytemuck::Pod> Drop for AlignedBuf<T> {
         let raw = self.ptr.as_ptr();
         #[cfg(unix)]
         if self.is_mapped {
-            // SAFETY: mapped in `zeroed` with this very size, and not referenced any more.
+            // SAFETY: mapped in `zeroed` with this size, and no reference to it is left.
             unsafe { libc::munmap(raw.cast(), self.layout.size()) };
             return;
         }
-        // SAFETY: allocated in `zeroed` with this very layout.
+        // SAFETY: allocated in `zeroed` with this layout.
         unsafe { dealloc(raw.cast(), self.layout) }
     }
 }
 
-/// Elements that are only read: in memory of our own, or in a mapped file, whose pages all processes
-/// that map it share.
+/// Read-only elements, in memory of their own or in a mapped file. All processes that map the file
+/// share its pages.
 #[derive(Debug)]
 pub(crate) enum WeightBuf<T: bytemuck::Pod> {
     Owned(AlignedBuf<T>),
@@ -125,10 +125,10 @@ pub(crate) enum WeightBuf<T: bytemuck::Pod> {
 }
 
 impl<T: bytemuck::Pod> WeightBuf<T> {
-    /// The `len` elements of `range`.
+    /// Takes the `len` elements of `range`.
     ///
     /// # Errors
-    /// Another length, or bytes that are not on a cache line, as streaming loads need them.
+    /// Another length, or bytes that are not on a cache line: streaming loads need them there.
     pub(crate) fn mapped(
         range: MappedRange,
         len: usize,
@@ -143,7 +143,7 @@ impl<T: bytemuck::Pod> WeightBuf<T> {
         Ok(Self::Mapped(range))
     }
 
-    /// The elements as they lie in memory.
+    /// Returns the elements as they lie in memory.
     pub(crate) fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)
     }

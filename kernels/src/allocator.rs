@@ -1,9 +1,9 @@
-//! What happens where the system refuses memory.
+//! Behaviour where the system refuses memory.
 //!
-//! Large buffers are asked for by [`try_zeroed`] and within [`fallible`], and their callers return
-//! errors. All other code, libraries among it, cannot go on without what it asks for. Rust aborts
-//! there, and lets only nightly builds change that; [`ReportingAllocator`] says on standard error how
-//! many bytes were refused, and exits with [`EXIT_OUT_OF_MEMORY`].
+//! [`try_zeroed`] and [`fallible`] ask for large buffers, and their callers return errors. All
+//! other code, libraries included, cannot go on without the memory that it asks for. Rust aborts
+//! there, and only nightly builds can change that. [`ReportingAllocator`] therefore writes to
+//! standard error how many bytes were refused, and exits with [`EXIT_OUT_OF_MEMORY`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -11,16 +11,16 @@ use std::io::Write;
 
 use crate::KernelError;
 
-/// The exit code of a process that was refused memory it cannot do without (`EX_OSERR` of
+/// The exit code of a process that cannot go on without memory that it was refused (`EX_OSERR` of
 /// sysexits.h).
 pub const EXIT_OUT_OF_MEMORY: u8 = 71;
 
 thread_local! {
-    /// Callers on this thread that take a refusal as an answer.
+    /// Number of callers on this thread that handle a refusal.
     static FALLIBLE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Runs `allocate`, to which a [`ReportingAllocator`] may return null: it must handle that.
+/// Runs `allocate`, to which a [`ReportingAllocator`] may return null. `allocate` must handle null.
 pub fn fallible<R>(allocate: impl FnOnce() -> R) -> R {
     let _entered = Entered::new();
     allocate()
@@ -42,10 +42,10 @@ impl Drop for Entered {
     }
 }
 
-/// `len` zeros for the thing named `what`.
+/// Returns `len` zeros for the thing named `what`.
 ///
 /// # Errors
-/// [`KernelError::OutOfMemory`] where the system refuses so much.
+/// [`KernelError::OutOfMemory`] where the system refuses the memory.
 pub fn try_zeroed<T: bytemuck::Zeroable + Clone>(
     len: usize,
     what: &'static str,
@@ -63,7 +63,7 @@ pub fn try_zeroed<T: bytemuck::Zeroable + Clone>(
 #[derive(Debug)]
 pub struct ReportingAllocator<A>(pub A);
 
-// SAFETY: all calls go to `A`, which keeps the contract; what is null stays null, or is not returned.
+// SAFETY: all calls go to `A`, which keeps the contract. A null stays null, or is not returned.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for ReportingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that `A` asks for.
@@ -94,16 +94,16 @@ fn checked(allocated: *mut u8, size: usize) -> *mut u8 {
     allocated
 }
 
-/// Returns to callers that can go on; others have no code that could run without memory.
+/// Returns to a fallible caller. Ends the process for any other, which cannot run without memory.
 #[cold]
 fn refused(size: usize) {
-    // A thread that ends has no flag any longer, and nothing that could handle a refusal.
+    // A thread that is ending has no flag left, and no code that could handle a refusal.
     if FALLIBLE.try_with(Cell::get).unwrap_or(0) > 0 {
         return;
     }
     let mut text = [0; 256];
     let mut rest = &mut text[..];
-    // Numbers are formatted without an allocation, and 256 bytes hold all of it.
+    // Formatting numbers allocates nothing, and 256 bytes hold the whole text.
     let _ = write!(rest, "error: out of memory: {size} bytes were refused");
     if let Some(limit) = address_space_limit() {
         let _ = write!(rest, "; the limit of the address space (ulimit -v) is {limit} bytes");
@@ -124,8 +124,8 @@ fn address_space_limit() -> Option<u64> {
 #[cfg(unix)]
 fn end(text: &[u8]) -> ! {
     let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one descriptor that lives through the call. A pipe that is full and that nothing reads
-    // gets no text, after a second.
+    // SAFETY: one descriptor that lives through the call. The wait ends after a second, so that a
+    // full pipe that no process reads gets no text.
     if unsafe { libc::poll(&mut stderr, 1, 1000) } == 1 {
         // SAFETY: `text` is initialised memory of that length.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };

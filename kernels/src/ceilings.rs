@@ -1,4 +1,4 @@
-//! What a device can do at most, measured: what the operations' rates are held against.
+//! Measured limits of a device, to compare the operations' rates with.
 
 use std::{
     hint::black_box,
@@ -12,8 +12,8 @@ use crate::simd::{Isa, Kernel, LANES, Simd, prefetch_l2, sum_of};
 use crate::threads::{for_each_piece, for_each_rows, num_threads};
 use crate::{KernelError, aligned::AlignedBuf};
 
-/// A device's limits: the CPU's on the threads that kernels compute on, with the instruction set in
-/// use.
+/// A device's limits. Those of the CPU are measured on the threads that kernels compute on, with
+/// the instruction set in use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ceilings {
     /// Bytes a second that can be read from memory.
@@ -27,24 +27,26 @@ pub struct Ceilings {
     pub threads: Option<usize>,
 }
 
-/// Larger than any cache.
+/// Bytes that are read: more than any cache holds.
 const READ_BYTES: usize = 512 << 20;
 /// Accumulators of the loops: enough to hide an instruction's latency.
 const MANY: usize = 12;
-/// The same where a vector of [`LANES`] takes two or more registers.
+/// Accumulators where a vector of [`LANES`] takes two or more registers.
 const FEW: usize = 5;
 /// Bytes that a thread reads at a time.
 const PIECE_BYTES: usize = 4 << 20;
-/// How far ahead of its reads a thread asks for memory: left to the hardware, a stream is slower.
+/// Distance between a thread's reads and its prefetches: with the hardware's alone, a stream is
+/// slower.
 const AHEAD_BYTES: usize = 4 << 10;
 /// Rounds between two looks at the clock.
 const ROUNDS: usize = 1 << 16;
 
 impl Ceilings {
-    /// Measures for `duration` each: the best of what was seen, since a limit is never exceeded.
+    /// Measures each limit for `duration` and returns the best rates, because a limit is never
+    /// exceeded.
     ///
     /// # Errors
-    /// A device without kernels, too little memory for what is to be read, or what a GPU says.
+    /// A device without kernels, too little memory for the buffer to read, or an error of a GPU.
     pub fn measure(device: &Device, duration: Duration) -> Result<Self, KernelError> {
         match Place::of(device, "limits")? {
             Place::Cpu => Self::of_cpu(duration),
@@ -57,7 +59,8 @@ impl Ceilings {
         let isa = Isa::active();
         let mut memory =
             AlignedBuf::<f32>::zeroed(READ_BYTES / size_of::<f32>(), "memory to read")?;
-        // Each thread writes what it reads later, so that the system gives it memory near it.
+        // Each thread writes the part that it reads later, so that the system allocates it near the
+        // thread.
         for_each_rows(&mut memory, LANES, |_, part| part.fill(1.0));
         let pieces: Vec<&[f32]> = memory.chunks(PIECE_BYTES / size_of::<f32>()).collect();
         let read = best(duration, || {
@@ -84,7 +87,7 @@ impl Ceilings {
     }
 }
 
-/// The largest amount of work a second that `round` did, which says how much it is.
+/// Returns the largest amount of work a second. `round` does some work and returns its amount.
 fn best(duration: Duration, mut round: impl FnMut() -> f64) -> f64 {
     let begun = Instant::now();
     let mut best = 0.0_f64;
@@ -96,7 +99,7 @@ fn best(duration: Duration, mut round: impl FnMut() -> f64) -> f64 {
     best
 }
 
-/// The sum of a slice: a load an element, and one addition a vector.
+/// The sum of a slice: one load an element, and one addition a vector.
 struct Sum<'a>(&'a [f32]);
 
 impl Kernel for Sum<'_> {
@@ -118,7 +121,7 @@ impl Kernel for Sum<'_> {
     }
 }
 
-/// Multiply-adds that need nothing from memory.
+/// Multiply-adds that read nothing from memory.
 struct Fma(f32);
 
 impl Kernel for Fma {
@@ -167,7 +170,7 @@ fn dots<S: Simd, const N: usize>(s: S, x: f32) -> f32 {
     sums.into_iter().map(|sum| sum_of(s, sum)).sum()
 }
 
-/// How much one run of a loop is, on an instruction set.
+/// The amount of work in one run of a loop, on an instruction set.
 trait Count {
     /// Operations of one step of one accumulator.
     const STEP: usize;
@@ -203,7 +206,7 @@ fn flops_of<C: Count>(isa: Isa) -> f64 {
 mod tests {
     use super::*;
 
-    /// Sums are right on every instruction set, so the loops do what is counted.
+    /// Sums are right on every instruction set, so the loops do the work that is counted.
     #[test]
     fn the_loops_compute() {
         let ones = vec![1.0; 4 * 8 * LANES];

@@ -1,4 +1,4 @@
-//! Which devices there are, and which of the crate's kernels one gets.
+//! The devices of this machine, and the kernels that each gets.
 
 use burn::tensor::Device;
 
@@ -9,35 +9,35 @@ use crate::KernelError;
 pub struct ComputeDevice {
     /// Its runtime and, where that may have several, its index there: `cpu`, `wgpu:0`, `cuda:0`.
     pub id: String,
-    /// What it is.
+    /// Its kind.
     pub kind: DeviceKind,
     /// The device itself.
     pub device: Device,
 }
 
-/// What computes.
+/// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
-    /// A GPU with memory of its own; on Apple's machines, any.
+    /// A GPU with memory of its own; on Apple's machines, any GPU.
     Gpu,
-    /// A GPU in the processor, or one of a virtual machine.
+    /// A GPU in the processor, or a GPU of a virtual machine.
     IntegratedGpu,
-    /// The CPU, by its own kernels.
+    /// The CPU, with its native kernels.
     Cpu,
-    /// The CPU, imitating a GPU.
+    /// The CPU, which imitates a GPU.
     Software,
 }
 
 impl ComputeDevice {
-    /// The CPU, which is always there.
+    /// Returns the CPU, which every machine has.
     #[must_use]
     pub fn cpu() -> Self {
         Self { id: "cpu".to_owned(), kind: DeviceKind::Cpu, device: Device::flex() }
     }
 }
 
-/// All of them, the CPU last. Asks drivers, but opens no device, and a machine without drivers
-/// merely has fewer.
+/// Returns all devices, the CPU last. Asks drivers, but opens no device. A machine without drivers
+/// has fewer devices.
 #[must_use]
 pub fn devices() -> Vec<ComputeDevice> {
     #[cfg(feature = "gpu")]
@@ -47,18 +47,18 @@ pub fn devices() -> Vec<ComputeDevice> {
     gpus.into_iter().chain([ComputeDevice::cpu()]).collect()
 }
 
-/// What is known of a GPU's memory.
+/// The known facts about a GPU's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Bytes that it may be asked to hold; `None` where its driver does not say.
+    /// Bytes that it may be asked to hold; `None` where its driver does not report them.
     pub total_bytes: Option<u64>,
-    /// Bytes that this process holds there now, those that wait to be used again among them.
+    /// Bytes that this process holds there now, including free ones that it keeps for reuse.
     pub held_bytes: u64,
     /// Bytes of its largest buffer.
     pub max_buffer_bytes: u64,
 }
 
-/// The memory of `device`; `None` for the CPU's, which is the machine's.
+/// Returns the memory of `device`; `None` for the CPU, whose memory is the machine's.
 #[must_use]
 pub fn device_memory(device: &Device) -> Option<DeviceMemory> {
     match Place::of(device, "device memory") {
@@ -68,11 +68,11 @@ pub fn device_memory(device: &Device) -> Option<DeviceMemory> {
     }
 }
 
-/// Gives memory that this process holds on `device` for later use back to its driver; waits for what is
-/// on its way. On the CPU it does nothing.
+/// Returns free memory that this process keeps on `device` to its driver. Waits until the device
+/// has done all submitted work. Does nothing on the CPU.
 ///
 /// # Errors
-/// What the device says.
+/// An error of the device.
 pub fn trim_memory(device: &Device) -> Result<(), KernelError> {
     match Place::of(device, "device memory") {
         #[cfg(feature = "gpu")]
@@ -83,17 +83,17 @@ pub fn trim_memory(device: &Device) -> Result<(), KernelError> {
     }
 }
 
-/// Whose kernels a thing is built for.
+/// The kernels that a thing is built for.
 pub(crate) enum Place {
-    /// The CPU's, native.
+    /// The native kernels of the CPU.
     Cpu,
-    /// Those of a CubeCL runtime.
+    /// The kernels of a CubeCL runtime.
     #[cfg(feature = "gpu")]
     Cube(cubecl::Device),
 }
 
 impl Place {
-    /// The place of `device`.
+    /// Returns the place of `device`.
     ///
     /// # Errors
     /// A device that no kernel of this build runs on.

@@ -1,21 +1,21 @@
-//! The number formats that weights come in and are kept in.
+//! The number formats of weights, in files and in memory.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// The format in which a weight is kept and computed. Sums are f32 in all.
+/// The format in which a weight is kept and computed. Sums are f32 in every format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WeightDtype {
     /// IEEE binary32.
     F32,
-    /// IEEE binary16. On GPUs alone.
+    /// IEEE binary16. Only on GPUs.
     F16,
     /// bfloat16: the upper half of an f32.
     Bf16,
 }
 
 impl WeightDtype {
-    /// As users write it.
+    /// Returns the name that users write.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl WeightDtype {
         }
     }
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     #[must_use]
     pub fn size_bytes(self) -> usize {
         match self {
@@ -47,7 +47,7 @@ pub enum WeightView<'a> {
 }
 
 impl WeightView<'_> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -57,19 +57,19 @@ impl WeightView<'_> {
         }
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All elements, widened exactly.
+    /// Returns all elements, widened exactly.
     #[must_use]
     pub fn to_f32(&self) -> Vec<f32> {
         (0..self.len()).map(|i| self.f32_at(i)).collect()
     }
 
-    /// Element `i`, widened exactly.
+    /// Returns element `i`, widened exactly.
     #[inline]
     pub(crate) fn f32_at(&self, i: usize) -> f32 {
         match self {
@@ -79,7 +79,7 @@ impl WeightView<'_> {
         }
     }
 
-    /// Elements from `start`, as many as `out` takes, widened exactly.
+    /// Fills `out` with the elements from `start` on, widened exactly.
     pub(crate) fn widen_into(&self, start: usize, out: &mut [f32]) {
         let range = start..start + out.len();
         match self {
@@ -89,7 +89,7 @@ impl WeightView<'_> {
         }
     }
 
-    /// Element `i`, rounded to the nearest bfloat16 (ties to even); exact for bf16 data.
+    /// Returns element `i`, rounded to the nearest bfloat16 (ties to even); exact for bf16 data.
     #[inline]
     pub(crate) fn bf16_at(&self, i: usize) -> bf16 {
         match self {

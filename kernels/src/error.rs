@@ -1,24 +1,24 @@
-//! What can go wrong when weights, caches and batches are handed over.
+//! Errors in the weights, caches and batches that callers pass.
 
 /// A weight, cache or batch description that the kernels cannot take.
 ///
-/// Operations on valid ones do not fail: a shape that disagrees between two arguments of an
-/// operation is a bug of the caller, and asserts.
+/// Operations on valid ones do not fail. Two arguments of an operation that disagree in shape are a
+/// bug of the caller, and the operation panics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
     /// A buffer whose length does not fit its shape.
     #[error("{what}: {field} holds {got} elements, but {expected} are needed")]
     Length {
-        /// The thing being built, such as "linear weight".
+        /// The thing being built, for example "linear weight".
         what: &'static str,
         /// The argument at fault.
         field: String,
-        /// The elements found.
+        /// The number of elements found.
         got: usize,
-        /// The elements needed.
+        /// The number of elements needed.
         expected: usize,
     },
-    /// A number outside what is accepted.
+    /// A number outside the accepted range.
     #[error("{what}: {field} is {got}, but must be {accepted}")]
     OutOfRange {
         /// The thing being built or checked.
@@ -27,15 +27,15 @@ pub enum KernelError {
         field: String,
         /// The value found.
         got: u64,
-        /// What would be accepted.
+        /// The accepted values.
         accepted: String,
     },
-    /// Parts that are to be stacked, but are not of one kind.
+    /// Parts that are stacked, but are not of one kind.
     #[error("{what}: {field} of parts[{part}] differs from that of parts[0]")]
     PartsDiffer {
         /// The thing being built.
         what: &'static str,
-        /// What differs.
+        /// The field that differs.
         field: String,
         /// The part at fault.
         part: usize,
@@ -55,30 +55,30 @@ pub enum KernelError {
     UnsupportedForm {
         /// The thing being built.
         what: &'static str,
-        /// What was asked for.
+        /// The form asked for.
         form: String,
         /// The device asked for.
         device: String,
     },
-    /// A buffer that no device of this kind has.
+    /// A buffer larger than the device's largest.
     #[error("{what}: needs a buffer of {bytes} bytes, and the device's largest has {largest}")]
     BufferTooLarge {
         /// The thing being built.
         what: &'static str,
         /// The bytes asked for.
         bytes: u64,
-        /// The bytes it could have.
+        /// The bytes of its largest buffer.
         largest: u64,
     },
-    /// The device did not do what it was asked to.
+    /// The device did not do its work.
     #[error("device error: {why}")]
     Device {
-        /// What it said.
+        /// The device's text.
         why: String,
         /// Whether its memory ran out.
         is_out_of_memory: bool,
     },
-    /// The allocator refused.
+    /// The allocator refused the memory.
     #[error("{what}: cannot allocate {bytes} bytes")]
     OutOfMemory {
         /// The thing being built.
@@ -89,14 +89,14 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    /// What a device said. Through burn and the queues of devices errors come as text; this is how
-    /// cubecl says that memory ran out.
+    /// Returns the error of a device. Errors come as text through burn and the queues of devices.
+    /// The text shows whether cubecl reports that memory ran out.
     pub(crate) fn device(why: String) -> Self {
         let is_out_of_memory = why.contains("out of device memory");
         Self::Device { why, is_out_of_memory }
     }
 
-    /// A number format that only GPUs have kernels for.
+    /// Returns the error for a number format that only GPUs have kernels for.
     pub(crate) fn not_on_cpu(what: &'static str, form: &str) -> Self {
         Self::UnsupportedForm { what, form: form.to_owned(), device: "cpu".to_owned() }
     }

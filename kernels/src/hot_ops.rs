@@ -1,5 +1,5 @@
 //! The one trait through which operations reach a backend. burn routes each call by the device of
-//! its tensors; a backend implements the trait once, on its own tensor type.
+//! its tensors. A backend implements the trait once, on its own tensor type.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
@@ -15,15 +15,15 @@ use crate::rope::RotaryTable;
 use crate::weight_vector::WeightVector;
 use crate::{kv_cache, linear, paged_attention, qk_norm_rope, rms_norm, rope, select_rows, swiglu};
 
-/// Declares each operation `module::name` once: in the trait, and for both backends, whose versions
-/// are the functions `module::cpu::name` and `module::cube::name`. Types stand in parentheses, because
-/// `backend_extension` reads them as they were written.
+/// Declares each operation `module::name` once: in the trait, and for both backends. Their versions
+/// are the functions `module::cpu::name` and `module::cube::name`. Types stand in parentheses,
+/// because `backend_extension` reads them as they were written.
 macro_rules! hot_ops {
     ($(
         $(#[$doc:meta])*
         $module:ident::$name:ident($($arg:ident: ($($type:tt)+)),+ $(,)?) -> ($($output:tt)+);
     )+) => {
-        /// The operations that a backend provides; the public function of the same name documents
+        /// The operations that a backend provides. The public function of the same name documents
         /// each.
         #[backend_extension(Cube: cfg(feature = "gpu"), Flex)]
         pub(crate) trait HotOps: Backend {

@@ -1,4 +1,4 @@
-//! What a GPU can do at most, measured by kernels that do nothing else.
+//! Measured limits of a GPU, by kernels that do nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use super::{Vec4, Words, cubes, device_error, reserved, words_buffer};
 use crate::{Ceilings, KernelError};
 
 const UNITS: usize = 256;
-/// Enough to fill any GPU.
+/// Cubes of a launch: enough to fill any GPU.
 const CUBES: usize = 4096;
-/// Larger than any cache; where the largest buffer is smaller, that.
+/// Bytes that are read: more than any cache holds, but at most the device's largest buffer.
 const READ_BYTES: u64 = 1 << 30;
-/// Vectors that a unit multiplies by turns: enough to hide an instruction's latency.
+/// Vectors that a unit multiplies in turn: enough to hide an instruction's latency.
 const CHAINS: usize = 8;
-/// Multiply-adds of each.
+/// Multiply-adds of each vector.
 const ROUNDS: usize = 1024;
 
-/// Measures for `duration` each.
+/// Measures each limit for `duration`.
 ///
 /// # Errors
-/// Too little memory for what is to be read, or what the device says.
+/// Too little memory for the buffer to read, or an error of the device.
 pub(crate) fn measure(
     device: &cubecl::Device,
     duration: Duration,
@@ -32,12 +32,12 @@ pub(crate) fn measure(
     let units = CUBES * UNITS;
     let sums = reserved(&client, units * size_of::<u32>(), WHAT)?;
     let bytes = READ_BYTES.min(client.properties().memory.max_page_size) as usize;
-    // As many for each unit, and at least one.
+    // The same number for each unit, and at least one.
     let rounds = (bytes / size_of::<[u32; 4]>() / units).max(1);
     let bytes = rounds * units * size_of::<[u32; 4]>();
     let memory = reserved(&client, bytes, WHAT)?;
     let read_bytes_per_s = best(&client, duration, || {
-        // SAFETY: units read strides of `memory` within its vectors, and write their own place.
+        // SAFETY: units read strides of `memory` within its vectors, and each writes its own place.
         unsafe {
             read_kernel::launch_unchecked(
                 &client,
@@ -52,7 +52,7 @@ pub(crate) fn measure(
         bytes as f64
     })?;
     let f32_flops = best(&client, duration, || {
-        // SAFETY: a unit writes its own place.
+        // SAFETY: each unit writes its own place.
         unsafe {
             fma_kernel::launch_unchecked(
                 &client,
@@ -68,7 +68,7 @@ pub(crate) fn measure(
     Ok(Ceilings { read_bytes_per_s, f32_flops, bf16_flops: None, threads: None })
 }
 
-/// The largest amount of work a second that `round` submitted, which says how much it is.
+/// Returns the largest amount of work a second. `round` submits some work and returns its amount.
 fn best(client: &Client, duration: Duration, round: impl Fn() -> f64) -> Result<f64, KernelError> {
     let wait = || block_on(client.sync()).map_err(device_error);
     round();

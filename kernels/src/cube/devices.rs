@@ -5,7 +5,7 @@ use cubecl::MemoryScope;
 
 use crate::device::{ComputeDevice, DeviceKind, DeviceMemory};
 
-/// Those that drivers report, and that this build can be trusted with.
+/// Returns the devices that drivers report, except those that this build cannot be trusted with.
 pub(crate) fn devices() -> Vec<ComputeDevice> {
     let mut wgpu_indices = 0..;
     let known = cubecl::Device::enumerate_all().into_iter().filter_map(|device| {
@@ -15,7 +15,7 @@ pub(crate) fn devices() -> Vec<ComputeDevice> {
     known.collect()
 }
 
-/// The name of `device`, and what it is.
+/// Returns the name and the kind of `device`.
 #[allow(unused_variables, reason = "only wgpu's devices have no numbers of their own")]
 fn named(
     device: &cubecl::Device,
@@ -30,12 +30,12 @@ fn named(
         cubecl::Device::Wgpu(burn_wgpu::WgpuDevice { kind, .. }) => {
             use cubecl::device::WgpuDeviceKind;
             let kind = match kind {
-                // Mesa's compiler dies of CubeCL 0.11's SPIR-V, and the process with it: shared memory
-                // without VK_KHR_workgroup_memory_explicit_layout.
+                // Mesa's compiler crashes on CubeCL 0.11's SPIR-V, and the process with it. The
+                // cause is shared memory without VK_KHR_workgroup_memory_explicit_layout.
                 WgpuDeviceKind::Cpu if cfg!(feature = "vulkan") => return None,
                 WgpuDeviceKind::Cpu => DeviceKind::Software,
                 WgpuDeviceKind::DiscreteGpu(_) => DeviceKind::Gpu,
-                // Apple's have the machine's memory, and are made for this.
+                // Apple's GPUs share the machine's memory, and are made for this work.
                 _ if cfg!(target_vendor = "apple") => DeviceKind::Gpu,
                 _ => DeviceKind::IntegratedGpu,
             };
@@ -45,7 +45,7 @@ fn named(
     }
 }
 
-/// What the driver of `device` and its runtime say.
+/// Returns the memory that the driver of `device` and its runtime report.
 pub(crate) fn memory(device: &cubecl::Device) -> DeviceMemory {
     let client = device.client();
     let properties = &client.properties().memory;

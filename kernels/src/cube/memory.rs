@@ -1,4 +1,4 @@
-//! Memory of the device's that is there to stay, and what is copied there.
+//! Long-lived memory of the device, and copies to it.
 
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
@@ -7,18 +7,19 @@ use cubecl::server::Handle;
 use super::device_error;
 use crate::KernelError;
 
-/// Bytes that are copied at a time. CubeCL's server for CUDA takes less than 100 MB to pinned memory of
-/// its own, from where the device fetches it meanwhile; more is fetched from where it is, and waited for.
+/// Bytes that are copied at a time. CubeCL's server for CUDA copies less than 100 MB to its own
+/// pinned memory, and the device fetches it from there in the background. A larger copy is fetched
+/// from where it is, and the server waits for it.
 #[cfg(not(test))]
 const PIECE_BYTES: usize = 64 << 20;
-/// In tests most weights have several.
+/// Small, so that most weights of the tests have several pieces.
 #[cfg(test)]
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Memory holding `words`.
+/// Returns memory that holds `words`.
 ///
 /// # Errors
-/// The device refuses.
+/// The device refuses the memory.
 pub(crate) fn resident(
     client: &Client,
     words: Vec<u32>,
@@ -31,11 +32,11 @@ pub(crate) fn resident(
     resident_pieces(client, count, words.chunks(words_max).map(<[u32]>::to_vec), what)
 }
 
-/// Memory of so many words that holds `pieces`, one behind the other. Each is on its way while the next
-/// is made.
+/// Returns memory of `words` words that holds `pieces`, one behind the other. Each piece is copied
+/// while the next is made.
 ///
 /// # Errors
-/// The device refuses.
+/// The device refuses the memory.
 pub(crate) fn resident_pieces(
     client: &Client,
     words: usize,
@@ -58,15 +59,15 @@ pub(crate) fn resident_pieces(
     Ok(handle)
 }
 
-/// How many runs of so many words make a piece; at least one.
+/// Returns the number of runs of `words` words in a piece; at least one.
 pub(crate) fn runs_of_piece(words: usize) -> usize {
     (PIECE_BYTES / size_of::<u32>() / words.max(1)).max(1)
 }
 
-/// Memory of any content that the driver gets back when it is freed.
+/// Returns memory of undefined content. When it is freed, the driver gets it back.
 ///
 /// # Errors
-/// The device refuses.
+/// The device refuses the memory.
 pub(crate) fn reserved(
     client: &Client,
     bytes: usize,
@@ -111,7 +112,7 @@ mod tests {
             let handle = resident(&client, words.clone(), "test").unwrap();
             assert!(read(&client, handle) == words, "{count} words");
         }
-        // Of any lengths, one made behind the other.
+        // Pieces of different lengths, each made after the one before.
         let mut made = 0..;
         let pieces = [3, 1, 700, 2].map(|count| made.by_ref().take(count).collect());
         let handle = resident_pieces(&client, 706, pieces.into_iter(), "test").unwrap();

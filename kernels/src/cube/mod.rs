@@ -1,11 +1,11 @@
-//! What the kernels for GPUs share. One source serves every runtime of CubeCL; what a device cannot
-//! do is asked of it, never assumed.
+//! Parts that the kernels for GPUs share. One source serves every runtime of CubeCL. The kernels
+//! ask a device for its abilities and never assume them.
 //!
-//! The promises of the crate hold here by the same means everywhere: how a sum is cut and in which
-//! order its parts are added follows from the shape of the weights, the head or the position, never
-//! from the batch; and every multiplication that is added to something is an explicit `fma`, so that
-//! no compiler rounds one variant of a kernel otherwise than another. Only tensor cores, where they
-//! are asked for, do otherwise.
+//! The crate keeps its promises here by the same means everywhere. The shape of the weights, the
+//! head or the position decides how a sum is cut and in which order its parts are added. The batch
+//! never does. Every multiplication that is added to something is an explicit `fma`, so that no
+//! compiler rounds one variant of a kernel differently from another. Only tensor cores differ,
+//! where they are asked for.
 
 mod ceilings;
 mod devices;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-/// The elements of a vector, added from the first to the last.
+/// Returns the sum of the elements of a vector, added from the first to the last.
 #[cube]
 pub(crate) fn lanes_sum<N: Size>(vector: Vector<f32, N>) -> f32 {
     let mut sum = vector.extract(0usize);
@@ -13,7 +13,7 @@ pub(crate) fn lanes_sum<N: Size>(vector: Vector<f32, N>) -> f32 {
     sum
 }
 
-/// `partial` of all `units` of the cube, a power of two, added in a tree; every unit gets the sum.
+/// Adds `partial` of all `units` of the cube, a power of two, in a tree. Every unit gets the sum.
 #[cube]
 pub(crate) fn sum_of_units(partial: f32, #[comptime] units: usize) -> f32 {
     let mut sums = Shared::<[f32]>::new_slice(units);

@@ -1,4 +1,4 @@
-//! Between burn's device tensors and the arguments of kernels.
+//! Conversions between burn's device tensors and the arguments of kernels.
 
 use burn::backend::{BackendTensor, DispatchTensor, DispatchTensorKind};
 use burn::tensor::{DType, Shape, Tensor};
@@ -10,13 +10,13 @@ use cubecl::server::{Handle, ServerError};
 
 use crate::KernelError;
 
-/// Cubes of one dimension of a grid: what every runtime takes.
+/// Most cubes of one dimension of a grid: the number that every runtime takes.
 pub(crate) const CUBES_MAX: usize = 65_535;
 
 /// Elements of a vector load: 128 bits of f32.
 const LANES: usize = 4;
 
-/// Rows of f32, each in one piece.
+/// Rows of f32, each contiguous.
 pub(crate) struct Rows {
     tensor: CubeTensor,
     pub(crate) rows: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The rows of `x`, `[rows, cols]` f32, copied only where they cannot be read in vectors.
+    /// Takes the rows of `x`, `[rows, cols]` f32; copies them only where vectors cannot read them.
     pub(crate) fn new(x: CubeTensor) -> Self {
         assert_eq!(x.dtype, DType::F32, "activations are f32");
         let [rows, cols] = x.meta.shape().dims::<2>();
@@ -42,12 +42,12 @@ impl Rows {
         Self { tensor, rows, cols, stride, lanes }
     }
 
-    /// Vectors of a row.
+    /// Returns the vectors of a row.
     pub(crate) fn vectors(&self) -> usize {
         self.cols / self.lanes
     }
 
-    /// Vectors from one row to the next.
+    /// Returns the vectors from one row to the next.
     pub(crate) fn stride(&self) -> usize {
         self.stride / self.lanes
     }
@@ -68,25 +68,25 @@ impl Rows {
         buffer(&self.tensor)
     }
 
-    /// A tensor `[rows, cols]` on the same device, not yet written.
+    /// Returns a tensor `[rows, cols]` on the same device, not yet written.
     pub(crate) fn sibling(&self, rows: usize, cols: usize) -> CubeTensor {
         float_tensor(&self.tensor.client, &self.tensor.device, [rows, cols])
     }
 }
 
-/// A dense f32 tensor `[rows, cols]`, not yet written.
+/// Returns a dense f32 tensor `[rows, cols]`, not yet written.
 pub(crate) fn float_tensor(
     client: &Client,
     device: &cubecl::Device,
     [rows, cols]: [usize; 2],
 ) -> CubeTensor {
-    // No runtime has buffers of no bytes.
+    // No runtime has empty buffers.
     let handle = client.empty((rows * cols).max(1) * size_of::<f32>());
     let shape = Shape::new([rows, cols]);
     CubeTensor::new_contiguous(client.clone(), device.clone(), shape, handle, DType::F32)
 }
 
-/// The tensor on a GPU that `tensor` is; or `tensor`, if it is none.
+/// Returns the GPU's tensor behind `tensor`, or `tensor` itself if it is on no GPU.
 #[expect(clippy::result_large_err, reason = "what is handed back is no error")]
 pub(crate) fn device_tensor(tensor: Tensor<2>) -> Result<CubeTensor, Tensor<2>> {
     let DispatchTensor { kind, autodiff } = tensor.into_dispatch();
@@ -96,12 +96,12 @@ pub(crate) fn device_tensor(tensor: Tensor<2>) -> Result<CubeTensor, Tensor<2>> 
     }
 }
 
-/// What a device said.
+/// Returns the error of a device.
 pub(crate) fn device_error(error: ServerError) -> KernelError {
     KernelError::device(error.to_string())
 }
 
-/// The same as a tensor of burn's.
+/// Returns the tensor as a tensor of burn's.
 pub(crate) fn into_tensor(tensor: CubeTensor) -> Tensor<2> {
     Tensor::from_dispatch(DispatchTensor {
         kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
@@ -109,25 +109,25 @@ pub(crate) fn into_tensor(tensor: CubeTensor) -> Tensor<2> {
     })
 }
 
-/// The whole buffer of a dense tensor, or of [`Rows`].
+/// Returns the whole buffer of a dense tensor, or of [`Rows`].
 pub(crate) fn buffer(tensor: &CubeTensor) -> BufferArg {
     words_buffer(&tensor.handle)
 }
 
-/// A buffer of 32-bit elements.
+/// Returns a buffer of 32-bit elements.
 pub(crate) fn words_buffer(handle: &Handle) -> BufferArg {
     let len = handle.size_in_used() as usize / size_of::<u32>();
     // SAFETY: the length is the buffer's own.
     unsafe { BufferArg::from_raw_parts(handle.clone(), len) }
 }
 
-/// Numbers of the host's, copied to the device; at least one, as no runtime has empty buffers.
+/// Copies numbers of the host to the device; at least one, because no runtime has empty buffers.
 pub(crate) fn upload(client: &Client, numbers: &[u32]) -> Handle {
     let numbers = if numbers.is_empty() { &[0] } else { numbers };
     client.create_from_slice(bytemuck::cast_slice(numbers))
 }
 
-/// A grid of at least `count` cubes; kernels find theirs by `CUBE_POS` and leave if it is none.
+/// Returns a grid of at least `count` cubes. A cube finds its work by `CUBE_POS`, or has none.
 pub(crate) fn cubes(count: usize) -> CubeCount {
     let x = count.min(CUBES_MAX);
     CubeCount::Static(x as u32, count.div_ceil(x.max(1)) as u32, 1)
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Errors come as text through burn; the text is cubecl's, and may change with it.
+    /// Errors come as text through burn. The text is cubecl's, and may change with it.
     #[test]
     fn a_device_without_memory_is_told_from_a_broken_one() {
         let told = |error: IoError| match device_error(error.into()) {

@@ -6,8 +6,8 @@ use cubecl::client::Client;
 use crate::WeightVector;
 use crate::device::Place;
 
-/// The first device of any runtime, software ones included. A test that gets none has nothing to
-/// test: it prints why, and passes, unless `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
+/// Returns the first device of any runtime, software devices included. A test without a device
+/// prints why and passes, unless `PLAYHOUSE_TEST_REQUIRE_GPU=1` makes it fail.
 pub(crate) fn test_device() -> Option<Device> {
     let found = super::devices().into_iter().next();
     if found.is_none() {
@@ -22,7 +22,7 @@ pub(crate) fn test_device() -> Option<Device> {
     found.map(|found| found.device)
 }
 
-/// The same, and what kernels are launched by.
+/// Returns the same device, and the client that launches kernels on it.
 pub(crate) fn test_client() -> Option<(Client, cubecl::Device)> {
     match Place::of(&test_device()?, "test") {
         Ok(Place::Cube(device)) => Some((device.client(), device)),
@@ -30,27 +30,27 @@ pub(crate) fn test_client() -> Option<(Client, cubecl::Device)> {
     }
 }
 
-/// Rows of `width` on `device`.
+/// Returns rows of `width` on `device`.
 pub(crate) fn tensor(data: &[f32], width: usize, device: &Device) -> Tensor<2> {
     Tensor::from_data(TensorData::new(data.to_vec(), [data.len() / width, width]), device)
 }
 
-/// A vector on `device`.
+/// Returns a vector on `device`.
 pub(crate) fn vector(data: &[f32], device: &Device) -> WeightVector {
     WeightVector::new(data.to_vec(), device).unwrap()
 }
 
-/// What a tensor holds.
+/// Returns the elements of a tensor.
 pub(crate) fn values(tensor: Tensor<2>) -> Vec<f32> {
     tensor.into_data().try_to_vec().unwrap()
 }
 
-/// Numbers within ±1 that repeat nowhere.
+/// Returns numbers within ±1 that do not repeat.
 pub(crate) fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 31 + seed * 17) as f32 * 0.37).sin()).collect()
 }
 
-/// For comparisons of bytes.
+/// Returns the bits of numbers, for exact comparisons.
 pub(crate) fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }

@@ -1,8 +1,8 @@
-//! Numbers of the host's that every layer of a step reads: token ids, positions, slots, plans. They are
-//! copied to the device once, by the first that asks.
+//! Numbers of the host that every layer of a step reads: token ids, positions, slots, plans. The
+//! first layer that asks copies them to the device, once.
 //!
-//! While a step is recorded each has a buffer of its own, whatever it holds: replays find the numbers
-//! of theirs in the same place.
+//! While a step is recorded each input has a buffer of its own, even where two hold the same
+//! numbers. Replays find their numbers in the same places.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use cubecl::server::Handle;
 use super::upload;
 use crate::paged_attention::cube::PlanOf;
 
-/// Copies that a thread keeps: what the layers of a step ask for, of each kind some.
+/// Copies that a thread keeps: a few of each kind that the layers of a step ask for.
 const KEPT: usize = 8;
 
-/// Numbers longer than this are copied anew: to compare them takes long as well.
+/// Most numbers that are kept. A longer copy is made anew, because a comparison takes as long.
 const NUMBERS_MAX: usize = 1 << 16;
 
 thread_local! {
@@ -24,18 +24,18 @@ thread_local! {
     static RECORDING: RefCell<Option<Vec<(StepInput, Handle)>>> = const { RefCell::new(None) };
 }
 
-/// What numbers are to a step.
+/// The role of numbers in a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StepInput {
     TokenIds,
     Positions,
     Slots,
-    /// What the cubes of attention do, in layers of one kind.
+    /// The work of attention's cubes, in layers of one kind.
     Plan(PlanOf),
 }
 
 impl StepInput {
-    /// The layer's plan, if it is one.
+    /// Returns the layers that the plan is for, if it is a plan.
     pub(crate) fn plan(self) -> Option<PlanOf> {
         match self {
             Self::Plan(of) => Some(of),
@@ -44,14 +44,14 @@ impl StepInput {
     }
 }
 
-/// Numbers, and where they are on a device. No kernel writes there.
+/// Numbers, and their place on a device. No kernel writes there.
 struct Copied {
     device: cubecl::Device,
     numbers: Vec<u32>,
     handle: Handle,
 }
 
-/// The numbers on the device: this thread's last copy of the same ones, or a new one.
+/// Returns the numbers on the device: this thread's last copy of the same numbers, or a new one.
 pub(crate) fn upload_once(
     client: &Client,
     device: &cubecl::Device,
@@ -77,7 +77,7 @@ pub(crate) fn upload_once(
     })
 }
 
-/// The buffer of an input where a step is recorded: made by the first that asks.
+/// Returns the buffer of an input where a step is recorded. The first call makes it.
 fn recorded(client: &Client, input: StepInput, numbers: &[u32]) -> Option<Handle> {
     RECORDING.with_borrow_mut(|recording| {
         let inputs = recording.as_mut()?;
@@ -90,12 +90,13 @@ fn recorded(client: &Client, input: StepInput, numbers: &[u32]) -> Option<Handle
     })
 }
 
-/// Whether this thread records a step: what it computes must not depend on anything but the inputs.
+/// Returns whether this thread records a step. What it computes then must depend on the inputs
+/// alone.
 pub(crate) fn is_recording() -> bool {
     RECORDING.with_borrow(Option::is_some)
 }
 
-/// While it lives, inputs have buffers of their own on this thread.
+/// A recording on this thread: while it lives, each input has a buffer of its own.
 pub(crate) struct Recording(());
 
 impl Recording {
@@ -104,7 +105,7 @@ impl Recording {
         Self(())
     }
 
-    /// The inputs that were asked for.
+    /// Returns the inputs that were asked for.
     pub(crate) fn end(self) -> Vec<(StepInput, Handle)> {
         RECORDING.take().unwrap_or_default()
     }

@@ -1,20 +1,20 @@
-//! Which memory of its weights' size a step takes for as long as a product takes: weights laid out anew.
-//! All steps share it, but a recording holds as much for itself.
+//! Bytes of the copies of weights in a step. Some products lay their weights out anew, for as long
+//! as the product takes. All steps share that memory, but a recording holds as much for itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 thread_local! {
-    /// By their bytes: copies of one size take turns in the same memory.
+    /// Sizes in bytes: copies of one size take turns in the same memory.
     static COPIES: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Says that a product on this thread takes a copy of so many bytes.
+/// Records that a product on this thread takes a copy of `bytes` bytes.
 pub(crate) fn note(bytes: usize) {
     COPIES.with_borrow_mut(|copies| copies.insert(bytes));
 }
 
-/// What `step` gives, and the bytes of the copies that it takes.
+/// Runs `step`. Returns its result and the bytes of the copies that it takes.
 pub(crate) fn noted<R>(step: impl FnOnce() -> R) -> (R, u64) {
     COPIES.take();
     let done = step();

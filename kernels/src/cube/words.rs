@@ -1,19 +1,19 @@
-//! Numbers of every format, packed in 32-bit words: all that a kernel has to load are vectors of
-//! four words, and no device needs to know the format.
+//! Numbers of every format, packed in 32-bit words. A kernel loads only vectors of four words, and
+//! no device needs to know the format.
 //!
-//! Four words make a chunk of `4 · per_word` neighbouring numbers; its part `h` of four neighbours,
-//! `4 h .. 4 h + 4`, are the `h`th fields of the words, lowest bits first. So a part is widened by one
-//! operation on all four words.
+//! Four words make a chunk of `4 · per_word` neighbouring numbers. Its part `h` has the four
+//! neighbours `4 h .. 4 h + 4`. They are the `h`th fields of the words, lowest bits first. One
+//! operation on all four words therefore widens a part.
 
 use cubecl::prelude::*;
 use half::{bf16, f16};
 
 use crate::WeightDtype;
 
-/// Four words, as they are loaded.
+/// Four words, loaded together.
 pub(crate) type Words = Vector<u32, Const<4>>;
 
-/// Four numbers, the widest vectors that every device loads at once.
+/// Four numbers: the widest vector that every device loads at once.
 pub(crate) type Vec4 = Vector<f32, Const<4>>;
 
 /// Four 16-bit numbers, as neighbours.
@@ -22,7 +22,7 @@ pub(crate) type FourHalves = Vector<u32, Const<2>>;
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = 4;
 
-/// What the fields of a word are.
+/// The fields of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum WordFormat {
     /// One IEEE binary32.
@@ -42,7 +42,7 @@ pub(crate) enum WordFormat {
 impl WordFormat {
     const ALL: [Self; 6] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Uint8, Self::Uint4];
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -54,12 +54,12 @@ impl WordFormat {
         }
     }
 
-    /// The one of this name.
+    /// Returns the format of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// Numbers in a word; also the parts of a chunk.
+    /// Returns the numbers in a word, which are also the parts of a chunk.
     pub(crate) const fn per_word(self) -> usize {
         match self {
             Self::F32 => 1,
@@ -69,28 +69,28 @@ impl WordFormat {
         }
     }
 
-    /// Numbers in a chunk.
+    /// Returns the numbers in a chunk.
     pub(crate) const fn per_chunk(self) -> usize {
         CHUNK_WORDS * self.per_word()
     }
 
-    /// Whether numbers are floats of 16 bits.
+    /// Returns whether numbers are floats of 16 bits.
     pub(crate) const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16)
     }
 
-    /// Whether numbers are codes, which stand for something only with a scale and an offset.
+    /// Returns whether numbers are codes, which need a scale and an offset.
     pub(crate) const fn is_coded(self) -> bool {
         matches!(self, Self::Uint8 | Self::Uint4)
     }
 
-    /// Where number `i` of a run of chunks lies: its word, and the bits below it there.
+    /// Returns where number `i` of a run of chunks lies: its word, and the bits below it there.
     pub(crate) const fn place(self, i: usize) -> (usize, usize) {
         let (chunk, i) = (i / self.per_chunk(), i % self.per_chunk());
         (chunk * CHUNK_WORDS + i % CHUNK_WORDS, i / CHUNK_WORDS * (32 / self.per_word()))
     }
 
-    /// The field that stands for `x`; an integer must be whole and in range.
+    /// Returns the field that stands for `x`; an integer must be whole and in range.
     pub(crate) fn field(self, x: f32) -> u32 {
         match self {
             Self::F32 => x.to_bits(),
@@ -112,7 +112,7 @@ impl From<WeightDtype> for WordFormat {
     }
 }
 
-/// Part `h` of a chunk, exactly.
+/// Returns part `h` of a chunk, exactly.
 #[cube]
 pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: WordFormat) -> Vec4 {
     match comptime!(format) {
@@ -148,8 +148,9 @@ pub(crate) fn widen(words: Words, #[comptime] h: usize, #[comptime] format: Word
     }
 }
 
-/// The fields of part `h` that stand for `numbers`, in their place; the other fields are zero. To 16
-/// bits, numbers are rounded to nearest, ties to even; integers must be whole and in range.
+/// Returns the fields of part `h` that stand for `numbers`, in their place. The other fields are
+/// zero. To 16 bits, numbers are rounded to nearest, ties to even; integers must be whole and in
+/// range.
 #[cube]
 pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: WordFormat) -> Words {
     match comptime!(format) {
@@ -177,7 +178,7 @@ pub(crate) fn encode(numbers: Vec4, #[comptime] h: usize, #[comptime] format: Wo
     }
 }
 
-/// The numbers in 16 bits each, as neighbours, rounded to nearest, ties to even.
+/// Returns the numbers in 16 bits each, as neighbours, rounded to nearest, ties to even.
 #[cube]
 pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> FourHalves {
     let mut words = FourHalves::new(0u32);
@@ -194,7 +195,7 @@ pub(crate) fn halves(numbers: Vec4, #[comptime] format: WordFormat) -> FourHalve
     words
 }
 
-/// The bfloat16 nearest to `x`, ties to even; a NaN stays one.
+/// Returns the bfloat16 nearest to `x`, ties to even; a NaN stays a NaN.
 #[cube]
 fn bf16_bits(x: f32) -> u32 {
     let bits = u32::reinterpret(x);
@@ -203,8 +204,9 @@ fn bf16_bits(x: f32) -> u32 {
     select(is_nan, (bits >> 16u32) | 0x40u32, rounded)
 }
 
-/// The number that the lower 16 bits are as an IEEE binary16, exactly. In integers as far as it goes:
-/// a device may have no f16, and may take small floats for zero.
+/// Returns the number that the lower 16 bits are as an IEEE binary16, exactly. It computes in
+/// integers as far as possible, because a device may have no f16, and may flush small floats to
+/// zero.
 #[cube]
 fn of_f16(bits: u32) -> f32 {
     let magnitude = bits & 0x7fffu32;
@@ -216,13 +218,14 @@ fn of_f16(bits: u32) -> f32 {
     f32::reinterpret(u32::reinterpret(size) | ((bits & 0x8000u32) << 16u32))
 }
 
-/// The IEEE binary16 nearest to `x`, ties to even; a NaN stays one, and too large is infinite.
+/// Returns the IEEE binary16 nearest to `x`, ties to even. A NaN stays a NaN; too large is
+/// infinite.
 #[cube]
 fn f16_bits(x: f32) -> u32 {
     let bits = u32::reinterpret(x);
     let magnitude = bits & 0x7fff_ffffu32;
     let normal = (magnitude + 0xfffu32 + ((magnitude >> 13u32) & 1u32) - 0x3800_0000u32) >> 13u32;
-    // Beside a half, the last place of an f32 is that of the smallest binary16.
+    // Added to a half, the last place of an f32 is that of the smallest binary16.
     let sum = f32::reinterpret(magnitude) + 0.5f32;
     let subnormal = u32::reinterpret(sum) - 0x3f00_0000u32;
     let finite = select(magnitude < 0x3880_0000u32, subnormal, normal);

@@ -1,4 +1,4 @@
-//! A gather of rows, widened; rows over threads.
+//! A gather of rows, widened, with rows divided among threads.
 
 use burn::tensor::Tensor;
 
@@ -9,7 +9,7 @@ use crate::tensors::{into_tensor, values_mut};
 use crate::threads::for_each_rows;
 use crate::workspace::tensor;
 
-/// Rows `token_ids` of the table.
+/// Returns rows `token_ids` of the table.
 pub(crate) fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
     let hidden = table.hidden;
     gather(token_ids, hidden, |id, row| {
@@ -25,7 +25,7 @@ pub(crate) fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> 
     })
 }
 
-/// Rows `token_ids` of the matrix that is packed as an output layer.
+/// Returns rows `token_ids` of the matrix that is packed as an output layer.
 pub(crate) fn tied_embedding(weight: &LinearWeight, token_ids: &[u32]) -> Tensor<2> {
     gather(token_ids, weight.in_features(), |id, row| weight.copy_row(id, row))
 }

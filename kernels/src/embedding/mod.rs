@@ -3,9 +3,9 @@
 //! Table `[vocab, hidden]`, f32 or bf16; result `[num_tokens, hidden]` f32. Exact: elements are
 //! copied or widened. Bytes moved: `num_tokens · hidden · (sizeof(table) + 4)`.
 //!
-//! There is no tensor argument that could choose the backend, so the table does. Where the output
-//! layer has the same matrix, [`tied_embedding`] reads the rows out of its packed form, so that it is
-//! in memory once.
+//! No tensor argument could choose the backend, so the table does. Where the output layer has the
+//! same matrix, [`tied_embedding`] reads the rows from its packed form. The matrix is then in
+//! memory once.
 
 pub(crate) mod cpu;
 #[cfg(test)]
@@ -28,12 +28,12 @@ pub struct EmbeddingTable {
     hidden: usize,
 }
 
-/// Where the rows live, row-major.
+/// The rows in memory, row-major.
 #[derive(Debug)]
 enum EmbeddingStorage {
     CpuF32(AlignedBuf<f32>),
     CpuBf16(AlignedBuf<u16>),
-    /// In panels, as an output layer's weight is.
+    /// In panels, like the weight of an output layer.
     #[cfg(feature = "gpu")]
     Cube(Box<CubeWeight>),
 }
@@ -77,27 +77,27 @@ impl EmbeddingTable {
         Ok(Self { storage, vocab, hidden })
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn vocab(&self) -> usize {
         self.vocab
     }
 
-    /// Width of a row.
+    /// Returns the width of a row.
     #[must_use]
     pub fn hidden(&self) -> usize {
         self.hidden
     }
 }
 
-/// Sets element `i` to `value(i)`, rows of `width` over the threads.
+/// Sets element `i` to `value(i)`, with rows of `width` divided among the threads.
 fn fill<T: Send>(data: &mut [T], width: usize, value: impl Fn(usize) -> T + Sync) {
     data.par_chunks_mut(width).enumerate().for_each(|(row, data)| {
         data.iter_mut().zip(row * width..).for_each(|(x, i)| *x = value(i));
     });
 }
 
-/// Rows `token_ids` of the table, `[num_tokens, hidden]` f32.
+/// Returns rows `token_ids` of the table, `[num_tokens, hidden]` f32.
 ///
 /// # Panics
 /// If a token id is not below the table's `vocab`.
@@ -111,7 +111,8 @@ pub fn embedding(table: &EmbeddingTable, token_ids: &[u32]) -> Tensor<2> {
     cpu::embedding(table, token_ids)
 }
 
-/// The same of the matrix of an output layer, `[vocab, hidden]`: `[num_tokens, hidden]` f32.
+/// Returns rows `token_ids` of an output layer's matrix `[vocab, hidden]`: `[num_tokens, hidden]`
+/// f32.
 ///
 /// # Panics
 /// If a token id is not below `vocab`, or the weight does not have its rows

@@ -1,4 +1,4 @@
-//! Rows come out as they went in.
+//! Rows are read as they were written.
 
 use burn::tensor::Device;
 use half::{bf16, f16};
@@ -27,7 +27,7 @@ fn rows_are_copied_or_rounded_once() {
     }
 }
 
-/// Also those of a vocabulary that fills no panel, and of a width that fills no tile or vector.
+/// Also rows of a vocabulary that fills no panel, and of a width that fills no tile or vector.
 #[test]
 fn an_output_layer_gives_the_rows_that_it_was_packed_from() {
     let (vocab, hidden) = (75, 1003);

@@ -1,4 +1,4 @@
-//! The CPU's arena and its write.
+//! The CPU's arena, and the writes to it.
 
 use burn_flex::FlexTensor;
 
@@ -38,7 +38,7 @@ pub(crate) struct Arenas<E: KvElement> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadBlock<'a, E> {
     pub(crate) elements: &'a [E],
-    /// By offset; empty where the format has none.
+    /// One scale an offset; empty where the format has none.
     pub(crate) scales: &'a [f32],
 }
 
@@ -66,7 +66,7 @@ impl<E: KvElement> Arenas<E> {
         })
     }
 
-    /// One head's keys in one block.
+    /// Returns one head's keys in one block.
     #[inline(always)]
     pub(crate) fn keys(&self, layout: &KvLayout, block: usize, head: usize) -> HeadBlock<'_, E> {
         let (len, scales) = (layout.keys_len(), layout.scales_len::<E>());
@@ -74,7 +74,7 @@ impl<E: KvElement> Arenas<E> {
         HeadBlock::new(&self.keys[start..start + len + scales], len)
     }
 
-    /// One head's values in one block.
+    /// Returns one head's values in one block.
     #[inline(always)]
     pub(crate) fn values(&self, layout: &KvLayout, block: usize, head: usize) -> HeadBlock<'_, E> {
         let (len, scales) = (layout.values_len(), layout.scales_len::<E>());
@@ -82,7 +82,7 @@ impl<E: KvElement> Arenas<E> {
         HeadBlock::new(&self.values[start..start + len + scales], len)
     }
 
-    /// To be written by pieces that each take heads of their own.
+    /// Returns a writer for pieces that each write heads of their own.
     pub(crate) fn writer<'a>(&'a mut self, layout: &'a KvLayout) -> Writer<'a, E> {
         let keys = SharedMut::new(&mut self.keys);
         Writer { layout, keys, values: SharedMut::new(&mut self.values) }
@@ -90,7 +90,7 @@ impl<E: KvElement> Arenas<E> {
 }
 
 impl<'a, E: KvElement> HeadBlock<'a, E> {
-    /// `len` elements, then scales.
+    /// Splits `data` into `len` elements and the scales behind them.
     #[inline(always)]
     fn new(data: &'a [E], len: usize) -> Self {
         let (elements, scales) = data.split_at(len);
@@ -116,7 +116,7 @@ impl<E: KvElement> Writer<'_, E> {
         let (block, offset) = self.place(slot);
         let (len, scales) = (layout.keys_len(), layout.scales_len::<E>());
         let start = layout.head_index(block, head) * (len + scales);
-        // SAFETY: of this head alone, by the contract.
+        // SAFETY: by the contract, no other thread writes this head.
         let keys = unsafe { self.keys.slice(start, len + scales) };
         for (i, dims) in row.chunks(E::INPUTS).enumerate() {
             let at = (i * layout.lanes + offset) * E::INPUTS;
@@ -139,7 +139,7 @@ impl<E: KvElement> Writer<'_, E> {
         let (block, offset) = self.place(slot);
         let (len, scales) = (layout.values_len(), layout.scales_len::<E>());
         let start = layout.head_index(block, head) * (len + scales);
-        // SAFETY: of this head alone, by the contract.
+        // SAFETY: by the contract, no other thread writes this head.
         let values = unsafe { self.values.slice(start, len + scales) };
         for (value, x) in values[layout.value_at(offset, 0)..].iter_mut().zip(row) {
             *value = E::encode(*x, coding);
@@ -149,7 +149,7 @@ impl<E: KvElement> Writer<'_, E> {
         }
     }
 
-    /// Block and offset of a slot.
+    /// Returns the block and the offset of a slot.
     #[inline(always)]
     fn place(&self, slot: u32) -> (usize, usize) {
         let block_size = self.layout.block_size;
@@ -157,7 +157,7 @@ impl<E: KvElement> Writer<'_, E> {
     }
 }
 
-/// Writes k and v to their slots; returns the number of tokens.
+/// Writes k and v to their slots. Returns the number of tokens.
 pub(crate) fn reshape_and_cache(
     k: FlexTensor,
     v: FlexTensor,
@@ -181,8 +181,8 @@ pub(crate) fn reshape_and_cache(
     slot_mapping.len()
 }
 
-/// Writes keys and values, row-major `[slots, num_kv_heads * head_dim]`: the keys of a head are a
-/// piece, and its values.
+/// Writes keys and values, row-major `[slots, num_kv_heads * head_dim]`. The keys of a head are one
+/// piece, and its values another.
 fn write<E: KvElement>(writer: &Writer<'_, E>, rows: [&[f32]; 2], slots: &[u32]) {
     let heads = writer.layout.num_kv_heads;
     for_each_piece(2 * heads, 2 * rows[0].len(), |piece| {
@@ -208,7 +208,7 @@ impl<E: KvElement> Kernel for WriteHead<'_, E> {
         let (heads, dim) = (self.writer.layout.num_kv_heads, self.writer.layout.head_dim);
         for (t, slot) in self.slots.iter().enumerate() {
             let row = &self.rows[(t * heads + self.head) * dim..][..dim];
-            // SAFETY: nobody else has this piece.
+            // SAFETY: no other thread has this piece.
             unsafe {
                 match self.is_key {
                     true => self.writer.write_key(*slot, self.head, row),
@@ -219,7 +219,7 @@ impl<E: KvElement> Kernel for WriteHead<'_, E> {
     }
 }
 
-/// One stored key and value in f32, for tests.
+/// Returns one stored key and value in f32, for tests.
 #[cfg(test)]
 pub(crate) fn stored(layer: &KvLayer, block: usize, offset: usize, head: usize) -> [Vec<f32>; 2] {
     fn read<E: KvElement>(

@@ -1,8 +1,9 @@
-//! The arena of a GPU and its write.
+//! A GPU's arena, and the writes to it.
 //!
-//! In chunks of four words: keys `[block][kv_head][chunk][offset]`, so that units which take a key
-//! each load side by side, values `[block][kv_head][offset][chunk]`, so that units which take
-//! dimensions do. The scales of int8 are `[block][kv_head][offset]` f32.
+//! The arena consists of chunks of four words. Keys are `[block][kv_head][chunk][offset]`, so that
+//! neighbouring units, which take one key each, load neighbouring chunks. Values are
+//! `[block][kv_head][offset][chunk]`, so that units which take dimensions do so, too. The scales of
+//! int8 are `[block][kv_head][offset]` f32.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -19,7 +20,7 @@ const UNITS: usize = 256;
 /// Codes go from −127 to 127.
 const LARGEST_CODE: f32 = 127.0;
 
-/// Rows whose largest element is below this are all zeros: one over their scale has no f32.
+/// Rows whose largest element is below this are stored as zeros: 1 / scale would not fit an f32.
 const SMALLEST: f32 = 128.0 * f32::MIN_POSITIVE;
 
 /// One layer's keys and values.
@@ -31,7 +32,7 @@ pub(crate) struct CubeKv {
     pub(crate) format: WordFormat,
     pub(crate) keys: Handle,
     pub(crate) values: Handle,
-    /// Of keys and values, where the format has any.
+    /// The scales of keys and of values, where the format has any.
     pub(crate) scales: Option<[Handle; 2]>,
 }
 
@@ -47,7 +48,7 @@ impl From<KvDtype> for WordFormat {
 }
 
 impl CubeKv {
-    /// An arena of one layer; what it holds is not defined until it is written.
+    /// Returns the arena of one layer. Its content is undefined until it is written.
     pub(crate) fn new(
         shape: &KvCacheShape,
         dtype: KvDtype,
@@ -84,10 +85,10 @@ impl CubeKv {
     }
 }
 
-/// What the kernels of attention have room for.
+/// Largest head that the kernels of attention have room for.
 const HEAD_DIM_MAX: usize = 256;
 
-/// Writes k and v to their slots; returns the number of tokens.
+/// Writes k and v to their slots. Returns the number of tokens.
 pub(crate) fn reshape_and_cache(
     k: CubeTensor,
     v: CubeTensor,
@@ -108,7 +109,7 @@ pub(crate) fn reshape_and_cache(
     let units = slot_mapping.len() * num_kv_heads * chunks;
     let slots = upload_once(k.client(), k.device(), StepInput::Slots, slot_mapping);
     let scales = kv.scales.as_ref();
-    // SAFETY: a unit beyond the chunks leaves; slots and widths were checked.
+    // SAFETY: a unit beyond the chunks does nothing; slots and widths were checked.
     unsafe {
         write_kernel::launch_unchecked(
             k.client(),
@@ -175,7 +176,7 @@ fn write_kernel(
     }
 }
 
-/// A chunk of the row of `head_dim` numbers from `start` on, and the row's scale.
+/// Returns a chunk of the row of `head_dim` numbers from `start` on, and the row's scale.
 #[cube]
 fn coded(
     rows: &[Vec4],
@@ -198,7 +199,7 @@ fn coded(
             }
         }
         let largest = f32::reinterpret(largest);
-        // A NaN is not below, so that it comes through as one.
+        // A NaN is not below `SMALLEST`, so it stays a NaN.
         scale = largest / LARGEST_CODE;
         let mut inverse = LARGEST_CODE / largest;
         if largest < SMALLEST {
@@ -219,7 +220,7 @@ fn coded(
     (words, scale)
 }
 
-/// An arena read back, for tests.
+/// An arena copied back to the host, for tests.
 #[cfg(test)]
 pub(crate) struct Stored<'a> {
     kv: &'a CubeKv,
@@ -239,7 +240,7 @@ impl<'a> Stored<'a> {
         Self { kv, keys: read(&kv.keys), values: read(&kv.values), scales }
     }
 
-    /// One key and value in f32.
+    /// Returns one key and value in f32.
     pub(crate) fn at(&self, slot: usize, head: usize) -> [Vec<f32>; 2] {
         let KvCacheShape { num_kv_heads, head_dim, block_size, .. } = self.kv.shape;
         let (format, per_chunk) = (self.kv.format, self.kv.format.per_chunk());

@@ -1,4 +1,4 @@
-//! On a GPU: what is written is what is read.
+//! On a GPU: keys and values are read as they were written.
 
 use half::{bf16, f16};
 
@@ -31,7 +31,7 @@ fn slots_hold_what_was_written_to_them() {
         reshape_and_cache(on_device(&k), on_device(&v), cache.layer_mut(0), &slots);
         let KvStorage::Cube(kv) = cache.layer(0).storage() else { unreachable!() };
         let arena = cube::Stored::read(kv);
-        // Half a step of the row's scale, and its roundings; nothing where the format holds the value.
+        // Half a step of the row's scale, and its roundings; zero where the format holds the value.
         let tolerance = |row: &[f32]| match dtype {
             KvDtype::Int8 => row.iter().fold(0.0, |m: f32, x| m.max(x.abs())) / 253.0,
             KvDtype::F32 | KvDtype::F16 | KvDtype::Bf16 => 0.0,
@@ -58,7 +58,7 @@ fn slots_hold_what_was_written_to_them() {
     }
 }
 
-/// Whatever the device thinks of 16 bits, small numbers and those that are none.
+/// This holds however the device treats 16 bits, subnormal numbers and NaN.
 #[test]
 fn binary16_is_rounded_as_ieee_says() {
     let Some(device) = test_device() else { return };
@@ -67,7 +67,7 @@ fn binary16_is_rounded_as_ieee_says() {
     {
         written.extend([x, -x]);
     }
-    // Halfway between neighbours, and beside it; subnormal ones, too.
+    // Halfway between neighbours, and just beside it; also between subnormal numbers.
     for bits in [0x3c00u16, 0x3c01, 0x0001, 0x0002, 0x03ff, 0x0400, 0x7bfe] {
         let [x, next] = [bits, bits + 1].map(|bits| f16::from_bits(bits).to_f32());
         let half = f32::midpoint(x, next);

@@ -9,17 +9,17 @@ use crate::WeightDtype;
 pub enum KvDtype {
     /// IEEE binary32.
     F32,
-    /// IEEE binary16, rounded to nearest, ties to even; from 65,520 on infinite. On GPUs alone.
+    /// IEEE binary16, rounded to nearest, ties to even; infinite from 65,520 on. Only on GPUs.
     F16,
     /// bfloat16, rounded to nearest, ties to even.
     Bf16,
     /// `round(x / scale)`, with one f32 `scale = max|x| / 127` for the key of a token and head, and
-    /// one for the value (vLLM's `int8_per_token_head`). Within `max|x| / 253` of x.
+    /// another for the value (vLLM's `int8_per_token_head`). Within `max|x| / 253` of x.
     Int8,
 }
 
 impl KvDtype {
-    /// Bytes of a number, without its share of a scale.
+    /// Returns the bytes of a number, without its share of a scale.
     #[must_use]
     pub fn size(self) -> usize {
         match self {
@@ -31,7 +31,7 @@ impl KvDtype {
 }
 
 impl From<WeightDtype> for KvDtype {
-    /// The format that loses nothing beside weights of that one.
+    /// Returns the format that loses nothing compared with weights of `dtype`.
     fn from(dtype: WeightDtype) -> Self {
         match dtype {
             WeightDtype::F32 => Self::F32,

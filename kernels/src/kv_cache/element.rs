@@ -1,4 +1,4 @@
-//! What an arena is made of: one trait over the formats, for those who write and read it.
+//! The elements of an arena: one trait over the formats, for the code that writes and reads it.
 
 use crate::simd::{Element, LANES, Simd};
 
@@ -8,32 +8,32 @@ pub(crate) trait KvElement: bytemuck::Pod + Send + Sync {
     const INPUTS: usize;
     /// Elements that a token's scale takes up; 0 where there is none.
     const SCALE: usize;
-    /// What one step takes from memory: [`LANES`] keys' [`Self::INPUTS`] dimensions side by side.
+    /// The memory that one step loads: [`Self::INPUTS`] dimensions of [`LANES`] keys, side by side.
     type Group: Copy + Send + Sync;
-    /// A query's dimensions of one step, ready to be broadcast.
+    /// The dimensions of a query in one step, ready to be broadcast.
     type Step<S: Simd>: bytemuck::Pod + Send + Sync;
 
     /// Cuts keys into groups.
     fn groups(keys: &[Self]) -> &[Self::Group];
-    /// The query's dimensions, [`Self::INPUTS`] a step.
+    /// Fills `steps` with the query's dimensions, [`Self::INPUTS`] a step.
     fn steps<S: Simd>(s: S, query: &[f32], steps: &mut [Self::Step<S>]);
-    /// `acc + Σ x · k`, key by key, without scales.
+    /// Returns `acc + Σ x · k` for each key, without scales.
     fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, keys: &Self::Group) -> S::V;
-    /// Elements `LANES · n ..` as f32, without scales.
+    /// Returns the elements from `LANES · n` on as f32, without scales.
     fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
 
-    /// How the key or value `row` of one head is to be encoded.
+    /// Returns the coding for the key or value `row` of one head.
     fn coding(row: &[f32]) -> Coding;
-    /// One element of that row.
+    /// Returns one element of that row.
     fn encode(x: f32, coding: Coding) -> Self;
 }
 
-/// From a row to its elements and back.
+/// The factors between a row and its elements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Coding {
-    /// What an element stands for is this times it.
+    /// The factor from an element to its value.
     pub(crate) scale: f32,
-    /// One over it; 0 where the row is not to be divided.
+    /// `1 / scale`; 0 where the row is not divided.
     inverse: f32,
 }
 
@@ -41,7 +41,7 @@ impl Coding {
     const PLAIN: Self = Self { scale: 1.0, inverse: 1.0 };
 }
 
-/// The formats that weights have, too.
+/// Implements the formats that weights have, too.
 macro_rules! without_scale {
     ($element:ty) => {
         impl KvElement for $element {
@@ -89,7 +89,7 @@ without_scale!(u16);
 /// Codes go from −127 to 127.
 const LARGEST_CODE: f32 = 127.0;
 
-/// Rows whose largest element is below this are all zeros: one over their scale has no f32.
+/// Rows whose largest element is below this are stored as zeros: 1 / scale would not fit an f32.
 const SMALLEST: f32 = 128.0 * f32::MIN_POSITIVE;
 
 /// 1.5 · 2²³: adding and subtracting it rounds to a whole number, ties to even.
@@ -121,7 +121,7 @@ impl KvElement for i8 {
         s.widen_int8(&src.as_chunks().0[n])
     }
 
-    /// A row with an infinity or a NaN has a scale of such, and so whoever sees it shows it.
+    /// A row with an infinity or a NaN gets a non-finite scale, so every reader sees the fault.
     #[inline(always)]
     fn coding(row: &[f32]) -> Coding {
         // As integers, magnitudes have the order of the numbers, and NaN is above all.
