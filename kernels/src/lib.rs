@@ -1,18 +1,20 @@
 //! Playhouse's hot operations.
 //!
-//! Activations are burn `Tensor<2>` in f32, row-major `[num_tokens, features]`; weights and the KV
-//! arena are opaque types of this crate, so that a device can keep them in the layout it likes.
-//! Each operation is a folder: `mod.rs` states the maths and holds the public function, `cpu.rs` is
-//! the native version, `cube.rs` that of GPUs (feature `wgpu`), `reference.rs` the straight loops that
-//! the tests hold both against.
+//! Activations are burn `Tensor<2>` in f32, row-major `[num_tokens, features]`. Weights and the KV
+//! arena are opaque types of this crate, so that a device can keep them in the layout that suits
+//! it.
+//!
+//! Each operation is a folder. `mod.rs` states the maths and holds the public function. `cpu.rs` is
+//! the native version, and `cube.rs` that of GPUs (feature `wgpu`). `reference.rs` has straight
+//! loops, with which the tests compare both.
 //!
 //! Two promises hold for every operation here, on every instruction set and every GPU:
-//! - a row's result depends on that row alone: not on the number of rows, its place among them, or
-//!   the threads they are spread over. The bytes are equal;
-//! - a query token's attention depends on its position, its query and the keys and values that it
-//!   may see: not on chunking, batch neighbours or the blocks that hold them.
+//! - a row's result depends on that row alone. The number of rows, its place among them and the
+//!   threads do not matter. The bytes are equal;
+//! - a query token's attention depends on its position, its query, and the keys and values that it
+//!   may see. Chunking, batch neighbours and the choice of blocks do not matter.
 //!
-//! Products that were asked to go through a GPU's tensor cores ([`TensorCores`]) promise neither.
+//! Products that were asked to use a GPU's tensor cores ([`TensorCores`]) keep neither promise.
 
 mod aligned;
 mod allocator;

@@ -1,9 +1,9 @@
-//! The paged KV cache: one arena a layer, written in place, one slot a token.
+//! The paged KV cache: one arena a layer, written in place, with one slot a token.
 //!
-//! A slot is `block * block_size + offset`. Keys and values come as `[num_tokens, num_kv_heads ·
-//! head_dim]` f32 and are kept as the cache's [`KvDtype`]; what a token writes depends on its own key
-//! and value alone. Bytes moved by a write: `2 · num_tokens · num_kv_heads · head_dim · (4 +
-//! sizeof(dtype))`, and 4 a scale.
+//! A slot is `block * block_size + offset`. Keys and values come as
+//! `[num_tokens, num_kv_heads · head_dim]` f32 and are kept as the cache's [`KvDtype`]. What a
+//! token writes depends on its own key and value alone. Bytes moved by a write:
+//! `2 · num_tokens · num_kv_heads · head_dim · (4 + sizeof(dtype))`, and 4 a scale.
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
@@ -43,7 +43,7 @@ pub struct KvLayer {
     storage: KvStorage,
 }
 
-/// Where they live.
+/// The storage of a layer, by device.
 #[derive(Debug)]
 pub(crate) enum KvStorage {
     Cpu(cpu::CpuKv),
@@ -52,11 +52,11 @@ pub(crate) enum KvStorage {
 }
 
 impl KvCache {
-    /// An arena on `device`.
+    /// Allocates an arena on `device`.
     ///
     /// # Errors
-    /// A dimension of zero or an odd `head_dim`, a device without kernels, a `head_dim` that those of
-    /// a GPU do not take, or too little memory.
+    /// A dimension of zero, an odd `head_dim`, a device without kernels, a `head_dim` that a GPU's
+    /// kernels do not take, or too little memory.
     pub fn new(shape: KvCacheShape, dtype: KvDtype, device: &Device) -> Result<Self, KernelError> {
         let place = Place::of(device, "KV cache")?;
         shape.validate()?;
@@ -75,7 +75,7 @@ impl KvCache {
         Ok(Self { shape, dtype, layers })
     }
 
-    /// Layer `i`.
+    /// Returns layer `i`.
     ///
     /// # Panics
     /// If there is no such layer.
@@ -84,7 +84,7 @@ impl KvCache {
         &self.layers[i]
     }
 
-    /// Layer `i`, to be written.
+    /// Returns layer `i`, to be written.
     ///
     /// # Panics
     /// If there is no such layer.
@@ -93,13 +93,13 @@ impl KvCache {
         &mut self.layers[i]
     }
 
-    /// Its dimensions.
+    /// Returns its dimensions.
     #[must_use]
     pub fn shape(&self) -> &KvCacheShape {
         &self.shape
     }
 
-    /// The format of keys and values.
+    /// Returns the format of keys and values.
     #[must_use]
     pub fn dtype(&self) -> KvDtype {
         self.dtype
@@ -107,16 +107,16 @@ impl KvCache {
 }
 
 impl KvLayer {
-    /// The storage, for the operations that read it.
+    /// Returns the storage, for the operations that read it.
     #[cfg(feature = "gpu")]
     pub(crate) fn storage(&self) -> &KvStorage {
         &self.storage
     }
 
-    /// The storage, on the CPU.
+    /// Returns the storage on the CPU.
     ///
     /// # Panics
-    /// If it is elsewhere.
+    /// If it is on a GPU.
     pub(crate) fn cpu(&self) -> &cpu::CpuKv {
         match &self.storage {
             KvStorage::Cpu(kv) => kv,
@@ -125,10 +125,10 @@ impl KvLayer {
         }
     }
 
-    /// The storage, on the CPU, to be written.
+    /// Returns the storage on the CPU, to be written.
     ///
     /// # Panics
-    /// If it is elsewhere.
+    /// If it is on a GPU.
     fn cpu_mut(&mut self) -> &mut cpu::CpuKv {
         match &mut self.storage {
             KvStorage::Cpu(kv) => kv,
@@ -138,7 +138,7 @@ impl KvLayer {
     }
 }
 
-/// Writes k and v, each `[num_tokens, num_kv_heads * head_dim]` f32, to the slots given per token.
+/// Writes k and v, each `[num_tokens, num_kv_heads * head_dim]` f32. Each token has one slot.
 ///
 /// # Panics
 /// If the shapes disagree with the layer or with `slot_mapping`, or a slot is outside the arena.

@@ -19,7 +19,8 @@ pub struct KvCacheShape {
 }
 
 impl KvCacheShape {
-    /// Bytes of the whole arena as the CPU keeps it, padding and scales included; a GPU needs no more.
+    /// Returns the bytes of the whole arena on the CPU, with padding and scales. A GPU needs no
+    /// more.
     #[must_use]
     pub fn bytes(&self, dtype: KvDtype) -> usize {
         let layout = KvLayout::new(self);
@@ -32,15 +33,15 @@ impl KvCacheShape {
             }
     }
 
-    /// The blocks that a device can have whose largest buffer has `max_buffer_bytes`: all keys of a
-    /// layer share one, and so do its values.
+    /// Returns the most blocks on a device whose largest buffer has `max_buffer_bytes`. All keys of
+    /// a layer share one buffer, and all its values another.
     #[must_use]
     pub fn max_num_blocks(&self, dtype: KvDtype, max_buffer_bytes: u64) -> usize {
         let block_bytes = self.block_size * self.num_kv_heads * self.head_dim * dtype.size();
         usize::try_from(max_buffer_bytes / block_bytes.max(1) as u64).unwrap_or(usize::MAX)
     }
 
-    /// Number of slots of a layer.
+    /// Returns the number of slots of a layer.
     #[must_use]
     pub fn num_slots(&self) -> usize {
         self.num_blocks * self.block_size
@@ -55,7 +56,7 @@ impl KvCacheShape {
         }
     }
 
-    /// Fails on a dimension that no arena can have.
+    /// Returns an error if a dimension is one that no arena can have.
     pub(crate) fn validate(&self) -> Result<(), KernelError> {
         const WHAT: &str = "KV cache";
         let fields = [

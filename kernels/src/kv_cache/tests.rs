@@ -1,4 +1,4 @@
-//! What is written is what is read, wherever the slot lies.
+//! Keys and values are read as they were written, in every slot.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use half::bf16;
@@ -33,7 +33,7 @@ proptest! {
         let width = heads * head_dim;
         let (k, v) = (rows(slots.len(), width, 0.0), rows(slots.len(), width, 1.0));
         reshape_and_cache(tensor(&k, width), tensor(&v, width), cache.layer_mut(1), &slots);
-        // Half a step of the row's scale, and its roundings; nothing where the format holds the value.
+        // Half a step of the row's scale, and its roundings; zero where the format holds the value.
         let tolerance = |row: &[f32]| match dtype {
             KvDtype::Int8 => row.iter().fold(0.0, |m: f32, x| m.max(x.abs())) / 253.0,
             _ => 0.0,
@@ -59,7 +59,7 @@ proptest! {
     }
 }
 
-/// Rows that a scale has no place for, each with a plain neighbour that must not notice.
+/// Rows that no scale fits. Each has a plain neighbour, which must stay right.
 #[test]
 fn int8_keeps_zeros_and_shows_what_is_no_number() {
     let shape = KvCacheShape { num_layers: 1, ..shape(16, 2, 4) };

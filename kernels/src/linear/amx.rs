@@ -1,5 +1,5 @@
 //! The bf16 product on AMX. Every number of rows takes this path, so that a row's sums have one
-//! order: inputs in order, as the tile instruction adds them.
+//! order. Inputs are added in order, as the tile instruction adds them.
 
 use super::cpu::panels_per_piece;
 use super::output::Output;
@@ -8,13 +8,13 @@ use crate::simd::bf16_bits;
 use crate::threads::for_each_piece;
 use crate::workspace::Scratch;
 
-/// Tiles of inputs that a panel's weights stay in L1 for while the rows pass over them: 32 KiB.
+/// Tiles of inputs whose weights stay in L1 while the rows pass over them: 32 KiB.
 const BLOCK: usize = 16;
 
-/// Panels that share a pass over many rows, whose block of activations then stays in L2.
+/// Panels that share a pass over many rows. The pass's block of activations then stays in L2.
 const PANELS: usize = 4;
 
-/// `x Wᵀ` for row-major x `[rows, inputs]` and weights packed as bf16.
+/// Computes `x Wᵀ` for row-major x `[rows, inputs]` and weights packed as bf16.
 pub(super) fn product(amx: Amx, x: &[f32], inputs: usize, weights: &[u16], output: &Output<'_>) {
     let rows = x.len() / inputs;
     let steps = inputs.div_ceil(TILE_INPUTS);
@@ -36,7 +36,7 @@ pub(super) fn product(amx: Amx, x: &[f32], inputs: usize, weights: &[u16], outpu
     });
 }
 
-/// Rows rounded to bf16, as `[row tile][step]`; missing rows and inputs are 0.
+/// Returns the rows rounded to bf16, as `[row tile][step]`; missing rows and inputs are 0.
 fn activation_tiles(x: &[f32], inputs: usize, steps: usize) -> Scratch<ActivationTile> {
     let rows = x.len() / inputs;
     let mut tiles = Scratch::<ActivationTile>::zeroed(rows.div_ceil(TILE_ROWS) * steps);
@@ -51,7 +51,7 @@ fn activation_tiles(x: &[f32], inputs: usize, steps: usize) -> Scratch<Activatio
     tiles
 }
 
-/// The totals of some panels, as `[panel][row tile]`.
+/// Returns the totals of some panels, as `[panel][row tile]`.
 fn panel_totals(
     tiles: &Tiles,
     x: &[ActivationTile],
@@ -61,7 +61,7 @@ fn panel_totals(
     let row_tiles = x.len() / steps;
     let panels = weights.len() / steps;
     let mut totals = Scratch::<TotalTile>::zeroed(panels * row_tiles);
-    // A pass over few rows keeps its totals in tiles to the end; the sums are the same.
+    // A pass over few rows keeps its totals in tiles to the end. The sums are the same.
     let block = if row_tiles <= 2 { steps } else { BLOCK };
     for first in (0..steps).step_by(block) {
         let inputs = first..steps.min(first + block);

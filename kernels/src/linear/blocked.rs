@@ -1,4 +1,4 @@
-//! Many rows: a block of weights at a time, for all rows of a piece.
+//! The product of many rows: one block of weights at a time, for all rows of a piece.
 
 use std::ops::Range;
 
@@ -9,16 +9,16 @@ use crate::simd::{LANES, Simd, Task};
 use crate::threads::num_threads;
 use crate::workspace::Scratch;
 
-/// Panels of a piece: their sums are kept while a block of activations, in L2, passes over them.
+/// Panels of a piece. Their sums are kept while a block of activations, in L2, passes over them.
 const PIECE_PANELS: usize = 4;
 
-/// Rows of a piece: with 128 inputs a block of 240 KiB, and as much of sums.
+/// Rows of a piece. With 128 inputs they are a block of 240 KiB, with as many bytes of sums.
 const PIECE_ROWS: usize = 480;
 
-/// Pieces a thread, so that one that is held up leaves some to others.
+/// Pieces a thread, so that other threads can take over the pieces of a delayed one.
 const PIECES_PER_THREAD: usize = 3;
 
-/// From so many tiles on, widening a block of weights once is cheaper than doing it in each.
+/// Tiles from which on it is cheaper to widen a block of weights once than in each tile.
 const WIDEN_TILES: usize = 3;
 
 /// The pieces of a product: panels by tiles of rows.
@@ -33,8 +33,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// For panels of `parts` parts and tiles of at most `rows` rows. Pieces get smaller where there
-    /// would be too few.
+    /// Cuts a product with panels of `parts` parts and tiles of at most `rows` rows. Pieces get
+    /// smaller where there would be too few of them.
     pub(super) fn new(panels: usize, parts: usize, tiles: usize, rows: usize) -> Self {
         let columns = tiles.div_ceil((PIECE_ROWS / rows).max(1));
         let (width, height) = (PIECE_PANELS / parts, tiles.div_ceil(columns));
@@ -49,12 +49,12 @@ impl Grid {
         grid
     }
 
-    /// How many there are.
+    /// Returns the number of pieces.
     pub(super) fn pieces(&self) -> usize {
         self.panels.div_ceil(self.width) * self.tiles.div_ceil(self.height)
     }
 
-    /// Panels and tiles of a piece. Neighbours share panels.
+    /// Returns the panels and tiles of a piece. Neighbouring pieces share panels.
     pub(super) fn piece(&self, piece: usize) -> (Range<usize>, Range<usize>) {
         let across = self.tiles.div_ceil(self.height);
         let (panel, tile) = (piece / across * self.width, piece % across * self.height);
@@ -63,11 +63,11 @@ impl Grid {
     }
 }
 
-/// A block of weights in f32, on cache lines: a load that straddles two costs twice.
+/// A block of weights in f32, on cache lines: a load that straddles two lines costs double.
 #[repr(align(64))]
 struct Wide([[f32; LANES]; K_BLOCK * VECTORS]);
 
-/// One piece.
+/// One piece of a product.
 pub(super) struct Blocked<'a, S: Simd, F: Form<S>> {
     pub(super) plan: &'a Plan<'a, S, F>,
     pub(super) panels: Range<usize>,
@@ -125,7 +125,7 @@ impl<S: Simd, F: Form<S>> Blocked<'_, S, F> {
             let (totals, others) = rest.split_at_mut(rows.len());
             rest = others;
             let x = plan.x(&rows, steps);
-            // Each tile asks for its part of the next weights, and for the next tile's activations.
+            // Each tile prefetches its part of the next weights, and the next tile's activations.
             let part = (tile - self.tiles.start) * steps.len() * LINE_BYTES;
             let tile_bytes = plan.steps * F::XS * rows.len() * size_of::<F::X>();
             let ahead = Next { weights: next.wrapping_add(part), tile_bytes };
@@ -138,7 +138,7 @@ impl<S: Simd, F: Form<S>> Blocked<'_, S, F> {
         }
     }
 
-    /// Where the weights lie that are needed after those of `part`, `panel` and `steps`.
+    /// Returns the address of the weights that follow those of `part`, `panel` and `steps`.
     #[inline(always)]
     fn next(&self, part: usize, panel: usize, steps: &Range<usize>) -> *const u8 {
         let Range { start, end } = self.panels;

@@ -1,4 +1,4 @@
-//! Between tensors and the native product.
+//! Conversions between tensors and the native product.
 
 use burn_flex::FlexTensor;
 
@@ -13,10 +13,10 @@ use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::SharedMut;
 use crate::workspace::{give_back, tensor};
 
-/// Weight bytes that one piece of work streams, at least.
+/// Least bytes of weights that one piece of work streams.
 const PIECE_BYTES: usize = 1 << 17;
 
-/// `x Wᵀ + b` on CPU tensors.
+/// Computes `x Wᵀ + b` on CPU tensors.
 pub(crate) fn linear(
     x: FlexTensor,
     weight: &LinearWeight,
@@ -42,7 +42,7 @@ pub(crate) fn linear(
     y
 }
 
-/// `silu(gate) · up` of `x Wᵀ`, whose first half of outputs is the gate.
+/// Computes `silu(gate) · up` of `x Wᵀ`, whose first half of outputs is the gate.
 pub(crate) fn linear_swiglu(x: FlexTensor, weight: &LinearWeight) -> FlexTensor {
     let (isa, halves) = (Isa::active(), weight.out_features / 2);
     let packed = match &weight.storage {
@@ -59,7 +59,7 @@ pub(crate) fn linear_swiglu(x: FlexTensor, weight: &LinearWeight) -> FlexTensor 
     y
 }
 
-/// Whether gate and up of an output lie in the same column of two panels.
+/// Returns whether gate and up of an output lie in the same column of two panels.
 pub(super) fn fuses_swiglu(isa: Isa, weights: &PackedWeight, outputs: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
     if matches!(weights, PackedWeight::Bf16(_)) && isa.amx().is_some() {
@@ -69,8 +69,8 @@ pub(super) fn fuses_swiglu(isa: Isa, weights: &PackedWeight, outputs: usize) -> 
     outputs.is_multiple_of(2 * PANEL)
 }
 
-/// A product and what its sums become on one instruction set, for row-major x `[rows, inputs]`, to y
-/// `[rows, outputs]`.
+/// Computes a product and its epilogue on one instruction set, from row-major x `[rows, inputs]` to
+/// y `[rows, outputs]`.
 pub(super) fn product(
     isa: Isa,
     x: &[f32],
@@ -89,7 +89,7 @@ pub(super) fn product(
     }
 }
 
-/// Panels of so many bytes that one piece of work takes.
+/// Returns how many panels of `panel_bytes` bytes one piece of work takes.
 pub(super) fn panels_per_piece(panel_bytes: usize) -> usize {
     PIECE_BYTES.div_ceil(panel_bytes)
 }

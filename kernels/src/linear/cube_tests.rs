@@ -1,4 +1,4 @@
-//! On a GPU: against the reference, and a row alone as in every batch.
+//! On a GPU: products agree with the reference, and a row alone equals the row in every batch.
 
 use half::{bf16, f16};
 
@@ -24,7 +24,7 @@ fn pack(w: &[f32], inputs: usize, dtype: WeightDtype, device: &Device) -> Linear
 #[test]
 fn edge_shapes_agree_with_the_reference() {
     let Some(device) = test_device() else { return };
-    // Few rows and many, inputs that fill vectors and blocks or do not, panels likewise.
+    // Few rows and many; inputs that fill vectors and blocks or do not; the same for panels.
     let shapes = [
         (1, 1, 1),
         (1, 7, 33),
@@ -122,7 +122,7 @@ fn quantized_weights_are_multiplied_as_the_numbers_they_stand_for() {
             let x = numbers(rows * inputs, 1);
             let y = values(linear(tensor(&x, inputs, &device), &weight, None));
             let exact = reference::linear(&x, &w, inputs, None);
-            // Half a step of a code, of 254 or of 15: inputs err in any direction.
+            // Half a step of a code, of 254 or of 15 steps. The inputs' errors have either sign.
             let step = if scheme == QuantizationScheme::Int8 { 1.0 / 254.0 } else { 1.0 / 15.0 };
             let bound = step * (inputs as f64).sqrt() * 2.0;
             assert_near(&y, &exact, bound, &format!("{scheme:?} {rows}"));

@@ -1,4 +1,4 @@
-//! From the rows of a checkpoint to panels: a transpose, block by block through the cache.
+//! The transpose from the rows of a checkpoint to panels, block by block through the cache.
 
 use rayon::prelude::*;
 
@@ -16,7 +16,7 @@ pub(super) struct Row<'a> {
     len: usize,
 }
 
-/// The rows of `parts`, each a row-major `[out_i, in_features]`, one below the other.
+/// Returns the rows of `parts`, each a row-major `[out_i, in_features]`, one below the other.
 pub(super) fn stacked_rows<'a>(parts: &[WeightView<'a>], in_features: usize) -> Vec<Row<'a>> {
     let rows = parts.iter().flat_map(|view| {
         (0..view.len() / in_features).map(|r| Row {
@@ -29,13 +29,13 @@ pub(super) fn stacked_rows<'a>(parts: &[WeightView<'a>], in_features: usize) -> 
 }
 
 impl Row<'_> {
-    /// All elements, widened exactly.
+    /// Writes all elements to `out`, widened exactly.
     #[cfg(feature = "gpu")]
     pub(super) fn widen_into(&self, out: &mut [f32]) {
         self.view.widen_into(self.start, out);
     }
 
-    /// Elements `first ..`, as far as there are any; zeros behind them.
+    /// Writes the elements from `first` on to `out`, then zeros.
     fn f32s(&self, first: usize, out: &mut [f32; BLOCK]) {
         let count = self.len.saturating_sub(first).min(BLOCK);
         let at = self.start + first;
@@ -50,7 +50,8 @@ impl Row<'_> {
         out[count..].fill(0.0);
     }
 
-    /// Pairs `first ..` of neighbouring elements as bfloat16 bits, the first in the low half.
+    /// Writes the pairs of elements from pair `first` on as bfloat16 bits, the first in the low
+    /// half.
     fn bf16_pairs(&self, first: usize, out: &mut [u32; BLOCK]) {
         let count = self.len.saturating_sub(2 * first).min(2 * BLOCK);
         let at = self.start + 2 * first;
@@ -78,7 +79,7 @@ pub(super) fn fill_f32(panels: &mut [f32], panel_len: usize, rows: &[Row<'_>]) {
     });
 }
 
-/// Fills panels `[panel][step][PANEL][2]` of bfloat16 bits, which start where a pair may.
+/// Fills panels `[panel][step][PANEL][2]` of bfloat16 bits, aligned for their pairs.
 pub(super) fn fill_bf16(panels: &mut [u16], panel_len: usize, rows: &[Row<'_>]) {
     panels.par_chunks_mut(panel_len).zip(rows.par_chunks(PANEL)).for_each(|(panel, rows)| {
         let panel: &mut [u32] = bytemuck::cast_slice_mut(panel);
@@ -86,7 +87,8 @@ pub(super) fn fill_bf16(panels: &mut [u16], panel_len: usize, rows: &[Row<'_>]) 
     });
 }
 
-/// Writes `rows`, up to [`PANEL`] of them, as the columns of `panel`; `load` reads a block of a row.
+/// Writes `rows`, up to [`PANEL`] of them, as the columns of `panel`. `load` reads a block of a
+/// row.
 fn transpose<T: Copy>(
     panel: &mut [T],
     rows: &[Row<'_>],
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
     use crate::aligned::AlignedBuf;
 
-    /// Offsets as the layout states them, element by element.
+    /// Computes offsets as the layout states them, element by element.
     #[test]
     fn every_element_lands_where_the_layout_says() {
         for (outputs, inputs) in [(1usize, 1usize), (33, 31), (70, 64), (32, 97)] {

@@ -8,60 +8,62 @@ use crate::simd::{LANES, Simd, bf16_bits, prefetch, prefetch_l2};
 /// Vectors across a panel.
 pub(super) const VECTORS: usize = PANEL / LANES;
 
-/// Rows at most of a tile, on any instruction set.
+/// Most rows of a tile, on any instruction set.
 pub(super) const ROWS_MAX: usize = 12;
 
-/// Bytes ahead of its reads at which a tile that streams asks for weights.
+/// Bytes between a streaming tile's reads and its prefetches of weights.
 const STREAM_AHEAD: usize = 4096;
 
-/// A cache line.
+/// Bytes of a cache line.
 pub(super) const LINE_BYTES: usize = 64;
 
 /// How the operands of a sum lie in memory, and how one step adds to it.
 pub(super) trait Form<S: Simd>: Send + Sync {
     /// One element of the weights as kept.
     type Element: bytemuck::Pod + Send + Sync;
-    /// Inputs that are summed from zero before they are added to the result: their weights in a panel
-    /// are half of L1, and they bound the rounding error of the running sum. Whole lines.
+    /// Inputs that are summed from zero before they are added to the result. Their weights in a
+    /// panel fill half of L1, and their number bounds the rounding error of the running sum. Whole
+    /// lines.
     const BLOCK: usize;
     /// 64 bytes of weights: [`LANES`] outputs, with `INPUTS` neighbouring inputs of each.
     type Line: bytemuck::Pod + Send + Sync;
     /// Inputs of a line.
     const INPUTS: usize;
-    /// An activation, or several, as one step broadcasts it.
+    /// One or more activations, as one step broadcasts them.
     type X: bytemuck::Pod + Send + Sync;
-    /// So many of them meet a line.
+    /// Number of [`Self::X`] that meet a line.
     const XS: usize;
-    /// Inputs of one of them.
+    /// Inputs of one [`Self::X`].
     const X_INPUTS: usize = Self::INPUTS / Self::XS;
     /// A line in registers.
     type W<'a>: Copy;
 
     /// Cuts elements into lines.
     fn lines(elements: &[Self::Element]) -> &[Self::Line];
-    /// A stretch of a row as its steps broadcast it; beyond the row it is 0.
+    /// Writes a stretch of a row as its steps broadcast it, then zeros beyond the row.
     fn lay_out(row: &[f32], xs: &mut [Self::X]);
     /// Loads a line.
     fn load(s: S, line: &Self::Line) -> Self::W<'_>;
-    /// Whether [`Single`] may run on lines that [`Self::widen`] made, with the same `X`.
+    /// Whether [`Single`] may run on lines from [`Self::widen`], with the same `X`.
     const WIDENS: bool = false;
-    /// Widens lines, `[input / INPUTS][vector]`, to [`Single`]'s. Only where [`Self::WIDENS`].
+    /// Widens lines, `[input / INPUTS][vector]`, to those of [`Single`]. Only where
+    /// [`Self::WIDENS`].
     fn widen(s: S, lines: &[Self::Line], wide: &mut [[f32; LANES]]) {
         let _ = (s, lines, wide);
         unreachable!("these weights are multiplied as they are")
     }
-    /// `acc + Σ x[i][r] · w[i]`, lane by lane, in order of the inputs.
+    /// Returns `acc + Σ x[i][r] · w[i]`, lane by lane, in order of the inputs.
     fn add<const R: usize>(s: S, acc: S::V, x: &[[Self::X; R]], r: usize, w: Self::W<'_>) -> S::V;
 }
 
 /// f32 weights.
 pub(super) struct Single;
 
-/// bf16 weights that become f32 in registers: exactly what [`Single`] computes from weights that
-/// were widened before.
+/// bf16 weights that become f32 in registers. The sums are exactly those of [`Single`] on weights
+/// that were widened before.
 pub(super) struct Widened;
 
-/// bf16 weights against activations rounded to bf16, by the instruction set's dot product.
+/// bf16 weights and activations rounded to bf16, multiplied by the instruction set's dot product.
 pub(super) struct Paired;
 
 impl<S: Simd> Form<S> for Single {
@@ -187,7 +189,7 @@ impl<S: Simd> Form<S> for Paired {
     }
 }
 
-/// A row as it is, then zeros.
+/// Copies a row, then fills the rest with zeros.
 #[inline(always)]
 fn copy_padded(row: &[f32], xs: &mut [f32]) {
     let (known, beyond) = xs.split_at_mut(row.len());
@@ -195,7 +197,7 @@ fn copy_padded(row: &[f32], xs: &mut [f32]) {
     beyond.fill(0.0);
 }
 
-/// Rows at most of a tile on this instruction set.
+/// Returns the most rows of a tile on this instruction set.
 pub(super) const fn rows_max<S: Simd>() -> usize {
     if S::TILE_VECTORS < ROWS_MAX { S::TILE_VECTORS } else { ROWS_MAX }
 }
@@ -206,26 +208,26 @@ pub(super) struct Block<'a, S: Simd, F: Form<S>, A: Ahead> {
     pub(super) x: &'a [F::X],
     /// The panel's lines of this block, `[input / F::INPUTS][vector]`.
     pub(super) lines: &'a [F::Line],
-    /// What is asked for while this is computed.
+    /// The memory that is prefetched meanwhile.
     pub(super) ahead: A,
 }
 
-/// Memory that is asked for, some cache lines a step.
+/// Memory that is prefetched, a few cache lines a step.
 pub(super) trait Ahead: Copy {
-    /// Asks for what goes with a step, whose operands are these.
+    /// Prefetches the memory of one step, whose operands are `x` and `weights`.
     fn ask<X, T>(self, step: usize, x: &X, weights: &[T; VECTORS]);
 }
 
-/// Weights that are read once, in one stream: what comes some kilobytes later.
+/// Weights that are read once, in one stream: prefetches those some kilobytes ahead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream;
 
-/// The weights that come next, a cache line a step, and the activations of the tile that comes next.
+/// The next weights, a cache line a step, and the activations of the next tile.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Next {
-    /// The first of the weights.
+    /// The address of the first weights.
     pub(super) weights: *const u8,
-    /// From activations to those of the next tile.
+    /// Bytes from activations to those of the next tile.
     pub(super) tile_bytes: usize,
 }
 
@@ -247,7 +249,7 @@ impl Ahead for Next {
 }
 
 impl<S: Simd, F: Form<S>, A: Ahead> Block<'_, S, F, A> {
-    /// Adds the sums over the block to `totals`, a row each.
+    /// Adds the sums over the block to `totals`, one row each.
     #[inline(always)]
     pub(super) fn add_to(&self, s: S, totals: &mut [[f32; PANEL]]) {
         match totals.len() {
@@ -267,7 +269,7 @@ impl<S: Simd, F: Form<S>, A: Ahead> Block<'_, S, F, A> {
         }
     }
 
-    /// All vectors of a panel at once where the registers hold their sums, else one by one.
+    /// Sums all vectors of a panel at once where the registers hold their sums, else one by one.
     #[inline(always)]
     fn vectors<const R: usize>(&self, s: S, totals: &mut [[f32; PANEL]]) {
         if R * VECTORS <= S::TILE_VECTORS {
@@ -288,7 +290,7 @@ impl<S: Simd, F: Form<S>, A: Ahead> Block<'_, S, F, A> {
         let mut sums = [[s.splat(0.0); V]; R];
         for (i, (x, lines)) in x.zip(lines).enumerate() {
             self.ahead.ask(i, &x[0], lines);
-            // Closures take on no instruction set, hence the loops.
+            // Closures do not inherit the instruction set, hence the loops.
             let mut w = [F::load(s, &lines[first]); V];
             for (v, w) in w.iter_mut().enumerate().skip(1) {
                 *w = F::load(s, &lines[first + v]);

@@ -44,10 +44,10 @@ pub use quantized::{ActivationDtype, QuantizationScheme};
 pub use stored::{PackedSections, packed_layout};
 pub use tuned::{TunedProduct, adopt_tuned_products, has_tensor_cores, tuned_products};
 
-/// In errors.
+/// The name of a weight in errors.
 const WHAT: &str = "linear weight";
 
-/// A weight matrix in the layout that its device multiplies fastest; packed once at load.
+/// A weight matrix in the layout that its device multiplies fastest. It is packed once, at load.
 #[derive(Debug)]
 pub struct LinearWeight {
     storage: LinearStorage,
@@ -55,9 +55,9 @@ pub struct LinearWeight {
     in_features: usize,
 }
 
-/// Whether products of many rows may go through a GPU's tensor cores. They round the rows to 16 bits,
-/// and a row's bytes then depend on the batch. A device that has none, and weights of f32, go
-/// without in any case; the CPU's kernels are the same for all of these.
+/// Whether products of many rows may use a GPU's tensor cores. They round the rows to 16 bits, and
+/// a row's bytes then depend on the batch. A device without tensor cores and weights of f32 never
+/// use them. The CPU's kernels are the same for all of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TensorCores {
     /// They may not: the order of every sum is fixed.
@@ -65,11 +65,11 @@ pub enum TensorCores {
     Off,
     /// By the first routine that takes the shape.
     On,
-    /// By the fastest, which is measured when a shape first occurs.
+    /// By the fastest routine, which is measured when a shape first occurs.
     Tuned,
 }
 
-/// Where the elements live.
+/// The elements in memory, by device and form.
 #[derive(Debug)]
 enum LinearStorage {
     Cpu(PackedWeight),
@@ -83,7 +83,7 @@ impl LinearWeight {
     /// v; gate and up), keeping elements as `dtype`.
     ///
     /// # Errors
-    /// A part that is no whole number of rows, no rows at all, a device without kernels, or too
+    /// A part that is not a whole number of rows, no rows at all, a device without kernels, or too
     /// little memory.
     pub fn pack(
         parts: &[WeightView<'_>],
@@ -106,7 +106,7 @@ impl LinearWeight {
     /// Quantizes `parts`, each a row-major `[out_i, in_features]`, stacked along the outputs.
     ///
     /// # Errors
-    /// As [`LinearWeight::pack`]; or a group size that is no multiple of 8.
+    /// As [`LinearWeight::pack`], or a group size that is not a multiple of 8.
     pub fn quantize(
         parts: &[WeightView<'_>],
         in_features: usize,
@@ -129,14 +129,15 @@ impl LinearWeight {
         Ok(Self { storage, out_features, in_features })
     }
 
-    /// Packs matrices that came quantized, stacked along the outputs, to meet `activations`; GPUs
-    /// multiply floats whatever is said. Zero points stay integers. Scales and offsets are kept as f16
-    /// where that holds all of them, for activations of 8 bits where it changes none by more than 2⁻¹¹
-    /// of a scale; else as f32.
+    /// Packs matrices that are already quantized, stacked along the outputs, for products with
+    /// `activations`. GPUs multiply floats in every case. Zero points stay integers.
+    ///
+    /// Scales and offsets are kept as f16 where f16 holds all of them. For activations of 8 bits,
+    /// an f16 may also change each by up to 2⁻¹¹ of a scale. Otherwise they are f32.
     ///
     /// # Errors
-    /// No parts, or such that differ in bits, inputs, group size or order; a device without
-    /// kernels, or too little memory.
+    /// No parts; parts that differ in bits, inputs, group size or order; a device without kernels;
+    /// or too little memory.
     pub fn pack_quantized(
         parts: Vec<QuantizedMatrix>,
         activations: ActivationDtype,
@@ -158,7 +159,7 @@ impl LinearWeight {
         }
     }
 
-    /// The same, its products of many rows made as `tensor_cores` says.
+    /// Returns it with products of many rows made as `tensor_cores` says.
     #[must_use]
     #[cfg_attr(not(feature = "gpu"), expect(unused_mut, unused_variables, reason = "no GPUs"))]
     pub fn with_tensor_cores(mut self, tensor_cores: TensorCores) -> Self {
@@ -169,9 +170,9 @@ impl LinearWeight {
         self
     }
 
-    /// The same, to meet `activations`: [`ActivationDtype::Int8`] unless it is said, also where it came
-    /// from sections. One that was packed for those may have rounded scales. Weights that are not
-    /// quantized, and GPUs, have no such choice.
+    /// Returns it set to meet `activations`. The default is [`ActivationDtype::Int8`], also for a
+    /// weight from sections. A weight that was packed for 8 bits may have rounded scales. Weights
+    /// that are not quantized, and GPUs, have no such choice.
     #[must_use]
     pub fn with_activations(mut self, activations: ActivationDtype) -> Self {
         if let LinearStorage::CpuQuantized(packed) = self.storage {
@@ -180,7 +181,7 @@ impl LinearWeight {
         self
     }
 
-    /// Bytes that a product of one row reads.
+    /// Returns the bytes that a product of one row reads.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         match &self.storage {
@@ -192,20 +193,20 @@ impl LinearWeight {
         }
     }
 
-    /// Width of the result.
+    /// Returns the width of the result.
     #[must_use]
     pub fn out_features(&self) -> usize {
         self.out_features
     }
 
-    /// Width of the input.
+    /// Returns the width of the input.
     #[must_use]
     pub fn in_features(&self) -> usize {
         self.in_features
     }
 
-    /// Whether it holds the elements that it was packed from, so that it can give rows of them back:
-    /// [`tied_embedding`](crate::tied_embedding) needs that.
+    /// Returns whether it holds the elements that it was packed from, and can therefore return rows
+    /// of them. [`tied_embedding`](crate::tied_embedding) needs that.
     #[must_use]
     pub fn has_rows(&self) -> bool {
         match &self.storage {
@@ -216,7 +217,7 @@ impl LinearWeight {
         }
     }
 
-    /// The weight as GPUs keep it, where it is on one.
+    /// Returns the weight as GPUs keep it, where it is on a GPU.
     #[cfg(feature = "gpu")]
     pub(crate) fn on_gpu(&self) -> Option<&cube::CubeWeight> {
         match &self.storage {
@@ -228,7 +229,7 @@ impl LinearWeight {
     /// Copies row `o`, widened exactly, to `row`, `[in_features]`.
     ///
     /// # Panics
-    /// If there is no such row, it [has none](Self::has_rows), or `row` has another length.
+    /// If there is no such row, the weight [has none](Self::has_rows), or `row` has another length.
     pub(crate) fn copy_row(&self, o: usize, row: &mut [f32]) {
         assert!(o < self.out_features, "row {o} of {}", self.out_features);
         assert_eq!(row.len(), self.in_features, "length of a row");
@@ -241,7 +242,7 @@ impl LinearWeight {
     }
 }
 
-/// The outputs of all parts.
+/// Returns the outputs of all parts.
 fn stacked_outputs(parts: &[WeightView<'_>], in_features: usize) -> Result<usize, KernelError> {
     KernelError::require(in_features > 0, WHAT, "in_features", 0, "at least 1")?;
     for (i, part) in parts.iter().enumerate() {
@@ -253,7 +254,7 @@ fn stacked_outputs(parts: &[WeightView<'_>], in_features: usize) -> Result<usize
     Ok(out_features)
 }
 
-/// `x Wᵀ + b` for x `[num_tokens, in]` f32; the result is `[num_tokens, out]` f32.
+/// Computes `x Wᵀ + b` for x `[num_tokens, in]` f32. The result is `[num_tokens, out]` f32.
 ///
 /// # Panics
 /// If the widths of `x`, `weight` and `bias` disagree.
@@ -262,12 +263,12 @@ pub fn linear(x: Tensor<2>, weight: &LinearWeight, bias: Option<&WeightVector>) 
     Tensor::from_dispatch(Dispatch::linear(x.into_dispatch(), weight, bias))
 }
 
-/// `silu(gate) · up` for `[gate, up] = x Wᵀ`, x `[num_tokens, in]` f32; the result is
-/// `[num_tokens, out / 2]` f32. The bytes are those of [`swiglu`](crate::swiglu()) after [`linear`],
-/// which saves a pass over gate and up.
+/// Computes `silu(gate) · up` for `[gate, up] = x Wᵀ`, x `[num_tokens, in]` f32. The result is
+/// `[num_tokens, out / 2]` f32. Its bytes equal those of [`swiglu`](crate::swiglu()) after
+/// [`linear`], but it saves a pass over gate and up.
 ///
 /// # Panics
-/// If the widths of `x` and `weight` disagree, or the outputs are no two halves.
+/// If the widths of `x` and `weight` disagree, or the number of outputs is odd.
 #[must_use]
 pub fn linear_swiglu(x: Tensor<2>, weight: &LinearWeight) -> Tensor<2> {
     assert!(weight.out_features.is_multiple_of(2), "linear_swiglu: odd {}", weight.out_features);

@@ -1,34 +1,35 @@
-//! What becomes of the sums.
+//! The last step of a product: from sums to results.
 
 use super::pack::PANEL;
 use crate::simd::{LANES, PairMap, Simd};
 use crate::swiglu::cpu::Gate;
 use crate::threads::SharedMut;
 
-/// What is done to sums while they are in the cache.
+/// The operation on sums while they are in the cache.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Epilogue<'a> {
-    /// The bias, if any, `[outputs]`, is added.
+    /// Adds the bias `[outputs]`, if there is one.
     Bias(Option<&'a [f32]>),
-    /// The first half of the sums gates the second; the bytes are those of a `swiglu` afterwards.
+    /// Gates the second half of the sums with the first. The bytes equal those of a later `swiglu`.
     SwiGlu,
 }
 
-/// Where totals go: each element of y is written once.
+/// The destination of totals: each element of y is written once.
 pub(super) struct Output<'a> {
     pub(super) y: SharedMut<'a, f32>,
-    /// Columns of y.
+    /// Number of columns of y.
     pub(super) outputs: usize,
     pub(super) epilogue: Epilogue<'a>,
 }
 
 impl Output<'_> {
-    /// Panels of y.
+    /// Returns the panels of y.
     pub(super) fn panels(&self) -> usize {
         self.outputs.div_ceil(PANEL)
     }
 
-    /// Panels of weights that make one of y; each lies [`Self::panels`] after the one before.
+    /// Returns the panels of weights for one panel of y. Each lies [`Self::panels`] after the one
+    /// before.
     pub(super) fn parts(&self) -> usize {
         match self.epilogue {
             Epilogue::Bias(_) => 1,
@@ -36,8 +37,8 @@ impl Output<'_> {
         }
     }
 
-    /// Turns a panel's totals, a row each from `first_row` on, into y. `second` are those of the
-    /// second part, if there is one.
+    /// Writes a panel's totals to y, one row each from `first_row` on. `second` has the totals of
+    /// the second part, if there is one.
     #[inline(always)]
     pub(super) fn finish<S: Simd>(
         &self,
@@ -63,7 +64,7 @@ impl Output<'_> {
         let first = panel * PANEL;
         let width = PANEL.min(self.outputs - first);
         for (r, total) in totals.iter().enumerate() {
-            // SAFETY: each panel of a row is written by one piece.
+            // SAFETY: only one piece writes a panel of a row.
             let out = unsafe { self.y.slice((first_row + r) * self.outputs + first, width) };
             match self.epilogue {
                 Epilogue::Bias(Some(bias)) => {

@@ -1,9 +1,9 @@
 //! The CPU's layout of a weight matrix, the same for every instruction set.
 //!
-//! Outputs are cut in panels of [`PANEL`]; a panel holds all its inputs in order, so a product with
+//! Outputs are cut in panels of [`PANEL`]. A panel holds all its inputs in order, so a product with
 //! one row is one forward stream. f32: `[panel][in][PANEL]`. bf16: `[panel][in / 2][PANEL][2]`,
-//! pairs of neighbouring inputs side by side, which is the operand of `vdpbf16ps` and of AMX's
-//! tiles; inputs are rounded up to whole tiles. Missing outputs and inputs are zeros.
+//! with pairs of neighbouring inputs side by side, which is the operand of `vdpbf16ps` and of AMX's
+//! tiles. Its inputs are rounded up to whole tiles. Missing outputs and inputs are zeros.
 
 use super::fill::{fill_bf16, fill_f32, stacked_rows};
 use crate::aligned::{AlignedBuf, WeightBuf};
@@ -12,11 +12,11 @@ use crate::{KernelError, WeightDtype, WeightView};
 /// Outputs of a panel.
 pub(crate) const PANEL: usize = 32;
 
-/// Inputs summed from zero before they are added to the result: 128 keep a panel's block within half
-/// of L1 (16 KiB in f32), and bound the rounding error of the running sum. Even.
+/// Inputs that are summed from zero before they are added to the result. 128 keep a panel's block
+/// within half of L1 (16 KiB in f32), and bound the rounding error of the running sum. Even.
 pub(crate) const K_BLOCK: usize = 128;
 
-/// Inputs of a bf16 panel are a multiple of this: those of a tile.
+/// Divisor of the inputs of a bf16 panel: the inputs of a tile.
 const BF16_INPUTS_MULTIPLE: usize = 32;
 
 /// The packed elements.
@@ -29,7 +29,7 @@ pub(crate) enum PackedWeight {
 }
 
 impl PackedWeight {
-    /// Packs row-major parts stacked along the outputs; lengths are checked by the caller.
+    /// Packs row-major parts stacked along the outputs. The caller checks lengths.
     pub(crate) fn new(
         parts: &[WeightView<'_>],
         in_features: usize,
@@ -82,12 +82,12 @@ impl PackedWeight {
     }
 }
 
-/// Elements of one f32 panel.
+/// Returns the elements of one f32 panel.
 pub(crate) fn panel_len_f32(in_features: usize) -> usize {
     in_features * PANEL
 }
 
-/// Elements of one bf16 panel.
+/// Returns the elements of one bf16 panel.
 pub(crate) fn panel_len_bf16(in_features: usize) -> usize {
     in_features.next_multiple_of(BF16_INPUTS_MULTIPLE) * PANEL
 }

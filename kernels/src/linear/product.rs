@@ -1,5 +1,5 @@
-//! The product on vector instructions. Few rows stream the weights past a single tile of sums; many
-//! rows go over blocks of weights that stay in the caches meanwhile.
+//! The product on vector instructions. Few rows stream the weights past a single tile of sums. Many
+//! rows pass over blocks of weights that stay in the caches meanwhile.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use crate::simd::{Kernel, Simd, Task};
 use crate::threads::{SharedMut, for_each_piece, for_each_piece_of_stream, num_threads};
 use crate::workspace::Scratch;
 
-/// Pieces of a stream a thread, so that one that is held up leaves some to others.
+/// Pieces of a stream for each thread, so that other threads can take over those of a delayed one.
 pub(super) const PIECES_PER_THREAD: usize = 4;
 
-/// `x Wᵀ` for row-major x `[rows, inputs]`.
+/// The product `x Wᵀ` for row-major x `[rows, inputs]`.
 pub(super) struct Product<'a> {
     pub(super) x: &'a [f32],
     pub(super) inputs: usize,
@@ -40,8 +40,8 @@ impl Kernel for Product<'_> {
     }
 }
 
-/// Rows cut into as few tiles as can be, of sizes that differ by one at most. Which tile a row
-/// falls in does not change its sums.
+/// Rows cut into the fewest possible tiles, whose sizes differ by at most one. A row's sums do not
+/// depend on its tile.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowTiles {
     pub(super) rows: usize,
@@ -67,7 +67,7 @@ pub(super) struct Plan<'a, S: Simd, F: Form<S>> {
     pub(super) product: &'a Product<'a>,
     /// `[panel][input / F::INPUTS][vector]`
     lines: &'a [F::Line],
-    /// Lines of a panel, a vector: `inputs / F::INPUTS`, with what the layout adds.
+    /// Lines of a panel for each vector: `inputs / F::INPUTS`, with the layout's padding.
     pub(super) steps: usize,
     /// Panels of the result.
     panels: usize,
@@ -112,27 +112,27 @@ impl<'a, S: Simd, F: Form<S>> Plan<'a, S, F> {
         }
     }
 
-    /// Steps of each block of inputs, in order.
+    /// Returns the steps of each block of inputs, in order.
     #[inline(always)]
     pub(super) fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<S, F> {
         let (steps, block) = (self.steps, F::BLOCK / F::INPUTS);
         (0..steps).step_by(block).map(move |first| first..steps.min(first + block))
     }
 
-    /// The activations that a block of a tile of rows meets.
+    /// Returns the activations for a block of a tile of rows.
     #[inline(always)]
     pub(super) fn x(&self, rows: &Range<usize>, steps: &Range<usize>) -> &[F::X] {
         self.x.block(rows, steps)
     }
 
-    /// The lines of a part of a panel of the result, from a step on, and what follows them.
+    /// Returns the lines of a part of a panel of the result, from a step on, and all that follow.
     #[inline(always)]
     pub(super) fn lines(&self, part: usize, panel: usize, step: usize) -> &[F::Line] {
         &self.lines[((part * self.panels + panel) * self.steps + step) * VECTORS..]
     }
 }
 
-/// Activations as steps broadcast them.
+/// Activations in the form that steps broadcast.
 pub(super) struct LaidOut<S: Simd, F: Form<S>> {
     /// Steps of a row.
     steps: usize,
@@ -148,7 +148,7 @@ impl<S: Simd, F: Form<S>> LaidOut<S, F> {
         let shared = SharedMut::new(&mut laid_out);
         for_each_piece(tiles.count, x.len(), |tile| {
             let rows = tiles.rows(tile..tile + 1);
-            // SAFETY: each tile is laid out by one piece.
+            // SAFETY: only one piece lays out a tile.
             let out =
                 unsafe { shared.slice(rows.start * steps * F::XS, rows.len() * steps * F::XS) };
             s.enter(LayOut::<S, F> { x, inputs, rows, out });
@@ -156,25 +156,25 @@ impl<S: Simd, F: Form<S>> LaidOut<S, F> {
         Self { steps, x: laid_out }
     }
 
-    /// What a block of a tile of rows meets.
+    /// Returns the activations for a block of a tile of rows.
     #[inline(always)]
     pub(super) fn block(&self, rows: &Range<usize>, steps: &Range<usize>) -> &[F::X] {
         let tile = &self.x[rows.start * self.steps * F::XS..rows.end * self.steps * F::XS];
         &tile[steps.start * F::XS * rows.len()..steps.end * F::XS * rows.len()]
     }
 
-    /// Bytes of a tile of `rows` rows.
+    /// Returns the bytes of a tile of `rows` rows.
     #[inline(always)]
     pub(super) fn tile_bytes(&self, rows: usize) -> usize {
         self.steps * F::XS * rows * size_of::<F::X>()
     }
 }
 
-/// Elements of a row that are laid out before the next row's: what they are written among stays in
-/// L1, so that a line is fetched once and not once a row.
+/// Elements of a row that are laid out before the next row's. The lines that they are written to
+/// stay in L1, so that each is fetched once and not once a row.
 const STRETCH: usize = 64;
 
-/// Lays out one tile of rows.
+/// The task of laying out one tile of rows.
 struct LayOut<'a, S: Simd, F: Form<S>> {
     x: &'a [f32],
     inputs: usize,
@@ -205,7 +205,7 @@ impl<S: Simd, F: Form<S>> Task<S> for LayOut<'_, S, F> {
     }
 }
 
-/// Some panels, for a single tile of rows: a stream of weights.
+/// Some panels of a product, for a single tile of rows: a stream of weights.
 struct Streamed<'a, S: Simd, F: Form<S>> {
     plan: &'a Plan<'a, S, F>,
     panels: Range<usize>,

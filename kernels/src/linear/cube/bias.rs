@@ -1,4 +1,4 @@
-//! A unit a number.
+//! The bias of a product, one unit a number.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -11,7 +11,7 @@ const UNITS: usize = 256;
 /// Adds `bias`, `[outputs]`, to each row of `y`, `[rows, outputs]`, in place.
 pub(super) fn add(y: &CubeTensor, bias: &WeightVector) {
     let [rows, outputs] = y.meta.shape().dims::<2>();
-    // SAFETY: a unit beyond the numbers leaves; the bias is as long as a row.
+    // SAFETY: a unit beyond the numbers does nothing; the bias is as long as a row.
     unsafe {
         add_kernel::launch_unchecked(
             &y.client,

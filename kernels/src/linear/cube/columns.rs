@@ -1,4 +1,4 @@
-//! Columns in another order: that of a weight whose groups do not hold neighbouring inputs.
+//! Columns in another order, for a weight whose groups do not hold neighbouring inputs.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -8,11 +8,12 @@ use crate::cube::{Rows, buffer, cubes, words_buffer};
 
 const UNITS: usize = 256;
 
-/// Column `order[c]` of `x` for each `c`.
+/// Returns column `order[c]` of `x` for each `c`.
 pub(super) fn in_order(x: &Rows, order: &Handle) -> CubeTensor {
     let y = x.sibling(x.rows, x.cols);
     let elements = x.rows * x.cols;
-    // SAFETY: a unit beyond the elements leaves, and the order is a permutation of the columns.
+    // SAFETY: a unit beyond the elements does nothing, and the order is a permutation of the
+    // columns.
     unsafe {
         columns_kernel::launch_unchecked(
             x.client(),

@@ -1,8 +1,8 @@
-//! Products on a GPU: one kernel for few rows, which cuts the inputs over units to have enough loads
-//! in flight, and one for many, which keeps a tile of results in registers. Both sum in the same
-//! order, which is the CPU's: a block of [`K_BLOCK`] inputs from zero, then the blocks. So which of
-//! them runs does not change a byte. Where that is not asked for, many rows go through tensor cores
-//! ([`dense`]).
+//! Products on a GPU, by two kernels. The one for few rows cuts the inputs over units to have
+//! enough loads in flight. The one for many rows keeps a tile of results in registers. Both sum in
+//! the CPU's order: each block of [`K_BLOCK`] inputs from zero, then the blocks. So the choice of
+//! the kernel does not change a byte. Where equal bytes are not asked for, many rows go through
+//! tensor cores ([`dense`]).
 
 mod bias;
 mod columns;
@@ -27,10 +27,10 @@ const PANEL: usize = 64;
 /// Inputs that are summed from zero before they are added to the result.
 const K_BLOCK: usize = 128;
 
-/// Rows up to which the kernel for few is the faster one: it reads the weight once for eight.
+/// Most rows for which the kernel for few is faster: it reads the weight once for eight rows.
 const SKINNY_ROWS_MAX: usize = 32;
 
-/// `x Wᵀ + b`
+/// Computes `x Wᵀ + b`.
 pub(crate) fn linear(
     x: CubeTensor,
     weight: &LinearWeight,
@@ -50,7 +50,7 @@ pub(crate) fn linear(
     y
 }
 
-/// More rows than a pass over the weight takes.
+/// Multiplies more rows than one pass over the weight takes.
 fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let is_done = weight.dense.is_some_and(|dense| dense.launch(x, weight, y));
     match bias {
@@ -60,12 +60,12 @@ fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &Cub
     }
 }
 
-/// `silu(gate) · up` for `[gate, up] = x Wᵀ`.
+/// Computes `silu(gate) · up` for `[gate, up] = x Wᵀ`.
 pub(crate) fn linear_swiglu(x: CubeTensor, weight: &LinearWeight) -> CubeTensor {
     let device_weight = packed(weight);
     let inter = device_weight.outputs / 2;
     let rows = x.meta.shape().dims::<2>()[0];
-    // Gate and up of one result must lie at the same place of two panels.
+    // Gate and up of one result must lie at the same place in two panels.
     let is_fused = rows <= SKINNY_ROWS_MAX && inter.is_multiple_of(PANEL);
     if !is_fused {
         return crate::swiglu::cube::swiglu(linear(x, weight, None));
@@ -78,7 +78,7 @@ pub(crate) fn linear_swiglu(x: CubeTensor, weight: &LinearWeight) -> CubeTensor 
     y
 }
 
-/// The inputs, in the order of the weight's columns.
+/// Returns the inputs, in the order of the weight's columns.
 fn inputs(x: CubeTensor, weight: &CubeWeight) -> Rows {
     let x = Rows::new(x);
     assert_eq!(x.cols, weight.inputs, "linear: width of x [{}, {}]", x.rows, x.cols);

@@ -1,8 +1,9 @@
-//! The layout of a weight on a GPU: `[panel][in][PANEL]`, in chunks of four words, so that neighbouring
-//! units load neighbouring bytes, and a product with one row is one forward stream.
+//! The layout of a weight on a GPU: `[panel][in][PANEL]`, in chunks of four words. Neighbouring
+//! units then load neighbouring bytes, and a product with one row is one forward stream.
 //!
-//! Outputs of 16 bits stand in a chunk as neighbours, so that a panel is a matrix as others read it, too;
-//! the place that a part and its lane give is not theirs then ([`output_at`]).
+//! In a chunk of 16-bit numbers, neighbouring outputs are neighbours in memory. A panel is thus
+//! also a plain matrix for other code. An output's place is then not the one that its part and its
+//! lane give ([`output_at`]).
 
 use std::ops::Range;
 
@@ -26,25 +27,25 @@ pub(crate) struct CubeWeight {
     pub(super) format: WordFormat,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
-    /// Of integers.
+    /// Scales and offsets, where the weight has integers.
     pub(super) groups: Option<CubeGroups>,
-    /// How many rows are multiplied by tensor cores, where they may be.
+    /// Products of many rows by tensor cores, where they are allowed.
     pub(super) dense: Option<DenseProducts>,
 }
 
-/// What the integers of a weight stand for: `scale · code + offset`.
+/// The numbers that the integers of a weight stand for: `scale · code + offset`.
 #[derive(Debug)]
 pub(crate) struct CubeGroups {
-    /// Neighbouring inputs that share factors.
+    /// Number of neighbouring inputs that share factors.
     pub(super) size: usize,
     /// `[panel][group][scale, offset][PANEL]` f32.
     pub(super) factors: Handle,
-    /// The input of each column, where it is not its own index.
+    /// The input of each column, where it is not the column's own index.
     pub(super) input_order: Option<Handle>,
 }
 
 impl CubeWeight {
-    /// Packs row-major parts stacked along the outputs; lengths are checked by the caller.
+    /// Packs row-major parts stacked along the outputs. The caller checks lengths.
     pub(crate) fn new(
         parts: &[WeightView<'_>],
         inputs: usize,
@@ -68,7 +69,7 @@ impl CubeWeight {
     /// Packs integers.
     ///
     /// # Errors
-    /// Groups that vectors of inputs do not fit in, or the device refuses.
+    /// Groups that do not consist of whole vectors of inputs, or the device refuses the memory.
     pub(crate) fn coded(
         matrix: &CodedMatrix<'_>,
         device: cubecl::Device,
@@ -110,46 +111,46 @@ impl CubeWeight {
         Ok(Self { device, words, format, outputs, inputs, groups, dense: None })
     }
 
-    /// The same, with products of many rows by tensor cores where the device has such.
+    /// Returns it with products of many rows by tensor cores, where the device has tensor cores.
     pub(crate) fn with_tensor_cores(mut self, tensor_cores: TensorCores) -> Self {
         self.dense = DenseProducts::new(&self, tensor_cores);
         self
     }
 
-    /// Inputs that share factors; all of them where there are none.
+    /// Returns the number of inputs that share factors; all of them where there are no factors.
     pub(super) fn group_size(&self) -> usize {
         self.groups.as_ref().map_or(self.inputs, |groups| groups.size)
     }
 
-    /// Scales and offsets, where there are any.
+    /// Returns scales and offsets, where there are any.
     pub(super) fn factors(&self) -> Option<BufferArg> {
         self.groups.as_ref().map(|groups| words_buffer(&groups.factors))
     }
 
-    /// Whether it holds the elements that it was packed from.
+    /// Returns whether it holds the elements that it was packed from.
     pub(crate) fn has_rows(&self) -> bool {
         self.groups.is_none()
     }
 
-    /// Panels.
+    /// Returns the number of panels.
     pub(super) fn panels(&self) -> usize {
         self.outputs.div_ceil(PANEL)
     }
 
-    /// Bytes that a product of one row reads.
+    /// Returns the bytes that a product of one row reads.
     pub(crate) fn size_bytes(&self) -> usize {
         let factors = self.groups.as_ref().map_or(0, |groups| groups.factors.size_in_used());
         (self.words.size_in_used() + factors) as usize
     }
 }
 
-/// Where the scales of a group lie, in vectors of four; its offsets follow them.
+/// Returns where the scales of a group lie, in vectors of four. Its offsets follow them.
 #[cube]
 pub(super) fn factor_at(panel: usize, group: usize, inputs: usize, group_size: usize) -> usize {
     (panel * inputs.div_ceil(group_size) + group) * comptime!(PANEL / 2)
 }
 
-/// Packs up to [`PANEL`] rows; what no row has stays zero.
+/// Packs up to [`PANEL`] rows. Missing rows stay zero.
 fn fill_panel(words: &mut [u32], rows: &[Row<'_>], format: WordFormat, inputs: usize) {
     let mut numbers = vec![0.0; inputs];
     for (output, row) in rows.iter().enumerate() {
@@ -158,7 +159,7 @@ fn fill_panel(words: &mut [u32], rows: &[Row<'_>], format: WordFormat, inputs: u
     }
 }
 
-/// Packs up to [`PANEL`] rows of codes, and what they stand for; what no row has stays zero.
+/// Packs up to [`PANEL`] rows of codes, and their factors. Missing rows stay zero.
 fn fill_coded_panel(
     [words, factors]: [&mut [u32]; 2],
     matrix: &CodedMatrix<'_>,
@@ -176,13 +177,13 @@ fn fill_coded_panel(
     });
 }
 
-/// The output at a place of a panel, where places go by the parts of chunks and their lanes.
+/// Returns the output at a place of a panel. Places count the parts of chunks and their lanes.
 #[cube]
 pub(super) fn output_at(place: usize, #[comptime] format: WordFormat) -> usize {
     if comptime!(format.is_half()) { place / 8 * 8 + place % 4 * 2 + place % 8 / 4 } else { place }
 }
 
-/// The place of an output of a panel: what [`output_at`] turns round.
+/// Returns the place of an output of a panel: the inverse of [`output_at`].
 fn place_of(output: usize, format: WordFormat) -> usize {
     match format.is_half() {
         true => output / 8 * 8 + output % 2 * 4 + output % 8 / 2,
@@ -190,7 +191,7 @@ fn place_of(output: usize, format: WordFormat) -> usize {
     }
 }
 
-/// The same, of an output that a kernel finds.
+/// Returns the same for an output that is known only in a kernel.
 #[cube]
 pub(super) fn place_at(output: usize, #[comptime] format: WordFormat) -> usize {
     if comptime!(format.is_half()) {

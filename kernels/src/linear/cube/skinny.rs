@@ -1,6 +1,6 @@
-//! Few rows. A cube makes a panel of results for a tile of rows: its units are as many as a panel has
-//! chunks, times the slices, each of which sums blocks of inputs of its own; after a round the blocks
-//! are added in their order.
+//! The product of few rows. A cube makes a panel of results for a tile of rows. It has one unit for
+//! each chunk of a panel and each slice of the inputs. Each slice sums blocks of inputs of its own.
+//! After a round the blocks are added in their order.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -11,16 +11,16 @@ use crate::WeightVector;
 use crate::cube::{Rows, Vec4, WordFormat, Words, buffer, widen, words_buffer};
 use crate::swiglu::cube::gated;
 
-/// Slices that the inputs are cut in at a time, each a block: loads in flight.
+/// Most slices of the inputs at a time, each a block: the loads in flight.
 const SLICES_MAX: usize = 32;
 
-/// Units of a cube at most: what every device takes.
+/// Most units of a cube: the number that every device takes.
 const UNITS_MAX: usize = 256;
 
-/// Rows of a tile at most.
+/// Most rows of a tile.
 const TILE_MAX: usize = 8;
 
-/// Units of a cube. With as few as narrow formats take, all need the same shared memory.
+/// Returns the units of a cube: as few as narrow formats need, so that all use equal shared memory.
 const fn units(format: WordFormat) -> usize {
     let units = SLICES_MAX * PANEL / format.per_chunk();
     if units < UNITS_MAX { units } else { UNITS_MAX }
@@ -29,7 +29,7 @@ const fn units(format: WordFormat) -> usize {
 /// The numbers that all cubes of a launch share.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct SkinnyLayout {
-    /// Inputs that share a scale.
+    /// Number of inputs that share a scale.
     group_size: usize,
     rows: usize,
     /// Vectors from one row of x to the next.
@@ -43,7 +43,7 @@ pub(crate) struct SkinnyLayout {
     format: WordFormat,
 }
 
-/// Writes `x Wᵀ + b`, or with `swiglu` the first half of the outputs gating the second.
+/// Writes `x Wᵀ + b`. With `swiglu` the first half of the outputs gates the second instead.
 pub(super) fn launch(
     x: &Rows,
     weight: &CubeWeight,
@@ -63,7 +63,7 @@ pub(super) fn launch(
         tile,
         weight.format,
     );
-    // SAFETY: rows, inputs and outputs were checked against the buffers by the caller.
+    // SAFETY: the caller checked rows, inputs and outputs against the buffers.
     unsafe {
         skinny_kernel::launch_unchecked(
             x.client(),
@@ -122,7 +122,8 @@ fn skinny_kernel<N: Size>(
     }
 }
 
-/// The products of a tile of rows with a panel; unit `o < PANEL` gets those of the output at place `o`.
+/// Returns the products of a tile of rows with a panel. Unit `o < PANEL` gets those of the output
+/// at place `o`.
 #[cube]
 fn panel_sums<N: Size>(
     x: &[Vector<f32, N>],
@@ -175,8 +176,8 @@ fn panel_sums<N: Size>(
     totals
 }
 
-/// The products of a tile of rows with a chunk of a panel, over one block of inputs: by row and part of
-/// the chunk.
+/// Returns the products of a tile of rows with a chunk of a panel, over one block of inputs, by row
+/// and part of the chunk.
 #[cube]
 fn block_sums<N: Size>(
     x: &[Vector<f32, N>],
@@ -197,13 +198,13 @@ fn block_sums<N: Size>(
     for i in 0..comptime!(tile * parts) {
         acc[i] = Vector::new(0.0f32);
     }
-    // In vectors of x.
+    // Both count vectors of x.
     let begin = block * comptime!(K_BLOCK) / N::value();
     let end = min(begin + comptime!(K_BLOCK) / N::value(), inputs / N::value());
     let mut at = begin;
     let mut scales = Array::<Vec4>::new(parts);
     let mut offsets = Array::<Vec4>::new(parts);
-    // That of no input.
+    // The group of no input.
     let mut group = inputs;
     while at < end {
         if comptime!(format.is_coded()) {
@@ -222,7 +223,7 @@ fn block_sums<N: Size>(
         let mut values = Array::<Vector<f32, N>>::new(tile);
         #[unroll]
         for r in 0..tile {
-            // The rows of a last tile that are none repeat the last row.
+            // Rows of a last tile beyond the end repeat the last row.
             values[r] = x[min(first_row + r, layout.rows - 1) * layout.x_stride + at];
         }
         #[unroll]

@@ -1,5 +1,5 @@
-//! Many rows. A cube makes a tile of [`ROWS`] rows and a panel of outputs, each unit four by four of
-//! them in registers; inputs come through shared memory.
+//! The product of many rows. A cube makes a tile of [`ROWS`] rows and a panel of outputs. Each of
+//! its units keeps four by four results in registers. Inputs come through shared memory.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -20,7 +20,7 @@ const DEPTH: usize = 16;
 
 pub(super) fn launch(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let cubes = CubeCount::Static(weight.panels() as u32, x.rows.div_ceil(ROWS) as u32, 1);
-    // SAFETY: rows, inputs and outputs were checked against the buffers by the caller.
+    // SAFETY: the caller checked rows, inputs and outputs against the buffers.
     unsafe {
         tiled_kernel::launch_unchecked(
             x.client(),
@@ -111,7 +111,7 @@ fn tiled_kernel<N: Size>(
     }
 }
 
-/// Loads inputs `k .. k + DEPTH` of the tile's rows; those that are none are zeros.
+/// Loads inputs `k .. k + DEPTH` of the tile's rows; missing ones are zeros.
 #[cube]
 fn load_x<N: Size>(
     x: &[Vector<f32, N>],
@@ -139,7 +139,7 @@ fn load_x<N: Size>(
     }
 }
 
-/// Loads inputs `k .. k + DEPTH` of a panel; those that are none are zeros.
+/// Loads inputs `k .. k + DEPTH` of a panel; missing ones are zeros.
 #[cube]
 fn load_weight(
     weight: &[Words],

@@ -1,4 +1,4 @@
-//! Rows of activations as i8, each block of inputs with a scale of its own.
+//! Rows of activations as i8, where each block of inputs has a scale of its own.
 
 use super::isa::{Dots, DotsTask};
 use super::pack::Groups;
@@ -6,16 +6,18 @@ use crate::simd::{LANES, Tiles};
 use crate::threads::{SharedMut, for_each_piece};
 use crate::workspace::Scratch;
 
-/// The largest magnitude of a quantized activation: -128 is left out, so that signs can move.
+/// The largest magnitude of a quantized activation. -128 is left out, so that signs can move.
 const CODE_MAX: f32 = 127.0;
 
-/// Below it, a block is all zeros: `127 / magnitude` would overflow.
+/// Least magnitude of a block. A smaller one is all zeros, because `127 / magnitude` would
+/// overflow.
 pub(super) const MAGNITUDE_MIN: f32 = 1e-36;
 
-/// Added to a number below 2²² and taken away again, it rounds to the nearest whole, ties to even.
+/// Added to a number below 2²² and subtracted again, it rounds to the nearest integer, ties to
+/// even.
 const ROUNDING: f32 = 12_582_912.0;
 
-/// Quantized rows, in tiles as the product takes them.
+/// Quantized rows, in the tiles of the product.
 pub(super) struct Activations {
     /// `[tile][group][word][row of the tile]`: four i8 a word, missing inputs 0.
     pub(super) words: Scratch<u32>,
@@ -26,8 +28,8 @@ pub(super) struct Activations {
 }
 
 impl Activations {
-    /// Quantizes row-major x `[rows, inputs]`, of which column `c` of a weight takes the input
-    /// `order[c]`, cut in `tiles`.
+    /// Quantizes row-major x `[rows, inputs]`, cut in `tiles`. Column `c` of a weight takes the
+    /// input `order[c]`.
     pub(super) fn new<D: Dots>(
         dots: D,
         x: &[f32],
@@ -64,7 +66,7 @@ impl Activations {
     }
 }
 
-/// One tile of it.
+/// The task of quantizing one tile.
 struct QuantizeTile<'a> {
     x: &'a [f32],
     groups: Groups,
@@ -110,7 +112,7 @@ impl DotsTask for QuantizeTile<'_> {
     }
 }
 
-/// The scale that makes the largest magnitude 127, and its inverse. A scale of NaN stands for
+/// Returns the scale that makes the largest magnitude 127, and its inverse. A NaN scale marks
 /// numbers that are not finite.
 #[inline(always)]
 fn scale(x: &[f32]) -> (f32, f32) {
@@ -121,7 +123,7 @@ fn scale(x: &[f32]) -> (f32, f32) {
     (magnitude / CODE_MAX, CODE_MAX / magnitude)
 }
 
-/// Writes `x · inverse` to the nearest whole; returns their sum.
+/// Writes `x · inverse`, rounded to the nearest integer. Returns the sum of the results.
 #[inline(always)]
 fn quantize(x: &[f32], inverse: f32, quantized: &mut [i8]) -> i32 {
     let mut sum = 0i32;
@@ -133,14 +135,14 @@ fn quantize(x: &[f32], inverse: f32, quantized: &mut [i8]) -> i32 {
     sum
 }
 
-/// The nearest whole of a number below 2²² in magnitude, ties to even. Without calls or branches,
-/// so that loops vectorise on every instruction set.
+/// Returns the integer nearest to a number below 2²² in magnitude, ties to even. It has no calls or
+/// branches, so that loops vectorise on every instruction set.
 #[inline(always)]
 fn nearest(x: f32) -> i32 {
     ((x + ROUNDING).to_bits() as i32).wrapping_sub(ROUNDING.to_bits() as i32)
 }
 
-/// The largest magnitude; NaN where a number is not finite.
+/// Returns the largest magnitude; NaN where a number is not finite.
 #[inline(always)]
 pub(super) fn magnitude(x: &[f32]) -> f32 {
     let (mut most, mut not_finite) = ([0.0f32; LANES], [0.0f32; LANES]);

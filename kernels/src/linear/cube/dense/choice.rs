@@ -1,5 +1,5 @@
-//! Which way a product of a shape is made fastest on a device. It is measured the first time
-//! that the shape occurs, for each power of two of rows, and may be kept for the next process.
+//! The choice of the fastest way to a product of one shape on one device. It is measured the first
+//! time that the shape occurs, for each power of two of rows. It may be kept for the next process.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,25 +14,25 @@ use super::Way;
 use crate::TunedProduct;
 use crate::cube::WordFormat;
 
-/// Products that a way is timed over, after one that compiles it.
+/// Products over which a way is timed, after one that compiles it.
 const TIMES: u32 = 3;
 
-/// What was measured in this process or adopted from another. `None`: no way makes it.
+/// Results that this process measured or adopted from another. `None`: no way works.
 static CHOSEN: Mutex<BTreeMap<Key, Option<Way>>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     device: String,
-    /// Of the weight.
+    /// The format of the weight.
     format: &'static str,
-    /// Rounded up to a power of two.
+    /// The number of rows, rounded up to a power of two.
     rows: usize,
     inputs: usize,
     outputs: usize,
 }
 
-/// The one of `ways` for `[rows, inputs, outputs]`, measured now if it never was; `run` makes the product
-/// in `y`.
+/// Returns the fastest of `ways` for `[rows, inputs, outputs]`. The first call measures it. `run`
+/// computes the product in `y`.
 pub(super) fn chosen(
     device: &cubecl::Device,
     format: WordFormat,
@@ -53,7 +53,7 @@ pub(super) fn chosen(
     })
 }
 
-/// The one that takes the least time, of those that work.
+/// Returns the way that takes the least time, of those that work.
 fn fastest<W: Copy>(
     ways: impl IntoIterator<Item = W>,
     time: impl Fn(W) -> Option<Duration>,
@@ -62,14 +62,14 @@ fn fastest<W: Copy>(
     timed.min_by_key(|(time, _)| *time).map(|(_, way)| way)
 }
 
-/// How long a product takes; `None` where the device, or the shape, does not suit the way: it
-/// says so, or panics.
+/// Returns how long a product takes; `None` where the device or the shape does not suit the way.
+/// The way then returns an error, or panics.
 fn time(
     client: &Client,
     y: &Handle,
     run: impl Fn() -> Result<(), MatmulSetupError>,
 ) -> Option<Duration> {
-    // A kernel that could not be compiled or launched is told of what it should have written alone.
+    // If a kernel cannot be compiled or launched, only its output buffer carries the error.
     let wait = || cubecl::future::block_on(client.sync_buffers([y])).ok();
     let run = || catch_unwind(AssertUnwindSafe(&run)).ok()?.ok();
     run()?;
@@ -82,7 +82,7 @@ fn time(
     Some(started.elapsed() / TIMES)
 }
 
-/// All that is known by now, in order.
+/// Returns all known results, in order.
 pub(crate) fn tuned_products() -> Vec<TunedProduct> {
     let chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     let told = chosen.iter().map(|(key, way)| TunedProduct {
@@ -96,7 +96,7 @@ pub(crate) fn tuned_products() -> Vec<TunedProduct> {
     told.collect()
 }
 
-/// Adds what another process measured.
+/// Adds the results that another process measured.
 pub(crate) fn adopt_tuned_products(products: impl IntoIterator<Item = TunedProduct>) {
     let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     for product in products {

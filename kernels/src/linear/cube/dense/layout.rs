@@ -1,4 +1,4 @@
-//! Matrices of neighbouring 16-bit numbers, as routines read them, and where they write.
+//! Matrices of neighbouring 16-bit numbers, as cubek's routines read and write them.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
@@ -18,12 +18,12 @@ const UNITS: usize = 256;
 pub(super) struct Matrices {
     handle: Handle,
     shape: [usize; 3],
-    /// Elements from one to the next.
+    /// Elements from one index to the next, for each dimension.
     strides: [usize; 3],
 }
 
 impl Matrices {
-    /// A matrix of 16-bit numbers, not yet written.
+    /// Returns a matrix of 16-bit numbers, not yet written.
     fn empty(client: &Client, rows: usize, cols: usize, stride: usize) -> Self {
         let handle = client.empty(rows * stride * size_of::<u16>());
         Self { handle, shape: [1, rows, cols], strides: [rows * stride, stride, 1] }
@@ -31,37 +31,37 @@ impl Matrices {
 
     pub(super) fn binding(self) -> TensorBinding {
         let (shape, strides) = (Shape::new(self.shape), Strides::new(&self.strides));
-        // SAFETY: shape and strides are those that the buffer was made for.
+        // SAFETY: the buffer was made for this shape and these strides.
         unsafe { TensorBinding::from_raw_parts(self.handle, strides, shape) }
     }
 }
 
-/// The results of a product, `[rows, outputs]`.
+/// Returns the results of a product, `[rows, outputs]`.
 pub(super) fn of_results(y: &CubeTensor) -> Matrices {
     let [rows, outputs] = y.meta.shape().dims::<2>();
     let (shape, strides) = ([1, rows, outputs], [rows * outputs, outputs, 1]);
     Matrices { handle: y.handle.clone(), shape, strides }
 }
 
-/// The same as columns of a panel each, whose number is a multiple of [`PANEL`].
+/// Returns the results as one matrix a panel. The number of columns is a multiple of [`PANEL`].
 pub(super) fn of_panels_of_results(y: &CubeTensor) -> Matrices {
     let [rows, outputs] = y.meta.shape().dims::<2>();
     let (shape, strides) = ([outputs / PANEL, rows, PANEL], [PANEL, outputs, 1]);
     Matrices { handle: y.handle.clone(), shape, strides }
 }
 
-/// The panels of a weight of 16 bits as they lie, `[panels, inputs, PANEL]`.
+/// Returns the panels of a weight of 16 bits as they lie, `[panels, inputs, PANEL]`.
 pub(super) fn of_panels(weight: &CubeWeight) -> Matrices {
     let shape = [weight.panels(), weight.inputs, PANEL];
     let strides = [weight.inputs * PANEL, PANEL, 1];
     Matrices { handle: weight.words.clone(), shape, strides }
 }
 
-/// The rows, rounded.
+/// Returns the rows, rounded.
 pub(super) fn of_rows(x: &Rows, half: HalfFormat) -> Matrices {
     let halves = Matrices::empty(x.client(), x.rows, x.cols, x.cols);
     let elements = x.rows * x.vectors();
-    // SAFETY: a unit beyond the elements leaves; rows and strides are those of the buffers.
+    // SAFETY: a unit beyond the elements does nothing; rows and strides are those of the buffers.
     unsafe {
         of_rows_kernel::launch_unchecked(
             x.client(),
@@ -94,17 +94,17 @@ fn of_rows_kernel(
     y[element] = halves(x[element / vectors * stride + element % vectors], format);
 }
 
-/// Bytes of what [`of_weight`] makes.
+/// Returns the bytes of the matrix that [`of_weight`] makes.
 pub(super) fn weight_bytes(weight: &CubeWeight) -> usize {
     weight.inputs * weight.panels() * PANEL * size_of::<u16>()
 }
 
-/// The weight, `[inputs, outputs]`; its integers as the numbers that they stand for.
+/// Returns the weight, `[inputs, outputs]`, with integers as the numbers that they stand for.
 pub(super) fn of_weight(client: &Client, weight: &CubeWeight, half: HalfFormat) -> Matrices {
     let stride = weight.panels() * PANEL;
     let halves = Matrices::empty(client, weight.inputs, weight.outputs, stride);
     let chunks = weight.panels() * weight.inputs * (PANEL / weight.format.per_chunk());
-    // SAFETY: a unit beyond the chunks leaves; panels and inputs are those of the buffers.
+    // SAFETY: a unit beyond the chunks does nothing; panels and inputs are those of the buffers.
     unsafe {
         of_weight_kernel::launch_unchecked(
             client,

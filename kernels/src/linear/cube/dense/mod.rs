@@ -1,11 +1,11 @@
-//! Many rows on a device that multiplies matrices of 16-bit numbers itself, by its tensor cores. The
-//! product is cubek's, of one of two matrices: the weight laid out for as long as the product takes,
-//! which reads and writes it once more and is little beside what many rows cost; or, where it has 16
-//! bits, its panels as they lie, each a matrix of its own.
+//! Many rows on a device whose tensor cores multiply matrices of 16-bit numbers. The product is
+//! cubek's, with one of two forms of the weight. One is the weight laid out anew for as long as the
+//! product takes. This reads and writes it once more, which is little beside the cost of many rows.
+//! The other, where the weight has 16 bits, is its panels as they lie, each a matrix of its own.
 //!
-//! Rows are rounded to 16 bits as well, and how a sum is cut is the routine's affair: a row's bytes
-//! may differ from those that the other kernels give, and with its batch. So a deterministic engine
-//! does not come here.
+//! Rows are rounded to 16 bits as well, and the routine decides how a sum is cut. A row's bytes may
+//! therefore differ from those of the other kernels, and from batch to batch. So a deterministic
+//! engine does not use these products.
 
 mod choice;
 mod layout;
@@ -24,8 +24,8 @@ pub(crate) use choice::{adopt_tuned_products, tuned_products};
 use layout::Matrices;
 use routine::Routine;
 
-/// Rows up to which panels may be worth being read as they lie: narrow matrices make more of reading
-/// rows.
+/// Most rows for which it may be faster to read panels as they lie. With narrow matrices, rows are
+/// read more often.
 const PANELS_ROWS_MAX: usize = 256;
 
 /// Products of many rows with one weight.
@@ -36,7 +36,7 @@ pub(super) struct DenseProducts {
 }
 
 impl DenseProducts {
-    /// Those with `weight`, where its device makes them and it is asked to.
+    /// Returns the products with `weight`, where its device supports them and `asked` allows them.
     pub(super) fn new(weight: &CubeWeight, asked: TensorCores) -> Option<Self> {
         let half = HalfFormat::of(&weight.device.client(), weight.format)?;
         let is_tuned = match asked {
@@ -47,9 +47,9 @@ impl DenseProducts {
         Some(Self { half, is_tuned })
     }
 
-    /// `x Wᵀ` into `y`, `[rows, outputs]` f32; whether there is a routine that makes it.
+    /// Computes `x Wᵀ` into `y`, `[rows, outputs]` f32. Returns whether some routine can do it.
     pub(super) fn launch(self, x: &Rows, weight: &CubeWeight, y: &CubeTensor) -> bool {
-        // Neighbours are moved by fours, and routines load by eights.
+        // Elements are copied in fours, and routines load them in eights.
         if x.lanes != 4 || !weight.inputs.is_multiple_of(8) || !weight.outputs.is_multiple_of(8) {
             return false;
         }
@@ -72,7 +72,7 @@ impl DenseProducts {
         }
     }
 
-    /// The ways that such a product may go; the first is what is taken unmeasured.
+    /// Returns the possible ways for such a product. The first is used where none is measured.
     fn ways(self, x: &Rows, weight: &CubeWeight) -> Vec<Way> {
         let is_of_panels =
             weight.format == self.half.words() && weight.outputs.is_multiple_of(PANEL);
@@ -87,7 +87,7 @@ impl DenseProducts {
     }
 
     /// # Errors
-    /// The device, or these shapes, do not suit the way.
+    /// The device or the shapes do not suit the way.
     fn multiply(
         self,
         way: Way,
@@ -103,11 +103,11 @@ impl DenseProducts {
     }
 }
 
-/// A way to make a product.
+/// A way to compute a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Way {
     routine: Routine,
-    /// Of the weight's panels as they lie.
+    /// Whether it reads the weight's panels as they lie.
     by_panels: bool,
 }
 
@@ -125,12 +125,12 @@ impl Way {
     }
 }
 
-/// Whether the device of `client` multiplies matrices of either format.
+/// Returns whether the device of `client` multiplies matrices of either format.
 pub(crate) fn has_tensor_cores(client: &Client) -> bool {
     [HalfFormat::F16, HalfFormat::Bf16].into_iter().any(|half| half.is_multiplied_by(client))
 }
 
-/// A format of 16 bits that a device multiplies.
+/// A format of 16 bits whose matrices a device multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HalfFormat {
     F16,
@@ -138,8 +138,8 @@ enum HalfFormat {
 }
 
 impl HalfFormat {
-    /// The format that products with a weight of `format` are made in: its own, or for codes
-    /// whichever the device has; `None` where it has none, or where the weight is f32.
+    /// Returns the format of products with a weight of `format`: its own, or for codes one that the
+    /// device has. Returns `None` where the device has none, or where the weight is f32.
     fn of(client: &Client, format: WordFormat) -> Option<Self> {
         let wanted: &[Self] = match format {
             WordFormat::F32 | WordFormat::Int8 => &[],
@@ -150,7 +150,7 @@ impl HalfFormat {
         wanted.iter().copied().find(|half| half.is_multiplied_by(client))
     }
 
-    /// Whether the device of `client` multiplies matrices of it, with sums in f32.
+    /// Returns whether the device of `client` multiplies matrices of it, with sums in f32.
     fn is_multiplied_by(self, client: &Client) -> bool {
         let (half, f32) = (self.elem(), f32::elem_type_native());
         let matmul = &client.properties().features.matmul;
@@ -168,7 +168,7 @@ impl HalfFormat {
         }
     }
 
-    /// How fields of words hold it.
+    /// Returns the format of words that hold it.
     const fn words(self) -> WordFormat {
         match self {
             Self::F16 => WordFormat::F16,

@@ -1,4 +1,4 @@
-//! Ways to multiply two matrices of 16-bit numbers, all of them cubek's.
+//! Routines that multiply two matrices of 16-bit numbers, all of them cubek's.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -10,28 +10,28 @@ use cubek::std::InputBinding;
 use super::HalfFormat;
 use super::layout::Matrices;
 
-/// A way to multiply.
+/// A routine that multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Routine {
-    /// Tiles by way of shared memory, through the runtime's matrices.
+    /// Loads tiles through shared memory and multiplies them by the runtime's matrix type.
     SimpleCyclicCmma,
-    /// The same by the instructions themselves.
+    /// The same, with the matrix instructions themselves.
     SimpleCyclicMma,
-    /// The next tiles are loaded while these are multiplied.
+    /// Loads the next tiles while these are multiplied.
     DoubleCyclicMma,
-    /// The same, the rows' tiles going from memory to registers in order.
+    /// The same, and the rows' tiles go from memory to registers in order.
     OrderedDoubleMma,
-    /// Tiles are fetched by the tensor memory accelerator.
+    /// Fetches tiles by the tensor memory accelerator.
     SimpleTmaMma,
-    /// The same, by planes that do nothing else.
+    /// The same, with planes that only fetch.
     SpecializedTmaMma,
-    /// Without tensor cores, for tests.
+    /// Works without tensor cores, for tests.
     #[cfg(test)]
     SimpleUnit,
 }
 
 impl Routine {
-    /// Those that use tensor cores; the first is what is taken unmeasured.
+    /// The routines that use tensor cores. The first is used where none is measured.
     pub(super) const ALL: [Self; 6] = [
         Self::SimpleCyclicCmma,
         Self::SimpleCyclicMma,
@@ -41,7 +41,7 @@ impl Routine {
         Self::SpecializedTmaMma,
     ];
 
-    /// Its name.
+    /// Returns its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::SimpleCyclicCmma => "SimpleCyclicCmma",
@@ -55,7 +55,7 @@ impl Routine {
         }
     }
 
-    /// The one of this name.
+    /// Returns the routine of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|routine| routine.name() == name)
     }
@@ -73,10 +73,11 @@ impl Routine {
         }
     }
 
-    /// `rows · columns` into `y`, f32; a single matrix of rows meets all of columns.
+    /// Computes `rows · columns` into `y`, f32. A single matrix of rows is multiplied by all of
+    /// columns.
     ///
     /// # Errors
-    /// The device, or these shapes, do not suit it.
+    /// The device or the shapes do not suit the routine.
     pub(super) fn multiply(
         self,
         client: &Client,

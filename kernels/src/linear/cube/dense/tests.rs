@@ -1,4 +1,4 @@
-//! On a GPU without tensor cores, by the routine that needs none: what is laid out for it is right.
+//! On a GPU without tensor cores, by the routine that needs none: its matrices are laid out right.
 
 use super::*;
 use crate::cube::test_device::{assert_near, numbers, tensor, test_device, values};
@@ -63,7 +63,7 @@ fn a_device_without_tensor_cores_is_not_asked_for_them() {
     }
 }
 
-/// Where no routine can be launched, that is what is found out, and the product is left to others.
+/// Where no routine can be launched, the measurement says so, and other kernels make the product.
 #[test]
 fn a_device_that_no_routine_suits_is_measured_as_such() {
     let Some(device) = test_device() else { return };
