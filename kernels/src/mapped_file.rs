@@ -1,5 +1,5 @@
-//! A file mapped read-only into memory: the one place where the operating system's memory mapping,
-//! which Rust cannot prove safe, is used.
+//! A file mapped read-only into memory. This is the only place with the operating system's memory
+//! mapping, which Rust cannot prove safe.
 
 mod guard;
 mod regular;
@@ -14,14 +14,15 @@ pub use guard::EXIT_FILE_LOST;
 use guard::Guard;
 pub use regular::{open_regular, require_regular};
 
-/// The bytes of a file, mapped read-only. Pages are read when they are first touched, so opening
-/// is cheap however large the file is.
+/// The bytes of a file, mapped read-only. A page is read when it is first touched, so opening is
+/// cheap for files of any size.
 ///
-/// A file that is cut while it is mapped ends the process with [`EXIT_FILE_LOST`] as soon as a lost
-/// page is read. Changes within a page raise no signal: [`MappedFile::is_unchanged`] finds those.
+/// If the file is truncated while it is mapped, the first read of a lost page ends the process with
+/// [`EXIT_FILE_LOST`]. Changes within a page raise no signal: [`MappedFile::is_unchanged`] finds
+/// those.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Dropped before the map whose range it watches.
+    /// Declared first, so that it is dropped before the map whose range it watches.
     _guard: Guard,
     map: memmap2::Mmap,
     file: File,
@@ -32,18 +33,18 @@ impl MappedFile {
     /// Maps the whole of `path`.
     ///
     /// # Errors
-    /// What opening or mapping the file reports: it is absent, no regular file, not readable.
+    /// The error of opening or mapping the file: it is absent, not a regular file, or not readable.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_regular(path)?;
         let metadata = file.metadata()?;
         // SAFETY: the map is read-only. The remaining hazard is another process that changes the
         // file while it is mapped. Model files and caches of them are written once and replaced by
-        // renaming; one that is cut all the same ends this process in order, by the guard.
+        // renaming. If such a file is truncated nevertheless, the guard ends this process in order.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { _guard: Guard::new(path, &map), map, file, metadata })
     }
 
-    /// Whether the file has the length and the time of modification that it was opened with.
+    /// Returns whether the file still has the length and the modification time of its opening.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         self.file.metadata().is_ok_and(|now| {
@@ -51,21 +52,21 @@ impl MappedFile {
         })
     }
 
-    /// The file's contents.
+    /// Returns the file's contents.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// Says that `range` will not be read soon: its pages no longer count as this process's memory.
-    /// They stay in the system's page cache, and come back if they are read after all.
+    /// Announces that `range` will not be read soon. Its pages no longer count as this process's
+    /// memory. They stay in the system's page cache, and a later read maps them again.
     pub fn release(&self, range: Range<usize>) {
         let len = self.map.len();
         let (start, end) = (range.start.min(len), range.end.min(len));
         #[cfg(unix)]
         if start < end {
-            // SAFETY: the map is read-only and of a file, so dropped pages are read again as they
-            // were. Where the advice is refused, the pages stay, which harms nothing.
+            // SAFETY: the map is read-only and of a file, so dropped pages are read again with the
+            // same content. Where the system refuses the advice, the pages stay, which is harmless.
             let _ = unsafe {
                 self.map.unchecked_advise_range(
                     memmap2::UncheckedAdvice::DontNeed,
@@ -77,7 +78,7 @@ impl MappedFile {
     }
 }
 
-/// Some bytes of a mapped file, which they keep mapped.
+/// A range of a mapped file. It keeps the file mapped.
 #[derive(Debug, Clone)]
 pub struct MappedRange {
     file: Arc<MappedFile>,
@@ -85,14 +86,14 @@ pub struct MappedRange {
 }
 
 impl MappedRange {
-    /// `None` if the file is shorter.
+    /// Returns the range, or `None` if the file is shorter.
     #[must_use]
     pub fn new(file: &Arc<MappedFile>, range: Range<usize>) -> Option<Self> {
         file.bytes().get(range.clone())?;
         Some(Self { file: Arc::clone(file), range })
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.file.bytes()[self.range.clone()]
@@ -139,7 +140,7 @@ mod tests {
         assert!(file.is_unchanged());
         std::fs::File::options().write(true).open(&path).unwrap().set_len(9_999).unwrap();
         assert!(!file.is_unchanged());
-        // Within a page the system fills what was cut with zeros and raises no signal.
+        // Within a page the system fills the truncated part with zeros and raises no signal.
         assert_eq!(file.bytes()[9_999], 0);
         std::fs::remove_file(&path).unwrap();
     }

@@ -1,6 +1,6 @@
 //! Straight loops in f64.
 
-/// `x Wᵀ + b` for row-major x `[rows, inputs]` and w `[out, inputs]`.
+/// Computes `x Wᵀ + b` for row-major x `[rows, inputs]` and w `[out, inputs]`.
 pub(crate) fn linear(x: &[f32], w: &[f32], inputs: usize, bias: Option<&[f32]>) -> Vec<f64> {
     let mut y = Vec::new();
     for row in x.chunks_exact(inputs) {

@@ -1,4 +1,4 @@
-//! Packed weights as bytes: what a cache on disk keeps, and takes back without packing.
+//! Packed weights as bytes: the form that a cache on disk keeps and loads without packing.
 
 use super::pack::{PANEL, PackedWeight, panel_len_bf16, panel_len_f32};
 use super::quantized::PackedQuantized;
@@ -10,20 +10,20 @@ use crate::simd::cpu_isa;
 
 const WHAT: &str = "packed linear weight";
 
-/// Counts the changes of what packed bytes mean.
+/// The version of the packed layout: it grows whenever packed bytes change their meaning.
 const LAYOUT_VERSION: u32 = 2;
 
 /// A packed weight as it lies in memory.
 #[derive(Debug)]
 pub struct PackedSections<'a> {
-    /// Tells [`LinearWeight::from_sections`] what the sections are.
+    /// The text by which [`LinearWeight::from_sections`] knows the sections' format.
     pub form: String,
-    /// The buffers in order, each of which wants to start on a cache line.
+    /// The buffers in order. Each must start on a cache line.
     pub sections: Vec<&'a [u8]>,
 }
 
-/// Names the layout of packed weights on this machine: bytes packed under another name mean
-/// something else.
+/// Returns the name of the layout of packed weights on this machine. Bytes under another name have
+/// another meaning.
 #[must_use]
 pub fn packed_layout() -> String {
     let endian = if cfg!(target_endian = "little") { "le" } else { "be" };
@@ -31,7 +31,7 @@ pub fn packed_layout() -> String {
 }
 
 impl LinearWeight {
-    /// Bytes of it that lie in a mapped file, not in memory of this process alone.
+    /// Returns its bytes that lie in a mapped file, not in memory of this process alone.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
         let is_mapped = match &self.storage {
@@ -44,7 +44,7 @@ impl LinearWeight {
         if is_mapped { self.size_bytes() } else { 0 }
     }
 
-    /// Its packed bytes; none where they lie on another device than the CPU.
+    /// Returns its packed bytes; `None` where they are not on the CPU.
     #[must_use]
     pub fn sections(&self) -> Option<PackedSections<'_>> {
         let packed = match &self.storage {
@@ -62,12 +62,12 @@ impl LinearWeight {
         Some(PackedSections { form: form.to_owned(), sections: vec![section] })
     }
 
-    /// A weight in bytes that [`LinearWeight::sections`] gave, under the same [`packed_layout`],
-    /// of a weight `[out_features, in_features]`. They stay where they are.
+    /// Returns the weight `[out_features, in_features]` in bytes from [`LinearWeight::sections`]
+    /// under the same [`packed_layout`]. The bytes stay where they are.
     ///
     /// # Errors
-    /// A form that is not known, another number of sections, another length, or bytes that do not
-    /// start on a cache line.
+    /// An unknown form, another number of sections, another length, or bytes that do not start on a
+    /// cache line.
     pub fn from_sections(
         form: &str,
         [out_features, in_features]: [usize; 2],

@@ -1,4 +1,5 @@
-//! Against the reference on ragged shapes, and row for row the same bytes.
+//! Comparisons with the reference on ragged shapes. Each row also has the same bytes in every
+//! batch.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use half::{bf16, f16};
@@ -10,7 +11,7 @@ use super::*;
 use crate::simd::Isa;
 use crate::swiglu::cpu::gated;
 
-/// Reproducible values in (-1, 1).
+/// Returns reproducible values in (-1, 1).
 fn values(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     (0..count)
@@ -95,7 +96,7 @@ proptest! {
     }
 }
 
-/// A row alone, and in every batch: the same bytes.
+/// A row alone has the same bytes as in every batch.
 #[test]
 fn a_row_does_not_see_its_batch() {
     let (inputs, outputs, all) = (259, 333, 600);
@@ -120,7 +121,7 @@ fn a_row_does_not_see_its_batch() {
     }
 }
 
-/// Fused or not: the same bytes.
+/// Fused and separate SwiGLU give the same bytes.
 #[test]
 fn swiglu_within_a_product_is_swiglu_after_it() {
     let inputs = 133;
@@ -166,7 +167,7 @@ fn parts_stack_along_the_outputs_in_every_format() {
     let parts = [WeightView::F32(&a), WeightView::Bf16(&b16), WeightView::F16(&c16)];
     let weight = LinearWeight::pack(&parts, 3, WeightDtype::F32, &device).unwrap();
     assert_eq!((weight.out_features(), weight.in_features()), (6, 3));
-    // Each unit vector picks a column.
+    // Each unit vector selects a column.
     let unit = TensorData::new(vec![1.0f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], [3, 3]);
     let bias = WeightVector::new(vec![1.0, 0.0, 0.0, 0.0, 0.0, 0.0], &device).unwrap();
     let y = linear(Tensor::from_data(unit, &device), &weight, Some(&bias));

@@ -1,4 +1,4 @@
-//! What was measured of products by tensor cores, to be kept from one process to the next.
+//! Measurements of products by tensor cores, which one process can hand on to the next.
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ pub struct TunedProduct {
     pub device: String,
     /// `f16` or `bf16`.
     pub dtype: String,
-    /// Rows, a power of two: it holds for these and for fewer, down to half as many.
+    /// Number of rows, a power of two. The choice holds for it and for fewer, down to half.
     pub rows: usize,
-    /// Inputs.
+    /// Number of inputs.
     pub inputs: usize,
-    /// Outputs.
+    /// Number of outputs.
     pub outputs: usize,
-    /// The name of cubek's routine; `None`: it has none for this.
+    /// The name of cubek's routine. `None`: no routine works for this shape.
     pub routine: Option<String>,
 }
 
-/// Whether `device` multiplies matrices of 16-bit numbers itself.
+/// Returns whether `device` multiplies matrices of 16-bit numbers in tensor cores.
 #[must_use]
 pub fn has_tensor_cores(device: &Device) -> bool {
     match crate::device::Place::of(device, "tensor cores") {
@@ -33,7 +33,7 @@ pub fn has_tensor_cores(device: &Device) -> bool {
     }
 }
 
-/// All that this process knows, in order.
+/// Returns all results that this process knows, in order.
 #[must_use]
 pub fn tuned_products() -> Vec<TunedProduct> {
     #[cfg(feature = "gpu")]
@@ -42,8 +42,8 @@ pub fn tuned_products() -> Vec<TunedProduct> {
     Vec::new()
 }
 
-/// Takes what another process measured for granted; what this one measured stays. A product whose
-/// dtype or routine is not known here will be measured anew.
+/// Adopts the results of another process; results of this one stay. A product whose dtype or
+/// routine is unknown here is measured again.
 pub fn adopt_tuned_products(products: impl IntoIterator<Item = TunedProduct>) {
     #[cfg(feature = "gpu")]
     cube::adopt_tuned_products(products);

@@ -1,6 +1,7 @@
-//! AVX2: `vpmaddubsw` adds two products of an unsigned and a signed byte in 16 bits, saturating.
-//! Neither use comes near that: two products of a code below 16 are below 3,811, and two of a code
-//! lowered by 128, its sign moved to the activation, below 32,513. `vpmaddwd` widens.
+//! AVX2: `vpmaddubsw` adds two products of an unsigned and a signed byte in 16 bits, with
+//! saturation. Neither use comes near saturation. Two products of a code below 16 are below 3,811.
+//! The other use lowers a code by 128 and moves its sign to the activation: two of those products
+//! are below 32,513. `vpmaddwd` widens the sums.
 
 use std::arch::x86_64::*;
 
@@ -22,7 +23,7 @@ impl Avx2 {
 
 /// Lanes 0 to 7, and 8 to 15.
 type IntHalves = [__m256i; 2];
-/// The same of f32.
+/// The same lanes of f32.
 type FloatHalves = [__m256; 2];
 
 /// Adds neighbouring pairs of i16 to i32 lanes.
@@ -31,7 +32,7 @@ type FloatHalves = [__m256; 2];
 /// The processor has AVX2.
 #[inline(always)]
 unsafe fn widen_add(acc: __m256i, pairs: __m256i) -> __m256i {
-    // SAFETY: the feature is there by the contract.
+    // SAFETY: the processor has the feature by the contract.
     unsafe { _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))) }
 }
 

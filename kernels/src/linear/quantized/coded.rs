@@ -1,4 +1,4 @@
-//! A weight of small integers before it is packed, for devices with a layout of their own.
+//! A weight of small integers before it is packed, for devices with layouts of their own.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::rows::{CodedRow, CodedRows, ReadyMade};
 use super::scheme::{QuantizationScheme, Quantizing};
 use crate::{KernelError, QuantizedMatrix, WeightView};
 
-/// Codes, counted from 0, with a scale and an offset for each group of inputs: a weight is
+/// Codes, counted from 0, with a scale and an offset for each group of inputs. A weight is
 /// `scale · (code - zero) + offset`.
 pub(crate) struct CodedMatrix<'a> {
     header: Header,
@@ -18,8 +18,8 @@ pub(crate) struct CodedMatrix<'a> {
 }
 
 impl<'a> CodedMatrix<'a> {
-    /// Parts of `[outputs, inputs]` together, quantized as they are read; lengths are checked by the
-    /// caller.
+    /// Stacks parts of `[outputs, inputs]` together, quantized as they are read. The caller checks
+    /// lengths.
     pub(crate) fn quantizing(
         parts: &'a [WeightView<'a>],
         [outputs, inputs]: [usize; 2],
@@ -29,38 +29,38 @@ impl<'a> CodedMatrix<'a> {
         Ok(Self { header, rows: Box::new(Quantizing::new(parts, header)), input_order: None })
     }
 
-    /// Matrices that came quantized.
+    /// Takes matrices that are already quantized.
     pub(crate) fn ready_made(parts: &'a [QuantizedMatrix]) -> Result<Self, KernelError> {
         let (header, rows) = ReadyMade::new(parts, ActivationDtype::F32)?;
         Ok(Self { header, rows: Box::new(rows), input_order: parts[0].input_order() })
     }
 
-    /// Outputs and inputs.
+    /// Returns outputs and inputs.
     pub(crate) fn shape(&self) -> [usize; 2] {
         [self.header.outputs, self.header.groups.inputs]
     }
 
-    /// Inputs of a group; the last may have fewer.
+    /// Returns the inputs of a group; the last group may have fewer.
     pub(crate) fn group_size(&self) -> usize {
         self.header.groups.size
     }
 
-    /// Whether codes are below 16.
+    /// Returns whether codes are below 16.
     pub(crate) fn is_u4(&self) -> bool {
         self.header.format == CodeFormat::U4
     }
 
-    /// The code that stands for the offset alone.
+    /// Returns the code that stands for the offset alone.
     pub(crate) fn zero(&self) -> f32 {
         f32::from(self.header.zero)
     }
 
-    /// The input of each column, where it is not its own index.
+    /// Returns the input of each column, where it is not the column's own index.
     pub(crate) fn input_order(&self) -> Option<&[u32]> {
         self.input_order
     }
 
-    /// Hands out the rows of some outputs, one after the other; zero points as offsets.
+    /// Calls `each` with the rows of some outputs, one after the other. Zero points become offsets.
     pub(crate) fn read_rows(&self, outputs: Range<usize>, mut each: impl FnMut(usize, &CodedRow)) {
         let mut row = CodedRow::new(&self.header);
         let mut zero_points = vec![0; self.header.groups.count()];

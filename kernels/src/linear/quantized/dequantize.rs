@@ -1,8 +1,9 @@
-//! From codes to the numbers that they stand for: a block of inputs of a panel, as a dense weight would
-//! hold it.
+//! Conversion from codes to the numbers that they stand for: a block of inputs of a panel, as a
+//! dense weight would hold it.
 //!
-//! A number is `scale · (code - zero - zero_point) + offset`, where the difference is an integer and
-//! exact, and the rest one fused multiply-add: it is the f32 nearest to what the format defines.
+//! A number is `scale · (code - zero - zero_point) + offset`. The difference is an integer and
+//! exact, and the rest is one fused multiply-add. The result is thus the f32 nearest to the
+//! format's definition.
 
 use std::ops::Range;
 
@@ -18,15 +19,15 @@ pub(super) const CHUNK: usize = 8;
 /// Neighbouring inputs that are summed from zero: whole groups, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
-    /// Of the row.
+    /// Inputs of the row.
     pub(super) inputs: Range<usize>,
     pub(super) groups: Range<usize>,
-    /// Inputs of the first group that come before.
+    /// Inputs of the first group that come before the span.
     skipped: usize,
 }
 
 impl Span {
-    /// Inputs of its `i`-th group that it has.
+    /// Returns the number of inputs that the span has of its `i`-th group.
     #[inline(always)]
     pub(super) fn inputs_of(&self, i: usize, groups: Groups) -> usize {
         groups.size.min(self.inputs.len() - i * groups.size)
@@ -41,7 +42,7 @@ pub(super) fn spans(groups: Groups, inputs_max: usize) -> impl Iterator<Item = S
         let groups = first..groups.count().min(first + at_once);
         let start = first * size;
         let end = inputs.min(groups.end * size);
-        // More than one group is never more than is wanted.
+        // A span of more than one group never exceeds `inputs_max`.
         (start..end).step_by(inputs_max).map(move |first| Span {
             inputs: first..end.min(first + inputs_max),
             groups: groups.clone(),
@@ -52,8 +53,8 @@ pub(super) fn spans(groups: Groups, inputs_max: usize) -> impl Iterator<Item = S
 
 /// A form whose lines can be written.
 pub(super) trait Decoded<S: Simd>: Form<S> {
-    /// Writes eight neighbouring inputs of a vector to the lines of a panel, `[line][vector]`, as far
-    /// as there are lines.
+    /// Writes eight neighbouring inputs of a vector to the lines of a panel, `[line][vector]`.
+    /// Stops at the last line.
     fn place(s: S, values: [S::V; CHUNK], lines: &mut [[Self::Line; VECTORS]], vector: usize);
 }
 
@@ -75,23 +76,23 @@ impl<S: Simd> Decoded<S> for Paired {
     }
 }
 
-/// Decodes one weight.
+/// The decoder of one weight.
 pub(super) struct Decoder<'a> {
     pub(super) weight: &'a PackedQuantized,
-    /// Bytes from a chunk's codes to those that are asked for meanwhile.
+    /// Bytes between the codes of a chunk and those that are prefetched meanwhile.
     ahead: usize,
-    /// Those of a span's groups, of one panel after the other, in f32.
+    /// The factors of a span's groups in f32, one panel after the other.
     factors: Scratch<f32>,
 }
 
 impl<'a> Decoder<'a> {
-    /// For spans of at most `inputs_max` inputs, of one panel or two.
+    /// Makes a decoder for spans of at most `inputs_max` inputs, of one panel or two.
     pub(super) fn new(weight: &'a PackedQuantized, inputs_max: usize, ahead: usize) -> Self {
         let groups = (inputs_max / weight.header.groups.size).max(1);
         Self { weight, ahead, factors: Scratch::new(2 * groups * weight.header.group_factors()) }
     }
 
-    /// Takes the factors that a span of `count` panels needs.
+    /// Widens the factors for a span of `count` panels.
     #[inline(always)]
     pub(super) fn widen(&mut self, panel: usize, count: usize, span: &Span) {
         let header = &self.weight.header;
@@ -103,7 +104,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Where in a panel the codes of a group begin that a span has.
+    /// Returns where in a panel the codes begin that the span has of a group.
     #[inline(always)]
     pub(super) fn offset(&self, span: &Span, group: usize) -> usize {
         let header = &self.weight.header;
@@ -111,8 +112,8 @@ impl<'a> Decoder<'a> {
         (group * header.groups.words() / 2 + span.skipped / CHUNK) * pair_bytes
     }
 
-    /// Writes a span of a panel to as many lines as it takes: those of inputs beyond the span hold
-    /// something finite.
+    /// Writes a span of a panel to as many lines as it takes. Inputs of those lines beyond the span
+    /// hold finite numbers.
     #[inline(always)]
     pub(super) fn decode<S: Simd, F: Decoded<S>>(
         &mut self,
@@ -148,7 +149,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The factors of group `group` of a panel, the `i`-th of those taken.
+    /// Returns the factors of group `group` of a panel, the `i`-th of the widened ones.
     #[inline(always)]
     pub(super) fn group<S: Simd>(
         &self,
@@ -184,19 +185,19 @@ impl<'a> Decoder<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct VectorFactors<S: Simd> {
     scale: S::V,
-    /// The negative of [`FIELD_BASE`] and all that a code is lowered by.
+    /// The negative sum of [`FIELD_BASE`] and everything by which a code is lowered.
     lower: S::V,
     offset: S::V,
 }
 
 impl<S: Simd> VectorFactors<S> {
-    /// Those that make zeros.
+    /// Returns the factors that turn every code into zero.
     #[inline(always)]
     pub(super) fn nothing(s: S) -> Self {
         Self { scale: s.splat(0.0), lower: s.splat(0.0), offset: s.splat(0.0) }
     }
 
-    /// Eight neighbouring inputs of a vector of a panel.
+    /// Returns eight neighbouring inputs of a vector of a panel, from codes of four bits.
     #[inline(always)]
     pub(super) fn of_u4(&self, s: S, codes: &[u8], vector: usize) -> [S::V; CHUNK] {
         const MASK: u32 = 0x0F;
@@ -213,7 +214,7 @@ impl<S: Simd> VectorFactors<S> {
         ]
     }
 
-    /// The same of codes of eight bits.
+    /// Returns the same from codes of eight bits.
     #[inline(always)]
     pub(super) fn of_u8(&self, s: S, codes: &[u8], vector: usize) -> [S::V; CHUNK] {
         const MASK: u32 = 0xFF;

@@ -1,4 +1,4 @@
-//! Scales and offsets, as the packed weight keeps them.
+//! Scales and offsets, as a packed weight keeps them.
 
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
@@ -7,7 +7,7 @@ use super::isa::Dots;
 use crate::aligned::WeightBuf;
 use crate::simd::LANES;
 
-/// Largest relative error of a factor that f16 may bring: half a unit of its last place.
+/// Largest relative error of a factor in f16: half a unit of its last place.
 const F16_ERROR_MAX: f32 = 1.0 / 2048.0;
 
 /// The format of the factors of one weight.
@@ -29,20 +29,20 @@ pub(crate) enum Factors {
 }
 
 impl FactorFormat {
-    /// Whether it has this very number.
+    /// Returns whether the format holds exactly `x`.
     pub(super) fn is_exact(self, x: f32) -> bool {
         self == Self::F32 || self.rounded(x) == x
     }
 
-    /// Whether a group's factors lose next to nothing in this format: 2⁻¹¹ of themselves, or an
-    /// offset that of a step between codes.
+    /// Returns whether a group's factors lose almost nothing in this format. The largest loss is
+    /// 2⁻¹¹ of the factor, or for an offset 2⁻¹¹ of a step between codes.
     pub(super) fn holds(self, scale: f32, offset: f32) -> bool {
         let near = |x: f32, unit: f32| (self.rounded(x) - x).abs() <= unit * F16_ERROR_MAX;
         self == Self::F32
             || (near(scale, scale.abs()) && near(offset, offset.abs().max(scale.abs())))
     }
 
-    /// The nearest number of this format.
+    /// Returns the nearest number of this format.
     #[inline]
     pub(super) fn rounded(self, x: f32) -> f32 {
         match self {
@@ -53,7 +53,7 @@ impl FactorFormat {
 }
 
 impl Factors {
-    /// Their format.
+    /// Returns their format.
     pub(super) fn format(&self) -> FactorFormat {
         match self {
             Self::F16(_) => FactorFormat::F16,
@@ -61,7 +61,7 @@ impl Factors {
         }
     }
 
-    /// As they lie in memory.
+    /// Returns them as they lie in memory.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::F16(bits) => bits.bytes(),
@@ -69,7 +69,7 @@ impl Factors {
         }
     }
 
-    /// Those from `at` on, exactly, as many as `wide` has.
+    /// Writes the factors from `at` on to `wide`, exactly, as many as `wide` has.
     ///
     /// # Panics
     /// If there are not that many.
@@ -83,7 +83,7 @@ impl Factors {
         }
     }
 
-    /// Those of the panel with this index, of so many each.
+    /// Returns the factors of the panel with this index, of `len` factors each.
     ///
     /// # Panics
     /// If there is no such panel.
@@ -106,10 +106,10 @@ pub(super) enum PanelFactors<'a> {
 }
 
 impl PanelFactors<'_> {
-    /// The sixteen from `at`.
+    /// Loads the sixteen factors from `at` on.
     ///
     /// # Panics
-    /// If there are none.
+    /// If there are fewer.
     #[inline(always)]
     pub(super) fn load<D: Dots>(self, dots: D, at: usize) -> D::Floats {
         match self {

@@ -1,5 +1,5 @@
-//! The product with activations as they are: each block of weights becomes numbers once for all rows
-//! of a piece, and is multiplied as a dense weight is.
+//! The product with activations that are not quantized. Each block of weights becomes numbers once,
+//! for all rows of a piece, and is then multiplied like a dense weight.
 
 use std::ops::Range;
 
@@ -16,15 +16,15 @@ use crate::simd::{Kernel, Simd, Task, prefetch};
 use crate::threads::{for_each_piece, for_each_piece_of_stream, num_threads};
 use crate::workspace::Scratch;
 
-/// How early a stream asks for codes.
+/// Bytes between a stream's reads and its prefetches of codes.
 const STREAM_AHEAD: usize = 4096;
 
-/// `x Wᵀ` for row-major x `[rows, inputs]`.
+/// The product `x Wᵀ` for row-major x `[rows, inputs]`.
 pub(super) struct FloatProduct<'a> {
     pub(super) x: &'a [f32],
     pub(super) weight: &'a PackedQuantized,
     pub(super) output: &'a Output<'a>,
-    /// Whether weights and activations may be rounded to bfloat16, where that has dot products.
+    /// Whether weights and activations may be rounded to bfloat16, where bfloat16 has dot products.
     pub(super) may_round: bool,
 }
 
@@ -84,7 +84,7 @@ impl<'a, S: Simd, F: Multiplied<S>> Plan<'a, S, F> {
     }
 }
 
-/// Rows with their columns in the order of the weight's.
+/// Returns rows with their columns in the order of the weight's columns.
 fn reordered(x: &[f32], order: &[u32]) -> Scratch<f32> {
     let mut ordered = Scratch::new(x.len());
     let rows = ordered.chunks_exact_mut(order.len()).zip(x.chunks_exact(order.len()));
@@ -120,8 +120,8 @@ impl<S: Simd, F: Multiplied<S>> Task<S> for Piece<'_, S, F> {
             }
         }
         let mut lines = Scratch::<F::Line>::new(F::BLOCK / F::INPUTS * VECTORS);
-        // A stream reads one panel after the other; many rows take a block of each while theirs of the
-        // activations is in L2.
+        // A stream reads one panel after the other. Many rows use a block of each panel while their
+        // block of the activations is in L2.
         let at_once = if is_stream { 1 } else { self.panels.len() };
         for first in self.panels.clone().step_by(at_once) {
             let panels = first..self.panels.end.min(first + at_once);
@@ -131,7 +131,7 @@ impl<S: Simd, F: Multiplied<S>> Task<S> for Piece<'_, S, F> {
 }
 
 impl<S: Simd, F: Multiplied<S>> Piece<'_, S, F> {
-    /// All panels for few rows, two at a time.
+    /// Multiplies all panels for few rows, two panels at a time.
     #[inline(always)]
     fn few<const R: usize>(&self, s: S, decoder: &mut Decoder<'_>) {
         let Range { start, end } = self.panels;
@@ -161,7 +161,7 @@ impl<S: Simd, F: Multiplied<S>> Piece<'_, S, F> {
         }
     }
 
-    /// Some panels for many rows.
+    /// Multiplies some panels for many rows.
     #[inline(always)]
     fn panels(&self, s: S, panels: Range<usize>, decoder: &mut Decoder<'_>, lines: &mut [F::Line]) {
         let FloatProduct { weight, output, .. } = self.plan.product;
@@ -197,16 +197,16 @@ impl<S: Simd, F: Multiplied<S>> Piece<'_, S, F> {
     }
 }
 
-/// The steps of a span.
+/// Returns the steps of a span.
 #[inline(always)]
 fn steps<S: Simd, F: Form<S>>(span: &Span) -> Range<usize> {
     span.inputs.start / F::INPUTS..span.inputs.end.div_ceil(F::INPUTS)
 }
 
-/// The activations of the tile that comes next.
+/// The activations of the next tile, as memory to prefetch.
 #[derive(Debug, Clone, Copy)]
 struct NextRows {
-    /// From activations to those of the next tile.
+    /// Bytes from activations to those of the next tile.
     tile_bytes: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Products with activations as they are, against f64 over the numbers that codes stand for; and row
-//! for row the same bytes.
+//! Products with activations that are not quantized, compared with f64 over the numbers that codes
+//! stand for. Each row also has the same bytes in every batch.
 
 use half::bf16;
 
@@ -15,7 +15,7 @@ fn pack_for(matrix: &QuantizedMatrix, activations: ActivationDtype) -> PackedQua
     PackedQuantized::ready_made(std::slice::from_ref(matrix), activations).unwrap()
 }
 
-/// Holds the product against `1e-5 · Σ|x w|`.
+/// Asserts that the error of the product is within `1e-5 · Σ|x w|`.
 fn check(rows: usize, shape: [usize; 2], group: usize, kind: Kind) {
     let w = matrix(shape, group, kind, |x| x * 0.01);
     let [outputs, inputs] = shape;
@@ -34,7 +34,8 @@ fn check(rows: usize, shape: [usize; 2], group: usize, kind: Kind) {
                     let terms = w.iter().zip(row).map(|(w, x)| kept(*w) * kept(f64::from(*x)));
                     let (exact, magnitude) =
                         terms.fold((0.0, 0.0), |(sum, all), term| (sum + term, all + term.abs()));
-                    // Where a number lies between two of bf16, f32 may have chosen the other one.
+                    // Where a number lies halfway between two of bf16, f32 may have chosen the
+                    // other one.
                     let tie = if rounds { 1e-3 } else { 1e-5 };
                     let error = (f64::from(*y) - exact).abs();
                     let name = isa.name();
@@ -62,7 +63,7 @@ fn products_are_those_of_the_numbers() {
     }
 }
 
-/// Weights whose factors no f16 has, with zero points that f16 would move.
+/// Weights whose factors f16 does not hold, with zero points that f16 would move.
 #[test]
 fn no_factor_is_rounded() {
     let kind = KINDS[6];
@@ -80,7 +81,7 @@ fn no_factor_is_rounded() {
     }
 }
 
-/// What was quantized here, groups that do not divide the inputs and odd rows among it.
+/// Weights that are quantized here, also with groups that do not divide the inputs and odd rows.
 #[test]
 fn weights_quantized_at_load_are_multiplied_as_numbers_too() {
     let schemes = [
@@ -94,7 +95,7 @@ fn weights_quantized_at_load_are_multiplied_as_numbers_too() {
             let parts = [WeightView::F32(&w)];
             let packed = PackedQuantized::quantize(&parts, [40, inputs], scheme).unwrap();
             let weight = packed.with_activations(ActivationDtype::F32);
-            // Unit vectors pick the numbers, of which any rows are sums.
+            // Unit vectors return the numbers, and every row is a sum of them.
             let mut units = vec![0.0; inputs * inputs];
             units.iter_mut().step_by(inputs + 1).for_each(|x| *x = 1.0);
             let x = values(3 * inputs, 2);

@@ -1,6 +1,6 @@
-//! A row or two: numbers are multiplied in the registers where codes became them, for two panels at a
-//! time, so that sums wait neither for L1 nor for one another. Terms, their order and so the bytes are
-//! those of more rows.
+//! The product for one row or two. Numbers are multiplied in the registers where codes became
+//! numbers, for two panels at a time. So sums wait neither for L1 nor for one another. The terms,
+//! their order and therefore the bytes are those of products with more rows.
 
 use super::dequantize::{CHUNK, Decoded, Decoder, Span, VectorFactors};
 use super::pack::CodeFormat;
@@ -8,22 +8,22 @@ use crate::linear::micro::{Paired, Single, VECTORS};
 use crate::linear::pack::PANEL;
 use crate::simd::{LANES, Simd, prefetch_l2};
 
-/// Rows at most.
+/// Most rows of a tile.
 pub(super) const ROWS_MAX: usize = 2;
 
-/// Vectors that a tile must be able to hold: sums, factors and numbers stay in registers then.
+/// Vectors that a tile must be able to hold, so that sums, factors and numbers stay in registers.
 pub(super) const TILE_VECTORS_MIN: usize = 16;
 
-/// How early a panel's codes are asked for.
+/// Bytes between the reads of a panel's codes and their prefetches.
 const AHEAD: usize = 4096;
 
 /// Sums of `R` rows across a panel.
 type Sums<S, const R: usize> = [[<S as Simd>::V; VECTORS]; R];
 
-/// A form whose numbers may come from registers.
+/// A form whose numbers may stay in registers.
 pub(super) trait Multiplied<S: Simd>: Decoded<S> {
-    /// Adds the products of eight neighbouring inputs of a vector, as far as there are activations,
-    /// `[step][row]`.
+    /// Adds the products of eight neighbouring inputs of a vector with activations, `[step][row]`.
+    /// Stops at the last activation.
     fn add_chunk<const R: usize>(
         s: S,
         values: [S::V; CHUNK],
@@ -98,7 +98,7 @@ impl<const R: usize, const P: usize> Few<'_, '_, R, P> {
             let first = self.decoder.offset(span, group);
             for (chunk, x) in here.chunks(CHUNK / F::INPUTS).enumerate() {
                 let at = first + chunk * pair_bytes;
-                // Beyond a panel come the next ones.
+                // Behind the panels of this tile lie those of the next tile.
                 let jump = if at + AHEAD < panel_bytes { 0 } else { (P - 1) * panel_bytes };
                 for (p, (factors, sums)) in factors.iter().zip(&mut sums).enumerate() {
                     let codes = &codes[p * panel_bytes + at..][..pair_bytes];
@@ -110,7 +110,7 @@ impl<const R: usize, const P: usize> Few<'_, '_, R, P> {
                             CodeFormat::U4 => factors.of_u4(s, codes, v),
                             CodeFormat::U8 => factors.of_u8(s, codes, v),
                         };
-                        // A known number of steps leaves the numbers in registers.
+                        // If the number of steps is a constant, the numbers stay in registers.
                         if x.len() == CHUNK / F::INPUTS {
                             F::add_chunk::<R>(s, values, &x[..CHUNK / F::INPUTS], sums, v);
                         } else {

@@ -1,4 +1,4 @@
-//! Sums of products of small integers, on whatever the processor has.
+//! Sums of products of small integers, on the instructions that the processor has.
 
 use super::portable::Portable;
 #[cfg(target_arch = "x86_64")]
@@ -8,8 +8,8 @@ use crate::simd::{Isa, LANES};
 /// Codes that one vector instruction takes: four inputs of each of [`LANES`] outputs.
 pub(super) type CodeVector = [u8; 4 * LANES];
 
-/// Sixteen i32 lanes, each of which adds up four products at a time. Values of a type that has
-/// these are proof that the processor has the instructions.
+/// Sixteen i32 lanes, each of which adds four products at a time. A value of a type with this trait
+/// proves that the processor has the instructions.
 pub(crate) trait Dots: Copy + Send + Sync + 'static {
     /// Sixteen i32.
     type Ints: Copy;
@@ -20,52 +20,52 @@ pub(crate) trait Dots: Copy + Send + Sync + 'static {
 
     /// Rows whose sums for 32 outputs the registers hold.
     const ROWS_MAX: usize;
-    /// What [`Dots::dot_u8`] lowers a code by.
+    /// The number that [`Dots::dot_u8`] subtracts from a code.
     const U8_LOWERED_BY: i32;
 
     /// Runs `task` compiled for these instructions.
     fn enter<T: DotsTask>(self, task: T) -> T::Output;
 
-    /// All lanes `x`.
+    /// Returns `x` in all lanes.
     fn ints(self, x: i32) -> Self::Ints;
-    /// From memory.
+    /// Loads codes from memory.
     fn codes(self, src: &CodeVector) -> Self::Codes;
-    /// The low and the high halves of bytes.
+    /// Returns the low and the high halves of bytes.
     fn halves(self, src: &CodeVector) -> [Self::Codes; 2];
-    /// `acc[l] + Σ_j (w[4 l + j] - U8_LOWERED_BY) · x[j]` for the bytes `x`, which are i8 above
-    /// -128; wraps.
+    /// Returns `acc[l] + Σ_j (w[4 l + j] - U8_LOWERED_BY) · x[j]`, wrapping. The bytes of `x` are
+    /// i8 above -128.
     fn dot_u8(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
-    /// `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 16.
+    /// Returns `acc[l] + Σ_j w[4 l + j] · x[j]` for codes below 16.
     fn dot_u4(self, acc: Self::Ints, w: Self::Codes, x: u32) -> Self::Ints;
-    /// `a + b`, wrapping.
+    /// Returns `a + b`, wrapping.
     fn add(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
 
-    /// All lanes `x`.
+    /// Returns `x` in all lanes.
     fn floats(self, x: f32) -> Self::Floats;
-    /// From memory.
+    /// Loads f32 from memory.
     fn load(self, src: &[f32; LANES]) -> Self::Floats;
-    /// From f16 in memory, exactly.
+    /// Loads f16 from memory, widened exactly.
     fn load_f16(self, src: &[u16; LANES]) -> Self::Floats;
-    /// From i8 in memory, exactly.
+    /// Loads i8 from memory, widened exactly.
     fn load_i8(self, src: &[i8; LANES]) -> Self::Floats;
-    /// The nearest f32.
+    /// Returns the nearest f32.
     fn to_floats(self, x: Self::Ints) -> Self::Floats;
-    /// `a · b + c`
+    /// Returns `a · b + c`.
     fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// To memory.
+    /// Stores `v` to memory.
     fn store(self, dst: &mut [f32; LANES], v: Self::Floats);
 }
 
-/// A computation on any of them. Implementations mark `run`, and all that it calls in its inner
-/// loops, `#[inline(always)]`.
+/// A computation on any implementation of [`Dots`]. Implementations mark `run`, and all functions
+/// in its inner loops, `#[inline(always)]`.
 pub(crate) trait DotsTask {
-    /// What it returns.
+    /// The result.
     type Output;
-    /// Computes.
+    /// Computes the result.
     fn run<D: Dots>(self, dots: D) -> Self::Output;
 }
 
-/// What goes with an instruction set.
+/// The implementation of [`Dots`] for an instruction set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum DotsIsa {
     /// AVX-512 with `vpdpbusd`.
@@ -79,7 +79,7 @@ pub(crate) enum DotsIsa {
 }
 
 impl DotsIsa {
-    /// The best that goes with `isa`: nothing that is wider.
+    /// Returns the best implementation that is not wider than `isa`.
     pub(super) fn of(isa: Isa) -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -98,7 +98,7 @@ impl DotsIsa {
         }
     }
 
-    /// Runs `task`, compiled for it.
+    /// Runs `task`, compiled for this instruction set.
     pub(super) fn run<T: DotsTask>(self, task: T) -> T::Output {
         match self {
             #[cfg(target_arch = "x86_64")]

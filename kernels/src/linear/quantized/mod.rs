@@ -1,11 +1,11 @@
-//! Linear layers over small integers: weights of 8 or 4 bits, activations quantized to 8 as they
-//! come, or as they are.
+//! Linear layers over small integers: weights of 8 or 4 bits. Activations are quantized to 8 bits
+//! as they come, or stay as they are.
 //!
-//! A weight is `s · (code - zero) + z` with a scale `s` and, where codes have no common zero, a zero
-//! point `p`, an integer for which `z = -s · p`, or an offset `z` for each output and group of inputs.
-//! With [`ActivationDtype::Int8`] an activation is `a · q` with a scale for each row and block of
-//! groups ([`pack::Groups`]). With `g` over the groups of block `k`, and `i` over the inputs of a
-//! group:
+//! A weight is `s · (code - zero) + z` with a scale `s` for each output and group of inputs. Where
+//! codes have no common zero, the group also has a zero point `p` or an offset `z`. A zero point is
+//! an integer for which `z = -s · p`. With [`ActivationDtype::Int8`] an activation is `a · q`, with
+//! a scale for each row and block of groups ([`pack::Groups`]). Let `g` count the groups of block
+//! `k`, and `i` the inputs of a group:
 //!
 //! `y[r][o] = b[o] + Σ_k a[r][k] · Σ_g (s[o][g] · Σ_i (code[o][i] - zero) · q[r][i] + z[o][g] · Σ_i q[r][i])`
 //!
@@ -18,13 +18,15 @@
 //! | tolerance | against f64 over the same integers: `1e-7 · (groups + 4) · Σ` of the groups' magnitudes; against the activations before: `max|x| / 254` of a block each. Against weights quantized here: half a step of a code |
 //!
 //! One group of all inputs makes the int8 scheme of vLLM's compressed-tensors (weights by output
-//! channel, activations by token); groups of 32 make GGUF's `Q8_0` and `Q4_0`.
+//! channel, activations by token). Groups of 32 make GGUF's `Q8_0` and `Q4_0`.
 //!
-//! With [`ActivationDtype::F32`] the product is that of dense f32 weights over the numbers that codes
-//! stand for, each rounded once ([`dequantize`]) and its factors not at all; with [`ActivationDtype::Bf16`] that of dense bf16
-//! weights where the instruction set has dot products of those (x and W are rounded to bf16), else the
-//! former. A block of inputs ([`dequantize::spans`]) becomes numbers in L1, for all rows of a piece of
-//! work: codes are read as often as above, and the order of a sum is that of [`super`], whatever the
+//! With [`ActivationDtype::F32`] the product is that of dense f32 weights over the numbers that
+//! codes stand for. Each number is rounded once ([`dequantize`]), and its factors are not rounded
+//! at all. With [`ActivationDtype::Bf16`] it is that of dense bf16 weights, where the instruction
+//! set has dot products of bf16 (x and W are rounded to bf16). Without those it equals the former.
+//!
+//! A block of inputs ([`dequantize::spans`]) becomes numbers in L1, for all rows of a piece of
+//! work. Codes are read as often as above, and the order of a sum is that of [`super`], for every
 //! batch. Tolerance: `1e-5 · Σ|x w|` against f64 over the same, rounded, operands.
 
 mod activations;
@@ -62,16 +64,16 @@ use crate::WeightDtype;
 use crate::simd::Isa;
 use crate::threads::SharedMut;
 
-/// What activations are when they meet quantized weights.
+/// The format of activations when they meet quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActivationDtype {
-    /// Integers of 8 bits, quantized as they come: products of integers. On the CPU alone.
+    /// Integers of 8 bits, quantized as they come: products of integers. Only on the CPU.
     #[default]
     Int8,
-    /// bfloat16 as dense weights of bfloat16 have it: rounded where the instruction set multiplies
-    /// those, else f32.
+    /// bfloat16, as for dense weights of bfloat16: rounded where the instruction set multiplies
+    /// bfloat16, else f32.
     Bf16,
-    /// IEEE binary16, on GPUs alone.
+    /// IEEE binary16. Only on GPUs.
     F16,
     /// IEEE binary32: neither activations nor weights lose anything.
     F32,
@@ -88,7 +90,7 @@ impl From<WeightDtype> for ActivationDtype {
 }
 
 impl ActivationDtype {
-    /// As settings spell it.
+    /// Returns the name that settings use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -100,7 +102,8 @@ impl ActivationDtype {
     }
 }
 
-/// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`, to y `[rows, outputs]`.
+/// Computes `x Wᵀ + b` on one instruction set, from row-major x `[rows, inputs]` to y
+/// `[rows, outputs]`.
 pub(super) fn product(
     isa: Isa,
     x: &[f32],

@@ -1,11 +1,14 @@
 //! The CPU's layout of a weight of small integers, the same for every instruction set.
 //!
 //! Outputs are cut in panels of [`PANEL`], as those of other weights are. A panel holds its groups
-//! in order, a group its inputs in words of four, padded to two words: `[panel][group][word][PANEL]
-//! [4]` bytes for codes of 8 bits, which is the operand of `vpdpbusd`; codes of 4 bits keep two
-//! words in one, that with the even index in the low halves. Beside it lie the factors, `[panel]
-//! [group][scale, offset][PANEL]`, in f16 where that holds them; where groups have zero points of
-//! their own, those lie in place of the offsets as `[panel][group][PANEL]` bytes. Missing inputs are met by activations of 0, missing outputs by nobody.
+//! in order, and a group its inputs in words of four, padded to two words. Codes of 8 bits are
+//! `[panel][group][word][PANEL][4]` bytes, which is the operand of `vpdpbusd`. Codes of 4 bits keep
+//! two words in one, with the word of even index in the low halves.
+//!
+//! Factors are kept apart from the codes, as `[panel][group][scale, offset][PANEL]`, in f16 where
+//! f16 holds them. Groups with zero points of their own have those in place of the offsets, as
+//! `[panel][group][PANEL]` bytes. Missing inputs are multiplied by activations of 0. The results of
+//! missing outputs are dropped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,23 +27,23 @@ pub(super) const WHAT: &str = "quantized linear weight";
 /// Inputs of a block, unless one group has more.
 const BLOCK_INPUTS: usize = 128;
 
-/// Inputs at most of one sum of i32: 2¹⁶ products of 127 and a code less any zero point stay below
+/// Most inputs of one sum of i32. 2¹⁶ products of 127 and a code less any zero point stay below
 /// 2³¹, and sums of as many activations are exact in f32.
 const GROUP_MAX: usize = 1 << 16;
 
-/// How inputs are grouped: neighbours that share a weight's scale are a group, as many groups as
-/// make 128 inputs a block, whose activations share a scale. That errs far less than 4 bits do, and
-/// takes less time than a scale for each small group.
+/// The grouping of inputs. A group is a run of neighbouring inputs that share a weight's scale. A
+/// block is as many groups as make 128 inputs, and its activations share a scale. That errs far
+/// less than 4 bits do, and takes less time than one scale for each small group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Groups {
-    /// All inputs.
+    /// Number of all inputs.
     pub(crate) inputs: usize,
-    /// Neighbouring inputs with a scale; the last group may have fewer.
+    /// Neighbouring inputs that share a scale; the last group may have fewer.
     pub(crate) size: usize,
 }
 
 impl Groups {
-    /// Groups of `size` or, where sums would overflow, of halves of it.
+    /// Makes groups of `size`, or of halves of it where sums would overflow.
     pub(super) fn new(inputs: usize, size: usize) -> Result<Self, KernelError> {
         KernelError::require(inputs > 0, WHAT, "in_features", 0, "at least 1")?;
         KernelError::require(size > 0, WHAT, "group_size", 0, "at least 1")?;
@@ -53,22 +56,22 @@ impl Groups {
         Ok(Self { inputs, size })
     }
 
-    /// Groups.
+    /// Returns the number of groups.
     pub(super) fn count(self) -> usize {
         self.inputs.div_ceil(self.size)
     }
 
-    /// Groups of a block; the last one may have fewer.
+    /// Returns the groups of a block; the last block may have fewer.
     pub(super) fn per_block(self) -> usize {
         (BLOCK_INPUTS / self.size).max(1)
     }
 
-    /// Blocks.
+    /// Returns the number of blocks.
     pub(super) fn blocks(self) -> usize {
         self.count().div_ceil(self.per_block())
     }
 
-    /// Words of four inputs of a group: an even number.
+    /// Returns the words of four inputs in a group: an even number.
     pub(super) fn words(self) -> usize {
         2 * self.size.div_ceil(8)
     }
@@ -84,7 +87,7 @@ pub(crate) enum CodeFormat {
 }
 
 impl CodeFormat {
-    /// Bytes of two words of a panel.
+    /// Returns the bytes of two words of a panel.
     pub(super) const fn pair_bytes(self) -> usize {
         match self {
             Self::U8 => 2 * 4 * PANEL,
@@ -93,10 +96,10 @@ impl CodeFormat {
     }
 }
 
-/// What is added to `scale · (code - zero)` for the zero of all codes.
+/// The term beside `scale · (code - zero)`, where `zero` is common to all codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OffsetKind {
-    /// Nothing.
+    /// No term.
     None,
     /// The negative of the scale times an integer of each group.
     ZeroPoints,
@@ -104,43 +107,43 @@ pub(crate) enum OffsetKind {
     Values,
 }
 
-/// What the bytes of a packed weight mean.
+/// The meaning of a packed weight's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Width of a product.
     pub(crate) outputs: usize,
-    /// How inputs are grouped.
+    /// The grouping of inputs.
     pub(crate) groups: Groups,
     /// Bits of a code.
     pub(crate) format: CodeFormat,
     /// The code that stands for zero where there are no offsets.
     pub(crate) zero: u8,
-    /// Whether groups have offsets, and of which kind.
+    /// The kind of offset that groups have.
     pub(crate) offsets: OffsetKind,
 }
 
 impl Header {
-    /// Panels.
+    /// Returns the number of panels.
     pub(super) fn panels(&self) -> usize {
         self.outputs.div_ceil(PANEL)
     }
 
-    /// Bytes of the codes of a panel.
+    /// Returns the bytes of the codes of a panel.
     pub(super) fn panel_bytes(&self) -> usize {
         self.groups.count() * self.groups.words() / 2 * self.format.pair_bytes()
     }
 
-    /// Factors of a panel.
+    /// Returns the factors of a panel.
     pub(super) fn panel_factors(&self) -> usize {
         self.groups.count() * self.group_factors()
     }
 
-    /// Factors of one group of a panel.
+    /// Returns the factors of one group of a panel.
     pub(super) fn group_factors(&self) -> usize {
         if self.offsets == OffsetKind::Values { 2 * PANEL } else { PANEL }
     }
 
-    /// Zero points of a panel.
+    /// Returns the zero points of a panel.
     pub(super) fn panel_zero_points(&self) -> usize {
         if self.offsets == OffsetKind::ZeroPoints { self.groups.count() * PANEL } else { 0 }
     }
@@ -152,17 +155,16 @@ pub(crate) struct PackedQuantized {
     pub(super) header: Header,
     pub(super) codes: WeightBuf<u8>,
     pub(super) factors: Factors,
-    /// Where [`OffsetKind::ZeroPoints`] says that there are some, else empty.
+    /// Zero points, for [`OffsetKind::ZeroPoints`], else empty.
     pub(super) zero_points: WeightBuf<i8>,
-    /// The input of each column, where it is not its own index.
+    /// The input of each column, where it is not the column's own index.
     pub(super) input_order: Option<Vec<u32>>,
-    /// What activations are when they meet the weight.
+    /// The format of activations when they meet the weight.
     pub(super) activations: ActivationDtype,
 }
 
 impl PackedQuantized {
-    /// Quantizes and packs parts of `[outputs, inputs]` together; lengths are checked by the
-    /// caller.
+    /// Quantizes and packs parts of `[outputs, inputs]` together. The caller checks lengths.
     pub(crate) fn quantize(
         parts: &[WeightView<'_>],
         [outputs, inputs]: [usize; 2],
@@ -172,8 +174,8 @@ impl PackedQuantized {
         Self::new(header, &Quantizing::new(parts, header), None)
     }
 
-    /// Packs matrices that came quantized, to meet `activations`: those of 8 bits lose more than f16
-    /// does.
+    /// Packs matrices that are already quantized, to meet `activations`. Activations of 8 bits lose
+    /// more than factors lose in f16.
     pub(crate) fn ready_made(
         parts: &[QuantizedMatrix],
         activations: ActivationDtype,
@@ -183,24 +185,24 @@ impl PackedQuantized {
         Ok(packed.with_activations(activations))
     }
 
-    /// Outputs and inputs.
+    /// Returns outputs and inputs.
     pub(crate) fn shape(&self) -> [usize; 2] {
         [self.header.outputs, self.header.groups.inputs]
     }
 
-    /// The same, for activations as this.
+    /// Returns it with another format of activations.
     pub(crate) fn with_activations(self, activations: ActivationDtype) -> Self {
         Self { activations, ..self }
     }
 
-    /// Packs `rows`, with factors in f16 where that holds them as rows need it.
+    /// Packs `rows`, with factors in f16 where f16 holds them as precisely as `rows` needs.
     fn new(
         header: Header,
         rows: &impl CodedRows,
         input_order: Option<Vec<u32>>,
     ) -> Result<Self, KernelError> {
         let mut codes = AlignedBuf::zeroed(header.panels() * header.panel_bytes(), WHAT)?;
-        // One factor an output is nothing to save on.
+        // With one factor for each output, f16 would save nothing.
         let halves = match header.groups.count() > 1 {
             true => fill(&header, rows, FactorFormat::F16, &mut codes)?,
             false => None,
@@ -215,13 +217,13 @@ impl PackedQuantized {
         Ok(Self { header, codes: codes.into(), factors, zero_points, input_order, activations })
     }
 
-    /// Bytes that a product of one row reads.
+    /// Returns the bytes that a product of one row reads.
     pub(crate) fn size_bytes(&self) -> usize {
         self.codes.len() + self.factors.bytes().len() + self.zero_points.len()
     }
 }
 
-/// The zero points of all groups, if they have some.
+/// Returns the zero points of all groups; empty where there are none.
 fn zero_points(header: &Header, rows: &impl CodedRows) -> Result<AlignedBuf<i8>, KernelError> {
     let mut all = AlignedBuf::zeroed(header.panels() * header.panel_zero_points(), WHAT)?;
     let panels = all.par_chunks_mut(header.panel_zero_points().max(1)).enumerate();
@@ -238,7 +240,7 @@ fn zero_points(header: &Header, rows: &impl CodedRows) -> Result<AlignedBuf<i8>,
     Ok(all)
 }
 
-/// Fills `codes` and makes the factors; none where `format` does not hold them.
+/// Fills `codes` and returns the factors; `None` where `format` does not hold them.
 fn fill(
     header: &Header,
     rows: &impl CodedRows,

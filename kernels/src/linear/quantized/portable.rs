@@ -1,11 +1,11 @@
-//! Plain arrays.
+//! The implementation on plain arrays.
 
 use half::f16;
 
 use super::isa::{CodeVector, Dots, DotsTask};
 use crate::simd::LANES;
 
-/// No instructions beyond the target's baseline.
+/// A type that needs no instructions beyond the target's baseline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Portable;
 
@@ -81,7 +81,7 @@ impl Dots for Portable {
 
     #[inline(always)]
     fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
-        // Two roundings: a fused one would be a library call here.
+        // Two roundings, because a fused multiply-add would be a library call here.
         std::array::from_fn(|l| a[l] * b[l] + c[l])
     }
 

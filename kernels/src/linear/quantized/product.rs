@@ -1,4 +1,4 @@
-//! The product: tiles of rows over panels of outputs.
+//! The product of integers: tiles of rows over panels of outputs.
 
 use std::ops::Range;
 
@@ -12,20 +12,21 @@ use crate::threads::{SharedMut, for_each_piece_of_stream};
 /// Vectors across a panel.
 const VECTORS: usize = PANEL / LANES;
 
-/// Weight bytes that one piece of work reads, at least.
+/// Least bytes of weights that one piece of work reads.
 const PIECE_BYTES: usize = 1 << 17;
 
-/// The same where rows come in several tiles: they pass over the piece one after the other, so it
-/// stays in L2 while each tile comes from wherever it lies once a piece.
+/// The same where rows come in several tiles. The tiles pass over the piece one after the other.
+/// The piece stays in L2, and each tile is fetched once a piece.
 const TILED_PIECE_BYTES: usize = 1 << 19;
 
-/// Up to so many rows wait for memory rather than for sums, and ask for it early.
+/// Most rows that wait for memory rather than for sums, and therefore prefetch.
 const STREAMED_ROWS_MAX: usize = 4;
 
-/// How early.
+/// Bytes between reads and prefetches.
 const PREFETCH_BYTES: usize = 4096;
 
-/// `x Wᵀ + b` on one instruction set, for row-major x `[rows, inputs]`, to y `[rows, outputs]`.
+/// Computes `x Wᵀ + b` on one instruction set, from row-major x `[rows, inputs]` to y
+/// `[rows, outputs]`.
 pub(crate) fn product(
     isa: Isa,
     x: &[f32],
@@ -57,7 +58,7 @@ impl DotsTask for Product<'_> {
             if tiles.clone().nth(1).is_some() { TILED_PIECE_BYTES } else { PIECE_BYTES };
         let per_piece = piece_bytes.div_ceil(header.panel_bytes());
         let panels = header.panels();
-        // A product of bytes takes a quarter of the time that one of f32 takes.
+        // A product of bytes takes a quarter of the time of one of f32.
         let work = x.words.len() * header.outputs;
         for_each_piece_of_stream(panels.div_ceil(per_piece), work, |piece| {
             let panels = piece * per_piece..panels.min((piece + 1) * per_piece);
@@ -67,7 +68,7 @@ impl DotsTask for Product<'_> {
     }
 }
 
-/// Some panels, for all rows.
+/// Some panels of a product, for all rows.
 struct Piece<'a> {
     x: &'a Activations,
     weight: &'a PackedQuantized,
@@ -106,8 +107,8 @@ impl Piece<'_> {
         }
     }
 
-    /// A tile of `R` rows with one panel, in `CHAINS` sums a lane: integers add up to the same in
-    /// any order, and few rows would wait for each other's.
+    /// Multiplies a tile of `R` rows with one panel, in `CHAINS` sums a lane. The order of integer
+    /// sums does not matter, and with few rows each addition would wait for the one before.
     #[inline(always)]
     fn tile<D: Dots, C: Code, const R: usize, const CHAINS: usize>(
         &self,
@@ -223,7 +224,7 @@ impl Piece<'_> {
             for (values, total) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(total) {
                 dots.store(values, total);
             }
-            // SAFETY: each panel is written by one piece, to its own columns of each row.
+            // SAFETY: only one piece writes a panel, to the panel's own columns of each row.
             let out = unsafe { self.y.slice((first_row + r) * outputs + first, width) };
             match self.bias {
                 None => out.copy_from_slice(&values[..width]),
@@ -237,12 +238,12 @@ impl Piece<'_> {
     }
 }
 
-/// How codes lie in memory.
+/// The layout of codes in memory.
 trait Code {
     const FORMAT: CodeFormat;
-    /// What [`Code::dot`] lowers a code by.
+    /// Returns the number that [`Code::dot`] subtracts from a code.
     fn lowered_by<D: Dots>() -> i32;
-    /// Two words of a panel.
+    /// Loads two words of a panel.
     fn pair<D: Dots>(dots: D, src: &[u8]) -> [[D::Codes; VECTORS]; 2];
     /// Adds the products of a word.
     fn dot<D: Dots>(dots: D, acc: D::Ints, w: D::Codes, x: u32) -> D::Ints;

@@ -1,8 +1,8 @@
-//! Straight loops: integers in i64, their scaling in f64.
+//! Straight loops: integers in i64, scaled in f64.
 
 use crate::{Offsets, QuantizedMatrix};
 
-/// A row of activations, as integers with a scale for each `size` columns.
+/// Returns a row of activations as integers, with a scale for each `size` columns.
 pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
     let (mut integers, mut scales) = (Vec::new(), Vec::new());
     for group in x.chunks(size) {
@@ -14,7 +14,7 @@ pub(super) fn activations(x: &[f32], size: usize) -> (Vec<i64>, Vec<f32>) {
     (integers, scales)
 }
 
-/// The code of row `o` and column `c`, less its zero point.
+/// Returns the code of row `o` and column `c`, less its zero point.
 fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
     let element = o * w.in_features() + c;
     let zero_point = match w.offsets() {
@@ -28,7 +28,7 @@ fn code(w: &QuantizedMatrix, o: usize, c: usize) -> i64 {
     code - zero_point
 }
 
-/// The offset of row `o` and column `c` beside the zero point.
+/// Returns the offset of row `o` and column `c`, without the zero point.
 fn offset(w: &QuantizedMatrix, o: usize, c: usize) -> f64 {
     match w.offsets() {
         Offsets::Values(values) => f64::from(values[(o * w.in_features() + c) / w.group_size()]),
@@ -36,7 +36,7 @@ fn offset(w: &QuantizedMatrix, o: usize, c: usize) -> f64 {
     }
 }
 
-/// Row `o` as numbers, in the order of the inputs.
+/// Returns row `o` as numbers, in the order of the inputs.
 pub(super) fn numbers(w: &QuantizedMatrix, o: usize) -> Vec<f64> {
     let mut row = vec![0.0; w.in_features()];
     for c in 0..w.in_features() {
@@ -47,7 +47,7 @@ pub(super) fn numbers(w: &QuantizedMatrix, o: usize) -> Vec<f64> {
     row
 }
 
-/// `x Wᵀ` for row-major x, and the sum of the magnitudes that each result is made of.
+/// Returns `x Wᵀ` for row-major x, and for each result the sum of the magnitudes in it.
 pub(super) fn product(x: &[f32], w: &QuantizedMatrix) -> Vec<(f64, f64)> {
     let (inputs, size) = (w.in_features(), w.group_size());
     let groups = inputs / size;

@@ -1,4 +1,5 @@
-//! Where the rows of a packed weight come from: here, from ready-made matrices.
+//! The rows of a weight that is being packed, from ready-made matrices or quantized as they are
+//! read.
 
 use super::ActivationDtype;
 use super::factors::FactorFormat;
@@ -7,11 +8,11 @@ use crate::{Codes, KernelError, Offsets, QuantizedMatrix};
 
 /// One output's codes and factors.
 pub(crate) struct CodedRow {
-    /// As the packed weight counts them, from 0: `[inputs]`.
+    /// Codes as the packed weight counts them, from 0: `[inputs]`.
     pub(crate) codes: Vec<u8>,
-    /// One a group.
+    /// One scale a group.
     pub(super) scales: Vec<f32>,
-    /// One a group; 0 where there are none, or zero points in their place.
+    /// One offset a group; 0 where there are none, or zero points in their place.
     pub(super) offsets: Vec<f32>,
 }
 
@@ -22,7 +23,7 @@ impl CodedRow {
         Self { codes, scales: vec![0.0; groups], offsets: vec![0.0; groups] }
     }
 
-    /// Scale and offset of each group.
+    /// Returns scale and offset of each group.
     #[cfg(feature = "gpu")]
     pub(crate) fn factors(&self) -> impl Iterator<Item = (f32, f32)> {
         self.scales.iter().copied().zip(self.offsets.iter().copied())
@@ -39,21 +40,22 @@ impl CodedRow {
 
 /// The rows of a weight.
 pub(super) trait CodedRows: Sync {
-    /// Reads row `output`, its factors meant to be kept in `format`.
+    /// Reads row `output`. Its factors are for storage in `format`.
     fn read(&self, output: usize, format: FactorFormat, row: &mut CodedRow);
 
-    /// Whether a format holds the factors of a group as they have to be: exactly.
+    /// Returns whether `format` holds the factors of a group as precisely as needed: exactly.
     fn are_held(&self, format: FactorFormat, scale: f32, offset: f32) -> bool {
         format.is_exact(scale) && format.is_exact(offset)
     }
 
-    /// Reads the zero points of the groups of row `output`; where it has none, they stay as they are.
+    /// Reads the zero points of the groups of row `output`. Leaves `zero_points` as they are if it
+    /// has none.
     fn zero_points(&self, output: usize, zero_points: &mut [i8]) {
         let _ = (output, zero_points);
     }
 }
 
-/// Matrices that came quantized, stacked along the outputs.
+/// Matrices that are already quantized, stacked along the outputs.
 pub(super) struct ReadyMade<'a> {
     parts: &'a [QuantizedMatrix],
     groups: Groups,
@@ -62,10 +64,10 @@ pub(super) struct ReadyMade<'a> {
 }
 
 impl<'a> ReadyMade<'a> {
-    /// The packed form of parts that go together, and their rows.
+    /// Returns the header of the packed form of parts that go together, and their rows.
     ///
     /// # Errors
-    /// No parts, or such that differ in more than their outputs.
+    /// No parts, or parts that differ in more than their outputs.
     pub(super) fn new(
         parts: &'a [QuantizedMatrix],
         activations: ActivationDtype,
@@ -105,7 +107,7 @@ impl<'a> ReadyMade<'a> {
         Ok((header, Self { parts, groups, offsets, activations }))
     }
 
-    /// The part that row `output` of all belongs to, and its row there.
+    /// Returns the part that row `output` belongs to, and the row's index there.
     fn part(&self, output: usize) -> (&QuantizedMatrix, usize) {
         let mut output = output;
         let mut parts = self.parts.iter();
@@ -118,8 +120,8 @@ impl<'a> ReadyMade<'a> {
         (part, output)
     }
 
-    /// The groups of a part's row that those of a packed row belong to, as indices of its factors:
-    /// groups may have been cut, so that sums do not overflow.
+    /// Returns for each group of a packed row the index of its factors in the part. Groups of the
+    /// part may have been cut, so that sums do not overflow.
     fn factors_of(&self, part: &QuantizedMatrix, output: usize) -> impl Iterator<Item = usize> {
         let cuts = part.group_size() / self.groups.size;
         let first = output * (part.in_features() / part.group_size());
@@ -134,7 +136,7 @@ fn format(matrix: &QuantizedMatrix) -> CodeFormat {
     }
 }
 
-/// The packed code for a code of 0.
+/// Returns the packed code for a code of 0.
 fn code_zero(format: CodeFormat) -> u8 {
     match format {
         CodeFormat::U4 => 0,
@@ -142,8 +144,8 @@ fn code_zero(format: CodeFormat) -> u8 {
     }
 }
 
-/// The packed code that stands for zero in every group, if there is one. Groups of zeros, whose
-/// scale is 0, may have any.
+/// Returns the packed code that stands for zero in every group, if there is one. A group of zeros,
+/// whose scale is 0, may have any.
 fn common_zero(parts: &[QuantizedMatrix], format: CodeFormat) -> Option<u8> {
     let mut common = None;
     for part in parts {
@@ -181,7 +183,8 @@ impl CodedRows for ReadyMade<'_> {
         let factors = row.scales.iter_mut().zip(&mut row.offsets);
         for ((scale, offset), at) in factors.zip(self.factors_of(part, output)) {
             *scale = part.scales()[at];
-            // A part without them may follow one that has them: nothing of the row before may stay.
+            // A part without offsets may follow one with offsets: no value of the row before may
+            // stay.
             *offset = match (self.offsets, part.offsets()) {
                 (OffsetKind::Values, Offsets::Values(values)) => values[at],
                 (OffsetKind::Values, Offsets::ZeroPoints(zero_points)) => {
@@ -192,8 +195,8 @@ impl CodedRows for ReadyMade<'_> {
         }
     }
 
-    /// Activations of 8 bits lose more than factors do in f16: `1 / 254` of the largest against
-    /// `1 / 4096`.
+    /// Activations of 8 bits lose more than factors in f16 do: `1 / 254` of the largest, compared
+    /// with `1 / 4096`.
     fn are_held(&self, format: FactorFormat, scale: f32, offset: f32) -> bool {
         match self.activations {
             ActivationDtype::Int8 => format.holds(scale, offset),

@@ -1,4 +1,4 @@
-//! Weights quantized at load.
+//! Weights that are quantized at load.
 
 use super::activations::{MAGNITUDE_MIN, magnitude};
 use super::factors::FactorFormat;
@@ -8,39 +8,39 @@ use super::rows::{CodedRow, CodedRows};
 use crate::simd::{Isa, LANES};
 use crate::{KernelError, WeightView};
 
-/// How weights become small integers.
+/// The scheme by which weights become small integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuantizationScheme {
-    /// 8 bits, symmetric, a scale for each output.
+    /// 8 bits, symmetric, with one scale an output.
     Int8,
     /// 4 bits in groups of neighbouring inputs, each with the scale of least squared error.
     Int4 {
-        /// Inputs of a group, a multiple of 8. Up to 32 codes are symmetric:
-        /// an offset would cost a small group more bytes than it saves error.
+        /// Inputs of a group, a multiple of 8. Groups of up to 32 are symmetric: an offset would
+        /// cost a small group more bytes than it saves error.
         group_size: usize,
     },
 }
 
-/// Largest group of symmetric 4-bit codes. Measured on normal weights, signal to noise: groups of
-/// 32 with a scale 21.8 dB, of 64 with scale and offset, in the same bytes, 21.5 dB; groups of 128
-/// gain 0.3 dB by an offset for 3 % more bytes.
+/// Largest group of symmetric 4-bit codes. Measured on normal weights, as signal to noise: groups
+/// of 32 with a scale have 21.8 dB. Groups of 64 with scale and offset, in the same bytes, have
+/// 21.5 dB. Groups of 128 gain 0.3 dB by an offset for 3 % more bytes.
 const SYMMETRIC_GROUP_MAX: usize = 32;
 
 /// The code of a symmetric weight of 0.
 const ZERO_U8: u8 = 128;
 const ZERO_U4: u8 = 8;
 
-/// Candidates for a group's scale, as shares of that which leaves nothing out: the best of them
-/// clips a few weights and serves the many.
+/// Candidates for a group's scale, as shares of the scale that clips nothing. The best of them
+/// clips a few weights and represents the others better.
 const SYMMETRIC_SHARES: [f32; 12] =
     [1.0, 1.05, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.79, 0.76, 0.73, 0.7];
 const ASYMMETRIC_SHARES: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.78, 0.74];
 
 impl QuantizationScheme {
-    /// The packed form of `outputs` rows of `inputs`.
+    /// Returns the header of the packed form of `outputs` rows of `inputs`.
     ///
     /// # Errors
-    /// A group size that is none, or more inputs than one sum can take.
+    /// A group size that is not accepted, or more inputs than one sum can take.
     pub(super) fn header(self, outputs: usize, inputs: usize) -> Result<Header, KernelError> {
         let (format, size) = match self {
             Self::Int8 => (CodeFormat::U8, inputs),
@@ -66,7 +66,7 @@ pub(super) struct Quantizing<'a> {
 }
 
 impl<'a> Quantizing<'a> {
-    /// `header` is one of [`QuantizationScheme::header`].
+    /// Makes the rows for `header`, which comes from [`QuantizationScheme::header`].
     pub(super) fn new(parts: &'a [WeightView<'a>], header: Header) -> Self {
         Self { parts, header, isa: DotsIsa::of(Isa::active()) }
     }
@@ -116,7 +116,7 @@ impl DotsTask for QuantizeRow<'_> {
     }
 }
 
-/// The numbers that the codes of a group stand for: `scale · (code - zero) + offset`.
+/// The values that the codes of a group stand for: `scale · (code - zero) + offset`.
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     scale: f32,
@@ -126,14 +126,14 @@ struct Grid {
 }
 
 impl Grid {
-    /// Symmetric, the largest magnitude at the end of the range.
+    /// Returns symmetric codes of 8 bits, with the largest magnitude at the end of the range.
     #[inline(always)]
     fn eight_bits(x: &[f32]) -> Self {
         Self { scale: magnitude(x) / 127.0, offset: 0.0, zero: f32::from(ZERO_U8), code_max: 255.0 }
     }
 
-    /// Symmetric codes of 4 bits: the weight of the largest magnitude lies on the side that has
-    /// one code more.
+    /// Returns symmetric codes of 4 bits. The weight of the largest magnitude lies on the side with
+    /// one more code.
     #[inline(always)]
     fn symmetric(x: &[f32]) -> Self {
         let all = Self { scale: 0.0, offset: 0.0, zero: f32::from(ZERO_U4), code_max: 15.0 };
@@ -155,7 +155,7 @@ impl Grid {
         best.1
     }
 
-    /// Codes of 4 bits from the least to the largest.
+    /// Returns codes of 4 bits from the least to the largest weight.
     #[inline(always)]
     fn with_offset(x: &[f32]) -> Self {
         let all = Self { scale: 0.0, offset: 0.0, zero: 0.0, code_max: 15.0 };
@@ -183,7 +183,7 @@ impl Grid {
         best.1
     }
 
-    /// With factors as they will be kept, where that is near them.
+    /// Returns the grid with factors as they will be kept, where those are near.
     #[inline(always)]
     fn rounded(self, factors: FactorFormat) -> Self {
         if !factors.holds(self.scale, self.offset) {
@@ -198,7 +198,7 @@ impl Grid {
         if self.scale.abs() < MAGNITUDE_MIN { 0.0 } else { 1.0 / self.scale }
     }
 
-    /// The nearest code of each.
+    /// Writes the nearest code of each number.
     #[inline(always)]
     fn codes(&self, x: &[f32], codes: &mut [u8]) {
         let inverse = self.inverse();
@@ -214,7 +214,7 @@ impl Grid {
         if code > 0.0 { code } else { 0.0 }
     }
 
-    /// Sums over a group, `q` being a code less the zero.
+    /// Returns sums over a group, where `q` is a code less the zero.
     #[inline(always)]
     fn moments(&self, x: &[f32]) -> Moments {
         let inverse = self.inverse();
@@ -247,7 +247,8 @@ struct Moments {
     xq: f32,
 }
 
-/// The nearest whole of a number below 2²² in magnitude, without calls, so that loops vectorise.
+/// Returns the integer nearest to a number below 2²² in magnitude, without calls, so that loops
+/// vectorise.
 #[inline(always)]
 fn nearest(x: f32) -> f32 {
     const ROUNDING: f32 = 12_582_912.0;

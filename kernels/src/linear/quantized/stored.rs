@@ -1,5 +1,5 @@
-//! A packed weight as bytes, and back: codes, factors, zero points if groups have some, and the order
-//! of inputs if there is one.
+//! Packed weights as bytes, and from bytes: codes, factors, zero points if groups have some, and
+//! the order of inputs if there is one.
 
 use super::ActivationDtype;
 use super::factors::{FactorFormat, Factors};
@@ -10,8 +10,8 @@ use crate::mapped_file::MappedRange;
 use crate::quantized::is_permutation;
 
 impl PackedQuantized {
-    /// What [`PackedQuantized::from_sections`] must be told of the sections, such as
-    /// `u4 of 32, zero 8, factors f16`.
+    /// Returns the form that [`PackedQuantized::from_sections`] needs to read the sections, for
+    /// example `u4 of 32, zero 8, factors f16`.
     pub(crate) fn form(&self) -> String {
         let Header { groups, format, zero, offsets, .. } = self.header;
         let bits = match format {
@@ -30,13 +30,13 @@ impl PackedQuantized {
         format!("{bits} of {}, {offsets} {zero}, factors {factors}", groups.size)
     }
 
-    /// Whether codes and factors, which [`PackedQuantized::from_sections`] maps together, lie in a
-    /// file.
+    /// Returns whether codes and factors lie in a file. [`PackedQuantized::from_sections`] maps
+    /// both together.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.codes, WeightBuf::Mapped(_))
     }
 
-    /// Its buffers.
+    /// Returns its buffers.
     pub(crate) fn sections(&self) -> Vec<&[u8]> {
         let has_zero_points = self.header.offsets == OffsetKind::ZeroPoints;
         let zero_points = has_zero_points.then(|| self.zero_points.bytes());
@@ -45,11 +45,11 @@ impl PackedQuantized {
         always.into_iter().chain(zero_points).chain(order).collect()
     }
 
-    /// The weight `[outputs, inputs]` whose form and sections these are; codes and factors stay
-    /// where they are. `None`: it is no form of this kind.
+    /// Returns the weight `[outputs, inputs]` of this form and these sections. Codes and factors
+    /// stay where they are. `None`: the form is not of this kind.
     ///
     /// # Errors
-    /// Sections that do not fit the form, or an order that is none.
+    /// Sections that do not fit the form, or an order that is no permutation.
     pub(crate) fn from_sections(
         form: &str,
         [outputs, inputs]: [usize; 2],

@@ -1,5 +1,5 @@
-//! Against the reference: sums exactly, results within their rounding; and row for row the same
-//! bytes.
+//! Comparisons with the reference: sums exactly, results within their rounding. Each row also has
+//! the same bytes in every batch.
 
 use burn::tensor::Device;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::{ActivationDtype, PackedQuantized, QuantizationScheme, product, refer
 use crate::simd::Isa;
 use crate::{Codes, KernelError, LinearWeight, Offsets, QuantizedMatrix, WeightView};
 
-/// Reproducible numbers in `0..=u32::MAX`.
+/// Returns reproducible numbers in `0..=u32::MAX`.
 fn numbers(count: usize, seed: u32) -> impl Iterator<Item = u32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     (0..count).map(move |_| {
@@ -18,12 +18,12 @@ fn numbers(count: usize, seed: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Values in (-1, 1).
+/// Returns values in (-1, 1).
 pub(super) fn values(count: usize, seed: u32) -> Vec<f32> {
     numbers(count, seed).map(|n| n as f32 / 8_388_608.0 - 1.0).collect()
 }
 
-/// What a test matrix is like.
+/// The kind of a test matrix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub(super) four_bits: bool,
@@ -42,7 +42,7 @@ pub(super) const KINDS: [Kind; 8] = [
     Kind { four_bits: false, offsets: OffsetKind::ZeroPoints, is_permuted: false },
 ];
 
-/// A matrix of random codes, with factors made by `factor`.
+/// Returns a matrix of random codes, with factors made by `factor`.
 pub(super) fn matrix(
     [outputs, inputs]: [usize; 2],
     group: usize,
@@ -83,7 +83,7 @@ pub(super) fn pack(matrix: &QuantizedMatrix) -> PackedQuantized {
     PackedQuantized::ready_made(std::slice::from_ref(matrix), ActivationDtype::Int8).unwrap()
 }
 
-/// Whole numbers, with 127 in each group: they quantize to themselves, with a scale of 1.
+/// Returns whole numbers, with 127 in each group. They quantize to themselves, with a scale of 1.
 fn whole(rows: usize, inputs: usize, group: usize) -> Vec<f32> {
     let mut x: Vec<f32> =
         numbers(rows * inputs, 3).map(|n| f32::from((n % 255) as i16 - 127)).collect();
@@ -116,7 +116,7 @@ fn sums_are_exact() {
     }
 }
 
-/// Every product as large as can be, as many as one sum may have.
+/// Every product has the largest magnitude, and a sum has the most products.
 #[test]
 fn the_largest_sums_do_not_overflow() {
     for (inputs, code) in [(64, -128), (4096, -128), (1 << 17, -128), (1 << 17, 127)] {
@@ -133,7 +133,7 @@ fn the_largest_sums_do_not_overflow() {
     }
 }
 
-/// A row of more inputs than one sum may have is cut.
+/// A row with more inputs than one sum may have is cut.
 #[test]
 fn more_inputs_than_a_sum_takes_are_cut() {
     let inputs = 1 << 18;
@@ -153,7 +153,7 @@ fn check(rows: usize, [outputs, inputs]: [usize; 2], group: usize, kind: Kind) {
     let x = values(rows * inputs, 1);
     let exact = reference::product(&x, &w);
     let rounding = 1e-7 * (inputs / group + 4) as f64;
-    // What f16 may change a factor by.
+    // The largest change of a factor in f16.
     let factors = 1.0 / 2048.0;
     for isa in Isa::available() {
         for (y, (exact, magnitude)) in run(isa, &x, &pack(&w)).iter().zip(&exact) {
@@ -189,12 +189,12 @@ proptest! {
         check(rows, [outputs, groups * 2 * half_group], 2 * half_group, KINDS[kind]);
     }
 
-    /// Quantizing the activations is all that a product of exact factors adds to the rounding:
-    /// half a step for each.
+    /// The error of a product with exact factors comes from quantizing the activations and from
+    /// rounding alone: half a step for each activation.
     #[test]
     fn a_product_is_near_that_of_the_numbers(seed in 0u32..1000, kind in 0usize..KINDS.len()) {
         let ([outputs, inputs], group) = ([40, 320], 64);
-        // Exact in f16.
+        // Factors that are exact in f16.
         let w = matrix([outputs, inputs], group, KINDS[kind], |x| (x * 64.0).round() / 1024.0);
         let x = values(inputs, seed);
         let columns: Vec<f32> = match w.input_order() {
@@ -216,8 +216,8 @@ proptest! {
     }
 }
 
-/// A row alone, and in every batch and place: the same bytes. And the same bytes wherever
-/// multiply-adds are fused.
+/// A row alone has the same bytes as in every batch and place. Instruction sets that fuse
+/// multiply-adds give the same bytes, too.
 #[test]
 fn a_row_does_not_see_its_batch() {
     let (inputs, outputs, group) = (480, 333, 32);
@@ -273,7 +273,7 @@ fn rows_of_zeros_and_of_next_to_nothing_give_zeros() {
     }
 }
 
-/// The weight that a packed form stands for: unit vectors pick its columns.
+/// Returns the weight that a packed form stands for: unit vectors select its columns.
 fn unpacked(weight: &PackedQuantized) -> Vec<f32> {
     let [outputs, inputs] = weight.shape();
     let mut w = vec![0.0; outputs * inputs];
@@ -287,7 +287,7 @@ fn unpacked(weight: &PackedQuantized) -> Vec<f32> {
     w
 }
 
-/// Sum of squared differences.
+/// Returns the sum of squared differences.
 fn error(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum()
 }
@@ -308,8 +308,8 @@ fn int8_is_within_half_a_step() {
     }
 }
 
-/// Against the plain ways: symmetric with the largest magnitude at the end of the range, and from
-/// the least to the largest.
+/// Compared with the plain methods: symmetric with the largest magnitude at the end of the range,
+/// and from the least to the largest.
 #[test]
 fn int4_errs_less_than_plain_rounding() {
     let inputs = 266;
@@ -333,7 +333,7 @@ fn int4_errs_less_than_plain_rounding() {
     }
 }
 
-/// Weights beyond f16, and below it, are kept as well as others.
+/// Weights beyond the range of f16, and below it, are kept as well as others.
 #[test]
 fn int4_has_no_range() {
     let inputs = 64;
@@ -378,7 +378,7 @@ fn parts_stack_along_the_outputs() {
     assert_eq!(unpacked(&stacked), quantized(&w, 8, QuantizationScheme::Int8));
 }
 
-/// Parts with zero points, without, and with other offsets are one weight of the widest kind.
+/// Parts with zero points, without, and with other offsets make one weight of the widest kind.
 #[test]
 fn parts_of_different_offsets_stack() {
     let x = values(3 * 64, 2);
@@ -402,7 +402,7 @@ fn parts_of_different_offsets_stack() {
     }
 }
 
-/// Zero points that say no more than that all codes have one zero are not kept.
+/// Zero points that only say that all codes have one zero are not kept.
 #[test]
 fn a_common_zero_takes_no_zero_points() {
     let codes = || Codes::U4(numbers(32 * 4, 7).map(|n| n as u8).collect());
@@ -418,7 +418,7 @@ fn a_common_zero_takes_no_zero_points() {
     let kept = pack(&new(moved.clone(), &scales));
     assert_eq!(kept.header.offsets, OffsetKind::ZeroPoints);
     assert_eq!(kept.zero_points.len(), 2 * 32);
-    // A group of zeros may have any.
+    // A group of zeros may have any zero point.
     let mut scales = scales;
     scales[3] = 0.0;
     assert_eq!(pack(&new(moved, &scales)).header.offsets, OffsetKind::None);

@@ -1,5 +1,5 @@
 //! AVX-512 with VNNI: `vpdpbusd` adds four products of an unsigned and a signed byte to each lane,
-//! and does not saturate.
+//! without saturation.
 
 use std::arch::x86_64::*;
 
