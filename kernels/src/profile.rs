@@ -1,7 +1,7 @@
-//! Where time goes: spans with names, recorded a thread at a time while somebody asks for them.
+//! Times of named spans, recorded for each thread while a recording runs.
 //!
-//! One recording runs at a time in a process, and hears of every engine in it. While there is none,
-//! a span costs one relaxed load and a branch.
+//! A process has at most one recording at a time. It covers every engine in the process. While
+//! there is none, a span costs one relaxed load and a branch.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-/// Spans of one thread at most in a recording, 96 MiB of them: later ones are counted only.
+/// Most spans of one thread in a recording, 96 MiB of them. Later spans are only counted.
 const SPANS_MAX: usize = 1 << 21;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -24,27 +24,27 @@ thread_local! {
 /// One piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// What was done.
+    /// The name of the work.
     pub name: &'static str,
-    /// When it began.
+    /// The time when it began.
     pub begin: Instant,
-    /// When it had ended.
+    /// The time when it ended.
     pub end: Instant,
 }
 
-/// What one thread did, in the order in which the spans ended. Of two spans of a thread, either
-/// contains the other or they do not touch.
+/// The work of one thread, in the order in which the spans ended. Of two spans of a thread, either
+/// one contains the other or they do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadSpans {
     /// The thread's name.
     pub thread: String,
     /// Its spans.
     pub spans: Vec<Span>,
-    /// Spans that were too many to keep.
+    /// Number of spans that were too many to keep.
     pub num_lost: usize,
 }
 
-/// A recording that runs. Dropping it ends it.
+/// A recording in progress. Dropping it ends it.
 #[derive(Debug)]
 pub struct Recording {
     begin: Instant,
@@ -62,7 +62,7 @@ struct Kept {
     num_lost: usize,
 }
 
-/// Spans are whole whatever happened to a thread that held the lock.
+/// Spans are whole even after a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -86,25 +86,25 @@ impl Buffer {
 }
 
 impl Recording {
-    /// Begins a recording; `None` while another one runs.
+    /// Begins a recording. Returns `None` while another one runs.
     #[must_use]
     pub fn start() -> Option<Self> {
         let begin = Instant::now();
         let is_free = IS_ON.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
         is_free.is_ok().then(|| {
-            // What a span of an earlier recording left behind when it ended too late.
+            // A span of an earlier recording may have ended after it and left its entry behind.
             lock(&BUFFERS).iter().for_each(|buffer| *lock(&buffer.kept) = Kept::default());
             Self { begin }
         })
     }
 
-    /// When it began.
+    /// Returns the time when it began.
     #[must_use]
     pub fn begin(&self) -> Instant {
         self.begin
     }
 
-    /// Ends it: what each thread did. A span that has not ended yet is not in it.
+    /// Ends it and returns the work of each thread. A span that has not ended yet is missing.
     #[must_use]
     pub fn finish(self) -> Vec<ThreadSpans> {
         let mut buffers = lock(&BUFFERS);
@@ -114,7 +114,7 @@ impl Recording {
             ThreadSpans { thread: buffer.thread.clone(), spans, num_lost }
         };
         let threads = buffers.iter().map(take).filter(|thread| !thread.spans.is_empty()).collect();
-        // Of threads that have ended, nobody else has the buffer.
+        // The buffer of a thread that has ended has no other owner.
         buffers.retain(|buffer| Arc::strong_count(buffer) > 1);
         threads
     }
@@ -126,7 +126,7 @@ impl Drop for Recording {
     }
 }
 
-/// Does `work`, as a span of this name while there is a recording. One that panics leaves none.
+/// Runs `work`, as a span of this name while there is a recording. A panic leaves no span.
 #[inline]
 pub fn timed<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
     if IS_ON.load(Ordering::Relaxed) { record(name, work) } else { work() }
@@ -145,7 +145,7 @@ fn record<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
 
-    /// The recording is the process's, so there is one test.
+    /// A recording belongs to the whole process, so there is one test.
     #[test]
     fn spans_are_recorded_while_somebody_listens() {
         assert_eq!(timed("before", || 1), 1);

@@ -2,12 +2,13 @@
 
 use crate::KernelError;
 
-/// A row-major matrix `[out, in]` of small integers, scaled in groups of neighbouring inputs:
-/// `w[o][i] = scale · (code[o][i] - zero_point)` or `scale · code[o][i] + offset`, with the scale and
-/// the zero point or offset ([`Offsets`]) of output `o` and group `i / group_size`.
+/// A row-major matrix `[out, in]` of small integers, scaled in groups of neighbouring inputs. A
+/// number is `w[o][i] = scale · (code[o][i] - zero_point)` or `scale · code[o][i] + offset`. The
+/// scale and the zero point or offset ([`Offsets`]) are those of output `o` and group
+/// `i / group_size`.
 ///
-/// This is what GPTQ, AWQ, compressed-tensors and GGUF's block formats have in common; a reader
-/// brings a tensor into this form, and [`LinearWeight`](crate::LinearWeight) packs it.
+/// GPTQ, AWQ, compressed-tensors and GGUF's block formats have this form in common. A reader brings
+/// a tensor into it, and [`LinearWeight`](crate::LinearWeight) packs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuantizedMatrix {
     codes: Codes,
@@ -28,12 +29,12 @@ pub enum Codes {
     I8(Vec<i8>),
 }
 
-/// What a code of 0 stands for, by group: `[out, in / group_size]`.
+/// The number that a code of 0 stands for, by group: `[out, in / group_size]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Offsets {
     /// Zero.
     None,
-    /// The negative of so many scales: the codes that stand for zero, within the range of codes.
+    /// The negative of the scale times this integer, which is the code that stands for zero.
     ZeroPoints(Vec<i8>),
     /// These numbers.
     Values(Vec<f32>),
@@ -51,12 +52,13 @@ impl Offsets {
 
 impl QuantizedMatrix {
     /// Checks the parts of a matrix. `scales`, and `offsets` where a code of 0 does not stand for
-    /// zero, are `[out, in / group_size]`. `input_order`, a permutation of `0..in`, tells which input
-    /// each column belongs to, where groups do not hold neighbours (GPTQ's `desc_act`).
+    /// zero, are `[out, in / group_size]`. `input_order` is a permutation of `0..in`: the input of
+    /// each column, where groups do not hold neighbours (GPTQ's `desc_act`).
     ///
     /// # Errors
-    /// A length that does not fit, a group size that is no even divisor of `in_features` (1 and odd
-    /// groups are not supported), a zero point that is no code, or an order that is no permutation.
+    /// A length that does not fit, a group size that is not an even divisor of `in_features` (1 and
+    /// odd groups are not supported), a zero point that is not a code, or an order that is not a
+    /// permutation.
     pub fn new(
         [out_features, in_features]: [usize; 2],
         group_size: usize,
@@ -97,49 +99,49 @@ impl QuantizedMatrix {
         Ok(Self { codes, scales, offsets, input_order, out_features, in_features, group_size })
     }
 
-    /// Rows: the width of a product.
+    /// Returns the number of rows: the width of a product.
     #[must_use]
     pub fn out_features(&self) -> usize {
         self.out_features
     }
 
-    /// Columns: the width of an input.
+    /// Returns the number of columns: the width of an input.
     #[must_use]
     pub fn in_features(&self) -> usize {
         self.in_features
     }
 
-    /// Neighbouring columns that share a scale.
+    /// Returns the number of neighbouring columns that share a scale.
     #[must_use]
     pub fn group_size(&self) -> usize {
         self.group_size
     }
 
-    /// The integers.
+    /// Returns the integers.
     #[must_use]
     pub fn codes(&self) -> &Codes {
         &self.codes
     }
 
-    /// `[out, in / group_size]`
+    /// Returns the scales, `[out, in / group_size]`.
     #[must_use]
     pub fn scales(&self) -> &[f32] {
         &self.scales
     }
 
-    /// What a code of 0 stands for.
+    /// Returns the numbers that a code of 0 stands for.
     #[must_use]
     pub fn offsets(&self) -> &Offsets {
         &self.offsets
     }
 
-    /// The input that each column belongs to, where it is not its own index.
+    /// Returns the input of each column, where it is not the column's own index.
     #[must_use]
     pub fn input_order(&self) -> Option<&[u32]> {
         self.input_order.as_deref()
     }
 
-    /// Row `o` as numbers, in the order of the inputs.
+    /// Returns row `o` as numbers, in the order of the inputs.
     ///
     /// # Panics
     /// If `o` is not below [`QuantizedMatrix::out_features`].

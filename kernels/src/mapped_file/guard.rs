@@ -1,10 +1,11 @@
-//! What happens where a page of a mapped file cannot be read: the file was cut, its disk failed, or
-//! memory did. The system raises SIGBUS, whose default is a death without a word. The handler here
-//! names the file on standard error and exits with [`EXIT_FILE_LOST`]. Reading costs nothing more.
+//! Behaviour where a page of a mapped file cannot be read: the file was truncated, its disk failed,
+//! or memory failed. The system raises SIGBUS, which by default ends the process without a message.
+//! The handler here names the file on standard error and exits with [`EXIT_FILE_LOST`]. Reads cost
+//! nothing more.
 //!
-//! The handler does only what POSIX allows in one: atomic loads, `poll`, `write`, `_exit`. It finds
-//! the file in a list without locks. A fault at another address goes to the handler that was there
-//! before, which is that of Rust's runtime for stack overflows.
+//! The handler uses only what POSIX allows in one: atomic loads, `poll`, `write`, `_exit`. It finds
+//! the file in a list without locks. A fault at another address goes to the handler that was
+//! installed before. That is the handler of Rust's runtime for stack overflows.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,14 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 /// The exit code of a process whose mapped file became unreadable (`EX_IOERR` of sysexits.h).
 pub const EXIT_FILE_LOST: u8 = 74;
 
-/// Bytes of a path that are kept: its end, where it is longer.
+/// Bytes of a path that are kept: its end, where the path is longer.
 const NAME_BYTES: usize = 240;
 
-/// A mapped range. Slots are used again, and never freed: the handler may look at any.
+/// A mapped range. Slots are reused and never freed, because the handler may read any of them.
 struct Slot {
     is_taken: AtomicBool,
     start: AtomicUsize,
-    /// 0 while the slot stands for nothing.
+    /// 0 while the slot has no range.
     end: AtomicUsize,
     name: [AtomicU8; NAME_BYTES],
     name_len: AtomicUsize,
@@ -45,7 +46,7 @@ impl Slot {
         std::iter::successors(Some(&FIRST), |slot| slot.next.get().copied())
     }
 
-    /// A slot that belongs to the caller.
+    /// Returns a slot that belongs to the caller.
     fn take() -> &'static Self {
         let is_free = |slot: &&Self| !slot.is_taken.swap(true, Ordering::Acquire);
         if let Some(free) = Self::all().find(is_free) {
@@ -53,13 +54,13 @@ impl Slot {
         }
         let new: &'static Self = Box::leak(Box::new(Self::new()));
         new.is_taken.store(true, Ordering::Relaxed);
-        // The last slot may have got a successor in the meantime.
+        // Another thread may meanwhile have appended to the last slot.
         while Self::all().last().is_some_and(|last| last.next.set(new).is_err()) {}
         new
     }
 }
 
-/// A range whose loss is told; until it is dropped.
+/// A range that is watched until this is dropped. The handler reports its loss.
 #[derive(Debug)]
 pub(super) struct Guard {
     slot: &'static Slot,
@@ -72,7 +73,7 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Guard {
-    /// Watches over `bytes`, mapped from the file `path`.
+    /// Watches `bytes`, mapped from the file `path`.
     pub(super) fn new(path: &Path, bytes: &[u8]) -> Self {
         handler::install();
         let slot = Slot::take();
@@ -84,7 +85,7 @@ impl Guard {
         slot.name_len.store(name.len(), Ordering::Relaxed);
         let range = bytes.as_ptr_range();
         slot.start.store(range.start as usize, Ordering::Relaxed);
-        // The handler looks at the rest only where this is set.
+        // The handler reads the other fields only where this is set.
         slot.end.store(range.end as usize, Ordering::Release);
         Self { slot }
     }
@@ -97,7 +98,7 @@ impl Drop for Guard {
     }
 }
 
-/// What is said where a page at `address` is lost, and its length; `None` if no file is there.
+/// Returns the message for a lost page at `address`, and its length; `None` if no file is there.
 fn message(address: usize) -> Option<([u8; 512], usize)> {
     const WHY: &[u8] = b": a part of this file, which is mapped into memory, cannot be read any \
         longer: it was cut, or its disk failed; put it back in place and start again\n";
@@ -121,7 +122,7 @@ mod handler {
 
     use super::{EXIT_FILE_LOST, message};
 
-    /// What handled SIGBUS before.
+    /// The action for SIGBUS before this one.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
     pub(super) fn install() {
@@ -130,13 +131,13 @@ mod handler {
             // SAFETY: `sigaction` is plain data, for which zeros are a value.
             let (mut before, mut ours): (libc::sigaction, libc::sigaction) =
                 unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-            // SAFETY: nothing is installed, and `before` is ours to write.
+            // SAFETY: this call installs nothing, and `before` is ours to write.
             if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &mut before) } != 0 {
                 return;
             }
             let _ = BEFORE.set(before);
             ours.sa_sigaction = on_bus_error as *const () as usize;
-            // On the stack that Rust gives every thread for signals.
+            // Runs on the stack that Rust gives every thread for signals.
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             // SAFETY: the handler has the signature of SA_SIGINFO and is async-signal-safe.
             unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) };
@@ -144,30 +145,31 @@ mod handler {
     }
 
     extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: the system gives a handler with SA_SIGINFO what is known about the signal.
+        // SAFETY: the system passes a handler with SA_SIGINFO a valid description of the signal.
         let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-        // Signals that were sent have no address.
+        // Signals that a process sent have no address.
         let is_fault = code > 0;
         if let Some((text, len)) = message(address).filter(|_| is_fault) {
             end(&text[..len]);
         }
         if let Some(before) = BEFORE.get() {
-            // SAFETY: the action that was there. A fault comes again as the instruction is repeated.
+            // SAFETY: `before` was the valid action. A fault is raised again when the instruction
+            // is repeated.
             unsafe { libc::sigaction(libc::SIGBUS, before, ptr::null_mut()) };
         }
         if !is_fault {
-            // SAFETY: delivered to the action before as soon as this handler returns.
+            // SAFETY: the signal goes to the former action as soon as this handler returns.
             unsafe { libc::raise(libc::SIGBUS) };
         }
     }
 
-    /// Says `text` once, and exits without destructors: other threads still compute.
+    /// Writes `text` once, and exits without destructors, because other threads still compute.
     fn end(text: &[u8]) -> ! {
         static IS_TOLD: AtomicBool = AtomicBool::new(false);
         if !IS_TOLD.swap(true, Ordering::Relaxed) {
             let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
-            // SAFETY: one descriptor that lives through the call. A pipe that is full and that
-            // nothing reads gets no text, after a second.
+            // SAFETY: one descriptor that lives through the call. The wait ends after a second, so
+            // that a full pipe that no process reads gets no text.
             if unsafe { libc::poll(&mut stderr, 1, 1000) } == 1 {
                 // SAFETY: `text` is initialised memory of that length.
                 unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
@@ -176,13 +178,13 @@ mod handler {
             unsafe { libc::_exit(i32::from(EXIT_FILE_LOST)) };
         }
         loop {
-            // SAFETY: waits for the thread that says it to end the process.
+            // SAFETY: waits until the thread that writes the text ends the process.
             unsafe { libc::pause() };
         }
     }
 }
 
-/// Elsewhere a lost page has the system's default.
+/// On other systems a lost page has the system's default.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 mod handler {
     pub(super) fn install() {}

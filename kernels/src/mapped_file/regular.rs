@@ -1,14 +1,14 @@
-//! Opening regular files, and nothing that blocks or acts when it is opened.
+//! Opening of regular files. Rejects files that block or act when they are opened.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens the regular file `path` to read it. Symlinks are followed: the model folders of Hugging
-/// Face's cache consist of them.
+/// Opens the regular file `path` for reading. Follows symlinks, because the model folders of
+/// Hugging Face's cache consist of them.
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::InvalidInput`] for a folder, a FIFO, a device.
+/// The system's error; [`io::ErrorKind::InvalidInput`] for a folder, a FIFO or a device.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);
@@ -18,8 +18,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The metadata of `file`, which must be a regular one. The open descriptor is asked, because a path
-/// may lead to another file by now.
+/// Returns the metadata of `file`, which must be a regular one. It comes from the open descriptor,
+/// because the path may lead to another file by now.
 ///
 /// # Errors
 /// As [`open_regular`].
@@ -32,14 +32,14 @@ pub fn require_regular(file: &File) -> io::Result<Metadata> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
-/// Opening a FIFO waits for its other end, unless it is opened so.
+/// Makes opening a FIFO return at once. By default it waits for the other end.
 #[cfg(unix)]
 fn without_waiting(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
     options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
 }
 
-/// Elsewhere, opening does not wait.
+/// Does nothing: on other systems, opening does not wait.
 #[cfg(not(unix))]
 fn without_waiting(_: &mut OpenOptions) {}
 

@@ -1,4 +1,4 @@
-//! The native attention: tiles of queries that share a key-value head, in parts over threads.
+//! The native attention: tiles of queries that share a key-value head, in parts that threads share.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::{SharedMut, for_each_piece, for_each_piece_of_stream};
 use crate::workspace::{Scratch, give_back, tensor};
 
-/// Attention on CPU tensors.
+/// Computes attention on CPU tensors.
 pub(crate) fn paged_attention(
     q: FlexTensor,
     layer: &KvLayer,
@@ -34,11 +34,11 @@ pub(crate) fn paged_attention(
 }
 
 thread_local! {
-    /// For its memory.
+    /// The last plan, kept so that the next one reuses its memory.
     static PLAN: Cell<Plan> = Cell::default();
 }
 
-/// Attention on one instruction set, to o, which is shaped as q is.
+/// Computes attention on one instruction set into o, which has the shape of q.
 pub(super) fn attention(
     isa: Isa,
     q: &[f32],
@@ -75,12 +75,12 @@ pub(super) struct Batch<'a, E: KvElement> {
     pub(super) params: &'a AttentionParams,
     pub(super) plan: &'a Plan,
     pub(super) o: SharedMut<'a, f32>,
-    /// What the spans of tiles in several parts come to.
+    /// The sums of spans, for tiles in several parts.
     pub(super) records: SharedMut<'a, f32>,
 }
 
 impl<E: KvElement> Batch<'_, E> {
-    /// Multiply-adds, roughly.
+    /// Returns the rough number of multiply-adds.
     fn work(&self) -> usize {
         let visible: usize = self.meta.positions.iter().map(|p| *p as usize + 1).sum();
         2 * visible * self.params.num_heads * self.layout.head_dim

@@ -1,4 +1,4 @@
-//! On a GPU: against the reference, and the promise that a token sees its own keys and nothing else.
+//! On a GPU: results agree with the reference, and a token depends on the keys that it sees alone.
 
 use burn::backend::DispatchTensorKind;
 use burn::tensor::Device;
@@ -18,14 +18,14 @@ struct World {
     device: Device,
     shape: KvCacheShape,
     cache: KvCache,
-    /// By sequence, in order; not the order of the arena.
+    /// One table a sequence, with blocks in order of the sequence, not of the arena.
     tables: Vec<Vec<u32>>,
-    /// Of long chunks.
+    /// The routine for long chunks.
     routine: Option<Routine>,
 }
 
 impl World {
-    /// Sequences of `lens` tokens; block ids descend where `reversed`.
+    /// Makes sequences of `lens` tokens; block ids descend where `reversed`.
     fn new(
         device: &Device,
         lens: &[usize],
@@ -64,7 +64,7 @@ impl World {
         reshape_and_cache(k, v, self.cache.layer_mut(0), &slots);
     }
 
-    /// A batch of (sequence, first position, tokens).
+    /// Returns a batch of (sequence, first position, tokens).
     fn meta(&self, chunks: &[(usize, usize, usize)]) -> AttentionMetadata {
         let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
         for (seq, first, count) in chunks {
@@ -80,7 +80,7 @@ impl World {
         meta
     }
 
-    /// The result, which must be the same whether cubes join their spans or not.
+    /// Returns the result. Asserts that it is the same whether cubes join their spans or not.
     fn run(&self, q: &[f32], meta: &AttentionMetadata, params: &AttentionParams) -> Vec<f32> {
         let q = tensor(q, params.num_heads * self.shape.head_dim, &self.device);
         let run = |cubes_enough| {
@@ -167,8 +167,8 @@ fn long_sequences_cross_spans_and_windows() {
     }
 }
 
-/// The same tokens in one prefill, in chunks, alone, beside others, in other blocks, with the spans
-/// joined by one cube or by many: the same bytes.
+/// The same tokens have the same bytes in one prefill, in chunks, alone, beside others and in other
+/// blocks, with the spans joined by one cube or by many.
 #[test]
 fn a_token_does_not_see_its_batch() {
     let Some(device) = test_device() else { return };
@@ -195,7 +195,7 @@ fn a_token_does_not_see_its_batch() {
     }
 }
 
-/// What another request left behind in a block must not leak, garbage least of all.
+/// Old content of a block must not leak from one request to another, and NaN must not either.
 #[test]
 fn stale_garbage_beyond_the_sequence_is_not_read() {
     let Some(device) = test_device() else { return };
@@ -222,8 +222,9 @@ fn garbage_that_is_seen_shows() {
     assert!(o[..32].iter().all(|x| x.is_finite()) && o[32..].iter().all(|x| x.is_nan()));
 }
 
-/// The attention that goes through tensor cores, and the same without them: chunks that begin a sequence and that
-/// continue one, longer than a stripe and no multiple of a tile, beside others; float16's rounding alone.
+/// The attention by tensor cores, and the same without them, is within float16's rounding of the
+/// reference. Its chunks begin a sequence or continue one. They are longer than a stripe and no
+/// multiple of a tile, and stand beside other sequences.
 #[test]
 fn long_chunks_in_one_piece_agree_with_the_reference() {
     let (Some(device), Some((client, _))) = (test_device(), test_client()) else { return };
@@ -238,7 +239,8 @@ fn long_chunks_in_one_piece_agree_with_the_reference() {
             world.routine = Some(routine);
             world.check_within(2e-3, &[(2, 39, 1), (0, 20, 130), (2, 10, 20)], &params);
             world.check_within(2e-3, &[(1, 0, 300)], &params);
-            // It was no other kernel: that one's sums have another order.
+            // The other kernel adds in another order, so equal bytes would mean that it ran
+            // instead.
             let (q, meta) =
                 (numbers(300 * params.num_heads * head_dim, 9), world.meta(&[(1, 0, 300)]));
             let by_routine = bits(&world.run(&q, &meta, &params));

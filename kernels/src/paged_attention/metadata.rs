@@ -2,7 +2,7 @@
 
 use crate::{KernelError, KvCacheShape};
 
-/// Which tokens belong to which sequence, and where each sequence's keys and values are.
+/// The tokens of each sequence, and the places of each sequence's keys and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttentionMetadata {
     /// `[num_seqs + 1]`: tokens `query_start_loc[s] .. query_start_loc[s + 1]` belong to `s`.
@@ -20,19 +20,19 @@ pub struct AttentionMetadata {
 const WHAT: &str = "attention metadata";
 
 impl AttentionMetadata {
-    /// Number of sequences.
+    /// Returns the number of sequences.
     #[must_use]
     pub fn num_seqs(&self) -> usize {
         self.seq_lens.len()
     }
 
-    /// Number of query tokens.
+    /// Returns the number of query tokens.
     #[must_use]
     pub fn num_tokens(&self) -> usize {
         self.positions.len()
     }
 
-    /// The range of query tokens of sequence `seq`.
+    /// Returns the range of query tokens of sequence `seq`.
     pub(crate) fn tokens_of(&self, seq: usize) -> std::ops::Range<usize> {
         self.query_start_loc[seq] as usize..self.query_start_loc[seq + 1] as usize
     }
@@ -40,7 +40,7 @@ impl AttentionMetadata {
     /// Checks that the fields agree with each other and lie within the arena.
     ///
     /// # Errors
-    /// The first field that does not, with what it would have to be.
+    /// The first field that fails, with the values that would be accepted.
     pub fn validate(&self, shape: &KvCacheShape) -> Result<(), KernelError> {
         let (seqs, tokens) = (self.num_seqs(), self.num_tokens());
         KernelError::require_len(WHAT, "query_start_loc", self.query_start_loc.len(), seqs + 1)?;
@@ -53,7 +53,7 @@ impl AttentionMetadata {
         Ok(())
     }
 
-    /// `query_start_loc` runs from 0 to the number of tokens and never back.
+    /// Checks that `query_start_loc` runs from 0 to the number of tokens and never decreases.
     fn validate_starts(&self, tokens: usize) -> Result<(), KernelError> {
         let starts = &self.query_start_loc;
         let (first, last) = (starts[0], starts[starts.len() - 1]);

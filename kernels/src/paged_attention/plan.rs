@@ -1,5 +1,5 @@
-//! How a batch is cut up: tiles of queries, and parts of those along the context. No result depends
-//! on it: a span of keys is summed the same whoever does it, and spans are joined in their order.
+//! The cut of a batch: tiles of queries, and parts of those along the context. No result depends on
+//! the cut. Every thread sums a span of keys in the same way, and spans are joined in their order.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use super::span::{Visible, spans_of};
 use super::{AttentionMetadata, AttentionParams};
 use crate::kv_cache::KvLayout;
 
-/// Rows (query token, query head) of a tile, at most, unless one token has more heads a group: two
-/// register tiles of twelve, which leave room for keys beside their queries in L1.
+/// Most rows (query token, query head) of a tile, unless one token has more heads a group. These
+/// are two register tiles of twelve, which leave room in L1 for keys beside their queries.
 const TILE_ROWS: usize = 24;
 
-/// Parts that a step is cut into where it is long enough: that many cores find work.
+/// Parts of a step that is long enough, so that as many cores find work.
 const PARTS: usize = 128;
 
-/// The least that is worth a part of its own: a span for the rows of a small group.
+/// Least cost of a part: a span for the rows of a small group.
 const PART_COST_MIN: usize = 2048;
 
-/// What a key costs beside its products with the rows, in rows: it must be read.
+/// The cost of a key beside its products with the rows, in rows, because it must be read.
 const KEY_COST: usize = 4;
 
 /// Neighbouring query tokens of one sequence, for the query heads of one key-value head.
@@ -33,7 +33,7 @@ pub(super) struct Tile {
     pub(super) seen: Range<usize>,
     /// Spans that some row sees.
     pub(super) spans: Range<usize>,
-    /// Where what its spans come to is put, if several parts make them.
+    /// The place of the sums of its spans, if several parts compute them.
     pub(super) records: Option<usize>,
 }
 
@@ -49,19 +49,19 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) tiles: Vec<Tile>,
-    /// The costly ones first.
+    /// All parts, the costly ones first.
     pub(super) parts: Vec<Part>,
     /// Elements of all records.
     pub(super) records_len: usize,
 }
 
 impl Tile {
-    /// Rows: the query heads of its tokens, token by token.
+    /// Returns the number of rows: the query heads of its tokens, token by token.
     pub(super) fn num_rows(&self) -> usize {
         self.tokens.len() * self.group
     }
 
-    /// Elements of what a span comes to.
+    /// Returns the elements of the sums of a span.
     pub(super) fn record_len(&self, layout: &KvLayout) -> usize {
         self.num_rows() * (layout.value_dim + 2)
     }
@@ -72,7 +72,7 @@ impl Tile {
 }
 
 impl Plan {
-    /// Becomes the plan of a batch, whatever it was before.
+    /// Replaces the plan, whatever it held, with the plan of a batch.
     pub(super) fn cut(
         &mut self,
         layout: &KvLayout,
@@ -97,7 +97,7 @@ impl Plan {
                 Part { tile: index, spans: cut(i)..cut(i + 1), cost: tile.cost() / count }
             }));
         }
-        // In order of the tiles where they cost the same; a stable sort would ask for memory.
+        // Equal costs are in order of the tiles. A stable sort would allocate memory.
         parts.sort_unstable_by_key(|part| (Reverse(part.cost), part.tile, part.spans.start));
     }
 }
@@ -137,7 +137,8 @@ mod tests {
     use super::*;
     use crate::{KvCacheShape, TensorCores};
 
-    /// A batch of (length, query tokens), with 8 query heads over 2 key-value heads.
+    /// Returns the plan of a batch of (length, query tokens), with 8 query heads over 2 key-value
+    /// heads.
     fn plan(seqs: &[(u32, u32)], sliding_window: Option<u32>) -> Plan {
         let shape = KvCacheShape {
             num_layers: 1,

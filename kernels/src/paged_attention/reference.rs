@@ -2,8 +2,8 @@
 
 use super::{AttentionMetadata, AttentionParams};
 
-/// Attention of q `[num_tokens, num_heads * head_dim]`; `stored(position, seq, kv_head)` gives a
-/// key and its value.
+/// Computes attention of q `[num_tokens, num_heads * head_dim]`. `stored(position, seq, kv_head)`
+/// returns a key and its value.
 pub(crate) fn paged_attention(
     q: &[f32],
     head_dim: usize,

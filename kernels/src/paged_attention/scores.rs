@@ -1,4 +1,4 @@
-//! `q·k` of a tile with the keys of a span.
+//! The products `q·k` of a tile with the keys of a span.
 
 use super::span::{Keys, Span, SpanHead};
 use crate::kv_cache::KvElement;
@@ -8,8 +8,8 @@ use crate::workspace::Scratch;
 /// Vectors of keys that stay in L1 while all rows pass over them.
 const CHUNK: usize = 4;
 
-/// Lays out the steps of each register tile as `[step][row of the tile]`, tile after tile, so that a
-/// tile reads forward from one place.
+/// Lays out the steps of each register tile as `[step][row of the tile]`, tile after tile, so that
+/// a tile reads forward from one place.
 #[inline(always)]
 pub(super) fn pack<'a, S: Simd, E: KvElement>(
     s: S,
@@ -31,9 +31,9 @@ pub(super) fn pack<'a, S: Simd, E: KvElement>(
     packed
 }
 
-/// Fills the seen vectors of `scores` with products, not yet scaled or masked. Scores, and the weights
-/// that become of them, lie as `[vector of lanes][row]` a register tile: what a tile needs of a
-/// vector is side by side.
+/// Fills the seen vectors of `scores` with products, not yet scaled or masked. Scores, and later
+/// the weights, lie as `[vector of lanes][row]` in each register tile. The elements that a tile
+/// needs of a vector are thus side by side.
 #[inline(always)]
 pub(super) fn fill<S: Simd, E: KvElement>(
     s: S,
@@ -62,7 +62,7 @@ pub(super) fn fill<S: Simd, E: KvElement>(
     }
 }
 
-/// Some vectors of keys, as many together as the registers hold sums.
+/// Multiplies some vectors of keys, as many together as the registers hold sums.
 #[inline(always)]
 fn chunk<S: Simd, E: KvElement, const R: usize>(
     s: S,
@@ -83,7 +83,7 @@ fn chunk<S: Simd, E: KvElement, const R: usize>(
     }
 }
 
-/// `R` rows with `N` vectors of keys.
+/// Multiplies `R` rows with `N` vectors of keys.
 #[inline(always)]
 fn products<S: Simd, E: KvElement, const R: usize, const N: usize>(
     s: S,
@@ -93,7 +93,7 @@ fn products<S: Simd, E: KvElement, const R: usize, const N: usize>(
     scores: &mut [[f32; LANES]],
 ) {
     let stride = head.stride();
-    // Found beforehand: a call within a register tile would spill it.
+    // Looked up here, because a call within the loop would spill the register tile.
     let keys: [Keys<'_, E>; N] = std::array::from_fn(|n| head.keys(first + n));
     let next: [*const u8; N] = std::array::from_fn(|n| head.after_keys(first + N - 1, n));
     let step_bytes = stride * size_of::<E::Group>();

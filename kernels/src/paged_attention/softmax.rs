@@ -5,7 +5,7 @@ use super::span::{SpanHead, Visible};
 use crate::kv_cache::KvElement;
 use crate::simd::{LANES, Simd, exp, max_of, sum_of};
 
-/// What weights are relative to, and what they sum to.
+/// The base of the weights, and their sum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Softmax {
     /// The largest score.
@@ -15,7 +15,7 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    /// Over no key at all.
+    /// The softmax over no key at all.
     pub(super) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
@@ -66,7 +66,7 @@ pub(super) fn weigh<S: Simd, E: KvElement>(
     Softmax { max, sum: sum_of(s, sum) }
 }
 
-/// `c · tanh(x / c)`, as `c − 2 c / (exp(2 x / c) + 1)`.
+/// Returns `c · tanh(x / c)`, as `c − 2 c / (exp(2 x / c) + 1)`.
 #[inline(always)]
 fn capped<S: Simd>(s: S, x: S::V, cap: f32) -> S::V {
     let e = exp(s, s.mul(x, s.splat(2.0 / cap)));
@@ -74,15 +74,15 @@ fn capped<S: Simd>(s: S, x: S::V, cap: f32) -> S::V {
     s.add(s.splat(cap), fraction)
 }
 
-/// Joins a span of `sums` `[value_dim]` to what those before it came to in `o`.
+/// Joins a span of `sums` `[value_dim]` to the sums of the spans before it in `o`.
 #[inline(always)]
 pub(super) fn join<S: Simd>(s: S, total: &mut Softmax, o: &mut [f32], span: Softmax, sums: &[f32]) {
     if span.max == f32::NEG_INFINITY && span.sum == 0.0 {
-        // The row sees nothing of it, and must not know that others do.
+        // The row sees no key of the span. Its bytes must not depend on rows that do.
         return;
     }
     let max = total.max.max(span.max);
-    // One of both is the larger, and `exp(0)` is 1.
+    // One of both is the larger, and its factor `exp(0)` is 1.
     let factor = |of: f32| if of == max { 1.0 } else { (of - max).exp() };
     let (before, now) = (factor(total.max), factor(span.max));
     *total = Softmax { max, sum: total.sum * before + span.sum * now };

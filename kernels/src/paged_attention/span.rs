@@ -6,7 +6,8 @@ use crate::kv_cache::cpu::Arenas;
 use crate::kv_cache::{KvElement, KvLayout};
 use crate::simd::LANES;
 
-/// Keys summed from zero before they join the running softmax, in blocks up to this size.
+/// Most keys that are summed from zero before they join the running softmax, unless a block has
+/// more.
 pub(super) const SPAN_TOKENS: usize = 256;
 
 /// The positions that a query sees: `first ..= last`.
@@ -17,14 +18,15 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    /// For a query at `position`: keys `j` with `position - window < j <= position`.
+    /// Returns the keys that a query at `position` sees: `j` with
+    /// `position - window < j <= position`.
     pub(super) fn new(position: usize, window: Option<u32>) -> Self {
         let first = window.map_or(0, |w| (position + 1).saturating_sub(w as usize));
         Self { first, last: position }
     }
 }
 
-/// The spans that hold these positions.
+/// Returns the spans that hold these positions.
 pub(super) fn spans_of(layout: &KvLayout, seen: &Range<usize>) -> Range<usize> {
     let tokens = blocks_of_a_span(layout) * layout.block_size;
     seen.start / tokens..seen.end.div_ceil(tokens)
@@ -34,7 +36,7 @@ fn blocks_of_a_span(layout: &KvLayout) -> usize {
     (SPAN_TOKENS / layout.block_size).max(1)
 }
 
-/// One span, as far as some row of a tile sees it.
+/// One span, as far as any row of a tile sees it.
 #[derive(Debug, Clone)]
 pub(super) struct Span<'a> {
     pub(super) layout: &'a KvLayout,
@@ -47,7 +49,8 @@ pub(super) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// Span `index` of a sequence in these blocks, some of whose rows see the positions `seen`.
+    /// Returns span `index` of a sequence in these blocks, some of whose rows see the positions
+    /// `seen`.
     pub(super) fn new(
         layout: &'a KvLayout,
         blocks: &'a [u32],
@@ -61,33 +64,33 @@ impl<'a> Span<'a> {
         Self { layout, blocks: &blocks[index * count..], start, seen }
     }
 
-    /// Lanes of a span: its scores, and the padding of its blocks.
+    /// Returns the lanes of a span: its scores, and the padding of its blocks.
     pub(super) fn lanes(layout: &KvLayout) -> usize {
         blocks_of_a_span(layout) * layout.lanes
     }
 
-    /// The lane of a position within the span.
+    /// Returns the lane of a position within the span.
     fn lane(&self, position: usize) -> usize {
         let at = position - self.start;
         at / self.layout.block_size * self.layout.lanes + at % self.layout.block_size
     }
 
-    /// The vectors of lanes that some row sees.
+    /// Returns the vectors of lanes that any row sees.
     pub(super) fn vectors(&self) -> Range<usize> {
         self.lane(self.seen.start) / LANES..self.lane(self.seen.end - 1) / LANES + 1
     }
 
-    /// The positions that a row sees of the span.
+    /// Returns the positions of the span that a row sees.
     fn seen_by(&self, visible: Visible) -> Range<usize> {
         self.seen.start.max(visible.first)..self.seen.end.min(visible.last + 1)
     }
 
-    /// Whether a row sees anything of the span.
+    /// Returns whether a row sees any position of the span.
     pub(super) fn overlaps(&self, visible: Visible) -> bool {
         !self.seen_by(visible).is_empty()
     }
 
-    /// The lanes of vector `v` that hold positions within `wanted`.
+    /// Returns the lanes of vector `v` that hold positions within `wanted`.
     #[inline(always)]
     fn lanes_within(&self, v: usize, wanted: Range<usize>) -> Range<usize> {
         let stride = self.layout.lanes / LANES;
@@ -98,13 +101,13 @@ impl<'a> Span<'a> {
         wanted.start.clamp(first, first + end) - first..end
     }
 
-    /// The lanes of vector `v` that hold keys that a row sees.
+    /// Returns the lanes of vector `v` that hold keys that a row sees.
     #[inline(always)]
     pub(super) fn lanes_seen(&self, v: usize, visible: Visible) -> Range<usize> {
         self.lanes_within(v, visible.first..visible.last + 1)
     }
 
-    /// The keys and values of one head in this span.
+    /// Returns the keys and values of one head in this span.
     pub(super) fn head<E: KvElement>(
         &'a self,
         arenas: &'a Arenas<E>,
@@ -125,17 +128,17 @@ pub(super) struct SpanHead<'a, E: KvElement> {
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a, E: KvElement> {
     pub(super) groups: &'a [E::Group],
-    /// Theirs, if they have any.
+    /// Scales of the keys, if the format has any.
     pub(super) scales: &'a [[f32; LANES]],
 }
 
 impl<'a, E: KvElement> SpanHead<'a, E> {
-    /// Vectors of keys in a block.
+    /// Returns the vectors of keys in a block.
     pub(super) fn stride(&self) -> usize {
         self.span.layout.lanes / LANES
     }
 
-    /// Vector `v` of the span's keys.
+    /// Returns vector `v` of the span's keys.
     #[inline(always)]
     pub(super) fn keys(&self, v: usize) -> Keys<'a, E> {
         let (block, at) = (self.span.blocks[v / self.stride()], v % self.stride());
@@ -144,8 +147,8 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         Keys { groups: &E::groups(keys.elements)[at..], scales: &scales[at.min(scales.len())..] }
     }
 
-    /// The values of vector `v`, row-major `[tokens, value_dim]`, and those lanes of it that some row
-    /// sees.
+    /// Returns the values of vector `v`, row-major `[tokens, value_dim]`, and those of its lanes
+    /// that any row sees.
     #[inline(always)]
     pub(super) fn values(&self, v: usize) -> (&'a [E], Range<usize>) {
         let (span, layout) = (self.span, self.span.layout);
@@ -154,8 +157,8 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         (&values[at * LANES * layout.value_dim..], span.lanes_within(v, span.seen.clone()))
     }
 
-    /// Where what is read lies, `n` vectors on from that after vector `v` of the keys: after the keys come
-    /// the values.
+    /// Returns the address that is read `n` vectors after the one behind vector `v` of the keys.
+    /// The values follow the keys.
     #[inline(always)]
     pub(super) fn after_keys(&self, v: usize, n: usize) -> *const u8 {
         let (Range { start, end }, wanted) = (self.span.vectors(), v + 1 + n);
@@ -165,8 +168,8 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         self.values((start + wanted - end).min(end - 1)).0.as_ptr().cast()
     }
 
-    /// Where what is read lies after vector `v` of the values: after those come the keys of the next span,
-    /// or of the head that follows.
+    /// Returns the address that is read after vector `v` of the values. The keys of the next span,
+    /// or of the next head, follow the values.
     #[inline(always)]
     pub(super) fn after_values(&self, v: usize) -> *const u8 {
         let Range { start, end } = self.span.vectors();
@@ -180,7 +183,7 @@ impl<'a, E: KvElement> SpanHead<'a, E> {
         Self { kv_head, ..*self }.keys(start).groups.as_ptr().cast()
     }
 
-    /// The scales of the values in vector `v`, if they have any.
+    /// Returns the scales of the values in vector `v`, if the format has any.
     #[inline(always)]
     pub(super) fn value_scales(&self, v: usize) -> Option<&'a [f32; LANES]> {
         let (block, at) = (self.span.blocks[v / self.stride()], v % self.stride());

@@ -1,4 +1,4 @@
-//! Against the reference, and the promise that a token sees its own keys and nothing else.
+//! Results agree with the reference, and a token depends on the keys that it sees alone.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use half::bf16;
@@ -14,7 +14,7 @@ use crate::{KvCache, KvCacheShape, KvDtype, reshape_and_cache};
 struct World {
     shape: KvCacheShape,
     cache: KvCache,
-    /// By sequence, in order; not the order of the arena.
+    /// One table a sequence, with blocks in order of the sequence, not of the arena.
     tables: Vec<Vec<u32>>,
 }
 
@@ -28,7 +28,7 @@ fn tensor(data: Vec<f32>, width: usize) -> Tensor<2> {
 }
 
 impl World {
-    /// Sequences of `lens` tokens; block ids descend where `reversed`.
+    /// Makes sequences of `lens` tokens; block ids descend where `reversed`.
     fn new(
         lens: &[usize],
         block_size: usize,
@@ -58,7 +58,7 @@ impl World {
         Self { shape, cache, tables }
     }
 
-    /// A batch of (sequence, first position, tokens).
+    /// Returns a batch of (sequence, first position, tokens).
     fn meta(&self, chunks: &[(usize, usize, usize)]) -> AttentionMetadata {
         let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
         let block_size = self.shape.block_size;
@@ -90,7 +90,7 @@ impl World {
         o
     }
 
-    /// The largest error against the reference.
+    /// Returns the largest error compared with the reference.
     fn error(
         &self,
         isa: Isa,
@@ -207,8 +207,8 @@ proptest! {
         }
     }
 
-    /// The same tokens in one prefill, in chunks, alone, beside others, in other blocks: the same
-    /// bytes.
+    /// The same tokens have the same bytes in one prefill, in chunks, alone, beside others and in
+    /// other blocks.
     #[test]
     fn a_token_does_not_see_its_batch(
         len in 2usize..300,
@@ -235,7 +235,7 @@ proptest! {
         }
     }
 
-    /// What int8 costs: the bound that the module states.
+    /// The error of int8 stays within the bound that the module states.
     #[test]
     fn int8_stays_within_its_bound(
         len in 1usize..400,
@@ -272,7 +272,7 @@ proptest! {
     }
 }
 
-/// A token whose context is cut over threads gives the bytes of one whose context is not.
+/// A token whose context is divided among threads has the same bytes as one whose context is not.
 #[test]
 fn a_long_context_in_parts_gives_the_same_bytes() {
     let len = 2300;
@@ -302,7 +302,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
-/// What another request left behind in a block must not leak, garbage least of all.
+/// Old content of a block must not leak from one request to another, and NaN must not either.
 #[test]
 fn stale_garbage_beyond_the_sequence_is_not_read() {
     for dtype in DTYPES {

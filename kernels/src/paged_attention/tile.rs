@@ -1,4 +1,4 @@
-//! A part of a tile of queries, span by span; and what the parts of a tile come to.
+//! One part of a tile of queries, span by span, and the join of the parts of a tile.
 
 use std::cell::Cell;
 
@@ -10,12 +10,12 @@ use super::{scores, weighted_sum};
 use crate::kv_cache::KvElement;
 use crate::simd::{Simd, Task, Tiles};
 
-/// What a thread needs for a part, kept for the next.
+/// The memory of a thread for a part, kept for the next part.
 #[derive(Default)]
 struct Scratch {
     /// `[register tile][vector of lanes][row]`
     weights: Vec<f32>,
-    /// What the span at hand comes to, and what all came to so far: a record each.
+    /// The sums of the current span, and of all spans so far: one record each.
     records: [Vec<f32>; 2],
 }
 
@@ -23,7 +23,7 @@ thread_local! {
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
-/// What keys came to: `Σ weight · v` a row, `[rows, value_dim]`, and the rows' softmax.
+/// The sums over some keys: `Σ weight · v` a row, `[rows, value_dim]`, and the rows' softmax.
 struct Record<'a> {
     sums: &'a mut [f32],
     softmax: &'a mut [[f32; 2]],
@@ -35,13 +35,13 @@ impl<'a> Record<'a> {
         Self { sums, softmax: softmax.as_chunks_mut().0 }
     }
 
-    /// Over no key at all.
+    /// Sets the sums to those over no key.
     fn clear(&mut self) {
         self.sums.fill(0.0);
         self.softmax.fill([Softmax::EMPTY.max, Softmax::EMPTY.sum]);
     }
 
-    /// Joins what the next span comes to.
+    /// Joins the sums of the next span.
     #[inline(always)]
     fn join<S: Simd>(&mut self, s: S, span: &Record<'_>) {
         let dim = self.sums.len() / self.softmax.len();
@@ -55,22 +55,22 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A part, to be computed on one thread.
+/// The task of computing a part on one thread.
 pub(super) struct PartTask<'a, E: KvElement> {
     pub(super) batch: &'a Batch<'a, E>,
     pub(super) part: &'a Part,
 }
 
-/// A tile whose parts are done, to be put together on one thread.
+/// The task of joining a tile whose parts are done, on one thread.
 pub(super) struct JoinTask<'a, E: KvElement> {
     pub(super) batch: &'a Batch<'a, E>,
     pub(super) tile: &'a Tile,
-    /// Where its records begin.
+    /// The place where its records begin.
     pub(super) records: usize,
 }
 
 impl<E: KvElement> Batch<'_, E> {
-    /// Where row `r` of a tile starts in q and o, and its token.
+    /// Returns where row `r` of a tile starts in q and o, and its token.
     fn row_start(&self, tile: &Tile, r: usize) -> (usize, usize) {
         let token = tile.tokens.start + r / tile.group;
         let head = tile.kv_head * tile.group + r % tile.group;
@@ -82,16 +82,17 @@ impl<E: KvElement> Batch<'_, E> {
         Visible::new(position as usize, self.params.sliding_window)
     }
 
-    /// `sums / sum`, without the padding of `value_dim`.
+    /// Writes `sums / sum`, without the padding of `value_dim`.
     #[inline(always)]
     fn write_out(&self, tile: &Tile, total: &Record<'_>) {
         let rows = total.sums.chunks_exact(self.layout.value_dim).zip(total.softmax.iter());
         for (r, (sums, [_, sum])) in rows.enumerate() {
             let (start, len) = (self.row_start(tile, r).0, self.layout.head_dim);
-            // SAFETY: tiles have different tokens or heads, so their rows of o are apart.
+            // SAFETY: tiles have different tokens or heads, so their rows of o do not overlap.
             let out = unsafe { self.o.slice(start, len) };
             for (out, x) in out.iter_mut().zip(sums) {
-                // A weight of zero may turn −0 into +0 within a larger tile: make all zeros +0.
+                // Within a larger tile, a weight of zero may turn −0 into +0. This makes all zeros
+                // +0.
                 *out = x / sum + 0.0;
             }
         }
@@ -124,7 +125,8 @@ impl<S: Simd, E: KvElement> Task<S> for PartTask<'_, E> {
             let head = span.head(batch.arenas, tile.kv_head);
             let record = Record::new(
                 match tile.records {
-                    // SAFETY: each span of each tile has a place of its own, and one part.
+                    // SAFETY: each span of each tile has a place of its own and belongs to one
+                    // part.
                     Some(at) => unsafe {
                         batch.records.slice(at + (index - tile.spans.start) * len, len)
                     },
@@ -167,7 +169,7 @@ impl<S: Simd, E: KvElement> Task<S> for JoinTask<'_, E> {
         let mut total = Record::new(total, rows);
         total.clear();
         for span in 0..tile.spans.len() {
-            // SAFETY: nobody else has the records of this tile any more.
+            // SAFETY: the parts are done, so no other thread has the records of this tile.
             let record = unsafe { self.batch.records.slice(self.records + span * len, len) };
             total.join(s, &Record::new(record, rows));
         }

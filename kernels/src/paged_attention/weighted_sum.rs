@@ -1,4 +1,4 @@
-//! `Σ weight · v` of a tile over a span.
+//! The sums `Σ weight · v` of a tile over a span.
 
 use super::span::{Span, SpanHead};
 use crate::kv_cache::KvElement;
@@ -6,9 +6,9 @@ use crate::simd::{LANES, Simd, Tiles, prefetch_l2};
 
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Fills `sums` `[rows, value_dim]` from the weights, which lie as scores do. As many dimensions at a time as the
-/// registers hold sums for the largest register tile: those of all values stay in L1 while the rows
-/// pass over them.
+/// Fills `sums` `[rows, value_dim]` from the weights, which have the layout of scores. Takes as
+/// many dimensions at a time as the registers hold sums for the largest register tile. Those
+/// dimensions of all values stay in L1 while the rows pass over them.
 #[inline(always)]
 pub(super) fn fill<S: Simd, E: KvElement>(
     s: S,
@@ -44,7 +44,7 @@ pub(super) fn fill<S: Simd, E: KvElement>(
     }
 }
 
-/// `N` vectors of dimensions of the rows of a register tile.
+/// Sums `N` vectors of dimensions for the rows of a register tile.
 #[inline(always)]
 fn rows<S: Simd, E: KvElement, const N: usize>(
     s: S,
@@ -69,7 +69,7 @@ fn rows<S: Simd, E: KvElement, const N: usize>(
     }
 }
 
-/// `N` vectors of dimensions of `R` rows.
+/// Sums `N` vectors of dimensions for `R` rows.
 #[inline(always)]
 fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
     s: S,
@@ -79,7 +79,7 @@ fn dims<S: Simd, E: KvElement, const R: usize, const N: usize>(
     out: &mut [f32],
 ) {
     if R * N > S::TILE_VECTORS {
-        // A constant, so that nothing is compiled for these.
+        // The condition is a constant, so that no code is compiled for these sizes.
         unreachable!("{R} rows of {N} vectors are more than the registers hold");
     }
     let (dim, vectors) = (out.len() / R, head.span.vectors());

@@ -1,4 +1,5 @@
-//! Row by row: a token's heads are read once, and turned while they are in the cache.
+//! The operation row by row: each head of a token is read once, and rotated while it is in the
+//! cache.
 
 use burn_flex::FlexTensor;
 
@@ -11,7 +12,7 @@ use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::for_each_rows;
 use crate::workspace::{give_back, tensor};
 
-/// Splits, norms and turns.
+/// Splits, normalises and rotates.
 pub(crate) fn qk_norm_rope(
     qkv: FlexTensor,
     heads: &QkvHeads,
@@ -31,7 +32,7 @@ pub(crate) fn qk_norm_rope(
     parts.into()
 }
 
-/// The same on one instruction set.
+/// Computes the same on one instruction set.
 pub(super) fn split(
     isa: Isa,
     qkv: &[f32],
@@ -61,7 +62,7 @@ pub(super) fn split(
 
 /// Some rows of queries or keys.
 struct Heads<'a> {
-    /// From the first row's first element on.
+    /// Elements from the first row on.
     x: &'a [f32],
     /// Elements from one row of x to the next.
     stride: usize,

@@ -1,4 +1,4 @@
-//! On a GPU: the operations one after another.
+//! The operation on a GPU: its parts one after another.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::QkvHeads;
 use crate::rms_norm::cube::normed;
 use crate::rope::{RotaryTable, cube::rope};
 
-/// Splits, norms and turns.
+/// Splits, normalises and rotates.
 pub(crate) fn qk_norm_rope(
     qkv: CubeTensor,
     heads: &QkvHeads,
@@ -20,7 +20,7 @@ pub(crate) fn qk_norm_rope(
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
     let [rows, width] = qkv.meta.shape().dims::<2>();
     heads.check([rows, width], positions, table);
-    // Parts of the same memory.
+    // Views of the same memory.
     let part = |columns: Range<usize>| {
         CubeBackend::float_slice(qkv.clone(), &[Slice::from(0..rows), Slice::from(columns)])
     };

@@ -1,4 +1,4 @@
-//! Against the operations that it is made of, byte for byte.
+//! The results equal those of the separate operations, byte for byte.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ impl Case {
         Tensor::from_data(TensorData::new(self.qkv.clone(), shape), device)
     }
 
-    /// Queries, keys and values by one operation after another.
+    /// Returns queries, keys and values by one operation after another.
     fn one_by_one(&self, device: &Device) -> [Vec<f32>; 3] {
         let Self { heads, table, positions, .. } = self;
         let part =
@@ -99,7 +99,7 @@ proptest! {
 
 #[test]
 fn a_token_does_not_see_its_batch() {
-    // Over the threads, in pieces.
+    // Enough tokens to be divided among the threads.
     let device = Device::flex();
     let case = Case::new(200, [8, 2, 64], true, &device);
     for isa in Isa::available() {

@@ -1,4 +1,5 @@
-//! Rows over threads; within a row two or three passes, all but the first from L1.
+//! The CPU's version: rows divided among threads; in a row, two or three passes, all but one from
+//! L1.
 
 use burn_flex::FlexTensor;
 
@@ -8,7 +9,7 @@ use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::{SharedMut, for_each_rows};
 use crate::workspace::{give_back, tensor};
 
-/// Normalises each row of `x`: what comes of it, and `x`.
+/// Normalises each row of `x`. Returns the result and `x`.
 pub(crate) fn rms_norm(x: FlexTensor, weight: &WeightVector, eps: f32) -> (FlexTensor, FlexTensor) {
     let [rows, features] = dims2(&x);
     let weight = weight.cpu();
@@ -19,7 +20,7 @@ pub(crate) fn rms_norm(x: FlexTensor, weight: &WeightVector, eps: f32) -> (FlexT
     (y, x)
 }
 
-/// Adds, then normalises.
+/// Adds, then normalises. Returns the result and the sums.
 pub(crate) fn add_rms_norm(
     x: FlexTensor,
     residual: FlexTensor,
@@ -39,7 +40,7 @@ pub(crate) fn add_rms_norm(
     (y, sum)
 }
 
-/// Normalises on one instruction set, to y.
+/// Normalises on one instruction set into y.
 pub(super) fn normed(isa: Isa, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
     for_each_rows(y, weight.len(), |first, y| {
         let x = &x[first * weight.len()..][..y.len()];
@@ -47,7 +48,7 @@ pub(super) fn normed(isa: Isa, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32
     });
 }
 
-/// Normalises sums on one instruction set: to what comes of it, and the sums.
+/// Normalises sums on one instruction set. Writes the result and the sums.
 pub(super) fn add_normed(
     isa: Isa,
     x: &[f32],
@@ -66,7 +67,7 @@ pub(super) fn add_normed(
     });
 }
 
-/// Sums of some rows.
+/// The task of adding some rows.
 struct AddRows<'a> {
     x: &'a [f32],
     residual: &'a [f32],
@@ -82,7 +83,7 @@ impl Kernel for AddRows<'_> {
     }
 }
 
-/// `x + y`
+/// The map `x + y`.
 #[derive(Clone, Copy)]
 struct Sum;
 
@@ -93,7 +94,7 @@ impl PairMap for Sum {
     }
 }
 
-/// Some rows.
+/// The task of normalising some rows.
 pub(crate) struct NormRows<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) weight: &'a [f32],
@@ -115,7 +116,7 @@ impl Kernel for NormRows<'_> {
     }
 }
 
-/// `x · scale · weight`
+/// The map `x · scale · weight`.
 #[derive(Clone, Copy)]
 struct Scale(f32);
 

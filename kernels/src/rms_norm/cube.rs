@@ -1,5 +1,5 @@
-//! A cube a row: units sum strided vectors in order, then in a tree. How many units there are follows
-//! from the width alone.
+//! The GPU's version, one cube a row. Units sum strided vectors in order, then in a tree. The width
+//! alone decides the number of units.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -9,7 +9,7 @@ use crate::cube::{Rows, buffer, cubes, lanes_sum, sum_of_units, words_buffer};
 
 const UNITS_MAX: usize = 256;
 
-/// Normalises each row of `x`; returns x, too.
+/// Normalises each row of `x`. Returns the result and x.
 pub(crate) fn rms_norm(x: CubeTensor, weight: &WeightVector, eps: f32) -> (CubeTensor, CubeTensor) {
     (normed(x.clone(), weight, eps), x)
 }
@@ -19,7 +19,7 @@ pub(crate) fn normed(x: CubeTensor, weight: &WeightVector, eps: f32) -> CubeTens
     let x = Rows::new(x);
     let y = x.sibling(x.rows, x.cols);
     let units = check(&x, weight);
-    // SAFETY: a cube beyond the rows leaves, and a row's vectors lie within it.
+    // SAFETY: a cube beyond the rows does nothing, and a row's vectors lie within it.
     unsafe {
         rms_norm_kernel::launch_unchecked(
             x.client(),
@@ -39,7 +39,7 @@ pub(crate) fn normed(x: CubeTensor, weight: &WeightVector, eps: f32) -> CubeTens
     y
 }
 
-/// Adds, then normalises.
+/// Adds, then normalises. Returns the result and the sums.
 pub(crate) fn add_rms_norm(
     x: CubeTensor,
     residual: CubeTensor,
@@ -74,7 +74,7 @@ pub(crate) fn add_rms_norm(
     (y, sum)
 }
 
-/// The units of a cube.
+/// Checks the width of x and returns the units of a cube.
 fn check(x: &Rows, weight: &WeightVector) -> usize {
     let features = weight.len();
     assert_eq!(x.cols, features, "rms_norm: width of x [{}, {}]", x.rows, x.cols);
@@ -140,13 +140,13 @@ fn add_rms_norm_kernel<N: Size>(
     let scale = row_scale::<N>(squares, vectors, eps, units);
     let mut i = UNIT_POS as usize;
     while i < vectors {
-        // Each unit reads back what it wrote itself.
+        // Each unit reads only elements that it wrote itself.
         y[row * vectors + i] = sum[row * vectors + i] * scale * weight[i];
         i += units;
     }
 }
 
-/// `1 / sqrt(mean + eps)` of the squares that all units summed, in every lane.
+/// Returns `1 / sqrt(mean + eps)` of the squares that all units summed, in every lane.
 #[cube]
 fn row_scale<N: Size>(
     squares: Vector<f32, N>,

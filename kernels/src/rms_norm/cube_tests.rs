@@ -1,9 +1,9 @@
-//! On a GPU: against the reference, and alone as in a batch.
+//! On a GPU: rows agree with the reference, and a row alone equals the row in a batch.
 
 use super::*;
 use crate::cube::test_device::{assert_near, bits, numbers, tensor, test_device, values, vector};
 
-/// Widths that fill vectors or do not, and of less and more than the units of a cube.
+/// Widths that fill vectors or do not, some below and some above the units of a cube.
 const WIDTHS: [usize; 6] = [1, 7, 64, 130, 1000, 2052];
 
 #[test]
@@ -53,7 +53,7 @@ fn a_row_does_not_see_its_batch() {
     }
 }
 
-/// q, k and v lie side by side: their rows are far apart.
+/// q, k and v lie side by side, so the rows of each are far apart.
 #[test]
 fn part_of_wider_rows_is_read_where_it_lies() {
     let Some(device) = test_device() else { return };

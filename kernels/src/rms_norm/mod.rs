@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation (Zhang & Sennrich 2019; HF `LlamaRMSNorm`), alone and after the
+//! Root-mean-square normalisation (Zhang & Sennrich 2019; HF `LlamaRMSNorm`), alone or after the
 //! addition of a residual.
 //!
 //! `y = x / sqrt(mean(x²) + eps) · weight` over the last dimension. All f32; x, y
@@ -35,8 +35,8 @@ pub fn rms_norm(x: Tensor<2>, weight: &WeightVector, eps: f32) -> Tensor<2> {
     Tensor::from_dispatch(normed)
 }
 
-/// `h = x + residual`, or x where there is no residual yet; returns `(rms_norm(h), h)`, both
-/// `[rows, features]`.
+/// Computes `h = x + residual`, or `h = x` where there is no residual yet. Returns
+/// `(rms_norm(h), h)`, both `[rows, features]`.
 ///
 /// # Panics
 /// If the shapes of `x` and `residual`, or their width and the length of `weight`, disagree.

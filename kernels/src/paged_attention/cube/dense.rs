@@ -1,9 +1,9 @@
-//! Long chunks on a device that multiplies matrices of 16-bit numbers itself, by its tensor cores. The
-//! attention is cubek's, over a sequence's keys and values in one piece: they are gathered for it, which
-//! is little beside what many queries cost.
+//! Long chunks on a device whose tensor cores multiply matrices of 16-bit numbers. The attention is
+//! cubek's. It needs each sequence's keys and values in one piece, so they are gathered for it.
+//! That is little beside the cost of many queries.
 //!
-//! Queries, keys and values are rounded to float16, and which tokens come here follows from how a
-//! prompt is cut: a deterministic engine does not.
+//! Queries, keys and values are rounded to float16. Which tokens are computed here depends on how a
+//! prompt is cut, so a deterministic engine does not use it.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
@@ -26,10 +26,10 @@ use crate::paged_attention::{AttentionMetadata, AttentionParams};
 const TILE: usize = PLANES as usize * 16;
 const PLANES: u8 = 4;
 
-/// With fewer queries, gathering does not pay.
+/// Fewest queries for which gathering pays.
 const QUERIES_MIN: usize = 128;
 
-/// What computes.
+/// The part of a device that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::paged_attention) enum Routine {
     /// Tensor cores.
@@ -40,20 +40,21 @@ pub(in crate::paged_attention) enum Routine {
 }
 
 impl Routine {
-    /// What `params` ask for, if the device of `client` has it and it computes that.
+    /// Returns the routine that `params` ask for, if the device of `client` has it and it computes
+    /// that.
     pub(super) fn of(client: &Client, kv: &CubeKv, params: &AttentionParams) -> Option<Self> {
         let is_asked = params.tensor_cores != TensorCores::Off && computes(kv, params);
         (is_asked && multiplies_f16(client)).then_some(Self::Accelerated)
     }
 
-    /// All that the device of `client` has.
+    /// Returns all routines that the device of `client` has.
     #[cfg(test)]
     pub(in crate::paged_attention) fn all(client: &Client) -> Vec<Self> {
         let accelerated = multiplies_f16(client).then_some(Self::Accelerated);
         [Self::Unit].into_iter().chain(accelerated).collect()
     }
 
-    /// Queries of a launch, each of which goes over the keys of all of them.
+    /// Returns the queries of a launch. Each query passes over the keys of all of them.
     const fn stripe(self) -> usize {
         match self {
             Self::Accelerated => 16 * TILE,
@@ -74,8 +75,8 @@ impl Routine {
     }
 }
 
-/// Whether it is the attention that cubek has, no window, no soft cap, the usual scale, and of keys and
-/// values that are no more exact than float16 is.
+/// Returns whether cubek computes this attention: no window, no soft cap, the usual scale. Keys and
+/// values must not be more exact than float16.
 pub(super) fn computes(kv: &CubeKv, params: &AttentionParams) -> bool {
     let usual_scale = (kv.shape.head_dim as f32).sqrt().recip();
     let has_usual_scale = (params.scale / usual_scale - 1.0).abs() < 1e-5;
@@ -84,15 +85,15 @@ pub(super) fn computes(kv: &CubeKv, params: &AttentionParams) -> bool {
     is_plain && is_coarse && has_usual_scale && kv.shape.head_dim.is_multiple_of(16)
 }
 
-/// Whether a device multiplies float16 through the runtime's matrices, with sums in f32.
+/// Returns whether a device multiplies float16 through the runtime's matrices, with sums in f32.
 fn multiplies_f16(client: &Client) -> bool {
     let (half, f32) = (half::f16::elem_type_native(), f32::elem_type_native());
     let mut configs = client.properties().features.matmul.cmma.iter();
     configs.any(|config| config.a_type == half && config.b_type == half && config.cd_type == f32)
 }
 
-/// Attention of the last tokens of long chunks into `o`; how many of each sequence's tokens are left,
-/// from its first.
+/// Computes attention of the last tokens of long chunks into `o`. Returns how many of each
+/// sequence's tokens, from its first, are left to compute.
 pub(super) fn launch(
     q: &Rows,
     kv: &CubeKv,
@@ -113,7 +114,7 @@ pub(super) fn launch(
         let stripes = (end - taken..end).step_by(routine.stripe());
         let is_done = stripes.into_iter().all(|first| {
             let stripe = Stripe { first, queries: routine.stripe().min(end - first), len };
-            // A token of this chunk stands as far from the sequence's end as from the chunk's.
+            // A token of this chunk is as far from the sequence's end as from the chunk's.
             let seen = len - (end - first - stripe.queries);
             stripe.launch(q, kv, &gathered, seen, params.num_heads, o, routine).is_ok()
         });
@@ -124,18 +125,19 @@ pub(super) fn launch(
 
 /// Neighbouring queries of a sequence.
 struct Stripe {
-    /// The first one's row.
+    /// Row of the first query.
     first: usize,
     queries: usize,
-    /// Tokens whose keys and values were gathered.
+    /// Number of tokens whose keys and values were gathered.
     len: usize,
 }
 
 impl Stripe {
-    /// Attention of these queries to the first `seen` tokens, the last of which is the last query's own.
+    /// Computes attention of these queries to the first `seen` tokens. The last of those tokens
+    /// belongs to the last query.
     ///
     /// # Errors
-    /// The device, or this shape, does not suit the routine.
+    /// The device or this shape does not suit the routine.
     #[expect(clippy::too_many_arguments, reason = "a kernel's")]
     fn launch(
         &self,
@@ -149,7 +151,7 @@ impl Stripe {
     ) -> Result<(), Box<AttentionSetupError>> {
         let (kv_heads, head_dim) = (kv.shape.num_kv_heads, kv.shape.head_dim);
         let group = num_heads / kv_heads;
-        // Heads of a group share their keys: a stride of zero.
+        // Heads of a group share their keys, which a stride of zero expresses.
         let of_queries = |handle: &Handle, stride: usize| {
             let handle =
                 handle.clone().offset_start((self.first * stride * size_of::<f32>()) as u64);
@@ -178,6 +180,6 @@ impl Stripe {
 }
 
 fn binding(handle: Handle, shape: [usize; 4], strides: [usize; 4]) -> TensorBinding {
-    // SAFETY: the last row of the shape is within what the handle was made for.
+    // SAFETY: the handle was made for at least this many rows.
     unsafe { TensorBinding::from_raw_parts(handle, Strides::new(&strides), Shape::new(shape)) }
 }

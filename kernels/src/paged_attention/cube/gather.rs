@@ -17,7 +17,7 @@ pub(super) struct Gathered {
     pub(super) values: Handle,
 }
 
-/// Those of the first `tokens` tokens of the sequence with this block table.
+/// Gathers keys and values of the first `tokens` tokens of the sequence with this block table.
 pub(super) fn gather(client: &Client, kv: &CubeKv, table: &[u32], tokens: usize) -> Gathered {
     let shape = kv.shape;
     let bytes = tokens * shape.num_kv_heads * shape.head_dim * size_of::<u16>();
@@ -25,7 +25,8 @@ pub(super) fn gather(client: &Client, kv: &CubeKv, table: &[u32], tokens: usize)
     let chunks = tokens * shape.num_kv_heads * (shape.head_dim / kv.format.per_chunk());
     let table = upload(client, &table[..tokens.div_ceil(shape.block_size)]);
     let scales = kv.scales.as_ref();
-    // SAFETY: a unit beyond the chunks leaves; the table's blocks were checked against the arena.
+    // SAFETY: a unit beyond the chunks does nothing; the table's blocks were checked against the
+    // arena.
     unsafe {
         gather_kernel::launch_unchecked(
             client,

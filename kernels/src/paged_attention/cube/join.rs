@@ -1,4 +1,4 @@
-//! Joining what spans come to, in their order.
+//! Joins the sums of spans, in the order of the spans.
 
 use cubecl::prelude::*;
 
@@ -6,23 +6,23 @@ use super::plan::{JOIN_WORDS, Tile};
 use super::{HIDDEN, SPAN};
 use crate::cube::Vec4;
 
-/// A span's or a row's sums so far, relative to their largest score: the factors of the old sums and
-/// of the span's, and the larger of both maxima.
+/// Returns how to join a row's sums with a span's, each relative to its largest score: the factors
+/// of the old sums and of the span's, and the larger of both maxima.
 #[cube]
 pub(super) fn factors(max_so_far: f32, span_max: f32) -> (f32, f32, f32) {
     let largest = max(max_so_far, span_max);
     ((max_so_far - largest).exp(), (span_max - largest).exp(), largest)
 }
 
-/// Whether a query at `position` sees any key of the span that starts at `start`; a window of 0 is
-/// none.
+/// Returns whether a query at `position` sees any key of the span that starts at `start`. A window
+/// of 0 means no window.
 #[cube]
 pub(super) fn sees(position: usize, start: usize, window: usize) -> bool {
     let last = min(start + comptime!(SPAN - 1), position);
     start <= position && (window == 0 || last + window > position)
 }
 
-/// A cube a token and head, a unit four dimensions.
+/// Joins the spans of all tokens: one cube a token and head, one unit for each four dimensions.
 #[cube(launch_unchecked)]
 pub(super) fn join_kernel(
     records: &[Vec4],

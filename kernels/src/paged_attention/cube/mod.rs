@@ -1,12 +1,13 @@
-//! Attention on a GPU: decode tokens and prefill chunks by one kernel.
+//! Attention on a GPU. One kernel computes decode tokens and prefill chunks.
 //!
-//! A cube takes a tile of queries that share a key-value head, and goes over spans of [`SPAN`] keys at
-//! absolute positions: a unit a key for the scores, a unit some dimensions for the sum of the values.
-//! Where tiles are many, a cube joins its spans as it goes; where they are few, each span has a cube
-//! of its own ("Flash-Decoding", Dao et al. 2023), and a second kernel joins what they come to. Both
-//! do the same arithmetic in the same order, so the bytes are the same.
+//! A cube takes a tile of queries that share a key-value head. It passes over spans of [`SPAN`]
+//! keys at absolute positions. For the scores each unit has one key, and for the sum of the values
+//! some dimensions. Where there are many tiles, a cube joins its own spans. Where there are few,
+//! each span has a cube of its own ("Flash-Decoding", Dao et al. 2023), and a second kernel joins
+//! their sums. Both do the same arithmetic in the same order, so the bytes are the same.
 //!
-//! Long chunks go through tensor cores instead, where there are any and they are asked for ([`dense`]).
+//! Long chunks use tensor cores instead, where the device has them and they are asked for
+//! ([`dense`]).
 
 mod dense;
 mod gather;
@@ -28,10 +29,10 @@ const SPAN: usize = 128;
 /// The score of a key that a query does not see. No sum of finite products comes near it.
 const HIDDEN: f32 = -3.0e38;
 
-/// Cubes that keep any GPU busy: with so many tiles, spans need no cubes of their own.
+/// Cubes that keep any GPU busy. With so many tiles, spans need no cubes of their own.
 const CUBES_ENOUGH: usize = 1024;
 
-/// Attention on GPU tensors.
+/// Computes attention on GPU tensors.
 pub(crate) fn paged_attention(
     q: CubeTensor,
     layer: &KvLayer,
@@ -41,8 +42,8 @@ pub(crate) fn paged_attention(
     attention(q, layer, meta, params, CUBES_ENOUGH, None)
 }
 
-/// The same, spans having cubes of their own where there are fewer than `cubes_enough` without, and
-/// long chunks being computed by `routine` whatever the device and the parameters say.
+/// Computes the same. Spans have cubes of their own where there are otherwise fewer than
+/// `cubes_enough`. `routine` computes long chunks, for every device and all parameters.
 pub(super) fn attention(
     q: CubeTensor,
     layer: &KvLayer,

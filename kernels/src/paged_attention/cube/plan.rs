@@ -1,4 +1,4 @@
-//! Which cube does what: decided on the host, from lengths alone.
+//! The work of each cube. The host decides it from lengths alone.
 
 use super::SPAN;
 use super::spans::{UNITS_A_ROW, VALUE_PARTS};
@@ -6,13 +6,13 @@ use crate::KvCacheShape;
 use crate::cube::WordFormat;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
 
-/// Queries of a tile at most.
+/// Most queries of a tile.
 const ROWS_MAX: usize = 8;
 
-/// Bytes at most of what spans come to before they are joined.
+/// Most bytes of the sums of spans before they are joined.
 const RECORDS_BYTES_MAX: usize = 64 << 20;
 
-/// Where a plan's items begin: behind their number.
+/// The place where a plan's items begin: behind their number.
 pub(super) const ITEMS_AT: usize = 1;
 
 /// Words that describe an item to its cubes.
@@ -21,7 +21,7 @@ pub(super) const ITEM_WORDS: usize = 5;
 /// Words that describe a token to the cubes that join its spans.
 pub(super) const JOIN_WORDS: usize = 4;
 
-/// What a kernel is compiled for.
+/// The constants that a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Tile {
     /// Query heads of a tile, all of one key-value head.
@@ -32,33 +32,33 @@ pub(crate) struct Tile {
     pub(super) group: usize,
     /// Elements of a head.
     pub(super) head_dim: usize,
-    /// Of keys and values.
+    /// Format of keys and values.
     pub(super) format: WordFormat,
-    /// Whether a span is a cube's whole work.
+    /// Whether each cube has one span only.
     pub(super) is_split: bool,
     /// Whether scores have a soft cap.
     pub(super) has_soft_cap: bool,
 }
 
 impl Tile {
-    /// Queries.
+    /// Returns the number of queries.
     pub(super) const fn rows(self) -> usize {
         self.heads * self.tokens
     }
 
-    /// Tiles that the query heads of a key-value head make.
+    /// Returns the tiles for the query heads of one key-value head.
     pub(super) const fn per_group(self) -> usize {
         self.group.div_ceil(self.heads)
     }
 
-    /// Bytes of shared memory: queries, results and their parts, scores and what they come to.
+    /// Returns bytes of shared memory: queries, results and their parts, scores, maxima and totals.
     const fn shared_bytes(self) -> usize {
         let floats_of_row = (2 + VALUE_PARTS) * self.head_dim + SPAN + 2 * UNITS_A_ROW + 2;
         self.rows() * floats_of_row * size_of::<f32>()
     }
 }
 
-/// What a plan follows from beside the batch: the layer, and its device.
+/// The inputs of a plan beside the batch: the layer and its device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PlanOf {
     pub(super) shape: KvCacheShape,
@@ -66,20 +66,20 @@ pub(crate) struct PlanOf {
     pub(super) params: AttentionParams,
     /// Bytes of shared memory that a cube may have.
     pub(super) shared_bytes: usize,
-    /// With so many cubes, spans need none of their own.
+    /// Number of cubes with which spans need none of their own.
     pub(super) cubes_enough: usize,
 }
 
-/// What a launch is made for; the words say the rest.
+/// The parameters of a launch. Everything else is in the plan's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlanForm {
     pub(super) tile: Tile,
-    /// Cubes that look for an item: as many as there are, or more.
+    /// Cubes that look for an item: the number of items, or more.
     pub(super) items: usize,
     pub(super) positions_at: usize,
     pub(super) joins_at: usize,
     pub(super) tables_at: usize,
-    /// Words in all.
+    /// Number of all words.
     len: usize,
 }
 
@@ -87,12 +87,12 @@ pub(crate) struct PlanForm {
 pub(crate) struct Plan {
     pub(crate) form: PlanForm,
     /// All of these, one after the other:
-    /// - the number of items, which are tiles of tokens or, where it is split, their spans;
-    /// - by item its first token, its number of tokens, where its block table starts, its first span
-    ///   and its number of spans;
-    /// - by token its position;
-    /// - where it is split, by token its tile's first item, its place in the tile, and its tile's
-    ///   first span and number of spans, of which a token that is not left has none;
+    /// - the number of items, which are tiles of tokens or, in a split plan, their spans;
+    /// - for each item its first token, its number of tokens, the start of its block table, its
+    ///   first span and its number of spans;
+    /// - for each token its position;
+    /// - in a split plan, for each token its tile's first item, its place in the tile, and its
+    ///   tile's first span and number of spans. A token that is not left has no spans;
     /// - the block tables.
     pub(crate) words: Vec<u32>,
 }
@@ -103,9 +103,9 @@ impl PlanOf {
         self.shape.check_slots(slots);
     }
 
-    /// The plan of a batch, or of as many tokens of each sequence as are `left`, from its first. A
-    /// `roomy` one has room for more items and longer tables, so that a batch that has grown a little
-    /// has the same form.
+    /// Returns the plan of a batch. With `left`, it covers only so many first tokens of each
+    /// sequence. A `roomy` plan has room for more items and longer tables. A batch that has grown a
+    /// little then has the same form.
     pub(crate) fn plan(
         &self,
         meta: &AttentionMetadata,
@@ -168,7 +168,7 @@ impl PlanOf {
         Plan { form, words }
     }
 
-    /// The largest tile that the batch and the device's shared memory have room for.
+    /// Returns the largest tile that the batch and the device's shared memory have room for.
     fn tile(&self, meta: &AttentionMetadata) -> Tile {
         let group = self.params.num_heads / self.shape.num_kv_heads;
         let longest = (0..meta.num_seqs()).map(|seq| meta.tokens_of(seq).len()).max().unwrap_or(1);
@@ -201,7 +201,7 @@ struct TokenTile {
     spans: usize,
 }
 
-/// All tokens that are left in tiles of at most `tokens`, in order.
+/// Returns all tokens that are left, in tiles of at most `tokens`, in order.
 fn tiles(
     meta: &AttentionMetadata,
     left: Option<&[usize]>,

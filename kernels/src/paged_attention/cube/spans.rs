@@ -23,13 +23,13 @@ use values::{add_values, join_span, join_totals, write_result};
 /// Units that find a row's largest score and the sum of its weights.
 pub(super) const UNITS_A_ROW: usize = 16;
 
-/// Parts that the values of a span are summed in, so that few rows keep more units busy.
+/// Parts in which the values of a span are summed, so that few rows keep more units busy.
 pub(super) const VALUE_PARTS: usize = 2;
 
 /// The numbers that all cubes of a launch share.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct SpansLayout {
-    /// Where the plan has block tables and positions.
+    /// The places of block tables and positions in the plan.
     tables_at: usize,
     positions_at: usize,
     /// Vectors from one token's queries to the next.
@@ -37,7 +37,7 @@ pub(crate) struct SpansLayout {
     block_size: usize,
     num_kv_heads: usize,
     num_heads: usize,
-    /// Tokens that a token sees; 0: all before it.
+    /// Number of tokens that a token sees; 0: all tokens before it.
     window: usize,
     scale: f32,
     soft_cap: f32,
@@ -45,7 +45,7 @@ pub(crate) struct SpansLayout {
     tile: Tile,
 }
 
-/// Runs a plan.
+/// Launches the kernel for a plan.
 pub(super) fn launch(
     q: &Rows,
     kv: &CubeKv,
@@ -72,8 +72,8 @@ pub(super) fn launch(
         params.soft_cap.unwrap_or(0.0),
         tile,
     );
-    // SAFETY: a cube beyond the items leaves; the plan's tokens are rows of q, and its blocks are
-    // those of tables that were checked against the arena.
+    // SAFETY: a cube beyond the items does nothing. The plan's tokens are rows of q, and its blocks
+    // are those of tables that were checked against the arena.
     unsafe {
         spans_kernel::launch_unchecked(
             client,
@@ -108,15 +108,16 @@ pub(super) fn launch(
     }
 }
 
-/// A cube for each tile of heads and item, and at most some more.
+/// Returns a grid with a cube for each tile of heads and item, and a few more.
 fn grid(kv: &CubeKv, plan: &PlanForm) -> CubeCount {
     let x = kv.shape.num_kv_heads * plan.tile.per_group();
     let y = plan.items.min(CUBES_MAX);
     CubeCount::Static(x as u32, y as u32, plan.items.div_ceil(y) as u32)
 }
 
-/// A cube an item and tile of heads. `out` are records where a span is all that a cube does, each of
-/// a head's sums and a vector that starts with their largest score and their weight; else the result.
+/// Computes one item and tile of heads in each cube. `out` is the result, or records where each
+/// cube has one span only. A record is a head's sums and a vector that begins with their largest
+/// score and their weight.
 #[cube(launch_unchecked)]
 fn spans_kernel(
     q: &[Vec4],

@@ -1,4 +1,4 @@
-//! What a cube works on, as the plan says.
+//! The work of a cube, read from the plan.
 
 use cubecl::prelude::*;
 
@@ -9,26 +9,26 @@ use crate::paged_attention::cube::plan::{ITEM_WORDS, ITEMS_AT};
 /// Neighbouring tokens of a sequence, and query heads that share their keys.
 #[derive(CubeType)]
 pub(super) struct Item {
-    /// Which of the plan's items it is.
+    /// Index among the plan's items.
     pub(super) index: usize,
     pub(super) first_token: usize,
     pub(super) tokens: usize,
-    /// Where the plan has the sequence's block table.
+    /// The place of the sequence's block table in the plan.
     pub(super) table: usize,
     pub(super) first_span: usize,
     pub(super) num_spans: usize,
     pub(super) kv_head: usize,
     pub(super) first_head: usize,
     pub(super) heads: usize,
-    /// The last token's.
+    /// Position of the last token.
     pub(super) last_position: usize,
-    /// By row of the tile.
+    /// One position a row of the tile.
     pub(super) positions: Array<usize>,
 }
 
 #[cube]
 impl Item {
-    /// Item `index` of the plan, and this cube's heads of it.
+    /// Reads item `index` of the plan, and selects this cube's heads of it.
     pub(super) fn read(plan: &[u32], layout: &SpansLayout, index: usize) -> Item {
         let rows = comptime!(layout.tile.rows());
         let of = ITEMS_AT + index * ITEM_WORDS;
@@ -65,13 +65,13 @@ impl Item {
         }
     }
 
-    /// Where the cache has this head's places of the block that key `key` is in.
+    /// Returns where the cache has this head's part of the block that holds key `key`.
     pub(super) fn block(&self, plan: &[u32], layout: &SpansLayout, key: usize) -> usize {
         let block = plan[self.table + key / layout.block_size] as usize;
         (block * layout.num_kv_heads + self.kv_head) * layout.block_size
     }
 
-    /// Whether the token of a row sees any key of the span that starts at `start`.
+    /// Returns whether the token of a row sees any key of the span that starts at `start`.
     pub(super) fn sees(
         &self,
         plan: &[u32],

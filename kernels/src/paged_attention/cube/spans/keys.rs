@@ -1,4 +1,4 @@
-//! From the keys of a span to the weights of its values.
+//! The step from the keys of a span to the weights of its values.
 
 use cubecl::prelude::*;
 
@@ -7,7 +7,7 @@ use super::tile_memory::TileMemory;
 use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW};
 use crate::cube::{Vec4, Words, lanes_sum, widen};
 
-/// A unit a key: its scores with all queries.
+/// Computes the scores of each unit's key with all queries.
 #[cube]
 pub(super) fn score(
     keys: &[Words],
@@ -61,7 +61,7 @@ pub(super) fn score(
     }
 }
 
-/// Some units a row: from scores to weights, of which those of hidden keys are -1.
+/// Turns scores into weights, with several units a row. The weights of hidden keys are -1.
 #[cube]
 pub(super) fn weigh(memory: &mut TileMemory, #[comptime] rows: usize) {
     let unit = UNIT_POS as usize;
@@ -92,11 +92,11 @@ pub(super) fn weigh(memory: &mut TileMemory, #[comptime] rows: usize) {
     }
 }
 
-/// `cap · tanh(score / cap)`
+/// Returns `cap · tanh(score / cap)`.
 #[cube]
 fn capped(score: f32, cap: f32) -> f32 {
     let x = score / cap;
-    // Where tanh is made of exponentials it overflows early; from here on it is ±1.
+    // A tanh that is computed from exponentials overflows early. From here on it is ±1.
     let mut tanh = x.tanh();
     if x > 12.0f32 {
         tanh = 1.0f32;

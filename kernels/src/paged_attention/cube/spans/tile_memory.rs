@@ -1,4 +1,4 @@
-//! What the units of a cube share.
+//! The memory that the units of a cube share.
 
 use cubecl::prelude::*;
 
@@ -7,18 +7,18 @@ use super::{HIDDEN, SPAN, SpansLayout, UNITS_A_ROW, VALUE_PARTS};
 use crate::cube::Vec4;
 use crate::paged_attention::cube::plan::Tile;
 
-/// By row of the tile, which is a query: of a token, a head.
+/// Memory by row of the tile. A row is a query: one head of one token.
 #[derive(CubeType)]
 pub(super) struct TileMemory {
     pub(super) queries: Shared<[Vec4]>,
-    /// Of the keys of a span: first scores, then weights.
+    /// One for each key of a span: first scores, then weights.
     pub(super) scores: Shared<[f32]>,
-    /// The largest score of a span and the sum of its weights, by units of the row.
+    /// The largest score of a span and the sum of its weights, one for each unit of the row.
     pub(super) row_maxima: Shared<[f32]>,
     pub(super) row_totals: Shared<[f32]>,
-    /// What the values of a span add up to, in parts.
+    /// Sums of the values of a span, in parts.
     pub(super) partial: Shared<[Vec4]>,
-    /// All spans so far.
+    /// Sums over all spans so far.
     pub(super) sums: Shared<[Vec4]>,
     pub(super) maxima: Shared<[f32]>,
     pub(super) totals: Shared<[f32]>,
@@ -40,7 +40,7 @@ impl TileMemory {
         }
     }
 
-    /// Loads the queries, before the first span. Rows of a tile that are none repeat its last.
+    /// Loads the queries, before the first span. Missing rows of a tile repeat its last.
     pub(super) fn begin(&mut self, q: &[Vec4], layout: &SpansLayout, item: &Item) {
         let (rows, vectors) = comptime!((layout.tile.rows(), layout.tile.head_dim / 4));
         let unit = UNIT_POS as usize;
@@ -59,7 +59,7 @@ impl TileMemory {
         }
     }
 
-    /// The largest score of a row, from what its units found.
+    /// Returns the largest score of a row, from those of its units.
     pub(super) fn maximum(&self, row: usize) -> f32 {
         let mut largest = self.row_maxima[row * UNITS_A_ROW];
         for lane in 1..UNITS_A_ROW {
@@ -68,7 +68,7 @@ impl TileMemory {
         largest
     }
 
-    /// The sum of a row's weights, from those of its units in order.
+    /// Returns the sum of a row's weights, from those of its units in order.
     pub(super) fn total(&self, row: usize) -> f32 {
         let mut total = self.row_totals[row * UNITS_A_ROW];
         for lane in 1..UNITS_A_ROW {

@@ -1,4 +1,4 @@
-//! The values of a span, added by their weights and joined to the spans before.
+//! The values of a span, added with their weights and joined to the spans before.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{SPAN, SpansLayout, VALUE_PARTS};
 use crate::cube::{Vec4, Words, widen};
 use crate::paged_attention::cube::join::factors;
 
-/// A unit a row's chunk of dimensions, of half of the values.
+/// Adds values: each unit has one row's chunk of dimensions, and half of the values.
 #[cube]
 pub(super) fn add_values(
     values: &[Words],
@@ -38,7 +38,7 @@ pub(super) fn add_values(
         let end = min(j + comptime!(SPAN / VALUE_PARTS), count);
         while j < end {
             let weight = memory.scores[row * SPAN + j];
-            // Whatever a hidden key's value is, a NaN too, it must not be added.
+            // A hidden key's value must not be added, because it may be a NaN.
             let is_hidden = weight < 0.0f32;
             if !is_hidden {
                 let key = start + j;
@@ -61,8 +61,8 @@ pub(super) fn add_values(
     }
 }
 
-/// The parts of a span's sums added, and joined to the spans before; where the span is all that a cube
-/// does, its record.
+/// Adds the parts of a span's sums and joins them to the spans before. Where a cube has one span
+/// only, writes its record instead.
 #[cube]
 pub(super) fn join_span(
     out: &mut [Vec4],
@@ -94,8 +94,8 @@ pub(super) fn join_span(
     }
 }
 
-/// Vector `at` of a span's sums, of row `row`, to its place among the records, and with the first of a
-/// row the rest.
+/// Writes vector `at` of a span's sums of row `row` to its place among the records. The first
+/// vector of a row also writes the rest of the record.
 #[cube]
 fn record(
     out: &mut [Vec4],
@@ -122,7 +122,7 @@ fn record(
     }
 }
 
-/// A unit a row: largest score and sum of weights, joined to those of the spans before.
+/// Joins largest score and sum of weights to those of the spans before, one unit a row.
 #[cube]
 pub(super) fn join_totals(
     plan: &[u32],
@@ -142,7 +142,7 @@ pub(super) fn join_totals(
     }
 }
 
-/// The result of a cube that went over all spans.
+/// Writes the result of a cube that has all spans.
 #[cube]
 pub(super) fn write_result(
     out: &mut [Vec4],
