@@ -1,4 +1,4 @@
-//! In place where the tensor is ours alone.
+//! The rotation on the CPU, in place where no other owner has the tensor.
 
 use burn_flex::FlexTensor;
 
@@ -43,12 +43,12 @@ impl<'a> Angles<'a> {
     }
 }
 
-/// Some rows of heads.
+/// The task of rotating some rows of heads.
 pub(crate) struct Rotate<'a> {
     pub(crate) rows: &'a mut [f32],
     pub(crate) width: usize,
     pub(crate) head_dim: usize,
-    /// By row.
+    /// One position a row.
     pub(crate) positions: &'a [u32],
     pub(crate) angles: Angles<'a>,
 }
@@ -91,7 +91,7 @@ fn rotate<S: Simd>(s: S, x: &mut [f32], cos: &[f32], sin: &[f32]) {
     }
 }
 
-/// `(a, b)` become `(a · cos − b · sin, b · cos + a · sin)`.
+/// Turns `(a, b)` into `(a · cos − b · sin, b · cos + a · sin)`.
 #[inline(always)]
 fn turn<S: Simd>(
     s: S,

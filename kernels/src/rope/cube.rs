@@ -1,4 +1,4 @@
-//! A unit a pair, or an element that passes.
+//! The rotation on a GPU, one unit for each pair or for each element that passes.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -38,10 +38,10 @@ pub(crate) fn rope(
     };
     let y = x.sibling(x.rows, x.cols);
     let half = table.rotary_dim / 2;
-    // The second half of the rotated elements is written with the first.
+    // The unit of a rotated element writes its partner in the second half, too.
     let units = x.rows * (x.cols / head_dim) * (head_dim - half);
     let positions = upload_once(x.client(), x.device(), StepInput::Positions, positions);
-    // SAFETY: a unit beyond the elements leaves; positions and dimensions were checked.
+    // SAFETY: a unit beyond the elements does nothing; positions and dimensions were checked.
     unsafe {
         rope_kernel::launch_unchecked(
             x.client(),

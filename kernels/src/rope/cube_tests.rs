@@ -1,4 +1,4 @@
-//! On a GPU: against the rotation as complex numbers.
+//! On a GPU: the results agree with a rotation of complex numbers.
 
 use super::*;
 use crate::cube::test_device::{numbers, tensor, test_device, values};
@@ -13,7 +13,7 @@ fn pairs_turn_by_their_angle() {
             (0..64).flat_map(|p| (0..half).map(move |i| f(angle(p, i)) as f32)).collect()
         };
         let table = RotaryTable::new(of(f64::cos), of(f64::sin), rotary, &device).unwrap();
-        // Beside others, as queries lie beside keys.
+        // x is part of wider rows, as queries lie beside keys.
         let x = numbers(2 * width * positions.len(), 1);
         let part = tensor(&x, 2 * width, &device).narrow(1, width, width);
         let y = values(rope(part, &positions, head_dim, &table));

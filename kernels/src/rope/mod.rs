@@ -1,11 +1,11 @@
 //! Rotary position embedding (Su et al. 2021), in the half-split ("NeoX") convention of HF's
 //! `rotate_half`.
 //!
-//! For a head `x` and `i < rotary_dim / 2`, with c, s the table's cosine and sine at the token's
-//! position: `y[i] = x[i]·c[i] − x[i + r/2]·s[i]` and `y[i + r/2] = x[i + r/2]·c[i] + x[i]·s[i]`;
-//! elements from `rotary_dim` on pass unchanged. All f32; x `[num_tokens, heads · head_dim]`. Bytes
-//! moved: `8 · x.len()`, in place where the tensor is not shared. Tolerance: one rounding more than
-//! the formula (`1e-6 · |x|`).
+//! For a head `x` and `i < rotary_dim / 2`, let c and s be the table's cosine and sine at the
+//! token's position. Then `y[i] = x[i]·c[i] − x[i + r/2]·s[i]` and
+//! `y[i + r/2] = x[i + r/2]·c[i] + x[i]·s[i]`. Elements from `rotary_dim` on pass unchanged. All
+//! f32; x `[num_tokens, heads · head_dim]`. Bytes moved: `8 · x.len()`, in place where the tensor
+//! is not shared. Tolerance: one rounding more than the formula (`1e-6 · |x|`).
 
 pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
@@ -31,7 +31,7 @@ pub struct RotaryTable {
     max_position: usize,
 }
 
-/// Where the table lives: `[max_position, rotary_dim / 2]` each.
+/// The table in memory: cosines and sines, `[max_position, rotary_dim / 2]` each.
 #[derive(Debug)]
 enum RotaryStorage {
     Cpu {
@@ -47,7 +47,7 @@ impl RotaryTable {
     /// first `rotary_dim` elements rotate.
     ///
     /// # Errors
-    /// An odd or zero `rotary_dim`, tables that are no whole number of rows or differ in length,
+    /// An odd or zero `rotary_dim`, tables that are not a whole number of rows or differ in length,
     /// or a device without kernels.
     pub fn new(
         cos: Vec<f32>,
@@ -70,13 +70,13 @@ impl RotaryTable {
         Ok(Self { storage, rotary_dim, max_position })
     }
 
-    /// Number of positions; valid ones are below it.
+    /// Returns the number of positions. Valid positions are below it.
     #[must_use]
     pub fn max_position(&self) -> usize {
         self.max_position
     }
 
-    /// Elements of a head that rotate.
+    /// Returns the elements of a head that rotate.
     #[must_use]
     pub fn rotary_dim(&self) -> usize {
         self.rotary_dim
@@ -86,14 +86,14 @@ impl RotaryTable {
 /// Rotates every head of x `[num_tokens, heads * head_dim]` by its token's position.
 ///
 /// # Panics
-/// If the width of `x` is no multiple of `head_dim`, `head_dim` is below the table's
+/// If the width of `x` is not a multiple of `head_dim`, `head_dim` is below the table's
 /// `rotary_dim`, the number of positions is not that of tokens, or a position is outside the table.
 #[must_use]
 pub fn rope(x: Tensor<2>, positions: &[u32], head_dim: usize, table: &RotaryTable) -> Tensor<2> {
     Tensor::from_dispatch(Dispatch::rope(x.into_dispatch(), positions, head_dim, table))
 }
 
-/// Asserts what [`rope`] says of its arguments.
+/// Asserts the conditions of [`rope`] on its arguments.
 pub(crate) fn check(
     [tokens, width]: [usize; 2],
     positions: &[u32],

@@ -1,4 +1,4 @@
-//! Against the rotation as complex numbers, and HF's formula.
+//! The results agree with a rotation of complex numbers, and with HF's formula.
 
 use burn::tensor::{Device, Tensor, TensorData};
 

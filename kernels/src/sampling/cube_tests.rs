@@ -3,7 +3,7 @@
 use super::*;
 use crate::cube::test_device::{numbers, tensor, test_device};
 
-/// On the device and on the host.
+/// Returns the results of the device and of the host.
 fn both(
     logits: &[f32],
     rows: &[SamplingRow<'_>],
@@ -16,7 +16,7 @@ fn both(
     Some([on_device, on_host])
 }
 
-/// The tokens that can come at all, of as many positions as make it sure.
+/// Returns the tokens that can come, from enough positions to see all of them.
 fn kept(logits: &[f32], top_k: u32, top_p: f32, min_p: f32) -> Option<Vec<u32>> {
     const POSITIONS: usize = 400;
     let row = |position| SamplingRow { top_k, top_p, min_p, position, ..SamplingRow::default() };
@@ -97,11 +97,11 @@ fn all_kinds(words: &[u32], bad_words: &[Vec<u32>]) -> Vec<SamplingRow<'static>>
     ]
 }
 
-/// Rows of every kind over a vocabulary that no power of two divides, and over one that takes every
-/// unit many passes.
+/// Rows of every kind over a vocabulary that no power of two divides, and over one for which every
+/// unit needs many passes.
 #[test]
 fn rows_of_every_kind_are_the_hosts_in_any_company() {
-    // Tokens 33 to 63 may come.
+    // The mask allows tokens 33 to 63.
     let rows = all_kinds(&[0, !1], &[vec![1, 17]]);
     for vocab in [1003, 20_011] {
         let logits: Vec<f32> = numbers(rows.len() * vocab, 3).iter().map(|x| x * 9.0).collect();
@@ -160,8 +160,8 @@ fn prompts_have_log_probabilities() {
     }
 }
 
-/// Rows at the edges of what there is: zeros of both signs, masked logits, a `top_p` that rounds to
-/// nothing, more asked for than there are.
+/// Rows at the limits: zeros of both signs, masked logits, a `top_p` that rounds to zero, and more
+/// tokens asked for than exist.
 #[test]
 fn edges_are_the_hosts() {
     const MASK: f32 = f32::NEG_INFINITY;
@@ -182,7 +182,8 @@ fn edges_are_the_hosts() {
     }
 }
 
-/// A thousand draws by the host's noise in float32: close calls aside, which are rare, the same.
+/// A thousand draws with the host's noise in float32 give the host's tokens, except for rare close
+/// calls.
 #[test]
 fn the_noise_is_the_hosts() {
     const ROWS: usize = 1000;

@@ -1,8 +1,8 @@
-//! Greedy choice and the Gumbel-max draw: `argmax_i (l_i / T + G_i)` with independent standard
-//! Gumbel noise follows `softmax(l / T)` (Maddison, Tarlow & Minka 2014).
+//! Greedy choice and the Gumbel-max draw. With independent standard Gumbel noise,
+//! `argmax_i (l_i / T + G_i)` follows `softmax(l / T)` (Maddison, Tarlow & Minka 2014).
 //!
-//! The noise of token i is a function of (seed, position, i) alone: word `i mod 4` of Philox under
-//! the seed, at the counter (i / 4, 0, position).
+//! The noise of token i is a function of (seed, position, i) alone. It is word `i mod 4` of Philox
+//! under the seed, at the counter (i / 4, 0, position).
 
 use std::f64::consts::LN_2;
 
@@ -11,15 +11,15 @@ use super::philox::{philox4x32, philox4x32_lanes};
 use super::select::max_logit;
 use crate::simd::{Isa, Kernel, Simd};
 
-/// No noise made from a 32-bit uniform is larger: `-ln(-ln(1 - 2^-33))` = 22.8739.
+/// Largest noise from a 32-bit uniform word: `-ln(-ln(1 - 2^-33))` = 22.8739.
 const NOISE_MAX: f64 = 22.88;
 
 /// Philox blocks made at once, and the tokens that they serve.
 const QUADS: usize = 16;
 const CHUNK: usize = 4 * QUADS;
 
-/// The draw over `kept` (logit, id) pairs, or over the whole row where there was no truncation.
-/// `best` is the likeliest token.
+/// Draws from `kept` (logit, id) pairs, or from the whole row where there was no truncation. `best`
+/// is the likeliest token.
 pub(super) fn gumbel_argmax(
     logits: &[f32],
     kept: Option<&[(f32, u32)]>,
@@ -27,7 +27,7 @@ pub(super) fn gumbel_argmax(
     row: &SamplingRow<'_>,
 ) -> u32 {
     let noise = Noise { key: halves(row.seed), position: halves(row.position) };
-    // The likeliest token first: most others then need more noise than they have.
+    // The likeliest token comes first: most others then need more noise than they have.
     let mut draw = Draw { score: f64::NEG_INFINITY, token_id: 0 };
     draw.consider(logits[best as usize], best, noise.word(best));
     match kept {
@@ -41,7 +41,7 @@ pub(super) fn gumbel_argmax(
     draw.token_id
 }
 
-/// What the draw compares: the logit with its noise.
+/// Returns the number that the draw compares: the logit with its noise.
 #[cfg(test)]
 pub(super) fn score(logit: f32, id: u32, row: &SamplingRow<'_>) -> f64 {
     let noise = Noise { key: halves(row.seed), position: halves(row.position) };
@@ -56,13 +56,13 @@ struct Noise {
 }
 
 impl Noise {
-    /// The word of token `id`. One Philox block serves four neighbouring tokens.
+    /// Returns the word of token `id`. One Philox block serves four neighbouring tokens.
     fn word(self, id: u32) -> u32 {
         let counter = [id / 4, 0, self.position[0], self.position[1]];
         philox4x32(counter, self.key)[(id % 4) as usize]
     }
 
-    /// The words of tokens `first .. first + CHUNK`, for a multiple of 4.
+    /// Returns the words of tokens `first .. first + CHUNK`; `first` is a multiple of 4.
     #[inline(always)]
     fn chunk(self, first: u32) -> [[u32; QUADS]; 4] {
         let quads = std::array::from_fn(|i| first / 4 + i as u32);
@@ -92,7 +92,7 @@ impl Draw {
     }
 }
 
-/// The draw over a row without truncation.
+/// The draw from a row without truncation.
 struct WholeRow<'a> {
     logits: &'a [f32],
     noise: Noise,
@@ -117,14 +117,14 @@ impl Kernel for WholeRow<'_> {
     }
 }
 
-/// Standard Gumbel noise from a uniform word, through the middle of its 2^-32 wide cell.
+/// Returns standard Gumbel noise from a uniform word, for the middle of its 2^-32 wide cell.
 fn gumbel(word: u32) -> f64 {
     let uniform = (f64::from(word) + 0.5) / 4_294_967_296.0;
     -(-uniform.ln()).ln()
 }
 
-/// Not less than [`gumbel`], without a logarithm: from `-ln u >= 1 - u`, rounded down to a power
-/// of two; the rest is room for rounding.
+/// Returns an upper bound of [`gumbel`], without a logarithm: from `-ln u >= 1 - u`, rounded down
+/// to a power of two. The last term is room for rounding.
 #[inline(always)]
 fn noise_bound(word: u32) -> f64 {
     LN_2 * f64::from((!word).leading_zeros() + 1) + 1e-9
@@ -158,7 +158,7 @@ mod tests {
             prop_assert!(gumbel(word) <= noise_bound(word));
         }
 
-        /// Shortcuts and vectors aside, the token is the argmax of the formula.
+        /// The token is the argmax of the formula, despite shortcuts and vectors.
         #[test]
         fn the_draw_is_the_formula(
             logits in prop::collection::vec(-30.0f32..5.0, 1..300),

@@ -3,17 +3,17 @@
 use super::select::{by_rank, largest, max_logit};
 use crate::simd::{Isa, Kernel, LANES, Simd, exp, sum_of};
 
-/// Log-probabilities of a token and of the likeliest ones.
+/// Log-probabilities of one token and of the likeliest tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogprobRow {
-    /// (token id, log-probability, rank): first the token asked about, ranked by the number of
-    /// tokens at least as likely; then the likeliest in order, ranked from 1; then those asked for
-    /// by name that are not among them, ranked as the first.
+    /// (token id, log-probability, rank). The first entry is the token asked about, ranked by the
+    /// number of tokens at least as likely. The likeliest tokens follow in order, ranked from 1.
+    /// The named tokens that are not among them come last, ranked like the first.
     pub entries: Vec<(u32, f32, u32)>,
 }
 
-/// The log-softmax of `logits` `[vocab]` at `token`, at the `k` likeliest tokens, and at those
-/// `named`; named ones outside the row are left out.
+/// Returns the log-softmax of `logits` `[vocab]` at `token`, at the `k` likeliest tokens, and at
+/// those `named`. Named tokens outside the row are left out.
 ///
 /// # Panics
 /// If `token` is outside the row.
@@ -38,13 +38,13 @@ pub fn logprob_row(logits: &[f32], token: u32, k: u32, named: &[u32]) -> Logprob
     LogprobRow { entries }
 }
 
-/// `ln Σ exp(l)`
+/// Returns `ln Σ exp(l)`.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = max_logit(logits);
     f64::from(max) + Isa::active().run(ExpSum { logits, max }).ln()
 }
 
-/// `Σ exp(l - max)`: stretches in f32 lanes, summed in f64.
+/// The sum `Σ exp(l - max)`: stretches in f32 lanes, added in f64.
 struct ExpSum<'a> {
     logits: &'a [f32],
     max: f32,
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn the_token_comes_first_then_the_likeliest() {
         let row = logprob_row(&[1.0, 2.0, 3.0, 4.0], 1, 2, &[]);
-        // log_softmax([1, 2, 3, 4]) as torch prints it.
+        // The output of torch's log_softmax([1, 2, 3, 4]).
         let expected = [(1, -2.440_19, 3), (3, -0.440_19, 1), (2, -1.440_19, 2)];
         assert_eq!(row.entries.len(), 3);
         for ((id, logprob, rank), (e_id, e_logprob, e_rank)) in row.entries.iter().zip(expected) {

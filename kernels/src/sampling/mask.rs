@@ -1,4 +1,4 @@
-//! Tokens that must not come, and biases.
+//! Masks of tokens that must not come, and biases.
 
 use super::SamplingRow;
 
@@ -17,7 +17,7 @@ pub(super) fn apply(logits: &mut [f32], row: &SamplingRow<'_>) {
     }
 }
 
-/// The tokens that `bad_words` and `min_tokens` forbid now.
+/// Returns the tokens that `bad_words` and `min_tokens` forbid now.
 pub(super) fn masked_tokens(row: &SamplingRow<'_>) -> impl Iterator<Item = u32> {
     let completed = |word: &Vec<u32>| completed_by(word, row.output_token_ids);
     let is_too_short = row.output_token_ids.len() < row.min_tokens as usize;
@@ -40,8 +40,8 @@ fn keep_only(logits: &mut [f32], allowed: &[u32]) {
     }
 }
 
-/// Masks all tokens but those of `bitmask`. If none of these is left, they come back as they stand
-/// in `raw`, the unmodified row: a grammar that has ended must be able to say so.
+/// Masks all tokens except those of `bitmask`. If none of these is left, restores them from `raw`,
+/// the unmodified row: a grammar that has ended must still be able to end the output.
 pub(super) fn keep_set(logits: &mut [f32], bitmask: &[u32], raw: &[f32]) {
     if !keep_bits(logits, bitmask) {
         logits.copy_from_slice(raw);
@@ -49,7 +49,7 @@ pub(super) fn keep_set(logits: &mut [f32], bitmask: &[u32], raw: &[f32]) {
     }
 }
 
-/// Whether any token is left.
+/// Masks all other tokens. Returns whether any token is left.
 fn keep_bits(logits: &mut [f32], bitmask: &[u32]) -> bool {
     let mut is_any_left = false;
     let words = bitmask.iter().copied().chain(std::iter::repeat(0));
@@ -68,7 +68,7 @@ fn keep_bits(logits: &mut [f32], bitmask: &[u32]) -> bool {
     is_any_left
 }
 
-/// The token that would complete `word` after `output`, if its beginning stands there.
+/// Returns the token that would complete `word`, if `output` ends with the word's beginning.
 fn completed_by(word: &[u32], output: &[u32]) -> Option<u32> {
     let (last, beginning) = word.split_last()?;
     output.ends_with(beginning).then_some(*last)

@@ -1,14 +1,15 @@
-//! From a row of logits to a token, in vLLM's order and with its exact rules, where the logits are.
+//! The step from a row of logits to a token, on the logits' device, in vLLM's order and by its
+//! exact rules.
 //!
 //! 1. log-probabilities of the unmodified row, where asked for;
 //! 2. masks: `allowed_token_ids`, `bad_words`, `min_tokens`; then `logit_bias`;
 //! 3. penalties over the tokens so far: repetition, frequency, presence;
-//! 4. the bitmask of a grammar; where it leaves none of the tokens that are left, it alone counts;
-//! 5. below [`GREEDY_TEMPERATURE`] the largest logit, the lowest id where it is tied; else
+//! 4. the bitmask of a grammar. Where it leaves none of the remaining tokens, it alone counts;
+//! 5. below [`GREEDY_TEMPERATURE`] the largest logit, the lowest id where it is tied; otherwise
 //! 6. temperature, `min_p`, `top_k` (ties kept), `top_p`, and a Gumbel-max draw.
 //!
-//! The draw has no state: its noise is a function of (seed, absolute position, token id), so a
-//! token is the same whatever was sampled before, elsewhere in the batch, or in a run that died.
+//! The draw has no state: its noise is a function of (seed, absolute position, token id). A token
+//! therefore does not depend on earlier draws, on the rest of the batch, or on a run that crashed.
 
 use std::cell::RefCell;
 
@@ -41,7 +42,7 @@ pub use logprobs::{LogprobRow, logprob_row};
 pub use row::{GREEDY_TEMPERATURE, SampleError, Sampled, SamplingRow};
 pub use scratch::SamplingScratch;
 
-/// Picks the next token. `logits` is `[vocab]` f32; it is overwritten.
+/// Picks the next token. `logits` is `[vocab]` f32 and is overwritten.
 ///
 /// # Errors
 /// A logit that is NaN or +∞, or masks that leave no token.
@@ -86,12 +87,12 @@ pub fn sample(
     Ok(Sampled { token_id, logprobs })
 }
 
-/// [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device, in place of what was
-/// in `sampled`. On a GPU noise and masses are float32: where two tokens are as good as equal, or a
-/// token is at the very edge of `top_p`, its draw may be another one.
+/// Runs [`sample`] for each row of `logits`, `[rows.len(), vocab]` f32, on their device. Replaces
+/// the content of `sampled`. On a GPU noise and masses are float32. Where two tokens are almost
+/// equal, or a token is at the edge of `top_p`, its draw may differ from the CPU's.
 ///
 /// # Errors
-/// What the device says; also of all that was asked of it to make the logits.
+/// An error of the device, also from the operations that computed the logits.
 ///
 /// # Panics
 /// If `logits` has another number of rows.
@@ -111,8 +112,8 @@ pub fn sample_tensor(
     Ok(())
 }
 
-/// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]` f32, on their device: for each a
-/// token, and the number of likeliest ones.
+/// Runs [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]` f32, on their device.
+/// Each row has a token, and the number of likeliest tokens.
 ///
 /// # Errors
 /// As [`sample_tensor`].
@@ -139,11 +140,11 @@ fn host_rows(logits: Tensor<2>) -> Result<FlexTensor, KernelError> {
     from_tensor(logits).map(dense).ok_or_else(why)
 }
 
-/// [`sample`] for each row of `logits`, `[rows.len(), vocab]`, over the threads, in place of what was in
-/// `sampled`; a result is a function of its row alone.
+/// Runs [`sample`] for each row of `logits`, `[rows.len(), vocab]`, with rows divided among the
+/// threads. Replaces the content of `sampled`. A result is a function of its row alone.
 ///
 /// # Panics
-/// If `logits` is no whole number of elements a row.
+/// If `logits` is not a whole number of elements a row.
 pub fn sample_rows(
     logits: &mut [f32],
     rows: &[SamplingRow<'_>],
@@ -154,7 +155,7 @@ pub fn sample_rows(
     }
     let vocab = logits.len() / rows.len().max(1);
     assert_eq!(logits.len(), rows.len() * vocab, "sample_rows: logits of {} rows", rows.len());
-    // A row costs some passes over its logits.
+    // A row costs several passes over its logits.
     let work = 8 * logits.len();
     sampled.clear();
     sampled.resize(rows.len(), Err(SampleError::NoCandidate));
@@ -166,11 +167,11 @@ pub fn sample_rows(
     });
 }
 
-/// [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]`, over the threads: for each a
-/// token, and the number of likeliest ones.
+/// Runs [`logprob_row`] for each row of `logits`, `[wanted.len(), vocab]`, with rows divided among
+/// the threads. Each row has a token, and the number of likeliest tokens.
 ///
 /// # Panics
-/// If `logits` is no whole number of elements a row, or a token is outside it.
+/// If `logits` is not a whole number of elements a row, or a token is outside it.
 #[must_use]
 pub fn logprob_rows(logits: &[f32], wanted: &[(u32, u32)]) -> Vec<LogprobRow> {
     let vocab = logits.len() / wanted.len().max(1);
@@ -187,7 +188,7 @@ pub fn logprob_rows(logits: &[f32], wanted: &[(u32, u32)]) -> Vec<LogprobRow> {
     computed
 }
 
-/// What the model's arithmetic broke down at; −∞ is a legal mask.
+/// Returns the error for the first logit that is NaN or +∞. A logit of −∞ is a legal mask.
 fn first_garbage(logits: &[f32]) -> SampleError {
     let is_bad = |l: &f32| l.is_nan() || *l == f32::INFINITY;
     let token = logits.iter().position(is_bad).unwrap_or_default();

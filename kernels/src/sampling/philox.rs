@@ -1,18 +1,18 @@
 //! Philox4x32-10, a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy
-//! as 1, 2, 3"): a keyed bijection of 128-bit counters, so any draw can be made at any time.
+//! as 1, 2, 3"). It is a keyed bijection of 128-bit counters, so any draw can be made at any time.
 
 const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// Four words of noise.
+/// Returns four words of noise.
 #[inline(always)]
 pub(super) fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     philox4x32_lanes(counter.map(|word| [word]), key).map(|[word]| word)
 }
 
-/// Four words of noise for each of `N` counters, word by word: loops over lanes, which the compiler
-/// turns into vectors.
+/// Returns four words of noise for each of `N` counters, word by word. It loops over lanes, which
+/// the compiler turns into vectors.
 #[inline(always)]
 pub(super) fn philox4x32_lanes<const N: usize>(
     counters: [[u32; N]; 4],

@@ -1,63 +1,64 @@
-//! What one row asks for, and what it gets.
+//! The parameters of one row, and its result.
 
 use super::LogprobRow;
 
-/// Temperatures below this mean the largest logit (vLLM's bound).
+/// Temperatures below this select the largest logit (vLLM's bound).
 pub const GREEDY_TEMPERATURE: f32 = 1e-5;
 
-/// How to pick a token from one row; ranges are checked at admission. Token ids outside the row
-/// are ignored throughout.
+/// The parameters for a token from one row. Their ranges are checked when a request arrives. Token
+/// ids outside the row are ignored everywhere.
 #[derive(Debug, Clone)]
 pub struct SamplingRow<'a> {
-    /// Divides the logits; below [`GREEDY_TEMPERATURE`] greedy.
+    /// The divisor of the logits; below [`GREEDY_TEMPERATURE`] the choice is greedy.
     pub temperature: f32,
-    /// Keeps the tokens not below the `top_k`-th largest logit; 0 keeps all.
+    /// Number of tokens to keep: those not below the `top_k`-th largest logit; 0 keeps all.
     pub top_k: u32,
-    /// Keeps the most likely tokens up to this mass, in `(0, 1]`.
+    /// Mass of the most likely tokens to keep, in `(0, 1]`.
     pub top_p: f32,
-    /// Keeps tokens at least this fraction as likely as the most likely; 0 keeps all.
+    /// Least probability of a kept token, as a fraction of the largest; 0 keeps all.
     pub min_p: f32,
-    /// Subtracted from tokens that occur in the output.
+    /// The amount to subtract from tokens that occur in the output.
     pub presence_penalty: f32,
-    /// Subtracted for each occurrence in the output.
+    /// The amount to subtract for each occurrence in the output.
     pub frequency_penalty: f32,
-    /// Divides positive and multiplies other logits of tokens in prompt or output; 1 is off.
+    /// The divisor of positive logits and factor of others, for tokens in prompt or output; 1 is
+    /// off.
     pub repetition_penalty: f32,
     /// The prompt.
     pub prompt_token_ids: &'a [u32],
     /// Tokens generated so far.
     pub output_token_ids: &'a [u32],
-    /// Added to the logits of these tokens.
+    /// The amounts to add to the logits of these tokens.
     pub logit_bias: &'a [(u32, f32)],
-    /// Where set, no other token may come.
+    /// The only tokens that may come, where set.
     pub allowed_token_ids: Option<&'a [u32]>,
     /// Token sequences that must not be completed.
     pub bad_words: &'a [Vec<u32>],
-    /// `stop_token_ids` are masked while the output is shorter.
+    /// Length of the output below which `stop_token_ids` are masked.
     pub min_tokens: u32,
     /// End-of-sequence and stop tokens.
     pub stop_token_ids: &'a [u32],
-    /// Where set, no other token may come whatever else is asked for: bit `t % 32` of word `t / 32`
-    /// is set for those that may. Words that are missing are 0.
+    /// The only tokens that may come, where set, whatever the other fields ask for. Bit `t % 32` of
+    /// word `t / 32` is set for a token that may come. Missing words are 0.
     pub token_bitmask: Option<&'a [u32]>,
     /// The request's seed.
     pub seed: u64,
-    /// Absolute position of the token to be drawn: prompt length plus output length.
+    /// Absolute position of the drawn token: prompt length plus output length.
     pub position: u64,
-    /// `Some(k)`: log-probabilities of the sampled token and of the `k` likeliest.
+    /// `Some(k)` asks for log-probabilities of the sampled token and of the `k` likeliest.
     pub num_logprobs: Option<u32>,
-    /// And of these, where log-probabilities are asked for at all.
+    /// Further tokens to report, where log-probabilities are asked for.
     pub logprob_token_ids: &'a [u32],
 }
 
 impl SamplingRow<'_> {
-    /// Whether the largest logit is taken without a draw.
+    /// Returns whether the largest logit is taken without a draw.
     #[must_use]
     pub fn is_greedy(&self) -> bool {
         self.temperature < GREEDY_TEMPERATURE
     }
 
-    /// Whether masks, biases or penalties may change a logit.
+    /// Returns whether masks, biases or penalties may change a logit.
     pub(super) fn changes_logits(&self) -> bool {
         let is_masked = self.allowed_token_ids.is_some()
             || self.token_bitmask.is_some()
@@ -71,7 +72,7 @@ impl SamplingRow<'_> {
 }
 
 impl Default for SamplingRow<'_> {
-    /// vLLM's defaults: temperature 1, nothing else.
+    /// Returns vLLM's defaults: temperature 1, and every other feature off.
     fn default() -> Self {
         Self {
             temperature: 1.0,
@@ -106,10 +107,10 @@ pub struct Sampled {
     pub logprobs: Option<LogprobRow>,
 }
 
-/// A row that no token can be taken from.
+/// The error of a row without a valid token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SampleError {
-    /// The model produced garbage.
+    /// The model produced a non-finite logit.
     #[error("logit of token {token_id} is {logit}, but must be finite or -inf")]
     NotFinite {
         /// The first such token.

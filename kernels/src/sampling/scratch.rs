@@ -1,4 +1,4 @@
-//! Buffers that outlive a call, so that a step allocates nothing per row.
+//! Buffers that outlive a call, so that a step allocates no memory per row.
 
 /// Reusable memory of [`super::sample`]; one per thread that samples.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl SamplingScratch {
         }
     }
 
-    /// Puts every count back to zero.
+    /// Resets every count to zero.
     pub(super) fn clear_counts(&mut self) {
         for id in self.counted.drain(..) {
             self.counts[id as usize] = 0;

@@ -1,20 +1,20 @@
-//! The largest elements of a row, by selection: one pass and a buffer of about `2 k`, no sort of
-//! the vocabulary.
+//! The largest elements of a row, by selection: one pass and a buffer of about `2 k`, without a
+//! sort of the vocabulary.
 
 use std::cmp::Ordering;
 
 use crate::simd::{Isa, Kernel, LANES, Simd, max_of, sum_of};
 
-/// What one pass over a row tells.
+/// The result of one pass over a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scan {
     /// The largest logit's token, the lowest id where it is tied; `None` if all are −∞.
     pub(super) best: Option<u32>,
-    /// Whether a logit is NaN or +∞; `best` then tells nothing.
+    /// Whether a logit is NaN or +∞; `best` is then meaningless.
     pub(super) is_garbage: bool,
 }
 
-/// Looks at every logit once.
+/// Reads every logit once.
 pub(super) fn scan(logits: &[f32]) -> Scan {
     Isa::active().run(ScanRow(logits))
 }
@@ -28,7 +28,7 @@ impl Kernel for ScanRow<'_> {
     fn run<S: Simd>(self, s: S) -> Scan {
         const STRETCH: usize = 64 * LANES;
         let (lowest, zero) = (s.splat(f32::NEG_INFINITY), s.splat(0.0));
-        // Stays 0 · x = 0 unless an x is NaN or +∞; −∞, a legal mask, is brought to a number first.
+        // Stays 0 · x = 0 unless an x is NaN or +∞. −∞ is a legal mask, so it is first made finite.
         let mut poison = zero;
         let (mut max, mut best_stretch) = (f32::NEG_INFINITY, None);
         for (index, stretch) in self.0.chunks(STRETCH).enumerate() {
@@ -55,7 +55,8 @@ impl Kernel for ScanRow<'_> {
     }
 }
 
-/// The largest logit, NaN aside; −∞ for an empty row. In lanes, so that it vectorises.
+/// Returns the largest logit, ignoring NaN; −∞ for an empty row. It uses lanes, so that it
+/// vectorises.
 #[inline(always)]
 pub(super) fn max_logit(logits: &[f32]) -> f32 {
     const LANES: usize = 16;
@@ -68,13 +69,14 @@ pub(super) fn max_logit(logits: &[f32]) -> f32 {
     max.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
 }
 
-/// Larger logits first, lower ids first among equals.
+/// Orders larger logits first, and lower ids first among equals.
 pub(super) fn by_rank(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// The `k` largest logits of a row that are not below `floor`, as (logit, id) pairs, unordered, in
-/// `buffer`; of equal ones the lower ids; all of them if there are fewer. NaN is passed over.
+/// Selects the `k` largest logits of a row that are not below `floor`, as (logit, id) pairs,
+/// unordered, into `buffer`. Of equal logits it takes the lower ids. If there are fewer, it takes
+/// all. It skips NaN.
 pub(super) fn largest(logits: &[f32], floor: f32, k: usize, buffer: &mut Vec<(f32, u32)>) {
     buffer.clear();
     if k > 0 {
@@ -82,12 +84,13 @@ pub(super) fn largest(logits: &[f32], floor: f32, k: usize, buffer: &mut Vec<(f3
     }
 }
 
-/// The logits of a row that are not below `floor`, with their ids, appended to `buffer`.
+/// Appends the logits of a row that are not below `floor` to `buffer`, with their ids.
 pub(super) fn not_below(logits: &[f32], floor: f32, buffer: &mut Vec<(f32, u32)>) {
     Isa::active().run(Largest { logits, floor, k: usize::MAX, buffer });
 }
 
-/// Most chunks of a row hold nothing that matters, as their maximum tells.
+/// The selection from one row. The maximum of a chunk shows for most chunks that they can be
+/// skipped.
 struct Largest<'a> {
     logits: &'a [f32],
     floor: f32,
@@ -103,7 +106,7 @@ impl Kernel for Largest<'_> {
         const CHUNK: usize = 128;
         let Self { logits, floor, k, buffer } = self;
         let capacity = k.saturating_mul(2).saturating_add(64);
-        // Once there are k, an element that only equals the k-th ranks after it, having a higher id.
+        // Once there are k, an element equal to the k-th ranks after it, because its id is higher.
         let mut kth = None;
         for (chunk, first) in logits.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
             let matters = |logit: f32| kth.map_or(logit >= floor, |kth| logit > kth);
@@ -125,7 +128,7 @@ impl Kernel for Largest<'_> {
     }
 }
 
-/// Leaves the `k` first by rank; returns the k-th logit.
+/// Keeps the `k` first by rank. Returns the k-th logit.
 fn cut(buffer: &mut Vec<(f32, u32)>, k: usize) -> f32 {
     let (_, kth, _) = buffer.select_nth_unstable_by(k - 1, by_rank);
     let threshold = kth.0;
@@ -167,7 +170,7 @@ mod tests {
             prop_assert_eq!(selected, sorted);
         }
 
-        /// Each of the logits that rows may hold, at any place, on every instruction set.
+        /// Every kind of logit that a row may hold, at any place, on every instruction set.
         #[test]
         fn a_scan_finds_the_first_of_the_largest_and_any_garbage(
             row in prop::collection::vec(-9i8..9, 0..3000),

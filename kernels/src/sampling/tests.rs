@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The tokens that can come at all: 2,000 positions of one seed.
+/// Returns the tokens that can come: those of 2,000 positions of one seed.
 fn support(logits: &[f32], row: &SamplingRow<'_>) -> Vec<u32> {
     let mut scratch = SamplingScratch::default();
     let mut seen: Vec<u32> = (0..2000)
@@ -18,7 +18,8 @@ fn support(logits: &[f32], row: &SamplingRow<'_>) -> Vec<u32> {
     seen
 }
 
-/// Ids are those of vLLM's tests, which name tokens by their logit.
+/// Returns the tokens that can come. Ids are those of vLLM's tests, which name tokens by their
+/// logit.
 fn kept(logits: &[f32], top_k: u32, top_p: f32, min_p: f32) -> Vec<u32> {
     support(logits, &SamplingRow { top_k, top_p, min_p, ..SamplingRow::default() })
 }
@@ -89,7 +90,7 @@ fn garbage_is_an_error() {
     assert_eq!(sample(&mut [0.0, 1.0], &none, &mut scratch), Err(SampleError::NoCandidate));
 }
 
-/// Pearson's statistic of draws from `logits` at many positions, against `softmax(expected)`.
+/// Returns Pearson's statistic of draws from `logits` at many positions, for `softmax(expected)`.
 fn chi_square(logits: &[f32], temperature: f32, seed: u64, expected: &[f64]) -> f64 {
     const DRAWS: u64 = 40_000;
     let mut scratch = SamplingScratch::default();
@@ -109,10 +110,10 @@ fn the_draw_follows_the_softmax() {
     let logits = [0.3, -1.0, 1.7, 0.0, 2.0, -0.5, 1.0, 0.9];
     let scaled = |by: f64| logits.map(|l| f64::from(l) * by);
     for seed in 0..4 {
-        // 7 degrees of freedom: a fair draw exceeds 24.3 once in a thousand.
+        // With 7 degrees of freedom, a fair draw exceeds 24.3 once in a thousand.
         let statistic = chi_square(&logits, 0.8, seed, &scaled(1.25));
         assert!(statistic < 24.3, "seed {seed}: {statistic}");
-        // The test can tell a temperature of 0.8 from one of 0.85.
+        // The test can distinguish a temperature of 0.8 from one of 0.85.
         let wrong = chi_square(&logits, 0.8, seed, &scaled(1.0 / 0.85));
         assert!(wrong > 24.3, "seed {seed}: {wrong}");
     }
@@ -152,8 +153,8 @@ proptest! {
     }
 }
 
-/// vLLM's rule as written: sort ascending, mask below the k-th, mask where the running sum of
-/// probabilities is at most `1 - p`.
+/// Applies vLLM's rule as written: sort ascending, mask below the k-th, mask where the running sum
+/// of probabilities is at most `1 - p`.
 fn naive_truncation(logits: &[f32], top_k: usize, top_p: f32) -> Vec<u32> {
     let mut pairs: Vec<(f32, u32)> = logits.iter().copied().zip(0..).collect();
     pairs.sort_by(|a, b| select::by_rank(b, a));
@@ -167,7 +168,7 @@ fn naive_truncation(logits: &[f32], top_k: usize, top_p: f32) -> Vec<u32> {
     let mut ids: Vec<u32> = Vec::new();
     for (l, id) in &pairs {
         running += f64::from((l - max).exp()) / total;
-        // One part in 10^12 separates sums taken in either direction.
+        // Sums in the two directions differ by less than one part in 10^12.
         if running > f64::from(1.0 - top_p) + 1e-12
             || ids.is_empty() && *id == pairs[pairs.len() - 1].1
         {
@@ -178,7 +179,7 @@ fn naive_truncation(logits: &[f32], top_k: usize, top_p: f32) -> Vec<u32> {
     ids
 }
 
-/// One row in the order of the module's documentation, by sorting and straight loops.
+/// Samples one row in the order of the module's documentation, by sorting and straight loops.
 fn naive(raw: &[f32], row: &SamplingRow<'_>) -> Result<u32, ()> {
     if raw.iter().any(|l| l.is_nan() || *l == f32::INFINITY) {
         return Err(());
@@ -212,7 +213,7 @@ fn naive(raw: &[f32], row: &SamplingRow<'_>) -> Result<u32, ()> {
     let all: Vec<u32> = (0..raw.len() as u32).collect();
     let (max, best) = first(&all, &logits).filter(|(l, _)| *l > f32::NEG_INFINITY).ok_or(())?;
     if row.is_greedy() {
-        // −0 and 0 tie.
+        // −0 and 0 are tied.
         let is_best = |id: &&u32| logits[**id as usize] == max;
         return Ok(all.iter().find(is_best).copied().unwrap_or(best));
     }
@@ -228,7 +229,7 @@ fn naive(raw: &[f32], row: &SamplingRow<'_>) -> Result<u32, ()> {
     drawn.map(|(_, id)| id).ok_or(())
 }
 
-/// Few values, so that ties abound; −∞ among them, and now and then what is no number.
+/// Returns rows of few distinct values, so that ties are common, with −∞ and sometimes NaN or +∞.
 fn any_row() -> impl Strategy<Value = Vec<f32>> {
     let logit = prop_oneof![
         60 => (-16i8..16).prop_map(|x| f32::from(x) / 4.0),

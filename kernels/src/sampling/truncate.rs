@@ -1,9 +1,10 @@
-//! Which tokens a draw may take: `min_p`, then `top_k`, then `top_p` over what is left.
+//! The tokens that a draw may take: `min_p`, then `top_k`, then `top_p` over the rest.
 
 use super::select::{by_rank, largest, not_below};
 use super::{SamplingRow, SamplingScratch};
 
-/// The tokens left as (logit, id) pairs, or `None` if nothing is cut off. `best` is the likeliest.
+/// Returns the tokens left as (logit, id) pairs, or `None` if all are left. `best` is the
+/// likeliest.
 pub(super) fn apply<'a>(
     logits: &[f32],
     row: &SamplingRow<'_>,
@@ -15,7 +16,7 @@ pub(super) fn apply<'a>(
         return None;
     }
     let max = logits[best as usize];
-    // p >= min_p * p_max, in logarithms.
+    // The condition p >= min_p * p_max, in logarithms.
     let floor = if row.min_p > 0.0 { max + row.min_p.ln() } else { f32::NEG_INFINITY };
     // Masked tokens are never kept.
     let floor = floor.max(f32::MIN);
@@ -41,8 +42,8 @@ pub(super) fn apply<'a>(
     Some(kept)
 }
 
-/// Keeps the likeliest tokens: one goes if it and all less likely ones together have a mass of at
-/// most `1 - top_p`. Of tied tokens at the edge the lower ids stay. The likeliest always stays.
+/// Keeps the likeliest tokens. A token goes if it and all less likely ones together have a mass of
+/// at most `1 - top_p`. Of tied tokens at the edge the lower ids stay. The likeliest always stays.
 fn nucleus(kept: &mut Vec<(f32, u32)>, max: f32, top_p: f32) {
     let weight = |logit: f32| f64::from((logit - max).exp());
     let total = keep_bins(kept, max, top_p);
@@ -61,7 +62,7 @@ fn nucleus(kept: &mut Vec<(f32, u32)>, max: f32, top_p: f32) {
 }
 
 /// Drops tokens that are certain to go, by a histogram of logits, so that the rest is cheap to
-/// sort. Returns the mass of all, relative to the likeliest token.
+/// sort. Returns the mass of all tokens, relative to the likeliest token.
 fn keep_bins(kept: &mut Vec<(f32, u32)>, max: f32, top_p: f32) -> f64 {
     const BINS: usize = 256;
     const BINS_PER_NAT: f32 = 8.0;
@@ -71,7 +72,7 @@ fn keep_bins(kept: &mut Vec<(f32, u32)>, max: f32, top_p: f32) -> f64 {
         masses[bin(*logit)] += f64::from((logit - max).exp());
     }
     let total: f64 = masses.iter().sum();
-    // A little more than the nucleus may need: the sums here run in another order.
+    // A little more than the nucleus may need, because the sums here run in another order.
     let tail_max = f64::from(1.0 - top_p) * total - 1e-9 * total;
     let mut before = 0.0;
     let mut last = 0;
@@ -83,7 +84,7 @@ fn keep_bins(kept: &mut Vec<(f32, u32)>, max: f32, top_p: f32) -> f64 {
     total
 }
 
-/// Extends the sorted beginning of `kept`, eightfold each time; returns its new length.
+/// Extends the sorted beginning of `kept`, eightfold each time. Returns its new length.
 fn sort_more(kept: &mut [(f32, u32)], sorted: usize) -> usize {
     let end = (sorted * 8).max(64).min(kept.len());
     let rest = &mut kept[sorted..];

@@ -5,7 +5,7 @@ use burn_flex::FlexTensor;
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::workspace::{give_back, tensor};
 
-/// Rows `rows` of `x`.
+/// Returns rows `rows` of `x`.
 pub(crate) fn select_rows(x: FlexTensor, rows: &[u32]) -> FlexTensor {
     let [_, features] = dims2(&x);
     let x = dense(x);

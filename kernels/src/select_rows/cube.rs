@@ -1,4 +1,4 @@
-//! A unit a vector.
+//! A gather of rows on a GPU, one unit a vector.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -7,7 +7,7 @@ use crate::cube::{Rows, buffer, cubes, upload, words_buffer};
 
 const UNITS: usize = 256;
 
-/// Rows `rows` of `x`.
+/// Returns rows `rows` of `x`.
 pub(crate) fn select_rows(x: CubeTensor, rows: &[u32]) -> CubeTensor {
     let x = Rows::new(x);
     for row in rows {
@@ -16,7 +16,7 @@ pub(crate) fn select_rows(x: CubeTensor, rows: &[u32]) -> CubeTensor {
     let y = x.sibling(rows.len(), x.cols);
     let vectors = x.vectors();
     let indices = upload(x.client(), rows);
-    // SAFETY: a unit beyond the elements leaves, and the indices are those of rows.
+    // SAFETY: a unit beyond the elements does nothing, and each index is that of a row.
     unsafe {
         select_rows_kernel::launch_unchecked(
             x.client(),

@@ -1,4 +1,4 @@
-//! On a GPU.
+//! The gather on a GPU.
 
 use super::*;
 use crate::cube::test_device::{numbers, tensor, test_device, values};

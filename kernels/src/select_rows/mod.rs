@@ -1,4 +1,4 @@
-//! Rows of a tensor by index: those hidden states whose logits are needed.
+//! Rows of a tensor by index: the hidden states whose logits are needed.
 //!
 //! x `[num_tokens, features]` f32, result `[rows.len(), features]` f32. Exact. Bytes moved:
 //! `2 · rows.len() · features · 4`.
@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
 
-/// Rows `rows` of `x`, in that order; a row may be taken twice.
+/// Returns rows `rows` of `x`, in that order. A row may be taken twice.
 ///
 /// # Panics
 /// If an index is not below the number of rows of `x`.

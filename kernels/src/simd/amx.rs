@@ -1,5 +1,5 @@
-//! Intel AMX: products of whole tiles of bfloat16, 16 rows by 16 columns by 32 inputs an
-//! instruction. The instructions have no stable intrinsics, hence the assembly.
+//! Intel AMX: each instruction multiplies whole tiles of bfloat16, 16 rows by 16 columns by 32
+//! inputs. The instructions have no stable intrinsics, hence the assembly.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
@@ -58,12 +58,12 @@ impl Amx {
     }
 }
 
-/// Asks Linux for the 8 KiB of tile state, which it keeps from processes that do not ask.
+/// Asks Linux for the 8 KiB of tile state, which it grants only to processes that ask.
 fn request_permission() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
     #[cfg(target_os = "linux")]
-    // SAFETY: the call takes two integers and changes only what this process may use.
+    // SAFETY: the call takes two integers and changes only the permissions of this process.
     return unsafe {
         libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
     };
@@ -79,8 +79,8 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    /// `totals[t] += x[t] · w` for up to two tiles of rows, `t`, over inputs in order. `x[t]` and
-    /// `w` have one tile for each 32 inputs.
+    /// Computes `totals[t] += x[t] · w` for up to two tiles of rows, `t`, over inputs in order.
+    /// `x[t]` and `w` have one tile for each 32 inputs.
     ///
     /// # Panics
     /// If the lengths disagree.
@@ -94,7 +94,7 @@ impl Tiles {
         assert!(x[0].len() == w.len() && !w.is_empty());
         match totals {
             [total] => {
-                // SAFETY: tiles are configured; each pointer is good for `w.len()` tiles.
+                // SAFETY: tiles are configured; each pointer is valid for `w.len()` tiles.
                 unsafe { multiply_one(x[0].as_ptr(), w.as_ptr(), total, w.len()) }
             }
             [first, second] => {
@@ -111,13 +111,13 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: AMX is there; the tiles hold nothing any more.
+        // SAFETY: the processor has AMX, and the tiles hold no data that is still needed.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
 
 /// # Safety
-/// Tiles are configured on this thread; `x` and `w` are good for `steps >= 1` tiles.
+/// Tiles are configured on this thread; `x` and `w` are valid for `steps >= 1` tiles.
 #[inline]
 unsafe fn multiply_one(
     x: *const ActivationTile,
@@ -125,7 +125,7 @@ unsafe fn multiply_one(
     total: &mut TotalTile,
     steps: usize,
 ) {
-    // SAFETY: reads and writes stay within the arguments by the contract.
+    // SAFETY: by the contract, reads and writes stay within the arguments.
     unsafe {
         asm!(
             "tileloadd tmm0, [{c} + {wide}]",
@@ -164,7 +164,7 @@ unsafe fn multiply_two(
     second: &mut TotalTile,
     steps: usize,
 ) {
-    // SAFETY: reads and writes stay within the arguments by the contract.
+    // SAFETY: by the contract, reads and writes stay within the arguments.
     unsafe {
         asm!(
             "tileloadd tmm0, [{c0} + {wide}]",

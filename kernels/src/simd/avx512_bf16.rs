@@ -1,5 +1,5 @@
-//! AVX-512 with bfloat16 dot products: as [`Avx512`], but pairs of activations are rounded to
-//! bfloat16 once, and one instruction adds two exact products to each lane.
+//! AVX-512 with bfloat16 dot products. It differs from [`Avx512`] in pairs of activations, which
+//! are rounded to bfloat16 once. One instruction then adds two exact products to each lane.
 
 use std::arch::x86_64::*;
 
@@ -16,10 +16,11 @@ impl Avx512Bf16 {
         Avx512::detect().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Self)
     }
 
-    /// Whether a dot product takes less time than the two fused multiply-adds that it replaces: AMD's
-    /// cores begin as many of the one as of the others, Intel's a quarter (fifth-generation Xeon: 75
-    /// GFLOP/s by dot products on a core, 160 by multiply-adds). The maker tells, not a measurement:
-    /// rounding depends on it, and so may tokens.
+    /// Returns whether a dot product takes less time than the two fused multiply-adds that it
+    /// replaces. AMD's cores start as many dot products as multiply-adds, Intel's a quarter. On a
+    /// fifth-generation Xeon, a core has 75 GFLOP/s by dot products and 160 by multiply-adds. The
+    /// vendor decides, not a measurement, because rounding depends on the choice, and so may
+    /// tokens.
     pub(super) fn is_faster() -> bool {
         let leaf = __cpuid(0);
         [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
@@ -120,7 +121,7 @@ impl Simd for Avx512Bf16 {
 
     #[inline(always)]
     fn dot_pair(self, acc: Self::V, x: &Self::Pair, w: &[u16; 2 * LANES]) -> Self::V {
-        // SAFETY: `self` proves the features; `w` is 64 bytes, and the load is unaligned; the
+        // SAFETY: `self` proves the features. `w` is 64 bytes, and the load is unaligned. The
         // transmuted types are both 512 bits without invalid values.
         unsafe {
             let w: __m512bh = std::mem::transmute(_mm512_loadu_si512(w.as_ptr().cast()));
@@ -138,7 +139,7 @@ impl Simd for Avx512Bf16 {
 
     #[inline(always)]
     fn narrow_pairs(self, dst: &mut [u16; 2 * LANES], even: Self::V, odd: Self::V) {
-        /// The place of each in the one after the other.
+        /// The place of each element in the concatenation of both vectors.
         const SIDE_BY_SIDE: [u16; 2 * LANES] = {
             let mut places = [0; 2 * LANES];
             let mut lane = 0;
@@ -149,8 +150,8 @@ impl Simd for Avx512Bf16 {
             }
             places
         };
-        // SAFETY: `self` proves the features; both arrays are 64 bytes, load and store are unaligned;
-        // the transmuted types are both 512 bits without invalid values.
+        // SAFETY: `self` proves the features. Both arrays are 64 bytes, and load and store are
+        // unaligned. The transmuted types are both 512 bits without invalid values.
         unsafe {
             let places = _mm512_loadu_si512(SIDE_BY_SIDE.as_ptr().cast());
             let both: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(odd, even));

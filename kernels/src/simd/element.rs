@@ -6,20 +6,20 @@ use super::{LANES, Simd};
 pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     /// Neighbouring inputs that one step of a sum takes together.
     const INPUTS: usize;
-    /// What one step takes from memory: [`LANES`] lanes of `INPUTS` elements side by side.
+    /// The memory that one step loads: [`LANES`] lanes of `INPUTS` elements side by side.
     type Group: Copy + Send + Sync;
     /// The activations of one step, ready to be broadcast.
     type Step<S: Simd>: bytemuck::Pod + Send + Sync;
 
-    /// From a value.
+    /// Converts a value.
     fn from_f32(x: f32) -> Self;
-    /// Cuts a slice into groups; it must hold a whole number of them.
+    /// Cuts a slice into groups. The slice must hold a whole number of them.
     fn groups(data: &[Self]) -> &[Self::Group];
-    /// A row of activations, a whole number of steps.
+    /// Writes a row of activations, a whole number of steps, to `steps`.
     fn steps<S: Simd>(s: S, row: &[f32], steps: &mut [Self::Step<S>]);
-    /// `acc + Σ x · w`, lane by lane.
+    /// Returns `acc + Σ x · w`, lane by lane.
     fn fma<S: Simd>(s: S, acc: S::V, x: &Self::Step<S>, w: &Self::Group) -> S::V;
-    /// Elements `LANES · n ..` as f32.
+    /// Returns the elements from `LANES · n` on as f32.
     fn widen_at<S: Simd>(s: S, src: &[Self], n: usize) -> S::V;
 }
 
@@ -87,7 +87,8 @@ impl Element for u16 {
     }
 }
 
-/// The nearest bfloat16, ties to even; NaN stays NaN. Without branches, so that loops vectorise.
+/// Returns the nearest bfloat16, ties to even; NaN stays NaN. It has no branches, so that loops
+/// vectorise.
 #[inline(always)]
 pub(crate) fn bf16_bits(x: f32) -> u16 {
     let bits = x.to_bits();

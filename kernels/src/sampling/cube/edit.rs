@@ -1,5 +1,5 @@
-//! Masks, biases and penalties: a list of tokens a row, and a copy of the logits that they are
-//! applied to, so that log-probabilities are those of the model.
+//! Masks, biases and penalties, as a list of edits a row. They are applied to a copy of the logits,
+//! so that log-probabilities are those of the model.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::plan::{EDIT_WORDS, NONE, Plan};
 use super::{MASKED, UNITS};
 use crate::cube::{Rows, buffer, cubes, upload, words_buffer};
 
-/// What changes of one token's logit, in this order.
+/// The changes of one token's logit, applied in this order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Edit {
-    /// Added; [`MASKED`] masks the token.
+    /// Added to the logit; [`MASKED`] masks the token.
     pub(super) bias: f32,
     /// Divides positive logits, multiplies others.
     pub(super) repetition: f32,
-    /// Subtracted.
+    /// Subtracted from the logit.
     pub(super) frequency: f32,
-    /// Subtracted.
+    /// Subtracted from the logit.
     pub(super) presence: f32,
 }
 
@@ -30,7 +30,7 @@ impl Default for Edit {
     }
 }
 
-/// The tokens that `row` changes, but for masks of bits.
+/// Returns the tokens that `row` changes, except those in bit masks.
 pub(super) fn edits(row: &SamplingRow<'_>, vocab: usize) -> BTreeMap<u32, Edit> {
     let mut edits: BTreeMap<u32, Edit> = BTreeMap::new();
     let known = |id: u32| (id as usize) < vocab;
@@ -59,7 +59,7 @@ pub(super) fn edits(row: &SamplingRow<'_>, vocab: usize) -> BTreeMap<u32, Edit> 
     edits
 }
 
-/// The logits with all edits, where there are any.
+/// Returns the logits with all edits, or `None` if there are no edits.
 pub(super) fn edited(logits: &Rows, plan: &Plan) -> Option<CubeTensor> {
     if !plan.changes_logits {
         return None;
@@ -69,8 +69,8 @@ pub(super) fn edited(logits: &Rows, plan: &Plan) -> Option<CubeTensor> {
     let elements = logits.rows * logits.cols;
     let (masks, allowed) = (upload(client, &plan.masks), upload(client, &plan.allowed));
     let (edits, count) = (upload(client, &plan.edits), plan.edits.len() / EDIT_WORDS);
-    // SAFETY: a unit beyond the elements or the edits leaves; an edit's place is one of the logits',
-    // and masks have a bit for each token.
+    // SAFETY: a unit beyond the elements or the edits does nothing. An edit's place is one of the
+    // logits', and masks have a bit for each token.
     unsafe {
         copy_kernel::launch_unchecked(
             client,
@@ -132,7 +132,7 @@ fn edit_kernel(edits: &[u32], edited: &mut [f32], count: usize) {
     let bias = f32::reinterpret(edits[at + 1]);
     let repetition = f32::reinterpret(edits[at + 2]);
     let logit = edited[place];
-    // What is masked stays so: multiplied, it would be no number any more.
+    // A masked logit stays as it is: multiplied, it would become non-finite.
     if logit > MASKED {
         let mut changed = logit + bias;
         if changed > 0.0f32 {
@@ -146,7 +146,7 @@ fn edit_kernel(edits: &[u32], edited: &mut [f32], count: usize) {
     }
 }
 
-/// Whether a mask that begins at word `mask` has token `id`.
+/// Returns whether the mask that begins at word `mask` contains token `id`.
 #[cube]
 pub(super) fn is_set(masks: &[u32], mask: u32, id: usize) -> bool {
     let word = masks[mask as usize + id / 32];

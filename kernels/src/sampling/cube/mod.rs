@@ -1,9 +1,9 @@
-//! Sampling where the logits are: what comes back to the host is tokens and log-probabilities.
+//! Sampling on the device of the logits. Only tokens and log-probabilities are copied to the host.
 //!
-//! A cube a row. What masks, biases and penalties change is told as a list of edits, made on a copy;
-//! `top_k` and `top_p` are thresholds, found three bits at a time ([`threshold`]); the noise is the
-//! host's, in float32. Sums run in an order that the vocabulary alone decides, so a row's token is
-//! the same in any batch.
+//! A cube has one row. Masks, biases and penalties come as a list of edits, which are made on a
+//! copy. `top_k` and `top_p` are thresholds, found three bits at a time ([`threshold`]). The noise
+//! is the host's, in float32. The vocabulary alone decides the order of sums, so a row's token is
+//! the same in every batch.
 
 mod edit;
 mod noise;
@@ -25,17 +25,18 @@ use tell::Question;
 /// Units of a cube.
 const UNITS: usize = 256;
 
-/// Thresholds that a pass over a row tries.
+/// Number of thresholds that a pass over a row tries.
 const TRIED: usize = 7;
 
-/// A logit that is masked, and all below it; no sum of finite products comes near it.
+/// A masked logit. Lower logits are masked, too. No sum of finite products comes near it.
 const MASKED: f32 = f32::MIN;
 
-/// What a kernel says of a row: in words of their own, as WGSL has no bytes.
+/// The status of a row. Statuses are whole words, because WGSL has no bytes.
 const PICKED: u32 = 0;
 const GARBAGE: u32 = 1;
 
-/// Picks a token for each row of `logits`, `[rows.len(), vocab]`, in place of what was in `sampled`.
+/// Picks a token for each row of `logits`, `[rows.len(), vocab]`. Replaces the content of
+/// `sampled`.
 pub(super) fn sample(
     logits: CubeTensor,
     rows: &[SamplingRow<'_>],
@@ -54,8 +55,8 @@ pub(super) fn sample(
     let picks = pick::pick(&logits, edited.as_ref(), &plan);
     let picked = pick::read(&logits, &picks)?.into_iter();
     sampled.extend(picked.map(|token| token.map(|token_id| Sampled { token_id, logprobs: None })));
-    // Tokens are needed on the host before it can ask about them: log-probabilities cost a second
-    // turn.
+    // The host needs the tokens before it can ask for their log-probabilities, so these cost a
+    // second round trip.
     let question = |(i, sampled): (usize, &Result<Sampled, SampleError>)| {
         let (token, k) = (sampled.as_ref().ok()?.token_id, rows[i].num_logprobs?);
         Some(Question { row: i as u32, token, k, named: rows[i].logprob_token_ids })
@@ -70,8 +71,8 @@ pub(super) fn sample(
     Ok(())
 }
 
-/// Log-probabilities of rows of `logits`, `[wanted.len(), vocab]`: for each a token, and the number
-/// of likeliest ones.
+/// Returns log-probabilities of rows of `logits`, `[wanted.len(), vocab]`. Each row has a token,
+/// and the number of likeliest tokens.
 pub(super) fn logprobs(
     logits: CubeTensor,
     wanted: &[(u32, u32)],
@@ -85,7 +86,7 @@ pub(super) fn logprobs(
     tell::tell(&logits, &wanted.iter().enumerate().map(question).collect::<Vec<_>>())
 }
 
-/// A number's place among all numbers, as an integer: larger for larger ones.
+/// Returns a number's place among all numbers, as an integer: larger for larger numbers.
 #[cube]
 fn rank(x: f32) -> u32 {
     // Both zeros are one number.
@@ -94,12 +95,12 @@ fn rank(x: f32) -> u32 {
     bits ^ flip
 }
 
-/// What the units of a cube have in common, for one thing after another.
+/// Memory that the units of a cube share, for one step after another.
 #[derive(CubeType)]
 struct Scratch {
     /// Seven numbers a unit.
     numbers: Shared<[f32]>,
-    /// A token a unit.
+    /// One token a unit.
     ids: Shared<[u32]>,
 }
 
@@ -112,8 +113,8 @@ impl Scratch {
         }
     }
 
-    /// Of all units' candidates the best: the largest number, of equal ones the lowest id. Every
-    /// unit gets it.
+    /// Returns the best of all units' candidates: the largest number, and of equal ones the lowest
+    /// id. Every unit gets it.
     fn best(&mut self, number: f32, id: u32) -> (f32, u32) {
         let unit = UNIT_POS as usize;
         self.numbers[unit] = number;
@@ -133,12 +134,12 @@ impl Scratch {
             step /= 2;
         }
         let best = (self.numbers[0], self.ids[0]);
-        // Who comes next may write.
+        // The next step may write only now.
         sync_cube();
         best
     }
 
-    /// `partial` of all units, added in a tree; every unit gets the sum.
+    /// Adds `partial` of all units in a tree. Every unit gets the sum.
     fn sum(&mut self, partial: f32) -> f32 {
         let unit = UNIT_POS as usize;
         self.numbers[unit] = partial;

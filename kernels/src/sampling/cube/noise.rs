@@ -1,11 +1,11 @@
-//! The host's noise, in float32: the same words of Philox, and a Gumbel variable that is exact to
-//! some units in the last place.
+//! The host's noise, in float32: the same words of Philox, and a Gumbel variable that is exact to a
+//! few units in the last place.
 
 use cubecl::prelude::*;
 
 const ROUNDS: usize = 10;
 
-/// The word of token `id`: its draw at this position under this seed.
+/// Returns the word of token `id`: its draw at this position under this seed.
 #[cube]
 pub(super) fn word(id: u32, seed: &Array<u32>, position: &Array<u32>) -> u32 {
     let (mut c0, mut c1) = (id / 4, 0u32.runtime());
@@ -28,12 +28,12 @@ pub(super) fn word(id: u32, seed: &Array<u32>, position: &Array<u32>) -> u32 {
     select(lane < 2u32, low, high)
 }
 
-/// Standard Gumbel noise, `-ln(-ln u)`, from the middle `u` of the word's 2^-32 wide cell.
+/// Returns standard Gumbel noise, `-ln(-ln u)`, for the middle `u` of the word's 2^-32 wide cell.
 #[cube]
 pub(super) fn gumbel(word: u32) -> f32 {
     let cell = 2.328_306_4e-10f32;
     let below = (f32::cast_from(word) + 0.5f32) * cell;
-    // Near 1 a float32 has too few digits: from the distance to 1 then.
+    // Near 1 a float32 has too few digits, so there the distance to 1 is used.
     let above = (f32::cast_from(!word) + 0.5f32) * cell;
     let mut exponential = -below.ln();
     if above < 0.125f32 {

@@ -1,4 +1,4 @@
-//! The kernel that picks: a cube a row.
+//! The kernel that picks a token, one cube a row.
 #![allow(clippy::collapsible_if, reason = "the compiler decides the outer, the device the inner")]
 
 use cubecl::prelude::*;
@@ -15,22 +15,22 @@ use super::{GARBAGE, MASKED, PICKED, Scratch, UNITS, rank};
 use crate::KernelError;
 use crate::cube::{Rows, buffer, cubes, device_error, upload, words_buffer};
 
-/// Every token is masked.
+/// The status of a row whose tokens are all masked.
 const EMPTY: u32 = 2;
 
-/// No noise is larger, and none is as low as minus the other.
+/// Bounds of the noise: at most `NOISE_MAX`, and above `-NOISE_MIN`.
 const NOISE_MAX: f32 = 22.88;
 const NOISE_MIN: f32 = 3.2;
 
-/// Words that a pick takes up: its status, its token, and the token's logit.
+/// Words of a pick: its status, its token, and the token's logit.
 const PICK_WORDS: usize = 3;
 
-/// Picks a token for each row.
+/// Picks a token for each row. Returns the picks on the device.
 pub(super) fn pick(logits: &Rows, edited: Option<&CubeTensor>, plan: &Plan) -> Handle {
     let client = logits.client();
     let picks = client.empty(logits.rows * PICK_WORDS * size_of::<u32>());
     let (rows, masks) = (upload(client, &plan.rows), upload(client, &plan.masks));
-    // SAFETY: a cube beyond the rows leaves; parameters and masks are those of the rows.
+    // SAFETY: a cube beyond the rows does nothing; parameters and masks are those of the rows.
     unsafe {
         pick_kernel::launch_unchecked(
             client,
@@ -50,7 +50,7 @@ pub(super) fn pick(logits: &Rows, edited: Option<&CubeTensor>, plan: &Plan) -> H
     picks
 }
 
-/// What was picked, on the host. Waits for the device.
+/// Copies the picks to the host. Waits for the device.
 pub(super) fn read(
     logits: &Rows,
     picks: &Handle,
@@ -68,23 +68,23 @@ pub(super) fn read(
     Ok(words.chunks_exact(PICK_WORDS).take(logits.rows).map(pick).collect())
 }
 
-/// A row of logits as the draw sees it.
+/// A row of logits, as the draw reads it.
 #[derive(CubeType)]
 pub(super) struct Source {
-    /// Where the row begins, as the model made it and with edits.
+    /// The places where the row begins, in the model's logits and in the edited ones.
     raw_at: usize,
     edited_at: usize,
     pub(super) vocab: usize,
     temperature: f32,
     /// A grammar's mask, or [`NONE`].
     grammar: u32,
-    /// Whether edits do not count.
+    /// Whether edits are ignored.
     is_raw: bool,
     #[cube(comptime)]
     is_edited: bool,
 }
 
-/// A token's logit by temperature, or [`MASKED`].
+/// Returns a token's logit divided by temperature, or [`MASKED`].
 #[cube]
 pub(super) fn logit(raw: &[f32], edited: &[f32], masks: &[u32], source: &Source, id: usize) -> f32 {
     let mut logit = raw[source.raw_at + id];
@@ -135,7 +135,7 @@ fn pick_kernel(
     let mut scratch = Scratch::new();
     let (is_garbage, garbage) = first_garbage(raw, row * stride, vocab, &mut scratch);
     let (mut max, mut best) = likeliest(raw, edited, masks, &source, &mut scratch);
-    // A grammar that leaves nothing of what edits left counts alone.
+    // If a grammar and the edits together leave no token, the grammar alone counts.
     if comptime!(is_edited) {
         if best == NONE && source.grammar != NONE {
             source.is_raw = true.runtime();
@@ -166,7 +166,7 @@ fn pick_kernel(
     }
 }
 
-/// The first logit that is NaN or +∞: 1 and its token, or 0.
+/// Finds the first logit that is NaN or +∞. Returns 1 and its token, or 0.
 #[cube]
 fn first_garbage(raw: &[f32], at: usize, vocab: usize, scratch: &mut Scratch) -> (f32, u32) {
     let mut found = 0.0f32.runtime();
@@ -184,7 +184,7 @@ fn first_garbage(raw: &[f32], at: usize, vocab: usize, scratch: &mut Scratch) ->
     scratch.best(found, first)
 }
 
-/// The largest logit and its token, of several the first; [`NONE`] where all are masked.
+/// Returns the largest logit and its token, of several the first; [`NONE`] where all are masked.
 #[cube]
 fn likeliest(
     raw: &[f32],
@@ -207,7 +207,7 @@ fn likeliest(
     scratch.best(max, best)
 }
 
-/// A token by chance, of those that truncation leaves.
+/// Draws a token from those that truncation leaves.
 #[cube]
 fn draw(
     raw: &[f32],
@@ -237,7 +237,8 @@ fn draw(
         let place = rank(x);
         let is_kept = place > kept.rank || (place == kept.rank && (id as u32) < kept.first_cut);
         if is_kept && x >= hopeless {
-            // Relative to the largest, lest the noise drown in large logits.
+            // Scores are relative to the largest logit, so that large logits do not absorb the
+            // noise.
             let noisy = (x - max) + gumbel(word(id as u32, &seed, &position));
             if noisy > score {
                 score = noisy;
@@ -247,6 +248,6 @@ fn draw(
         id += UNITS;
     }
     let (_, token) = scratch.best(score, token);
-    // The likeliest is never cut off.
+    // Truncation never removes the likeliest token.
     select(token == NONE, best, token)
 }

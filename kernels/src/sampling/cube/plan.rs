@@ -1,28 +1,29 @@
-//! What the kernels are told of the rows.
+//! The input of the kernels: the parameters of the rows.
 
 use super::super::SamplingRow;
 
-/// Words that a row's parameters take up.
+/// Words of a row's parameters.
 pub(super) const ROW_WORDS: usize = 10;
 
 /// Words of an edit.
 pub(super) const EDIT_WORDS: usize = 5;
 
-/// No mask.
+/// The value that stands for no mask.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Parameters, masks and edits of all rows.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// [`ROW_WORDS`] a row: whether it is greedy, temperature, top_k (0: all), `ln(min_p)` (or a very
-    /// low number), `1 - top_p` (or -1), seed and position in two words each, and the grammar's mask.
+    /// [`ROW_WORDS`] a row: whether it is greedy, temperature, top_k (0: all), `ln(min_p)` (or a
+    /// very low number), `1 - top_p` (or -1), seed and position in two words each, and the
+    /// grammar's mask.
     pub(super) rows: Vec<u32>,
-    /// A bit a token, in rows of whole words.
+    /// One bit a token, in rows of whole words.
     pub(super) masks: Vec<u32>,
     /// For each row the mask that comes before all edits, or [`NONE`].
     pub(super) allowed: Vec<u32>,
     /// [`EDIT_WORDS`] an edit: place among the logits, bias (or a very low number), repetition
-    /// penalty, and what is subtracted by frequency and by presence.
+    /// penalty, and the numbers to subtract for frequency and for presence.
     pub(super) edits: Vec<u32>,
     /// Whether any row changes its logits.
     pub(super) changes_logits: bool,
@@ -50,7 +51,7 @@ impl Plan {
     fn push_row(&mut self, row: &SamplingRow<'_>, vocab: usize, grammar: u32) {
         let top_k = if (row.top_k as usize) < vocab { row.top_k } else { 0 };
         let min_p = if row.min_p > 0.0 { row.min_p.ln() } else { f32::MIN };
-        // Never all: the likeliest token stays, however small top_p is.
+        // Below 1, so that the likeliest token stays however small top_p is.
         let tail = if row.top_p < 1.0 { (1.0 - row.top_p).min(1.0 - f32::EPSILON) } else { -1.0 };
         self.rows.extend([
             u32::from(row.is_greedy()),
@@ -66,7 +67,7 @@ impl Plan {
         ]);
     }
 
-    /// A mask of so many words; returns where it begins.
+    /// Adds a mask for `vocab` tokens and returns the place where it begins.
     fn mask(&mut self, words: &[u32], vocab: usize) -> u32 {
         let (at, len) = (self.masks.len(), vocab.div_ceil(32));
         self.masks.extend(words.iter().take(len));

@@ -8,24 +8,25 @@ use crate::KernelError;
 use crate::cube::{Rows, cubes, device_error, upload, words_buffer};
 use crate::select_rows;
 
-/// Tokens that a row may ask for here, a pass each. More are found on the host, from the row itself.
+/// Most tokens that a row may ask for here, each of which takes a pass. For more, the host computes
+/// the answer from the row.
 const TOLD_MAX: usize = 64;
 
 /// Words of a question.
 const QUESTION_WORDS: usize = 5;
 
-/// No token.
+/// The value that stands for no token.
 const NONE: u32 = u32::MAX;
 
-/// What one row is asked for.
+/// The question about one row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'a> {
-    /// Of the logits.
+    /// Row of the logits.
     pub(super) row: u32,
     pub(super) token: u32,
-    /// Likeliest tokens.
+    /// Number of likeliest tokens.
     pub(super) k: u32,
-    /// And these.
+    /// Further tokens to report.
     pub(super) named: &'a [u32],
 }
 
@@ -34,13 +35,13 @@ impl Question<'_> {
         self.k as usize + self.named.len() <= TOLD_MAX
     }
 
-    /// How many likeliest tokens there are to tell.
+    /// Returns the number of likeliest tokens to report.
     fn likeliest(&self, vocab: usize) -> usize {
         vocab.min(self.k as usize)
     }
 }
 
-/// An answer for each question, as [`logprob_row`] gives it.
+/// Returns an answer for each question, as [`logprob_row`] does.
 pub(super) fn tell(
     logits: &Rows,
     questions: &[Question<'_>],
@@ -83,8 +84,8 @@ fn ask(logits: &Rows, questions: &[Question<'_>]) -> Result<Vec<LogprobRow>, Ker
     let stride = 2 * (1 + told);
     let answers = client.empty(questions.len() * stride * size_of::<u32>());
     let (question_words, name_words) = (upload(client, &words), upload(client, &names));
-    // SAFETY: a cube beyond the questions leaves; rows and tokens are those of the logits, and an
-    // answer has room for all that a question asks.
+    // SAFETY: a cube beyond the questions does nothing; rows and tokens are those of the logits,
+    // and an answer has room for everything that a question asks.
     unsafe {
         tell_kernel::launch_unchecked(
             client,
@@ -111,8 +112,8 @@ fn ask(logits: &Rows, questions: &[Question<'_>]) -> Result<Vec<LogprobRow>, Ker
         .collect())
 }
 
-/// From an answer: log-probability and rank of the token; token and log-probability of each of the
-/// likeliest; log-probability and rank of each that was named.
+/// Reads an answer: log-probability and rank of the token, token and log-probability of each of the
+/// likeliest, log-probability and rank of each named token.
 fn row_of(
     answer: &[u32],
     question: &Question<'_>,
@@ -131,7 +132,7 @@ fn row_of(
     LogprobRow { entries }
 }
 
-/// What a kernel told; −∞ is a very low number there.
+/// Returns the log-probability of a kernel's answer, where a very low number stands for −∞.
 fn logprob(bits: u32) -> f32 {
     let logprob = f32::from_bits(bits);
     if logprob < MASKED / 2.0 { f32::NEG_INFINITY } else { logprob }
@@ -199,8 +200,8 @@ fn tell_kernel(
     }
 }
 
-/// The likeliest token after one with logit `last` and id `last_id`: less likely, or as likely with
-/// a higher id. [`NONE`] where there is none.
+/// Returns the likeliest token after one with logit `last` and id `last_id`: less likely, or as
+/// likely with a higher id. Returns [`NONE`] where there is none.
 #[cube]
 fn next_likeliest(
     logits: &[f32],
@@ -225,7 +226,7 @@ fn next_likeliest(
     scratch.best(best, best_id)
 }
 
-/// How many tokens are at least as likely.
+/// Returns how many tokens are at least as likely.
 #[cube]
 fn not_below(logits: &[f32], row: usize, vocab: usize, scratch: &mut Scratch, logit: f32) -> u32 {
     let mut count = 0.0f32.runtime();

@@ -1,5 +1,6 @@
-//! Thresholds of a row, found by trying: three bits at a time, the largest `t` such that the tokens
-//! from `t` on weigh enough. A pass over the row tries seven; eleven passes find all 32 bits.
+//! Thresholds of a row, found three bits at a time. A threshold is the largest `t` for which the
+//! tokens from `t` on weigh enough. A pass over the row tries seven values, and eleven passes find
+//! all 32 bits.
 
 use cubecl::prelude::*;
 
@@ -8,20 +9,20 @@ use super::{Scratch, TRIED, UNITS, rank};
 
 const PASSES: usize = 11;
 
-/// What a token weighs, and by what it is held against a threshold.
+/// The weight of a token, and the number to compare with a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Weight {
-    /// 1, by its rank.
+    /// 1, compared by its rank.
     Count,
-    /// Its probability relative to the likeliest, if it is kept at all; by its rank, which must be
-    /// above.
+    /// Its probability relative to the likeliest if it is kept, else 0; compared by its rank, which
+    /// must be above the threshold.
     Mass,
-    /// 1 if its rank is `kept`, by its id.
+    /// 1 if its rank is `kept`, else 0; compared by its id.
     Tie,
 }
 
-/// The largest threshold from which on tokens weigh at least `enough`, which is more than 0; 0 if
-/// even all of them do not.
+/// Returns the largest threshold from which on tokens weigh at least `enough`, which is above 0.
+/// Returns 0 if all tokens together weigh less.
 #[cube]
 pub(super) fn largest(
     raw: &[f32],
@@ -55,7 +56,7 @@ pub(super) fn largest(
                 }
                 Weight::Tie => (id as u32, select(place == kept, 1.0f32.runtime(), 0.0f32)),
             };
-            // How many of the thresholds it reaches: those are the first ones.
+            // The number of thresholds that it reaches, which are the first ones.
             if held >= found {
                 let reached = min((held - found) >> shift, comptime!(TRIED as u32).runtime());
                 #[unroll]

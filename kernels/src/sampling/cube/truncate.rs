@@ -1,4 +1,4 @@
-//! Which tokens of a row `min_p`, `top_k` and `top_p` keep.
+//! The tokens of a row that `min_p`, `top_k` and `top_p` keep.
 
 use cubecl::prelude::*;
 
@@ -10,13 +10,13 @@ use super::{MASKED, Scratch, UNITS, rank};
 /// The tokens that truncation leaves.
 #[derive(CubeType)]
 pub(super) struct Kept {
-    /// Those of higher ranks are kept.
+    /// Tokens of higher ranks are kept.
     pub(super) rank: u32,
-    /// Of those of this rank, ids from here on are not.
+    /// Of the tokens of this rank, ids from here on are cut off.
     pub(super) first_cut: u32,
 }
 
-/// The tokens that `min_p`, `top_k` and `top_p` keep; masked ones never are.
+/// Returns the tokens that `min_p`, `top_k` and `top_p` keep, which are never masked ones.
 #[cube]
 pub(super) fn truncate(
     raw: &[f32],
@@ -88,7 +88,7 @@ pub(super) fn truncate(
     Kept { rank: kept, first_cut }
 }
 
-/// What tokens above `place` weigh together, relative to the likeliest.
+/// Returns the weight of all tokens above `place` together, relative to the likeliest.
 #[cube]
 fn mass_above(
     raw: &[f32],
@@ -111,7 +111,7 @@ fn mass_above(
     scratch.sum(mass)
 }
 
-/// How many tokens have rank `place`, and what each of them weighs.
+/// Returns how many tokens have rank `place`, and the weight of each of them.
 #[cube]
 fn tied_at(
     raw: &[f32],
