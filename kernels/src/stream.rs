@@ -1,10 +1,10 @@
 //! Queues of a device.
 
-/// A queue of work for a device, with the memory that its results lie in.
+/// A queue of work for a device, with the memory of its results.
 ///
-/// A thread has a queue of its own where it is not given one. So work that moves from thread to
-/// thread, as a restarted worker's does, takes a queue along: its memory is used again, and what was
-/// submitted first is done first. On the CPU there are none, and this costs nothing.
+/// By default every thread has a queue of its own. Work that moves from thread to thread, as a
+/// restarted worker's does, therefore takes its queue along. The queue's memory is then reused, and
+/// work is done in the order of submission. The CPU has no queues, and this costs nothing there.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceStream {
     #[cfg(feature = "gpu")]
@@ -12,7 +12,7 @@ pub struct DeviceStream {
 }
 
 impl DeviceStream {
-    /// Another one; devices that have fewer share them out.
+    /// Returns another queue. A device with fewer queues maps several to one.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
@@ -22,7 +22,7 @@ impl DeviceStream {
         }
     }
 
-    /// What `work` submits goes to this queue.
+    /// Runs `work`, whose submissions go to this queue.
     pub fn run<R>(self, work: impl FnOnce() -> R) -> R {
         #[cfg(feature = "gpu")]
         return self.id.executes(work);

@@ -1,4 +1,4 @@
-//! Vectors of weights on their device: of norms, and biases.
+//! Vectors of weights on their device: those of norms, and biases.
 
 use burn::tensor::Device;
 
@@ -12,7 +12,7 @@ pub struct WeightVector {
     len: usize,
 }
 
-/// Where it lives.
+/// The elements in memory, by device.
 #[derive(Debug)]
 enum Storage {
     Cpu(Vec<f32>),
@@ -37,22 +37,22 @@ impl WeightVector {
         Ok(Self { storage, len })
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The elements, on the CPU.
+    /// Returns the elements on the CPU.
     ///
     /// # Panics
-    /// If it is elsewhere.
+    /// If they are on a GPU.
     pub(crate) fn cpu(&self) -> &[f32] {
         match &self.storage {
             Storage::Cpu(values) => values,
@@ -61,10 +61,10 @@ impl WeightVector {
         }
     }
 
-    /// The elements, on a GPU.
+    /// Returns the elements on a GPU.
     ///
     /// # Panics
-    /// If it is elsewhere.
+    /// If they are on the CPU.
     #[cfg(feature = "gpu")]
     pub(crate) fn cube(&self) -> &cubecl::server::Handle {
         match &self.storage {

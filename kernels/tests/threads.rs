@@ -1,4 +1,4 @@
-//! Results do not depend on how many threads computed them: the bytes are compared.
+//! Results do not depend on how many threads computed them: the test compares bytes.
 #![allow(clippy::unwrap_used)] // tests are free to
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -22,7 +22,7 @@ fn tensor(phase: f32) -> Tensor<2> {
     Tensor::from_data(data, &Device::flex())
 }
 
-/// A layer's worth of operations, each large enough to be spread over threads.
+/// Runs the operations of a layer, each large enough to be divided among threads.
 fn layer(dtype: WeightDtype, kv_dtype: KvDtype) -> Vec<u32> {
     let device = Device::flex();
     let weight = |outputs: usize, inputs: usize| {

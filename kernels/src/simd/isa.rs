@@ -1,4 +1,4 @@
-//! Which instruction set runs.
+//! The choice of the instruction set.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use super::{Simd, portable::Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{amx::Amx, avx2::Avx2, avx512::Avx512, avx512_bf16::Avx512Bf16};
 
-/// Overrides the choice, by one of the names of [`Isa::name`].
+/// The variable that overrides the choice, by one of the names of [`Isa::name`].
 const OVERRIDE_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
 
 /// An instruction set that this processor has.
@@ -31,21 +31,21 @@ enum Level {
     Portable,
 }
 
-/// A computation on any instruction set. Implementations mark `run`, and all that it calls in its
-/// inner loops, `#[inline(always)]`: code takes on an instruction set by being inlined into it.
+/// A computation on any instruction set. Implementations mark `run`, and all functions in its inner
+/// loops, `#[inline(always)]`: code is compiled for an instruction set only where it is inlined.
 pub(crate) trait Kernel {
-    /// What it returns.
+    /// The result.
     type Output;
-    /// Computes.
+    /// Computes the result.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// A computation on one instruction set, such as a kernel's part on one thread. As in [`Kernel`],
-/// inner loops are inlined.
+/// A computation on one instruction set, for example a kernel's part on one thread. As in
+/// [`Kernel`], inner loops are inlined.
 pub(crate) trait Task<S: Simd> {
-    /// What it returns.
+    /// The result.
     type Output;
-    /// Computes.
+    /// Computes the result.
     fn run(self, simd: S) -> Self::Output;
 }
 
@@ -59,7 +59,7 @@ impl<S: Simd, K: Kernel> Task<S> for K {
 }
 
 impl Isa {
-    /// All that this processor has, the fastest first.
+    /// Returns all instruction sets that this processor has, the fastest first.
     pub(crate) fn available() -> Vec<Self> {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -80,8 +80,8 @@ impl Isa {
         levels.into_iter().map(Self).collect()
     }
 
-    /// The one in use: the fastest, or the one that the environment names if this processor
-    /// has it. Settled at the first call.
+    /// Returns the instruction set in use: the fastest, or the one that the environment names if
+    /// this processor has it. The first call decides.
     pub(crate) fn active() -> Self {
         static ACTIVE: OnceLock<Isa> = OnceLock::new();
         *ACTIVE.get_or_init(|| {
@@ -92,7 +92,7 @@ impl Isa {
         })
     }
 
-    /// The name by which the environment chooses it.
+    /// Returns the name by which the environment chooses it.
     pub(crate) fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -109,19 +109,19 @@ impl Isa {
         }
     }
 
-    /// Whether linear layers of bfloat16 weights round the activations to bfloat16 too.
+    /// Returns whether linear layers of bfloat16 weights round the activations to bfloat16, too.
     #[cfg(test)]
     pub(crate) fn rounds_activations(self) -> bool {
         self.name() == "amx" || self.rounds_pairs()
     }
 
-    /// Whether [`Simd::pair`] rounds to bfloat16.
+    /// Returns whether [`Simd::pair`] rounds to bfloat16.
     #[cfg(test)]
     pub(crate) fn rounds_pairs(self) -> bool {
         self.name() == "avx512bf16"
     }
 
-    /// Tiles, where this instruction set has them.
+    /// Returns the tiles, where this instruction set has them.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn amx(self) -> Option<Amx> {
         match self.0 {
@@ -146,7 +146,7 @@ impl Isa {
     }
 }
 
-/// The instruction set that the CPU kernels use: `amx`, `avx512bf16`, `avx512`, `avx2`,
+/// Returns the instruction set that the CPU kernels use: `amx`, `avx512bf16`, `avx512`, `avx2`,
 /// `neon` or `portable`. `PLAYHOUSE_CPU_ISA` may name a lesser one than the processor has.
 #[must_use]
 pub fn cpu_isa() -> &'static str {

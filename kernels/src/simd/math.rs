@@ -1,8 +1,9 @@
-//! Functions of vectors, the same steps on every instruction set.
+//! Functions of vectors, with the same steps on every instruction set.
 
 use super::{LANES, Simd};
 
-/// Below this `exp` is 0; above `EXP_MAX` it stays at `exp(EXP_MAX)` = 2.4e38.
+/// Bounds of the argument: below `EXP_MIN` `exp` is 0, above `EXP_MAX` it stays at `exp(EXP_MAX)` =
+/// 2.4e38.
 const EXP_MIN: f32 = -87.33;
 const EXP_MAX: f32 = 88.37;
 /// 1.5 · 2²³: adding and subtracting it rounds to a whole number.
@@ -11,8 +12,8 @@ const ROUND: f32 = 12_582_912.0;
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
-/// `e^x` within 2 ulp; exactly 1 at 0 and 0 at −∞; NaN stays NaN. The Taylor polynomial of degree 7
-/// on `|r| <= ln 2 / 2`, where the first term left out is below 6e-9.
+/// Returns `e^x` within 2 ulp; exactly 1 at 0 and 0 at −∞; NaN stays NaN. It uses the Taylor
+/// polynomial of degree 7 on `|r| <= ln 2 / 2`, where the first omitted term is below 6e-9.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     let clamped = s.min(s.splat(EXP_MAX), s.max(s.splat(EXP_MIN), x));
@@ -27,7 +28,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     s.zero_below(s.mul(p, s.pow2(n)), x, s.splat(EXP_MIN))
 }
 
-/// The sum of all lanes: halves onto halves.
+/// Returns the sum of all lanes, adding one half to the other until one lane is left.
 #[inline(always)]
 pub(crate) fn sum_of<S: Simd>(s: S, v: S::V) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -42,7 +43,7 @@ pub(crate) fn sum_of<S: Simd>(s: S, v: S::V) -> f32 {
     lanes[0]
 }
 
-/// The largest lane.
+/// Returns the largest lane.
 #[inline(always)]
 pub(crate) fn max_of<S: Simd>(s: S, v: S::V) -> f32 {
     let mut lanes = [0.0; LANES];

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::{FIELD_BASE, LANES, Simd, Task};
 
-/// No proof is needed: the baseline of the target has it.
+/// A type that needs no proof, because the target's baseline includes NEON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Neon;
 
@@ -29,7 +29,7 @@ macro_rules! each {
     };
 }
 
-/// Chooses by a mask: `a` where it is set, else `b`.
+/// Returns `a` where the mask is set, else `b`.
 #[inline(always)]
 fn choose(mask: [uint32x4_t; 4], a: Quarters, b: Quarters) -> Quarters {
     each!(vbslq_f32, mask, a, b)
@@ -126,7 +126,7 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn max(self, a: Quarters, b: Quarters) -> Quarters {
-        // Not `vmaxq`, which gives NaN where either is.
+        // `vmaxq` would return NaN where either is NaN.
         choose(each!(vcgtq_f32, a, b), a, b)
     }
 

@@ -1,8 +1,8 @@
-//! Plain arrays, which the compiler turns into whatever the target always has.
+//! Plain arrays, which the compiler turns into instructions of the target's baseline.
 
 use super::{FIELD_BASE, LANES, Simd, Task};
 
-/// No instructions beyond the target's baseline.
+/// A type that needs no instructions beyond the target's baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Portable;
 
@@ -72,7 +72,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        // Two roundings: a fused one would be a library call here.
+        // Two roundings, because a fused multiply-add would be a library call here.
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
 

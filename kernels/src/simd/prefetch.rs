@@ -1,16 +1,16 @@
-//! Asking for memory before it is needed.
+//! Requests for memory before it is needed.
 
-/// Asks for the cache line at `place`, which nobody need own: the request never faults. Nothing
-/// where the target has no such instruction.
+/// Prefetches the cache line at `place`. The address may be invalid, because the request never
+/// faults. Does nothing where the target has no such instruction.
 #[inline(always)]
 pub(crate) fn prefetch(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: part of the baseline (SSE), and without effect for any address that is not mapped.
+    // SAFETY: part of the baseline (SSE), and without effect for addresses that are not mapped.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a hint, without effect for any address that is not mapped.
+    // SAFETY: a hint, without effect for addresses that are not mapped.
     unsafe {
         std::arch::asm!(
             "prfm pldl1keep, [{place}]",
@@ -22,8 +22,8 @@ pub(crate) fn prefetch(place: *const u8) {
     let _ = place;
 }
 
-/// The same, but no nearer than L2: what is asked for kilobytes ahead would drive out of L1 what is
-/// needed before it.
+/// Prefetches to L2, not to L1: lines for kilobytes ahead would drive out of L1 the lines that are
+/// needed before them.
 #[inline(always)]
 pub(crate) fn prefetch_l2(place: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,8 @@
-//! Loops over a row whose length is no multiple of the vector's.
+//! Loops over a row whose length need not be a multiple of the vector's.
 
 use super::{LANES, Simd, sum_of};
 
-/// `Σ x²`, in two vectors of lanes by position in the row, folded at the end.
+/// Returns `Σ x²`, in two vectors of lanes by position in the row, folded at the end.
 #[inline(always)]
 pub(crate) fn sum_of_squares<S: Simd>(s: S, row: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 2];
@@ -26,11 +26,11 @@ pub(crate) fn sum_of_squares<S: Simd>(s: S, row: &[f32]) -> f32 {
 
 /// A function of two values, lane by lane.
 pub(crate) trait PairMap: Copy {
-    /// The function; `#[inline(always)]`.
+    /// Returns the function's values. Implementations are `#[inline(always)]`.
     fn map<S: Simd>(self, s: S, a: S::V, b: S::V) -> S::V;
 }
 
-/// `out[i] = f(a[i], b[i])` for slices of equal length.
+/// Writes `out[i] = f(a[i], b[i])` for slices of equal length.
 #[inline(always)]
 pub(crate) fn map_row<S: Simd>(s: S, a: &[f32], b: &[f32], out: &mut [f32], f: impl PairMap) {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());

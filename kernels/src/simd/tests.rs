@@ -1,11 +1,11 @@
-//! Every instruction set against plain arithmetic.
+//! Every instruction set agrees with plain arithmetic.
 
 use half::bf16;
 use proptest::prelude::*;
 
 use super::*;
 
-/// `exp` of sixteen values.
+/// The function `exp` of sixteen values.
 struct Exp([f32; LANES]);
 
 impl Kernel for Exp {

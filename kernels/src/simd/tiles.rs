@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-/// Numbers of rows that have compiled tiles. Which one a row falls in does not change its sums.
+/// Numbers of rows that have compiled tiles. A row's sums do not depend on its tile.
 const SIZES: [usize; 6] = [12, 8, 4, 3, 2, 1];
 
-/// Cuts rows into tiles of at most `max` rows, large ones first.
+/// An iterator that cuts rows into tiles of at most `max` rows, large ones first.
 #[derive(Debug, Clone)]
 pub(crate) struct Tiles {
     rows: Range<usize>,

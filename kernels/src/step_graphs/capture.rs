@@ -1,4 +1,4 @@
-//! How a step is recorded.
+//! The recording of a step.
 
 use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
@@ -11,18 +11,19 @@ use super::recorded::Recorded;
 use crate::AttentionMetadata;
 use crate::cube::{Recording, device_tensor};
 
-/// Records a step, whose kernels are there already, and says how many bytes the recording holds.
+/// Records a step, whose kernels are already compiled. Returns it and the bytes that it holds.
 pub(super) fn capture(
     client: &Client,
     token_ids: &[u32],
     meta: &AttentionMetadata,
     forward: Forward<'_>,
 ) -> Result<(Recorded, u64), ServerError> {
-    // On the device's own thread, memory is free as soon as a tensor is dropped: all runs find the same,
-    // which the last must. And nobody else takes or frees any meanwhile.
+    // On the device's own thread, memory is free as soon as a tensor is dropped. All runs then find
+    // the same free memory, which the last run needs. No other thread takes or frees memory
+    // meanwhile.
     client.exclusive(|| {
         let before = held_bytes(client);
-        // Of exact size, as what a recording touches serves nothing else, and else it would be large
+        // Memory of exact size, because the recording alone can use it. The default would be large
         // pages.
         let record = |()| record(client, token_ids, meta, forward);
         let recorded = client.memory_persistent_allocation((), record)?;
@@ -30,15 +31,15 @@ pub(super) fn capture(
     })?
 }
 
-/// Bytes of this queue's memory of exact size that are in use.
+/// Returns the bytes of this queue's memory of exact size that are in use.
 fn held_bytes(client: &Client) -> u64 {
     let report = client.memory_report(MemoryScope::CurrentStream);
     let pools = report.streams.iter().map(|stream| &stream.pools.persistent.usage);
     pools.map(|usage| usage.bytes_in_use + usage.bytes_padding).sum()
 }
 
-/// The step is computed once for its inputs, again for the memory that it needs beside them, and then
-/// launches are recorded and not done.
+/// Computes the step once for its inputs, and once for its other memory. A third run then records
+/// the launches and executes none.
 fn record(
     client: &Client,
     token_ids: &[u32],
@@ -46,13 +47,13 @@ fn record(
     forward: Forward<'_>,
 ) -> Result<Recorded, ServerError> {
     if client.is_capturing() {
-        // By a thread that hung, and was given up.
+        // A thread that hung and was abandoned left a recording open.
         drop(client.stop_capture());
     }
     let recording = Recording::begin();
     let window = Window::prepare(client)?;
     for _ in 0..2 {
-        // What is amiss already is told as such, and not as a launch that is missing.
+        // An earlier error is reported here, and not later as a missing launch.
         client.check([&of_device(forward(token_ids, meta))?.handle])?;
     }
     client.start_capture()?;
@@ -65,7 +66,7 @@ fn of_device(output: Tensor<2>) -> Result<CubeTensor, ServerError> {
     device_tensor(output).map_err(|_| ServerError::graph_state("the step was computed elsewhere"))
 }
 
-/// The time in which a queue records, which ends in any case.
+/// The time in which a queue records. Dropping it ends the recording on every path.
 struct Window<'a>(Option<&'a Client>);
 
 impl<'a> Window<'a> {
@@ -85,7 +86,7 @@ impl<'a> Window<'a> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         if let Some(client) = self.0.take() {
-            // The error or panic that led here is the one to tell.
+            // The error or panic that led here is the one to report.
             drop(client.stop_capture());
         }
     }

@@ -1,4 +1,4 @@
-//! Recordings through CubeCL: a CUDA graph, or on wgpu the launches with everything looked up.
+//! Recordings through CubeCL: a CUDA graph, or on wgpu the launches with their lookups done.
 
 use std::collections::BTreeSet;
 
@@ -16,36 +16,36 @@ use crate::{AttentionMetadata, KernelError};
 
 pub(super) type Forward<'a> = &'a mut (dyn FnMut(&[u32], &AttentionMetadata) -> Tensor<2> + Send);
 
-/// The part of what recordings may hold that one may take for weights laid out anew: each of them takes
-/// as much, whatever its rows.
+/// Divisor of the recordings' limit: one recording may use this part of it for weights laid out
+/// anew. Every recording needs the same bytes for them, whatever its rows.
 const COPIES_PART: u64 = 16;
 
 /// The recordings on one device.
 pub(super) struct CubeGraphs {
     client: Client,
     kept: Kept<(Form, Recorded)>,
-    /// Forms whose recordings hold more than may be held, or more than there was.
+    /// Forms whose recordings hold more than the limit, or more than the device had.
     too_large: Vec<Form>,
-    /// Numbers of rows whose products lay too much of the weights out anew.
+    /// Numbers of rows whose products lay out too many bytes of weights anew.
     copying: BTreeSet<usize>,
-    /// The plans that a step has: the same in each.
+    /// The plans of a step, the same in every step.
     plans: Vec<PlanOf>,
     stats: StepGraphStats,
-    /// Why there will be no more.
+    /// The reason why no more steps are recorded.
     failure: Option<String>,
     is_failure_told: bool,
 }
 
-/// What steps that one recording serves have in common.
+/// The properties that all steps of one recording share.
 #[derive(Debug, Clone, PartialEq)]
 struct Form {
     rows: usize,
-    /// In the order of [`CubeGraphs::plans`].
+    /// Plans in the order of [`CubeGraphs::plans`].
     plans: Vec<PlanForm>,
 }
 
 impl CubeGraphs {
-    /// None so far, for recordings that hold at most `bytes_max` bytes together.
+    /// Makes an empty set of recordings, which may hold at most `bytes_max` bytes together.
     pub(super) fn new(client: Client, bytes_max: u64) -> Self {
         Self {
             client,
@@ -59,12 +59,13 @@ impl CubeGraphs {
         }
     }
 
-    /// Whether it records steps of so many rows at all.
+    /// Returns whether it records steps of `rows` rows at all.
     pub(super) fn takes(&self, rows: usize) -> bool {
         self.failure.is_none() && !self.copying.contains(&rows)
     }
 
-    /// Drops all. What found no memory is tried again: there may be more of it.
+    /// Drops all recordings. Steps that found no memory are tried again, because there may be more
+    /// now.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
         self.too_large.clear();
@@ -79,7 +80,7 @@ impl CubeGraphs {
         self.failure.clone().filter(|_| !is_told)
     }
 
-    /// What `forward` computes of the batch: by a replay, or it is recorded now.
+    /// Returns the result of `forward` for the batch, by a replay or while recording it.
     pub(super) fn run(
         &mut self,
         token_ids: &[u32],
@@ -104,7 +105,8 @@ impl CubeGraphs {
             self.kept.clear();
             let told = error.to_string();
             match device_error(error) {
-                // The step may have enough without recordings, and others be smaller.
+                // The step may have enough memory without a recording, and other steps may be
+                // smaller.
                 KernelError::Device { is_out_of_memory: true, .. } => {
                     self.give_back();
                     self.too_large.push(form);
@@ -122,8 +124,8 @@ impl CubeGraphs {
         forward: Forward<'_>,
     ) -> Result<Tensor<2>, ServerError> {
         let rows = token_ids.len();
-        // In the memory that all steps share. Kernels are compiled, and ways to multiply measured, which
-        // cannot be done while launches are recorded.
+        // This run uses the memory that all steps share. It compiles kernels and measures products,
+        // which is impossible while launches are recorded.
         let (hidden, copies) = weight_copies::noted(|| forward(token_ids, meta));
         if copies > self.kept.bytes_max() / COPIES_PART {
             self.copying.insert(rows);
@@ -153,7 +155,8 @@ impl CubeGraphs {
         Ok(output)
     }
 
-    /// About what a recording of so many rows will hold: as much a row as the largest does.
+    /// Returns about how many bytes a recording of `rows` rows will hold: as many a row as the
+    /// largest.
     fn expected_bytes(&self, rows: usize) -> u64 {
         let largest = self.kept.iter().max_by_key(|(_, bytes)| *bytes);
         largest.map_or(0, |((form, _), bytes)| {
@@ -161,16 +164,17 @@ impl CubeGraphs {
         })
     }
 
-    /// Drops what was not used for longest, until so many bytes more may be held.
+    /// Drops the least recently used recordings until `bytes` more bytes may be held.
     fn make_room(&mut self, bytes: u64) {
         if self.kept.make_room(bytes) {
             self.give_back();
         }
     }
 
-    /// What was freed goes back to the driver: of exact size, hardly anybody else could use it.
+    /// Returns freed memory to the driver. It has exact sizes, which hardly any other code could
+    /// use.
     fn give_back(&self) {
-        // At worst it stays where it is, for the next recording of the same size.
+        // On failure the memory stays, for the next recording of the same size.
         drop(self.client.memory_cleanup());
     }
 }

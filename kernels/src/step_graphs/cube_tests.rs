@@ -1,4 +1,4 @@
-//! Recorded steps against the same steps as they come.
+//! Recorded steps give the same results as steps that are not recorded.
 
 use burn::tensor::Device;
 
@@ -17,12 +17,12 @@ const KV_HEADS: usize = 2;
 const HIDDEN: usize = NUM_HEADS * HEAD_DIM;
 const VOCAB: usize = 40;
 const BLOCK_SIZE: usize = 16;
-/// Tokens that a sequence has blocks for.
+/// Number of tokens that a sequence has blocks for.
 const LEN_MAX: usize = 320;
-/// Bytes that recordings may hold, where that is not what is tested.
+/// Bytes that recordings may hold, in tests of other properties.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Two layers, one of which sees a window, with random weights.
+/// A model of two layers with random weights. One of them has a sliding window.
 struct Model {
     embedding: LinearWeight,
     layers: Vec<[LinearWeight; 5]>,
@@ -76,7 +76,7 @@ impl Model {
     }
 }
 
-/// Sequences with their own blocks, none of which is block 0.
+/// Returns a cache for sequences with their own blocks, none of which is block 0.
 fn cache(device: &Device, seqs: usize) -> KvCache {
     let num_blocks = 1 + seqs * LEN_MAX / BLOCK_SIZE;
     let shape = KvCacheShape {
@@ -87,7 +87,7 @@ fn cache(device: &Device, seqs: usize) -> KvCache {
         head_dim: HEAD_DIM,
     };
     let mut cache = KvCache::new(shape, KvDtype::F32, device).unwrap();
-    // What a sequence has read already: any numbers, the same in each cache.
+    // Content of earlier tokens: any numbers, the same in each cache.
     let slots: Vec<u32> = (0..shape.num_slots() as u32).collect();
     for layer in 0..2 {
         let width = KV_HEADS * HEAD_DIM;
@@ -98,7 +98,7 @@ fn cache(device: &Device, seqs: usize) -> KvCache {
     cache
 }
 
-/// The next token of each of these sequences, which have so many already.
+/// Returns a batch of the next token of each (sequence, earlier tokens).
 fn batch(seqs: &[(usize, usize)]) -> (Vec<u32>, AttentionMetadata) {
     let mut meta = AttentionMetadata { query_start_loc: vec![0], ..Default::default() };
     let mut ids = Vec::new();
@@ -121,7 +121,7 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     let model = Model::new(&device);
     let (mut plain, mut recorded) = (cache(&device, 6), cache(&device, 6));
     let mut graphs = StepGraphs::new(&device, BYTES_MAX);
-    // Sequences that grow over the spans of attention, join and leave.
+    // Sequences grow over the spans of attention, join and leave.
     let mut lens = [3usize, 126, 250, 40, 0, 127];
     let mut step = |seqs: &[usize]| {
         let seqs: Vec<_> = seqs.iter().map(|seq| (*seq, lens[*seq])).collect();
@@ -153,7 +153,7 @@ fn replayed_steps_are_those_that_were_not_recorded() {
     assert_eq!(graphs.take_failure(), None);
 }
 
-/// Rows that are multiplied in tiles, filled up to the next size.
+/// Rows that are multiplied in tiles are padded to the next size.
 #[test]
 fn steps_of_many_sequences_are_recorded_too() {
     let Some(device) = test_device() else { return };
@@ -180,7 +180,7 @@ fn steps_of_many_sequences_are_recorded_too() {
     assert_eq!(graphs.take_failure(), None);
 }
 
-/// Steps of so many sequences each, one after the other, as they come and through `graphs`.
+/// Compares steps of `steps` sequences each, one after the other, with and without `graphs`.
 fn compare_steps(device: &Device, graphs: &mut StepGraphs, steps: &[usize]) {
     let model = Model::new(device);
     let (mut plain, mut recorded) = (cache(device, 12), cache(device, 12));
@@ -203,19 +203,19 @@ fn recordings_hold_no_more_than_they_may() {
     compare_steps(&device, &mut all, &[8, 4]);
     let both = all.stats();
     assert_eq!((both.kept, both.recorded), (2, 2));
-    // Eight rows of hidden states and those of the MLP, at least.
+    // At least eight rows of hidden states and those of the MLP.
     assert!(both.bytes > 8 * 3 * HIDDEN as u64 * 4, "{both:?}");
     all.clear();
     assert_eq!((all.stats().kept, all.stats().bytes), (0, 0));
 
-    // Each fits, but not both: the one that was not used for longest goes.
+    // Each fits, but not both: the least recently used one is dropped.
     let mut one = StepGraphs::new(&device, both.bytes - 1);
     compare_steps(&device, &mut one, &[8, 8, 4, 4, 8, 8, 4]);
     let stats = one.stats();
     assert_eq!((stats.recorded, stats.replayed, stats.kept), (4, 3, 1), "{stats:?}");
     assert!(stats.bytes < both.bytes, "{stats:?}");
 
-    // What stays is not moved by what goes.
+    // Dropping a recording does not move the others.
     let mut three = StepGraphs::new(&device, BYTES_MAX);
     compare_steps(&device, &mut three, &[8, 4, 2]);
     let mut two = StepGraphs::new(&device, three.stats().bytes - 1);
@@ -223,7 +223,7 @@ fn recordings_hold_no_more_than_they_may() {
     let stats = two.stats();
     assert_eq!((stats.recorded, stats.replayed, stats.kept), (3, 3, 2), "{stats:?}");
 
-    // None fits, and none is tried again.
+    // No recording fits, and none is tried again.
     let mut none = StepGraphs::new(&device, 100);
     compare_steps(&device, &mut none, &[8, 8, 4]);
     assert_eq!(none.stats(), StepGraphStats::default());
@@ -285,7 +285,7 @@ fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_told_once() {
         let mut calls = 0;
         let hidden = graphs.run(&mut ids, &mut meta, |ids, meta| {
             calls += 1;
-            // What is copied in the middle of a recording is not in it.
+            // A copy in the middle of a recording is not part of it, so the recording fails.
             let extra = tensor(&vec![calls as f32; 2 * HIDDEN], HIDDEN, &device);
             model.forward(ids, meta, &mut cache) + extra.clone() - extra
         });

@@ -1,9 +1,9 @@
-//! What is kept of recordings: the last used, within a number and a number of bytes.
+//! The recordings that are kept: the most recently used, within a number and a number of bytes.
 
-/// Recordings at most: beside the memory that is counted each holds some of the driver's.
+/// Most recordings. Each also holds memory of the driver, which is not counted.
 const COUNT_MAX: usize = 64;
 
-/// Things and the bytes that each holds, the last used last.
+/// Things and the bytes that each holds, the most recently used last.
 #[derive(Debug)]
 pub(super) struct Kept<T> {
     bytes_max: u64,
@@ -17,24 +17,25 @@ struct Entry<T> {
 }
 
 impl<T> Kept<T> {
-    /// None so far, and never more than `bytes_max` bytes.
+    /// Makes an empty store, which never holds more than `bytes_max` bytes.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self { bytes_max, entries: Vec::new() }
     }
 
-    /// The one that `is_it`, which is the last used from now on.
+    /// Returns the thing for which `is_it` holds, and makes it the most recently used.
     pub(super) fn find(&mut self, is_it: impl Fn(&T) -> bool) -> Option<&T> {
         let at = self.entries.iter().position(|entry| is_it(&entry.thing))?;
         self.entries[at..].rotate_left(1);
         self.entries.last().map(|entry| &entry.thing)
     }
 
-    /// Bytes that they may hold together.
+    /// Returns the bytes that they may hold together.
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Drops those not used for longest until there is room for one of so many bytes; whether any were.
+    /// Drops the least recently used until one of `bytes` bytes fits. Returns whether any were
+    /// dropped.
     pub(super) fn make_room(&mut self, bytes: u64) -> bool {
         let room = self.bytes_max.saturating_sub(bytes);
         let (mut held, mut dropped) = (self.bytes(), 0);
@@ -49,7 +50,7 @@ impl<T> Kept<T> {
         dropped > 0
     }
 
-    /// Keeps one more, for which [`Kept::make_room`] made room.
+    /// Keeps one more. [`Kept::make_room`] must have made room for it.
     pub(super) fn push(&mut self, thing: T, bytes: u64) {
         self.entries.push(Entry { thing, bytes });
     }
@@ -59,17 +60,17 @@ impl<T> Kept<T> {
         self.entries.clear();
     }
 
-    /// Bytes that they hold together.
+    /// Returns the bytes that they hold together.
     pub(super) fn bytes(&self) -> u64 {
         self.entries.iter().map(|entry| entry.bytes).sum()
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// All of them, and their bytes.
+    /// Returns all of them, and their bytes.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&T, u64)> {
         self.entries.iter().map(|entry| (&entry.thing, entry.bytes))
     }

@@ -1,12 +1,14 @@
-//! Steps of one token a sequence, recorded on a GPU and replayed: what a step launches does not change
-//! from one to the next, so all but the copies of its inputs is said once (vLLM's CUDA graphs).
+//! Steps of one token a sequence, recorded on a GPU and replayed. The launches of a step do not
+//! change from one step to the next. So everything except the copies of its inputs is submitted
+//! only once (vLLM's CUDA graphs).
 //!
-//! A recording is for a number of rows and a form of attention's plans. Steps of fewer sequences are
-//! filled up with ones of a single token, which writes to block 0: it must be nobody's, as vLLM's null
-//! block is.
+//! A recording is for a number of rows and a form of attention's plans. Steps of fewer sequences
+//! are padded with sequences of a single token, which is written to block 0. As vLLM's null block,
+//! that block must belong to no request.
 //!
-//! Recordings hold the memory of their activations, within a limit: those that were not used for longest
-//! are dropped. A step that takes much memory for weights laid out anew, for tensor cores, is not recorded.
+//! Recordings hold the memory of their activations, within a limit. Beyond it the least recently
+//! used are dropped. A step that takes much memory for weights laid out anew, for tensor cores, is
+//! not recorded.
 
 #[cfg(feature = "gpu")]
 mod capture;
@@ -28,30 +30,30 @@ use crate::AttentionMetadata;
 #[cfg(feature = "gpu")]
 use crate::device::Place;
 
-/// The recordings of a model's steps over one KV cache. On the CPU there are none, and steps are
-/// computed as they come.
+/// The recordings of a model's steps over one KV cache. The CPU has none, and there every step is
+/// computed directly.
 #[derive(Debug, Default)]
 pub struct StepGraphs {
     #[cfg(feature = "gpu")]
     gpu: Option<cube::CubeGraphs>,
 }
 
-/// What became of the steps so far.
+/// Counts of the steps so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepGraphStats {
     /// Steps that were recorded.
     pub recorded: u64,
     /// Steps that were replayed.
     pub replayed: u64,
-    /// Recordings that there are.
+    /// Number of recordings that are kept now.
     pub kept: usize,
     /// Bytes of the device's memory that they hold.
     pub bytes: u64,
 }
 
 impl StepGraphs {
-    /// None recorded so far, for steps on `device`; they may hold `bytes_max` bytes of its memory
-    /// together.
+    /// Makes an empty set for steps on `device`. Its recordings may hold `bytes_max` bytes of the
+    /// device's memory together.
     #[must_use]
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "no GPUs"))]
     pub fn new(device: &Device, bytes_max: u64) -> Self {
@@ -64,12 +66,13 @@ impl StepGraphs {
         }
     }
 
-    /// The hidden states of a step, `[rows, hidden]`, the batch's tokens first, as `forward` computes
-    /// them of token ids and their metadata: it must launch the same for every batch of one form, read
-    /// nothing back, and always be the same function; it may be called on another thread. Token ids
-    /// and metadata may have been filled up afterwards, and `rows` is their number of tokens then.
+    /// Returns the hidden states of a step, `[rows, hidden]`, the batch's tokens first. `forward`
+    /// computes them from token ids and their metadata. It must launch the same kernels for every
+    /// batch of one form, copy nothing to the host, and always be the same function. It may be
+    /// called on another thread. Token ids and metadata may be padded afterwards, and `rows` is
+    /// then their number of tokens.
     ///
-    /// Which rows share the step decides nothing that they do not decide without a recording.
+    /// The rows that share a step influence a result only where they also do without a recording.
     pub fn run(
         &mut self,
         token_ids: &mut Vec<u32>,
@@ -87,8 +90,7 @@ impl StepGraphs {
         forward(token_ids, meta)
     }
 
-    /// Drops all recordings, and with them the memory that they hold. Steps are recorded again as they
-    /// come.
+    /// Drops all recordings and frees their memory. Later steps are recorded again.
     pub fn clear(&mut self) {
         #[cfg(feature = "gpu")]
         if let Some(gpu) = &mut self.gpu {
@@ -96,7 +98,7 @@ impl StepGraphs {
         }
     }
 
-    /// What became of the steps so far.
+    /// Returns counts of the steps so far.
     #[must_use]
     pub fn stats(&self) -> StepGraphStats {
         #[cfg(feature = "gpu")]
@@ -105,7 +107,7 @@ impl StepGraphs {
         StepGraphStats::default()
     }
 
-    /// Why no more steps are recorded; told once.
+    /// Returns the reason why no more steps are recorded, once.
     pub fn take_failure(&mut self) -> Option<String> {
         #[cfg(feature = "gpu")]
         return self.gpu.as_mut()?.take_failure();

@@ -1,13 +1,13 @@
-//! Steps filled up, so that few numbers of rows occur.
+//! Padding of steps, so that few numbers of rows occur.
 
 use crate::AttentionMetadata;
 
-/// Steps of more rows keep a GPU busy for longer than it takes to launch them.
+/// Most rows of a recording. Larger steps keep a GPU busy for longer than their launches take.
 const ROWS_MAX: usize = 256;
 
-/// The rows of a recording for a batch: vLLM's sizes, but coarser where there are many. Each is a
-/// recording's memory, and products make more than 32 rows in tiles of many. `None`: it is none of
-/// single tokens, or too large.
+/// Returns the rows of a recording for a batch: vLLM's sizes, but coarser for large batches. Each
+/// size is another recording's memory, and products compute more than 32 rows in large tiles.
+/// `None`: the batch does not consist of single tokens, or is too large.
 pub(super) fn rows_of(meta: &AttentionMetadata) -> Option<usize> {
     let seqs = meta.num_seqs();
     if seqs == 0 || seqs != meta.num_tokens() {

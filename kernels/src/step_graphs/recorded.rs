@@ -1,4 +1,4 @@
-//! A step that can be computed again, for other numbers in the same places.
+//! A step that can be computed again, with other numbers in the same places.
 
 use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
@@ -18,7 +18,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// What it computes of this batch; its `plans` are those of `known`, one by one.
+    /// Returns the step's result for this batch. Its `plans` are those of `known`, one by one.
     pub(super) fn replay(
         &self,
         client: &Client,
@@ -28,7 +28,7 @@ impl Recorded {
         plans: &[Plan],
     ) -> Result<Tensor<2>, ServerError> {
         for (input, handle) in &self.inputs {
-            // What the operations would check.
+            // A replay skips the operations' checks, so they are made here.
             if let StepInput::Plan(of) = input {
                 of.check_slots(&meta.slot_mapping);
             }
@@ -48,11 +48,11 @@ impl Recorded {
         self.run()
     }
 
-    /// Computes the step of what the inputs hold.
+    /// Computes the step from the current content of the inputs.
     pub(super) fn run(&self) -> Result<Tensor<2>, ServerError> {
-        // SAFETY: the inputs and the output are held here, the memory in between by the graph; weights
-        // and KV cache live as long as the `forward` that is asked for the next step. Who uses them
-        // has the KV cache, and its queue, to itself.
+        // SAFETY: this object holds the inputs and the output, and the graph the memory in between.
+        // Weights and KV cache live as long as the `forward` that the next step needs. The caller
+        // has the KV cache and its queue to itself.
         unsafe { self.graph.replay() }?;
         Ok(into_tensor(self.output.clone()))
     }

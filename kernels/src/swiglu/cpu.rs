@@ -1,4 +1,4 @@
-//! Rows over threads.
+//! The gated activation on the CPU, with rows divided among threads.
 
 use burn_flex::FlexTensor;
 
@@ -7,7 +7,7 @@ use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::for_each_rows;
 use crate::workspace::{give_back, tensor};
 
-/// `silu(gate) * up`.
+/// Computes `silu(gate) * up`.
 pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
     let [rows, width] = dims2(&gate_up);
     assert!(width.is_multiple_of(2), "swiglu: width {width} must be even");
@@ -18,7 +18,7 @@ pub(crate) fn swiglu(gate_up: FlexTensor) -> FlexTensor {
     y
 }
 
-/// The same on one instruction set, to y `[rows, inter]`.
+/// Computes the same on one instruction set, into y `[rows, inter]`.
 pub(crate) fn gated(isa: Isa, gate_up: &[f32], inter: usize, y: &mut [f32]) {
     for_each_rows(y, inter, |first, y| {
         let gate_up = &gate_up[first * 2 * inter..][..2 * y.len()];
@@ -26,7 +26,7 @@ pub(crate) fn gated(isa: Isa, gate_up: &[f32], inter: usize, y: &mut [f32]) {
     });
 }
 
-/// Some rows.
+/// The task of gating some rows.
 struct GateRows<'a> {
     gate_up: &'a [f32],
     inter: usize,
@@ -46,7 +46,7 @@ impl Kernel for GateRows<'_> {
     }
 }
 
-/// `gate · σ(gate) · up`
+/// The map `gate · σ(gate) · up`.
 #[derive(Clone, Copy)]
 pub(crate) struct Gate;
 

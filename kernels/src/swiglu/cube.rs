@@ -1,4 +1,4 @@
-//! A unit a vector.
+//! The gated activation on a GPU, one unit a vector.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -7,7 +7,7 @@ use crate::cube::{Rows, buffer, cubes};
 
 const UNITS: usize = 256;
 
-/// `silu(gate) * up`.
+/// Computes `silu(gate) * up`.
 pub(crate) fn swiglu(gate_up: CubeTensor) -> CubeTensor {
     let x = Rows::new(gate_up);
     assert!(x.cols.is_multiple_of(2), "swiglu: width {} must be even", x.cols);
@@ -16,7 +16,7 @@ pub(crate) fn swiglu(gate_up: CubeTensor) -> CubeTensor {
     // Half a row must start on a vector.
     let lanes = if inter.is_multiple_of(x.lanes) { x.lanes } else { 1 };
     let (vectors, stride) = (inter / lanes, x.stride() * x.lanes / lanes);
-    // SAFETY: a unit beyond the elements leaves.
+    // SAFETY: a unit beyond the elements does nothing.
     unsafe {
         swiglu_kernel::launch_unchecked(
             x.client(),
@@ -49,7 +49,7 @@ fn swiglu_kernel<N: Size>(
     y[element] = gated(gate_up[at], gate_up[at + vectors]);
 }
 
-/// `gate · σ(gate) · up`
+/// Returns `gate · σ(gate) · up`.
 #[cube]
 pub(crate) fn gated<N: Size>(gate: Vector<f32, N>, up: Vector<f32, N>) -> Vector<f32, N> {
     let one = Vector::<f32, N>::new(1.0f32);

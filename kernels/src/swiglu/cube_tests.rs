@@ -1,4 +1,4 @@
-//! On a GPU: against the reference.
+//! On a GPU: the results agree with the reference.
 
 use super::*;
 use crate::cube::test_device::{assert_near, numbers, tensor, test_device, values};

@@ -20,7 +20,7 @@ use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
 
-/// `silu(gate) * up` of gate_up `[num_tokens, 2 * intermediate]`, gate first.
+/// Computes `silu(gate) * up` of gate_up `[num_tokens, 2 * intermediate]`, gate first.
 ///
 /// # Panics
 /// If the width is odd.

@@ -1,6 +1,6 @@
 //! Straight loops in f64.
 
-/// `silu(gate) * up`, rows of `2 * inter`.
+/// Computes `silu(gate) * up` for rows of `2 * inter`.
 pub(crate) fn swiglu(gate_up: &[f32], inter: usize) -> Vec<f64> {
     let mut y = Vec::new();
     for row in gate_up.chunks_exact(2 * inter) {

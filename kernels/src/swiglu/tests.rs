@@ -1,4 +1,4 @@
-//! Against the reference.
+//! Comparisons with the reference.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! Threads bound to processor cores.
 
-/// The cores that this thread may run on, in order; none where the system does not say.
+/// Returns the cores that this thread may run on, in order; none where the system does not report
+/// them.
 #[cfg(target_os = "linux")]
 pub(super) fn allowed() -> Vec<usize> {
     // SAFETY: all zeros is a valid, empty set.
@@ -19,7 +20,7 @@ pub(super) fn bind(cpus: &[usize]) {
     // SAFETY: all zeros is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for cpu in cpus {
-        // SAFETY: `allowed` gives indices below the size of the set.
+        // SAFETY: `allowed` returns indices below the size of the set.
         unsafe { libc::CPU_SET(*cpu, &mut set) };
     }
     // SAFETY: the size is that of the set, which outlives the call; 0 is this thread.

@@ -1,4 +1,4 @@
-//! The meeting of one caller, who has pieces of work, with those who help.
+//! The meeting point of one caller that has pieces of work, and the helpers.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for what it waits for before it sleeps. Sleeping costs the one who wakes
-/// it a system call, and 10 to 100 µs until it runs. Between two operations over the threads a forward
-/// pass of a few rows has small ones on one thread, some 20 to 60 µs of them. Longer would take the
-/// core from whoever else needs it: between steps there are over 200 µs.
+/// Time for which a thread polls before it sleeps. Waking a sleeping thread costs a system call,
+/// and the thread runs 10 to 100 µs later. Between two parallel operations, a forward pass of a few
+/// rows has small ones on one thread, which take 20 to 60 µs. Polling for longer would keep the
+/// core from other work: between steps there are over 200 µs.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// The bit of [`Gate::inside`] that says that helpers may come in.
+/// The bit of [`Gate::inside`] that is set while helpers may enter.
 const OPEN: usize = 1 << (usize::BITS - 1);
 
-/// Who gets which pieces.
+/// The order in which threads take pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deal {
-    /// Each thread the next one.
+    /// Each thread takes the next piece.
     InTurn,
-    /// Each thread neighbours, as far as it gets, and then what others have not begun: what it reads
-    /// is one stream, which it asks for ahead across pieces.
+    /// Each thread takes neighbouring pieces in order, and then pieces that other threads have not
+    /// begun. It reads one stream, and can prefetch across pieces.
     Stretches,
 }
 
-/// What a panic leaves.
+/// The payload of a panic.
 type Payload = Box<dyn Any + Send>;
 
 /// A loop over pieces.
@@ -35,8 +35,8 @@ type Payload = Box<dyn Any + Send>;
 struct Job {
     task: *const (dyn Fn(usize) + Sync),
     pieces: usize,
-    /// Stretches of neighbouring pieces, about equal: a thread takes its own, then what is left of
-    /// the others'.
+    /// Number of stretches of neighbouring pieces, about equal. A thread takes the pieces of its
+    /// own stretch, then those that are left of the others.
     stretches: usize,
 }
 
@@ -47,26 +47,27 @@ impl Job {
     }
 }
 
-/// On cache lines of its own.
+/// A value on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// One job at a time: its pieces are counted out; who is inside holds the caller back.
+/// The entrance to one job at a time. It counts out the job's pieces, and the caller waits until
+/// all helpers have left.
 pub(super) struct Gate {
-    /// Whether somebody's job has the helpers.
+    /// Whether a caller's job has the helpers.
     taken: AtomicBool,
     job: UnsafeCell<Option<Job>>,
-    /// How many pieces of each stretch were taken, or more.
+    /// Number of pieces of each stretch that were taken, or more.
     taken_pieces: Box<[Padded<AtomicUsize>]>,
-    /// Helpers that work on the job, and [`OPEN`].
+    /// Number of helpers that work on the job, and [`OPEN`].
     inside: Padded<AtomicUsize>,
-    /// Jobs so far: what helpers watch.
+    /// Number of jobs so far, which helpers watch.
     jobs: Padded<AtomicUsize>,
     closing: AtomicBool,
-    /// Helpers that sleep, or are about to.
+    /// Number of helpers that sleep, or are about to.
     asleep: AtomicUsize,
-    /// Held to fall asleep and to wake.
+    /// Locked to fall asleep and to wake others.
     bed: Mutex<()>,
     has_job: Condvar,
     is_empty: Condvar,
@@ -74,14 +75,14 @@ pub(super) struct Gate {
     panic: Mutex<Option<Payload>>,
 }
 
-// SAFETY: `job` is written only by the one that took the gate, while nobody is inside; helpers read
-// it only inside. Its task is `Sync`, and outlives their stay: the caller waits for them.
+// SAFETY: only the thread that took the gate writes `job`, while no helper is inside. Helpers read
+// it only inside. Its task is `Sync`, and outlives their stay because the caller waits for them.
 unsafe impl Send for Gate {}
 // SAFETY: as above.
 unsafe impl Sync for Gate {}
 
 impl Gate {
-    /// For so many threads, the caller among them.
+    /// Makes a gate for `num_threads` threads, the caller included.
     pub(super) fn new(num_threads: usize) -> Self {
         Self {
             taken: AtomicBool::new(false),
@@ -98,11 +99,11 @@ impl Gate {
         }
     }
 
-    /// Runs `task(piece)` for each of `pieces`, with the helpers if nobody else has them: dealt as
-    /// `deal` says.
+    /// Runs `task(piece)` for each of `pieces`, in the order of `deal`. The helpers share the work,
+    /// unless another caller has them.
     ///
     /// # Panics
-    /// With the first panic of a piece, once nobody works on the others.
+    /// With the first panic of a piece, after all threads have stopped work on the others.
     pub(super) fn run(&self, pieces: usize, deal: Deal, task: &(dyn Fn(usize) + Sync)) {
         if self.taken.swap(true, Ordering::Acquire) {
             return (0..pieces).for_each(task);
@@ -118,7 +119,7 @@ impl Gate {
             Deal::Stretches => self.taken_pieces.len(),
         };
         let job = Job { task, pieces, stretches };
-        // SAFETY: the gate is ours, closed and empty.
+        // SAFETY: this thread took the gate, which is closed and empty.
         unsafe { *self.job.get() = Some(job) };
         for taken in &self.taken_pieces[..stretches] {
             taken.0.store(0, Ordering::Relaxed);
@@ -143,7 +144,7 @@ impl Gate {
             if let Some(job) = self.enter() {
                 self.take_pieces(job, thread);
                 if self.inside.0.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    // The last one out of a closed gate: its caller may sleep.
+                    // This is the last helper out of a closed gate, whose caller may sleep.
                     drop(lock(&self.bed));
                     self.is_empty.notify_one();
                 }
@@ -151,14 +152,14 @@ impl Gate {
         }
     }
 
-    /// Sends the helpers home.
+    /// Makes all helpers return.
     pub(super) fn dismiss(&self) {
         self.closing.store(true, Ordering::Release);
         self.jobs.0.fetch_add(1, Ordering::SeqCst);
         self.wake(usize::MAX);
     }
 
-    /// Wakes helpers for so many pieces, if any sleep: one system call.
+    /// Wakes helpers for `pieces` pieces, if any sleep. Costs one system call.
     fn wake(&self, pieces: usize) {
         if self.asleep.load(Ordering::SeqCst) == 0 {
             return;
@@ -170,7 +171,7 @@ impl Gate {
         }
     }
 
-    /// Waits for another number of jobs than `seen`.
+    /// Waits until the number of jobs differs from `seen`, and returns it.
     fn await_job(&self, seen: usize) -> usize {
         let jobs = || self.jobs.0.load(Ordering::SeqCst);
         if !spin_until(|| jobs() != seen) {
@@ -184,15 +185,16 @@ impl Gate {
         jobs()
     }
 
-    /// The job, if its caller still lets helpers in.
+    /// Returns the job, if its caller still lets helpers enter.
     fn enter(&self) -> Option<Job> {
         let open = |inside| (inside & OPEN != 0).then_some(inside + 1);
         self.inside.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, open).ok()?;
-        // SAFETY: we are inside, so the caller wrote it before and does not write now.
+        // SAFETY: this thread is inside, so the caller wrote the job before and does not write it
+        // now.
         unsafe { *self.job.get() }
     }
 
-    /// Lets nobody in any more and waits for those inside.
+    /// Stops further helpers from entering and waits for those inside.
     fn close(&self) {
         self.inside.0.fetch_and(!OPEN, Ordering::AcqRel);
         let empty = || self.inside.0.load(Ordering::Acquire) == 0;
@@ -204,10 +206,10 @@ impl Gate {
         }
     }
 
-    /// Works on pieces until none is left. After a panic the others are left undone.
+    /// Works on pieces until none is left. After a panic the remaining pieces are skipped.
     fn take_pieces(&self, job: Job, thread: usize) {
         let work = || {
-            // SAFETY: the caller waits for all who are inside, itself among them.
+            // SAFETY: the caller waits for all threads that are inside, itself included.
             let task = unsafe { &*job.task };
             for index in (0..job.stretches).map(|i| (thread + i) % job.stretches) {
                 let (stretch, taken) = (job.stretch(index), &self.taken_pieces[index].0);
@@ -229,7 +231,7 @@ impl Gate {
     }
 }
 
-/// Whether `done` comes true within [`SPIN`].
+/// Returns whether `done` becomes true within [`SPIN`].
 fn spin_until(done: impl Fn() -> bool) -> bool {
     const LOOKS: usize = 16;
     let mut began = None;
@@ -246,7 +248,7 @@ fn spin_until(done: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Nothing under these locks can be left half done.
+/// Locks a mutex that may be poisoned: no data under these locks can be left half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Work over threads, cut in pieces that depend only on the shape of the work.
+//! Work on several threads, cut in pieces that depend only on the shape of the work.
 
 mod affinity;
 mod gate;
@@ -11,27 +11,27 @@ use std::marker::PhantomData;
 use gate::Deal;
 pub use pool::ThreadPool;
 
-/// Work below this many multiply-adds runs where it is: waking a thread costs more.
+/// Least work for several threads, in multiply-adds. Below it, waking a thread costs more.
 const PARALLEL_WORK_MIN: usize = 1 << 16;
 
-/// The same for maps, in elements.
+/// Least work of maps for several threads, in elements.
 const PARALLEL_ELEMENTS_MIN: usize = 1 << 16;
 
-/// Threads that an operation called here may use.
+/// Returns the number of threads that an operation called here may use.
 pub(crate) fn num_threads() -> usize {
     ThreadPool::current().num_threads()
 }
 
-/// Runs `task(piece)` for each of `pieces`, over the threads where `work` is worth it.
+/// Runs `task(piece)` for each of `pieces`, on several threads where `work` is large enough.
 ///
-/// No result may depend on which thread runs a piece. A panic of one goes on in the caller, once no
-/// thread works on the others any more.
+/// No result may depend on the thread that runs a piece. A panic of one continues in the caller,
+/// after all threads have stopped work on the others.
 pub(crate) fn for_each_piece(pieces: usize, work: usize, task: impl Fn(usize) + Sync) {
     deal(pieces, work, Deal::InTurn, task);
 }
 
-/// The same where neighbouring pieces read neighbouring memory, once: each thread goes through a
-/// stretch of it.
+/// Runs the same where neighbouring pieces read neighbouring memory, once. Each thread then reads
+/// one stretch of it.
 pub(crate) fn for_each_piece_of_stream(pieces: usize, work: usize, task: impl Fn(usize) + Sync) {
     deal(pieces, work, Deal::Stretches, task);
 }
@@ -44,8 +44,8 @@ fn deal(pieces: usize, work: usize, deal: Deal, task: impl Fn(usize) + Sync) {
     }
 }
 
-/// Runs `task(first_row, rows)` on pieces of whole rows of `data`, over the threads where it is
-/// worth it.
+/// Runs `task(first_row, rows)` on pieces of whole rows of `data`, on several threads where there
+/// is enough work.
 pub(crate) fn for_each_rows<T: Send>(
     data: &mut [T],
     width: usize,
@@ -68,7 +68,7 @@ pub(crate) fn for_each_rows<T: Send>(
     });
 }
 
-/// A slice that pieces of one operation share, each writing where no other does.
+/// A slice that pieces of one operation share. Each piece writes where no other does.
 pub(crate) struct SharedMut<'a, T> {
     ptr: *mut T,
     len: usize,
@@ -86,7 +86,7 @@ impl<'a, T> SharedMut<'a, T> {
         Self { ptr: data.as_mut_ptr(), len: data.len(), borrow: PhantomData }
     }
 
-    /// Elements `start .. start + len`.
+    /// Returns the elements `start .. start + len`.
     ///
     /// # Safety
     /// No other live reference may overlap the range.

@@ -10,17 +10,18 @@ use super::affinity;
 use super::gate::{Deal, Gate};
 
 thread_local! {
-    /// The pool that this thread works with; none: the common one.
+    /// The pool that this thread works with. `None`: the common one.
     static CURRENT: RefCell<Option<ThreadPool>> = const { RefCell::new(None) };
 }
 
 /// Threads that share the pieces of one operation at a time with the thread that calls it.
 ///
-/// A caller computes, too, so one of the pool's threads is always its own. When two callers share a
-/// pool, the second finds the helpers taken and computes alone; so does an operation within a piece
-/// of another. Helpers look for work for some microseconds after an operation, then sleep.
+/// The caller computes, too, so it counts as one of the pool's threads. When two callers share a
+/// pool, the second finds the helpers taken and computes alone. The same holds for an operation
+/// within a piece of another. Helpers poll for work for some microseconds after an operation, then
+/// sleep.
 ///
-/// Clones share the threads, which end with the last of them.
+/// Clones share the threads, which end when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct ThreadPool {
     inner: Arc<Inner>,
@@ -29,7 +30,7 @@ pub struct ThreadPool {
 struct Inner {
     gate: Arc<Gate>,
     num_threads: usize,
-    /// Where a caller is bound while it computes, and where it may run otherwise.
+    /// The core of a caller while it computes, and the cores where it may run otherwise.
     caller_cpus: Option<([usize; 1], Arc<[usize]>)>,
 }
 
@@ -46,15 +47,15 @@ impl Drop for Inner {
 }
 
 impl ThreadPool {
-    /// `num_threads` threads, a caller among them.
+    /// Starts a pool of `num_threads` threads, the caller included.
     ///
-    /// With `pin`, each is bound to a core of its own, if the pool has as many threads as the
-    /// process has cores: where some cores are left, the system knows better which are idle.
+    /// With `pin`, each thread is bound to a core of its own, if the pool has as many threads as
+    /// the process has cores. Where cores are left over, the system knows better which are idle.
     ///
     /// # Errors
-    /// When the system does not give that many threads.
+    /// If the system refuses to start that many threads.
     pub fn new(num_threads: usize, pin: bool) -> io::Result<Self> {
-        // Pools, and processes, begin on different cores, lest all callers sit on the first.
+        // Pools and processes begin on different cores, so that not all callers run on the first.
         static POOLS: AtomicUsize = AtomicUsize::new(0);
         let num_threads = num_threads.max(1);
         let allowed = if pin { affinity::allowed() } else { Vec::new() };
@@ -80,17 +81,17 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// The pool of operations that are called outside [`ThreadPool::install`]: a thread for each
-    /// core that the process may use, not bound.
+    /// Returns the pool of operations that are called outside [`ThreadPool::install`]. It has one
+    /// thread for each core that the process may use, and does not bind them.
     #[must_use]
     pub fn common() -> Self {
         Self::try_common().unwrap_or_else(|_| Self::alone())
     }
 
-    /// The same, for a caller that can report what the system refused.
+    /// Returns the same, for a caller that can report the system's error.
     ///
     /// # Errors
-    /// When the system does not give that many threads.
+    /// If the system refuses to start that many threads.
     pub fn try_common() -> io::Result<Self> {
         static COMMON: OnceLock<ThreadPool> = OnceLock::new();
         if let Some(common) = COMMON.get() {
@@ -101,30 +102,30 @@ impl ThreadPool {
         Ok(COMMON.get_or_init(|| pool).clone())
     }
 
-    /// Only the caller.
+    /// Returns a pool of the caller alone.
     fn alone() -> Self {
         let inner = Inner { gate: Arc::new(Gate::new(1)), num_threads: 1, caller_cpus: None };
         Self { inner: Arc::new(inner) }
     }
 
-    /// The one in which operations called here compute.
+    /// Returns the pool in which operations called here compute.
     pub(super) fn current() -> Self {
         CURRENT.with_borrow(Clone::clone).unwrap_or_else(Self::common)
     }
 
-    /// How many threads compute, the caller among them.
+    /// Returns how many threads compute, the caller included.
     #[must_use]
     pub fn num_threads(&self) -> usize {
         self.inner.num_threads
     }
 
-    /// Runs `work` here, with this pool for the operations that it calls.
+    /// Runs `work` on this thread, with this pool for the operations that it calls.
     pub fn install<R>(&self, work: impl FnOnce() -> R) -> R {
         let _installed = Installed::new(self.clone());
         work()
     }
 
-    /// Runs `task(piece)` for each of `pieces`, at least one.
+    /// Runs `task(piece)` for each of `pieces`, of which there is at least one.
     pub(super) fn run(&self, pieces: usize, deal: Deal, task: &(dyn Fn(usize) + Sync)) {
         if self.inner.num_threads == 1 {
             (0..pieces).for_each(task);
@@ -134,10 +135,10 @@ impl ThreadPool {
     }
 }
 
-/// A pool that is this thread's current one; then the one before is again.
+/// A guard that makes a pool this thread's current one. Dropping it restores the former pool.
 struct Installed {
     before: Option<ThreadPool>,
-    /// Where this thread may run afterwards.
+    /// The cores where this thread may run afterwards.
     cpus: Option<Arc<[usize]>>,
 }
 

@@ -1,4 +1,4 @@
-//! Pieces over threads: each once, whatever else goes on.
+//! Every piece runs once, whatever else happens.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// How often each of `pieces` ran.
+/// Returns how often each of `pieces` ran.
 fn counts(pool: &ThreadPool, pieces: usize, deal: Deal) -> Vec<usize> {
     let counts: Vec<AtomicUsize> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
     pool.run(pieces, deal, &|piece| {
@@ -65,7 +65,7 @@ fn many_callers_share_a_pool() {
     });
 }
 
-/// Two pieces that wait for each other are those with which the threads begin.
+/// The threads begin with two pieces that wait for each other.
 #[test]
 fn each_thread_begins_with_a_stretch_of_its_own() {
     let pool = ThreadPool::new(2, false).unwrap();
@@ -83,7 +83,8 @@ fn each_thread_begins_with_a_stretch_of_its_own() {
         order.iter().filter(move |(id, _)| (*id == caller) == is_caller).map(|(_, piece)| *piece)
     };
     assert_eq!((of(true).next(), of(false).next()), (Some(0), Some(50)));
-    // Each in order, but for where one has come to its end and goes on in the other's.
+    // Each thread's pieces are in order, except where it has finished its stretch and continues in
+    // the other's.
     for is_caller in [true, false] {
         let pieces: Vec<usize> = of(is_caller).collect();
         assert!(pieces.windows(2).filter(|pair| pair[0] > pair[1]).count() <= 1, "{pieces:?}");

@@ -1,5 +1,5 @@
-//! Tensors on the CPU whose memory goes from operation to operation: each takes its result from those
-//! that the thread has read before, and leaves what it read to those that come.
+//! Tensors on the CPU whose memory operations reuse. An operation takes its result from tensors
+//! that the thread has finished reading, and leaves its inputs for later operations.
 
 use std::cell::RefCell;
 
@@ -9,19 +9,20 @@ use burn_flex::FlexTensor;
 use crate::allocator::try_zeroed;
 use crate::tensors::{dims2, from_rows};
 
-/// Tensors that a thread keeps: those of a layer, for some numbers of rows.
+/// Most tensors that a thread keeps: those of a layer, for several numbers of rows.
 const KEPT: usize = 64;
 
-/// Elements of all that a thread keeps: 64 MiB, so that a chunk of a long prompt finds its own, too.
+/// Most elements that a thread keeps: 64 MiB, so that a chunk of a long prompt finds its tensors,
+/// too.
 const KEPT_ELEMENTS: usize = 16 << 20;
 
 thread_local! {
     static FREE: RefCell<Free> = const { RefCell::new(Free::new()) };
 }
 
-/// Tensors that nobody else has.
+/// Tensors without another owner.
 struct Free {
-    /// What was left last comes last: it is in the cache.
+    /// The tensor that was left last comes last, because it is in the cache.
     tensors: Vec<FlexTensor>,
     elements: usize,
 }
@@ -46,21 +47,21 @@ impl Free {
     }
 }
 
-/// A dense `[rows, cols]` tensor of f32 that nobody else has. Its elements are what was there before,
+/// Returns a dense `[rows, cols]` tensor of f32 without another owner. Its elements are undefined
 /// until they are written.
 pub(crate) fn tensor(rows: usize, cols: usize) -> FlexTensor {
     let kept = FREE.with_borrow_mut(|free| free.take([rows, cols]));
     kept.unwrap_or_else(|| from_rows(zeros(rows * cols), rows, cols))
 }
 
-/// Memory for new activations. Operations return tensors and no errors: where the system refuses
-/// memory, the step fails by a panic, which its worker reports, and the process lives on.
+/// Allocates memory for new activations. Operations return tensors and no errors. If the system
+/// refuses memory, the step therefore panics. The worker reports that, and the process continues.
 #[expect(clippy::panic, reason = "a step that lacks memory fails alone")]
 fn zeros(len: usize) -> Vec<f32> {
     try_zeroed(len, "activations").unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Leaves a tensor that was read to the operations that come, if nobody else has it.
+/// Leaves a tensor that was read to later operations, if it has no other owner.
 pub(crate) fn give_back(x: FlexTensor) {
     let layout = x.layout();
     let is_whole = layout.contiguous_offsets() == Some((0, layout.num_elements()))

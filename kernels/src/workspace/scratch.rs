@@ -1,4 +1,4 @@
-//! What an operation needs while it runs.
+//! The memory that an operation needs while it runs.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -6,11 +6,11 @@ use std::ops::{Deref, DerefMut};
 
 use bytemuck::{Pod, Zeroable};
 
-/// Buffers that a thread keeps: what operations within one another need at a time.
+/// Most buffers that a thread keeps: as many as nested operations need at a time.
 const KEPT: usize = 8;
 
-/// Bytes of all that a thread keeps: what a chunk of a long prompt needs, too, as pages that are new to the
-/// process are written twice.
+/// Most bytes that a thread keeps: enough for a chunk of a long prompt, because pages that are new
+/// to the process are written twice.
 const KEPT_BYTES: usize = 64 << 20;
 
 thread_local! {
@@ -24,10 +24,10 @@ struct Line([u8; 64]);
 
 // SAFETY: bytes may all be zero.
 unsafe impl Zeroable for Line {}
-// SAFETY: bytes without padding, as there are as many as the alignment says.
+// SAFETY: bytes without padding: there are as many as the alignment.
 unsafe impl Pod for Line {}
 
-/// A slice on cache lines, whose memory the thread's operations use again.
+/// A slice on cache lines, whose memory the thread's later operations reuse.
 pub(crate) struct Scratch<T: Pod> {
     lines: Vec<Line>,
     len: usize,
@@ -35,18 +35,19 @@ pub(crate) struct Scratch<T: Pod> {
 }
 
 impl<T: Pod> Scratch<T> {
-    /// `len` elements, of any value until they are written.
+    /// Returns `len` elements, undefined until they are written.
     pub(crate) fn new(len: usize) -> Self {
         let mut lines = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
         let count = (len * size_of::<T>()).div_ceil(size_of::<Line>());
         if lines.len() < count {
-            // All of it anew, as nobody wants the content: zeroed pages cost less than a copy.
+            // A new buffer, because the content is not needed and zeroed pages cost less than a
+            // copy.
             lines = vec![Line::zeroed(); count];
         }
         Self { lines, len, elements: PhantomData }
     }
 
-    /// `len` zeros.
+    /// Returns `len` zeros.
     pub(crate) fn zeroed(len: usize) -> Self {
         let mut scratch = Self::new(len);
         scratch.fill(T::zeroed());
@@ -73,7 +74,7 @@ impl<T: Pod> DerefMut for Scratch<T> {
 impl<T: Pod> Drop for Scratch<T> {
     fn drop(&mut self) {
         let lines = std::mem::take(&mut self.lines);
-        // A thread that ends has no list any more.
+        // A thread that is ending has no list left.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             let kept: usize = free.iter().map(Vec::len).sum();
