@@ -3,9 +3,9 @@
 //! sides take turns in one run. Each is charged the processor time that it uses, so that the shares
 //! are right on a busy machine too. Rates are those of one thread.
 //!
-//! `cargo bench -p playhouse-kernels --profile dev --bench attention -- decode` runs the cases whose
-//! names contain "decode"; `PLAYHOUSE_CPU_ISA=avx2` chooses another instruction set.
-#![allow(clippy::print_stdout, reason = "a table is what it is for")]
+//! `cargo bench -p playhouse-kernels --profile dev --bench attention -- decode` runs the cases
+//! whose names contain "decode". `PLAYHOUSE_CPU_ISA=avx2` chooses another instruction set.
+#![allow(clippy::print_stdout, reason = "the table is the result")]
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -14,7 +14,7 @@ pub struct DeviceStream {
 impl DeviceStream {
     /// Returns another queue. A device with fewer queues maps several to one.
     #[must_use]
-    #[allow(clippy::new_without_default, reason = "each is another one")]
+    #[allow(clippy::new_without_default, reason = "each call makes another queue")]
     pub fn new() -> Self {
         Self {
             #[cfg(feature = "gpu")]

@@ -1,5 +1,5 @@
 //! Results do not depend on how many threads computed them: the test compares bytes.
-#![allow(clippy::unwrap_used)] // tests are free to
+#![allow(clippy::unwrap_used)] // a test may unwrap
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{

@@ -87,7 +87,7 @@ pub(crate) fn float_tensor(
 }
 
 /// Returns the GPU's tensor behind `tensor`, or `tensor` itself if it is on no GPU.
-#[expect(clippy::result_large_err, reason = "what is handed back is no error")]
+#[expect(clippy::result_large_err, reason = "the returned tensor is no error")]
 pub(crate) fn device_tensor(tensor: Tensor<2>) -> Result<CubeTensor, Tensor<2>> {
     let DispatchTensor { kind, autodiff } = tensor.into_dispatch();
     match kind {

@@ -90,8 +90,7 @@ fn recorded(client: &Client, input: StepInput, numbers: &[u32]) -> Option<Handle
     })
 }
 
-/// Returns whether this thread records a step. What it computes then must depend on the inputs
-/// alone.
+/// Returns whether this thread records a step. Its results then must depend on the inputs alone.
 pub(crate) fn is_recording() -> bool {
     RECORDING.with_borrow(Option::is_some)
 }

@@ -1,8 +1,8 @@
 //! The paged KV cache: one arena a layer, written in place, with one slot a token.
 //!
 //! A slot is `block * block_size + offset`. Keys and values come as
-//! `[num_tokens, num_kv_heads · head_dim]` f32 and are kept as the cache's [`KvDtype`]. What a
-//! token writes depends on its own key and value alone. Bytes moved by a write:
+//! `[num_tokens, num_kv_heads · head_dim]` f32 and are kept as the cache's [`KvDtype`]. The
+//! stored numbers of a token depend on its own key and value alone. Bytes moved by a write:
 //! `2 · num_tokens · num_kv_heads · head_dim · (4 + sizeof(dtype))`, and 4 a scale.
 
 pub(crate) mod cpu;

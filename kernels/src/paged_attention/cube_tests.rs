@@ -168,7 +168,7 @@ fn long_sequences_cross_spans_and_windows() {
 }
 
 /// The same tokens have the same bytes in one prefill, in chunks, alone, beside others and in other
-/// blocks, with the spans joined by one cube or by many.
+/// blocks. One cube or many may join the spans.
 #[test]
 fn a_token_does_not_see_its_batch() {
     let Some(device) = test_device() else { return };

@@ -61,8 +61,8 @@ pub struct AttentionParams {
 /// shape of `q`.
 ///
 /// # Panics
-/// If the shapes disagree, `num_heads` is not a multiple of the layer's key-value heads, or `meta`
-/// fails [`AttentionMetadata::validate`] in a way that would read outside the arena.
+/// If the shapes disagree, or `num_heads` is not a multiple of the layer's key-value heads. Also if
+/// `meta` fails [`AttentionMetadata::validate`] in a way that would read outside the arena.
 #[must_use]
 pub fn paged_attention(
     q: Tensor<2>,

@@ -71,7 +71,7 @@ impl QkvHeads {
 /// keys normalised and rotated.
 ///
 /// # Panics
-/// If the width of `qkv` is not that of the heads, a norm is not as long as a head, or
+/// If the width of `qkv` is not that of the heads, or a norm is not as long as a head. Also where
 /// [`rope`](crate::rope()) panics.
 #[must_use]
 pub fn qk_norm_rope(

@@ -176,8 +176,8 @@ fn panel_sums<N: Size>(
     totals
 }
 
-/// Returns the products of a tile of rows with a chunk of a panel, over one block of inputs, by row
-/// and part of the chunk.
+/// Returns the products of a tile of rows with a chunk of a panel, over one block of inputs. They
+/// are in order of row and part of the chunk.
 #[cube]
 fn block_sums<N: Size>(
     x: &[Vector<f32, N>],

@@ -7,7 +7,8 @@
 //! a scale for each row and block of groups ([`pack::Groups`]). Let `g` count the groups of block
 //! `k`, and `i` the inputs of a group:
 //!
-//! `y[r][o] = b[o] + Σ_k a[r][k] · Σ_g (s[o][g] · Σ_i (code[o][i] - zero) · q[r][i] + z[o][g] · Σ_i q[r][i])`
+//! `y[r][o] = b[o] + Σ_k a[r][k] ·
+//! Σ_g (s[o][g] · Σ_i (code[o][i] - zero) · q[r][i] + z[o][g] · Σ_i q[r][i])`
 //!
 //! | | |
 //! |---|---|

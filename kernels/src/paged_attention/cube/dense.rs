@@ -138,7 +138,7 @@ impl Stripe {
     ///
     /// # Errors
     /// The device or this shape does not suit the routine.
-    #[expect(clippy::too_many_arguments, reason = "a kernel's")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a kernel")]
     fn launch(
         &self,
         q: &Rows,

@@ -1,5 +1,8 @@
 //! The kernel that picks a token, one cube a row.
-#![allow(clippy::collapsible_if, reason = "the compiler decides the outer, the device the inner")]
+#![allow(
+    clippy::collapsible_if,
+    reason = "the compiler decides the outer `if`, the device the inner"
+)]
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
