@@ -107,7 +107,7 @@ mod tests {
     use super::{MappedFile, MappedRange};
 
     #[test]
-    fn what_was_released_can_be_read_again_and_no_range_leaves_the_file() {
+    fn released_pages_can_be_read_again_and_no_range_leaves_the_file() {
         let path = std::env::temp_dir().join(format!("mapped-range-{}", std::process::id()));
         let contents: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
         std::fs::write(&path, &contents).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_what_the_file_holds() {
+    fn a_map_holds_the_content_of_the_file() {
         let path = std::env::temp_dir().join(format!("mapped-file-{}", std::process::id()));
         for contents in [&b""[..], b"x", b"four score"] {
             std::fs::write(&path, contents).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_a_file() {
+    fn a_path_that_is_no_file_is_rejected() {
         assert!(MappedFile::open(&std::env::temp_dir()).is_err());
         assert!(MappedFile::open("/nonexistent/model.safetensors".as_ref()).is_err());
     }

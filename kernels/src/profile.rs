@@ -147,7 +147,7 @@ mod tests {
 
     /// A recording belongs to the whole process, so there is one test.
     #[test]
-    fn spans_are_recorded_while_somebody_listens() {
+    fn spans_are_recorded_while_a_recording_runs() {
         assert_eq!(timed("before", || 1), 1);
         let recording = Recording::start().unwrap();
         assert!(Recording::start().is_none(), "one at a time");

@@ -56,9 +56,8 @@ impl QuantizedMatrix {
     /// each column, where groups do not hold neighbours (GPTQ's `desc_act`).
     ///
     /// # Errors
-    /// A length that does not fit, or a group size that is not an even divisor of `in_features` (1
-    /// and odd groups are not supported). Also a zero point that is not a code, or an order that is
-    /// not a permutation.
+    /// A length that does not fit, a zero point that is not a code, or an order that is not a
+    /// permutation. Also a group size that is odd, 1 included, or does not divide `in_features`.
     pub fn new(
         [out_features, in_features]: [usize; 2],
         group_size: usize,

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_in_pieces_is_read_in_one() {
+    fn words_copied_in_pieces_are_read_in_one() {
         let Some((client, _)) = test_client() else { return };
         let piece = runs_of_piece(1);
         for count in [1, piece - 1, piece, piece + 1, 2 * piece, 3 * piece + 5] {

@@ -141,7 +141,7 @@ mod tests {
 
     /// Errors come as text through burn. The text is cubecl's, and may change with it.
     #[test]
-    fn a_device_without_memory_is_told_from_a_broken_one() {
+    fn a_device_without_memory_is_distinguished_from_a_broken_one() {
         let told = |error: IoError| match device_error(error.into()) {
             KernelError::Device { is_out_of_memory, .. } => is_out_of_memory,
             other => unreachable!("{other}"),

@@ -61,7 +61,7 @@ proptest! {
 
 /// Rows that no scale fits. Each has a plain neighbour, which must stay right.
 #[test]
-fn int8_keeps_zeros_and_shows_what_is_no_number() {
+fn int8_keeps_zeros_and_shows_non_finite_numbers() {
     let shape = KvCacheShape { num_layers: 1, ..shape(16, 2, 4) };
     let mut cache = KvCache::new(shape, KvDtype::Int8, &Device::flex()).unwrap();
     let plain = [1.0, -0.5, 0.25, 127.0];

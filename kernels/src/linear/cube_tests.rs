@@ -131,7 +131,7 @@ fn quantized_weights_are_multiplied_as_the_numbers_they_stand_for() {
 }
 
 #[test]
-fn ready_made_codes_are_what_they_say() {
+fn ready_made_codes_stand_for_their_numbers() {
     let Some(device) = test_device() else { return };
     let (shape, size) = ([70, 64], 16);
     let u4 = crate::Codes::U4((0..70 * 32).map(|i| (i * 37 % 256) as u8).collect());

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_told_with_the_end_of_its_files_name_while_it_is_watched() {
+    fn a_watched_address_is_reported_with_the_end_of_its_files_name() {
         let bytes = vec![0u8; 100_000];
         let (start, end) = (bytes.as_ptr() as usize, bytes.as_ptr() as usize + bytes.len());
         let told = |address| {

@@ -254,7 +254,7 @@ fn long_chunks_in_one_piece_agree_with_the_reference() {
 }
 
 #[test]
-fn an_empty_batch_is_fine() {
+fn an_empty_batch_is_accepted() {
     let Some(device) = test_device() else { return };
     let world = World::new(&device, &[20], 16, [1, 32], KvDtype::F32, false);
     assert!(world.run(&[], &world.meta(&[]), &params(1)).is_empty());

@@ -334,7 +334,7 @@ fn garbage_that_is_seen_shows() {
 }
 
 #[test]
-fn an_empty_batch_is_fine() {
+fn an_empty_batch_is_accepted() {
     let world = World::new(&[20], 16, [1, 32], KvDtype::F32, false);
     let o =
         paged_attention(tensor(Vec::new(), 32), world.cache.layer(0), &world.meta(&[]), &params(1));

@@ -123,7 +123,7 @@ fn a_token_does_not_see_its_batch() {
 
 #[test]
 #[cfg(feature = "gpu")]
-fn on_a_gpu_it_is_the_same() {
+fn a_gpu_gives_the_same_bytes() {
     let Some(device) = crate::cube::test_device::test_device() else { return };
     for (shape, is_normed) in [([4, 2, 16], true), ([3, 1, 32], false), ([2, 2, 8], true)] {
         let case = Case::new(5, shape, is_normed, &device);

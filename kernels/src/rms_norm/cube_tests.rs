@@ -65,7 +65,7 @@ fn part_of_wider_rows_is_read_where_it_lies() {
 }
 
 #[test]
-fn no_rows_are_fine() {
+fn no_rows_are_accepted() {
     let Some(device) = test_device() else { return };
     let y = rms_norm(tensor(&[], 8, &device), &vector(&[1.0; 8], &device), 1e-5);
     assert_eq!(y.dims(), [0, 8]);

@@ -47,7 +47,7 @@ fn a_row_does_not_see_its_batch() {
 }
 
 #[test]
-fn sums_and_what_is_normed_of_them_are_those_of_two_passes() {
+fn sums_and_their_norms_equal_those_of_two_passes() {
     // Pieces of 16 rows, the last of 9, divided among the threads.
     let (width, rows) = (1000, 201);
     let x: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.3).sin()).collect();

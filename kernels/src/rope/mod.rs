@@ -87,8 +87,8 @@ impl RotaryTable {
 ///
 /// # Panics
 /// If the width of `x` is not a multiple of `head_dim`, or `head_dim` is below the table's
-/// `rotary_dim`. Also if the number of positions is not that of tokens, or a position is outside the
-/// table.
+/// `rotary_dim`. Also if the number of positions is not that of tokens, or a position is outside
+/// the table.
 #[must_use]
 pub fn rope(x: Tensor<2>, positions: &[u32], head_dim: usize, table: &RotaryTable) -> Tensor<2> {
     Tensor::from_dispatch(Dispatch::rope(x.into_dispatch(), positions, head_dim, table))

@@ -100,7 +100,7 @@ fn all_kinds(words: &[u32], bad_words: &[Vec<u32>]) -> Vec<SamplingRow<'static>>
 /// Rows of every kind over a vocabulary that no power of two divides, and over one for which every
 /// unit needs many passes.
 #[test]
-fn rows_of_every_kind_are_the_hosts_in_any_company() {
+fn rows_of_every_kind_match_the_host_in_any_batch() {
     // The mask allows tokens 33 to 63.
     let rows = all_kinds(&[0, !1], &[vec![1, 17]]);
     for vocab in [1003, 20_011] {
@@ -130,7 +130,7 @@ fn assert_same(got: &Sampled, expected: &Sampled, row: usize) {
 }
 
 #[test]
-fn garbage_and_empty_rows_are_told() {
+fn non_finite_and_empty_rows_are_reported() {
     let nan = [1.0, f32::NAN, 3.0, f32::NAN];
     let infinite = [1.0, 2.0, 3.0, f32::INFINITY];
     let logits = [nan, infinite, [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]].concat();
@@ -163,7 +163,7 @@ fn prompts_have_log_probabilities() {
 /// Rows at the limits: zeros of both signs, masked logits, a `top_p` that rounds to zero, and more
 /// tokens asked for than exist.
 #[test]
-fn edges_are_the_hosts() {
+fn edge_cases_match_the_host() {
     const MASK: f32 = f32::NEG_INFINITY;
     let plain = SamplingRow { num_logprobs: Some(20), ..SamplingRow::default() };
     let cases = [
@@ -185,7 +185,7 @@ fn edges_are_the_hosts() {
 /// A thousand draws with the host's noise in float32 give the host's tokens, except for rare close
 /// calls.
 #[test]
-fn the_noise_is_the_hosts() {
+fn the_noise_matches_the_host() {
     const ROWS: usize = 1000;
     const VOCAB: usize = 40;
     let logits: Vec<f32> = numbers(ROWS * VOCAB, 5);

@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn truncation_keeps_what_a_sort_would(
+    fn truncation_keeps_the_tokens_that_a_sort_would(
         logits in prop::collection::vec((-12i8..12).prop_map(|x| f32::from(x) / 4.0), 1..300),
         top_k in 0u32..40,
         top_p in 0.05f32..1.0,
@@ -248,7 +248,7 @@ fn any_row() -> impl Strategy<Value = Vec<f32>> {
 
 proptest! {
     #[test]
-    fn rows_together_give_what_sorting_each_alone_would(
+    fn rows_together_give_the_tokens_of_sorting_each_alone(
         raw in prop::collection::vec(any_row(), 1..6),
         temperature in prop_oneof![Just(0.0f32), Just(1.0), 0.25f32..2.0],
         top_k in prop_oneof![Just(0u32), 1u32..50],

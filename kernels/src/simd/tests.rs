@@ -86,7 +86,7 @@ impl Kernel for Folds<'_> {
 }
 
 #[test]
-fn the_portable_one_is_always_there_and_names_differ() {
+fn portable_is_always_available_and_names_differ() {
     let names: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     assert_eq!(names.last(), Some(&"portable"));
     let mut unique = names.clone();

@@ -274,7 +274,7 @@ fn dropped_recordings_are_made_again() {
 }
 
 #[test]
-fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_told_once() {
+fn a_step_that_cannot_be_recorded_is_computed_and_the_reason_reported_once() {
     let Some(device) = test_device() else { return };
     let model = Model::new(&device);
     let mut cache = cache(&device, 2);

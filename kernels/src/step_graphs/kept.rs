@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_so_many() {
+    fn there_are_never_more_than_the_maximum() {
         let mut kept = Kept::new(u64::MAX);
         for i in 0..COUNT_MAX + 3 {
             assert_eq!(kept.make_room(1), i >= COUNT_MAX);

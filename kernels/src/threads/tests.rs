@@ -35,7 +35,7 @@ fn each_piece_runs_once() {
 
 /// Pieces that wait for each other end only if each has a thread.
 #[test]
-fn helpers_come_from_their_sleep() {
+fn sleeping_helpers_wake() {
     let pool = ThreadPool::new(3, false).unwrap();
     for round in 0..30 {
         for together in [3, 2] {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_what_was_read_is_what_is_written_next() {
+    fn the_memory_of_a_read_tensor_is_written_next() {
         let (a, b) = (tensor(3, 5), tensor(3, 5));
         let (first, second) = (address(&a), address(&b));
         assert_ne!(first, second);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_still_has_stays_as_it_is() {
+    fn a_tensor_with_another_owner_stays_as_it_is() {
         let a = tensor(2, 9);
         let shared = a.clone();
         give_back(a);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_is_said() {
+    fn no_more_is_kept_than_the_limit() {
         for rows in 1..=2 * KEPT {
             give_back(tensor(rows, 7));
         }

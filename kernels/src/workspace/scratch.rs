@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn large_ones_are_given_back() {
+    fn large_buffers_are_freed() {
         let count = || FREE.with_borrow(Vec::len);
         let before = count();
         drop(Scratch::<u8>::new(KEPT_BYTES + 1));

@@ -149,7 +149,7 @@ fn a_row_does_not_see_its_batch() {
 }
 
 #[test]
-fn what_is_not_finite_stays_in_its_row() {
+fn a_non_finite_number_stays_in_its_row() {
     for activations in FLOATS {
         let weight = pack_for(&matrix([40, 64], 32, KINDS[6], |x| x), activations);
         for isa in Isa::available() {

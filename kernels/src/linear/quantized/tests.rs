@@ -247,7 +247,7 @@ fn a_row_does_not_see_its_batch() {
 }
 
 #[test]
-fn what_is_not_finite_stays_in_its_row() {
+fn a_non_finite_number_stays_in_its_row() {
     let weight = pack(&matrix([40, 64], 32, KINDS[2], |x| x));
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for isa in Isa::available() {
@@ -335,7 +335,7 @@ fn int4_errs_less_than_plain_rounding() {
 
 /// Weights beyond the range of f16, and below it, are kept as well as others.
 #[test]
-fn int4_has_no_range() {
+fn int4_keeps_weights_of_any_magnitude() {
     let inputs = 64;
     let w = values(4 * inputs, 8);
     let scheme = QuantizationScheme::Int4 { group_size: 32 };
@@ -350,7 +350,7 @@ fn int4_has_no_range() {
 }
 
 #[test]
-fn weights_that_are_not_finite_show() {
+fn non_finite_weights_show() {
     for scheme in [QuantizationScheme::Int8, QuantizationScheme::Int4 { group_size: 32 }] {
         let mut w = values(2 * 64, 8);
         w[70] = f32::INFINITY;

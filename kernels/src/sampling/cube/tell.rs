@@ -84,8 +84,8 @@ fn ask(logits: &Rows, questions: &[Question<'_>]) -> Result<Vec<LogprobRow>, Ker
     let stride = 2 * (1 + told);
     let answers = client.empty(questions.len() * stride * size_of::<u32>());
     let (question_words, name_words) = (upload(client, &words), upload(client, &names));
-    // SAFETY: a cube beyond the questions does nothing. Rows and tokens are those of the logits, and
-    // an answer has room for everything that a question asks.
+    // SAFETY: a cube beyond the questions does nothing. Rows and tokens are those of the logits,
+    // and an answer has room for everything that a question asks.
     unsafe {
         tell_kernel::launch_unchecked(
             client,

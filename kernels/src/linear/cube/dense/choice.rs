@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_elsewhere_is_known_and_what_is_unknown_is_left() {
+    fn results_of_another_process_are_adopted_and_unknown_ones_skipped() {
         let product = |device: &str, routine: Option<&str>| TunedProduct {
             device: device.to_owned(),
             dtype: "bf16".to_owned(),
