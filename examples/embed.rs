@@ -15,7 +15,7 @@ use serde_json::json;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The demo model; `EngineConfig::new("models/qwen3")` for another one.
+    // The demo model; `EngineConfig::new("models/qwen3")` takes another one.
     let engine = Engine::spawn(EngineConfig::default(), |_| ()).await?;
     let chat = ChatPrompt {
         messages: vec![json!({"role": "user", "content": "Who are you?"})],

@@ -1,5 +1,5 @@
-//! What an engine tells about itself: metrics under vLLM's names for Prometheus, and the state of
-//! every actor.
+//! The state that an engine reports about itself: metrics under vLLM's names for Prometheus, and
+//! the state of every actor.
 //!
 //! ```sh
 //! cargo run --release --example metrics
@@ -16,8 +16,8 @@ use playhouse::{
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Before the engine starts: it takes the recorder that is there. `install` in place of
-    // `install_recorder` serves the metrics over HTTP.
+    // Before the engine starts, because it takes the recorder that is installed then. `install` in
+    // place of `install_recorder` serves the metrics over HTTP.
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let engine = Engine::spawn(EngineConfig::default(), |_| ()).await?;
     for prompt in ["Once upon a time", "Once upon a time there was"] {

@@ -1,5 +1,5 @@
-//! Several streams at once, each read as it comes; one is given up half-way, which frees what it
-//! holds within a step.
+//! Several streams at once, each read as it comes. One is dropped half-way, which frees its
+//! resources within a step.
 //!
 //! ```sh
 //! cargo run --release --example stream
@@ -25,14 +25,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (text, finish) = half?;
     println!("half:  {text:?}\n  ended by {}", finish.map_or("us", |finish| finish.as_str()));
 
-    // Nothing is left of the stream that was dropped.
+    // The engine has released the dropped stream completely.
     engine.shutdown().await;
     println!("open requests: {}", engine.open_requests());
     Ok(())
 }
 
-/// What follows `prompt`, until its end or until at least `enough` tokens have come; and how it
-/// ended, if it did.
+/// Returns the text after `prompt`, until its end or until at least `enough` tokens have come. Also
+/// returns the reason of its end, if it ended.
 async fn read(
     engine: &Engine,
     prompt: &str,

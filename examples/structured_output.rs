@@ -1,5 +1,5 @@
-//! Answers that a program can read: as a JSON schema, a choice or a regular expression has them,
-//! whatever the model.
+//! Answers that a program can read. With any model, they have the form of a JSON schema, a choice
+//! or a regular expression.
 //!
 //! ```sh
 //! cargo run --release --example structured_output
@@ -15,7 +15,7 @@ use playhouse::{
 use serde::Deserialize;
 use serde_json::json;
 
-/// What we want to know of a text.
+/// The facts to extract from a text.
 #[derive(Debug, Deserialize)]
 struct Person {
     name: String,
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The answer to `question` in this format.
+/// Returns the answer to `question` in this format.
 async fn ask(
     engine: &Engine,
     question: &str,

@@ -1,6 +1,6 @@
-//! An engine in a supervision tree of your own (ractor's). An engine replaces its own actors; when
-//! it cannot, because they die faster than that, its health is `Dead`, and it is for the program to
-//! decide. Here an actor owns the engine and fails with it, and its supervisor starts both anew.
+//! An engine in a supervision tree of your own (ractor's). An engine replaces its own actors. If
+//! they die faster than it may replace them, its health is `Dead`, and the program must decide.
+//! Here an actor owns the engine and fails with it, and its supervisor starts both anew.
 //!
 //! ```sh
 //! cargo run --release --example supervised
@@ -15,13 +15,13 @@ use playhouse::{
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent, call_t};
 
-/// What the owner of an engine is told.
+/// A message to the owner of an engine.
 enum Message {
-    /// Continue this text.
+    /// Continues this text.
     Complete(String, RpcReplyPort<Result<String, RequestError>>),
-    /// Is the engine alive?
+    /// Asks whether the engine is alive.
     Look,
-    /// Stop the engine, as if it had given up. Your program would not have this.
+    /// Stops the engine, as if it had given up. Your program would not have this message.
     Break,
 }
 
@@ -57,10 +57,10 @@ impl Actor for Owner {
                 Ok(())
             }
             Message::Complete(prompt, reply) => {
-                // Elsewhere, so that the owner can look after the engine meanwhile.
+                // In a task of its own, so that the owner can watch the engine meanwhile.
                 let engine = engine.clone();
                 tokio::spawn(async move {
-                    // Who does not wait any more needs no answer.
+                    // A caller that stopped waiting needs no answer.
                     let _ = reply.send(complete(&engine, prompt).await);
                 });
                 Ok(())
@@ -81,7 +81,7 @@ async fn complete(engine: &Engine, prompt: String) -> Result<String, RequestErro
     Ok(text)
 }
 
-/// Starts an owner, and another one when it fails.
+/// Starts an owner, and another one whenever it fails.
 struct Supervisor;
 
 impl Actor for Supervisor {

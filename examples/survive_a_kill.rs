@@ -1,6 +1,6 @@
-//! Every actor that works on a stream dies while it runs, and the stream is the one that it would
-//! have been. Wants playhouse's feature `chaos`, which breaks things on purpose: never serve anybody
-//! with it.
+//! Every actor that works on a stream is killed while it runs, and the stream has the same text as
+//! without the kills. It needs playhouse's feature `chaos`, which breaks things on purpose: never
+//! serve clients with it.
 //!
 //! ```sh
 //! cargo run --release --example survive_a_kill
@@ -14,7 +14,7 @@ use playhouse::{
     api::{How, Prompt, RawRequest, Role},
 };
 
-/// Those that are killed, one after the other.
+/// The actors to kill, one after the other.
 const ROLES: [Role; 6] = [
     Role::Scheduler,
     Role::Worker,
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let in_peace = tell(&engine, |_| Ok(())).await?;
     let mut struck = 0;
     let among_kills = tell(&engine, |tokens| {
-        // Every hundred tokens or so; who died before has been replaced by then.
+        // About every hundred tokens; the actor killed before has been replaced by then.
         if let Some(&role) = ROLES.get(struck)
             && tokens > 100 * (struck + 1)
         {
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// A long sampled story. `look` is told how many tokens there are whenever some have come.
+/// Writes a long sampled story. Calls `look` with the number of tokens whenever some have come.
 async fn tell(
     engine: &Engine,
     mut look: impl FnMut(usize) -> Result<(), Box<dyn Error>>,

@@ -1,5 +1,5 @@
-//! A model that calls a function of the program: the call is forced into the function's schema, so
-//! it can be made whatever the model; its result goes back, and the model answers.
+//! A model that calls a function of the program. The call is forced into the function's schema, so
+//! any model can make it. The program sends its result back, and the model answers.
 //!
 //! ```sh
 //! cargo run --release --example tools
@@ -58,13 +58,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         messages.push(json!({"role": "tool", "tool_call_id": "1", "content": result}));
     }
 
-    // The second one is free.
+    // The second answer is free text.
     println!("and says: {}", ask(&engine, &messages, &tools, None).await?.trim());
     engine.shutdown().await;
     Ok(())
 }
 
-/// What the model says next.
+/// Returns the next answer of the model.
 async fn ask(
     engine: &Engine,
     messages: &[Value],

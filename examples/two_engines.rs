@@ -1,4 +1,4 @@
-//! Two engines in one process, without HTTP: each streams a completion of its own, the second one
+//! Two engines in one process, without HTTP. Each streams a completion of its own, the second one
 //! as JSON.
 //!
 //! ```sh
@@ -34,13 +34,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("first:  {}", here?);
     println!("second: {}", there?);
 
-    // Waits until nothing is open; dropping a stream instead would abort its request.
+    // Waits until no request is open. Dropping a stream instead would abort its request.
     first.shutdown().await;
     second.shutdown().await;
     Ok(())
 }
 
-/// The text that `engine` writes after `prompt` in this format, collected from its stream.
+/// Returns the text that `engine` writes after `prompt` in this format, collected from its stream.
 async fn complete(
     engine: &Engine,
     prompt: &str,
