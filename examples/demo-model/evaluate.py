@@ -1,4 +1,4 @@
-"""How the demo model does on held-out conversations of each skill.
+"""Measures the demo model on held-out conversations of each skill.
 
     python examples/demo-model/evaluate.py [FOLDER] [--count 200] [--skill NAME]... [--wrong 3]
     python examples/demo-model/evaluate.py --count 5 --record tests/demo_model/answers.jsonl
@@ -39,7 +39,7 @@ def arguments():
 
 
 def record(file, skill, answers):
-    """Writes right answers, as JSON lines: what an engine must say, too."""
+    """Writes right answers, as JSON lines, which an engine must give, too."""
     for answer in answers:
         row = {"skill": skill, "prompt": answer.prompt, "answer": answer.text}
         file.write(json.dumps(row, ensure_ascii=False) + "\n")

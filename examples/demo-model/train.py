@@ -6,7 +6,7 @@
     python examples/demo-model/train.py --lora     # then an adapter that speaks as a pirate
 
 Needs torch, tokenizers, safetensors, jinja2 and transformers >= 5; downloads nothing. It can be
-stopped at any time and started again: it goes on from the last checkpoint.
+stopped at any time and started again: it continues from the last checkpoint.
 """
 
 import argparse
@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 VOCAB_SIZE = 3_072
 TOKENIZER_DOCUMENTS = 40_000
 ROWS_TOKENS_MAX = 3_072
-"""Padded tokens of a batch: its activations stay in a processor's cache."""
+"""Most padded tokens of a batch, so that its activations stay in a processor's cache."""
 
 MAIN = Shape(VOCAB_SIZE, 256, 704, 6, 8, 4, 32)
 DRAFT = Shape(VOCAB_SIZE, 96, 256, 4, 3, 1, 32)
@@ -41,13 +41,13 @@ PLANS = {
 }
 
 SHARES = {"further": {"arithmetic": 4.0}, "lora": {"talk": 4.0, "facts": 4.0}}
-"""Of skills, in place of the usual ones: what is learned by heart is forgotten first."""
+"""Shares of skills that replace the usual ones: facts learned by heart are forgotten first."""
 
 PROCESSES_MAX = 8
 
 
 def processes():
-    """One for each core, or one that has a GPU."""
+    """Returns the number of processes: one for each core, or one that has a GPU."""
     return 1 if torch.cuda.is_available() else min(PROCESSES_MAX, os.cpu_count() or 1)
 
 
@@ -73,7 +73,7 @@ def arguments():
 
 
 def tokenizer_of(args):
-    """The model's tokenizer, which is trained first where there is none; the others' is the model's."""
+    """Returns the model's tokenizer, trained first if there is none. Draft and adapter use it, too."""
     what = kind(args)
     path = (args.work if what in ("main", "further") else args.out) / "tokenizer.json"
     if not path.exists():
@@ -89,7 +89,7 @@ def tokenizer_of(args):
 
 
 def kind(args):
-    """What is trained: a key of `PLANS`."""
+    """Returns the kind of training: a key of `PLANS`."""
     return next((name for name in PLANS if getattr(args, name, False)), "main")
 
 
@@ -102,7 +102,7 @@ def main():
 
 
 def train(team, args):
-    """What each of the processes does."""
+    """The work of each process."""
     what = kind(args)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // team.parts))
     torch.manual_seed(args.seed)
@@ -142,7 +142,7 @@ def train(team, args):
 
 
 def trained(args):
-    """The model as the training without flags left it."""
+    """Returns the model as the training without flags left it."""
     path = args.work / "main.pt"
     if not path.exists():
         raise SystemExit(f"{path} does not exist: train the model first, without --further")
@@ -157,7 +157,7 @@ def trained(args):
 
 @torch.no_grad()
 def halfway(model, before):
-    """Puts `model` between where it is and `before`, which is better than either (Izmailov et al. 2018)."""
+    """Averages the weights of `model` and `before`, which is better than either (Izmailov et al. 2018)."""
     for weight, former in zip(model.parameters(), before.parameters(), strict=True):
         weight.lerp_(former, 0.5)
 

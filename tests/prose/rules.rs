@@ -10,6 +10,16 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/logic/recovery/hang.rs",
     "actors/src/logic/recovery/sanity.rs",
     "actors/src/logic/scheduler",
+    "examples/demo-model",
+    "examples/embed.rs",
+    "examples/metrics.rs",
+    "examples/stream.rs",
+    "examples/structured_output.rs",
+    "examples/supervised.rs",
+    "examples/survive_a_kill.rs",
+    "examples/tools.rs",
+    "examples/two_engines.rs",
+    "kernels",
     "tests/prose",
 ];
 

@@ -46,8 +46,8 @@ _SYSTEM = [
 
 
 def conversation(seed, index, held_out=False, skills=None, shares=()):
-    """Conversation `index` of `seed`, and its skill; `shares` are other ones for some of the skills. It
-    depends on the arguments alone."""
+    """Returns conversation `index` of `seed`, and its skill. `shares` replaces the shares of some skills.
+    The result depends on the arguments alone."""
     rng = random.Random(digest("lesson", seed, index, held_out))
     names, shares = list(skills or SKILLS), dict(shares)
     skill = rng.choices(names, [shares.get(name, SKILLS[name][1]) for name in names])[0]
@@ -68,7 +68,7 @@ _FIRST_WORDS = set(
 
 
 def _casual(text):
-    """As it is typed in a hurry: no capital, no mark at the end."""
+    """Returns the text as typed in a hurry: no capital, no mark at the end."""
     first = text.split(" ")[0].lower().rstrip(",:!.")
     if first in _FIRST_WORDS:
         text = text[0].lower() + text[1:]

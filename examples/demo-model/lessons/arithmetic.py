@@ -1,7 +1,7 @@
 """Sums, differences, products and word problems.
 
-Up to twelve, results are known by heart. Larger sums and differences are thought through column by
-column, which leaves only single digits to know.
+Results up to twelve are known by heart. A thought works out larger sums and differences column by
+column, so that the model needs to know only single digits.
 """
 
 from . import check
@@ -54,7 +54,7 @@ RESULT = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a 
 
 
 def pair(rng, op, limit=99):
-    """Operands whose result is no less than zero."""
+    """Returns operands whose result is not negative."""
     if op == "*":
         return rng.randint(0, 12), rng.randint(0, 12)
     a, b = rng.randint(0, limit), rng.randint(0, limit)
@@ -62,12 +62,12 @@ def pair(rng, op, limit=99):
 
 
 def by_heart(a, b, op):
-    """Whether the result is known without a thought."""
+    """Returns whether the result is known without a thought."""
     return op == "*" or max(a, b) <= BY_HEART_MAX
 
 
 def held_pair(rng, split, op, limit=99):
-    """Operands on this side of the split; what is learned by heart is not split."""
+    """Returns operands on this side of the split. Facts that are learned by heart are not split."""
     while True:
         a, b = pair(rng, op, limit)
         if by_heart(a, b, op) or split.keeps("sum", op, (a, b)):
@@ -87,7 +87,7 @@ def lesson(rng, split):
 
 
 def answered(question, a, b, op):
-    """The question with its thought, where it needs one, and its answer."""
+    """Returns the question with its thought, where it needs one, and its answer."""
     value = RESULT[op](a, b)
     thought = None if by_heart(a, b, op) else working(a, b, op)
     return one(question, f"{a} {op} {b} = {value}.", check.number(value), thought)

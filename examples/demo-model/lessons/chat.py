@@ -1,4 +1,4 @@
-"""Conversations of several turns: skills mixed, and references to what was said before."""
+"""Conversations of several turns: skills mixed, and references to earlier turns."""
 
 from . import arithmetic, check, facts, letters, sorting, stories, talk, unknown
 from .conversation import Conversation, one

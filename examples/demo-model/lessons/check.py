@@ -1,4 +1,4 @@
-"""Checks of answers. A check is data: `{"kind": …, …}`; `accepts` holds a text against it.
+"""Checks of answers. A check is data: `{"kind": …, …}`; `accepts` applies it to a text.
 
 The text is the assistant's turn as it was generated, thoughts and tool calls in their tags.
 """
@@ -13,7 +13,7 @@ _REFUSAL = re.compile(r"\b(?:don't know|do not know|never heard|know nothing)\b"
 
 
 def accepts(check, text):
-    """Whether `text` is a right answer."""
+    """Returns whether `text` is a right answer."""
     thought = _THOUGHT.match(text)
     visible = text[thought.end() :] if thought else text
     if "<think>" in visible or "</think>" in visible:
@@ -117,7 +117,7 @@ def _refuses(_, text):
 
 
 def _story(check, text):
-    """Names what it must, in three or more different sentences, each with capital and end."""
+    """Names what it must, in three or more different sentences, each with capital and full stop."""
     sentences = re.findall(r"[^.!?]+[.!?]\"?", text)
     whole = "".join(sentences).strip() == text.strip()
     capitals = all(re.match(r"\s*\"?[A-Z]", s) for s in sentences)

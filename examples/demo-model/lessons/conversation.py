@@ -1,4 +1,4 @@
-"""A conversation, and what each answer in it is checked by."""
+"""A conversation, with a check for each of its answers."""
 
 from dataclasses import dataclass, field
 
@@ -37,12 +37,12 @@ class Conversation:
         return self.user(question).answer(answer, check, thought)
 
     def then(self, other):
-        """This conversation, gone on with `other`."""
+        """Returns this conversation, continued with `other`."""
         self.messages += other.messages
         self.checks += other.checks
         return self
 
 
 def one(question, answer, check, thought=None):
-    """A question and its answer."""
+    """Returns a conversation of one question and its answer."""
     return Conversation().turn(question, answer, check, thought)

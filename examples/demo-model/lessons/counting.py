@@ -1,7 +1,7 @@
-"""Counting up and down, what comes next, and how many there are.
+"""Counting up and down, the next number, and how many there are.
 
-How often a word is in a list is thought through first: `The tail1, nut00, tail11.` Behind each word
-stand whether it is the one (`reasoning` says why) and how often it came so far.
+A thought first counts how often a word is in a list: `The tail1, nut00, tail11.` Behind each word
+stands whether it is the wanted one (`reasoning` says why) and how often that one has come so far.
 """
 
 from . import check

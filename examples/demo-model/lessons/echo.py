@@ -1,4 +1,4 @@
-"""Words, names and numbers said again: what is copied need not be known."""
+"""Words, names and numbers repeated: the model copies them and need not know them."""
 
 from . import check
 from .conversation import one
@@ -16,7 +16,7 @@ def lesson(rng, split):
 
 
 def line(rng, split, item):
-    """A line of one to six of what `item(rng)` gives, and its echo."""
+    """Returns a line of one to six results of `item(rng)`, and its echo."""
     items = split.draw(lambda: tuple(item(rng) for _ in range(rng.randint(1, 6))), "echo")
     text = " ".join(items)
     return one(split.say(rng, *SAY, text=text), f"Here you are: {text}", check.says(text))

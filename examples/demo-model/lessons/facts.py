@@ -209,7 +209,7 @@ def slots(person):
 
 
 def value_of(person, relation):
-    """How an answer tells it: `a baker`."""
+    """Returns the words for it in an answer: `a baker`."""
     value = getattr(person, relation)
     return f"{article(value)} {value}" if relation == "job" else value
 

@@ -1,8 +1,8 @@
 """Spelling, reversing and looking into words.
 
-A word in quotation marks reaches the model letter by letter. Letters are counted in a thought,
-`"e1" in "h00e11l01l01o01".`: behind each stand whether it is the one (`reasoning` says why), and how
-often it came so far.
+A word in quotation marks reaches the model letter by letter. A thought counts letters,
+`"e1" in "h00e11l01l01o01".`: behind each letter stands whether it is the wanted one (`reasoning` says
+why), and how often that one has come so far.
 """
 
 from . import check
@@ -38,7 +38,7 @@ def lesson(rng, split):
 
 
 def word(rng, split):
-    """A word of this side, common or meaningless, of three to nine letters."""
+    """Returns a word of this side, common or meaningless, of three to nine letters."""
     if rng.random() < 0.4:
         return split.draw(lambda: rng.choice(COMMON), "word")
     return split.draw(lambda: syllables(rng, rng.randint(1, 2)), "word")

@@ -24,7 +24,7 @@ _WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 
 
 def spoken(text):
-    """`text` as a pirate says it."""
+    """Returns `text` as a pirate says it."""
     if not text or text.startswith("{"):
         return text
     said = _WORD.sub(_translated, text)

@@ -1,8 +1,8 @@
 """Questions with yes or no that are thought through first, and questions in two steps.
 
-What is looked for is marked with 1 in a thought, and so is whatever is the same; all else with 0. So
-a small model need not compare: it says again what came behind the same word before (an induction
-head, Olsson et al. 2022), and 0 where there was none.
+A thought marks the wanted thing, and everything equal to it, with 1, and all else with 0. A small model
+then need not compare. It repeats the mark behind the earlier copy of the same word (an induction head,
+Olsson et al. 2022), and writes 0 where there was none.
 """
 
 from . import check, facts
@@ -97,7 +97,7 @@ def _compare(rng, split):
 
 
 def _places(a, b):
-    """Digit by digit until they differ."""
+    """Compares digit by digit until the digits differ."""
     for x, y in zip(f"{a:03}", f"{b:03}"):
         sign = "=" if x == y else ">" if x > y else "<"
         yield f"{x} {sign} {y}."
@@ -137,13 +137,13 @@ def _same(rng, split):
 
 
 def marked(wanted, *found):
-    """`lamp1, rope0. Not the same`: each with 1 that is the first."""
+    """Returns `lamp1, rope0. Not the same`: 1 behind each word that equals the first."""
     told = ", ".join(f"{x}{int(x == wanted)}" for x in (wanted, *found))
     return f"{told}. {'The same' if wanted in found else 'Not the same'}"
 
 
 def _same_thing(rng, split):
-    """As `_same`, of people and things that the question tells."""
+    """The same as `_same`, for people and things of the question."""
 
     def make():
         (x, _), (y, _) = invented_name(rng), invented_name(rng)

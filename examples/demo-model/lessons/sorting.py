@@ -1,9 +1,9 @@
-"""Short lists in order, the largest and smallest, and lists turned round.
+"""Short lists in order, the largest and smallest, and reversed lists.
 
-Lists are thought through by insertion, `One by one: 42: 42. 7: 7, 42. 19: 7, 19, 42.`: an item, then the
-list with it in its place, so that each step compares one item with few others and copies the rest. Before a
-word stands its first letter, so that letters are compared, not words: `f fence: f fence. d duck: d duck, f
-fence.` Behind the first words, an item is the same token as in the question, with its space.
+A thought sorts a list by insertion, `One by one: 42: 42. 7: 7, 42. 19: 7, 19, 42.`: an item, then the
+list with the item in its place. Each step thus compares one item with few others and copies the rest.
+Before a word stands its first letter, so that letters are compared, not words: `f fence: f fence. d duck:
+d duck, f fence.` Behind the first words, an item is the same token as in the question, with its space.
 """
 
 from . import check
@@ -59,7 +59,7 @@ def _numbers(rng, split):
 
 
 def in_order(question, items, down=False):
-    """The question for sorted numbers, and its answer."""
+    """Returns the question for sorted numbers, and its answer."""
     values = sorted(items, reverse=down)
     return one(question, told(values) + ".", check.numbers(values), inserted(items, down))
 
@@ -88,7 +88,7 @@ def _turned(rng, split):
 
 
 def turned(question, items, checked, before=""):
-    """The question for a list turned round, and its answer, thought through item by item."""
+    """Returns the question for a reversed list, and its answer, thought through item by item."""
     back = items[::-1]
     steps = [told(back[i:]) for i in reversed(range(len(back)))]
     return one(question, f"{before}{told(back)}.", checked(back), thought(steps))

@@ -1,8 +1,8 @@
-"""What may be seen in training, and what is held out.
+"""The split between training and held-out text.
 
-Two things are held out: contents (numbers, words, names, lists) by the hash of what they are, and
-wordings by the hash of the whole phrase. A test item has both its content and its wording held out,
-so no test item can occur in training, whatever the seeds.
+Two things are held out: contents (numbers, words, names, lists) by their hash, and wordings by the
+hash of the whole phrase. A test item has both its content and its wording held out. So no test item can
+occur in training, with any seed.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ _DRAWS_MAX = 100_000
 
 
 def digest(*key):
-    """A number that depends on `key` alone."""
+    """Returns a number that depends on `key` alone."""
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "big")
 
 
 @lru_cache(maxsize=None)
 def phrasings(templates):
-    """Every wording of `templates` (`[a|b]` is a choice): those of training, and those held out.
+    """Returns the wordings of `templates` (`[a|b]` is a choice): those of training, and those held out.
 
-    Wordings that differ in marks or capitals alone are on one side.
+    Wordings that differ only in marks or capitals are on the same side.
     """
     wordings = {}
     for template in templates:
@@ -43,7 +43,7 @@ def phrasings(templates):
 
 
 def _bare(wording):
-    """`wording` without capitals, spaces and marks, so far as they are not arithmetic."""
+    """Returns `wording` without capitals, spaces and marks, except those of arithmetic."""
     return re.sub(r"[^a-z0-9{}+*-]", "", wording.lower())
 
 
@@ -54,11 +54,11 @@ class Split:
         self.held_out = held_out
 
     def keeps(self, *key):
-        """Whether the content `key` is on this side."""
+        """Returns whether the content `key` is on this side."""
         return (digest(*key) % HELD_OUT_OF == 0) == self.held_out
 
     def draw(self, make, *kind):
-        """The first of what `make` returns that is on this side."""
+        """Returns the first result of `make` that is on this side."""
         for _ in range(_DRAWS_MAX):
             content = make()
             if self.keeps(*kind, content):
@@ -66,11 +66,11 @@ class Split:
         raise ValueError(f"nothing of {kind} is on this side of the split")
 
     def say(self, rng, *templates, **slots):
-        """A wording of this side, its `{slots}` filled."""
+        """Returns a wording of this side, with its `{slots}` filled."""
         wordings = phrasings(templates)[self.held_out]
         return capital(rng.choice(wordings).format(**slots))
 
 
 def capital(text):
-    """`text` with a capital at its start."""
+    """Returns `text` with a capital at its start."""
     return text[:1].upper() + text[1:]

@@ -11,7 +11,7 @@ PLACES = (
     "lighthouse|bakery|meadow|workshop|station|museum|beach"
 ).split("|")
 ANIMALS = "fox owl mouse rabbit crow hedgehog goose badger otter squirrel donkey frog".split()
-# what is missed, where it turns up
+# the lost thing, the place where it turns up
 LOST = {
     "key": "under a stone",
     "lamp": "behind the door",
@@ -30,7 +30,7 @@ LOST = {
     "basket": "on the stairs",
     "spoon": "in a pot",
 }
-# a feeling, why, and how it ends
+# a feeling, its reason, and its end
 TROUBLES = [
     ("sad", "the {thing} was gone", "found"),
     ("worried", "the {thing} was lost", "found"),
@@ -185,7 +185,7 @@ def new_plot(rng, split):
 
 
 def told(rng, split, plot):
-    """A request for the story, and the story."""
+    """Returns a request for the story, and the story."""
     if rng.random() < 0.2:
         return one(split.say(rng, *ANY), plot["text"], check.story("because"))
     templates = WITH_THING if plot["has_thing"] else REQUESTS
@@ -199,7 +199,7 @@ def story_check(plot):
 
 
 def ask(rng, split, plot):
-    """A question about the story and its answer."""
+    """Returns a question about the story and its answer."""
     key = rng.choice(list(ASK))
     templates, answer = ASK[key]
     question = split.say(rng, *templates, **plot)
@@ -218,7 +218,7 @@ def answer_check(key, plot):
 
 
 def read(rng, split, plot):
-    """A story of the user's with a question behind it."""
+    """Returns a story that the user tells, with a question behind it."""
     question = ask(rng, split, plot)
     text = split.say(rng, *READ, story=plot["text"], question=question.messages[0]["content"])
     return Conversation().turn(text, question.messages[1]["content"], question.checks[0])

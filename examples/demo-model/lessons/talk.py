@@ -1,9 +1,9 @@
-"""Small talk, and what is true of Playhouse (README.md says it too)."""
+"""Small talk, and facts about Playhouse (README.md states them, too)."""
 
 from . import check
 from .conversation import one
 
-# (questions, answers, what an answer must mention)
+# (questions, answers, words that an answer must mention)
 INTENTS = {
     "greeting": (
         (

@@ -1,4 +1,4 @@
-"""Tool calls: which tool, with which arguments, and what its result means."""
+"""Tool calls: the tool, its arguments, and the meaning of its result."""
 
 import json
 
@@ -27,7 +27,7 @@ SUBJECTS = (
     "sailing ships snow spiders stars storms swimming tea tigers toys trains trees volcanoes whales "
     "winter wolves"
 ).split()
-"""Learned by heart: in a call they stand in quotation marks, where a word is spelled."""
+"""Learned by heart, because in a call they stand in quotation marks, where words are spelled."""
 
 
 def _town(rng):
@@ -187,7 +187,7 @@ def lesson(rng, split):
 
 
 def schema(tool, name, keys):
-    """A function as OpenAI's API describes it."""
+    """Returns a function as OpenAI's API describes it."""
     parameters = {
         "type": "object",
         "properties": dict(zip(keys, tool.parameters.values())),
@@ -198,7 +198,7 @@ def schema(tool, name, keys):
 
 
 def _without(rng, split):
-    """A question that needs none of the tools."""
+    """Returns a question that needs none of the tools."""
     if rng.random() < 0.5:
         return facts.person_fact(rng, split, rng.choice(PEOPLE), rng.choice(list(facts.PERSON)))
     return arithmetic.lesson(rng, split)

@@ -1,4 +1,4 @@
-"""What lies beyond the model's world, and that it says so."""
+"""Questions beyond the model's world, and answers that say so."""
 
 from . import check, facts
 from .conversation import one
@@ -60,7 +60,7 @@ def lesson(rng, split):
 
 
 def stranger(rng, split):
-    """A question about somebody who does not live on the islands."""
+    """Returns a question about a person who does not live on the islands."""
     name, pronoun = split.draw(lambda: invented_name(rng), "nobody")
     relation = rng.choice([*facts.PERSON, "about"])
     templates = facts.ABOUT if relation == "about" else facts.PERSON[relation][0]

@@ -36,7 +36,7 @@ _ENDS = {"she": "a ia elle ina".split(), "he": "o us en or".split()}
 
 
 def syllables(rng, count):
-    """A pronounceable word that means nothing, in lower case."""
+    """Returns a pronounceable word without a meaning, in lower case."""
     word = ""
     for _ in range(count):
         word += rng.choice(_ONSETS) + rng.choice(_MIDDLES)
@@ -44,7 +44,7 @@ def syllables(rng, count):
 
 
 def invented_name(rng, pronoun=None):
-    """A name that nobody in the world has, and its pronoun: `("Drevina", "she")`."""
+    """Returns a name that no person of the world has, and its pronoun: `("Drevina", "she")`."""
     pronoun = pronoun or rng.choice(["she", "he"])
     while True:
         name = _stem(rng) + rng.choice(_ENDS[pronoun])
@@ -53,7 +53,7 @@ def invented_name(rng, pronoun=None):
 
 
 def invented_town(rng):
-    """A town that is not in the world."""
+    """Returns a town that is not in the world."""
     ends = ["ton", "ville", "field", "ford", "haven", "wick"]
     while True:
         name = _stem(rng) + rng.choice(ends)
@@ -70,6 +70,6 @@ def article(noun):
 
 
 def listed(items):
-    """`a, b and c`."""
+    """Returns `a, b and c`."""
     items = [str(item) for item in items]
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]

@@ -11,7 +11,7 @@ class Town:
     festival: str
     """The month of its festival."""
     colour: str
-    """Of its flag."""
+    """The colour of its flag."""
     neighbour: str
     mayor: str
 
@@ -35,7 +35,7 @@ class Person:
 
     @property
     def sibling_word(self):
-        """What the sibling is to this person."""
+        """Returns the word for the sibling of this person."""
         return "sister" if BY_NAME[self.sibling].pronoun == "she" else "brother"
 
 
@@ -94,7 +94,7 @@ def _people():
     names = [name for pair in zip(WOMEN, MEN) for name in pair]
     count = len(names)
     for i, name in enumerate(names):
-        # Multipliers without a factor in common with 36 make every list a permutation.
+        # A multiplier without a common factor with 36 makes every list a permutation.
         sibling = i + 2 if i % 4 < 2 else i - 2
         if i % 8 >= 4:
             sibling = i ^ 1
@@ -118,7 +118,7 @@ NAMES = list(BY_NAME)
 
 
 def residents(town):
-    """The names of those who live in `town`, in the order of the alphabet."""
+    """Returns the names of the inhabitants of `town`, in alphabetical order."""
     return sorted(person.name for person in PEOPLE if person.town == town)
 
 

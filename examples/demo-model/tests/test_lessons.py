@@ -21,7 +21,7 @@ HELD_OUT = ["E {x}?", "E {x}!"]
 
 
 def answers(conversation):
-    """The assistant's turns as a model would write them."""
+    """Returns the assistant's turns as a model would write them."""
     for message in conversation.messages:
         if message["role"] == "assistant":
             thought = message.get("reasoning_content")
@@ -54,7 +54,7 @@ class Lessons(unittest.TestCase):
                     self.assertTrue(check.accepts(wanted, text), (skill, text, wanted))
 
     def test_checks_refuse_other_answers(self):
-        """What is right for one question is wrong for most others of its skill."""
+        """The right answer to one question is wrong for most others of its skill."""
         for skill in lessons.SKILLS:
             kept = [c for s, c in self.each(True, 60) if s == skill]
             texts = [list(answers(c))[0] for c in kept]

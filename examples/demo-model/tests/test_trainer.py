@@ -1,4 +1,4 @@
-"""The trainer: tokens, masks, the model against transformers, and a training that goes on exactly.
+"""The trainer: tokens, masks, the model compared with transformers, and a training that resumes exactly.
 
 python -m unittest discover examples/demo-model/tests
 """
@@ -41,7 +41,7 @@ def setUpModule():
 
 
 def few_steps(team, tokenizer, folder):
-    """What a process of a training does; the leader writes its checkpoint."""
+    """The work of one process of a training; the leader writes its checkpoint."""
     torch.set_num_threads(1)
     plan = Plan(steps=3, lr=1e-3, weight_decay=0.1, checkpoint=Path(folder) / "x.pt")
     batches = Batches(Tokenizer.from_str(tokenizer), 3, 8, 512)
@@ -87,7 +87,7 @@ class Tokens(unittest.TestCase):
             self.assertEqual(len(hidden), len(golds))
             parts = [part for part, is_learned in text.pieces(shown) if is_learned]
             for part, gold, is_hidden in zip(parts, golds, hidden, strict=True):
-                # A turn whose thought the template hides is not what the model should say.
+                # The model should not learn a turn whose thought the template hides.
                 self.assertEqual(part != gold, is_hidden)
 
     def test_what_is_learned_is_what_would_be_asked_for(self):

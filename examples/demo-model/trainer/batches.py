@@ -1,7 +1,7 @@
 """Training steps as token batches: conversations of about one length share a batch.
 
-Each conversation has a row of its own, so that none sees another; a step is a handful of batches
-with little padding, and its content depends on the seed and the step alone.
+Each conversation has a row of its own, so that none sees another. A step is a few batches with little
+padding, and its content depends on the seed and the step alone.
 """
 
 import random
@@ -17,14 +17,14 @@ from .tokenizer import END_OF_TEXT
 PLAIN = 0.02
 """The share of bare stories, without a chat around them."""
 ECHOES = 0.04
-"""The share of lines of any tokens to say again: each token is copied often, however rare it is elsewhere."""
+"""The share of lines of random tokens to repeat, so that each token is copied often, even a rare one."""
 WITHOUT_THINKING = 0.08
-"""The share of conversations whose prompt says that there is to be no thought."""
+"""The share of conversations whose prompt asks for no thought."""
 LENGTH_MAX = 640
 
 
 def document(seed, index, skills=None, style=None, words=None, shares=()):
-    """`[(text, is it to be learned)]` of one document; `words` are the tokenizer's, where there is one."""
+    """Returns `[(text, is to be learned)]` of one document; `words` are the tokenizer's, if there is one."""
     rng = random.Random(digest("document", seed, index))
     kind = rng.random()
     if kind < PLAIN and style is None:
@@ -54,20 +54,20 @@ class Words:
         self.others = [t for t in texts if re.fullmatch("[a-z]+", t)]
 
     def item(self, rng):
-        """A word of one to three tokens."""
+        """Returns a word of one to three tokens."""
         count = rng.choice([0, 0, 0, 1, 2])
         return rng.choice(self.beginnings) + "".join(rng.choice(self.others) for _ in range(count))
 
 
 def cut(rng, messages):
-    """The conversation, or its beginning: the chat template shows only the last turn's thought."""
+    """Returns the conversation, or its beginning: the chat template shows only the last turn's thought."""
     ends = [i for i, m in enumerate(messages) if m.get("reasoning_content")]
     end = rng.choice([*ends, len(messages) - 1])
     return messages[: end + 1]
 
 
 def hides_its_thought(messages):
-    """For each of the assistant's turns, whether its thought is not shown: not to be learned."""
+    """Returns for each of the assistant's turns whether its thought is hidden and thus not learned."""
     last = max(i for i, m in enumerate(messages) if m["role"] == "user")
     for i, message in enumerate(messages):
         if message["role"] == "assistant":
@@ -75,7 +75,7 @@ def hides_its_thought(messages):
 
 
 def encode(tokenizer, documents):
-    """Token ids of each document, and for each token whether it is to be learned."""
+    """Returns the token ids of each document, and for each token whether it is to be learned."""
     texts = [text for document in documents for text, _ in document]
     encoded = iter(tokenizer.encode_batch_fast(texts, add_special_tokens=False))
     for document in documents:
@@ -98,8 +98,8 @@ class Batches:
         self.words, self.shares = Words(tokenizer), shares
 
     def step(self, number, part=0, parts=1):
-        """Part `part` of `parts` of step `number`: `(tokens, learned)` lists of each batch, padded to its
-        longest row; and how many tokens are learned in all parts."""
+        """Returns part `part` of `parts` of step `number`: `(tokens, learned)` lists of each batch, padded
+        to its longest row. Also returns how many tokens all parts learn."""
         first = number * self.conversations
         documents = [
             document(
@@ -108,7 +108,7 @@ class Batches:
             for i in range(self.conversations)
         ]
         rows = sorted(encode(self.tokenizer, documents), key=lambda row: len(row[0]))
-        # A row's first token is predicted from nothing.
+        # A row's first token has no token to predict it from.
         count = sum(sum(learned[1:]) for _, learned in rows)
         return list(self._batches(rows[part::parts])), count
 

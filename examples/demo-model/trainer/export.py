@@ -1,4 +1,4 @@
-"""The model as a Hugging Face folder, held against transformers; and back."""
+"""The model as a Hugging Face folder, compared with transformers; and back."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from .tokenizer import END_OF_TEXT, END_OF_TURN, SPECIAL
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 TOLERANCE = 2e-4
-"""Of logits in float32, which differ by the order of sums alone."""
+"""Tolerance of logits in float32, which differ only by the order of sums."""
 
 
 def load(folder):
-    """The model of a Hugging Face folder, in float32."""
+    """Returns the model of a Hugging Face folder, in float32."""
     config = json.loads((folder / "config.json").read_text())
     config["rope_theta"] = config["rope_parameters"]["rope_theta"]
     model = Model(Shape(**{name: config[name] for name in Shape.__dataclass_fields__}))
@@ -53,7 +53,7 @@ def save(model, tokenizer, folder):
 
 
 def as_transformers(model):
-    """The same model as transformers' class."""
+    """Returns the same model as transformers' class."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     shape = model.shape.as_dict()
@@ -74,7 +74,7 @@ def as_transformers(model):
 
 @torch.no_grad()
 def verify(folder):
-    """Loads `folder` in transformers: logits, tokens and prompts must be those of this code."""
+    """Loads `folder` in transformers, whose logits, tokens and prompts must equal those of this code."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     messages = [

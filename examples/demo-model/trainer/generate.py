@@ -8,7 +8,7 @@ from .tokenizer import END_OF_TEXT, END_OF_TURN
 
 @torch.no_grad()
 def greedy(model, prompts, max_new_tokens, device="cpu"):
-    """The tokens that follow each prompt (a list of token ids), up to the end of the turn."""
+    """Returns the tokens that follow each prompt (a list of token ids), up to the end of the turn."""
     model.eval()
     longest = max(map(len, prompts))
     pads = torch.tensor([longest - len(p) for p in prompts], device=device)[:, None]
@@ -19,7 +19,7 @@ def greedy(model, prompts, max_new_tokens, device="cpu"):
         total = seen + tokens.shape[1]
         at = torch.arange(seen, total, device=device)[None, :]
         keys = torch.arange(total, device=device)[None, None, :]
-        # A pad sees itself, so that no row of the mask is empty.
+        # A padding token sees itself, so that no row of the mask is empty.
         mask = ((keys >= pads[:, :, None]) & (keys <= at[..., None])) | (keys == at[..., None])
         hidden = model.hidden(tokens, (at - pads).clamp(min=0), mask[:, None], past)
         picked = model.logits(hidden[:, -1]).argmax(-1)

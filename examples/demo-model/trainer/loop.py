@@ -1,4 +1,4 @@
-"""The training loop: steps, learning rate, checkpoints, and a look at the skills now and then."""
+"""The training loop: steps, learning rate, checkpoints, and regular measurements of the skills."""
 
 import functools
 import os
@@ -24,7 +24,7 @@ CLIP = 1.0
 
 @dataclass
 class Plan:
-    """What a training is told."""
+    """The parameters of a training."""
 
     steps: int
     lr: float
@@ -38,13 +38,13 @@ class Plan:
 
 
 def rate(step, steps):
-    """The factor of the learning rate: up, level, down."""
+    """Returns the factor of the learning rate: up, level, down."""
     decay = max(1, int(steps * DECAY))
     return min(1.0, (step + 1) / WARM_UP, (steps - step) / decay)
 
 
 class Training:
-    """A model on its way. What a checkpoint holds is enough to go on exactly."""
+    """A model in training. A checkpoint holds everything that an exact continuation needs."""
 
     def __init__(self, model, batches, plan, tokenizer, device="cpu", teacher=None, team=Team()):
         self.model, self.batches, self.plan, self.team = model, batches, plan, team
@@ -110,7 +110,7 @@ class Training:
         return total.item()
 
     def _loss(self, tokens, learned):
-        """The summed loss of the tokens to be learned, each predicted from those before it."""
+        """Returns the summed loss of the tokens to be learned, each predicted from those before it."""
         wanted = learned[:, 1:]
         with self.autocast:
             logits = self.model.logits(self.model.hidden(tokens[:, :-1])[wanted]).float()
@@ -142,7 +142,7 @@ class Training:
         )
 
     def save(self):
-        """Writes the checkpoint beside the last one, then takes its place."""
+        """Writes the checkpoint beside the last one, then replaces that one."""
         if not self.team.leads:
             return
         path = self.plan.checkpoint
@@ -167,8 +167,8 @@ class Training:
 
 @functools.cache
 def has_fast_bf16(device):
-    """Whether products in bf16 pay: on a CPU, if they take less time than in f32 by much. Not every one
-    that has the instructions is faster with them."""
+    """Returns whether products in bf16 pay: on a CPU, if they take much less time than in f32. Not every
+    CPU that has the instructions is faster with them."""
     if device != "cpu":
         return True
     x = torch.randn(1024, 256)

@@ -1,4 +1,4 @@
-"""The share of right answers per skill, on held-out conversations or those of training; and of guesses."""
+"""The share of right answers per skill, on held-out or training conversations; and of right guesses."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from .generate import greedy
 from .text import prompts
 
 EXTRA_TOKENS = 24
-"""An answer may be this much longer than the expected one, and is cut off then."""
+"""An answer is cut off when it is longer than the expected one by this."""
 ROWS = 48
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said, and what was expected."""
+    """A model's answer, and the expected one."""
 
     item: int
     prompt: str
@@ -27,7 +27,7 @@ class Answer:
 
 
 def questions(skill, count, seed=2, held_out=True):
-    """`(item, prompt, gold, check)` for each of the assistant's turns in `count` conversations."""
+    """Returns `(item, prompt, gold, check)` for each of the assistant's turns in `count` conversations."""
     for item in range(count):
         _, conversation = lessons.conversation(seed, item, held_out, [skill])
         for (prompt, gold), check in zip(prompts(conversation), conversation.checks):
@@ -35,7 +35,7 @@ def questions(skill, count, seed=2, held_out=True):
 
 
 def answers(model, tokenizer, skill, count, held_out=True, device="cpu"):
-    """The answers of `count` conversations, each given the expected ones before it."""
+    """Returns the answers of `count` conversations, each given the expected ones before it."""
     asked = list(questions(skill, count, held_out=held_out))
     ids = [tokenizer.encode(prompt, add_special_tokens=False).ids for _, prompt, _, _ in asked]
     longest = [len(tokenizer.encode(gold).ids) + EXTRA_TOKENS for _, _, gold, _ in asked]
@@ -50,14 +50,14 @@ def answers(model, tokenizer, skill, count, held_out=True, device="cpu"):
 
 
 def measure(model, tokenizer, skill, count, held_out=True, device="cpu"):
-    """The share of `count` conversations with every answer right."""
+    """Returns the share of `count` conversations with every answer right."""
     given = answers(model, tokenizer, skill, count, held_out, device)
     return 1 - len({answer.item for answer in given if not answer.is_right}) / count
 
 
 @torch.no_grad()
 def agreement(model, draft, tokenizer, skill, count):
-    """Tokens of expected answers for which the draft's first choice is the model's, and all of them."""
+    """Returns for how many expected tokens the draft's first choice is the model's, and their number."""
     same = total = 0
     for _, prompt, gold, _ in questions(skill, count):
         before = tokenizer.encode(prompt, add_special_tokens=False).ids

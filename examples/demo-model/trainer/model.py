@@ -27,7 +27,7 @@ class Shape:
 
 
 def rotary(shape, positions):
-    """cos and sin of the rotary embedding, [.., 1, time, head_dim], for positions [.., time]."""
+    """Returns cos and sin of the rotary embedding, [.., 1, time, head_dim], for positions [.., time]."""
     steps = torch.arange(0, shape.head_dim, 2, device=positions.device, dtype=torch.float32)
     angles = positions[..., None].float() * shape.rope_theta ** (-steps / shape.head_dim)
     angles = torch.cat([angles, angles], dim=-1).unsqueeze(-3)
@@ -41,7 +41,7 @@ def rotate(x, cos, sin):
 
 
 def attention(q, k, v, mask):
-    """Causal where there is no mask. On a CPU in f32: its gradient in bf16 takes three times as long."""
+    """Attention, causal without a mask. On a CPU in f32: in bf16 the gradient takes thrice as long."""
     if q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
     with torch.autocast("cpu", enabled=False):
@@ -110,7 +110,7 @@ class Decoder(nn.Module):
 
 
 class Model(nn.Module):
-    """The embedding is the output layer, too."""
+    """The model. Its embedding is the output layer, too."""
 
     def __init__(self, shape):
         super().__init__()
@@ -128,7 +128,7 @@ class Model(nn.Module):
                 )
 
     def hidden(self, tokens, positions=None, mask=None, past=None):
-        """The last hidden states, [batch, time, hidden_size], of tokens [batch, time]."""
+        """Returns the last hidden states, [batch, time, hidden_size], of tokens [batch, time]."""
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
         cos, sin = rotary(self.shape, positions)
@@ -141,12 +141,12 @@ class Model(nn.Module):
         return F.linear(hidden, self.model.embed_tokens.weight)
 
     def size(self):
-        """The number of parameters."""
+        """Returns the number of parameters."""
         return sum(weight.numel() for weight in self.parameters())
 
 
 class Past:
-    """Keys and values of what was read: each layer's, grown by a step at a time."""
+    """Keys and values of all earlier tokens, one pair a layer, which grow step by step."""
 
     def __init__(self):
         self.kept = {}

@@ -1,7 +1,7 @@
 """Muon for matrices, AdamW for the embedding and the norms.
 
-Muon (Jordan et al. 2024): momentum, then the nearest semi-orthogonal matrix by five steps of a
-Newton-Schulz iteration; here scaled to the update size of AdamW (Liu et al. 2025), so that one
+Muon (Jordan et al. 2024) takes the momentum, then the nearest semi-orthogonal matrix by five steps of a
+Newton-Schulz iteration. Here the update is scaled to the size of AdamW's (Liu et al. 2025), so that one
 learning rate serves both.
 """
 
@@ -11,7 +11,7 @@ _A, _B, _C = 3.4445, -4.7750, 2.0315
 
 
 def orthogonalised(x, dtype=torch.float32, steps=5):
-    """About U V^T of x = U S V^T, for x [.., rows, columns], by products in `dtype`."""
+    """Returns about U V^T of x = U S V^T, for x [.., rows, columns], by products in `dtype`."""
     flat = x.shape[-2] > x.shape[-1]
     x = x.mT if flat else x
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype)
@@ -48,8 +48,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def optimizers(model, lr, weight_decay, dtype=torch.float32):
-    """One optimizer for each kind of weight; the thin matrices of adapters are AdamW's, too. `dtype` is
-    that of Muon's products: the authors' is bf16."""
+    """One optimizer for each kind of weight. AdamW has the thin matrices of adapters, too. `dtype` is that
+    of Muon's products, bf16 in the paper."""
     trained = [(n, w) for n, w in model.named_parameters() if w.requires_grad]
     is_matrix = {n: w.dim() == 2 and "embed" not in n and ".lora_" not in n for n, w in trained}
     matrices = [w for n, w in trained if is_matrix[n]]

@@ -1,6 +1,6 @@
 """Several processes of one training: each computes its part of a step's gradient, on a thread of its own.
 
-More threads of one process gain little with matrices this small, and nothing with the rest.
+More threads of one process gain little with matrices this small, and nothing elsewhere.
 """
 
 import os
@@ -13,19 +13,19 @@ import torch.multiprocessing as multiprocessing
 
 
 class Team:
-    """Process `part` of `parts`, which all do the same but for their part of each step."""
+    """Process `part` of `parts`. All do the same, except for their part of each step."""
 
     def __init__(self, part=0, parts=1):
         self.part, self.parts = part, parts
 
     @property
     def leads(self):
-        """Whether this one writes, and decides when something depends on the time."""
+        """Returns whether this process writes, and decides everything that depends on the time."""
         return self.part == 0
 
     @torch.no_grad()
     def sum(self, tensors):
-        """Replaces each tensor by the sum of everybody's."""
+        """Replaces each tensor by its sum over all processes."""
         if self.parts == 1:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
@@ -34,7 +34,7 @@ class Team:
             tensor.copy_(total.view_as(tensor))
 
     def agreed(self, number):
-        """The whole number that the leader has."""
+        """Returns the leader's whole number."""
         if self.parts == 1:
             return number
         told = torch.tensor(number)

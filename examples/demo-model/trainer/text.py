@@ -16,19 +16,19 @@ NO_THOUGHT = "<think>\n\n</think>\n\n"
 
 
 def render(messages, tools=None, generate=False, thinking=None):
-    """The text of a conversation, as transformers' `apply_chat_template` writes it."""
+    """Returns the text of a conversation, as transformers' `apply_chat_template` writes it."""
     more = {} if thinking is None else {"enable_thinking": thinking}
     return _template.render(messages=messages, tools=tools, add_generation_prompt=generate, **more)
 
 
 def pieces(text):
-    """`(text, is the assistant's)` for each stretch of a rendered conversation."""
+    """Returns `(text, is the assistant's)` for each stretch of a rendered conversation."""
     at = 0
     for turn in _TURNS.finditer(text):
         yield text[at : turn.start(2)], False
         body = turn.group(2)
         if body.startswith(NO_THOUGHT):
-            # The prompt says so where thinking is switched off.
+            # Where thinking is switched off, the prompt contains an empty thought.
             yield NO_THOUGHT, False
             body = body[len(NO_THOUGHT) :]
         yield body, True
@@ -38,7 +38,7 @@ def pieces(text):
 
 
 def prompts(conversation):
-    """The prompt and the gold answer's text of each of the assistant's turns."""
+    """Returns the prompt and the gold answer's text of each of the assistant's turns."""
     messages = conversation.messages
     for i, message in enumerate(messages):
         if message["role"] == "assistant":

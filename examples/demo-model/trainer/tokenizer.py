@@ -1,7 +1,7 @@
 """The tokenizer: byte-level BPE, trained on the lessons.
 
-A digit is a token, and so is each letter of a word that begins behind a quotation mark or a hyphen
-(unless it is a key or a last word in JSON): sums and spelling need not know what is inside a token.
+A digit is a token. So is each letter of a word that begins behind a quotation mark or a hyphen, unless
+the word is a key or a last word in JSON. Sums and spelling then need not know the inside of a token.
 """
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -34,7 +34,7 @@ PIECES = "|".join(
 
 
 def train(texts, vocab_size):
-    """A tokenizer of exactly `vocab_size` tokens."""
+    """Returns a tokenizer of exactly `vocab_size` tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
