@@ -20,7 +20,7 @@ use rayon::prelude::*;
 /// Least bytes of the keys and values of a decode case: more than caches hold.
 const COLD_BYTES: usize = 512 << 20;
 const BLOCK_SIZE: usize = 16;
-/// Turns that each side takes.
+/// Number of turns of each side.
 const TURNS: usize = 9;
 
 /// Heads of a model's layer.

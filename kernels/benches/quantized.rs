@@ -26,7 +26,7 @@ fn tensor(rows: usize, width: usize) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values(rows * width), [rows, width]), &Device::flex())
 }
 
-/// How weights are kept.
+/// The form in which weights are kept.
 #[derive(Clone, Copy)]
 enum Kept {
     As(WeightDtype),

@@ -42,7 +42,7 @@ impl<T: bytemuck::Pod> AlignedBuf<T> {
             mapped
         } else {
             // Also where `map` fails, because the allocator may have memory in reserve.
-            // SAFETY: the size is at least one element, and `Pod` elements here have a size.
+            // SAFETY: the size is not zero: at least one element, whose type is not zero-sized.
             fallible(|| unsafe { alloc_zeroed(layout) })
         };
         let ptr = NonNull::new(raw.cast::<T>()).ok_or(refused)?;
@@ -73,7 +73,7 @@ fn map(layout: Layout) -> *mut u8 {
         return std::ptr::null_mut();
     }
     #[cfg(target_os = "linux")]
-    // SAFETY: the range was mapped just now; refusal of this advice is harmless.
+    // SAFETY: the range was just mapped, and a refusal of this advice is harmless.
     unsafe {
         libc::madvise(raw, layout.size(), libc::MADV_HUGEPAGE);
     }

@@ -66,7 +66,7 @@ pub struct ReportingAllocator<A>(pub A);
 // SAFETY: all calls go to `A`, which keeps the contract. A null stays null, or is not returned.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for ReportingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that `A` asks for.
+        // SAFETY: the caller keeps the contract, which is that of `A`.
         checked(unsafe { self.0.alloc(layout) }, layout.size())
     }
 

@@ -38,7 +38,7 @@ const PIECE_BYTES: usize = 4 << 20;
 /// Distance between a thread's reads and its prefetches: with the hardware's alone, a stream is
 /// slower.
 const AHEAD_BYTES: usize = 4 << 10;
-/// Rounds between two looks at the clock.
+/// Rounds between two readings of the clock.
 const ROUNDS: usize = 1 << 16;
 
 impl Ceilings {

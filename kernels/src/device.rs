@@ -4,10 +4,10 @@ use burn::tensor::Device;
 
 use crate::KernelError;
 
-/// A device that this build has kernels for and this machine has.
+/// A device of this machine that this build has kernels for.
 #[derive(Debug, Clone)]
 pub struct ComputeDevice {
-    /// Its runtime and, where that may have several, its index there: `cpu`, `wgpu:0`, `cuda:0`.
+    /// Its runtime and, where that may have several devices, its index: `cpu`, `wgpu:0`, `cuda:0`.
     pub id: String,
     /// Its kind.
     pub kind: DeviceKind,

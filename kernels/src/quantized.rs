@@ -36,7 +36,7 @@ pub enum Offsets {
     None,
     /// The negative of the scale times this integer, which is the code that stands for zero.
     ZeroPoints(Vec<i8>),
-    /// These numbers.
+    /// Numbers, one a group.
     Values(Vec<f32>),
 }
 

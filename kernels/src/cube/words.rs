@@ -16,7 +16,7 @@ pub(crate) type Words = Vector<u32, Const<4>>;
 /// Four numbers: the widest vector that every device loads at once.
 pub(crate) type Vec4 = Vector<f32, Const<4>>;
 
-/// Four 16-bit numbers, as neighbours.
+/// Four neighbouring 16-bit numbers.
 pub(crate) type FourHalves = Vector<u32, Const<2>>;
 
 /// Words of a chunk.
@@ -210,7 +210,7 @@ fn bf16_bits(x: f32) -> u32 {
 #[cube]
 fn of_f16(bits: u32) -> f32 {
     let magnitude = bits & 0x7fffu32;
-    // 112 more in the exponent, 224 more for infinities and NaN.
+    // The exponent grows by 112, or by 224 for infinities and NaN.
     let rebias = select(magnitude < 0x7c00u32, 0x3800_0000u32, 0x7000_0000u32);
     let normal = f32::reinterpret((magnitude << 13u32) + rebias);
     let subnormal = f32::cast_from(magnitude) * comptime!(2.0f32.powi(-24));

@@ -44,7 +44,7 @@ fn gather(
     into_tensor(y)
 }
 
-/// bfloat16 bits to f32, exactly.
+/// The conversion from bfloat16 bits to f32, exactly.
 struct Widen<'a> {
     bits: &'a [u16],
     row: &'a mut [f32],

@@ -17,9 +17,9 @@ const STREAM_AHEAD: usize = 4096;
 /// Bytes of a cache line.
 pub(super) const LINE_BYTES: usize = 64;
 
-/// How the operands of a sum lie in memory, and how one step adds to it.
+/// The layout of the operands of a sum in memory, and the step that adds to the sum.
 pub(super) trait Form<S: Simd>: Send + Sync {
-    /// One element of the weights as kept.
+    /// One stored element of the weights.
     type Element: bytemuck::Pod + Send + Sync;
     /// Inputs that are summed from zero before they are added to the result. Their weights in a
     /// panel fill half of L1, and their number bounds the rounding error of the running sum. Whole

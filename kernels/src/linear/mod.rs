@@ -5,7 +5,7 @@
 //! | shapes | x `[num_tokens, in]`, W `[out, in]`, b `[out]`, y `[num_tokens, out]` |
 //! | dtypes | x, b, y f32; W f32 or bf16; sums f32 |
 //! | bytes moved | `out · in · sizeof(W)` once for every 480 rows, plus x once for every four panels, and y once |
-//! | order of a sum | `in` is cut in blocks of [`pack::K_BLOCK`], twice that where bf16 has dot products; a block is summed in order from zero, blocks are added in order (AMX: all inputs in the order of its tiles). Nothing else enters: tiles, panels, pieces and threads only choose which sums are computed together, so a row's bytes do not depend on the batch |
+//! | order of a sum | `in` is cut in blocks of [`pack::K_BLOCK`], twice that where bf16 has dot products; a block is summed in order from zero, blocks are added in order (AMX: all inputs in the order of its tiles). Nothing else matters: tiles, panels, pieces and threads only decide which sums are computed together, so a row's bytes do not depend on the batch |
 //! | tolerance | f32: `1e-5 · Σ|x w|` against f64; bf16 weights: the same against f64 over the rounded operands (AVX-512 bf16 and AMX round x to bf16 too, and then keep products exact) |
 
 #[cfg(target_arch = "x86_64")]
@@ -159,7 +159,7 @@ impl LinearWeight {
         }
     }
 
-    /// Returns it with products of many rows made as `tensor_cores` says.
+    /// Returns the weight with products of many rows made as `tensor_cores` says.
     #[must_use]
     #[cfg_attr(not(feature = "gpu"), expect(unused_mut, unused_variables, reason = "no GPUs"))]
     pub fn with_tensor_cores(mut self, tensor_cores: TensorCores) -> Self {
@@ -170,9 +170,9 @@ impl LinearWeight {
         self
     }
 
-    /// Returns it set to meet `activations`. The default is [`ActivationDtype::Int8`], also for a
-    /// weight from sections. A weight that was packed for 8 bits may have rounded scales. Weights
-    /// that are not quantized, and GPUs, have no such choice.
+    /// Returns the weight, which now meets `activations`. The default is [`ActivationDtype::Int8`],
+    /// also for a weight from sections. A weight that was packed for 8 bits may have rounded
+    /// scales. Weights that are not quantized, and GPUs, have no such choice.
     #[must_use]
     pub fn with_activations(mut self, activations: ActivationDtype) -> Self {
         if let LinearStorage::CpuQuantized(packed) = self.storage {

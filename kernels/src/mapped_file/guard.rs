@@ -3,7 +3,7 @@
 //! The handler here names the file on standard error and exits with [`EXIT_FILE_LOST`]. Reads cost
 //! nothing more.
 //!
-//! The handler uses only what POSIX allows in one: atomic loads, `poll`, `write`, `_exit`. It finds
+//! The handler uses only what POSIX allows there: atomic loads, `poll`, `write`, `_exit`. It finds
 //! the file in a list without locks. A fault at another address goes to the handler that was
 //! installed before. That is the handler of Rust's runtime for stack overflows.
 
@@ -100,8 +100,8 @@ impl Drop for Guard {
 
 /// Returns the message for a lost page at `address`, and its length; `None` if no file is there.
 fn message(address: usize) -> Option<([u8; 512], usize)> {
-    const WHY: &[u8] = b": a part of this file, which is mapped into memory, cannot be read any \
-        longer: it was cut, or its disk failed; put it back in place and start again\n";
+    const WHY: &[u8] = b": a part of this file, which is mapped into memory, can no longer be \
+        read: it was truncated, or its disk failed; put it back in place and start again\n";
     let is_hit = |slot: &&Slot| {
         address < slot.end.load(Ordering::Acquire) && address >= slot.start.load(Ordering::Relaxed)
     };
@@ -128,7 +128,7 @@ mod handler {
     pub(super) fn install() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: `sigaction` is plain data, for which zeros are a value.
+            // SAFETY: `sigaction` is plain data, for which zeros are valid.
             let (mut before, mut ours): (libc::sigaction, libc::sigaction) =
                 unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
             // SAFETY: this call installs nothing, and `before` is ours to write.

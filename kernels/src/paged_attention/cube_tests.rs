@@ -1,4 +1,4 @@
-//! On a GPU: results agree with the reference, and a token depends on the keys that it sees alone.
+//! On a GPU: results agree with the reference, and a token depends only on the keys that it sees.
 
 use burn::backend::DispatchTensorKind;
 use burn::tensor::Device;
@@ -195,7 +195,7 @@ fn a_token_does_not_see_its_batch() {
     }
 }
 
-/// Old content of a block must not leak from one request to another, and NaN must not either.
+/// Old content of a block, NaN included, must not leak from one request to another.
 #[test]
 fn stale_garbage_beyond_the_sequence_is_not_read() {
     let Some(device) = test_device() else { return };

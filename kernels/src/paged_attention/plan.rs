@@ -45,7 +45,7 @@ pub(super) struct Part {
     cost: usize,
 }
 
-/// A batch, cut up.
+/// The cut of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) tiles: Vec<Tile>,

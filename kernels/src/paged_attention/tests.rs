@@ -1,4 +1,4 @@
-//! Results agree with the reference, and a token depends on the keys that it sees alone.
+//! Results agree with the reference, and a token depends only on the keys that it sees.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use half::bf16;
@@ -302,7 +302,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Old content of a block must not leak from one request to another, and NaN must not either.
+/// Old content of a block, NaN included, must not leak from one request to another.
 #[test]
 fn stale_garbage_beyond_the_sequence_is_not_read() {
     for dtype in DTYPES {

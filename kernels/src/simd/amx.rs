@@ -155,7 +155,7 @@ unsafe fn multiply_one(
 }
 
 /// # Safety
-/// As [`multiply_one`], for both of `x`.
+/// As [`multiply_one`], for both elements of `x`.
 #[inline]
 unsafe fn multiply_two(
     x: [*const ActivationTile; 2],

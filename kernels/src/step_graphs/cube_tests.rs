@@ -180,7 +180,8 @@ fn steps_of_many_sequences_are_recorded_too() {
     assert_eq!(graphs.take_failure(), None);
 }
 
-/// Compares steps of `steps` sequences each, one after the other, with and without `graphs`.
+/// Compares steps with and without `graphs`, one after the other. `steps` has the sequences of
+/// each.
 fn compare_steps(device: &Device, graphs: &mut StepGraphs, steps: &[usize]) {
     let model = Model::new(device);
     let (mut plain, mut recorded) = (cache(device, 12), cache(device, 12));

@@ -14,7 +14,7 @@ pub(super) fn allowed() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
 }
 
-/// Binds this thread to some cores. A refusal changes nothing but speed.
+/// Binds this thread to some cores. A refusal changes only the speed.
 #[cfg(target_os = "linux")]
 pub(super) fn bind(cpus: &[usize]) {
     // SAFETY: all zeros is a valid, empty set.

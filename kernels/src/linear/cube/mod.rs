@@ -1,4 +1,4 @@
-//! Products on a GPU, by two kernels. The one for few rows cuts the inputs over units to have
+//! Products on a GPU, by two kernels. The one for few rows divides the inputs among units to have
 //! enough loads in flight. The one for many rows keeps a tile of results in registers. Both sum in
 //! the CPU's order: each block of [`K_BLOCK`] inputs from zero, then the blocks. So the choice of
 //! the kernel does not change a byte. Where equal bytes are not asked for, many rows go through

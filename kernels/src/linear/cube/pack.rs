@@ -111,7 +111,7 @@ impl CubeWeight {
         Ok(Self { device, words, format, outputs, inputs, groups, dense: None })
     }
 
-    /// Returns it with products of many rows by tensor cores, where the device has tensor cores.
+    /// Returns the weight with products of many rows by tensor cores, where the device has any.
     pub(crate) fn with_tensor_cores(mut self, tensor_cores: TensorCores) -> Self {
         self.dense = DenseProducts::new(&self, tensor_cores);
         self

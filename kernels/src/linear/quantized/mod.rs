@@ -14,8 +14,8 @@
 //! |---|---|
 //! | shapes | x `[num_tokens, in]`, W `[out, in]`, b `[out]`, y `[num_tokens, out]` |
 //! | dtypes | x, b, y f32; codes u8 or two a byte; zero points i8; scales and offsets f16 where that changes none by more than 2⁻¹¹ of a scale, else f32; q i8 |
-//! | bytes moved | the packed weight once for each [`Dots::ROWS_MAX`] rows, from cache but for the first time; x once a piece of work, as i8 |
-//! | order of a sum | within a group in i32, exactly, zero points included; groups within a block, then blocks, in order in f32, a fused multiply-add each. Nothing else enters: a row's bytes do not depend on the batch |
+//! | bytes moved | the packed weight once for each [`Dots::ROWS_MAX`] rows, from cache except for the first time; x once a piece of work, as i8 |
+//! | order of a sum | within a group in i32, exactly, zero points included; groups within a block, then blocks, in order in f32, a fused multiply-add each. Nothing else matters: a row's bytes do not depend on the batch |
 //! | tolerance | against f64 over the same integers: `1e-7 · (groups + 4) · Σ` of the groups' magnitudes; against the activations before: `max|x| / 254` of a block each. Against weights quantized here: half a step of a code |
 //!
 //! One group of all inputs makes the int8 scheme of vLLM's compressed-tensors (weights by output

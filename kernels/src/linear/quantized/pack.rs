@@ -190,7 +190,7 @@ impl PackedQuantized {
         [self.header.outputs, self.header.groups.inputs]
     }
 
-    /// Returns it with another format of activations.
+    /// Returns the weight with another format of activations.
     pub(crate) fn with_activations(self, activations: ActivationDtype) -> Self {
         Self { activations, ..self }
     }

@@ -103,7 +103,7 @@ impl PlanOf {
         self.shape.check_slots(slots);
     }
 
-    /// Returns the plan of a batch. With `left`, it covers only so many first tokens of each
+    /// Returns the plan of a batch. With `left`, it covers only that many first tokens of each
     /// sequence. A `roomy` plan has room for more items and longer tables. A batch that has grown a
     /// little then has the same form.
     pub(crate) fn plan(

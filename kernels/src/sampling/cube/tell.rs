@@ -1,4 +1,4 @@
-//! Log-probabilities of the unmodified rows.
+//! The kernel that computes log-probabilities of the unmodified rows.
 
 use cubecl::prelude::*;
 
