@@ -28,21 +28,21 @@ use environment::Raised;
 use messages::Accepts;
 use metered::Metered;
 
-/// The name of the template that is used when nothing asks for another.
+/// The name of the template that is used unless a request or its tools ask for another.
 const DEFAULT: &str = "default";
 /// The name of the template for conversations with tools, where a model has one.
 const TOOL_USE: &str = "tool_use";
 
 /// Longest prompt that a template may write.
 const PROMPT_BYTES_MAX: usize = 64 << 20;
-/// Longest template of a request; those of models have a third of it at most.
+/// Longest template of a request. The longest templates of models have a third of it.
 const OWN_TEMPLATE_BYTES_MAX: usize = 64 << 10;
 /// Longest template of a model.
 const MODEL_TEMPLATE_BYTES_MAX: usize = 256 << 10;
-/// Holds the recursion over a byte of a template, which may be nested as deep as it is long; only
-/// what is touched is ever taken.
+/// Stack for the recursion over a byte of a template, which may be nested as deep as it is long.
+/// The system takes memory only for the part of the stack that is used.
 const STACK_BYTES_A_BYTE: usize = 4 << 10;
-/// Holds the recursion of what a template does, and the least that it takes to read it.
+/// Stack for the recursion of a template's own work, and for reading the smallest template.
 const STACK_BYTES_MIN: usize = 16 << 20;
 
 /// A model's chat templates, compiled.
@@ -53,7 +53,7 @@ pub(super) struct ChatTemplates {
     special_tokens: BTreeMap<String, String>,
 }
 
-/// What is known of a template besides its code.
+/// A template's properties besides its code.
 struct Template {
     source: String,
     content_format: ContentFormat,
@@ -88,26 +88,26 @@ impl ChatTemplates {
         Self { environment, templates, special_tokens: files.named_tokens.clone() }
     }
 
-    /// What the template without tools takes as message content.
+    /// Returns how the template without tools takes message content.
     pub(super) fn content_format(&self) -> ContentFormat {
         self.templates.get(DEFAULT).map_or(ContentFormat::String, |found| found.content_format)
     }
 
-    /// The sources of all templates: the default one first, then the others by name.
+    /// Returns the sources of all templates: the default one first, then the others by name.
     pub(super) fn sources(&self) -> Vec<String> {
         let default = self.templates.get(DEFAULT).into_iter();
         let others = self.templates.iter().filter(|(name, _)| *name != DEFAULT);
         default.chain(others.map(|(_, found)| found)).map(|found| found.source.clone()).collect()
     }
 
-    /// Templates with `source` as the only one.
+    /// Returns templates with `source` as the only one.
     pub(super) fn replaced_by(&self, source: String) -> Self {
         let chat_templates = [(DEFAULT.to_owned(), source)].into_iter().collect();
         let named_tokens = self.special_tokens.clone();
         Self::new(&TokenizerFiles { chat_templates, named_tokens, ..TokenizerFiles::default() })
     }
 
-    /// The prompt of a conversation.
+    /// Returns the prompt of a conversation.
     pub(super) fn render(&self, chat: &ChatPrompt) -> Result<String, TextError> {
         let Some(name) = self.choose(chat)? else {
             return self.render_own(chat.chat_template.as_deref().unwrap_or_default(), chat);
@@ -123,7 +123,7 @@ impl ChatTemplates {
         })
     }
 
-    /// The prompt by a template of the request's own.
+    /// Returns the prompt by the request's own template.
     fn render_own(&self, source: &str, chat: &ChatPrompt) -> Result<String, TextError> {
         check_length("chat_template", source, OWN_TEMPLATE_BYTES_MAX)?;
         on_deep_stack(source.len(), || {
@@ -135,7 +135,7 @@ impl ChatTemplates {
         })
     }
 
-    /// The name of the template to use, or `None` where the request brings its own.
+    /// Returns the name of the template to use, or `None` where the request brings its own.
     fn choose<'a>(&'a self, chat: &'a ChatPrompt) -> Result<Option<&'a str>, TextError> {
         if let Some(template) = chat.chat_template.as_deref() {
             return Ok(self.templates.contains_key(template).then_some(template));
@@ -173,7 +173,7 @@ impl ChatTemplates {
         } else {
             None
         };
-        // Later names win: a template's own variables are not for a client to replace.
+        // Later names win, because a client must not replace a template's own variables.
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
         for (name, token) in &self.special_tokens {
             context.insert(name, Value::from(token.as_str()));
@@ -193,7 +193,7 @@ impl ChatTemplates {
     }
 }
 
-/// What a template writes.
+/// Returns the output of a template.
 fn run<'env>(
     environment: &'env Environment<'env>,
     template: &minijinja::Template<'env, 'env>,
@@ -213,7 +213,7 @@ fn run<'env>(
     Ok(written)
 }
 
-/// What a template writes that is given nothing.
+/// Returns the output of a template without variables.
 #[cfg(test)]
 fn rendered(source: &str) -> Result<String, TextError> {
     let environment = environment::new();
@@ -233,9 +233,9 @@ fn check_length(what: &str, source: &str, bytes_max: usize) -> Result<(), TextEr
     Err(TextError::Template(why))
 }
 
-/// Works with a template of so many bytes on a stack that is deep enough for it: the library follows
-/// what is nested in it by recursion, and an overflow would end the process. A panic of the library,
-/// at values such as `""[::-1]`, ends the work alone.
+/// Runs `work` on a stack that is deep enough for a template of `template_bytes`. The library
+/// follows nested parts by recursion, and a stack overflow would end the process. A panic of the
+/// library, for example at `""[::-1]`, ends only the work.
 fn on_deep_stack<T: Send>(
     template_bytes: usize,
     work: impl FnOnce() -> Result<T, TextError> + Send,
@@ -250,7 +250,8 @@ fn on_deep_stack<T: Send>(
     })
 }
 
-/// What `raise_exception` said, word for word; otherwise what went wrong and where.
+/// Returns the error with the message of `raise_exception`, word for word. For any other error,
+/// says what went wrong and where.
 fn template_error(error: &Error) -> TextError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {

@@ -25,7 +25,7 @@ use crate::model_files;
 pub struct HfTextCodec {
     tokenizer: Arc<Tokenizer>,
     family: Family,
-    /// Where long texts may be cut, if anywhere.
+    /// Places where long texts may be cut, if there are any.
     cuts: Option<Arc<Cuts>>,
     chat_templates: Arc<ChatTemplates>,
     bos_token: Option<(String, TokenId)>,
@@ -36,14 +36,17 @@ pub struct HfTextCodec {
 }
 
 impl HfTextCodec {
-    /// Reads the tokenizer in the GGUF file `model`; or `tokenizer.json` in the folder `model` and what there is of `tokenizer_config.json`,
-    /// `special_tokens_map.json`, `added_tokens.json` and `chat_template.jinja`.
+    /// Reads the tokenizer in the GGUF file `model`, or `tokenizer.json` in the folder `model`. In
+    /// a folder, it also reads `tokenizer_config.json`, `special_tokens_map.json`,
+    /// `added_tokens.json` and `chat_template.jinja` where they exist.
     ///
-    /// Truncation and padding set in `tokenizer.json` do not apply: lengths are the engine's.
+    /// Truncation and padding set in `tokenizer.json` do not apply, because the engine limits
+    /// lengths.
     ///
     /// # Errors
-    /// A missing `tokenizer.json`, a kind of tokenizer that is not read from GGUF files, and whatever is wrong in any of the files, by name. A chat
-    /// template that does not compile is an error only of the requests that need it.
+    /// A missing `tokenizer.json`, a kind of tokenizer that is not read from GGUF files, and every
+    /// fault in these files, with the file's name. A chat template that does not compile is an
+    /// error only of the requests that need it.
     pub fn load(model: &Path) -> Result<Self, TextLoadError> {
         if is_gguf(model) {
             let (tokenizer, files) = gguf_tokenizer::read(&GgufFile::open(model)?)?;
@@ -65,7 +68,7 @@ impl HfTextCodec {
         };
         let vocab = tokenizer.get_vocab(true);
         Ok(Self {
-            // As the vocabulary spells it, which is no shorter than its text.
+            // The vocabulary's spelling of a token is at least as long as its text.
             max_token_bytes: vocab.keys().map(String::len).max().unwrap_or(0),
             bos_token: named("bos_token"),
             eos_token: named("eos_token"),
@@ -77,21 +80,21 @@ impl HfTextCodec {
         })
     }
 
-    /// The same codec with `source` as its only chat template.
+    /// Returns the same codec with `source` as its only chat template.
     #[must_use]
     pub fn with_chat_template(mut self, source: String) -> Self {
         self.chat_templates = Arc::new(self.chat_templates.replaced_by(source));
         self
     }
 
-    /// The sources of the chat templates: the default one first, then the others by name.
+    /// Returns the sources of the chat templates: the default one first, then the others by name.
     #[must_use]
     pub fn chat_templates(&self) -> Vec<String> {
         self.chat_templates.sources()
     }
 
-    /// Holds the tokenizer against the model it is to serve, whose embedding has
-    /// `model_vocab_size` rows. More rows than tokens are usual, fewer are not.
+    /// Compares the tokenizer with the model that it is for, whose embedding has `model_vocab_size`
+    /// rows. More rows than tokens are usual, fewer are not.
     ///
     /// # Errors
     /// [`TextLoadError::VocabTooLarge`] when a token has an id without a row.
@@ -105,8 +108,8 @@ impl HfTextCodec {
         }
     }
 
-    /// Whether the model's chat template takes message content as text or as a list of parts;
-    /// [`TextCodec::render_chat`] converts what it is given.
+    /// Returns whether the model's chat template takes message content as text or as a list of
+    /// parts. [`TextCodec::render_chat`] converts either form.
     #[must_use]
     pub fn content_format(&self) -> ContentFormat {
         self.chat_templates.content_format()
@@ -205,7 +208,8 @@ fn read_tokenizer(path: &Path) -> Result<Tokenizer, TextLoadError> {
     Ok(tokenizer)
 }
 
-/// The library's message does not tell bad JSON from a missing model; a second look does.
+/// Returns the reason why a tokenizer was not read. The library's message does not separate bad
+/// JSON from a missing model, so the file is parsed once more.
 fn why_no_tokenizer(path: &Path, bytes: &[u8], error: &tokenizers::Error) -> TextLoadError {
     let path = path.to_owned();
     match serde_json::from_slice::<serde_json::Value>(bytes) {

@@ -1,4 +1,4 @@
-//! Loading: the files of a model folder, and what is wrong with them.
+//! Loading: the files of a model folder, and their faults.
 
 use playhouse_actors::ports::{ChatPrompt, DecodeOptions, TextCodec};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn tokenizer_json() -> Value {
     })
 }
 
-/// A folder with these files; strings are written as they are.
+/// Returns a folder with these files. Strings are written unquoted.
 fn folder(files: &[(&str, Value)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -182,7 +182,7 @@ fn bytes_that_are_no_utf8_are_an_error_not_a_panic() {
     assert!(error.contains("tokenizer.json: not valid JSON"), "{error}");
 }
 
-/// Against answers recorded from vLLM for the model of the conformance suite.
+/// Compared with answers recorded from vLLM for the model of the conformance suite.
 #[test]
 fn the_conformance_model_answers_as_recorded() {
     let dir = std::env::var_os("PLAYHOUSE_CONFORMANCE_MODEL").map_or_else(

@@ -1,4 +1,4 @@
-//! Why a model's text side could not be loaded: for the operator, at start-up.
+//! Errors of loading a model's tokenizer and chat template, for the operator at start-up.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,23 @@ use thiserror::Error;
 
 use crate::gguf::GgufError;
 
-/// What is wrong with the tokenizer files of a model folder.
+/// A fault in the tokenizer files of a model folder.
 #[derive(Debug, Error)]
 pub enum TextLoadError {
-    /// A file that must be there is not, or cannot be read.
+    /// A required file is missing or cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file is no JSON (or no UTF-8).
+    /// A file is not JSON (or not UTF-8).
     #[error("{}: not valid JSON: {source}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The place and the reason.
         source: serde_json::Error,
     },
     /// `tokenizer.json` has no `model`.
@@ -31,12 +31,12 @@ pub enum TextLoadError {
         /// The file.
         path: PathBuf,
     },
-    /// `tokenizer.json` is JSON, but no tokenizer that we can run.
+    /// `tokenizer.json` is JSON, but no tokenizer that this engine can run.
     #[error("{}: not a usable tokenizer: {reason}", path.display())]
     Tokenizer {
         /// The file.
         path: PathBuf,
-        /// What the tokenizer library said.
+        /// The tokenizer library's message.
         reason: String,
     },
     /// A field has a value of the wrong kind.
@@ -46,9 +46,9 @@ pub enum TextLoadError {
         path: PathBuf,
         /// The field.
         field: String,
-        /// What stands there, shortened.
+        /// The value found, shortened.
         found: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: &'static str,
     },
     /// The tokenizer in a GGUF file is of a kind that is not read.
@@ -64,10 +64,10 @@ pub enum TextLoadError {
         key: &'static str,
         /// Its value.
         found: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
-    /// The file is GGUF, and something is wrong with it or its metadata.
+    /// The file is GGUF, and the file or its metadata has a fault.
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// Two files disagree about the id of a token.

@@ -1,4 +1,4 @@
-//! Which tokens are special, once every file of the tokenizer has had its say.
+//! The special tokens according to all files of a tokenizer.
 //!
 //! transformers adds the tokens that the config declares to those of `tokenizer.json`, and makes
 //! every token that has a role (EOS, padding) a special one.
@@ -41,7 +41,7 @@ pub(super) fn apply(
         }
     }
     for content in files.named_tokens.values().chain(&files.extra_special_tokens) {
-        // One that the vocabulary lacks can be neither read nor generated.
+        // A token that the vocabulary lacks can be neither read nor generated.
         if let Some(id) = tokenizer.token_to_id(content)
             && !is_special(tokenizer, content)
         {

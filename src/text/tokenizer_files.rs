@@ -1,4 +1,4 @@
-//! What stands beside `tokenizer.json`: special tokens, added tokens, chat templates.
+//! The files beside `tokenizer.json`: special tokens, added tokens, chat templates.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,13 +39,13 @@ pub(super) struct TokenizerFiles {
     pub(super) extra_special_tokens: Vec<String>,
     /// Tokens with fixed ids, in the order of their ids.
     pub(super) declared_tokens: Vec<DeclaredToken>,
-    /// Chat templates by name; a single one is called `default`.
+    /// Chat templates by name. A single one has the name `default`.
     pub(super) chat_templates: BTreeMap<String, String>,
 }
 
 impl TokenizerFiles {
-    /// Reads what there is in `dir`. `tokenizer_config.json` wins over `special_tokens_map.json`,
-    /// `chat_template.jinja` over the template in the config.
+    /// Reads the files that exist in `dir`. `tokenizer_config.json` wins over
+    /// `special_tokens_map.json`, and `chat_template.jinja` over the template in the config.
     pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let mut files = Self::default();
         let config_path = dir.join(TOKENIZER_CONFIG);
@@ -88,7 +88,7 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// `{"128": {"content": "<pad>", "special": true, …}}`
+    /// Takes `{"128": {"content": "<pad>", "special": true, …}}`.
     fn take_added_tokens_decoder(
         &mut self,
         path: &Path,
@@ -115,7 +115,7 @@ impl TokenizerFiles {
         Ok(())
     }
 
-    /// `{"<pad>": 128}`
+    /// Takes `{"<pad>": 128}`.
     fn take_added_tokens(
         &mut self,
         path: &Path,
@@ -125,7 +125,7 @@ impl TokenizerFiles {
             let Some(id) = value.as_u64().and_then(|id| u32::try_from(id).ok()) else {
                 return Err(field_error(path, content, value, "a token id"));
             };
-            // The config, where it has the token as well, knows more about it.
+            // If the config has the token as well, its entry says more.
             if self.declared_tokens.iter().all(|declared| declared.id != id) {
                 let token = AddedToken::from(content.clone(), false);
                 self.declared_tokens.push(DeclaredToken { id, token, path: path.to_owned() });
@@ -135,7 +135,7 @@ impl TokenizerFiles {
     }
 }
 
-/// `chat_template`: one template, a list of `{name, template}`, or an object by name.
+/// Reads `chat_template`: one template, a list of `{name, template}`, or an object by name.
 fn chat_templates(
     path: &Path,
     config: &Map<String, Value>,
@@ -169,7 +169,7 @@ fn chat_templates(
     Ok(templates)
 }
 
-/// A token as its text, or as an object that has it as `content`.
+/// Returns the text of a token, which is a string or an object with the string as `content`.
 fn token_content(
     path: &Path,
     field: &str,

@@ -1,12 +1,12 @@
-//! What a comparison of two values goes through.
+//! The cost of comparing two values.
 
 use minijinja::Value;
 use minijinja::value::ValueKind::{Iterable, Map, Seq};
 
 use super::weight::{BYTES_A_VALUE, DEPTH_MAX, WEIGHT_MAX, count};
 
-/// What both values have, and the keys of mappings, which are hashed whole: no more than the smaller
-/// value, but for its keys.
+/// Returns the cost of comparing `values`: the parts that both have, and the keys of mappings,
+/// which are hashed whole. Apart from keys, it is no more than the cost of the smaller value.
 pub(super) fn compared(values: &[Value]) -> usize {
     let [a, b, ..] = values else { return 1 };
     let mut left = WEIGHT_MAX;

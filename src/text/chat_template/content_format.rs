@@ -17,8 +17,8 @@ pub enum ContentFormat {
 }
 
 impl ContentFormat {
-    /// Parts, if the template loops over the content of a message in `messages`; the rule is
-    /// vLLM's. A template that does not parse takes a string.
+    /// Returns `OpenAi` if the template loops over the content of a message in `messages`. The rule
+    /// is vLLM's. A template that does not parse takes a string.
     pub(super) fn of(template: &str) -> Self {
         match parse(template, "<template>", environment::syntax()) {
             Ok(tree) if loops_over_content(&tree) => Self::OpenAi,
@@ -95,7 +95,7 @@ impl<'t, 's> Statements<'t, 's> {
     }
 }
 
-/// `messages[1:] | reverse` without what only selects from it: `messages`.
+/// Returns `messages` for `messages[1:] | reverse`: the expression without its selections.
 fn underlying<'t, 's>(expr: &'t Expr<'s>) -> &'t Expr<'s> {
     match expr {
         Expr::Filter(node) => node.expr.as_ref().map_or(expr, underlying),
@@ -116,7 +116,7 @@ fn variable<'s>(expr: &Expr<'s>) -> Option<&'s str> {
     }
 }
 
-/// `message` of `message.content` and `message["content"]`.
+/// Returns `message` for `message.content` and `message["content"]`.
 fn content_owner<'s>(expr: &Expr<'s>) -> Option<&'s str> {
     match underlying(expr) {
         Expr::GetAttr(node) if node.name == "content" => variable(&node.expr),

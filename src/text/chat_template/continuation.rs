@@ -1,22 +1,22 @@
 //! `continue_final_message`: a prompt that ends in the middle of the last message.
 //!
-//! As transformers does it: a mark goes behind the message's content, and the rendered text is cut
-//! at the mark. Where a template trims content, the mark shows that too.
+//! As in transformers, a mark follows the message's content, and the rendered text is cut at the
+//! mark. The mark also shows whether a template trims content.
 
 use playhouse_actors::ports::TextError;
 use serde_json::Value;
 
-/// The mark ends in a space, so that a template that trims content gives itself away.
+/// The mark ends in a space: a template that trims content removes that space.
 const MARK: &str = "PLAYHOUSE_FINAL_MESSAGE_GOES_ON_HERE ";
 
 /// A final message with the mark in it.
 pub(super) struct Continuation {
-    /// What the message says, without the mark.
+    /// The text of the message, without the mark.
     text: String,
 }
 
 impl Continuation {
-    /// Puts the mark behind the last text of the last message.
+    /// Appends the mark to the last text of the last message.
     pub(super) fn open(messages: &mut [Value], template: &str) -> Result<Self, TextError> {
         if !template.contains("content") {
             return Err(refused("the chat template does not show message content"));
@@ -40,7 +40,7 @@ impl Continuation {
         Ok(Self { text })
     }
 
-    /// The rendered text up to the mark.
+    /// Returns the rendered text up to the mark.
     pub(super) fn cut(&self, mut rendered: String) -> Result<String, TextError> {
         let mark = rendered.rfind(MARK.trim_end());
         let (Some(mark), true) = (mark, rendered.contains(self.text.trim())) else {

@@ -1,11 +1,11 @@
-//! What filters, methods and operators go through, and make, by their arguments.
+//! The cost of filters, methods and operators, by their arguments: values that they read and make.
 
 use minijinja::Value;
 use minijinja::value::{Kwargs, ValueKind};
 
 use super::weight::{BYTES_A_VALUE, WEIGHT_MAX, weight, weight_of_items};
 
-/// A list or a text, as often as a number says.
+/// Returns the cost of a multiplication: a list or a text, repeated as often as a number says.
 pub(super) fn of_factors(factors: &[Value]) -> usize {
     let [a, b] = factors else { return 1 };
     let times = |of: &Value, times: &Value| match of.kind() {
@@ -15,12 +15,13 @@ pub(super) fn of_factors(factors: &[Value]) -> usize {
     times(a, b).saturating_add(times(b, a)).saturating_add(1)
 }
 
-/// Each item, and each letter of a text, becomes a value.
+/// Returns the cost where each item, and each byte of a text, becomes a value.
 pub(super) fn of_values(args: &[Value]) -> usize {
     args.iter().map(num_values).fold(1, usize::saturating_add)
 }
 
-/// A text is gone through, and a list only if it is yet to be computed.
+/// Returns the cost of a length. A text is read to its end. A list is read only if its items are
+/// still to be computed.
 pub(super) fn of_length(args: &[Value]) -> usize {
     args.iter().fold(1, |sum: usize, value| match value.kind() {
         ValueKind::String => sum.saturating_add(weight(value)),
@@ -29,20 +30,21 @@ pub(super) fn of_length(args: &[Value]) -> usize {
     })
 }
 
-/// A key is hashed.
+/// Returns the cost of hashing a key.
 pub(super) fn of_key(args: &[Value]) -> usize {
     args.get(1).map_or(1, weight)
 }
 
-/// For each item the path to an attribute is read anew. Tests and filters count for themselves.
+/// Returns the cost of a filter over items. It parses the path to an attribute again for each item.
+/// Tests and filters that it calls count their own cost.
 pub(super) fn of_each(args: &[Value]) -> usize {
     let Some((of, with)) = args.split_first() else { return 0 };
     let path = with.first().map_or(0, weight).saturating_add(with.len());
     num_values(of).saturating_add(1).saturating_mul(path.saturating_add(1))
 }
 
-/// Items are compared by halves of halves, and the heaviest may be compared with each; texts are
-/// copied for it.
+/// Returns the cost of sorting. A merge sort reads all items at each level, and the heaviest item
+/// may be compared with each. Comparisons copy texts.
 pub(super) fn of_sorted(args: &[Value]) -> usize {
     let Some(of) = args.first() else { return 0 };
     let (items, heaviest) = weight_of_items(of);
@@ -52,7 +54,7 @@ pub(super) fn of_sorted(args: &[Value]) -> usize {
     compared.saturating_add(count.saturating_mul(heaviest)).saturating_add(of_each(args))
 }
 
-/// A sum of texts or lists is made anew for each item.
+/// Returns the cost of a sum. A sum of texts or lists is copied for each item.
 pub(super) fn of_sum(args: &[Value]) -> usize {
     let named = args.last().filter(|last| last.is_kwargs()).cloned();
     let named = named.and_then(|kwargs| Kwargs::try_from(kwargs).ok());
@@ -67,24 +69,24 @@ pub(super) fn of_sum(args: &[Value]) -> usize {
     }
 }
 
-/// Everything in the arguments.
+/// Returns the weight of all arguments.
 pub(super) fn of_texts(args: &[Value]) -> usize {
     args.iter().map(weight).fold(0, usize::saturating_add)
 }
 
-/// Each value stands in a line of its own, indented.
+/// Returns the cost of writing JSON, where each value may stand on an indented line of its own.
 pub(super) fn of_json(args: &[Value]) -> usize {
     let indent = |value: &Value| number(value).max(num_bytes(value));
     let indents = args.iter().skip(1).map(indent).max().unwrap_or_default();
     of_texts(args).saturating_mul(indents.saturating_add(1))
 }
 
-/// As many parts as are asked for, or as long ones.
+/// Returns the cost of a filter that makes as many parts as a number says, or parts of that length.
 pub(super) fn of_parts(args: &[Value]) -> usize {
     args.iter().map(number).fold(of_values(args), usize::saturating_add)
 }
 
-/// So much comes before every line.
+/// Returns the cost of an indentation before every line.
 pub(super) fn of_indent(args: &[Value]) -> usize {
     let text = args.first().and_then(Value::as_str).unwrap_or_default();
     let width = args.iter().map(number).max().unwrap_or_default();
@@ -92,17 +94,17 @@ pub(super) fn of_indent(args: &[Value]) -> usize {
     of_texts(args).saturating_add(width.saturating_mul(lines) / BYTES_A_VALUE)
 }
 
-/// A format says how wide a field is, or that an argument does.
+/// Returns the cost of a format. The width of a field stands in the format or in an argument.
 pub(super) fn of_format(args: &[Value]) -> usize {
     let format = args.first().and_then(Value::as_str).unwrap_or_default();
     of_texts(args).saturating_add(formatted(format, args))
 }
 
-/// An argument may be written by each field.
+/// Returns the cost of the fields of a format. Each field may write the longest argument.
 pub(super) fn formatted(format: &str, args: &[Value]) -> usize {
     let fields = format.matches(['%', '{']).count();
     let longest = args.iter().map(weight).max().unwrap_or_default();
-    // A few fields write a few arguments, which are counted.
+    // As many fields as arguments write each argument once, which is already counted.
     let repeated = fields.saturating_sub(args.len()).saturating_mul(longest);
     widths(format, args).saturating_add(repeated)
 }
@@ -133,7 +135,7 @@ pub(super) fn of_join(args: &[Value]) -> usize {
     joined(of, with.iter().map(num_bytes).max().unwrap_or_default())
 }
 
-/// Between any two values a text of so many bytes comes.
+/// Returns the cost of joining the values `of` with a separator of `bytes`.
 pub(super) fn joined(of: &Value, bytes: usize) -> usize {
     weight(of).saturating_add(num_values(of).saturating_mul(bytes) / BYTES_A_VALUE)
 }
@@ -143,7 +145,7 @@ pub(super) fn of_replace(args: &[Value]) -> usize {
     of_texts(args).saturating_add(replaced(text.as_str().unwrap_or_default(), old, new))
 }
 
-/// What comes into the text.
+/// Returns the cost of the new texts in the result.
 pub(super) fn replaced(text: &str, old: &Value, new: &Value) -> usize {
     let count = old.as_str().map_or(0, |old| text.matches(old).count());
     count.saturating_mul(num_bytes(new)) / BYTES_A_VALUE
@@ -163,7 +165,7 @@ fn number(value: &Value) -> usize {
     }
 }
 
-/// What a filter that loops finds.
+/// Returns the number of values that a filter loops over.
 pub(super) fn num_values(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => num_bytes(value),
@@ -174,7 +176,7 @@ pub(super) fn num_values(value: &Value) -> usize {
     }
 }
 
-/// Of a text, or of the longest of arguments with names.
+/// Returns the length of a text, or of the longest text among named arguments.
 fn num_bytes(value: &Value) -> usize {
     let named = |kwargs: Kwargs| {
         let values = kwargs.args().filter_map(|name| kwargs.peek::<Value>(name).ok());

@@ -1,5 +1,6 @@
-//! What a template may go through and make, besides its fuel. Fuel counts instructions, and to join
-//! the letters of a long text, to double it, or to look at each of them, is one.
+//! A limit on the values that a template may read and make, besides its fuel. Fuel counts
+//! instructions. A single one may join the letters of a long text, double the text, or look at each
+//! letter.
 
 use minijinja::value::{Rest, ValueOrKwargs};
 use minijinja::{
@@ -13,27 +14,27 @@ use super::costs::{
 };
 use super::weight::weight;
 
-/// Values that a template may go through and make, in all, texts by their length: some seconds' worth,
-/// and 256 MiB of text. A conversation takes some thousand.
+/// Values that a template may read and make in total, with texts counted by their length: some
+/// seconds of work, and 256 MiB of text. A conversation takes some thousand.
 const VALUES_MAX: u64 = 16_000_000;
 
-/// Where their number is kept while a template is rendered.
+/// The name of the counter of values while a template is rendered.
 const GONE_THROUGH: &str = "__gone_through";
 
-/// The filter that takes an operator's operands, and gives them back as a list, the last one first.
+/// The filter that counts an operator's operands and returns them as a list, the last one first.
 pub(super) const OPERANDS: &str = "__operands";
-/// The same for those of a multiplication.
+/// The same for the operands of a multiplication.
 pub(super) const FACTORS: &str = "__factors";
-/// The same for those of a comparison that asks whether they are equal.
+/// The same for the operands of `==` and `!=`.
 pub(super) const COMPARED: &str = "__compared";
-/// The filter that takes a key, and gives it back.
+/// The filter that counts a key and returns it.
 pub(super) const KEY: &str = "__key";
 
-/// The filter that gives back what it is given.
+/// The filter that returns its value unchanged.
 pub(super) const SAME: &str = "__same";
 
-/// Puts filters, tests or functions of the library under the limit, which keep their names. The
-/// library's own have none: a template could name them.
+/// Wraps filters, tests or functions of the library so that they spend the limit. The wrappers take
+/// their names, and the library's own have none. Otherwise a template could name those.
 macro_rules! limited {
     ($environment:ident.$add:ident, $cost:ident: $($module:ident::{$($name:ident)*})*) => {$($(
         limited!($environment.$add, $cost: [stringify!($name)] => $module::$name);
@@ -49,7 +50,7 @@ macro_rules! limited {
     })*};
 }
 
-/// Limits what goes through its arguments: operators, filters, tests, and what is written.
+/// Limits everything that reads its arguments: operators, filters, tests, and output.
 pub(super) fn limit(environment: &mut Environment<'static>) {
     limited!(environment.add_filter, of_values: filters::{chain items list reverse});
     limited!(environment.add_filter, of_values: ["zip"] => zipped);
@@ -94,17 +95,17 @@ pub(super) fn limit(environment: &mut Environment<'static>) {
         spend(state, weight(value))?;
         minijinja::escape_formatter(out, state, value)
     });
-    // It writes all variables.
+    // `debug` writes all variables, which no cost counts.
     environment.remove_global("debug");
 }
 
-/// Returns the rows of the library's filter, made once. The library makes them, and the rows within
-/// them, again at each look, and no cost counts that.
+/// Returns the rows of the library's filter, computed once. The library computes the rows, and the
+/// rows within them, again at each access, and no cost counts that.
 fn zipped(state: &State<'_, '_>, value: Value, others: Rest<Value>) -> Result<Value, Error> {
     Ok(filters::zip(state, value, others)?.try_iter()?.collect())
 }
 
-/// A filter that counts operands by their cost, and gives them back as a list, the last one first.
+/// Adds a filter that counts operands by `cost` and returns them as a list, the last one first.
 fn operands(
     environment: &mut Environment<'static>,
     name: &'static str,
@@ -124,7 +125,7 @@ fn reversed(values: &[Value]) -> Value {
     values.iter().rev().cloned().collect::<Vec<_>>().into()
 }
 
-/// Counts what a method goes through.
+/// Spends the cost of a method.
 pub(super) fn spend_on_method(
     state: &mut State<'_, '_>,
     of: &Value,
@@ -189,8 +190,7 @@ mod tests {
         }
     }
 
-    /// What operators, filters and captures make of texts that are long, or of lists that hold each
-    /// other twice.
+    /// Operators, filters and captures may make long texts, or lists that hold each other twice.
     #[test]
     fn what_doubles_is_refused() {
         let again = |start: &str, step: &str, end: &str| {
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn rows_are_made_once() {
         let rows = "[1, 2] | zip([3, 4])";
-        // Rows that are made again at each look are no sequence.
+        // Rows that are computed again at each access are no sequence.
         assert_eq!(rendered(&format!("{{{{ ({rows}) is sequence }}}}")).as_deref(), Ok("True"));
         let nested = "{% set a = a | zip(a) %}".repeat(500);
         let source = format!(
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(rendered(&source).as_deref(), Ok(""));
     }
 
-    /// What compares two lists of as many values as there are atoms.
+    /// Each compares two lists of as many values as there are atoms.
     #[test]
     fn what_compares_is_refused() {
         let twice = "{% set a = [a, a] %}{% set b = [b, b] %}".repeat(60);
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(rendered(source), Ok("True".repeat(40)));
     }
 
-    /// Each makes a text longer again and again, or goes through a long one.
+    /// Each case makes a text longer again and again, or reads a long one.
     #[test]
     fn what_would_take_for_ever_or_all_memory_is_refused() {
         let in_a_loop = |value: &str| {

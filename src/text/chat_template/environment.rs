@@ -10,16 +10,16 @@ use thiserror::Error;
 
 use super::{effort, namespaces};
 
-/// Instructions that a template may run. A long conversation takes some hundred thousand, as
-/// [`super::metered`] has them.
+/// Instructions that a template may run, counted after [`super::metered`] has added its own. A long
+/// conversation takes some hundred thousand.
 const FUEL: u64 = 40_000_000;
 
-/// The message that a template refused with.
+/// The message of a template's `raise_exception`.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub(super) struct Raised(pub(super) String);
 
-/// An environment without templates: Python's string methods, loop controls, `tojson`,
+/// Returns an environment without templates: Python's string methods, loop controls, `tojson`,
 /// `raise_exception`, `strftime_now`, trimmed blocks, and a limit on what a template can do.
 pub(super) fn new() -> Environment<'static> {
     let mut environment = Environment::new();
@@ -36,7 +36,7 @@ pub(super) fn new() -> Environment<'static> {
     environment
 }
 
-/// The syntax of chat templates, with blocks trimmed as transformers has them.
+/// Returns the syntax of chat templates, with blocks trimmed as transformers has them.
 pub(super) fn syntax() -> SyntaxConfig {
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
@@ -58,18 +58,20 @@ fn strftime_now(format: &str) -> Result<String, Error> {
     Ok(now)
 }
 
-/// Jinja's test: what has a length and can be indexed, so strings and mappings too.
+/// Returns the result of Jinja's test: true for values with a length and an index, so for strings
+/// and mappings too.
 fn is_sequence(value: &Value) -> bool {
     value.is_undefined()
         || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
-/// Jinja's test: what can be looped over; an undefined value is an empty sequence, none is not.
+/// Returns the result of Jinja's test: true for values that a loop accepts. An undefined value is
+/// an empty sequence, and `none` is not.
 fn is_iterable(value: &Value) -> bool {
     !value.is_none() && (value.kind() == ValueKind::String || value.try_iter().is_ok())
 }
 
-/// Methods of Python's types: minijinja's own set, and those that templates use beyond it.
+/// Calls a method of Python's types: minijinja's own set, and further ones that templates use.
 fn python_method(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -110,7 +112,7 @@ fn triple(parts: [&str; 3]) -> Value {
     Value::from(Tuple::from(parts.map(Value::from)))
 }
 
-/// `str.rsplit(sep, maxsplit)` with a separator; without one there is little use for it.
+/// Returns `str.rsplit(sep, maxsplit)`. The separator is required, because templates give one.
 fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
     let (separator, Rest(limit)): (&str, Rest<i64>) = minijinja::value::from_args(args)?;
     if separator.is_empty() {

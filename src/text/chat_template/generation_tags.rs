@@ -1,8 +1,8 @@
-//! `{% generation %}`: transformers' mark around what the assistant says, for training masks.
+//! `{% generation %}`: transformers' mark around the assistant's text, for training masks.
 //!
-//! It renders as if it were not there, but its body is a scope of its own; `{% with %}` is that.
+//! The tag renders nothing, but its body is a scope of its own, as that of `{% with %}` is.
 
-/// The same template with `with` in the place of `generation`.
+/// Returns the same template with `with` in place of `generation`.
 pub(super) fn neutralise(template: &str) -> String {
     let mut neutral = String::with_capacity(template.len());
     let mut rest = template;
@@ -20,7 +20,7 @@ pub(super) fn neutralise(template: &str) -> String {
     neutral
 }
 
-/// Where the name stands in a tag (`- generation -%}…`), the name, and what replaces it.
+/// Returns the position of the name in a tag (`- generation -%}…`), the name, and its replacement.
 fn generation_tag(tag: &str) -> Option<(usize, &'static str, &'static str)> {
     let body = tag.strip_prefix(['-', '+']).unwrap_or(tag).trim_start();
     let name_start = tag.len() - body.len();

@@ -5,30 +5,31 @@ use serde_json::{Map, Value, json};
 
 use super::ContentFormat;
 
-/// The names that reasoning goes by in messages; the first is the one that templates read.
+/// The names of the reasoning field in messages. Templates read the first one.
 pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// The role of who writes the instructions, as newer clients call it.
+/// The newer name of the role whose messages hold instructions.
 const DEVELOPER: &str = "developer";
 
-/// What a template takes.
+/// The kinds of message that a template accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Accepts {
     /// The form of content.
     pub(super) content: ContentFormat,
-    /// Whether it knows developers; otherwise they are the system.
+    /// Whether it knows the role `developer`. Otherwise that role becomes `system`.
     pub(super) developers: bool,
 }
 
 impl Accepts {
-    /// What the template with this source takes.
+    /// Returns the kinds of message that the template `source` accepts.
     pub(super) fn of(source: &str, content: ContentFormat) -> Self {
         Self { content, developers: source.contains(DEVELOPER) }
     }
 }
 
-/// Content in the template's format, tool-call arguments as objects, reasoning under every name
-/// it has, and no fields without a value: what vLLM and transformers do before they render.
+/// Returns messages as a template expects them. Content has the template's format, tool-call
+/// arguments are objects, reasoning has every name, and fields without a value are absent. vLLM and
+/// transformers do this before they render.
 pub(super) fn prepare(messages: &[Value], accepts: Accepts) -> Result<Vec<Value>, TextError> {
     if messages.is_empty() {
         return Err(TextError::InvalidMessage {
@@ -86,7 +87,7 @@ fn prepare_one(message: &Value, accepts: Accepts) -> Result<Map<String, Value>, 
     Ok(prepared)
 }
 
-/// Content as the template takes it; none at all is empty text.
+/// Returns content as the template takes it. Absent content is empty text.
 fn content(value: &Value, format: ContentFormat) -> Result<Value, String> {
     let texts = match value {
         Value::Null => Vec::new(),
@@ -106,7 +107,7 @@ fn content(value: &Value, format: ContentFormat) -> Result<Value, String> {
     })
 }
 
-/// The text of a content part, whichever of the names for text it goes by.
+/// Returns the text of a content part, under whichever name it stands.
 fn part_text(part: &Value) -> Result<&str, String> {
     if let Some(text) = part.as_str() {
         return Ok(text);
@@ -124,8 +125,8 @@ fn part_text(part: &Value) -> Result<&str, String> {
         .ok_or_else(|| format!("a text part needs its text as the string `{field}`"))
 }
 
-/// A tool call with its arguments parsed: clients send them as a JSON string, templates write
-/// them as JSON.
+/// Returns a tool call with its arguments parsed, because clients send them as a JSON string and
+/// templates write them as JSON.
 fn tool_call(call: &Value) -> Result<Value, String> {
     let mut call = call.clone();
     let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {

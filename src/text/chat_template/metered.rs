@@ -1,8 +1,8 @@
-//! Compiled templates, with what they compute and write going through [`effort`]. Fuel counts
-//! instructions, and one of them doubles a text, compares two lists or writes a page.
+//! Compiled templates whose computation and output pass through [`effort`]. Fuel counts
+//! instructions, but a single instruction may double a text, compare two lists or write a page.
 //!
-//! Before an instruction that goes through its operands a filter looks at them: it takes them from
-//! the stack, and an unpacked list puts them back.
+//! Before an instruction that reads its operands, a filter counts them: it takes them from the
+//! stack, and an unpacked list puts them back.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::{effort, environment, namespaces};
 
-/// No place in the library's cache of filters.
+/// The index that means: not in the library's cache of filters.
 const UNCACHED: u8 = u8::MAX;
 
 /// The instructions of a template and of its blocks.
@@ -24,7 +24,7 @@ impl<'env> Metered<'env> {
     /// Meters a compiled template.
     ///
     /// # Errors
-    /// When it includes or extends another: transformers has none to load.
+    /// When it includes or extends another template, because transformers has none to load.
     pub(super) fn new(compiled: &CompiledTemplate<'env>) -> Result<Self, Error> {
         let block = |(name, block): (&&'env str, &Instructions<'env>)| Ok((*name, metered(block)?));
         let blocks = compiled.blocks.iter().map(block).collect::<Result<_, Error>>()?;
@@ -32,13 +32,14 @@ impl<'env> Metered<'env> {
     }
 }
 
-/// The template, with the left side of each multiplication through a filter that gives it back: the
-/// library would compute one of constants while it compiles, which no fuel and no filter counts.
+/// Returns the template with a filter around the left side of each multiplication, which returns it
+/// unchanged. Otherwise the library would multiply constants while it compiles. No fuel and no
+/// filter counts that.
 pub(super) fn unfolded(source: &str) -> String {
     let mut unfolded = String::with_capacity(source.len());
     let (mut done, mut is_after_value) = (0, false);
     for token in tokenize(source, false, environment::syntax()) {
-        // What is no template is refused when it is compiled.
+        // An invalid template is rejected when it is compiled.
         let Ok((token, span)) = token else { break };
         let start = span.start_offset as usize;
         if let (Token::Mul, true, Some(before)) = (&token, is_after_value, source.get(done..start))
@@ -66,7 +67,8 @@ pub(super) fn unfolded(source: &str) -> String {
 
 fn metered<'env>(plain: &Instructions<'env>) -> Result<Instructions<'env>, Error> {
     let mut metered = Instructions::new(plain.name(), plain.source());
-    // By an instruction's place: where it, or what comes before it, stands now.
+    // Index: an instruction's old place. Value: the new place of that instruction, or of the filter
+    // before it.
     let mut places: Vec<u32> = Vec::new();
     let mut end = 0;
     for at in 0.. {
@@ -94,7 +96,7 @@ fn metered<'env>(plain: &Instructions<'env>) -> Result<Instructions<'env>, Error
     Ok(metered)
 }
 
-/// What an instruction becomes.
+/// Returns the instructions that replace an instruction.
 fn expanded<'env>(instruction: &Instruction<'env>) -> Result<Vec<Instruction<'env>>, Error> {
     use Instruction as I;
     let looked_at = |filter: &'static str, count: u16| {
@@ -114,7 +116,7 @@ fn expanded<'env>(instruction: &Instruction<'env>) -> Result<Vec<Instruction<'en
         I::GetItem => {
             vec![I::ApplyFilter(effort::KEY, Some(1), UNCACHED), instruction.clone()]
         }
-        // A loop compares the values with those before.
+        // A loop compares the values with those of the round before.
         I::CallMethod("changed", Some(count)) => looked_at(effort::OPERANDS, *count),
         I::CallMethod("changed", None) => return Err(refused("values to compare from a list")),
         I::Mul => looked_at(effort::FACTORS, 2),
@@ -139,7 +141,7 @@ fn expanded<'env>(instruction: &Instruction<'env>) -> Result<Vec<Instruction<'en
     })
 }
 
-/// Where an instruction may jump to.
+/// Returns the jump target of an instruction, if it has one.
 fn target<'a>(instruction: &'a mut Instruction<'_>) -> Option<&'a mut u32> {
     use Instruction as I;
     match instruction {

@@ -1,24 +1,24 @@
-//! What templates may keep in a namespace: the only values of Jinja that change, so the
-//! only ones that can hold themselves, or be nested deeper each time around a loop. The library
-//! prints and compares values by recursion, and would overflow any stack over such.
+//! Values that templates keep in a namespace. Namespaces are Jinja's only mutable values, so only
+//! they can hold themselves, or become deeper with each round of a loop. The library prints and
+//! compares values by recursion, which would overflow any stack on these values.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// The filter through which all goes that is kept.
+/// The filter that every kept value passes through.
 pub(super) const FILTER: &str = "__kept_in_a_namespace";
 
-/// Lists and mappings in one another, at most.
+/// Largest depth of nested lists and mappings.
 const DEPTH_MAX: usize = 128;
 
-/// Values that a template may have looked through, in all: some seconds' worth.
+/// Values that this filter may look through for one template, in total: some seconds of work.
 const LOOKED_AT_MAX: i64 = 10_000_000;
 
-/// Where their number is kept while a template is rendered.
+/// The name of the counter of those values while a template is rendered.
 const LOOKED_AT: &str = "__looked_at";
 
-/// The value, if it may be kept. What is only computed when it is asked for, such as the sum of two
-/// lists, is kept as a list: such sums of sums are followed by recursion, too.
+/// Returns the value if it may be kept. A value that is computed only when it is read, for example
+/// the sum of two lists, is kept as a list: the library also follows sums of sums by recursion.
 pub(super) fn kept(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
     let mut looked_at = state.get_temp(LOOKED_AT).and_then(|n| n.as_i64()).unwrap_or_default();
     let plain = plain(&value, 0, &mut looked_at)?;
@@ -26,7 +26,7 @@ pub(super) fn kept(state: &mut State<'_, '_>, value: Value) -> Result<Value, Err
     Ok(plain.unwrap_or(value))
 }
 
-/// The value with lists in the place of iterators; `None`: there are none in it.
+/// Returns the value with lists in place of iterators, or `None` if it has no iterators.
 fn plain(value: &Value, depth: usize, looked_at: &mut i64) -> Result<Option<Value>, Error> {
     *looked_at += 1;
     if value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace")) {

@@ -1,4 +1,5 @@
-//! Against what transformers rendered (`testdata/make_goldens.py`), and the limits it lacks.
+//! Compared with the output of transformers (`testdata/make_goldens.py`); and the limits that
+//! transformers does not have.
 
 use std::collections::BTreeMap;
 
@@ -189,8 +190,8 @@ fn developers_are_the_system_of_templates_that_do_not_know_them() {
     assert_eq!(rendered(knowing), "dev ");
 }
 
-/// Templates that are nested in so many bytes. Each would overflow a thread's usual stack, and with
-/// it end the process.
+/// Returns templates of so many bytes that are nested as deep as they can. Each would overflow a
+/// thread's usual stack and end the process.
 fn nested(bytes: usize) -> Vec<String> {
     let long = |part: &str| part.repeat((bytes - 100) / part.len());
     let around = |open: &str, close: &str| {
@@ -248,7 +249,7 @@ fn a_template_of_a_model_may_be_nested_as_deep_as_it_is_long() {
     assert!(error.to_string().contains("262145 bytes; at most 262144"), "{error}");
 }
 
-/// What a model's own template computes is bounded as well, and it loads no other.
+/// A model's own template has limits as well, and cannot load another template.
 #[test]
 fn a_template_of_a_model_cannot_take_all_memory() {
     let doubling = "{% set ns = namespace(a='abcdefgh') %}{% for i in range(60) %}\

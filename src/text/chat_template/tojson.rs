@@ -15,7 +15,7 @@ struct Options {
     sort_keys: bool,
 }
 
-/// `value | tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
+/// Returns `value | tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
 pub(super) fn tojson(
     value: &Value,
     positional: Rest<Value>,
@@ -165,7 +165,7 @@ fn separators(pair: &Value) -> Result<(String, String), Error> {
     })
 }
 
-/// Keys that are no strings become strings, as in Python.
+/// Returns a key as a string, as Python writes keys that are none.
 fn key_text(key: &Value) -> Result<String, Error> {
     match key.kind() {
         ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
@@ -179,8 +179,8 @@ fn key_text(key: &Value) -> Result<String, Error> {
     }
 }
 
-/// An integer, or a float as Python's `repr` has it: the shortest digits that read back the same,
-/// with an exponent below 1e-4 and from 1e16 on.
+/// Returns an integer, or a float as Python's `repr` writes it: the shortest digits that read back
+/// the same, with an exponent below 1e-4 and from 1e16 on.
 fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();

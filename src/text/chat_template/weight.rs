@@ -1,25 +1,26 @@
-//! How much there is in a value.
+//! The weight of a value: how much it holds.
 
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-/// Bytes of text that are gone through, or written, as fast as a value.
+/// Bytes of text that take as long to read or write as one value.
 pub(super) const BYTES_A_VALUE: usize = 16;
 
-/// More than any template may go through: counting ends there.
+/// Counting ends here: no template may read as much.
 pub(super) const WEIGHT_MAX: usize = 1 << 24;
-/// Lists in one another that are counted; more count as the most there may be.
+/// Depth of nested lists that is counted. A deeper value has the largest weight.
 pub(super) const DEPTH_MAX: usize = 1000;
 
-/// The values in a value, itself included, and texts by their length. What is in it twice counts
-/// twice, as it is written and compared twice.
+/// Returns the number of values in a value, itself included, with texts counted by their length. A
+/// value that is in it twice counts twice, because it is written and compared twice.
 pub(super) fn weight(value: &Value) -> usize {
     let mut left = WEIGHT_MAX;
     count(value, DEPTH_MAX, &mut left);
     WEIGHT_MAX - left
 }
 
-/// The weight of a list's items, or of a mapping's pairs, and that of the heaviest.
+/// Returns the weight of a list's items or of a mapping's pairs, and the weight of the heaviest
+/// one.
 pub(super) fn weight_of_items(list: &Value) -> (usize, usize) {
     let (mut left, mut heaviest) = (WEIGHT_MAX, 0);
     let Ok(items) = list.try_iter() else { return (0, 0) };
@@ -37,7 +38,7 @@ pub(super) fn weight_of_items(list: &Value) -> (usize, usize) {
     (WEIGHT_MAX - left, heaviest)
 }
 
-/// Takes the weight from what is left.
+/// Subtracts the weight from `left`.
 pub(super) fn count(value: &Value, depth: usize, left: &mut usize) {
     let text_bytes = value.as_str().map_or(0, str::len);
     *left = left.saturating_sub(1 + text_bytes / BYTES_A_VALUE);

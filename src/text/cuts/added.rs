@@ -4,24 +4,25 @@ use std::collections::BTreeSet;
 
 use tokenizers::{NormalizedString, Normalizer, Tokenizer};
 
-/// What of them matters at a cut.
+/// The properties of added tokens that matter at a cut.
 #[derive(Debug, Default)]
 pub(super) struct AddedTokens {
-    /// Two characters in a row within one.
+    /// Neighbouring characters within a token.
     pairs: BTreeSet<(char, char)>,
     firsts: BTreeSet<char>,
-    /// What those that are found before the normalizer runs end with: it runs anew behind them.
+    /// Last characters of the tokens that are found before the normalizer runs. The normalizer
+    /// starts anew behind them.
     lasts_before_normalizer: BTreeSet<char>,
-    /// One takes the white space before it.
+    /// Whether any token takes the white space before it.
     takes_before: bool,
-    /// What those that take the white space behind them end with.
+    /// Last characters of the tokens that take the white space behind them.
     lasts_taking_behind: BTreeSet<char>,
-    /// What those that are no part of a word begin and end with.
+    /// First and last characters of the tokens that must not be part of a word.
     edges_of_words: BTreeSet<char>,
 }
 
 impl AddedTokens {
-    /// Reads them from a tokenizer, or gives `None` where its normalizer fails on one.
+    /// Reads the added tokens of a tokenizer. Returns `None` if its normalizer fails on one.
     pub(super) fn read(tokenizer: &Tokenizer) -> Option<Self> {
         let mut all = Self::default();
         for token in tokenizer.get_added_vocabulary().get_added_tokens_decoder().values() {
@@ -51,18 +52,19 @@ impl AddedTokens {
         Some(all)
     }
 
-    /// Whether one may begin with `c`.
+    /// Returns whether an added token may begin with `c`.
     pub(super) fn may_begin_with(&self, c: char) -> bool {
         self.firsts.contains(&c)
     }
 
-    /// Whether the normalizer may begin a text behind `c`, where one that it does not see ends.
+    /// Returns whether a token that the normalizer does not see may end with `c`. The normalizer
+    /// starts anew behind it.
     pub(super) fn may_end_unnormalized(&self, c: char) -> bool {
         self.lasts_before_normalizer.contains(&c)
     }
 
-    /// Whether those in a text are those in its two sides, cut between `before` and `after`, which
-    /// become the two of `mapped`.
+    /// Returns whether a text has the same added tokens whole and cut between `before` and `after`.
+    /// `mapped` are these two characters after the normalizer.
     pub(super) fn may_be_cut(&self, before: char, after: char, mapped: (char, char)) -> bool {
         let is_within = self.pairs.contains(&(before, after)) || self.pairs.contains(&mapped);
         let is_at_word =
@@ -72,13 +74,14 @@ impl AddedTokens {
         !(is_within || is_taken || is_at_word)
     }
 
-    /// Whether one may take white space on the other side of a cut. It takes all of a row, so that it
-    /// may stand further away than at the cut.
+    /// Returns whether a token may take white space on the other side of a cut. A token takes a
+    /// whole row of white space, so it may stand further away than at the cut.
     fn may_take_space(&self, before: char, after: char) -> bool {
         let is_behind_row = before.is_whitespace() && !self.lasts_taking_behind.is_empty();
         let is_taken_behind =
             after.is_whitespace() && (is_behind_row || self.lasts_taking_behind.contains(&before));
-        // The row before a token that is cut off from it ends with white space, wherever it begins.
+        // A cut between such a token and its row stands behind white space, wherever the row
+        // begins.
         (self.takes_before && before.is_whitespace()) || is_taken_behind
     }
 }

@@ -1,9 +1,9 @@
-//! Classes of characters that tokenizers' expressions tell apart.
+//! Classes of characters that tokenizers' expressions distinguish.
 //!
-//! Each holds only characters that are old in Unicode, so that two libraries agree on them, and that
-//! form C leaves alone: none changes, and none combines with the character before it.
+//! Each class holds only characters that are old in Unicode, so that two libraries agree on them.
+//! Form C changes none of them, and none combines with the character before it.
 
-/// What a character is for an expression.
+/// The class of a character in an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// A letter of a common script.
@@ -19,18 +19,18 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// All of them, in the order of their bits.
+    /// All classes, in the order of their bits.
     pub(super) const ALL: [Self; 5] =
         [Self::Letter, Self::Digit, Self::Space, Self::Newline, Self::Punctuation];
 
-    /// The class of a character, if it has one.
+    /// Returns the class of a character, if it has one.
     pub(super) fn of(c: char) -> Option<Self> {
         let holds =
             |class: &Self| class.ranges().iter().any(|&(low, high)| (low..=high).contains(&c));
         Self::ALL.into_iter().find(holds)
     }
 
-    /// Its characters, in order.
+    /// Returns the characters of the class, in order.
     pub(super) fn ranges(self) -> &'static [(char, char)] {
         match self {
             Self::Letter => &[
@@ -62,7 +62,7 @@ impl Class {
         }
     }
 
-    /// Its bit in a set of classes.
+    /// Returns the class's bit in a set of classes.
     pub(super) fn bit(self) -> u32 {
         1 << self as u8
     }

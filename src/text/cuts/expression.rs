@@ -1,54 +1,58 @@
-//! What an expression that cuts texts into words can never match.
+//! Matches that are impossible for an expression that cuts texts into words.
 //!
-//! A match ends between two characters, whatever stands around them, if no match can hold the one
-//! right before the other, one of them is always in a match, and no lookaround finds anything across
-//! the two. All is read off the expression: its lookarounds are left out for the first, which only
-//! adds matches, and what has one does not count for the second.
+//! A match always ends between two characters, whatever stands around them, under three conditions:
+//!
+//! - no match can hold the first one directly before the second,
+//! - one of the two is always in a match,
+//! - no lookaround finds anything across the two.
+//!
+//! All three are read from the expression. The first condition ignores lookarounds, which only adds
+//! matches. The second ignores parts with a lookaround.
 
 use regex_syntax::hir::{self, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 
 use super::classes::Class;
 use super::lookarounds::{LOOKAROUNDS_MAX, Lookaround, marked_by, taken_out};
 
-/// What the two libraries read differently, or what may give up less than it could match.
+/// Syntax that the two libraries read differently, and syntax that may match less than it could.
 const NOT_READ: [&str; 8] = ["++", "*+", "?+", "&&", "--", "~~", "[[", "(?>"];
 
-/// What is known of an expression.
+/// The facts about an expression.
 #[derive(Debug)]
 pub(super) struct Expression {
     facts: Facts,
-    /// Classes each of whose characters is always in a match.
+    /// Classes whose characters are always in a match.
     covered: u32,
     lookarounds: Vec<Lookaround>,
 }
 
-/// Classes, and lookarounds behind them.
+/// A bit for each class, then one for each lookaround.
 const NUM_BITS: usize = Class::ALL.len() + LOOKAROUNDS_MAX;
 
-/// The bit of a lookaround.
+/// Returns the bit of a lookaround.
 fn lookaround_bit(number: usize) -> u32 {
     1 << (Class::ALL.len() + number)
 }
 
-/// What is known of a part of it. Sets of classes and of lookarounds are bits.
+/// The facts about a part of an expression. Sets of classes and lookarounds are bits.
 #[derive(Debug, Clone)]
 struct Facts {
-    /// What a match may begin and end with.
+    /// The first and the last characters that a match may have.
     first: u32,
     last: u32,
-    /// By a class: what may follow it within a match.
+    /// For each class, the classes that may follow it within a match.
     followers: [u32; NUM_BITS],
     is_nullable: bool,
-    /// It matches nothing wherever it stands.
+    /// Whether it can match nothing in every context.
     is_always_nullable: bool,
-    /// The characters that it matches alone, wherever they stand.
+    /// The characters that it matches by themselves in every context.
     alone: ClassUnicode,
 }
 
 impl Expression {
-    /// Reads an expression, or gives `None` where nothing can be said of it.
+    /// Reads an expression. Returns `None` if no cut can be proven for it.
     pub(super) fn read(expression: &str) -> Option<Self> {
-        // `{1,3}+`, which takes all or nothing; `\p{L}+` does not.
+        // `{1,3}+` takes all or nothing. `\p{L}+` does not.
         let counts = expression.match_indices("}+").map(|(at, _)| &expression[..at]);
         let mut counts =
             counts.filter(|before| before.ends_with(|c: char| c == ',' || c.is_ascii_digit()));
@@ -71,8 +75,8 @@ impl Expression {
         Some(Self { facts, covered, lookarounds })
     }
 
-    /// Whether a match always ends between the two, and what is left of them and right of them is
-    /// matched as it is alone.
+    /// Returns whether a match always ends between the two, and each side is matched as it is
+    /// alone.
     pub(super) fn parts(&self, before: Class, after: Class) -> bool {
         let followers = self.facts.followers[before as usize];
         let is_covered = self.covered & (before.bit() | after.bit()) != 0;
@@ -82,7 +86,8 @@ impl Expression {
             && !lookarounds.any(|(number, look)| self.may_find(number, look, before, after))
     }
 
-    /// Whether a lookaround may find something in both sides: in one alone it would not.
+    /// Returns whether a lookaround may find something that lies on both sides. With one side alone
+    /// it would not find that.
     fn may_find(&self, number: usize, look: &Lookaround, before: Class, after: Class) -> bool {
         let follows = |at: usize, bit: u32| self.facts.followers[at] & bit != 0;
         let is_sought = |at: usize, class: Class| {
@@ -172,7 +177,7 @@ impl Facts {
         }
     }
 
-    /// This, then `next`.
+    /// Returns the facts about this part followed by `next`.
     fn then(mut self, next: &Self) -> Self {
         for (own, others) in self.followers.iter_mut().zip(next.followers) {
             *own |= others;
@@ -195,7 +200,7 @@ impl Facts {
         }
     }
 
-    /// This, or `other`.
+    /// Returns the facts about this part or `other`.
     fn or(mut self, other: &Self) -> Self {
         for (own, others) in self.followers.iter_mut().zip(other.followers) {
             *own |= others;
@@ -241,7 +246,7 @@ mod tests {
             for pair in ["a ", "a\n", "1 ", ". ", "a1", "1a", "a."] {
                 assert!(parts(expression, pair), "{expression} {pair:?}");
             }
-            // A space goes with the word behind it, and spaces with each other.
+            // A space goes with the word behind it, and spaces go together.
             for pair in [" a", "  ", " \n", "\n\n", "aa", "..", ".a"] {
                 assert!(!parts(expression, pair), "{expression} {pair:?}");
             }
@@ -249,7 +254,7 @@ mod tests {
         assert!(parts(GPT2, ".\n") && !parts(LLAMA3, ".\n"), "a line feed goes with a full stop");
     }
 
-    /// The demo model's, which looks both ways.
+    /// The demo model's expression looks both ways.
     #[test]
     fn no_lookaround_finds_anything_across_the_end_of_a_word() {
         let demo = r#"'(?:ll|re|ve|[sdmt])(?!\p{L})|[a-z_]+(?="[:,}\]])| \p{L}+|\p{Lu}\p{Ll}+|(?<!["'\-\p{L}])\p{Ll}+|\p{L}|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"#;
@@ -262,7 +267,7 @@ mod tests {
         assert!(parts(r"\p{L}|\p{N}", "a1"));
         assert!(!parts(r"\p{L}|(?<=\p{L})\p{N}", "a1"));
         assert!(!parts(r"\p{L}|\p{N}(?=\p{L}\p{N})", "a1"));
-        // Alternatives that differ in their lookarounds alone.
+        // Alternatives that differ only in their lookarounds.
         let rest = r"\p{L}+|\d|\s";
         for looking in [r"(?:\s+(?!\S)|\s+(?=\d))", r"\s+(?:(?=\d)|[^a\d])", r"\s+(?:(?=\d)|b)"] {
             assert!(!parts(&format!("{looking}|{rest}"), " 1"), "{looking}");

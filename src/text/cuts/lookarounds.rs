@@ -1,33 +1,33 @@
 //! The lookarounds of an expression, which the library that reads expressions does not know.
 //!
-//! Each is taken out, and a character of no class is left where it stood, in a group of its own:
-//! outside one, the library would join it with what stands beside it to a set of characters.
+//! Each lookaround is replaced by a marker: a character of no class, in a group of its own. Outside
+//! a group, the library would join the marker with its neighbours to a set of characters.
 
 use regex_syntax::hir::{self, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 
-/// Lookarounds at most.
+/// Most lookarounds of an expression.
 pub(super) const LOOKAROUNDS_MAX: usize = 16;
-/// Stands where the first one stood; the others follow in order.
+/// The marker of the first lookaround. The others follow in order.
 const FIRST_MARKER: u32 = 0x10_FF00;
-/// What lookarounds begin with, and whether they look behind.
+/// The openings of lookarounds, and whether they look behind.
 const OPENINGS: [(&str, bool); 4] =
     [("(?<!", true), ("(?<=", true), ("(?!", false), ("(?=", false)];
 
-/// What one looks for. Whether it wants to find it does not matter at a cut.
+/// The characters that a lookaround seeks. Whether it is negated does not matter at a cut.
 #[derive(Debug)]
 pub(super) struct Lookaround {
     pub(super) is_behind: bool,
-    /// The characters that may stand in a row: two at most, one behind.
+    /// The sought characters in a row: at most two ahead, or one behind.
     pub(super) sought: Vec<ClassUnicode>,
 }
 
-/// The number of the lookaround that `c` stands for.
+/// Returns the number of the lookaround that `c` stands for.
 pub(super) fn marked_by(c: char) -> Option<usize> {
     let number = u32::from(c).checked_sub(FIRST_MARKER)? as usize;
     (number < LOOKAROUNDS_MAX).then_some(number)
 }
 
-/// The expression with markers, and what they stand for; `None` where one is not understood.
+/// Returns the expression with markers, and their lookarounds. `None` if one is not understood.
 pub(super) fn taken_out(expression: &str) -> Option<(String, Vec<Lookaround>)> {
     let (mut marked, mut found) = (String::with_capacity(expression.len()), Vec::new());
     let mut at = 0;
@@ -68,7 +68,7 @@ pub(super) fn taken_out(expression: &str) -> Option<(String, Vec<Lookaround>)> {
                 at += escaped.len_utf8();
                 continue;
             }
-            // One set in another is read differently.
+            // The libraries read a set within a set differently.
             '[' if is_in_set || rest.starts_with("[]") || rest.starts_with("[^]") => return None,
             '[' => is_in_set = true,
             ']' => is_in_set = false,
@@ -80,8 +80,8 @@ pub(super) fn taken_out(expression: &str) -> Option<(String, Vec<Lookaround>)> {
     Some((marked, found))
 }
 
-/// The sets of characters that a lookaround's expression is a row of. It ends at its first `)`, so one
-/// that holds another does not parse.
+/// Returns the sets of characters in a row that a lookaround's expression consists of. The
+/// expression ends at its first `)`, so one that holds another group does not parse.
 fn sought(expression: &str) -> Option<Vec<ClassUnicode>> {
     let parsed = regex_syntax::parse(expression).ok()?;
     match parsed.kind() {

@@ -1,8 +1,8 @@
-//! Where the merges of a BPE cannot reach across: between two characters that are next to each other
-//! in no token.
+//! Places that no merge of a BPE reaches across: between two characters that no token holds in a
+//! row.
 //!
-//! Merges make tokens, and a token that reached across would hold the two in a row. So those on both
-//! sides come in the order that they have alone.
+//! Merges make tokens, and a token across the place would hold the two in a row. So the merges on
+//! each side come in the order that they have without the other side.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,8 @@ pub(super) struct Merges {
 }
 
 impl Merges {
-    /// Reads the tokenizer's model, or gives `None` for one that is more than merges of characters.
+    /// Reads the tokenizer's model. Returns `None` for a model that does more than merge
+    /// characters.
     pub(super) fn read(tokenizer: &Tokenizer) -> Option<Self> {
         let ModelWrapper::BPE(model) = tokenizer.get_model() else { return None };
         let is_plain = model.dropout.is_none_or(|dropout| dropout == 0.0)
@@ -40,8 +41,8 @@ impl Merges {
         Some(Self { pairs, chars })
     }
 
-    /// Whether no merge reaches across. What is no token may become bytes, or one unknown with what
-    /// is next to it.
+    /// Returns whether no merge reaches across. A character that is no token may become bytes, or
+    /// one unknown token together with its neighbour.
     pub(super) fn part(&self, before: char, after: char) -> bool {
         let are_tokens = self.chars.contains(&before) && self.chars.contains(&after);
         are_tokens && !self.pairs.contains(&(before, after))

@@ -1,9 +1,10 @@
-//! Where a text may be cut so that its parts have the tokens that it has as a whole.
+//! Places where a text may be cut so that its parts have the tokens of the whole.
 //!
-//! Every step of a tokenizer is read for what it does at a cut: `added` tokens are found first, then
-//! the text is brought into a form (`normalization`) and cut into words (`stages`, `expression`,
-//! `lookarounds`, `classes`), whose characters a model joins (`merges`). Nothing is tried: a cut is
-//! proven by what the steps are, and a tokenizer with a step of another kind has none.
+//! Each step of a tokenizer is examined for its effect at a cut. Tokens that were `added` are found
+//! first. Then the text is brought into a form (`normalization`) and cut into words (`stages`,
+//! `expression`, `lookarounds`, `classes`). A model joins the characters of a word (`merges`). No
+//! cut is tried out: each is proven from the steps, and a tokenizer with any other kind of step has
+//! none.
 
 mod added;
 mod classes;
@@ -28,37 +29,37 @@ use merges::Merges;
 use normalization::Normalization;
 use stages::{Between, Stages};
 
-/// Bytes of a part, where there are cuts.
+/// Bytes of a part, if the text has cuts.
 pub(super) const PIECE_BYTES: usize = 128 << 10;
-/// Bytes of text that are tokenized at once, where no cut makes them less.
+/// Most bytes of text that are tokenized at once, if no cut makes them fewer.
 pub(super) const UNCUT_BYTES_MAX: usize = 1 << 20;
 
-/// What stands around the tokens of a text.
+/// The tokens that a tokenizer puts around the tokens of a text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Surround {
     pub(super) before: Vec<TokenId>,
     pub(super) after: Vec<TokenId>,
 }
 
-/// What is known of a tokenizer.
+/// The steps of a tokenizer.
 #[derive(Debug)]
 pub(super) struct Cuts {
     normalization: Normalization,
     stages: Stages,
     added: AddedTokens,
-    /// Of a tokenizer that joins characters across words.
+    /// Present if the tokenizer joins characters across words.
     merges: Option<Merges>,
     pub(super) surround: Surround,
 }
 
 impl Cuts {
-    /// Reads a tokenizer, or gives `None` for one whose texts cannot be cut.
+    /// Reads a tokenizer. Returns `None` if its texts cannot be cut.
     pub(super) fn read(tokenizer: &Tokenizer) -> Option<Self> {
         let normalizer = serde_json::to_value(tokenizer.get_normalizer()).ok()?;
         let pre_tokenizer = serde_json::to_value(tokenizer.get_pre_tokenizer()).ok()?;
         let normalization = Normalization::read(&normalizer)?;
         let stages = Stages::read(&pre_tokenizer, &normalization)?;
-        // A part gets the first character that the space before it becomes anyway.
+        // The character put before a part must be the one that the space before the part becomes.
         let is_space = |prepended| normalization.map(' ') == Some(prepended);
         if !normalization.prepended.is_none_or(is_space) {
             return None;
@@ -72,7 +73,7 @@ impl Cuts {
         })
     }
 
-    /// Whether `text` may be cut at byte `at`, which is neither its beginning nor its end.
+    /// Returns whether `text` may be cut at byte `at`, which is neither its beginning nor its end.
     fn may_cut(&self, text: &str, at: usize) -> bool {
         let (left, right) = text.split_at(at);
         let Some(before) = left.chars().next_back() else { return false };
@@ -84,7 +85,8 @@ impl Cuts {
             if after != ' ' || !next.is_some_and(begins_text) {
                 return false;
             }
-            // Behind such a token the whole has both: what the space becomes, and one more.
+            // Behind this token, the whole text has both the space's character and the one put
+            // before a text.
             if self.added.may_end_unnormalized(before) {
                 return false;
             }
@@ -113,13 +115,13 @@ impl Cuts {
         is_end && self.added.may_be_cut(before, after, normalized)
     }
 
-    /// What is to be tokenized for the part of a text from byte `at` on.
+    /// Returns the first byte to tokenize for the part of a text from byte `at` on.
     pub(super) fn begin_of(&self, at: usize) -> usize {
-        // The tokenizer puts what that space becomes before every text.
+        // The tokenizer puts the character of that space before every text.
         at + usize::from(at > 0 && self.normalization.prepended.is_some())
     }
 
-    /// The last cut in `within`, or the first.
+    /// Returns the first cut in `within` if `first`, otherwise the last.
     fn find(&self, text: &str, within: Range<usize>, first: bool) -> Option<usize> {
         let mut chars = text.get(within.clone())?.char_indices().map(|(at, _)| within.start + at);
         let may_cut = |at: &usize| self.may_cut(text, *at);
@@ -127,10 +129,10 @@ impl Cuts {
     }
 }
 
-/// The part of `text` that is tokenized next, when only `rest` is left of it.
+/// Returns the part of `text` that is tokenized next, when only `rest` is left.
 ///
 /// # Errors
-/// [`TextError::Uncuttable`] where too much would be tokenized at once.
+/// [`TextError::Uncuttable`] if too many bytes would be tokenized at once.
 pub(super) fn next_piece(
     cuts: Option<&Cuts>,
     text: &str,
@@ -157,7 +159,7 @@ pub(super) fn next_piece(
             cut.map(|cut| cut..rest.end)
         }
     });
-    // A cut at the end of what is left parts nothing, and one at its beginning even less.
+    // A cut at the end of `rest` divides nothing, and one at its beginning leaves an empty piece.
     if let Some(piece) = piece.filter(|piece| !piece.is_empty()) {
         return Ok(piece);
     }
@@ -167,7 +169,7 @@ pub(super) fn next_piece(
     Err(TextError::Uncuttable { text_bytes: rest.len(), max_bytes: UNCUT_BYTES_MAX })
 }
 
-/// What the tokenizer puts around a text, or `None` where it does anything else.
+/// Returns the tokens that the tokenizer puts around a text, or `None` if it does anything else.
 fn surround(tokenizer: &Tokenizer) -> Option<Surround> {
     const SAMPLES: [&str; 4] = ["a", "0", ".", " "];
     let has_tokens = |sample: &&str| {

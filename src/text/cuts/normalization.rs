@@ -1,4 +1,4 @@
-//! What a normalizer does to a text, where it does it to each character alone.
+//! A normalizer's effect on a text, if it treats each character alone.
 
 use serde_json::Value;
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
@@ -8,19 +8,20 @@ use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 enum Step {
     /// One character becomes another.
     Replace(char, char),
-    /// In lower case, whatever stands beside it.
+    /// Lower case, whatever the neighbours are.
     Lowercase,
-    /// An ASCII character becomes the one at its code; `None` for nothing, or for several.
+    /// The result for each ASCII character, by its code. `None` if it becomes nothing or several.
     Ascii(Box<[Option<char>]>),
 }
 
-/// A form of Unicode, and characters that stand for others.
+/// A form of Unicode, and replacements of characters.
 #[derive(Debug, Default)]
 pub(super) struct Normalization {
     /// Form C, which joins characters.
     pub(super) is_composed: bool,
-    /// It joins, parts or drops characters that are not ASCII. Each ASCII character with another one
-    /// behind it becomes what it becomes alone: forms of Unicode join it with marks only.
+    /// Whether it joins, splits or drops characters that are not ASCII. An ASCII character with
+    /// another one behind it is treated as if alone, because forms of Unicode join it only with
+    /// marks.
     pub(super) is_ascii_only: bool,
     /// A character that comes before every text that is not empty.
     pub(super) prepended: Option<char>,
@@ -28,7 +29,7 @@ pub(super) struct Normalization {
 }
 
 impl Normalization {
-    /// Reads `normalizer` of a `tokenizer.json`, or gives `None` for one of another kind.
+    /// Reads `normalizer` of a `tokenizer.json`. Returns `None` for another kind.
     pub(super) fn read(normalizer: &Value) -> Option<Self> {
         let mut all = Self::default();
         all.add(normalizer)?;
@@ -55,7 +56,7 @@ impl Normalization {
                 let from = only_char(&normalizer["pattern"]["String"])?;
                 self.push(Step::Replace(from, only_char(&normalizer["content"])?))?;
             }
-            // Two in a row would not be understood.
+            // Two prefixes in a row are not supported.
             "Prepend" if self.prepended.is_none() => {
                 self.prepended = Some(only_char(&normalizer["prepend"])?);
             }
@@ -64,7 +65,7 @@ impl Normalization {
         Some(())
     }
 
-    /// Adds a step, which also changes what was put before the text.
+    /// Adds a step, which also changes the prefix.
     fn push(&mut self, step: Step) -> Option<()> {
         if let Some(prepended) = self.prepended {
             self.prepended = Some(step.map(prepended)?);
@@ -73,7 +74,7 @@ impl Normalization {
         Some(())
     }
 
-    /// Returns the character that `c` becomes; `None` where it is unknown, or not one character.
+    /// Returns the character that `c` becomes. `None` if that is unknown, or not one character.
     pub(super) fn map(&self, c: char) -> Option<char> {
         self.steps.iter().try_fold(c, |c, step| step.map(c))
     }
@@ -85,7 +86,7 @@ impl Normalization {
     }
 }
 
-/// Whether no form of Unicode joins `c` with a mark behind it.
+/// Returns whether no form of Unicode joins `c` with a mark behind it.
 fn is_never_joined(c: char) -> bool {
     c.is_ascii_whitespace() || c == '▁'
 }
@@ -100,7 +101,7 @@ impl Step {
     }
 }
 
-/// Returns the character that each ASCII character alone becomes.
+/// Returns the character that each ASCII character becomes alone.
 fn ascii_images(normalizer: &Value) -> Option<Box<[Option<char>]>> {
     let normalizer: NormalizerWrapper = serde_json::from_value(normalizer.clone()).ok()?;
     let image = |code: u8| {

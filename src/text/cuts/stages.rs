@@ -1,4 +1,4 @@
-//! A pre-tokenizer, as the stages that cut a text into words one after another.
+//! A pre-tokenizer, as the stages that cut a text into words, one after another.
 
 use serde_json::Value;
 
@@ -9,15 +9,15 @@ use super::normalization::Normalization;
 /// GPT-2's expression, which the library's byte-level stage has built in.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// What happens between two characters.
+/// The effect of the stages between two characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Between {
-    /// A word always ends, and both sides are cut as they are alone.
+    /// A word always ends, and each side is cut as it is alone.
     End,
-    /// Both sides are cut as they are alone, and this says nothing of a word's end. The characters
-    /// are what the stages make of the two.
+    /// Each side is cut as it is alone, and a word may end or not. The characters are those that
+    /// the stages make of the two.
     Open { before: char, after: char },
-    /// Nothing is known.
+    /// The effect is unknown.
     Unknown,
 }
 
@@ -25,14 +25,14 @@ pub(super) enum Between {
 enum Stage {
     Expression(Expression),
     Digits,
-    /// White space ends words and is dropped; punctuation may be words of its own.
+    /// White space ends words and is dropped. Punctuation may form words of its own.
     Words {
         of_punctuation: bool,
     },
     /// A text that does not begin with a space gets one.
     SpaceFirst,
-    /// A space becomes another character, which a text that does not begin with it may get. Words
-    /// begin there, if they are cut at all.
+    /// A space becomes `replacement`. A text that does not begin with `replacement` may get one.
+    /// With `cuts`, words begin there.
     Spaces {
         replacement: char,
         cuts: bool,
@@ -48,7 +48,7 @@ pub(super) struct Stages {
 }
 
 impl Stages {
-    /// Reads `pre_tokenizer` of a `tokenizer.json`, or gives `None` for one of another kind.
+    /// Reads `pre_tokenizer` of a `tokenizer.json`. Returns `None` for another kind.
     pub(super) fn read(pre_tokenizer: &Value, normalization: &Normalization) -> Option<Self> {
         let mut all = Self::default();
         all.add(pre_tokenizer, normalization)?;
@@ -59,7 +59,7 @@ impl Stages {
         if stage.is_null() {
             return Some(());
         }
-        // Bytes are no longer the characters that the classes are of.
+        // The classes hold characters, and the text now consists of bytes.
         if self.stages.iter().any(|stage| matches!(stage, Stage::Bytes)) {
             return None;
         }
@@ -72,7 +72,7 @@ impl Stages {
             "Split" => {
                 let pattern = &stage["pattern"];
                 let text = pattern["String"].as_str();
-                // What the normalizer has replaced is found nowhere.
+                // The normalizer has replaced this character, so it is found nowhere.
                 let mut chars = text.unwrap_or_default().chars();
                 if let (Some(only), None) = (chars.next(), chars.next())
                     && normalization.map(only) != Some(only)
@@ -111,7 +111,7 @@ impl Stages {
         Some(())
     }
 
-    /// Whether there may be more than a word between two ends of words.
+    /// Returns whether a part between two ends of words may hold more than one word.
     pub(super) fn may_be_open(&self) -> bool {
         let ends_words = |stage: &Stage| {
             matches!(stage, Stage::Expression(_) | Stage::Bytes | Stage::Words { .. })
@@ -119,12 +119,13 @@ impl Stages {
         !self.stages.iter().any(ends_words)
     }
 
-    /// What happens between `before` and `after`, which are normalized.
+    /// Returns the effect between `before` and `after`, which are normalized.
     pub(super) fn between(&self, mut before: char, mut after: char) -> Between {
         let mut is_end = false;
         for stage in &self.stages {
             match stage {
-                // A part must not get what the whole has not, also where a word ends anyway.
+                // A part must not get a character that the whole lacks, even where a word ends
+                // anyway.
                 Stage::SpaceFirst if after != ' ' => return Between::Unknown,
                 Stage::Spaces { replacement, cuts } => {
                     let replaced = |c| if c == ' ' { *replacement } else { c };

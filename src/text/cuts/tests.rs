@@ -26,8 +26,8 @@ fn added(id: u32, content: &str, normalized: bool, strip: [bool; 2], single_word
     })
 }
 
-/// A tokenizer with these steps, a vocabulary of its own for each kind of model, and added tokens
-/// that look like words, take white space, or hold some.
+/// Returns a tokenizer with these steps and a vocabulary for each kind of model. Its added tokens
+/// look like words, take white space, or hold some.
 fn tokenizer(normalizer: Value, pre_tokenizer: Value, model: Value) -> Tokenizer {
     // With a character before every text, a token that is a word begins with no letter.
     let is_word = normalizer["type"] != "Sequence";
@@ -40,7 +40,7 @@ fn tokenizer(normalizer: Value, pre_tokenizer: Value, model: Value) -> Tokenizer
     with_added(&tokens, normalizer, pre_tokenizer, model)
 }
 
-/// A tokenizer with these steps, and these tokens besides those around a text.
+/// Returns a tokenizer with these steps and these added tokens, besides those around a text.
 fn with_added(
     tokens: &[Value],
     normalizer: Value,
@@ -71,7 +71,7 @@ fn with_added(
     Tokenizer::from_bytes(json.to_string()).unwrap()
 }
 
-/// Merges of bytes, or of characters with bytes for those that are unknown.
+/// Returns merges of bytes, or of characters with bytes for unknown ones.
 fn bpe(chars: &str, merges: &[(&str, &str)], flags: Value) -> Value {
     let mut tokens: Vec<String> = (0..=255).map(|byte| format!("<0x{byte:02X}>")).collect();
     tokens.push("<unk>".to_owned());
@@ -124,7 +124,7 @@ fn sequence(stages: &[Value]) -> Value {
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Tokenizers as families of models have them, and whether their texts can be cut.
+/// Returns tokenizers of each family of models, and whether their texts can be cut.
 fn tokenizers() -> Vec<(&'static str, Tokenizer, bool)> {
     let none = Value::Null;
     let (nfc, lowercase) = (json!({"type": "NFC"}), json!({"type": "Lowercase"}));
@@ -208,7 +208,7 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer, bool)> {
     ]
 }
 
-/// Tokenizers of models, and of GGUF files of each kind.
+/// Returns tokenizers of models, and of GGUF files of each kind.
 fn of_models() -> &'static [(&'static str, Tokenizer)] {
     const GGUF: [&str; 4] = ["gpt-2", "llama", "llama-bpe", "smollm"];
     static TOKENIZERS: OnceLock<Vec<(&str, Tokenizer)>> = OnceLock::new();
@@ -223,7 +223,7 @@ fn of_models() -> &'static [(&'static str, Tokenizer)] {
     })
 }
 
-/// All cuts of a text.
+/// Returns all cuts of a text.
 fn all_cuts(cuts: &Cuts, text: &str) -> Vec<usize> {
     (1..text.len()).filter(|&at| text.is_char_boundary(at) && cuts.may_cut(text, at)).collect()
 }
@@ -241,7 +241,7 @@ fn in_parts(tokenizer: &Tokenizer, cuts: &Cuts, text: &str, at: &[usize]) -> Vec
     tokens
 }
 
-/// At every cut alone, and at all of them, the parts have the tokens of the whole.
+/// Checks that the parts have the tokens of the whole, at each cut alone and at all cuts.
 fn check(name: &str, tokenizer: &Tokenizer, cuts: &Cuts, text: &str) {
     let whole = tokenizer.encode_fast(text, true).unwrap().get_ids().to_vec();
     let all = all_cuts(cuts, text);
@@ -251,7 +251,8 @@ fn check(name: &str, tokenizer: &Tokenizer, cuts: &Cuts, text: &str) {
     }
 }
 
-/// Pieces of texts that meet badly: white space, characters of several bytes, marks, added tokens.
+/// Returns texts whose neighbouring pieces affect each other: white space, characters of several
+/// bytes, marks, added tokens.
 fn texts() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         8 => prop::sample::select(vec![
@@ -362,7 +363,7 @@ fn a_long_text_comes_in_pieces_and_one_without_cuts_is_refused() {
         assert_eq!(lengths.iter().sum::<usize>(), long.len());
         assert!(lengths.iter().all(|&bytes| (1..=PIECE_BYTES).contains(&bytes)), "{lengths:?}");
         assert!(lengths.len() < 2 * long.len() / PIECE_BYTES);
-        // What cannot be cut is one piece, and the rest is cut as ever.
+        // The part that cannot be cut is one piece, and the rest is cut as usual.
         let blob = format!("b c {} b c", "é".repeat(UNCUT_BYTES_MAX / 2 - 100));
         assert!(pieces(cuts, &blob, dropped).unwrap().len() <= 3);
         let blob = "a".repeat(UNCUT_BYTES_MAX + 1);

@@ -1,10 +1,10 @@
-//! Sentencepiece models with byte fallback: `▁Hello`, and `<0xE2>` for what is not in the
+//! Sentencepiece models with byte fallback: `▁Hello`, and `<0xE2>` for bytes that are not in the
 //! vocabulary.
 //!
-//! The library turns a run of byte tokens into text as a whole: valid UTF-8 becomes characters,
-//! anything else one U+FFFD a byte. One token at a time, a character is shown as soon as it is
-//! complete; a run that proves invalid later keeps the characters already shown, and has one
-//! U+FFFD for each byte after them.
+//! The library turns a run of byte tokens into text as a whole. Valid UTF-8 becomes characters,
+//! anything else becomes one U+FFFD a byte. Here tokens come one at a time, and a character is
+//! shown as soon as it is complete. A run that proves invalid later keeps the characters already
+//! shown, and has one U+FFFD for each byte after them.
 
 use playhouse_actors::ports::{IncrementalDecoder, TextError};
 use tokenizers::Decoder;
@@ -13,12 +13,12 @@ use tokenizers::decoders::DecoderWrapper;
 use super::utf8::is_unfinished;
 use super::{Pieces, REPLACEMENT};
 
-/// The steps of such a decoder: replacements in each token, bytes, then what is cut off the front
-/// of the whole text.
+/// The steps of this decoder: replacements in each token, bytes, then the strip at the front of the
+/// whole text.
 #[derive(Clone)]
 pub(in crate::text) struct Stages {
     replacements: Vec<DecoderWrapper>,
-    /// This character is removed from the start of the text, at most so many times.
+    /// A character to remove from the start of the text, and how often at most.
     strip: Option<(char, usize)>,
 }
 
@@ -38,7 +38,7 @@ impl Stages {
         Some(Self { replacements: replacements.to_vec(), strip })
     }
 
-    /// `▁Hello` → ` Hello`
+    /// Replaces within a token: `▁Hello` → ` Hello`.
     pub(super) fn replace(&self, piece: String) -> String {
         self.replacements.iter().fold(piece, |piece, step| {
             let replaced = step.decode_chain(vec![piece.clone()]);
@@ -47,7 +47,7 @@ impl Stages {
     }
 }
 
-/// `<0xE2>` → 0xE2
+/// Returns the byte of a token: `<0xE2>` → 0xE2.
 pub(super) fn byte(piece: &str) -> Option<u8> {
     let digits = piece.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
@@ -61,7 +61,7 @@ pub(super) struct ByteFallbackDecoder {
     strip_left: usize,
     /// Bytes of an unfinished character.
     pending: Vec<u8>,
-    /// The current run of byte tokens is no UTF-8.
+    /// Whether the current run of byte tokens is not UTF-8.
     broken_run: bool,
 }
 
@@ -70,7 +70,8 @@ impl ByteFallbackDecoder {
         let strip_left = stages.strip.map_or(0, |(_, count)| count);
         let mut decoder =
             Self { pieces, stages, strip_left, pending: Vec::new(), broken_run: false };
-        // The prompt's start settles the strip, its last run of bytes the rest.
+        // The start of the prompt decides the strip. Its last run of bytes decides the other
+        // fields.
         let mut rest = prompt;
         while let [token, after @ ..] = rest
             && decoder.strip_left > 0

@@ -1,11 +1,11 @@
-//! Byte-level BPE (GPT-2 and its heirs): each token is a string of bytes.
+//! Byte-level BPE (GPT-2 and later models): each token is a string of bytes.
 
 use playhouse_actors::ports::{IncrementalDecoder, TextError};
 
 use super::Pieces;
 use super::utf8::Utf8Stream;
 
-/// Bytes of the longest unfinished character.
+/// Most bytes of an unfinished character.
 const UNFINISHED_BYTES_MAX: usize = 3;
 
 /// Decodes byte-level tokens one at a time.
@@ -16,7 +16,7 @@ pub(super) struct ByteLevelDecoder {
 
 impl ByteLevelDecoder {
     pub(super) fn new(pieces: Pieces, prompt: &[u32]) -> Self {
-        // UTF-8 falls into step by itself: the last few bytes tell what is unfinished.
+        // UTF-8 synchronizes itself: the last few bytes show whether a character is unfinished.
         let mut tail = Vec::new();
         for &token in prompt.iter().rev() {
             if tail.len() > UNFINISHED_BYTES_MAX {
@@ -46,14 +46,16 @@ impl IncrementalDecoder for ByteLevelDecoder {
     }
 }
 
-/// The bytes that a piece spells. One that is not in the alphabet (an added token) is plain text.
+/// Returns the bytes that a piece spells. A piece outside the alphabet (an added token) is plain
+/// text.
 pub(super) fn bytes(piece: &str) -> Vec<u8> {
     let spelled: Option<Vec<u8>> = piece.chars().map(byte).collect();
     spelled.unwrap_or_else(|| piece.as_bytes().to_vec())
 }
 
-/// GPT-2's alphabet: printable Latin-1 stands for itself, the 68 other bytes follow U+0100 in
-/// order (Radford et al. 2019, `bytes_to_unicode` of the released encoder).
+/// Returns the byte of a character in GPT-2's alphabet. Printable Latin-1 stands for itself, and
+/// the 68 other bytes follow U+0100 in order (Radford et al. 2019, `bytes_to_unicode` of the
+/// released encoder).
 fn byte(c: char) -> Option<u8> {
     let code = u32::from(c);
     let code = match code {

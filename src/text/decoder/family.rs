@@ -1,4 +1,4 @@
-//! Which decoder a tokenizer has, and what its tokens are as bytes.
+//! The decoder family of a tokenizer, and its tokens as bytes.
 
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::{Decoder, Tokenizer};
@@ -13,12 +13,12 @@ pub(in crate::text) enum Family {
     ByteLevel,
     /// Tokens are text with `▁` for spaces, and `<0xE2>` for single bytes.
     ByteFallback(Stages),
-    /// Only the tokenizer's own decoder knows.
+    /// Only the tokenizer's own decoder can decode them.
     Other,
 }
 
 impl Family {
-    /// Reads it off the tokenizer's decoder.
+    /// Returns the family, read from the tokenizer's decoder.
     pub(in crate::text) fn of(tokenizer: &Tokenizer) -> Self {
         let Some(decoder) = tokenizer.get_decoder() else { return Self::Other };
         let steps = match decoder {
@@ -31,7 +31,7 @@ impl Family {
         }
     }
 
-    /// The bytes that a token stands for inside a text; empty for an unknown id.
+    /// Returns the bytes that a token stands for inside a text; empty for an unknown id.
     pub(in crate::text) fn token_bytes(&self, tokenizer: &Tokenizer, token: u32) -> Vec<u8> {
         let Some(piece) = tokenizer.id_to_token(token) else { return Vec::new() };
         match self {
@@ -45,7 +45,8 @@ impl Family {
                     piece.replace(metaspace.get_replacement(), " ").into_bytes()
                 }
                 Some(decoder) => {
-                    // Seen after another token, or its leading space would be lost.
+                    // The piece is decoded after another token, because its leading space would be
+                    // lost at the start.
                     let chain = decoder.decode_chain(vec![piece.clone(), piece.clone()]);
                     let last = chain.ok().and_then(|pieces| pieces.into_iter().nth(1));
                     last.unwrap_or(piece).into_bytes()

@@ -1,8 +1,8 @@
 //! Tokens to text, whole or one at a time.
 //!
 //! Two families of tokenizers are decoded exactly and in constant time a token: byte-level BPE
-//! ([`byte_level`]) and sentencepiece models with byte fallback ([`byte_fallback`]). Everything
-//! else goes through a window over the tokenizer's own decoder ([`window`]).
+//! ([`byte_level`]) and sentencepiece models with byte fallback ([`byte_fallback`]). All others go
+//! through a window over the tokenizer's own decoder ([`window`]).
 mod byte_fallback;
 mod byte_level;
 mod family;
@@ -21,12 +21,12 @@ use byte_level::ByteLevelDecoder;
 pub(super) use family::Family;
 use window::WindowDecoder;
 
-/// What takes the place of bytes that are no UTF-8.
+/// Replaces bytes that are not UTF-8.
 const REPLACEMENT: char = '\u{FFFD}';
 
-/// A decoder for the tokens that follow `prompt`.
+/// Returns a decoder for the tokens that follow `prompt`.
 ///
-/// A character that the prompt leaves half finished is completed in the output.
+/// The output completes a character that the prompt leaves unfinished.
 pub(super) fn incremental(
     tokenizer: &Arc<Tokenizer>,
     family: &Family,
@@ -46,7 +46,7 @@ pub(super) fn incremental(
     }
 }
 
-/// The text of a whole sequence. Ids that the tokenizer does not know have none.
+/// Returns the text of a whole sequence. Ids that the tokenizer does not know have no text.
 pub(super) fn decode(
     tokenizer: &Tokenizer,
     tokens: &[u32],
@@ -58,7 +58,7 @@ pub(super) fn decode(
     if any_text { tokenizer.decode(tokens, skip_special_tokens) } else { Ok(String::new()) }
 }
 
-/// Spelling of a token, unless it is unknown or left out of the text.
+/// Returns the spelling of a token, unless the token is unknown or left out of the text.
 fn visible_piece(tokenizer: &Tokenizer, skip_special_tokens: bool, token: u32) -> Option<String> {
     let piece = tokenizer.id_to_token(token)?;
     let skipped = skip_special_tokens && tokenizer.get_added_vocabulary().is_special_token(&piece);

@@ -1,4 +1,4 @@
-//! One token at a time against the whole sequence, over tokenizers built here.
+//! One token at a time compared with the whole sequence, over tokenizers built here.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ fn bpe(vocab: impl IntoIterator<Item = String>, byte_fallback: bool) -> Value {
     json!({"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": byte_fallback})
 }
 
-/// Every byte, and some longer tokens that begin and end inside characters.
+/// Returns a tokenizer with every byte, and some longer tokens that begin and end inside
+/// characters.
 fn byte_level() -> Arc<Tokenizer> {
     let mut alphabet: Vec<char> = ByteLevel::alphabet().into_iter().collect();
     alphabet.sort_unstable();
@@ -52,7 +53,7 @@ fn byte_level() -> Arc<Tokenizer> {
     tokenizer(bpe(vocab, false), decoder)
 }
 
-/// As Llama 2 and Mistral have it (`strip`) or Gemma (without).
+/// Returns a tokenizer like that of Llama 2 and Mistral (`strip`) or of Gemma (without).
 fn sentencepiece(strip: bool) -> Arc<Tokenizer> {
     let bytes = BYTES.iter().map(|byte| format!("<0x{byte:02X}>"));
     let vocab = bytes.chain(WORDS.map(str::to_owned));
@@ -97,7 +98,7 @@ fn options(skip_special_tokens: bool) -> DecodeOptions {
     DecodeOptions { skip_special_tokens, ..DecodeOptions::default() }
 }
 
-/// All pushes and the flush, and the pushes alone.
+/// Returns the text of all pushes and the flush, and that of the pushes alone.
 fn streamed(tokenizer: &Arc<Tokenizer>, prompt: &[u32], output: &[u32], skip: bool) -> [String; 2] {
     let family = Family::of(tokenizer);
     let mut decoder = incremental(tokenizer, &family, prompt, options(skip));
@@ -109,7 +110,7 @@ fn ids(tokenizer: &Tokenizer, tokens: &[&str]) -> Vec<u32> {
     tokens.iter().map(|token| tokenizer.token_to_id(token).unwrap()).collect()
 }
 
-/// Tokens of `tokenizer`, and one id past its end.
+/// Returns tokens of `tokenizer`, and one id past its end.
 fn tokens(
     tokenizer: &Tokenizer,
     len: std::ops::Range<usize>,
@@ -118,7 +119,7 @@ fn tokens(
     prop::collection::vec(0..=unknown, len)
 }
 
-/// The bytes of runs of byte tokens, split at the texts between them.
+/// Returns the bytes of runs of byte tokens, split at the texts between them.
 fn byte_runs(tokenizer: &Tokenizer, tokens: &[u32], skip: bool) -> Vec<Vec<u8>> {
     let mut runs = vec![Vec::new()];
     for &token in tokens {
@@ -217,7 +218,7 @@ fn the_bytes_of_tokens_are_those_of_the_text() {
 
 #[test]
 fn nothing_is_held_for_ever_and_no_push_is_slow() {
-    // Sixty thousand bytes that are no UTF-8: a window over them would take minutes.
+    // Sixty thousand bytes that are not UTF-8: a window over them would take minutes.
     let byte_level = byte_level();
     let invalid = ids(&byte_level, &["ÿ"]).repeat(60_000);
     assert_eq!(streamed(&byte_level, &[], &invalid, true)[1].chars().count(), 60_000);
@@ -239,7 +240,7 @@ proptest! {
         let [text, pushed] = streamed(&tokenizer, &prompt, &output, skip);
         let whole = decode(&tokenizer, &[&prompt[..], &output].concat(), skip).unwrap();
         prop_assert!(whole.ends_with(&text), "{text:?} does not end {whole:?}");
-        // What stands before it is the prompt, without a character that it left unfinished.
+        // The text before it is the prompt's, without a character that the prompt left unfinished.
         let before = &whole[..whole.len() - text.len()];
         let prompt_text = decode(&tokenizer, &prompt, skip).unwrap();
         let unfinished = format!("{before}\u{FFFD}");
@@ -290,7 +291,7 @@ proptest! {
         skip: bool,
     ) {
         let tokenizer = [metaspace(), wordpiece(), suffix_bpe(), no_decoder()][which].clone();
-        // U+FFFD in the vocabulary itself looks like half a character, so it stays out here.
+        // U+FFFD in the vocabulary itself looks like half a character, so it is left out here.
         let count = u32::try_from(tokenizer.get_vocab_size(true)).unwrap() + 1;
         let replacement = tokenizer.token_to_id("\u{FFFD}");
         let all: Vec<u32> =

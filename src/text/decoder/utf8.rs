@@ -1,4 +1,4 @@
-//! Characters out of bytes that arrive in pieces.
+//! Characters from bytes that arrive in pieces.
 
 use super::REPLACEMENT;
 
@@ -11,14 +11,14 @@ pub(super) struct Utf8Stream {
 }
 
 impl Utf8Stream {
-    /// Appends to `text` what is complete with these bytes.
+    /// Appends to `text` the characters that these bytes complete.
     pub(super) fn push(&mut self, bytes: &[u8], text: &mut String) {
         self.pending.extend_from_slice(bytes);
         let mut done = 0;
         for chunk in self.pending.utf8_chunks() {
             text.push_str(chunk.valid());
             done += chunk.valid().len();
-            // Only the last chunk can be invalid for want of further bytes.
+            // Only the last chunk can be invalid because further bytes are missing.
             let is_last = done + chunk.invalid().len() == self.pending.len();
             if chunk.invalid().is_empty() || (is_last && is_unfinished(chunk.invalid())) {
                 break;
@@ -29,14 +29,14 @@ impl Utf8Stream {
         self.pending.drain(..done);
     }
 
-    /// At the end: an unfinished character is one U+FFFD.
+    /// Ends the text. An unfinished character becomes one U+FFFD.
     pub(super) fn flush(&mut self) -> String {
         let unfinished = !std::mem::take(&mut self.pending).is_empty();
         if unfinished { REPLACEMENT.to_string() } else { String::new() }
     }
 }
 
-/// Whether further bytes could still make this a character.
+/// Returns whether further bytes could still make this a character.
 pub(super) fn is_unfinished(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes)
         .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())

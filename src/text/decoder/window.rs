@@ -1,7 +1,7 @@
 //! Any other tokenizer: its own decoder over a short window of tokens.
 //!
-//! The window begins with the tokens whose text was shown last: they give the new ones their
-//! context (a space between words). What the whole window decodes to, less the text of that
+//! The window begins with the tokens whose text was shown last. They give the new tokens their
+//! context (a space between words). The text of the whole window, without the text of that
 //! beginning, is new. This is the scheme of vLLM and of Text Generation Inference.
 
 use playhouse_actors::ports::{DecodeOptions, IncrementalDecoder, TextError};
@@ -10,7 +10,7 @@ use super::{Pieces, REPLACEMENT, decode};
 
 /// Prompt tokens that give the first output token its context.
 const CONTEXT_TOKENS: usize = 6;
-/// Tokens held back at most, so that the window stays short whatever is generated.
+/// Most tokens that are held back, so that the window stays short whatever is generated.
 const HELD_TOKENS_MAX: usize = 64;
 
 /// Decodes the tokens of any tokenizer one at a time.
@@ -22,7 +22,7 @@ pub(super) struct WindowDecoder {
     context_len: usize,
     /// The text of the context.
     context: String,
-    /// The last token was an added one.
+    /// Whether the last token was an added one.
     after_added_token: bool,
 }
 
@@ -40,7 +40,7 @@ impl WindowDecoder {
             context: String::new(),
             after_added_token: false,
         };
-        // A context that cannot be decoded is none; the tokens after it fail on their own.
+        // A context that cannot be decoded is empty. The tokens after it report their own errors.
         decoder.context = decoder.text().unwrap_or_default();
         decoder
     }
@@ -50,16 +50,16 @@ impl WindowDecoder {
             .map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
-    /// The part of `text` that is not context.
+    /// Returns the part of `text` that is not context.
     fn new_text(&self, text: &str) -> String {
         match text.strip_prefix(self.context.as_str()) {
             Some(new) => new.to_owned(),
-            // A decoder that rewrites what it gave before: no letter twice is the best there is.
+            // A decoder may rewrite its earlier text. Then the best result shows no letter twice.
             None => text.chars().skip(self.context.chars().count()).collect(),
         }
     }
 
-    /// The new tokens become the context of those to come.
+    /// Makes the new tokens the context of later ones.
     fn advance(&mut self) -> Result<(), TextError> {
         self.tokens.drain(..self.context_len);
         self.context_len = self.tokens.len();
@@ -67,7 +67,8 @@ impl WindowDecoder {
         Ok(())
     }
 
-    /// The spelling of an added token that follows another, where no space may part them.
+    /// Returns the spelling of an added token that follows another, because no space may come
+    /// between them.
     fn joined_added_token(&mut self, token: u32) -> Option<String> {
         let added = self.pieces.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
         let content = added.get(&token).map(|added| added.content.clone());

@@ -10,7 +10,7 @@ use crate::gguf::GgufFile;
 const PRE: &str = "tokenizer.ggml.pre";
 const MERGES: &str = "tokenizer.ggml.merges";
 
-/// The `tokenizer.json` that the metadata stands for.
+/// Returns the `tokenizer.json` that the metadata describes.
 pub(super) fn read(
     file: &GgufFile,
     vocabulary: &Vocabulary<'_>,
@@ -26,7 +26,7 @@ pub(super) fn read(
         expected: format!("one of {}", PreTokenizer::names()),
     })?;
     let merges = file.texts(MERGES)?.ok_or_else(|| file.missing(MERGES, "a list of strings"))?;
-    // The first half may begin with a space of its own; neither is empty.
+    // The first half may begin with a space of its own. Neither half is empty.
     let pair = |merge: &&str| {
         let second = merge.char_indices().nth(1)?.0;
         let space = second + merge[second..].find(' ')?;
@@ -49,7 +49,7 @@ pub(super) fn read(
     Ok((object(json), Surround { bos: pre.add_bos, eos: false }))
 }
 
-/// The fields of an object.
+/// Returns the fields of an object.
 pub(super) fn object(json: Value) -> Map<String, Value> {
     match json {
         Value::Object(object) => object,

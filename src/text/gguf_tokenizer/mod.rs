@@ -1,8 +1,8 @@
-//! The tokenizer in a GGUF file, as the `tokenizer.json` that it stands for.
+//! The tokenizer in a GGUF file, as the `tokenizer.json` that it describes.
 //!
 //! The metadata has the vocabulary with a type for each token, and merges (`gpt2`) or scores
-//! (`llama`). What it lacks, how a text is normalized and cut before that, follows from the names
-//! under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
+//! (`llama`). It lacks the normalization and the cutting of a text before that. Both follow from
+//! the names under `tokenizer.ggml.model` and `tokenizer.ggml.pre`, as in llama.cpp.
 
 mod byte_level;
 mod pre_tokenizer;
@@ -31,14 +31,14 @@ const NAMED_TOKENS: [(&str, &str); 4] = [
     ("pad_token", "tokenizer.ggml.padding_token_id"),
 ];
 
-/// What stands before and after a text, unless the metadata says otherwise.
+/// Whether tokens stand before and after a text, unless the metadata says otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Surround {
     bos: bool,
     eos: bool,
 }
 
-/// Reads the tokenizer of `file`, and what stands beside one in a model folder.
+/// Reads the tokenizer of `file`, and the data that a model folder has beside one.
 pub(super) fn read(file: &GgufFile) -> Result<(Tokenizer, TokenizerFiles), TextLoadError> {
     const ACCEPTED: &str = "\"gpt2\" or \"llama\"";
     let kind = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL, ACCEPTED))?;
@@ -118,7 +118,7 @@ fn named_tokens(
     Ok(named)
 }
 
-/// The default chat template, and those that have a name.
+/// Returns the default chat template, and the named ones.
 fn chat_templates(file: &GgufFile) -> Result<BTreeMap<String, String>, TextLoadError> {
     let mut templates = BTreeMap::new();
     if let Some(template) = file.text(CHAT_TEMPLATE)? {

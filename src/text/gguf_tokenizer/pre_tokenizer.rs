@@ -1,13 +1,13 @@
-//! How a text is cut before the merges of a byte-level BPE, by the name that the file gives.
+//! How a text is cut before the merges of a byte-level BPE, by the name in the file.
 //!
-//! The names are those that llama.cpp accepts (`llama_vocab::impl::load`), the expressions those of
-//! the models' own `tokenizer.json`.
+//! The names are those that llama.cpp accepts (`llama_vocab::impl::load`). The expressions are
+//! those of the models' own `tokenizer.json`.
 
 use serde_json::{Value, json};
 
 /// GPT-2's expression.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Llama 3's: contractions in any case, digits by threes.
+/// Llama 3's: contractions in any case, digits in groups of three.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Qwen2's: Llama 3's with single digits.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -20,7 +20,7 @@ pub(super) struct PreTokenizer {
     names: &'static [&'static str],
     /// Applied one after another, each to the pieces of the one before.
     expressions: &'static [&'static str],
-    /// Whether the text is brought into Unicode's form C before.
+    /// Whether the text is brought into Unicode's form C first.
     pub(super) nfc: bool,
     /// Whether a piece that is a token needs no merges.
     pub(super) ignore_merges: bool,
@@ -85,13 +85,13 @@ impl PreTokenizer {
         PRE_TOKENIZERS.iter().find(|known| known.names.contains(&name))
     }
 
-    /// Every name that is known.
+    /// Returns all known names.
     pub(super) fn names() -> String {
         let names = PRE_TOKENIZERS.iter().flat_map(|known| known.names);
         names.copied().collect::<Vec<_>>().join(", ")
     }
 
-    /// `pre_tokenizer` of a `tokenizer.json`.
+    /// Returns `pre_tokenizer` of a `tokenizer.json`.
     pub(super) fn json(&self) -> Value {
         let split = |expression: &&str| {
             json!({

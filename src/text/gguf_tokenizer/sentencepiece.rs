@@ -1,7 +1,7 @@
 //! `llama`: a sentencepiece BPE model, which has scores where others have merges.
 //!
-//! Two pieces may be joined if what they make is a piece; the one with the highest score comes
-//! first. As merges, that is every way to cut each piece in two pieces, in the order of scores
+//! Two pieces may be joined if their text is a piece. The one with the highest score comes first.
+//! As merges, these are all ways to cut each piece in two pieces, in the order of scores
 //! (`generate_merges` of `transformers/convert_slow_tokenizer.py`).
 
 use std::cmp::Reverse;
@@ -16,10 +16,11 @@ use crate::gguf::GgufFile;
 
 const SCORES: &str = "tokenizer.ggml.scores";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
-/// Longer pieces are not cut, so that a file cannot make this slow; sentencepiece's own are 16 long.
+/// Longer pieces are not cut, so that a file cannot make this slow. Sentencepiece's own have 16
+/// bytes at most.
 const PIECE_BYTES_MAX: usize = 512;
 
-/// The `tokenizer.json` that the metadata stands for.
+/// Returns the `tokenizer.json` that the metadata describes.
 pub(super) fn read(
     file: &GgufFile,
     vocabulary: &Vocabulary<'_>,
@@ -60,7 +61,7 @@ pub(super) fn read(
     Ok((object(json), Surround { bos: true, eos: false }))
 }
 
-/// Pairs of pieces that make a piece, those that are joined first at the front.
+/// Returns the pairs of pieces that make a piece. Pairs that are joined first come first.
 fn merges(vocabulary: &Vocabulary<'_>, scores: &[f32]) -> Vec<Value> {
     let is_piece = |kind| matches!(kind, TokenType::Normal | TokenType::UserDefined);
     let pieces: HashMap<&str, u32> = vocabulary
@@ -84,7 +85,7 @@ fn merges(vocabulary: &Vocabulary<'_>, scores: &[f32]) -> Vec<Value> {
         let score = scores[id as usize];
         merges.extend(cuts.into_iter().map(|(.., left, right)| (score, left, right)));
     }
-    // The sort is stable; equal scores go by the lengths of the parts, the longer first.
+    // The sort is stable. Equal scores are ordered by the lengths of the parts, the longer first.
     let chars = |text: &str| Reverse(text.chars().count());
     merges.sort_by(|(a, a_left, a_right), (b, b_left, b_right)| {
         let lengths = (chars(a_left), chars(a_right)).cmp(&(chars(b_left), chars(b_right)));

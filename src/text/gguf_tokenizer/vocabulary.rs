@@ -1,4 +1,4 @@
-//! The tokens of a GGUF file: what each is, by its id.
+//! The tokens of a GGUF file with their types, by id.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use crate::gguf::{GgufError, GgufFile};
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
 
-/// What a token is for (`llama_token_type` of llama.h).
+/// The purpose of a token (`llama_token_type` of llama.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenType {
     /// A piece of text.
     Normal,
-    /// What stands for everything that has no piece.
+    /// The token for every text that has no piece.
     Unknown,
-    /// Has a meaning instead of a text.
+    /// A token with a meaning instead of a text.
     Control,
     /// Text that is found before anything is cut.
     UserDefined,
-    /// Fills up the vocabulary.
+    /// A token that only fills the vocabulary.
     Unused,
     /// One byte.
     Byte,
@@ -29,7 +29,7 @@ pub(super) enum TokenType {
 /// All tokens.
 #[derive(Debug)]
 pub(super) struct Vocabulary<'a> {
-    /// By id. An empty one has no text to be found by.
+    /// By id. A token with an empty text is never found in a text.
     pub(super) tokens: Vec<(&'a str, TokenType)>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Vocabulary<'a> {
         Ok(Self { tokens: texts.into_iter().zip(types).collect() })
     }
 
-    /// Every token that has a text, with its id.
+    /// Returns every token that has a text, with its id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &'a str, TokenType)> {
         let tokens = (0u32..).zip(&self.tokens);
         tokens
@@ -64,13 +64,14 @@ impl<'a> Vocabulary<'a> {
             .map(|(id, (text, kind))| (id, *text, *kind))
     }
 
-    /// `model.vocab` of a `tokenizer.json`: all but what only fills up.
+    /// Returns `model.vocab` of a `tokenizer.json`: all tokens except unused ones.
     pub(super) fn json(&self) -> Map<String, Value> {
         let used = self.iter().filter(|(.., kind)| *kind != TokenType::Unused);
         used.map(|(id, text, _)| (text.to_owned(), id.into())).collect()
     }
 
-    /// `added_tokens` of a `tokenizer.json`: what is found in a text before it is cut.
+    /// Returns `added_tokens` of a `tokenizer.json`: tokens that are found in a text before it is
+    /// cut.
     pub(super) fn added_tokens(&self) -> Value {
         let added = self.iter().filter_map(|(id, content, kind)| {
             let special = match kind {
@@ -86,7 +87,7 @@ impl<'a> Vocabulary<'a> {
         added.collect()
     }
 
-    /// The token whose id stands under `key`, where it is there and has a text.
+    /// Returns the token whose id stands under `key`, if the key exists and the token has a text.
     pub(super) fn token_under(
         &self,
         file: &GgufFile,
@@ -98,7 +99,7 @@ impl<'a> Vocabulary<'a> {
             let expected = format!("the id of one of {} tokens", self.tokens.len());
             return Err(file.unexpected(key, expected).into());
         };
-        // One in the list is below 2^32: each takes bytes of the file.
+        // The list is shorter than 2^32, because each token takes bytes of the file.
         Ok((!text.is_empty()).then(|| (id as u32, (*text).to_owned())))
     }
 }
@@ -106,7 +107,7 @@ impl<'a> Vocabulary<'a> {
 impl TokenType {
     fn from_number(number: i64) -> Option<Self> {
         Some(match number {
-            // 0 is "undefined", which writers leave where they know no better.
+            // 0 is "undefined", which some writers leave in place of the type.
             0 | 1 => Self::Normal,
             2 => Self::Unknown,
             3 => Self::Control,

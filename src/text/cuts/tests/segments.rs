@@ -1,14 +1,14 @@
-//! Tokenizers with one kind of added token each, so that none hides what another does.
+//! Tokenizers with one kind of added token each, so that none hides the effect of another.
 
 use super::*;
 
-/// Merges of characters, a full stop with what a space becomes among them.
+/// Returns merges of characters, among them a full stop with the replacement of a space.
 fn of_marks() -> Value {
     let merges = [(".", "▁"), ("▁", "a"), ("▁", "▁"), ("a", "b")];
     bpe("▁abcdef.0123<>/st\n", &merges, json!({}))
 }
 
-/// A tokenizer, and texts with the bytes that it must not be cut at.
+/// A tokenizer, and texts with the bytes where they must not be cut.
 type Case = (&'static str, Tokenizer, Vec<(&'static str, usize)>);
 
 fn cases() -> Vec<Case> {
@@ -47,7 +47,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Words, white space and added tokens, close together.
+/// Returns texts of words, white space and added tokens, close together.
 fn texts() -> impl Strategy<Value = String> {
     let parts = [
         "a", "b", "c", "c d", " ", "  ", " c", " a", "\n", "\n ", " \n", "\t", ".", ". ", "1", "▁",
