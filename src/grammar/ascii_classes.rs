@@ -1,5 +1,5 @@
-//! `\d`, `\w` and `\s` as ASCII, which is what vLLM's backends and JSON Schema's dialect mean by
-//! them. The library means Unicode: a client that asks for digits gets Arabic ones as well.
+//! `\d`, `\w` and `\s` as ASCII classes, which is their meaning in vLLM's backends and in JSON
+//! Schema's dialect. In the library they are Unicode: `\d` would also match Arabic digits.
 //!
 //! Only these classes and their negations are rewritten. Literals, `.`, other classes and case
 //! folding stay Unicode, so a negation still matches whole characters. A pattern that turns Unicode
@@ -11,7 +11,8 @@ use regex_syntax::ast::{
     Ast, ClassPerl, ClassPerlKind, ClassSetItem, Flag, Visitor, parse::Parser, visit,
 };
 
-/// The pattern with ASCII classes. A malformed one stays as it is: the library refuses it.
+/// Returns the pattern with ASCII classes. A malformed pattern is unchanged, because the library
+/// rejects it.
 pub(super) fn with_ascii_classes(pattern: &str) -> Cow<'_, str> {
     match classes(pattern).as_slice() {
         [] => Cow::Borrowed(pattern),
@@ -19,8 +20,8 @@ pub(super) fn with_ascii_classes(pattern: &str) -> Cow<'_, str> {
     }
 }
 
-/// The grammar in Lark's notation with ASCII classes in its regular expressions, whose bodies stand
-/// at `bodies`, with flags behind the closing slash.
+/// Returns the grammar in Lark's notation with ASCII classes in its regular expressions. `bodies`
+/// are the ranges of these expressions. Flags stand behind the closing slash.
 pub(super) fn lark_with_ascii_classes<'a>(text: &'a str, bodies: &[Range<usize>]) -> Cow<'a, str> {
     let in_body = |body: &Range<usize>| {
         let is_flag = |c: char| "imslux".contains(c);
@@ -39,7 +40,7 @@ pub(super) fn lark_with_ascii_classes<'a>(text: &'a str, bodies: &[Range<usize>]
     }
 }
 
-/// Where a class stands, and what stands for it.
+/// The range of a class, and its replacement.
 type Class = (Range<usize>, &'static str);
 
 fn rewritten(text: &str, classes: &[Class]) -> String {
@@ -53,7 +54,7 @@ fn rewritten(text: &str, classes: &[Class]) -> String {
     ascii + &text[rest..]
 }
 
-/// In their order.
+/// Returns the classes in order.
 fn classes(pattern: &str) -> Vec<Class> {
     if !pattern.contains('\\') {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What each format means, in the terms of llguidance.
+//! Each format as a grammar of llguidance.
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use playhouse_actors::{
@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// Most choices.
 const MAX_CHOICES: usize = 10_000;
 
-/// The grammar of a format, not compiled yet.
+/// Returns the grammar of a format, not compiled yet.
 ///
 /// # Errors
 /// [`GrammarError`] names what is wrong.
@@ -59,7 +59,8 @@ pub(super) fn grammar(
     }
 }
 
-/// A grammar in either notation as Lark's, with ASCII classes, added to `size`.
+/// Returns a grammar in either notation as a Lark grammar with ASCII classes, and adds it to
+/// `size`.
 ///
 /// # Errors
 /// [`GrammarError`] when it is malformed, or would take too long.
@@ -73,7 +74,7 @@ pub(super) fn to_lark(text: &str, size: &mut Size) -> Result<String, GrammarErro
     Ok(lark_with_ascii_classes(&lark, &bodies).into_owned())
 }
 
-/// What llguidance says of a grammar that it does not take, as an error for the client.
+/// Returns llguidance's message about a rejected grammar as an error for the client.
 pub(super) fn refusal(message: &str) -> GrammarError {
     let message = message.replace("\n<non-verbose/>", "");
     let is_size = ["too big", "too large", "limit", "exceeded"];
@@ -96,7 +97,7 @@ fn choice(choices: &[String]) -> Result<TopLevelGrammar, GrammarError> {
         )));
     }
     let literals: Vec<String> = choices.iter().map(|choice| lark::quoted(choice)).collect();
-    // One terminal, as a choice that another one begins with would else hide it.
+    // All choices form one terminal. Otherwise a choice could hide another that begins with it.
     Ok(from_lark(format!("start: CHOICE\nCHOICE: {}", literals.join(" | "))))
 }
 
@@ -104,7 +105,8 @@ pub(super) fn from_lark(text: String) -> TopLevelGrammar {
     TopLevelGrammar::from_grammar(GrammarWithLexer::from_lark(text))
 }
 
-/// The whole output must match anyway, and the library takes no anchors.
+/// Returns the pattern without its anchors. They are not needed, because a match spans the whole
+/// output, and the library takes no anchors.
 pub(super) fn unanchored(pattern: &str) -> &str {
     let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
     let before = pattern.strip_suffix('$');
@@ -114,10 +116,10 @@ pub(super) fn unanchored(pattern: &str) -> &str {
     before.filter(is_anchor).unwrap_or(pattern)
 }
 
-/// Refuses a text that is longer than `max_bytes`.
+/// Rejects a text that is longer than `max_bytes`.
 ///
 /// # Errors
-/// [`GrammarError::TooLarge`] says so.
+/// [`GrammarError::TooLarge`] if it is longer.
 pub(super) fn limited(what: &str, text: &str, max_bytes: usize) -> Result<(), GrammarError> {
     match text.len() {
         bytes if bytes > max_bytes => Err(GrammarError::TooLarge(format!(

@@ -1,4 +1,4 @@
-//! JSON schemas: what is made of them before they are compiled.
+//! JSON schemas: their changes before they are compiled.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use super::{ascii_classes::with_ascii_classes, one_of, size::Size};
 
 /// Deepest nesting of a schema, as in vLLM.
 const MAX_NESTING: usize = 64;
-/// Between two tokens of JSON where any white space may stand: a space, or a new line and its
-/// indentation. Bounded, as a model that likes white space would else write nothing but that for
-/// ever.
+/// The white space between two tokens of JSON where white space is free: a space, or a new line and
+/// its indentation. It is bounded, because a model that prefers white space would otherwise write
+/// it for ever.
 const WHITE_SPACE: &str = r" |\n {0,12}|\n\t{1,6}";
-/// What parts members and elements of compact JSON, as a regular expression: both `{"a": 1}`, which
-/// Python and chat templates write and models are trained on, and `{"a":1}`.
+/// The separator of members and elements of compact JSON, as a regular expression. It allows
+/// `{"a": 1}`, which Python and chat templates write and models are trained on, and `{"a":1}`.
 const ITEM_SEPARATOR: &str = ", ?";
 /// As [`ITEM_SEPARATOR`], between a key and its value.
 const KEY_SEPARATOR: &str = ": ?";
-/// Where subschemas stand by name.
+/// The keywords that hold subschemas by name.
 pub(super) const MAPS_OF_SCHEMAS: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Where a subschema stands, or a list of them.
+/// The keywords that hold a subschema, or a list of them.
 pub(super) const SCHEMAS: [&str; 9] = [
     "additionalProperties",
     "additionalItems",
@@ -34,10 +34,10 @@ pub(super) const SCHEMAS: [&str; 9] = [
     "contains",
 ];
 
-/// JSON text, held to the limits.
+/// Parses JSON text within the limits.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] when it is no JSON, [`GrammarError::TooLarge`] when it is too deep.
+/// [`GrammarError::Invalid`] when it is not JSON, [`GrammarError::TooLarge`] when it is too deep.
 pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
     let invalid = |error| GrammarError::Invalid(format!("{what} is no valid JSON: {error}"));
     let value: Value = serde_json::from_str(text).map_err(invalid)?;
@@ -49,11 +49,12 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
     }
 }
 
-/// The schema in the form that llguidance compiles, with how to write white space, added to `size`.
+/// Returns the schema in the form that llguidance compiles, with its rules for white space. Adds it
+/// to `size`.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] when it is no schema at all, [`GrammarError::TooLarge`] when it would
-/// take too long.
+/// [`GrammarError::Invalid`] when it is no schema, [`GrammarError::TooLarge`] when it would take
+/// too long.
 pub(super) fn prepared(
     schema: Value,
     output: &StructuredOutput,
@@ -79,7 +80,7 @@ pub(super) fn prepared(
         refers_to_patterns |= reference.is_some_and(|place| place.contains("/patternProperties/"));
     });
     size.add_schema(&schema)?;
-    // What is referred to by its place in a `oneOf` has to stay there.
+    // A reference may name a place in a `oneOf`, which must then stay as it is.
     if !is_named_by_place {
         let root = schema.clone();
         for_each_schema(&mut schema, &mut |subschema| one_of::relax(subschema, &root));
@@ -93,12 +94,12 @@ pub(super) fn prepared(
             "key_separator": KEY_SEPARATOR,
         }),
     };
-    // Also replaces what the client may have put there, as that could undo the bound.
+    // This also replaces the client's own value, which could undo the bound.
     schema["x-guidance"] = options;
     Ok(schema)
 }
 
-/// An object allows no properties that the schema does not name.
+/// Forbids properties that the schema does not name.
 fn close(schema: &mut Map<String, Value>) {
     let names_some = |key: &str| schema.get(key).is_some_and(Value::is_object);
     if !schema.contains_key("additionalProperties")
@@ -108,8 +109,8 @@ fn close(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Patterns have ASCII classes. Those for the names of properties, which are keys, stay as they are
-/// where a reference names one or two would become one.
+/// Gives patterns ASCII classes. Patterns for the names of properties are keys. They are unchanged
+/// if a reference names one, or if two would become equal.
 fn ascii_patterns(schema: &mut Map<String, Value>, keeps_keys: bool) {
     if let Some(Value::String(pattern)) = schema.get_mut("pattern") {
         *pattern = with_ascii_classes(pattern).into_owned();
@@ -129,7 +130,8 @@ fn ascii_patterns(schema: &mut Map<String, Value>, keeps_keys: bool) {
     }
 }
 
-/// The library would have a 60th second in every minute, which few readers take.
+/// Excludes leap seconds. The library would allow a 60th second in every minute, which few readers
+/// accept.
 fn leave_out_leap_seconds(schema: &mut Map<String, Value>) {
     let format = schema.get("format").and_then(Value::as_str);
     if !matches!(format, Some("time" | "date-time")) {
@@ -138,7 +140,7 @@ fn leave_out_leap_seconds(schema: &mut Map<String, Value>) {
     require(schema, json!({"pattern": "^[^:]*:[^:]*:[0-5]"}));
 }
 
-/// A value has to match `other` as well.
+/// Requires that a value matches `other` as well.
 pub(super) fn require(schema: &mut Map<String, Value>, other: Value) {
     let all_of = schema.entry("allOf").or_insert_with(|| json!([]));
     if let Value::Array(all_of) = all_of {
@@ -146,8 +148,8 @@ pub(super) fn require(schema: &mut Map<String, Value>, other: Value) {
     }
 }
 
-/// What a reference within `root` leads to. The library takes each part of it for a key, as it
-/// stands.
+/// Returns the part of `root` that a reference leads to. Like the library, it uses each part of the
+/// reference as a key without decoding it.
 pub(super) fn referred<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     match reference.strip_prefix("#/") {
         None => (reference == "#").then_some(root),
@@ -159,7 +161,7 @@ pub(super) fn referred<'a>(root: &'a Value, reference: &str) -> Option<&'a Value
     }
 }
 
-/// Calls `change` with every schema that is an object, those within others first.
+/// Calls `change` with each schema that is an object, inner ones first.
 fn for_each_schema(schema: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
     let Value::Object(schema) = schema else { return };
     for (key, value) in &mut *schema {

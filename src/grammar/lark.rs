@@ -2,7 +2,7 @@
 
 use super::{ascii_classes::with_ascii_classes, vocabulary::Vocabulary};
 
-/// `text` as a string literal.
+/// Returns `text` as a string literal.
 pub(super) fn quoted(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('"');
@@ -17,11 +17,12 @@ pub(super) fn quoted(text: &str) -> String {
     literal
 }
 
-/// `text` as a sequence of literals and special tokens: a special token is no text, whatever its
-/// spelling. Never empty: nothing is the literal `""`.
+/// Returns `text` as a sequence of literals and special tokens, because a special token is no text,
+/// whatever its spelling. The result is never empty: for an empty text it is the literal `""`.
 pub(super) fn spelled(text: &str, vocabulary: &Vocabulary) -> String {
     let mut parts = Vec::new();
-    // Of what is no part yet, and of what has not been looked at.
+    // `start` begins the text that is not written yet, and `rest` the text that is not examined
+    // yet.
     let (mut start, mut rest) = (0, text);
     while let Some(c) = rest.chars().next() {
         let place = text.len() - rest.len();
@@ -41,9 +42,9 @@ pub(super) fn spelled(text: &str, vocabulary: &Vocabulary) -> String {
     parts.join(" ")
 }
 
-/// A regular expression as a literal, with ASCII classes.
+/// Returns a regular expression as a literal, with ASCII classes.
 pub(super) fn regex(pattern: &str) -> String {
-    // An empty one would begin a comment.
+    // An empty regular expression would begin a comment.
     match pattern {
         "" => "\"\"".to_owned(),
         pattern => {

@@ -1,34 +1,34 @@
-//! One output on its way through a grammar.
+//! One output and its place in a grammar.
 
 use llguidance::{TokenParser, api::StopReason};
 use playhouse_actors::{logic::request::ids::TokenId, ports::GrammarError};
 use toktrie::SimpleVob;
 
-/// Where an output is in its grammar: a function of the format and the tokens so far.
+/// The place of an output in its grammar. It depends only on the format and the tokens so far.
 pub(crate) struct Matcher {
     inner: llguidance::Matcher,
     /// The mask of the token that ends an output.
     end: SimpleVob,
 }
 
-/// The tokens that may come next, a bit a token.
+/// The tokens that may come next, one bit a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenMask(SimpleVob);
 
 impl Matcher {
-    /// At the beginning of an output.
+    /// Returns a matcher at the beginning of an output.
     pub(super) fn new(parser: TokenParser) -> Self {
         let tokens = parser.token_env.tok_trie();
         let end = tokens.singleton_token_set(tokens.eos_token());
         Self { inner: llguidance::Matcher::new(Ok(parser)), end }
     }
 
-    /// Goes on by these tokens. Those after the end of the output change nothing: a request that
+    /// Consumes these tokens. Tokens after the end of the output change nothing. A request that
     /// ignores the end-of-sequence token has some.
     ///
     /// # Errors
-    /// [`GrammarError::Invalid`] when the grammar does not allow one of them, or is too ambiguous to
-    /// go on. The matcher is of no more use then.
+    /// [`GrammarError::Invalid`] when the grammar does not allow one of them, or is too ambiguous
+    /// to continue. The matcher must not be used afterwards.
     pub(crate) fn consume(&mut self, tokens: &[TokenId]) -> Result<(), GrammarError> {
         for &token in tokens {
             if self.has_ended()? {
@@ -39,18 +39,18 @@ impl Matcher {
         Ok(())
     }
 
-    /// The tokens that may come next: at least one. Where only the end can follow it is the first of
-    /// the tokens that end an output.
+    /// Returns the tokens that may come next, which are one or more. If only the end can follow,
+    /// the mask has the first of the tokens that end an output.
     ///
     /// # Errors
-    /// [`GrammarError::Invalid`] when it takes more than the limits allow. The matcher is of no more
-    /// use then.
+    /// [`GrammarError::Invalid`] when it exceeds the limits. The matcher must not be used
+    /// afterwards.
     pub(crate) fn mask(&mut self) -> Result<TokenMask, GrammarError> {
         if self.has_ended()? {
             return Ok(TokenMask(self.end.clone()));
         }
         let mask = self.inner.compute_mask().map_err(failed)?;
-        // It may be found only now that nothing can follow, or that the limits do not suffice.
+        // Only the computed mask shows that nothing can follow, or that a limit is exceeded.
         match (self.has_ended()?, mask.is_zero()) {
             (true, _) => Ok(TokenMask(self.end.clone())),
             (false, true) => Err(failed("no token can follow")),
@@ -68,7 +68,7 @@ impl Matcher {
 }
 
 impl TokenMask {
-    /// The mask of one token alone among `vocab_size`.
+    /// Returns the mask of a single token among `vocab_size`.
     pub(crate) fn only(token: TokenId, vocab_size: usize) -> Self {
         let mut mask = SimpleVob::alloc(vocab_size);
         mask.allow_token(token);
@@ -80,7 +80,7 @@ impl TokenMask {
         self.0.as_slice()
     }
 
-    /// Whether a token may come.
+    /// Returns whether a token may come.
     #[cfg(test)]
     pub(crate) fn allows(&self, token: TokenId) -> bool {
         (token as usize) < self.0.len() && self.0.is_allowed(token)

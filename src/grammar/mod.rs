@@ -1,13 +1,14 @@
-//! Grammars that constrain outputs: from what a client asks for to the tokens that may come next.
+//! Grammars that constrain outputs: from a client's request to the tokens that may come next.
 //!
-//! [`GrammarStore`] compiles what [`StructuredOutput`] describes and keeps it. A [`Matcher`] walks
-//! one output through it: tokens in, the [`TokenMask`] of those that may follow out. Everything it
-//! knows follows from the format and the tokens, so a matcher that is lost is made again by feeding
-//! a new one.
+//! [`GrammarStore`] compiles a [`StructuredOutput`] and keeps the result. A [`Matcher`] follows one
+//! output: it takes tokens, and returns the [`TokenMask`] of those that may follow. Its state
+//! depends only on the format and the tokens. So a lost matcher is restored by feeding the tokens
+//! to a new one.
 //!
-//! [`compile`] says what each format means, over [`json`], [`gbnf`] and [`structural_tag`], which
-//! all end in the grammar language of llguidance; [`ascii_classes`] says what `\d` means, [`size`] refuses what would take too long, and
-//! [`vocabulary`] tells that library our tokens.
+//! [`compile`] turns each format into a grammar, over [`json`], [`gbnf`] and [`structural_tag`],
+//! which all produce llguidance's grammar language. [`ascii_classes`] defines `\d`, [`size`]
+//! rejects grammars that would take too long, and [`vocabulary`] gives the library the model's
+//! tokens.
 //!
 //! [`StructuredOutput`]: playhouse_actors::logic::request::structured_output::StructuredOutput
 

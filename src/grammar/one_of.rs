@@ -1,5 +1,5 @@
-//! `oneOf`, which is `anyOf` where no value matches two of the alternatives. The library sees that
-//! itself, but does not look through references, which is how unions of objects are written.
+//! `oneOf`, which equals `anyOf` if no value matches two alternatives. The library detects that,
+//! but does not follow references, and unions of objects are usually written with references.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,30 +10,30 @@ use serde_json::{Map, Value, json};
 
 use super::json;
 
-/// How many keys of an alternative are tried for one that tells it from the others.
+/// Most keys of an alternative that are tried as the key that distinguishes it from the others.
 const MAX_KEYS: usize = 16;
 
-/// What an alternative says itself, or what it refers to.
+/// An alternative's own keywords, or those of the schema that it refers to.
 type Part<'a> = &'a Map<String, Value>;
-/// A type that a value may have and, if it may be one value alone of that type, its JSON; of an
-/// object, that of the key that tells it apart.
+/// A type that a value may have. If only one value of that type is allowed, its JSON too. For an
+/// object, the JSON is that of the key that distinguishes it.
 type Kind<'a> = (&'a str, Option<String>);
 
-/// Makes a `oneOf` an `anyOf` if its alternatives are seen to exclude each other. References stay.
+/// Turns a `oneOf` into an `anyOf` if its alternatives exclude each other. References stay.
 pub(super) fn relax(schema: &mut Map<String, Value>, root: &Value) {
     let Some(Value::Array(options)) = schema.get("oneOf") else { return };
     if !exclude_each_other(options, root) {
         return;
     }
     let options = Value::Array(options.clone());
-    // It says what was just seen. What the library does not know keeps it from following references
-    // that lead back here.
+    // A discriminator repeats what was just verified. The library does not know it, and does not
+    // follow references that lead back here where it meets an unknown keyword.
     schema.retain(|key, _| key != "discriminator");
     if schema.contains_key("anyOf") {
         schema.retain(|key, _| key != "oneOf");
         return json::require(schema, json!({ "anyOf": options }));
     }
-    // In its place: the order of properties follows from it.
+    // Renamed in place, because the order of properties depends on the order of keys.
     let rename = |(key, value): (String, Value)| match key.as_str() {
         "oneOf" => ("anyOf".to_owned(), value),
         _ => (key, value),
@@ -54,7 +54,7 @@ fn parts<'a>(option: &'a Value, root: &'a Value) -> Vec<Part<'a>> {
     [Some(option), target].into_iter().flatten().filter_map(Value::as_object).collect()
 }
 
-/// Whether no two of the options have a kind in common, given the key that tells objects apart.
+/// Returns whether no two options share a kind. `key` distinguishes objects.
 fn are_told_apart(options: &[Vec<Part<'_>>], key: Option<&str>) -> bool {
     let mut seen: BTreeMap<&str, BTreeSet<Option<String>>> = BTreeMap::new();
     for parts in options {
@@ -75,7 +75,7 @@ fn are_told_apart(options: &[Vec<Part<'_>>], key: Option<&str>) -> bool {
     true
 }
 
-/// The kinds that a value may have; `None`: any.
+/// Returns the kinds that a value may have. `None` means any.
 fn kinds<'a>(parts: &[Part<'a>], key: Option<&str>) -> Option<BTreeSet<Kind<'a>>> {
     let find = |keyword: &str| parts.iter().find_map(|part| part.get(keyword));
     let values = match (find("const"), find("enum")) {
@@ -100,13 +100,13 @@ fn kinds<'a>(parts: &[Part<'a>], key: Option<&str>) -> Option<BTreeSet<Kind<'a>>
     names.iter().map(kind).collect()
 }
 
-/// The keys that an object must have, and with one value alone.
+/// Returns the keys that an object must have and that allow a single value.
 fn tag_keys<'a>(parts: &[Part<'a>]) -> Vec<&'a str> {
     let keys = parts.iter().flat_map(|part| required(part));
     keys.filter(|key| only_value(parts, key).is_some()).take(MAX_KEYS).collect()
 }
 
-/// The JSON of the one value that an object must have under `key`.
+/// Returns the JSON of the one value that an object must have under `key`.
 fn tag(parts: &[Part<'_>], key: &str) -> Option<String> {
     let is_required = parts.iter().any(|part| required(part).any(|name| name == key));
     only_value(parts, key).filter(|_| is_required)
@@ -127,7 +127,7 @@ fn required(part: Part<'_>) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The JSON of a value that no other JSON stands for.
+/// Returns a JSON text that only this value has.
 fn literal(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) if number.is_f64() => None,

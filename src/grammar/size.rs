@@ -1,7 +1,7 @@
-//! How much a grammar may hold. The library's own limits are on memory, and are looked at when much
-//! of the time is spent already: it compares each new literal with all before, the cost of an object
-//! grows with the square of its optional properties, and a terminal is written out with all that it
-//! names. These are looked at first.
+//! Limits on the size of a grammar. The library's own limits are on memory, and it checks them
+//! late, when much of the time is already spent. It compares each new literal with all earlier
+//! ones. The cost of an object grows with the square of its optional properties. A terminal is
+//! expanded with all terminals that it names. The limits here are checked before.
 
 mod lark;
 mod schema;
@@ -12,29 +12,29 @@ use serde_json::Value;
 pub(super) use self::lark::regex_bodies;
 use self::{lark::LarkSize, schema::SchemaSize};
 
-/// Most literals and regular expressions of a grammar that differ. Over 65,535 symbols it could not
-/// be compiled anyway.
+/// Most different literals and regular expressions of a grammar. With over 65,535 symbols it could
+/// not be compiled anyway.
 const MAX_LITERALS: usize = 10_000;
-/// Most alternatives of one rule. The cost grows with their square, so several rules may have as many
-/// as their squares add up to that of one.
+/// Most alternatives of one rule. The cost grows with their square, so the squares of all rules
+/// together may be as much as that of one rule with so many.
 const MAX_ALTERNATIVES: usize = 5_000;
-/// Most bytes of the literals of one terminal, those of the terminals that it names among them.
+/// Most bytes of the literals of one terminal, including those of the terminals that it names.
 const MAX_TERMINAL_BYTES: usize = 1 << 20;
 /// Most alternatives of one `anyOf` and the like.
 const MAX_SCHEMA_ALTERNATIVES: usize = 2_000;
 /// Most properties of one object that may be left out.
 const MAX_OPTIONAL_PROPERTIES: usize = 1_000;
-/// Most patterns for the names of properties, all together: each two are compared.
+/// Most patterns for the names of properties in total, because each two are compared.
 const MAX_PATTERN_PROPERTIES: usize = 32;
-/// Most properties and alternatives of a schema, all together.
+/// Most properties and alternatives of a schema in total.
 const MAX_ENTRIES: usize = 5_000;
 /// Most values of all `enum`s of a schema.
 const MAX_ENUM_VALUES: usize = 20_000;
 
-/// Most bytes of regular expressions, all together: ten thousand stars in a row cost seconds.
+/// Most bytes of regular expressions in total: ten thousand stars in a row cost seconds.
 const MAX_REGEX_BYTES: usize = 32 << 10;
 
-/// Refuses a regular expression that would take too long.
+/// Rejects a regular expression that would take too long.
 ///
 /// # Errors
 /// [`GrammarError::TooLarge`] names the limit.
@@ -42,7 +42,8 @@ pub(super) fn check_regex(pattern: &str) -> Result<(), GrammarError> {
     at_most("a regex", "bytes", pattern.len(), MAX_REGEX_BYTES)
 }
 
-/// What all that is compiled together holds. The parts of a structural tag share the limits.
+/// The size of everything that is compiled together. The parts of a structural tag share the
+/// limits.
 #[derive(Debug, Default)]
 pub(super) struct Size {
     schemas: SchemaSize,
@@ -50,10 +51,10 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Adds a schema. Refuses it if it would take too long with what was added before.
+    /// Adds a schema. Rejects it if it would take too long together with the earlier ones.
     ///
     /// # Errors
-    /// [`GrammarError::TooLarge`] names what there is too much of, and the limit.
+    /// [`GrammarError::TooLarge`] names the excess and the limit.
     pub(super) fn add_schema(&mut self, schema: &Value) -> Result<(), GrammarError> {
         self.schemas.add(schema);
         let size = &self.schemas;
@@ -79,7 +80,7 @@ impl Size {
         Ok(())
     }
 
-    /// Adds a grammar in Lark's notation, as [`Self::add_schema`] does a schema.
+    /// Adds a grammar in Lark's notation, with the same limits as [`Self::add_schema`].
     ///
     /// # Errors
     /// As [`Self::add_schema`]; [`GrammarError::Invalid`] for directives that are not supported.

@@ -24,7 +24,7 @@ use super::{compile, matcher::Matcher, vocabulary::Vocabulary};
 
 /// Most grammars that are kept.
 const MAX_GRAMMARS: usize = 256;
-/// What they may take together, their lexers' states included.
+/// Most bytes of all kept grammars, including the states of their lexers.
 const MAX_BYTES: usize = 512 << 20;
 /// A lexer's states take up to 2 kB each, and are shared by all outputs of a grammar.
 const MAX_LEXER_STATES: usize = 50_000;
@@ -36,11 +36,12 @@ pub(crate) struct GrammarStore {
     codec: Arc<dyn TextCodec>,
     vocab_size: u32,
     eos_token_ids: Vec<TokenId>,
-    /// Of formats that do not say.
+    /// The default for formats that do not say.
     disable_any_whitespace: bool,
-    /// Made for the first grammar: most servers see none, and it takes a large vocabulary's walk.
+    /// Built for the first grammar, because most servers see none and it walks over a large
+    /// vocabulary.
     compiler: OnceLock<Result<Compiler, GrammarError>>,
-    /// Used last comes last.
+    /// The most recently used comes last.
     compiled: Mutex<IndexMap<StructuredOutput, TokenParser>>,
 }
 
@@ -50,8 +51,8 @@ struct Compiler {
 }
 
 impl GrammarStore {
-    /// Nothing is compiled yet. `vocab_size` is the model's number of logits, `eos_token_ids` what
-    /// ends its outputs.
+    /// Returns an empty store. `vocab_size` is the model's number of logits, and `eos_token_ids`
+    /// are the tokens that end its outputs.
     pub(crate) fn new(
         codec: Arc<dyn TextCodec>,
         vocab_size: u32,
@@ -67,13 +68,13 @@ impl GrammarStore {
         }
     }
 
-    /// Whether JSON is compact where a format does not say; it is by default.
+    /// Sets whether JSON is compact if a format does not say. The default is compact.
     #[must_use]
     pub(crate) fn with_any_whitespace_disabled(self, is_disabled: bool) -> Self {
         Self { disable_any_whitespace: is_disabled, ..self }
     }
 
-    /// A matcher at the beginning of an output, from what was compiled before, or else compiled now.
+    /// Returns a matcher at the beginning of an output. The grammar is compiled unless it is kept.
     ///
     /// # Errors
     /// As [`GrammarCompiler::compile`].
@@ -95,9 +96,9 @@ impl GrammarStore {
         Ok(matcher)
     }
 
-    /// A matcher from a grammar that is compiled anew, in place of what is kept of it. The states of
-    /// a lexer are shared by all matchers made from it: one that failed may have been failed by the
-    /// others. The new one is not kept either, as it may fail too.
+    /// Returns a matcher from a newly compiled grammar, and forgets the kept one. All matchers of a
+    /// grammar share the states of its lexer. So the others may have caused a matcher's failure.
+    /// The new grammar is not kept, because it may fail too.
     ///
     /// # Errors
     /// As [`GrammarCompiler::compile`].
@@ -125,7 +126,7 @@ impl GrammarStore {
         factory.quiet();
         *factory.limits_mut() = ParserLimits {
             max_lexer_states: MAX_LEXER_STATES,
-            // An output's text is nobody's business but its client's.
+            // An output's text is private, so it must not stand in the log.
             verbose_errors: false,
             ..ParserLimits::default()
         };
@@ -179,14 +180,15 @@ fn compiled(
     Ok(parser)
 }
 
-/// What a grammar takes; `None` for one that is of no more use: a panic has left its lexer locked.
+/// Returns the bytes that a grammar takes. `None` if it cannot be used, because a panic has left
+/// its lexer locked.
 fn num_bytes(parser: &TokenParser) -> Option<usize> {
     panic::catch_unwind(AssertUnwindSafe(|| parser.parser.lexer_stats().num_bytes)).ok()
 }
 
-/// Leaves out what is of no use, and what was not used for longest.
+/// Removes grammars that cannot be used, then those that were unused for longest.
 fn evict<K: Hash + Eq, V>(compiled: &mut IndexMap<K, V>, num_bytes: impl Fn(&V) -> Option<usize>) {
-    // Once each: lexers grow while others use them.
+    // Each size is read once, because lexers grow while others use them.
     let mut sizes: VecDeque<usize> = VecDeque::with_capacity(compiled.len());
     compiled.retain(|_, entry| {
         let size = num_bytes(entry);

@@ -1,7 +1,7 @@
 //! Structural tags: free text with structured parts between tags.
 //!
-//! Two notations: OpenAI's `{"structures": [{begin, schema, end}], "triggers": […]}`, and xgrammar's
-//! newer `{"type": "structural_tag", "format": {…}}`, whose formats nest.
+//! Two notations: OpenAI's `{"structures": [{begin, schema, end}], "triggers": […]}`, and
+//! xgrammar's newer `{"type": "structural_tag", "format": {…}}`, whose formats nest.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use super::{
     vocabulary::Vocabulary,
 };
 
-/// Most bytes of a text that stands for itself.
+/// Most bytes of a literal text.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 /// Free text of any length.
 const TEXT: &str = r"/(?s:.*)/";
@@ -88,7 +88,7 @@ struct Tag {
     end: String,
 }
 
-/// The grammar of a structural tag in its JSON text.
+/// Returns the grammar of a structural tag in its JSON text.
 ///
 /// # Errors
 /// [`GrammarError`] names what is wrong or not supported.
@@ -131,19 +131,20 @@ fn read<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, GrammarError> {
         .map_err(|error| invalid(format!("the structural tag is not understood: {error}")))
 }
 
-/// A grammar as it is written: rules in Lark, and further grammars that they refer to.
+/// A grammar being written: rules in Lark, and further grammars that they refer to.
 struct Writer<'a> {
     output: &'a StructuredOutput,
     vocabulary: &'a Vocabulary,
     rules: String,
     num_rules: usize,
     grammars: Vec<GrammarWithLexer>,
-    /// Of all of it.
+    /// The size of the whole grammar.
     size: Size,
 }
 
 impl Writer<'_> {
-    /// The name of a part. Only what comes last may be free text: nothing tells where else it ends.
+    /// Writes a part and returns its name. Only the last part may be free text, because the end of
+    /// free text cannot be found otherwise.
     fn format(&mut self, format: &Format, is_last: bool) -> Result<String, GrammarError> {
         match format {
             Format::ConstString { value } => self.spelled_rule(value),
@@ -201,7 +202,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A tag of which `begin` is still to come.
+    /// Writes a tag, and returns its name. The text `begin` has not been written yet.
     fn tag(&mut self, tag: &Tag, begin: &str) -> Result<String, GrammarError> {
         let begin = self.spelled(begin)?;
         if !matches!(&*tag.content, Format::AnyText { excludes } if excludes.is_empty()) {
@@ -212,7 +213,7 @@ impl Writer<'_> {
         Ok(format!("{begin} {content}"))
     }
 
-    /// Free text in which each trigger begins one of its tags.
+    /// Writes free text in which each trigger begins one of its tags.
     fn triggered(
         &mut self,
         triggers: &[String],
@@ -234,7 +235,7 @@ impl Writer<'_> {
         }
         let mut options = Vec::new();
         for (trigger, rests) in rests {
-            // The text before it, which may be none, ends with the trigger.
+            // The text before the tag, which may be empty, ends with the trigger.
             let text = self.text_until(trigger)?;
             options.push(format!("{text} ({})", rests.join(" | ")));
         }
@@ -252,12 +253,12 @@ impl Writer<'_> {
         })
     }
 
-    /// Text up to the first `end`, and that.
+    /// Writes text up to and including the first `end`.
     fn text_until(&mut self, end: &str) -> Result<String, GrammarError> {
         if end.is_empty() {
             return Err(invalid("free text needs something to end it".to_owned()));
         }
-        // A special token is no text, so that it ends what comes before.
+        // A special token is no text, so it ends the text before it.
         let spelled = self.spelled(end)?;
         if self.vocabulary.special_at(end).is_some() {
             let text = self.rule(TEXT);

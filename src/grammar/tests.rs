@@ -14,7 +14,7 @@ use playhouse_actors::{
 
 use super::{GrammarStore, Matcher};
 
-/// Tokens that end an output, the second for models with two.
+/// Tokens that end an output. Some models have the second as well.
 pub(crate) const EOS: u32 = 256;
 const END_OF_TURN: u32 = 257;
 /// A special token.
@@ -50,7 +50,8 @@ impl TextCodec for Bytes {
     }
 
     fn is_special(&self, token: u32) -> bool {
-        // Not the second end: what ends an output is no text whatever the tokenizer says.
+        // The second end is not listed: a token that ends an output is no text, whatever the
+        // tokenizer says.
         matches!(token, EOS | TOOL)
     }
 
@@ -96,8 +97,7 @@ fn is_end(token: u32) -> bool {
     matches!(token, EOS | END_OF_TURN)
 }
 
-/// Whether the whole of `text` is an output of this grammar: every byte of it may come, and then
-/// the end.
+/// Returns whether `text` is an output of this grammar: every byte is allowed, and then the end.
 pub(crate) fn accepts(matcher: &mut Matcher, text: &str) -> bool {
     accepts_tokens(matcher, &Vec::from_iter(text.bytes().map(u32::from)))
 }
@@ -115,7 +115,7 @@ fn accepts_tokens(matcher: &mut Matcher, tokens: &[u32]) -> bool {
     mask.allows(EOS)
 }
 
-/// Holds one format against outputs that it is to allow and such that it is not.
+/// Checks one format with outputs that it allows and outputs that it does not.
 fn check(output: impl Into<StructuredOutput>, good: &[&str], bad: &[&str]) {
     let (store, output) = (store(), output.into());
     for (texts, expected) in [(good, true), (bad, false)] {

@@ -8,22 +8,23 @@ use playhouse_actors::{
 };
 use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 
-/// The library's trie holds no longer ones; no text needs a token that long.
+/// The library's trie holds no longer tokens. No text needs a token that long.
 const MAX_TOKEN_BYTES: usize = 1_000;
 
-/// The tokens' bytes in a trie, and which of them are special.
+/// The tokens' bytes in a trie, and the special tokens.
 pub(super) struct Vocabulary {
     pub(super) tokens: TokEnv,
-    /// Spelling and id by the spelling's first byte, longest first.
+    /// Spelling and id by the spelling's first byte, the longest first.
     special: BTreeMap<u8, Vec<(String, TokenId)>>,
 }
 
 impl Vocabulary {
-    /// The `vocab_size` tokens that the model has logits for. Those that `codec` does not know (a
-    /// padded embedding) have no bytes, so that no grammar allows them.
+    /// Returns the `vocab_size` tokens that the model has logits for. Tokens that `codec` does not
+    /// know (a padded embedding) have no bytes, so no grammar allows them.
     ///
     /// # Errors
-    /// [`GrammarError::Invalid`] when no token ends an output: one that is complete could not stop.
+    /// [`GrammarError::Invalid`] when no token ends an output, because a complete output could not
+    /// stop.
     pub(super) fn new(
         codec: &dyn TextCodec,
         vocab_size: u32,
@@ -38,7 +39,7 @@ impl Vocabulary {
         };
         let mut special = Vec::new();
         let bytes_of = |token: TokenId| {
-            // What ends an output is never a part of its text.
+            // A token that ends an output is never a part of its text.
             if !codec.is_special(token) && !ends.contains(&token) {
                 return codec.token_bytes(token);
             }
@@ -58,13 +59,13 @@ impl Vocabulary {
         }
         let info = TokRxInfo::new(vocab_size, end);
         let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
-        // Its tokenization is approximate, which matters to none who do not force tokens.
+        // Its tokenization is approximate, which matters only when tokens are forced.
         let tokens = std::sync::Arc::new(ApproximateTokEnv::new(trie));
         Ok(Self { tokens, special: by_first })
     }
 
-    /// The special token, the longest, whose spelling `text` begins with: its length in bytes, its
-    /// id.
+    /// Returns the longest special token whose spelling `text` begins with: its length in bytes and
+    /// its id.
     pub(super) fn special_at(&self, text: &str) -> Option<(usize, TokenId)> {
         let special = self.special.get(text.as_bytes().first()?)?;
         let found = special.iter().find(|(piece, _)| text.starts_with(piece.as_str()));

@@ -1,10 +1,10 @@
-//! GBNF, the grammar notation of llama.cpp, which xgrammar and with it vLLM take:
+//! GBNF, llama.cpp's grammar notation, which xgrammar and therefore vLLM take:
 //! `root ::= "yes" | "no" [a-z]+`.
 //!
-//! llguidance cuts a text into lexemes, each as long as it can be, before it parses: two of them in
-//! a row that the same characters fit would be cut wrongly. So what is regular becomes one lexeme as
-//! a whole: all rules that do not lead back to themselves, and runs of such parts within those that
-//! do.
+//! Before it parses, llguidance cuts a text into lexemes, each as long as possible. It would cut
+//! wrongly between two lexemes that match the same characters. So each regular part becomes one
+//! lexeme as a whole: rules without recursion, and runs of regular parts within rules with
+//! recursion.
 
 mod parse;
 
@@ -14,18 +14,18 @@ use playhouse_actors::ports::GrammarError;
 
 use super::lark::quoted;
 
-/// A grammar's rules; the first to be named comes first.
+/// A grammar's rules, in the order in which they are first named.
 struct Grammar {
     rules: Vec<Rule>,
 }
 
 struct Rule {
     name: String,
-    /// `None`: named by another, but never said.
+    /// `None` if a rule names it and the text does not define it.
     body: Option<Node>,
 }
 
-/// What may stand on the right of a rule.
+/// A part of the right side of a rule.
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
     Literal(String),
@@ -35,11 +35,11 @@ enum Node {
     Rule(usize),
     Sequence(Vec<Node>),
     Choice(Vec<Node>),
-    /// So many times: at least, at most.
+    /// The smallest and the largest number of repetitions.
     Repeat(Box<Node>, u32, Option<u32>),
 }
 
-/// Whether a text is GBNF rather than Lark.
+/// Returns whether a text is GBNF rather than Lark.
 pub(super) fn is_gbnf(text: &str) -> bool {
     text.lines().any(|line| {
         let name = line.split_once("::=").map(|(name, _)| name.trim());
@@ -47,7 +47,7 @@ pub(super) fn is_gbnf(text: &str) -> bool {
     })
 }
 
-/// The same grammar in Lark, beginning with the rule `root`.
+/// Returns the same grammar in Lark, beginning with the rule `root`.
 ///
 /// # Errors
 /// [`GrammarError`] names the line, or the rule that is missing.
@@ -74,7 +74,7 @@ pub(super) fn to_lark(text: &str) -> Result<String, GrammarError> {
 }
 
 impl Grammar {
-    /// Which rules lead to no recursion: those of which all that they name is regular.
+    /// Returns for each rule whether it is regular: all rules that it names are regular too.
     fn regular(&self) -> Vec<bool> {
         let mut named_by = vec![Vec::new(); self.rules.len()];
         let mut num_open = vec![0; self.rules.len()];
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-/// A grammar in Lark as it is written.
+/// A Lark grammar being written.
 struct Lark<'a> {
     regular: &'a [bool],
     text: String,
@@ -128,7 +128,7 @@ struct Lark<'a> {
 }
 
 impl Lark<'_> {
-    /// Terminals are in capitals.
+    /// Returns the name of a rule. Names of terminals are in capitals.
     fn name(&self, rule: usize) -> String {
         match self.regular[rule] {
             true => terminal(rule),
@@ -141,7 +141,7 @@ impl Lark<'_> {
         let _ = writeln!(self.text, "{name}: {body}");
     }
 
-    /// A node of a rule that is parsed.
+    /// Returns a node of a rule that is parsed.
     fn parsed(&mut self, node: &Node) -> String {
         if node.is_regular(self.regular) {
             return self.run(expression(node));
@@ -164,7 +164,7 @@ impl Lark<'_> {
         }
     }
 
-    /// A terminal of its own.
+    /// Returns a terminal of its own.
     fn run(&mut self, body: String) -> String {
         let name = format!("X{}", self.num_runs);
         self.num_runs += 1;
@@ -177,7 +177,7 @@ fn terminal(rule: usize) -> String {
     format!("T{rule}")
 }
 
-/// A regular node within a terminal.
+/// Returns a regular node within a terminal.
 fn expression(node: &Node) -> String {
     match node {
         Node::Literal(text) => quoted(text),

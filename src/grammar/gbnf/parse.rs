@@ -1,4 +1,4 @@
-//! Reads GBNF. Where a rule ends does not depend on lines: the next one begins with `name ::=`.
+//! Reads GBNF. The end of a rule does not depend on lines: the next rule begins with `name ::=`.
 
 use std::{collections::BTreeMap, iter::Peekable, str::CharIndices};
 
@@ -6,17 +6,17 @@ use playhouse_actors::ports::GrammarError;
 
 use super::{Grammar, Node, Rule, invalid};
 
-/// Deepest nesting of parentheses; llguidance has its own limit a little above.
+/// Deepest nesting of parentheses. llguidance's own limit is a little higher.
 const MAX_NESTING: usize = 24;
-/// Most times that a part may be asked to repeat.
+/// Largest number of repetitions of a part.
 const MAX_REPEAT: u32 = 100_000;
 
-/// Whether a character may stand in the name of a rule.
+/// Returns whether a character may stand in the name of a rule.
 pub(super) fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// The rules of a text.
+/// Returns the rules of a text.
 ///
 /// # Errors
 /// [`GrammarError::Invalid`] names the line and what was expected there.
@@ -39,7 +39,7 @@ struct Parser<'a> {
     text: &'a str,
     chars: Peekable<CharIndices<'a>>,
     depth: usize,
-    /// Of the rules, by name.
+    /// Indices of the rules by name.
     indices: BTreeMap<String, usize>,
     grammar: Grammar,
 }
@@ -87,7 +87,7 @@ impl Parser<'_> {
         Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Node::Sequence(parts) })
     }
 
-    /// What stands next, or nothing where the sequence ends.
+    /// Reads the next part. Returns `None` at the end of the sequence.
     fn part(&mut self) -> Result<Option<Node>, GrammarError> {
         let node = match self.peek() {
             None | Some('|' | ')') => return Ok(None),
@@ -130,7 +130,7 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    /// `*`, `+`, `?` and `{m,n}` after a part, and after space, as llama.cpp takes them.
+    /// Reads `*`, `+`, `?` and `{m,n}` after a part, also after white space, as llama.cpp does.
     fn repeated(&mut self, part: Node) -> Result<Node, GrammarError> {
         self.skip_space();
         let (min, max) = match self.peek() {
@@ -191,7 +191,7 @@ impl Parser<'_> {
         Ok(Node::Literal(literal))
     }
 
-    /// `[a-z]`, `[^"\\]`, as a regular expression.
+    /// Reads a class (`[a-z]`, `[^"\\]`) as a regular expression.
     fn class(&mut self) -> Result<Node, GrammarError> {
         self.chars.next();
         let mut class = String::from("[");
@@ -220,7 +220,7 @@ impl Parser<'_> {
         }
     }
 
-    /// One character of a string or a class, perhaps escaped.
+    /// Reads one character of a string or a class, which may be escaped.
     fn character(&mut self) -> Result<char, GrammarError> {
         let end = "the end of a string or a class";
         let c = self.chars.next().map(|(_, c)| c).ok_or_else(|| self.expected(end))?;
@@ -265,7 +265,7 @@ impl Parser<'_> {
         })
     }
 
-    /// White space, and comments from `#` to the end of the line.
+    /// Skips white space, and comments from `#` to the end of the line.
     fn skip_space(&mut self) {
         while let Some(c) = self.peek() {
             if c == '#' {

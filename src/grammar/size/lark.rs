@@ -1,7 +1,7 @@
-//! What a grammar in Lark's notation holds.
+//! The size of a grammar in Lark's notation.
 //!
-//! The text is cut as the library cuts it, as far as literals, names and where a definition begins
-//! go: a reading of its own could be led astray.
+//! Literals, names and the beginnings of definitions are found exactly as the library finds them.
+//! Otherwise a grammar could hide its size from this count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,20 +10,21 @@ use std::{
 
 use playhouse_actors::ports::GrammarError;
 
-/// No terminal that is imported has more.
+/// An upper limit for each terminal that may be imported.
 const MAX_IMPORTED_BYTES: usize = 128;
-/// What may hold other grammars and schemas, which would be compiled unseen.
+/// Directives that may hold other grammars and schemas, which would be compiled without this check.
 const UNSUPPORTED: [&str; 3] = ["json", "lark", "regex"];
 
-/// What grammars hold, all together where nothing else is said.
+/// The size of grammars, summed over all of them unless a field says otherwise.
 #[derive(Debug, Default)]
 pub(super) struct LarkSize {
-    /// Strings and regular expressions that differ within a grammar.
+    /// Different strings and regular expressions within a grammar.
     pub(super) num_literals: usize,
     pub(super) regex_bytes: usize,
-    /// Of the numbers of alternatives of all rules. Those of a terminal are one expression.
+    /// Sum of the squares of all rules' numbers of alternatives. A terminal's alternatives are one
+    /// expression.
     pub(super) squares: usize,
-    /// Bytes of the literals in the terminal that has most of them, written out.
+    /// Bytes of the literals in the largest terminal, expanded.
     pub(super) largest_terminal: usize,
 }
 
@@ -44,7 +45,7 @@ impl LarkSize {
     }
 }
 
-/// Where the bodies of the regular expressions of a grammar stand, in their order.
+/// Returns the ranges of the bodies of a grammar's regular expressions, in order.
 ///
 /// # Errors
 /// As [`LarkSize::add`].
@@ -56,18 +57,18 @@ pub(in super::super) fn regex_bodies(text: &str) -> Result<Vec<Range<usize>>, Gr
 #[derive(Default)]
 struct Definition<'a> {
     name: &'a str,
-    /// Whether it becomes one expression, with the terminals that it names written out in it: so
-    /// do terminals, rules with attributes, what is negated, and what is ignored.
+    /// Whether it becomes one expression, in which the named terminals are expanded. Terminals,
+    /// rules with attributes, negated parts and ignored parts do.
     is_expression: bool,
     alternatives: usize,
-    /// Of its literals.
+    /// Bytes of its literals.
     bytes: usize,
     /// The terminals that it names.
     terminals: Vec<&'a str>,
 }
 
 impl Definition<'_> {
-    /// Their names are in capitals.
+    /// Returns whether this is a terminal: terminals have names in capitals.
     fn is_terminal(&self) -> bool {
         self.name.contains(|c: char| c.is_ascii_uppercase())
     }
@@ -78,12 +79,13 @@ impl Definition<'_> {
     }
 }
 
-/// Repetitions are not written out.
+/// Returns the bytes of the largest expanded terminal. Repetitions are not expanded.
 fn largest_terminal(definitions: &[Definition<'_>]) -> usize {
     let named: BTreeMap<&str, &Definition<'_>> =
         definitions.iter().map(|definition| (definition.name, definition)).collect();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    // Those in a long chain are visited twice each, before and after what they name.
+    // Each is visited twice, before and after the terminals that it names. A stack on the heap
+    // holds long chains.
     let mut open: Vec<(&str, bool)> = named.keys().map(|name| (*name, false)).collect();
     while let Some((name, is_after)) = open.pop() {
         let Some(definition) = named.get(name) else { continue };
@@ -91,7 +93,7 @@ fn largest_terminal(definitions: &[Definition<'_>]) -> usize {
             let size = definition.expanded(&sizes);
             sizes.insert(name, size);
         } else if !sizes.contains_key(name) {
-            // What leads back to itself adds nothing there: the library gives up at that place.
+            // A terminal that leads back to itself adds nothing, because the library stops there.
             sizes.insert(name, 0);
             open.push((name, true));
             open.extend(definition.terminals.iter().map(|name| (*name, false)));
@@ -107,16 +109,16 @@ struct Scan<'a> {
     literals: BTreeSet<(&'a str, &'a str)>,
     /// The bodies of all regular expressions.
     regexes: Vec<Range<usize>>,
-    /// Those that are over.
+    /// Finished definitions.
     definitions: Vec<Definition<'a>>,
     current: Definition<'a>,
-    /// What the next definition begins with, if a colon follows.
+    /// The beginning of the next definition, if a colon follows.
     head: Head<'a>,
-    /// Brackets that are open.
+    /// Number of open brackets.
     depth: usize,
 }
 
-/// The last name outside brackets, and what the current definition held before it.
+/// The last name outside brackets, and the content of the current definition before it.
 #[derive(Default)]
 struct Head<'a> {
     name: &'a str,
@@ -140,14 +142,15 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Reads what `rest` begins with, the character `c` first. Gives its length.
+    /// Reads the token at the beginning of `rest`, whose first character is `c`. Returns its
+    /// length.
     fn token(&mut self, c: char, rest: &'a str) -> Result<usize, GrammarError> {
         let body = &rest[c.len_utf8()..];
         Ok(match c {
             '#' => line_len(rest),
             '/' if body.starts_with('/') => line_len(rest),
             '/' => self.literal("/", body),
-            // A line ends a string, closed or not.
+            // A line break ends a string, closed or not.
             '"' => self.literal("\"", &body[..line_len(body)]),
             '<' => special_token_len(rest),
             '@' => 1 + count(body, |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')),
@@ -184,7 +187,7 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// The length of a literal, its quotes included.
+    /// Adds the literal at the beginning of a text. Returns its length, including its quotes.
     fn literal(&mut self, opening: &'a str, body: &'a str) -> usize {
         let end = closing(body, opening.as_bytes()[0]);
         self.literals.insert((opening, &body[..end]));
@@ -192,7 +195,7 @@ impl<'a> Scan<'a> {
         end + 2
     }
 
-    /// The length of a name, if it is one.
+    /// Reads a name. Returns its length, or that of one character if there is no name.
     fn name(&mut self, rest: &'a str) -> usize {
         let start = usize::from(rest.starts_with('_'));
         let is_terminal = match rest.as_bytes().get(start) {
@@ -214,7 +217,8 @@ impl<'a> Scan<'a> {
         len
     }
 
-    /// A directive begins, with this name first. All but conditions end what came before.
+    /// Begins a directive whose first name is `name`. All directives except conditions end the
+    /// definition before them.
     fn directive(&mut self, name: &str) -> Result<(), GrammarError> {
         if let Some(name) = UNSUPPORTED.iter().find(|unsupported| name.starts_with(**unsupported)) {
             return Err(GrammarError::Invalid(format!(
@@ -229,20 +233,20 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// A definition that would begin here.
+    /// Returns the head of a definition that would begin here.
     fn head(&self, name: &'a str, is_expression: bool) -> Head<'a> {
         let (bytes, num_terminals) = (self.current.bytes, self.current.terminals.len());
         Head { name, is_expression, bytes, num_terminals }
     }
 
-    /// The definition begins that `head` tells of.
+    /// Begins the definition that `head` describes.
     fn begin(&mut self) {
         let Head { name, is_expression, bytes, num_terminals } = std::mem::take(&mut self.head);
         let mut next = Definition { name, is_expression, alternatives: 1, ..Definition::default() };
         let is_terminal = next.is_terminal();
         next.is_expression |= is_terminal;
         next.bytes = self.current.bytes - bytes;
-        // It does not name itself.
+        // A definition does not name itself.
         next.terminals = self.current.terminals.split_off(num_terminals + usize::from(is_terminal));
         self.current.terminals.truncate(num_terminals);
         self.current.bytes = bytes;
@@ -250,7 +254,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Where `quote` comes unescaped in `body`, or its end.
+/// Returns the position of the first unescaped `quote` in `body`, or the end of `body`.
 fn closing(body: &str, quote: u8) -> usize {
     let mut is_escaped = false;
     let place = body.bytes().position(|byte| {
@@ -265,7 +269,7 @@ fn line_len(text: &str) -> usize {
     text.find('\n').unwrap_or(text.len())
 }
 
-/// Of `<name>` or `<[token]>`, of whatever characters.
+/// Returns the length of `<name>` or `<[token]>`, which may hold any characters.
 fn special_token_len(text: &str) -> usize {
     let body = &text[1..];
     let end = body.find(|c: char| matches!(c, '<' | '>') || c.is_whitespace());
@@ -275,7 +279,7 @@ fn special_token_len(text: &str) -> usize {
     }
 }
 
-/// How many bytes `text` begins with that are of a kind.
+/// Returns the number of bytes of that kind at the beginning of `text`.
 fn count(text: &str, is_of_kind: impl Fn(u8) -> bool) -> usize {
     text.bytes().take_while(|byte| is_of_kind(*byte)).count()
 }

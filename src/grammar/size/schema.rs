@@ -1,4 +1,4 @@
-//! What a JSON schema holds.
+//! The size of a JSON schema.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,27 @@ use super::{
 /// Longest chain of references between schemas that one value has to match.
 const MAX_REFERENCES: usize = 64;
 
-/// What schemas hold, all together where nothing else is said.
+/// The size of schemas, summed over all of them unless a field says otherwise.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SchemaSize {
-    /// Properties that may be left out, in the object that has most of them.
+    /// Optional properties of the object that has most of them.
     pub(super) optional: usize,
-    /// In the list that has most of them.
+    /// Alternatives of the longest list.
     pub(super) alternatives: usize,
     /// Properties, and alternatives of all lists.
     pub(super) entries: usize,
     pub(super) enum_values: usize,
     pub(super) pattern_bytes: usize,
     pub(super) pattern_properties: usize,
-    /// Of the object that has most of them, where those of several schemas come together.
+    /// Patterns of the object that has most of them, where several schemas are merged.
     pub(super) merged_patterns: usize,
-    /// Whether a `multipleOf` is beyond what the library can count.
+    /// Whether a `multipleOf` exceeds the library's range.
     pub(super) has_large_multiple: bool,
 }
 
 impl SchemaSize {
-    /// Counts every schema within `root` once. References lead to those that stand elsewhere.
+    /// Counts each schema within `root` once. References lead to schemas elsewhere, which are
+    /// counted there.
     pub(super) fn add(&mut self, root: &Value) {
         let mut merging = Merging { root, referred: BTreeMap::new() };
         let (mut open, mut seen) = (vec![root], BTreeSet::new());
@@ -61,7 +62,7 @@ impl SchemaSize {
         }
     }
 
-    /// What a schema says itself.
+    /// Adds a schema without its subschemas.
     fn add_alone(&mut self, schema: &Map<String, Value>) {
         let count = |key: &str| match schema.get(key) {
             Some(Value::Object(named)) => named.len(),
@@ -82,13 +83,13 @@ impl SchemaSize {
     }
 }
 
-/// The names that an object must have.
+/// Returns the names that an object must have.
 fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let names = schema.get("required").and_then(Value::as_array);
     names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// How many of them have no schema, or are said once more.
+/// Returns the number of required names that have no schema or are repeated.
 fn num_unlisted(schema: &Map<String, Value>) -> usize {
     let properties = schema.get("properties").and_then(Value::as_object);
     let is_listed = |name: &&str| properties.is_some_and(|listed| listed.contains_key(*name));
@@ -96,7 +97,7 @@ fn num_unlisted(schema: &Map<String, Value>) -> usize {
     required(schema).count() - names.into_iter().filter(is_listed).count()
 }
 
-/// What comes together in a value that has to match one schema.
+/// The merged sizes of all schemas that one value has to match.
 #[derive(Debug, Clone, Copy, Default)]
 struct Merged {
     optional: usize,
@@ -105,7 +106,7 @@ struct Merged {
 }
 
 impl Merged {
-    /// Of what the schema says itself.
+    /// Returns the sizes of a schema's own keywords.
     fn alone(schema: &Map<String, Value>) -> Self {
         let required: BTreeSet<&str> = required(schema).collect();
         let named = |key: &str| schema.get(key).and_then(Value::as_object);
@@ -117,7 +118,7 @@ impl Merged {
         }
     }
 
-    /// What a value has that has to match both.
+    /// Returns the sizes for a value that has to match both.
     fn and(self, other: Self) -> Self {
         Self {
             optional: self.optional.saturating_add(other.optional),
@@ -129,7 +130,7 @@ impl Merged {
         }
     }
 
-    /// What it has at most where it has to match one of them.
+    /// Returns the largest sizes for a value that has to match one of them.
     fn or(self, other: Self) -> Self {
         Self {
             optional: self.optional.max(other.optional),
@@ -145,12 +146,13 @@ impl Merged {
 /// Merges schemas as the library does, references among them.
 struct Merging<'a> {
     root: &'a Value,
-    /// By reference. While one is being followed, nothing: what leads back to itself adds nothing.
+    /// By reference. An entry is empty while its reference is followed, so a reference that leads
+    /// back to itself adds nothing.
     referred: BTreeMap<&'a str, Merged>,
 }
 
 impl<'a> Merging<'a> {
-    /// A schema that so many references led to.
+    /// Returns the merged sizes of a schema that was reached through `num_references` references.
     fn merged(&mut self, schema: &'a Map<String, Value>, num_references: usize) -> Merged {
         let mut merged = Merged::alone(schema);
         for (key, value) in schema {
@@ -186,7 +188,7 @@ impl<'a> Merging<'a> {
         let target = json::referred(self.root, reference).and_then(Value::as_object);
         let Some(target) = target else { return Merged::default() };
         if num_references >= MAX_REFERENCES {
-            // Too much, whatever it leads to.
+            // Too many references, wherever they lead.
             return Merged { optional: MAX_OPTIONAL_PROPERTIES + 1, ..Merged::default() };
         }
         self.referred.insert(reference, Merged::default());
@@ -206,7 +208,7 @@ struct Multiple {
 impl Multiple {
     fn read(value: &Value) -> Option<Self> {
         let (mut value, mut decimals) = (value.as_f64()?.abs(), 0);
-        // No float is so small or so fine that this would take long.
+        // Every float reaches an integer after few steps.
         while value.fract() != 0.0 {
             value *= 10.0;
             decimals += 1;
@@ -214,7 +216,7 @@ impl Multiple {
         Some(Self { coefficient: value as u64, decimals })
     }
 
-    /// At least what is a multiple of both.
+    /// Returns a lower bound of the numbers that are multiples of both.
     fn times(self, other: Self) -> Self {
         let decimals = self.decimals.max(other.decimals);
         let scaled =
@@ -227,7 +229,7 @@ impl Multiple {
         Self { coefficient, decimals: self.decimals.max(other.decimals) }
     }
 
-    /// Whether what remains of a number digit by digit stays within 32 bits.
+    /// Returns whether the remainder of a division digit by digit fits 32 bits.
     fn is_countable(self) -> bool {
         let digit = 9_u64.saturating_mul(10_u64.saturating_pow(self.decimals));
         self.coefficient.saturating_mul(10).saturating_add(digit) <= u64::from(u32::MAX)

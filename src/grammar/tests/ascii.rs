@@ -1,4 +1,4 @@
-//! `\d`, `\w` and `\s` wherever they may stand, compared with a matcher that knows what they mean.
+//! `\d`, `\w` and `\s` in all contexts, compared with a simple matcher of ASCII classes.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What one item of a class, or one place of a pattern, matches.
+/// The characters that one item of a class, or one place of a pattern, matches.
 #[derive(Debug, Clone, Copy)]
 enum Atom {
     Char(char),
@@ -41,7 +41,7 @@ impl Atom {
         }
     }
 
-    /// As Python's `re.ASCII` has it.
+    /// Returns whether it matches `c`, by the rules of Python's `re.ASCII`.
     fn matches(self, c: char) -> bool {
         match self {
             Self::Char(own) => own == c,
@@ -70,7 +70,7 @@ impl Pattern {
         }
     }
 
-    /// Where a match ends that begins at `start`.
+    /// Returns the ends of all matches that begin at `start`.
     fn ends(&self, text: &[char], start: usize) -> BTreeSet<usize> {
         let one = |is_it: &dyn Fn(char) -> bool| {
             text.get(start).filter(|c| is_it(**c)).map(|_| start + 1).into_iter().collect()
@@ -101,7 +101,7 @@ impl Pattern {
     }
 }
 
-/// Digits, letters and spaces of ASCII and of others, and characters of one to four bytes.
+/// ASCII and other digits, letters and spaces, and characters of one to four bytes.
 const CHARS: [char; 14] =
     ['3', 'a', 'K', '_', ' ', '\n', '/', '-', '٣', 'é', '\u{a0}', '\u{2003}', '字', '😀'];
 
@@ -133,7 +133,8 @@ fn pattern() -> impl Strategy<Value = Pattern> {
 
 static STORE: LazyLock<GrammarStore> = LazyLock::new(store);
 
-/// Whether `text` is an output of this format. One that allows nothing is refused, or has no mask.
+/// Returns whether `text` is an output of this format. A format that allows nothing is rejected, or
+/// has no mask.
 fn allows(format: OutputFormat, text: &str) -> bool {
     let Ok(mut matcher) = STORE.matcher(&format.into()) else { return false };
     for byte in text.bytes() {

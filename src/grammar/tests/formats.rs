@@ -1,4 +1,4 @@
-//! What each format allows.
+//! Outputs that each format allows.
 
 use playhouse_actors::logic::request::structured_output::{
     OutputFormat::{Choice, Grammar, JsonObject, Regex, StructuralTag},
@@ -40,7 +40,7 @@ fn a_regex_matches_from_end_to_end() {
 fn gbnf_is_read_as_it_stands() {
     let yes_or_no = "root ::= \"yes\" | \"no\"";
     check(Grammar(yes_or_no.to_owned()), &["yes", "no"], &["", "y", "yesno"]);
-    // Recursion, comments, alternatives on lines of their own, parts that could be cut wrongly.
+    // Recursion, comments, alternatives on lines of their own, and parts that could be cut wrongly.
     let sums = r#"
         # sums of numbers
         root ::= term (("+" | "-") term)*
@@ -115,7 +115,7 @@ fn a_schema_is_held_to() {
     check(schema(person.clone()), &good, &bad);
     let closed = StructuredOutput { disable_additional_properties: true, ..schema(person).into() };
     check(closed, &good[..2], &[good[2]]);
-    // What the client says of white space does not count.
+    // The client's own rules for white space do not apply.
     let guided = json!({"type": "array", "x-guidance": {"whitespace_pattern": "z+"}});
     check(flexible(schema(guided)), &["[]", "[ ]"], &["[z]", "[  ]"]);
     check(schema(json!(true)), &["1", "[]", "\"a\""], &["", "x"]);

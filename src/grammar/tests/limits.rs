@@ -1,4 +1,4 @@
-//! What is refused, and what does not stop.
+//! Grammars that are rejected, and grammars that are large but compile.
 
 use playhouse_actors::logic::request::structured_output::OutputFormat::{
     Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag,

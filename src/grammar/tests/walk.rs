@@ -1,28 +1,29 @@
-//! Random walks: whatever a model prefers, what it may write is what was asked for.
+//! Random walks: whatever a model prefers, its output matches the requested format.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A splitmix64 step: enough to choose among tokens.
+/// Returns the next number of splitmix64, which is random enough to choose tokens.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^ (mixed >> 27)
 }
 
-/// An output of a model that prefers nothing, or white space over all: `None` if it does not end.
+/// Returns an output of a model that chooses at random, or prefers white space. `None` if the
+/// output does not end.
 fn walk(matcher: &mut Matcher, seed: u64, likes_space: bool) -> Option<String> {
     let (mut state, mut tokens) = (seed, Vec::new());
     for _ in 0..4_000 {
         let mask = matcher.mask().unwrap();
         let allowed: Vec<u32> = (0..VOCAB_SIZE).filter(|&token| mask.allows(token)).collect();
         assert!(allowed.iter().all(|&token| token < 259 + WORDS.len() as u32), "padding");
-        // Strings and lists end only by chance: give the chance.
+        // Strings and lists end only by chance, so their ends are made likelier.
         let ends = |token: &u32| is_end(*token) || b"\"]}".contains(&(*token as u8));
         let quotes = text_of(&tokens).replace("\\\\", "").replace("\\\"", "").matches('"').count();
-        // A string may be all space, and as long as it likes.
+        // White space within a string is unbounded, so there it is not preferred.
         let space =
             |token: &u32| quotes.is_multiple_of(2) && [0x20, 0x0a, 264, 265].contains(token);
         let preferred: Vec<u32> = match next(&mut state) % 4 {
@@ -50,7 +51,7 @@ fn schemas() -> Vec<Schema> {
         (json!({"type": "object"}), Value::is_object),
         (json!({"type": "array", "maxItems": 3}), |v| v.as_array().is_some_and(|a| a.len() <= 3)),
         (json!({"type": "integer", "minimum": -3, "maximum": 20}), |v| {
-            // -0 is one as well.
+            // -0 is an integer too.
             v.as_f64().is_some_and(|n| n.fract() == 0.0 && (-3.0..=20.0).contains(&n))
         }),
         (json!({"enum": ["a", 1, null, [2]]}), |v| {
@@ -93,7 +94,7 @@ proptest! {
             };
             let value: Value = match serde_json::from_str(&text) {
                 Ok(value) => value,
-                // 1e999 is JSON, though no float.
+                // 1e999 is JSON, although it is no float.
                 Err(error) if error.to_string().contains("out of range") => continue,
                 Err(error) => panic!("{schema}: {text:?}: {error}"),
             };
@@ -101,7 +102,7 @@ proptest! {
         }
     }
 
-    /// Matchers of one grammar share what they learn of it: that must not show.
+    /// Matchers of one grammar share the states of its lexer. That must not change masks.
     #[test]
     fn masks_depend_on_the_tokens_alone(seed: u64) {
         let output = StructuredOutput::from(OutputFormat::JsonObject);
