@@ -18,7 +18,7 @@ use crate::model_files::{self, Contents, ModelFileError};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
-/// What errors call the index.
+/// The name of the index in errors.
 const INDEX_FORMAT: &str = "safetensors index";
 /// The types of dense tensors in safetensors files.
 const DENSE: &str = "F32, F16 and BF16";
@@ -27,21 +27,22 @@ const DENSE: &str = "F32, F16 and BF16";
 #[derive(Debug)]
 pub struct Checkpoint {
     files: Vec<WeightsFile>,
-    /// Which of `files` holds a tensor.
+    /// Index in `files` of the file that holds a tensor.
     file_of: BTreeMap<String, usize>,
-    /// The file to name when a tensor is in none.
+    /// The path in an error about a tensor that no file holds.
     root: PathBuf,
     layout: Layout,
 }
 
-/// How a checkpoint calls and stores its tensors.
+/// Names and storage of a checkpoint's tensors.
 #[derive(Debug)]
 enum Layout {
-    /// As Hugging Face models do, some matrices in several tensors where it is quantized.
+    /// As in Hugging Face models. In a quantized checkpoint, some matrices consist of several
+    /// tensors.
     HuggingFace(Option<Quantization>),
-    /// As llama.cpp does, the rows of q and k in its order where there are `rotary_heads`.
+    /// As in llama.cpp. With `rotary_heads`, the rows of q and k have its order.
     Gguf { rotary_heads: Option<RotaryHeads> },
-    /// Not at all: every tensor that is asked for is made up.
+    /// Not stored: every requested tensor is generated.
     Dummy(StoredDtype),
 }
 
@@ -57,7 +58,7 @@ pub(super) struct RawTensor<'a> {
     pub(super) path: &'a Path,
     pub(super) name: String,
     pub(super) shape: &'a [usize],
-    /// As the file spells it.
+    /// The type as the file spells it.
     pub(super) dtype: &'a str,
     pub(super) bytes: &'a [u8],
 }
@@ -88,7 +89,7 @@ impl Checkpoint {
         Err(WeightsError::NoWeights { folder: model.to_owned() })
     }
 
-    /// The weights that the model in the folder `model` might have, made up in `dtype`.
+    /// Returns generated weights in `dtype` for the model in the folder `model`.
     #[must_use]
     pub fn dummy(model: &Path, dtype: StoredDtype) -> Self {
         let (files, file_of) = (Vec::new(), BTreeMap::new());
@@ -127,8 +128,8 @@ impl Checkpoint {
         Self { root: file.path.clone(), files: vec![file], file_of, layout }
     }
 
-    /// The same checkpoint, whose matrices are stored as `quantization` says, if at all. A GGUF file
-    /// says so itself.
+    /// Returns the same checkpoint whose matrices are stored in the format `quantization`. A GGUF
+    /// file itself gives its format.
     #[must_use]
     pub fn quantized(mut self, quantization: Option<Quantization>) -> Self {
         if let Layout::HuggingFace(stored) = &mut self.layout {
@@ -154,7 +155,7 @@ impl Checkpoint {
         Ok(Self { files, file_of, root: index, layout: Layout::HuggingFace(None) })
     }
 
-    /// What is in it, for the log: the format, and the types of its matrices.
+    /// Returns its content for the log: the format, and the types of its matrices.
     #[must_use]
     pub fn format(&self) -> String {
         let entries = self.files.iter().flat_map(|file| file.entries.values());
@@ -171,25 +172,25 @@ impl Checkpoint {
         }
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors.
     #[must_use]
     pub fn tensor_count(&self) -> usize {
         self.file_of.len()
     }
 
-    /// Size of all files in bytes.
+    /// Returns the size of all files in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.contents.bytes().len() as u64).sum()
     }
 
-    /// The files with their contents.
+    /// Returns the files with their contents.
     pub(super) fn files(&self) -> impl Iterator<Item = (&Path, &Contents)> {
         self.files.iter().map(|file| (file.path.as_path(), &file.contents))
     }
 
-    /// Checks that the tensor `name` is there in the shape `expected`. A quantized matrix is in several
-    /// tensors, whose shapes are checked as it is read; weights that are made up have any shape.
+    /// Checks that the tensor `name` exists in the shape `expected`. A quantized matrix consists of
+    /// several tensors, whose shapes are checked when it is read. Generated weights have any shape.
     ///
     /// # Errors
     /// [`WeightsError::MissingTensor`] and [`WeightsError::Shape`].
@@ -201,8 +202,8 @@ impl Checkpoint {
         self.raw(name, expected).map(|_| ())
     }
 
-    /// The names of all tensors, as Hugging Face models call them. A tensor that no such model has
-    /// keeps its own.
+    /// Returns the names of all tensors in Hugging Face's spelling. A tensor that no such model has
+    /// keeps its name.
     pub fn hugging_face_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let is_gguf = self.is_gguf();
         let stored = self.file_of.keys().map(String::as_str);
@@ -213,13 +214,13 @@ impl Checkpoint {
         })
     }
 
-    /// Whether the tensor `name` holds nothing but zeros.
+    /// Returns whether the tensor `name` holds nothing but zeros.
     #[must_use]
     pub fn is_zero(&self, name: &str) -> bool {
         self.bytes_of(name).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
-    /// Whether two tensors have the same type and the same bytes.
+    /// Returns whether two tensors have the same type and the same bytes.
     #[must_use]
     pub fn are_equal(&self, one: &str, other: &str) -> bool {
         let same = |of: fn(&Entry) -> String| {
@@ -235,14 +236,14 @@ impl Checkpoint {
         file.contents.bytes().get(entry.range.0..entry.range.1)
     }
 
-    /// Whether it is a GGUF file.
+    /// Returns whether it is a GGUF file.
     #[must_use]
     pub fn is_gguf(&self) -> bool {
         matches!(self.layout, Layout::Gguf { .. })
     }
 
-    /// Checks that no file was written or cut since it was opened: what was read from it would be
-    /// partly the one and partly the other.
+    /// Checks that no file was written or truncated since it was opened. Otherwise the data read
+    /// could be a mixture of two versions.
     ///
     /// # Errors
     /// [`WeightsError::Changed`] names the file.
@@ -253,7 +254,7 @@ impl Checkpoint {
         }
     }
 
-    /// Says that `tensor` was read and will not be again, so that its pages no longer count as this
+    /// Declares that `tensor` was read for the last time. Its pages then no longer count as this
     /// process's memory.
     pub fn release(&self, tensor: &StoredTensor<'_>) {
         let Some(file) = self.files.iter().find(|file| file.path == tensor.path) else { return };
@@ -262,7 +263,7 @@ impl Checkpoint {
         file.contents.release(start..start + tensor.bytes.len());
     }
 
-    /// The tensor `name`, which must have the shape `expected` and a type the engine reads.
+    /// Returns the tensor `name`, which must have the shape `expected` and a type the engine reads.
     ///
     /// # Errors
     /// [`WeightsError::MissingTensor`], [`WeightsError::Shape`], [`WeightsError::Dtype`].
@@ -282,7 +283,7 @@ impl Checkpoint {
         Ok(StoredTensor { path, shape: Cow::Borrowed(shape), dtype, bytes })
     }
 
-    /// The weight of `module`, `[out, in]`, in whatever form it is stored.
+    /// Returns the weight of `module`, `[out, in]`, in the form in which it is stored.
     ///
     /// # Errors
     /// As [`Checkpoint::tensor`], and [`WeightsError::Quantized`] and [`WeightsError::Matrix`].
@@ -315,7 +316,7 @@ impl Checkpoint {
         Ok(StoredMatrix::dense(self.tensor(&name, &shape)?))
     }
 
-    /// Whether any matrix is kept as few-bit integers.
+    /// Returns whether any matrix is kept as few-bit integers.
     #[must_use]
     pub fn has_quantized_weights(&self) -> bool {
         match &self.layout {
@@ -328,7 +329,7 @@ impl Checkpoint {
         }
     }
 
-    /// Whether the weight of `module` is kept as few-bit integers.
+    /// Returns whether the weight of `module` is kept as few-bit integers.
     #[must_use]
     pub fn is_quantized(&self, module: &str) -> bool {
         let dtype = self.stored_dtype_name(&format!("{module}.weight"));
@@ -339,7 +340,7 @@ impl Checkpoint {
         self.entry(name).is_some()
     }
 
-    /// The type of the tensor `name` as its file spells it.
+    /// Returns the type of the tensor `name` as its file spells it.
     pub(super) fn stored_dtype_name(&self, name: &str) -> Option<&str> {
         self.entry(name).map(|(_, entry)| entry.dtype.as_str())
     }
@@ -348,20 +349,20 @@ impl Checkpoint {
         self.entry(name).map(|(_, entry)| entry.shape.as_slice())
     }
 
-    /// The file that holds the tensor `name`, or should.
+    /// Returns the file that holds the tensor `name`, or should hold it.
     #[must_use]
     pub fn path_of(&self, name: &str) -> &Path {
         let position = self.file_of.get(&*self.stored_name(name));
         position.and_then(|&position| self.files.get(position)).map_or(&self.root, |f| &f.path)
     }
 
-    /// The complaint that the parts of a matrix make none.
+    /// Returns the error that the parts of a matrix do not form one.
     pub(super) fn no_matrix(&self, module: &str, source: KernelError) -> WeightsError {
         let path = self.path_of(&format!("{module}.weight")).to_owned();
         WeightsError::Matrix { path, module: module.to_owned(), source }
     }
 
-    /// The bytes of the tensor `name`, which must have the shape `expected`.
+    /// Returns the bytes of the tensor `name`, which must have the shape `expected`.
     pub(super) fn raw(
         &self,
         name: &str,
@@ -392,14 +393,14 @@ impl Checkpoint {
         Ok(RawTensor { path: &file.path, name, shape: &entry.shape, dtype: &entry.dtype, bytes })
     }
 
-    /// The file that holds the tensor `name`, and where.
+    /// Returns the file that holds the tensor `name`, and its place there.
     fn entry(&self, name: &str) -> Option<(&WeightsFile, &Entry)> {
         let name = self.stored_name(name);
         let file = self.files.get(*self.file_of.get(&*name)?)?;
         Some((file, file.entries.get(&*name)?))
     }
 
-    /// What the file calls the tensor `name`.
+    /// Returns the name of the tensor `name` in the file.
     pub fn stored_name<'n>(&self, name: &'n str) -> Cow<'n, str> {
         match self.layout {
             Layout::HuggingFace(_) | Layout::Dummy(_) => Cow::Borrowed(name),
@@ -414,7 +415,7 @@ impl Checkpoint {
         }
     }
 
-    /// The types that a tensor may have.
+    /// Returns the accepted types of a tensor, for errors.
     fn dense(&self) -> &'static str {
         match self.layout {
             Layout::HuggingFace(_) | Layout::Dummy(_) => DENSE,
@@ -424,7 +425,7 @@ impl Checkpoint {
 }
 
 impl RawTensor<'_> {
-    /// The complaint that it has a type that is not read here.
+    /// Returns the error that the tensor has a type that is not read here.
     pub(super) fn refused(&self, accepted: &'static str) -> WeightsError {
         WeightsError::Dtype {
             path: self.path.to_owned(),

@@ -1,5 +1,5 @@
-//! Weights that are made up: numbers of about the size that a model's have, so that what they
-//! compute is neither zero nor infinite. A tensor's depend on its name alone.
+//! Generated weights: numbers of about the size of a model's weights, so that results are neither
+//! zero nor infinite. A tensor's weights depend only on its name.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use super::StoredDtype;
 
-/// Elements that are made at a time.
+/// Elements that are generated at a time.
 const CHUNK: usize = 1 << 16;
 
-/// The bytes of the tensor `name`. A matrix `[out, in]` keeps the variance of what it multiplies
-/// (uniform, of variance `1 / in`); the weights of norms are 1, and biases 0.
+/// Returns the bytes of the tensor `name`. A matrix `[out, in]` keeps the variance of its inputs
+/// (uniform, of variance `1 / in`). The weights of norms are 1, and biases 0.
 pub(super) fn bytes(name: &str, shape: &[usize], dtype: StoredDtype) -> Vec<u8> {
     let size = if dtype == StoredDtype::F32 { 4 } else { 2 };
     let mut bytes = vec![0; shape.iter().product::<usize>() * size];
@@ -45,7 +45,7 @@ fn write(element: &mut [u8], x: f32, dtype: StoredDtype) {
     }
 }
 
-/// Output `n` of SplitMix64 (Steele et al. 2014).
+/// Returns output `n` of SplitMix64 (Steele et al. 2014).
 fn split_mix(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

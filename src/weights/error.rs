@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint, told to the operator.
+//! Faults of a checkpoint, for the operator.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use playhouse_kernels::KernelError;
 use crate::gguf::GgufError;
 use crate::model_files::ModelFileError;
 
-/// A checkpoint that cannot be used. Each message names the file, the tensor if one is concerned, and
-/// what would have been accepted.
+/// A checkpoint that cannot be used. Each message names the file, the tensor if one is concerned,
+/// and the accepted values.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
     /// The folder holds no safetensors weights.
@@ -21,20 +21,20 @@ pub enum WeightsError {
         /// The model folder.
         folder: PathBuf,
     },
-    /// A file is not what a file of weights should be.
+    /// A file is not a valid file of weights.
     #[error(transparent)]
     File(#[from] ModelFileError),
-    /// A tensor that would have changed the results, and that the model has no use for.
+    /// A tensor that the engine does not use, although it would change the results.
     #[error("{}: tensor `{tensor}` is not used: {why}", path.display())]
     Unused {
         /// The file that holds it.
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         why: &'static str,
     },
-    /// The file was written or cut while the model was loaded.
+    /// The file was written or truncated while the model was loaded.
     #[error(
         "{}: was changed while it was read; put new files in place by renaming, and start again",
         path.display()
@@ -43,7 +43,7 @@ pub enum WeightsError {
         /// The file.
         path: PathBuf,
     },
-    /// The index names a shard that is not there.
+    /// The index names a shard that does not exist.
     #[error(
         "{}: tensor `{tensor}` is in shard {shard}, which is not in the folder; copy or download \
          the missing file",
@@ -77,9 +77,9 @@ pub enum WeightsError {
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// What gives it a shape: `config.json`, or the metadata of the file.
+        /// The source of the expected shape: `config.json`, or the metadata of the file.
         config: &'static str,
-        /// Its shape by that.
+        /// Its shape by that source.
         expected: Vec<usize>,
         /// Its shape in the file.
         actual: Vec<usize>,
@@ -99,27 +99,27 @@ pub enum WeightsError {
         /// The dtypes that are read.
         accepted: &'static str,
     },
-    /// The parts of a quantized matrix do not make one.
+    /// The parts of a quantized matrix do not form one.
     #[error("{}: tensor `{tensor}`: {reason}", path.display())]
     Quantized {
         /// The file that holds it.
         path: PathBuf,
         /// The tensor at fault.
         tensor: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
-    /// The parts of a quantized matrix fit no matrix that is computed with.
+    /// The parts of a quantized matrix form none that the engine computes with.
     #[error("{}: module `{module}`: {source}", path.display())]
     Matrix {
         /// The file that holds it.
         path: PathBuf,
         /// The module whose weight it is.
         module: String,
-        /// Why.
+        /// The reason.
         source: KernelError,
     },
-    /// The file is GGUF, and something is wrong with it as such.
+    /// The file is GGUF, and its structure has a fault.
     #[error(transparent)]
     Gguf(#[from] GgufError),
 }

@@ -10,15 +10,15 @@ use crate::model_files::ModelFileError;
 
 /// The format's own limit on a header.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
-/// What errors call the format.
+/// The name of the format in errors.
 const FORMAT: &str = "safetensors file";
 /// The key beside the tensors that holds free text.
 const METADATA_KEY: &str = "__metadata__";
 
-/// Where one tensor lies in its file.
+/// The place of one tensor in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// As the file spells it: `F32`, `BF16`, …
+    /// The type as the file spells it: `F32`, `BF16`, …
     pub(super) dtype: String,
     pub(super) shape: Vec<usize>,
     /// Start and end, in bytes from the start of the file; within the file.
@@ -52,12 +52,12 @@ pub(super) fn parse(path: &Path, file: &[u8]) -> Result<BTreeMap<String, Entry>,
         check_size(&entry).map_err(|reason| invalid(format!("tensor `{name}`: {reason}")))?;
         entries.push((name, entry));
     }
-    // Empty tensors share their start with a neighbour: order by both ends.
+    // Empty tensors share their start with a neighbour, so both ends are compared.
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     place(path, entries, data_start as u64, file.len() as u64)
 }
 
-/// The JSON of the header, and where the data starts.
+/// Returns the JSON of the header, and where the data starts.
 fn split(file: &[u8]) -> Result<(&[u8], usize), String> {
     let (length, rest) = file
         .split_first_chunk::<8>()
@@ -88,7 +88,7 @@ fn check_size(entry: &RawEntry) -> Result<(), String> {
     }
 }
 
-/// Lays the sorted tensors end to end and holds them against the size of the file.
+/// Places the sorted tensors end to end, and compares the result with the size of the file.
 fn place(
     path: &Path,
     entries: Vec<(String, RawEntry)>,
@@ -126,7 +126,7 @@ fn place(
     }
 }
 
-/// The width of the dtypes that the format defines; `None` for one it does not.
+/// Returns the width of a dtype of the format in bits. `None` for any other dtype.
 fn bits_per_element(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "F4" => 4,

@@ -1,4 +1,4 @@
-//! A weight matrix of a checkpoint: numbers as they are, or few-bit integers with scales.
+//! A weight matrix of a checkpoint: plain numbers, or few-bit integers with scales.
 
 use half::{bf16, f16};
 use playhouse_kernels::{QuantizedMatrix, WeightDtype};
@@ -11,7 +11,7 @@ use super::{StoredTensor, TensorValues};
 pub struct StoredMatrix<'a> {
     /// Its elements.
     pub elements: MatrixElements<'a>,
-    /// Tensors of the checkpoint that it is made of.
+    /// Tensors of the checkpoint that form it.
     pub tensor_count: usize,
     /// Their size in the file.
     pub size_bytes: u64,
@@ -32,7 +32,7 @@ impl<'a> StoredMatrix<'a> {
         Self { elements: MatrixElements::Dense(tensor), tensor_count: 1, size_bytes }
     }
 
-    /// All elements as floats: those of a quantized matrix as `dtype`.
+    /// Returns all elements as floats. A quantized matrix is converted to `dtype`.
     #[must_use]
     pub fn values(&self, dtype: WeightDtype) -> TensorValues<'_> {
         let matrix = match &self.elements {
@@ -47,7 +47,7 @@ impl<'a> StoredMatrix<'a> {
     }
 }
 
-/// The elements, each rounded.
+/// Returns the elements, each rounded.
 fn rounded<T: Copy + Default + Send>(
     matrix: &QuantizedMatrix,
     round: impl Fn(f32) -> T + Sync,

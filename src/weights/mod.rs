@@ -1,10 +1,11 @@
 //! Model weights on disk: one `model.safetensors`, or shards that `model.safetensors.index.json`
 //! lists, or a GGUF file. Files are mapped into memory, so opening a checkpoint reads only its
-//! headers, and nothing in a file is trusted before it is checked.
+//! headers. Everything in a file is checked before it is used.
 //!
 //! Tensors have the names of Hugging Face models, whatever the file calls them. A matrix that is
-//! quantized in the file comes as [`QuantizedMatrix`](playhouse_kernels::QuantizedMatrix), whatever
-//! its format: `quantized` reads GPTQ, AWQ and compressed-tensors, `gguf` the blocks of ggml.
+//! quantized in the file becomes a [`QuantizedMatrix`](playhouse_kernels::QuantizedMatrix),
+//! whatever its format. `quantized` reads GPTQ, AWQ and compressed-tensors, and `gguf` reads the
+//! blocks of ggml.
 //!
 //! The format: <https://github.com/huggingface/safetensors#format>.
 

@@ -1,4 +1,5 @@
-//! Matrices of one layer, side by side: quantized ones of different formats brought into one.
+//! Matrices of one layer, side by side. Quantized matrices of different formats are converted to
+//! one.
 
 use playhouse_kernels::{Codes, KernelError, Offsets, QuantizedMatrix};
 
@@ -9,16 +10,17 @@ use super::{MatrixElements, StoredMatrix};
 pub enum Stack<'a> {
     /// All quantized, with codes of the same width in groups of the same size.
     Quantized(Vec<QuantizedMatrix>),
-    /// Some dense, or with their columns in different orders: to be stacked as floats.
+    /// Some dense, or with their columns in different orders: they are stacked as floats.
     Floats(Vec<StoredMatrix<'a>>),
 }
 
 impl<'a> Stack<'a> {
-    /// Quantized matrices stay as they are, or become ones with codes of eight bits in the smallest
-    /// groups (q and k in Q4_K beside v in Q6_K, as llama.cpp mixes them), which is exact.
+    /// Returns a stack of `matrices`. Quantized matrices are unchanged, or get codes of eight bits
+    /// in the smallest groups (q and k in Q4_K beside v in Q6_K, as llama.cpp mixes them), which is
+    /// exact.
     ///
     /// # Errors
-    /// As [`QuantizedMatrix::new`]; not for matrices that it made.
+    /// As [`QuantizedMatrix::new`], but never for matrices that it returned.
     pub fn new(matrices: Vec<StoredMatrix<'a>>) -> Result<Self, KernelError> {
         let mut orders = matrices.iter().map(|matrix| match &matrix.elements {
             MatrixElements::Quantized(matrix) => Some(matrix.input_order()),
@@ -42,7 +44,8 @@ fn uniform(parts: Vec<QuantizedMatrix>) -> Result<Vec<QuantizedMatrix>, KernelEr
     if parts.windows(2).all(|pair| format(&pair[0]) == format(&pair[1])) {
         return Ok(parts);
     }
-    // Group sizes divide the inputs; where none divides another, their common divisor does.
+    // Group sizes divide the number of inputs. If no size divides the others, their common divisor
+    // does.
     let group_size = parts.iter().map(QuantizedMatrix::group_size).fold(0, common_divisor);
     parts.iter().map(|part| widened(part, group_size)).collect()
 }
@@ -51,7 +54,8 @@ fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// The same matrix with codes of eight bits in groups of `group_size`, a divisor of its own.
+/// Returns the same matrix with codes of eight bits in groups of `group_size`, a divisor of its own
+/// group size.
 fn widened(part: &QuantizedMatrix, group_size: usize) -> Result<QuantizedMatrix, KernelError> {
     let codes = match part.codes() {
         Codes::I8(codes) => codes.clone(),
@@ -76,7 +80,7 @@ fn widened(part: &QuantizedMatrix, group_size: usize) -> Result<QuantizedMatrix,
     )
 }
 
-/// Each of `values` so many times.
+/// Returns each of `values` that many times.
 fn repeated<T: Copy>(values: &[T], copies: usize) -> Vec<T> {
     values.iter().flat_map(|&x| std::iter::repeat_n(x, copies)).collect()
 }

@@ -39,36 +39,36 @@ pub struct StoredTensor<'a> {
     pub(super) path: &'a Path,
     pub(super) shape: Cow<'a, [usize]>,
     pub(super) dtype: StoredDtype,
-    /// In the file, unless its rows had to be brought into another order, or they are made up.
+    /// A part of the file, unless its rows were reordered or its values generated.
     pub(super) bytes: Cow<'a, [u8]>,
 }
 
 impl<'a> StoredTensor<'a> {
-    /// The file that holds it.
+    /// Returns the file that holds it.
     #[must_use]
     pub fn path(&self) -> &'a Path {
         self.path
     }
 
-    /// Its shape, outermost first.
+    /// Returns its shape, outermost first.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Its element type in the file.
+    /// Returns its element type in the file.
     #[must_use]
     pub fn dtype(&self) -> StoredDtype {
         self.dtype
     }
 
-    /// Its size in the file.
+    /// Returns its size in the file, in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Its elements: in place where the file aligns them, copied where it does not.
+    /// Returns its elements. They are borrowed if the file aligns them, and copied if not.
     #[must_use]
     pub fn values(&self) -> TensorValues<'_> {
         match self.dtype {
@@ -97,7 +97,7 @@ pub enum TensorValues<'a> {
 }
 
 impl TensorValues<'_> {
-    /// As the kernels take weights.
+    /// Returns a view as the kernels take weights.
     #[must_use]
     pub fn view(&self) -> WeightView<'_> {
         match self {
@@ -108,7 +108,7 @@ impl TensorValues<'_> {
     }
 }
 
-/// `bytes`, whose length is a multiple of the element size, as elements.
+/// Returns `bytes`, whose length is a multiple of the element size, as elements.
 pub(super) fn elements<const N: usize, T>(
     bytes: &[u8],
     from_le_bytes: fn([u8; N]) -> T,
@@ -126,7 +126,7 @@ where
     }
 }
 
-/// Sixteen-bit patterns read as a half-precision type.
+/// Returns sixteen-bit patterns as a half-precision type.
 fn halves<T: Clone>(bits: Cow<'_, [u16]>, cast: fn(&[u16]) -> &[T]) -> Cow<'_, [T]> {
     match bits {
         Cow::Borrowed(bits) => Cow::Borrowed(cast(bits)),

@@ -1,6 +1,6 @@
-//! The file of a cache: a head of 64 bytes, the weights' sections, each on a page, and an index in
-//! JSON, whose place and SHA-256 the head tells. The head is written last, and the file gets its
-//! name when it is whole.
+//! The file of a cache: a head of 64 bytes, the weights' sections, each on a page boundary, and an
+//! index in JSON. The head gives the index's place and SHA-256. The head is written last, and the
+//! file gets its name when it is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 64;
 /// Sections start at multiples of this.
 const ALIGNMENT: u64 = 4096;
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
     identity: Identity,
@@ -36,7 +36,7 @@ struct Entry {
     sections: Vec<(u64, u64)>,
 }
 
-/// Why a file is of no use.
+/// Reasons why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("{0}")]
@@ -52,7 +52,7 @@ pub(super) enum Unusable {
 }
 
 impl Unusable {
-    /// Whether there was just no file.
+    /// Returns whether the file does not exist.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Self::Read(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -66,7 +66,7 @@ pub(super) struct PackedFile {
 }
 
 impl PackedFile {
-    /// Opens `path` if it is what a writer for `identity` left.
+    /// Opens `path` if a writer for `identity` completed it.
     pub(super) fn open(path: &Path, identity: &Identity) -> Result<Self, Unusable> {
         let map = Arc::new(MappedFile::open(path)?);
         let index: Index = serde_json::from_slice(index_bytes(map.bytes())?)
@@ -77,7 +77,7 @@ impl PackedFile {
         Ok(Self { map, index })
     }
 
-    /// The weight `name`, `[out, in]`, in the file's pages.
+    /// Returns the weight `name`, `[out, in]`, in the file's pages.
     pub(super) fn weight(&self, name: &str, shape: [usize; 2]) -> Result<LinearWeight, Unusable> {
         let entry = self.index.weights.get(name).filter(|entry| entry.shape == shape);
         let entry = entry.ok_or_else(|| Unusable::Missing(name.to_owned()))?;
@@ -91,7 +91,7 @@ impl PackedFile {
     }
 }
 
-/// The index of a file whose head and length are right.
+/// Returns the index of a file whose head and length are right.
 fn index_bytes(file: &[u8]) -> Result<&[u8], Unusable> {
     let damaged = Unusable::Damaged;
     let head = file.first_chunk::<HEAD_BYTES>().ok_or(damaged("it is too short for a head"))?;
@@ -113,7 +113,7 @@ fn index_bytes(file: &[u8]) -> Result<&[u8], Unusable> {
     Ok(index)
 }
 
-/// A file that is being written, beside the place where it will be found.
+/// A file being written, beside its final path.
 #[derive(Debug)]
 pub(super) struct PackedWriter {
     file: BufWriter<File>,
@@ -122,28 +122,28 @@ pub(super) struct PackedWriter {
     index: Index,
 }
 
-/// Removed unless it was finished.
+/// Removes the file unless it was finished.
 #[derive(Debug)]
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After it was renamed there is nothing to remove.
+        // After the rename, no file of this name exists.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl PackedWriter {
-    /// Begins to write what `path` will be.
+    /// Begins to write the file that `path` will name.
     ///
     /// # Errors
-    /// What the disk says, and [`io::ErrorKind::WouldBlock`] while another process writes it.
+    /// Errors of the disk, and [`io::ErrorKind::WouldBlock`] while another process writes it.
     pub(super) fn begin(path: &Path, identity: Identity) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
         let unfinished = path.with_extension("packed.unfinished");
-        // Not truncated before it is ours: what a dead process left is written over.
+        // Not truncated before it is locked. The remains of a dead process are overwritten.
         let mut options = File::options();
         options.write(true).create(true).truncate(false);
         let file = files::open_to_write(&unfinished, &mut options)?;
@@ -194,7 +194,7 @@ impl PackedWriter {
     }
 }
 
-/// Whether `path` still leads to `file`.
+/// Returns whether `path` still leads to `file`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
@@ -202,7 +202,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
 }
 
-/// Elsewhere, open files are not renamed.
+/// On other systems, open files are not renamed.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)

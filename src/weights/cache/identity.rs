@@ -1,4 +1,4 @@
-//! What a cache was made from.
+//! The identity of a cache: the files, format and layout that it was made from.
 
 use std::fs;
 use std::io;
@@ -11,18 +11,19 @@ use sha2::{Digest, Sha256};
 
 use crate::weights::Checkpoint;
 
-/// Counts the changes of what [`crate::weights`] makes of the same files: what was packed before is
-/// packed again.
+/// The version of [`crate::weights`]: increased when the same files yield other weights, so that
+/// caches of older versions are packed again.
 pub(crate) const READER_VERSION: u32 = 2;
 
-/// Bytes of a file that are looked at: its header, and what tells two checkpoints of one shape apart.
+/// Bytes of a file that are hashed: its header, and enough data to distinguish two checkpoints of
+/// one shape.
 const HEAD_BYTES: usize = 1 << 20;
 
 /// Two caches with equal identities hold the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     files: Vec<FileIdentity>,
-    /// The format that weights are kept in, and what they are read as.
+    /// The format that weights are kept in, and the type that they are read as.
     format: String,
     /// [`packed_layout`]
     layout: String,
@@ -32,22 +33,23 @@ pub(crate) struct Identity {
 struct FileIdentity {
     path: PathBuf,
     bytes: u64,
-    /// Since 1970; negative before; 0 for a file that is part of the program.
+    /// Nanoseconds since 1970; negative before; 0 for a file that is part of the program.
     modified_ns: i128,
-    /// SHA-256 of the file's beginning; of a file that is part of the program, of all of it.
+    /// SHA-256 of the file's beginning. For a file that is part of the program, SHA-256 of all of
+    /// it.
     head: String,
 }
 
 impl Identity {
-    /// Of a checkpoint whose weights are kept as `format`.
+    /// Returns the identity of a checkpoint whose weights are kept as `format`.
     ///
     /// # Errors
-    /// What the system says when asked about a file.
+    /// The system's error when a file is examined.
     pub(crate) fn of(checkpoint: &Checkpoint, format: &str) -> io::Result<Self> {
         let files = checkpoint.files().map(|(path, contents)| {
             let bytes = contents.bytes();
             if contents.is_built_in() {
-                // Nothing but its bytes tells that a program came with another model.
+                // Only its bytes show that a program contains another model.
                 let head = hex(&Sha256::digest(bytes));
                 let (path, bytes) = (path.to_owned(), bytes.len() as u64);
                 return Ok(FileIdentity { path, bytes, modified_ns: 0, head });
@@ -69,8 +71,9 @@ impl Identity {
         Ok(Self { files, format: format.to_owned(), layout: packed_layout() })
     }
 
-    /// The name of its file: that of the checkpoint's folder, and a digest of all that several
-    /// caches may differ in. A checkpoint that changes in place keeps it.
+    /// Returns the name of the cache's file: that of the checkpoint's folder, and a digest of the
+    /// properties that several caches may differ in. A checkpoint that changes in place keeps the
+    /// name.
     pub(super) fn file_name(&self) -> String {
         let mut digest = Sha256::new();
         for text in [&self.format, &self.layout] {
@@ -87,7 +90,7 @@ impl Identity {
     }
 }
 
-/// In lower case.
+/// Returns the digits in lower case.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

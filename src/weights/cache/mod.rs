@@ -1,8 +1,8 @@
-//! Packed weights kept on disk, so that the next start maps them and packs nothing, and processes
-//! that serve the same model share their pages.
+//! Packed weights kept on disk. The next start maps them and packs nothing, and processes that
+//! serve the same model share their pages.
 //!
-//! One file a checkpoint, format of the weights, and layout of this machine. A file that does not
-//! fit, be it stale or damaged, is made anew; a disk that cannot take it costs a warning.
+//! There is one file for each checkpoint, format of the weights, and layout of this machine. A file
+//! that is stale or damaged is written again. A disk that cannot take it costs only a warning.
 
 mod file;
 mod identity;
@@ -34,8 +34,8 @@ enum State {
 }
 
 impl WeightsCache {
-    /// The cache in `folder` for what `checkpoint` comes to as `format`. If it is not there or does
-    /// not fit, what is packed now is written.
+    /// Returns the cache in `folder` for the weights of `checkpoint` as `format`. If it is absent
+    /// or does not fit, the weights packed now are written.
     pub(crate) fn open(folder: &Path, checkpoint: &Checkpoint, format: &str) -> Self {
         let identity = match Identity::of(checkpoint, format) {
             Ok(identity) => identity,
@@ -60,18 +60,18 @@ impl WeightsCache {
         Self { path, state }
     }
 
-    /// Whether weights come from the cache.
+    /// Returns whether weights come from the cache.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.state, State::Read(_))
     }
 
-    /// The weight that was kept as `name`; `None` if it is to be packed.
+    /// Returns the weight that was kept as `name`. `None` if it must be packed.
     pub(crate) fn get(&mut self, name: &str, shape: [usize; 2]) -> Option<LinearWeight> {
         let State::Read(packed) = &self.state else { return None };
         match packed.weight(name, shape) {
             Ok(weight) => Some(weight),
             Err(error) => {
-                // The next start makes it anew.
+                // The next start writes it again.
                 warn(&self.path, "removed", &error);
                 let _ = fs::remove_file(&self.path);
                 self.state = State::Off;
@@ -80,7 +80,7 @@ impl WeightsCache {
         }
     }
 
-    /// Keeps a weight that was packed just now, where there is a file being written.
+    /// Keeps a newly packed weight if a file is being written.
     pub(crate) fn keep(&mut self, name: &str, weight: &LinearWeight) {
         let State::Write(writer) = &mut self.state else { return };
         if let Err(error) = writer.add(name, weight) {
@@ -88,7 +88,7 @@ impl WeightsCache {
         }
     }
 
-    /// Everything was packed: from now on the file is found.
+    /// Completes the file after all weights were packed. From now on it is found.
     pub(crate) fn finish(mut self) {
         if let State::Write(writer) = std::mem::replace(&mut self.state, State::Off) {
             match writer.finish(&self.path) {

@@ -1,7 +1,7 @@
 //! The block formats of ggml as [`QuantizedMatrix`].
 //!
-//! Layouts as in ggml-common.h, meanings as in `gguf.quants`. A block decodes to the same f32, but
-//! for the sign of a zero: scales of f16 times small integers are exact in f32.
+//! Layouts are those of ggml-common.h, meanings those of `gguf.quants`. A block decodes to the same
+//! f32, except for the sign of a zero: f16 scales times small integers are exact in f32.
 //!
 //! | type | block | bytes | element |
 //! |---|---|---|---|
@@ -21,26 +21,26 @@ use super::rotary_rows::RowOrder;
 pub(in crate::weights) struct BlockFormat {
     block_elements: usize,
     block_bytes: usize,
-    /// Neighbours that share a scale.
+    /// Number of neighbouring elements that share a scale.
     group_size: usize,
-    /// Bits of a code: 4, without a sign, or 8, with one.
+    /// Bits of a code: 4, unsigned, or 8, signed.
     bits: usize,
     offsets: OffsetKind,
     decode: fn(&[u8], &mut Groups<'_>),
 }
 
-/// What a code of 0 stands for.
+/// The value of a code of 0.
 #[derive(Debug, PartialEq)]
 enum OffsetKind {
     /// Zero.
     None,
-    /// The negative of so many scales, in every group.
+    /// The negative of this many scales, in every group.
     ZeroPoint(i8),
-    /// A number that each group has.
+    /// A number for each group.
     Values,
 }
 
-/// Where a block is decoded to. `offsets` is empty where the format has none.
+/// The destination of a decoded block. `offsets` is empty if the format has none.
 struct Groups<'a> {
     codes: &'a mut [u8],
     scales: &'a mut [f32],
@@ -115,7 +115,7 @@ const Q6_K: BlockFormat = BlockFormat {
 };
 
 impl BlockFormat {
-    /// The format that ggml calls `name`, if it is one that is read.
+    /// Returns the format that ggml calls `name`, if the engine reads it.
     pub(in crate::weights) fn from_name(name: &str) -> Option<&'static Self> {
         match name {
             "Q8_0" => Some(&Q8_0),
@@ -126,7 +126,7 @@ impl BlockFormat {
         }
     }
 
-    /// Decodes `bytes`, the blocks of a matrix `[out, in]`. The caller has held its size against
+    /// Decodes `bytes`, the blocks of a matrix `[out, in]`. The caller has compared its size with
     /// the shape.
     pub(in crate::weights) fn decode(
         &self,
@@ -141,7 +141,7 @@ impl BlockFormat {
         let row_offsets = if self.offsets == OffsetKind::Values { row_groups } else { 0 };
         let mut offsets = vec![0.0; out * row_offsets];
         let rows = codes.par_chunks_mut(row_codes).zip(scales.par_chunks_mut(row_groups));
-        // Chunks of one where there are none to be had: a slice of nothing for each row.
+        // Without offsets, each row gets an empty slice.
         let offset_rows = offsets_by_row(&mut offsets, row_offsets, out);
         rows.zip(offset_rows).enumerate().for_each(|(row, ((codes, scales), offsets))| {
             let stored_row = order.map_or(row, |order| order.stored_row(row));
@@ -181,7 +181,7 @@ impl BlockFormat {
     }
 }
 
-/// The offsets of each of `rows` rows, `row_len` of them each, be it none.
+/// Returns the offsets of each of `rows` rows, `row_len` a row, which may be 0.
 fn offsets_by_row(
     offsets: &mut [f32],
     row_len: usize,
@@ -201,8 +201,8 @@ fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// Bytes of two codes each, the lower of which belong to the first half of a run and the higher to
-/// the second, as two runs of bytes of neighbours.
+/// Splits bytes of two codes. The lower codes belong to the first half of a run and the higher ones
+/// to the second. Each half becomes bytes of two neighbouring codes.
 fn split_nibbles(stored: &[u8], low: &mut [u8], high: &mut [u8]) {
     for ((pair, low), high) in stored.chunks_exact(2).zip(low).zip(high) {
         *low = pair[0] & 0x0F | pair[1] << 4;
@@ -210,7 +210,7 @@ fn split_nibbles(stored: &[u8], low: &mut [u8], high: &mut [u8]) {
     }
 }
 
-/// Scale and minimum `j` of eight, six bits each, out of twelve bytes (`get_scale_min_k4`).
+/// Returns scale and minimum `j` of eight, six bits each, from twelve bytes (`get_scale_min_k4`).
 fn six_bit_pair(packed: &[u8], j: usize) -> (u8, u8) {
     if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)

@@ -1,5 +1,5 @@
-//! Tensors of GGUF files: what they are called, how their blocks are laid out, in which order the
-//! rows of rotated heads lie.
+//! Tensors of GGUF files: their names, the layout of their blocks, and the order of the rows of
+//! rotated heads.
 
 mod blocks;
 mod names;
@@ -9,5 +9,5 @@ pub(super) use blocks::BlockFormat;
 pub(super) use names::{ROPE_FREQS, hugging_face_name, stored_name};
 pub(super) use rotary_rows::{RotaryHeads, RowOrder};
 
-/// The types of tensors that are read.
+/// The accepted types of tensors.
 pub(super) const ACCEPTED: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K";

@@ -1,5 +1,5 @@
-//! What the tensors of a Hugging Face model are called in a GGUF file (`TensorNameMap` of the
-//! `gguf` package).
+//! The names of a Hugging Face model's tensors in a GGUF file (`TensorNameMap` of the `gguf`
+//! package).
 
 /// Modules outside the layers.
 const MODULES: [(&str, &str); 3] =
@@ -20,14 +20,14 @@ const LAYER_MODULES: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// A tensor that is read with the metadata.
+/// A tensor that is read together with the metadata.
 pub(in crate::weights) const ROPE_FREQS: &str = "rope_freqs.weight";
 
 const LAYERS: &str = "model.layers";
 const STORED_LAYERS: &str = "blk";
 
-/// The name in the file of the tensor that a Hugging Face model calls `name`; one that has none
-/// there keeps its own.
+/// Returns the file's name for the tensor that a Hugging Face model calls `name`. A tensor without
+/// another name keeps its own.
 pub(in crate::weights) fn stored_name(name: &str) -> String {
     translate(name).unwrap_or_else(|| name.to_owned())
 }
@@ -38,12 +38,12 @@ fn translate(name: &str) -> Option<String> {
         return Some(format!("{module}.{kind}"));
     }
     let (layer, module) = in_layer(module, LAYERS)?;
-    // Modules of no Hugging Face model have the file's names.
+    // Modules that no Hugging Face model has keep the file's names.
     let module = find(&LAYER_MODULES, module).unwrap_or(module);
     Some(format!("{STORED_LAYERS}.{layer}.{module}.{kind}"))
 }
 
-/// What a Hugging Face model calls the tensor `stored` of the file: the reverse of [`stored_name`].
+/// Returns Hugging Face's name for the tensor `stored` of the file: the reverse of [`stored_name`].
 pub(in crate::weights) fn hugging_face_name(stored: &str) -> Option<String> {
     let found = |modules: &[(&'static str, &str)], module: &str| {
         modules.iter().find(|(_, known)| *known == module).map(|&(name, _)| name)
@@ -57,7 +57,7 @@ pub(in crate::weights) fn hugging_face_name(stored: &str) -> Option<String> {
     Some(format!("{LAYERS}.{layer}.{module}.{kind}"))
 }
 
-/// The number of a layer, and the module in it.
+/// Returns the number of a layer, and the module in it.
 fn in_layer<'m>(module: &'m str, layers: &str) -> Option<(&'m str, &'m str)> {
     module.strip_prefix(layers)?.strip_prefix('.')?.split_once('.')
 }

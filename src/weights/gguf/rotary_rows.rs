@@ -1,8 +1,9 @@
 //! The order of the rows of q and k in GGUF files of the architecture `llama`.
 //!
-//! Rotary embeddings turn pairs. Hugging Face's Llama pairs row `i` of a head with row
-//! `i + head_dim / 2`, llama.cpp with its neighbour, so the converter interleaves the halves of each
-//! head (`LlamaModel.permute` of convert_hf_to_gguf.py). Here they come apart again.
+//! Rotary embeddings rotate pairs. Hugging Face's Llama pairs row `i` of a head with row
+//! `i + head_dim / 2`, and llama.cpp pairs it with its neighbour. So the converter interleaves the
+//! halves of each head (`LlamaModel.permute` of convert_hf_to_gguf.py). This module separates them
+//! again.
 
 use std::borrow::Cow;
 
@@ -13,14 +14,15 @@ pub(in crate::weights) struct RotaryHeads {
     pub(in crate::weights) key: usize,
 }
 
-/// The rows of one tensor.
+/// The order of the rows of one tensor.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::weights) struct RowOrder {
     head_dim: usize,
 }
 
 impl RotaryHeads {
-    /// The order of the `rows` rows of the tensor `name` (Hugging Face's), where it is not its own.
+    /// Returns the order of the `rows` rows of the tensor `name` (Hugging Face's), if it differs
+    /// from Hugging Face's.
     pub(in crate::weights) fn order(&self, name: &str, rows: usize) -> Option<RowOrder> {
         let heads = match name {
             name if name.contains(".self_attn.q_proj.") => self.query,
@@ -34,14 +36,14 @@ impl RotaryHeads {
 }
 
 impl RowOrder {
-    /// Where in the file row `row` lies.
+    /// Returns the index in the file of row `row`.
     pub(in crate::weights) fn stored_row(self, row: usize) -> usize {
         let (head, within) = (row / self.head_dim, row % self.head_dim);
         let half = self.head_dim / 2;
         head * self.head_dim + 2 * (within % half) + within / half
     }
 
-    /// `bytes`, rows of `row_bytes`, in Hugging Face's order.
+    /// Returns `bytes`, rows of `row_bytes`, in Hugging Face's order.
     pub(in crate::weights) fn restore(self, bytes: &[u8], row_bytes: usize) -> Cow<'_, [u8]> {
         if row_bytes == 0 {
             return Cow::Borrowed(bytes);
@@ -59,7 +61,7 @@ mod tests {
     #[test]
     fn the_halves_of_each_head_come_apart() {
         let heads = RotaryHeads { query: 2, key: 1 };
-        // What the converter writes for rows 0..8 of two heads: [0, 2, 1, 3, 4, 6, 5, 7].
+        // The converter writes rows 0..8 of two heads in this order: [0, 2, 1, 3, 4, 6, 5, 7].
         let order = heads.order("model.layers.0.self_attn.q_proj.weight", 8).unwrap();
         assert_eq!(*order.restore(&[0, 2, 1, 3, 4, 6, 5, 7], 1), [0, 1, 2, 3, 4, 5, 6, 7]);
         let order = heads.order("model.layers.0.self_attn.k_proj.bias", 6).unwrap();

@@ -1,4 +1,4 @@
-//! The `safetensors` crate is the oracle: it writes the files, and says what is valid.
+//! The `safetensors` crate is the reference: it writes the files, and decides which are valid.
 
 use std::path::Path;
 
@@ -93,7 +93,7 @@ proptest! {
         let _ = parse(Path::new("x"), &file);
     }
 
-    /// Whatever one flipped byte does, we accept nothing that the reference refuses.
+    /// With any one byte changed, only files that the reference accepts are accepted.
     #[test]
     fn accepts_only_what_the_reference_accepts(at in 0usize..400, value: u8) {
         let mut file = sample();

@@ -17,7 +17,7 @@ use crate::weights::{StoredMatrix, WeightsError};
 
 /// Fields of a word.
 const PER_WORD: usize = 8;
-/// In which field of its word an output stands.
+/// The field within its word of each output.
 const FIELD_OF: [usize; PER_WORD] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 pub(super) fn read<'a>(
@@ -48,7 +48,7 @@ pub(super) fn read<'a>(
     parts.finish(group_size, Codes::U4(codes), scales, zero_points, None).map(Some)
 }
 
-/// The code of an output, of which `words` is the row.
+/// Returns the code of an output. `words` is its row.
 fn field(words: &[u32], output: usize) -> u8 {
     (words[output / PER_WORD] >> (4 * FIELD_OF[output % PER_WORD]) & 0x0F) as u8
 }

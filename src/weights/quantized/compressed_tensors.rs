@@ -1,7 +1,7 @@
 //! compressed-tensors (<https://github.com/vllm-project/compressed-tensors>), its integer formats.
 //!
-//! `pack-quantized`, with `p = 32 / bits` fields a word, the first in the lowest bits, each
-//! `2^(bits - 1)` more than the signed value it stands for:
+//! `pack-quantized` has `p = 32 / bits` fields a word, the first in the lowest bits. A field is the
+//! signed value plus `2^(bits - 1)`.
 //!
 //! | tensor | shape | dtype |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | `weight_scale` | `[out, groups]` | f16, bf16, f32 |
 //! | `weight_zero_point` | `[out / p, groups]`, packed along the outputs; where asymmetric | i32 |
 //! | `weight_g_idx` | `[in]`: each input's group; where `actorder` is "group" | i32 |
-//! | `weight_shape` | `[2]`: out, in; not read, `config.json` tells them | i64 |
+//! | `weight_shape` | `[2]`: out, in; not read, because `config.json` gives them | i64 |
 //!
 //! `int-quantized`:
 //!
@@ -20,8 +20,8 @@
 //! | `weight_zero_point` | as the scales; where asymmetric | i8 |
 //! | `weight_g_idx` | as above | i32 |
 //!
-//! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed: where those
-//! are quantized, each token's are found when it is computed.
+//! `w[o][i] = scale[o][g] · (q[o][i] - z[o][g])`. Scales for the activations are not needed. If
+//! activations are quantized, each token's scale is computed in its step.
 
 use playhouse_kernels::{Codes, Offsets};
 
@@ -41,7 +41,8 @@ pub(super) fn read<'a>(parts: Parts<'a, '_>) -> Result<Option<StoredMatrix<'a>>,
 
 fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsError> {
     let [out, inputs] = parts.shape;
-    // Eight bits have twice as many words; the shape that is expected otherwise tells what is wrong.
+    // Eight-bit codes have twice as many words. In every other case the expected shape makes a
+    // clear error.
     let words = parts.stored_shape("weight_packed").and_then(|shape| shape.get(1)).copied();
     let bits = if words == Some(inputs / 4) { 8 } else { 4 };
     let per_word = 32 / bits;
@@ -53,7 +54,7 @@ fn read_packed<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, Weights
     let (groups, group_size) = stored_groups(&parts)?;
     let scales = parts.floats("weight_scale", &[out, groups])?;
     let order = stored_order(&mut parts, group_size)?;
-    // Codes and zero points of eight bits have a sign here, but none as they are stored.
+    // Codes and zero points of eight bits are signed here, but unsigned in the file.
     let centre = if bits == 8 { 0x80 } else { 0 };
     let zero_points = match parts.has("weight_zero_point") {
         true => {
@@ -94,7 +95,7 @@ fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsE
     let stored = parts.stored_shape("weight_scale").map(<[usize]>::to_vec);
     let (scale_shape, group_size) = match stored {
         Some(shape) if one_for_all(&shape) && out > 1 => (shape, inputs),
-        // A vector of one a row, as some writers have it.
+        // Some writers store a vector with one scale for each row.
         Some(shape) if shape == [out] => (shape, inputs),
         _ => {
             let (groups, group_size) = stored_groups(&parts)?;
@@ -117,7 +118,7 @@ fn read_bytes<'a>(mut parts: Parts<'a, '_>) -> Result<StoredMatrix<'a>, WeightsE
     parts.finish(group_size, Codes::I8(codes), scales, zero_points, order)
 }
 
-/// One value for all outputs as one for each.
+/// Returns one value for each output, where one for all may be stored.
 fn spread<T: Copy>(out: usize, values: Vec<T>) -> Vec<T> {
     match values[..] {
         [value] => vec![value; out],
@@ -125,8 +126,8 @@ fn spread<T: Copy>(out: usize, values: Vec<T>) -> Vec<T> {
     }
 }
 
-/// The order of the inputs, where `weight_g_idx` gives them one. A group of -1 is what the library
-/// fills it with before an order is chosen: none was.
+/// Returns the order of the inputs, if `weight_g_idx` gives them one. The library fills it with a
+/// group of -1 before an order is chosen, so -1 means no order.
 fn stored_order(
     parts: &mut Parts<'_, '_>,
     group_size: usize,
@@ -143,11 +144,11 @@ fn stored_order(
     input_order(&group_of, group_size).map_err(|reason| parts.invalid(PART, reason))
 }
 
-/// Groups of a row, and inputs of a group, by the shape of the scales.
+/// Returns the groups of a row, and the inputs of a group, by the shape of the scales.
 fn stored_groups(parts: &Parts<'_, '_>) -> Result<(usize, usize), WeightsError> {
     let [_, inputs] = parts.shape;
     let shape = parts.stored_shape("weight_scale");
-    // Where the shape is no pair, one group a row is what is expected of it.
+    // If the shape is no pair, one group a row is expected.
     let groups = shape.and_then(|shape| shape.get(1)).copied().unwrap_or(1);
     if groups == 0 || !inputs.is_multiple_of(groups) {
         let reason = format!("{inputs} inputs in {groups} groups");

@@ -9,9 +9,9 @@
 //! | `scales` | `[groups, out]` | f16, bf16, f32 |
 //! | `g_idx` | `[in]`: each input's group (`desc_act`); may be absent | i32 |
 //!
-//! `w[o][i] = scales[g][o] · (q[i][o] - z[g][o])`, where the first version of the format
-//! (`checkpoint_format` "gptq") stores `z - 1` (for 0, a field of ones), and "gptq_v2" `z`. Symmetric
-//! checkpoints store their zero points as well.
+//! `w[o][i] = scales[g][o] · (q[i][o] - z[g][o])`. The first version of the format
+//! (`checkpoint_format` "gptq") stores `z - 1` (for 0, a field of ones). "gptq_v2" stores `z`.
+//! Symmetric checkpoints store their zero points as well.
 
 use playhouse_kernels::{Codes, Offsets};
 
@@ -61,7 +61,7 @@ pub(super) fn read<'a>(
     let zero = |at: usize| {
         let (group, output) = (at % groups, at / groups);
         let stored = u32::from(field(&qzeros[group * (out / per_word)..], bits, output));
-        // A zero point of 0 less one has wrapped around, and does so again, as in AutoGPTQ.
+        // A stored zero point of 0 - 1 has wrapped around. Adding 1 wraps it back, as in AutoGPTQ.
         let zero = if format.zeros_less_one { (stored + 1) & mask } else { stored };
         (zero as u8 ^ centre).cast_signed()
     };

@@ -1,8 +1,8 @@
 //! Ready-made quantized checkpoints of Hugging Face folders: a linear layer's weight in several
 //! tensors, by the `quantization_config` of `config.json`.
 //!
-//! Which modules are quantized is told by the tensors that are there: one that was left out (an
-//! ignore list, `modules_to_not_convert`) has a plain `weight`.
+//! The existing tensors show which modules are quantized. A module that was left out (an ignore
+//! list, `modules_to_not_convert`) has a plain `weight`.
 
 mod awq;
 mod compressed_tensors;
@@ -23,20 +23,20 @@ pub enum Quantization {
     Gptq(GptqFormat),
     /// AWQ in its GEMM layout: four bits, zero points.
     Awq {
-        /// Inputs that share a scale; `None`: all of a row.
+        /// Inputs that share a scale. `None` means all of a row.
         group_size: Option<usize>,
     },
     /// compressed-tensors, of llm-compressor: `pack-quantized` or `int-quantized`. The tensors'
-    /// shapes tell bits and groups.
+    /// shapes give bits and groups.
     CompressedTensors,
 }
 
-/// What GPTQ checkpoints differ in.
+/// The properties in which GPTQ checkpoints differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GptqFormat {
     /// Bits of a weight, 4 or 8.
     pub bits: usize,
-    /// Inputs that share a scale; `None`: all of a row.
+    /// Inputs that share a scale. `None` means all of a row.
     pub group_size: Option<usize>,
     /// Whether zero points are stored less one, as in the first version of the format.
     pub zeros_less_one: bool,

@@ -1,4 +1,4 @@
-//! The tensors that one quantized matrix is made of.
+//! The tensors that form one quantized matrix.
 
 use std::borrow::Cow;
 
@@ -32,17 +32,17 @@ impl<'a, 'm> Parts<'a, 'm> {
         self.checkpoint.has(&self.name(part))
     }
 
-    /// Whether `part` is there as integers of a byte.
+    /// Returns whether `part` exists and consists of one-byte integers.
     pub(super) fn is_i8(&self, part: &str) -> bool {
         self.checkpoint.stored_dtype_name(&self.name(part)) == Some("I8")
     }
 
-    /// The shape of `part` in the file, if it is there.
+    /// Returns the shape of `part` in the file, if it exists.
     pub(super) fn stored_shape(&self, part: &str) -> Option<&'a [usize]> {
         self.checkpoint.stored_shape(&self.name(part))
     }
 
-    /// 32-bit words of packed integers.
+    /// Takes 32-bit words of packed integers.
     pub(super) fn words(
         &mut self,
         part: &str,
@@ -55,7 +55,7 @@ impl<'a, 'm> Parts<'a, 'm> {
         }
     }
 
-    /// Integers of a byte.
+    /// Takes one-byte integers.
     pub(super) fn bytes(&mut self, part: &str, shape: &[usize]) -> Result<Vec<i8>, WeightsError> {
         let raw = self.take(part, shape)?;
         match raw.dtype {
@@ -64,7 +64,7 @@ impl<'a, 'm> Parts<'a, 'm> {
         }
     }
 
-    /// Floats of any width.
+    /// Takes floats of any width.
     pub(super) fn floats(&mut self, part: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
         self.take(part, shape)?;
         let tensor = self.checkpoint.tensor(&self.name(part), shape)?;
@@ -78,14 +78,15 @@ impl<'a, 'm> Parts<'a, 'm> {
         Ok(raw)
     }
 
-    /// The complaint that `part` makes no sense.
+    /// Returns the error that `part` is invalid.
     pub(super) fn invalid(&self, part: &str, reason: impl Into<String>) -> WeightsError {
         let tensor = self.name(part);
         let path = self.checkpoint.path_of(&tensor).to_owned();
         WeightsError::Quantized { path, tensor, reason: reason.into() }
     }
 
-    /// How many groups of `group_size` inputs a row has; `None` is one of all.
+    /// Returns the number of groups of `group_size` inputs in a row. `None` means one group for
+    /// all.
     pub(super) fn groups(
         &self,
         part: &str,
@@ -100,7 +101,7 @@ impl<'a, 'm> Parts<'a, 'm> {
         Ok((inputs / size, size))
     }
 
-    /// The matrix, if its parts make one.
+    /// Returns the matrix, if its parts form one.
     pub(super) fn finish(
         self,
         group_size: usize,

@@ -1,11 +1,11 @@
-//! Bringing packed integers, and what is stored `[in, out]`, into the order of rows.
+//! Conversion of packed integers, and of data stored `[in, out]`, to the order of rows.
 
 use rayon::prelude::*;
 
-/// Outputs whose codes are gathered at a time: a line of the words of four-bit codes.
+/// Outputs whose codes are gathered at a time: a cache line of words of four-bit codes.
 const ROWS: usize = 128;
 
-/// Four-bit codes `[out, in / 2]`, out of a source that is stored by inputs: `read` fills in the
+/// Returns four-bit codes `[out, in / 2]` from a source that is stored by inputs. `read` writes the
 /// codes of input `i` for the outputs from `o` on.
 pub(super) fn nibbles_by_row(
     [out, inputs]: [usize; 2],
@@ -26,7 +26,7 @@ pub(super) fn nibbles_by_row(
     codes
 }
 
-/// Eight-bit codes `[out, in]`, as [`nibbles_by_row`].
+/// Returns eight-bit codes `[out, in]`, as [`nibbles_by_row`] does.
 pub(super) fn bytes_by_row(
     [out, inputs]: [usize; 2],
     read: impl Fn(usize, usize, &mut [u8]) + Sync,
@@ -45,7 +45,7 @@ pub(super) fn bytes_by_row(
     codes
 }
 
-/// Field `index` of fields of `bits` bits, the first in the lowest bits of the first word.
+/// Returns field `index` of fields of `bits` bits, the first in the lowest bits of the first word.
 pub(super) fn field(words: &[u32], bits: usize, index: usize) -> u8 {
     let per_word = 32 / bits;
     let mask = (1u32 << bits) - 1;
@@ -53,16 +53,16 @@ pub(super) fn field(words: &[u32], bits: usize, index: usize) -> u8 {
     (words[index / per_word] >> (bits * (index % per_word)) & mask) as u8
 }
 
-/// `[rows, columns]` as `[columns, rows]`.
+/// Returns `[rows, columns]` as `[columns, rows]`.
 pub(super) fn transposed(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
     (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
 }
 
-/// The order of inputs in which each group's stand side by side, and the group of each input stands
-/// in `group_of`: `None` where they do already.
+/// Returns the order of inputs in which the inputs of each group are neighbours. `group_of` holds
+/// the group of each input. Returns `None` if they are neighbours already.
 ///
 /// # Errors
-/// A group that is not there, or one that has not `group_size` inputs.
+/// A group that does not exist, or one that does not have `group_size` inputs.
 pub(super) fn input_order(group_of: &[u32], group_size: usize) -> Result<Option<Vec<u32>>, String> {
     let groups = group_of.len() / group_size;
     let mut members = vec![0; groups];
@@ -82,7 +82,7 @@ pub(super) fn input_order(group_of: &[u32], group_size: usize) -> Result<Option<
     Ok(Some(order))
 }
 
-/// Four-bit codes with their columns in the order `order`.
+/// Returns four-bit codes with their columns in the order `order`.
 pub(super) fn reorder_nibbles(codes: &[u8], inputs: usize, order: &[u32]) -> Vec<u8> {
     let mut ordered = vec![0; codes.len()];
     let rows = ordered.par_chunks_mut(inputs / 2).zip(codes.par_chunks(inputs / 2));
@@ -95,7 +95,7 @@ pub(super) fn reorder_nibbles(codes: &[u8], inputs: usize, order: &[u32]) -> Vec
     ordered
 }
 
-/// Eight-bit codes with their columns in the order `order`.
+/// Returns eight-bit codes with their columns in the order `order`.
 pub(super) fn reorder_bytes<T: Copy + Send + Sync>(
     codes: &[T],
     inputs: usize,
