@@ -1,4 +1,4 @@
-//! What can be wrong with a GGUF file, told to the operator.
+//! Faults of a GGUF file, for the operator.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use crate::model_files::ModelFileError;
 /// A GGUF file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// The file is not what a GGUF file should be.
+    /// The file is not a valid GGUF file.
     #[error(transparent)]
     File(#[from] ModelFileError),
-    /// A key that is needed is absent.
+    /// A required key is absent.
     #[error("{}: metadata `{key}` is missing; expected {expected}", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
         /// The key.
         key: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
     /// A key has a value that is malformed or not supported.
@@ -29,7 +29,7 @@ pub enum GgufError {
         key: String,
         /// Its value, shortened.
         found: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
 }

@@ -1,11 +1,11 @@
 //! The tensor types that the format defines.
 
-/// How the elements of a tensor are stored: in blocks of so many elements and bytes.
+/// The storage of a tensor's elements: the size of a block in elements and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GgmlType {
     /// As ggml spells it, without its prefix.
     pub(crate) name: &'static str,
-    /// Elements of a block; a row is a whole number of blocks.
+    /// Elements of a block. A row is a whole number of blocks.
     pub(crate) block_elements: usize,
     /// Bytes of a block.
     pub(crate) block_bytes: usize,
@@ -49,7 +49,7 @@ const TYPES: [(u32, &str, usize, usize); 32] = [
 ];
 
 impl GgmlType {
-    /// The type with this number in the file.
+    /// Returns the type with this number in the file.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         let found = TYPES.iter().find(|(known, ..)| *known == number);
         found.map(|&(_, name, block_elements, block_bytes)| Self {

@@ -1,4 +1,4 @@
-//! The header of a GGUF file: magic, version, metadata, and where the tensors lie.
+//! The header of a GGUF file: magic, version, metadata, and the places of the tensors.
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -19,24 +19,24 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 const ALIGNMENT_MAX: u64 = 1 << 20;
 /// The format's own limit on the dimensions of a tensor.
 const DIMENSIONS_MAX: u32 = 4;
-/// What the shortest key and value take.
+/// Bytes of the shortest key and value.
 const METADATA_BYTES_MIN: usize = 8 + 4 + 1;
-/// What the shortest tensor description takes.
+/// Bytes of the shortest tensor description.
 const TENSOR_BYTES_MIN: usize = 8 + 4 + 8 + 4 + 8;
 
-/// What a header says.
+/// The content of a header.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) metadata: BTreeMap<String, Value>,
     pub(super) tensors: BTreeMap<String, TensorInfo>,
 }
 
-/// Where one tensor lies in its file.
+/// The place of one tensor in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TensorInfo {
     /// How its elements are stored.
     pub(crate) kind: GgmlType,
-    /// Outermost first, as everywhere but in the file.
+    /// Outermost first, in the reverse order of the file.
     pub(crate) shape: Vec<usize>,
     /// In bytes from the start of the file; within the file.
     pub(crate) range: Range<usize>,
@@ -72,7 +72,7 @@ pub(super) fn parse(path: &Path, file: &[u8]) -> Result<Header, ModelFileError> 
     Ok(Header { metadata, tensors })
 }
 
-/// Magic, version and the number of tensors.
+/// Reads magic and version. Returns the number of tensors.
 fn read_preamble(reader: &mut Reader<'_>) -> Result<usize, String> {
     if reader.take(MAGIC.len() as u64)? != MAGIC {
         return Err("it does not begin with `GGUF`".to_owned());
@@ -144,7 +144,7 @@ fn read_named_tensor(reader: &mut Reader<'_>, name: &str) -> Result<RawTensor, S
     Ok(RawTensor { name: name.to_owned(), kind, shape, offset, size_bytes })
 }
 
-/// Holds the tensors, sorted by where they begin, against each other and the size of the file.
+/// Compares the tensors, sorted by their begin, with each other and with the size of the file.
 fn place(
     path: &Path,
     tensors: Vec<RawTensor>,

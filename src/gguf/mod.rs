@@ -1,5 +1,5 @@
-//! GGUF, the single-file format of llama.cpp: metadata by key, and named tensors. What the keys and
-//! tensors mean is said by those who read them: weights, the model's config, the tokenizer.
+//! GGUF, the single-file format of llama.cpp: metadata by key, and named tensors. The readers of
+//! keys and tensors define their meaning: weights, the model's config, the tokenizer.
 //!
 //! A file is input from outside: every length, offset, count, string and type is checked before it
 //! is used.
@@ -22,13 +22,13 @@ pub(crate) use header::TensorInfo;
 use reader::Reader;
 use value::{Kind, List, Value};
 
-/// What a file begins with.
+/// The first bytes of a file.
 const MAGIC: &[u8] = b"GGUF";
 
-/// What errors call the format.
+/// The name of the format in errors.
 pub(crate) const FORMAT: &str = "GGUF file";
 
-/// Whether `path` is a GGUF file, by its name or its first bytes.
+/// Returns whether `path` is a GGUF file, by its name or its first bytes.
 #[must_use]
 pub(crate) fn is_gguf(path: &Path) -> bool {
     if !path.is_file() {
@@ -40,7 +40,7 @@ pub(crate) fn is_gguf(path: &Path) -> bool {
     named || (begins.is_ok() && magic == MAGIC)
 }
 
-/// A GGUF file, mapped into memory, its header read and checked.
+/// A GGUF file in mapped memory, with its header read and checked.
 #[derive(Debug)]
 pub(crate) struct GgufFile {
     path: PathBuf,
@@ -52,7 +52,7 @@ impl GgufFile {
     /// Maps `path` and reads its header.
     ///
     /// # Errors
-    /// [`GgufError`]; a file that is one part of several is refused, too.
+    /// [`GgufError`], also for a file that is one part of several.
     pub(crate) fn open(path: &Path) -> Result<Self, GgufError> {
         let map = MappedFile::open(path).map_err(ModelFileError::read(path))?;
         let header = header::parse(path, map.bytes())?;
@@ -70,37 +70,37 @@ impl GgufFile {
         &self.path
     }
 
-    /// Everything in the file.
+    /// Returns all bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.map.bytes()
     }
 
-    /// The tensor `name`.
+    /// Returns the tensor `name`.
     pub(crate) fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.header.tensors.get(name)
     }
 
-    /// All tensors, by name.
+    /// Returns all tensors, by name.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&String, &TensorInfo)> {
         self.header.tensors.iter()
     }
 
-    /// The mapping, for who needs no metadata any more.
+    /// Returns the mapping without the metadata.
     pub(crate) fn into_map(self) -> MappedFile {
         self.map
     }
 
-    /// Whether there is a value under `key`.
+    /// Returns whether there is a value under `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.header.metadata.contains_key(key)
     }
 
-    /// A number that is not negative.
+    /// Returns a number that is not negative.
     pub(crate) fn unsigned(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.get(key, "an integer from 0", Value::unsigned)
     }
 
-    /// A finite number, integer or not.
+    /// Returns a finite number, integer or not.
     pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, GgufError> {
         self.get(key, "a finite number", |value| value.number().filter(|x| x.is_finite()))
     }
@@ -119,7 +119,7 @@ impl GgufFile {
         })
     }
 
-    /// A list of strings.
+    /// Returns a list of strings.
     pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, GgufError> {
         self.get(key, "a list of strings", |value| {
             let (list, mut reader) = self.list(value)?;
@@ -128,18 +128,18 @@ impl GgufFile {
         })
     }
 
-    /// A list of numbers, integers or not, as f32.
+    /// Returns a list of numbers, integers or not, as f32.
     pub(crate) fn numbers(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
         let numbers = self.scalars(key, "a list of numbers", Value::number)?;
         Ok(numbers.map(|numbers| numbers.into_iter().map(|number| number as f32).collect()))
     }
 
-    /// A list of integers.
+    /// Returns a list of integers.
     pub(crate) fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
         self.scalars(key, "a list of integers", Value::signed)
     }
 
-    /// An integer, or a list of equal ones: what holds for each layer, and for all the same.
+    /// Returns an integer, which may also be stored as a list with an equal value for each layer.
     pub(crate) fn same_in_all_layers(&self, key: &str) -> Result<Option<u64>, GgufError> {
         if !matches!(self.header.metadata.get(key), Some(Value::List(_))) {
             return self.unsigned(key);
@@ -151,13 +151,13 @@ impl GgufFile {
         }
     }
 
-    /// The complaint that `key`, which must be there, is not.
+    /// Returns the error that `key`, which is required, is absent.
     pub(crate) fn missing(&self, key: &str, expected: impl Into<String>) -> GgufError {
         let (path, key) = (self.path.clone(), key.to_owned());
         GgufError::Missing { path, key, expected: expected.into() }
     }
 
-    /// The complaint that `key` has a value that is not accepted.
+    /// Returns the error that `key` has a value that is not accepted.
     pub(crate) fn unexpected(&self, key: &str, expected: impl Into<String>) -> GgufError {
         let found = self.header.metadata.get(key).map_or_else(String::new, Value::to_string);
         let (path, key) = (self.path.clone(), key.to_owned());
@@ -177,7 +177,7 @@ impl GgufFile {
         })
     }
 
-    /// A list, and a reader of its elements.
+    /// Returns a list, and a reader of its elements.
     fn list<'a>(&'a self, value: &'a Value) -> Option<(&'a List, Reader<'a>)> {
         match value {
             Value::List(list) => Some((list, Reader::new(&self.bytes()[list.range.clone()]))),

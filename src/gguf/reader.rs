@@ -1,5 +1,5 @@
 //! A cursor over the header of a GGUF file. Every read is checked against the end of the file, and
-//! nothing is allocated for a length before that many bytes are known to be there.
+//! nothing is allocated for a length that exceeds the bytes left.
 
 /// Reads little-endian values one after another.
 #[derive(Debug)]
@@ -13,17 +13,17 @@ impl<'a> Reader<'a> {
         Self { bytes, position: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn position(&self) -> usize {
         self.position
     }
 
-    /// Bytes that are left.
+    /// Returns the number of bytes left.
     pub(super) fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }
 
-    /// The next `length` bytes.
+    /// Returns the next `length` bytes.
     pub(super) fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
         let rest = &self.bytes[self.position..];
         let taken = usize::try_from(length).ok().and_then(|length| rest.get(..length));
@@ -57,14 +57,14 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Eight bytes of length, then UTF-8.
+    /// Reads eight bytes of length, then UTF-8.
     pub(super) fn text(&mut self) -> Result<&'a str, String> {
         let (start, length) = (self.position, self.u64()?);
         let bytes = self.take(length)?;
         std::str::from_utf8(bytes).map_err(|_| format!("the string at byte {start} is not UTF-8"))
     }
 
-    /// A number of things that take at least `bytes_each`, of which so many must fit the rest.
+    /// Reads a number of things that take at least `bytes_each`. That many must fit the rest.
     pub(super) fn count(&mut self, what: &str, bytes_each: usize) -> Result<usize, String> {
         let count = self.u64()?;
         let most = self.remaining() / bytes_each.max(1);

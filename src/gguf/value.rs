@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::reader::Reader;
 
-/// One value of the metadata. Integers of all widths are one kind, and so are floats: each fits.
+/// One value of the metadata. Integers of all widths become one kind, which holds each of them, and
+/// so do floats.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Unsigned(u64),
@@ -16,12 +17,12 @@ pub(super) enum Value {
     List(List),
 }
 
-/// A list that stays in the file: its elements are read when they are asked for.
+/// A list that stays in the file. Its elements are read on request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct List {
     pub(super) kind: Kind,
     pub(super) count: usize,
-    /// Where the elements lie, in bytes from the start of the file; within the file.
+    /// The range of the elements, in bytes from the start of the file; within the file.
     pub(super) range: Range<usize>,
 }
 
@@ -65,7 +66,7 @@ impl Kind {
         kind.ok_or_else(|| format!("a value of the unknown type {number}"))
     }
 
-    /// The bytes of one value; for what has no fixed size, the least it takes.
+    /// Returns the bytes of one value. For a value without a fixed size, the least it takes.
     fn size_bytes(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -78,7 +79,7 @@ impl Kind {
 }
 
 impl Value {
-    /// Reads a value of the kind `kind`; the elements of a list are stepped over.
+    /// Reads a value of the kind `kind`, and skips the elements of a list.
     pub(super) fn read(reader: &mut Reader<'_>, kind: Kind) -> Result<Self, String> {
         Ok(match kind {
             Kind::Text => Self::Text(reader.text()?.to_owned()),
@@ -147,7 +148,7 @@ impl List {
                     reader.text()?;
                 }
             }
-            // The count was held against what is left.
+            // The count was compared with the bytes left.
             kind => {
                 reader.take((count * kind.size_bytes()) as u64)?;
             }
@@ -156,7 +157,7 @@ impl List {
     }
 }
 
-/// For complaints: as short as it must be.
+/// For errors, shortened.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_CHARS: usize = 80;

@@ -1,5 +1,5 @@
-//! Where an engine's time goes: by operation, as the model runner and the layers tell it
-//! ([`playhouse_kernels::profile`]), and by actor, as every handler does.
+//! Where an engine's time goes, by operation and by actor. The model runner and the layers report
+//! operations ([`playhouse_kernels::profile`]), and each handler reports its messages.
 //!
 //! Begin a [`Profiler`], give its [`Profiler::handlers`] to [`Engine::spawn_profiled`], and
 //! [`Profiler::record`] while the engine works.
@@ -22,25 +22,25 @@ use playhouse_kernels::profile::{Recording, ThreadSpans};
 
 pub use summary::{ActorRow, OpRow, Summary};
 
-/// Messages at most that are kept, 100 MB of them: later ones are counted only.
+/// Most messages that are kept, 100 MB of them. Later ones are only counted.
 const HANDLED_MAX: usize = 1 << 20;
 
-/// What was recorded.
+/// A recording.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// Begin of the recording; times in a trace count from here.
+    /// Begin of the recording. Times in a trace count from here.
     pub begin: Instant,
-    /// For how long was recorded.
+    /// Length of the recording.
     pub wall: Duration,
-    /// What the threads that compute did.
+    /// Operations of the threads that compute.
     pub threads: Vec<ThreadSpans>,
-    /// What the actors did, in the order in which they were done.
+    /// Messages that actors handled, in the order of their ends.
     pub handled: Vec<Handled>,
-    /// Messages that were too many to keep.
+    /// Number of messages beyond the limit, which were not kept.
     pub num_handled_lost: usize,
 }
 
-/// Collects what actors tell.
+/// Collects the reports of actors.
 #[derive(Debug, Default)]
 struct Handlers {
     kept: Mutex<(Vec<Handled>, usize)>,
@@ -57,28 +57,28 @@ impl HandlerProfiler for Handlers {
     }
 }
 
-/// Hears of operations and messages.
+/// Records operations and messages.
 #[derive(Debug, Clone, Default)]
 pub struct Profiler {
     handlers: Arc<Handlers>,
 }
 
-/// A recording of the process runs already.
+/// Another recording of this process is in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another profile is being recorded in this process")]
 pub struct AlreadyRecording;
 
 impl Profiler {
-    /// For the engine whose actors are to be heard.
+    /// Returns the profiler for the engine whose actors are recorded.
     #[must_use]
     pub fn handlers(&self) -> Arc<dyn HandlerProfiler> {
         Arc::clone(&self.handlers) as Arc<dyn HandlerProfiler>
     }
 
-    /// Records while `work` goes on.
+    /// Records while `work` runs.
     ///
     /// # Errors
-    /// [`AlreadyRecording`]: there is one recording of operations at a time in a process.
+    /// [`AlreadyRecording`]: a process has at most one recording of operations at a time.
     pub async fn record<T>(
         &self,
         work: impl Future<Output = T>,
@@ -96,7 +96,8 @@ impl Profiler {
 }
 
 impl Profile {
-    /// Pieces that were too many to keep: what is told of the others is then not all.
+    /// Returns the number of spans and messages beyond the limits. If it is not 0, the profile is
+    /// incomplete.
     #[must_use]
     pub fn num_lost(&self) -> usize {
         self.num_handled_lost + self.threads.iter().map(|thread| thread.num_lost).sum::<usize>()

@@ -1,5 +1,5 @@
-//! A profile in figures: for each operation what it took itself, without what is within it, so that
-//! the figures of a step add up to the step.
+//! A profile in figures: for each operation its own time, without the operations within it. So the
+//! figures of a step add up to the step.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,44 +10,44 @@ use super::Profile;
 /// The span around each step of the model.
 const STEP: &str = "step";
 
-/// What one operation took.
+/// The time of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpRow {
     /// Its name.
     pub name: &'static str,
-    /// How often it was done.
+    /// Number of calls.
     pub calls: usize,
-    /// From begin to end.
+    /// Time from begin to end.
     pub total: Duration,
-    /// Without the operations within it.
+    /// Time without the operations within it.
     pub own: Duration,
 }
 
-/// What one actor did.
+/// The work of one actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActorRow {
     /// Its role.
     pub role: &'static str,
-    /// Which of those with the same role.
+    /// Its index among actors of the same role.
     pub index: usize,
     /// Messages that it handled.
     pub messages: usize,
-    /// For how long it computed.
+    /// Time in which it computed.
     pub busy: Duration,
-    /// With what it waited for while it handled them.
+    /// The same, with the time in which its handlers waited.
     pub total: Duration,
-    /// The longest that it computed over one message.
+    /// The longest time that it computed for one message.
     pub busy_max: Duration,
 }
 
 /// A profile in figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// For how long was recorded.
+    /// Length of the recording.
     pub wall: Duration,
     /// Steps of the model.
     pub steps: usize,
-    /// What the steps took together: the sum of what all operations within them took themselves.
+    /// Time of all steps: the sum of the own times of all operations within them.
     pub step_time: Duration,
     /// The operations, the most expensive one first.
     pub ops: Vec<OpRow>,
@@ -56,7 +56,7 @@ pub struct Summary {
 }
 
 impl Profile {
-    /// The profile in figures.
+    /// Returns the profile in figures.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let mut ops: BTreeMap<&'static str, OpRow> = BTreeMap::new();
@@ -76,8 +76,8 @@ impl Profile {
         Summary { wall: self.wall, steps, step_time, ops, actors: self.actors() }
     }
 
-    /// Every span, and what it took itself. What ran on another thread while a step waited for it
-    /// lies within the step all the same.
+    /// Returns each span with its own time. A span of another thread for which a step waited also
+    /// counts as part of the step.
     fn own_times(&self) -> Vec<(Span, Duration)> {
         let is_of_steps = |spans: &[Span]| spans.iter().any(|span| span.name == STEP);
         let (stepping, computing): (Vec<_>, Vec<_>) =
@@ -116,16 +116,16 @@ impl Profile {
     }
 }
 
-/// The spans of one thread, each with the one that contains it.
+/// The spans of one thread, each with its parent.
 struct Tree {
-    /// In the order in which they began, those that contain others before them.
+    /// In the order of their begins, and parents before their children.
     nodes: Vec<Node>,
 }
 
 struct Node {
     span: Span,
     parent: Option<usize>,
-    /// What others within it took.
+    /// Time of the spans within it.
     within: Duration,
 }
 
@@ -148,7 +148,7 @@ impl Tree {
         Self { nodes }
     }
 
-    /// The innermost span around this one of another thread.
+    /// Returns the innermost span of this thread around `span`, a span of another thread.
     fn around(&mut self, span: &Span) -> Option<&mut Node> {
         let begun = self.nodes.partition_point(|node| node.span.begin <= span.begin);
         let mut index = begun.checked_sub(1)?;

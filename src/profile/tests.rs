@@ -11,7 +11,7 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// A step of 100 µs whose forward pass runs on another thread, and one of 50 µs alone.
+/// Returns a step of 100 µs whose forward pass runs on another thread, and one of 50 µs alone.
 fn profile() -> Profile {
     let begin = Instant::now();
     let span = |name, from, to| Span { name, begin: begin + us(from), end: begin + us(to) };
@@ -61,7 +61,7 @@ fn figures_add_up_to_the_steps() {
     assert_eq!(row("forward"), (1, us(70), us(35)));
     assert_eq!(row("norm"), (2, us(15), us(15)));
     assert_eq!(row("step"), (2, us(150), us(30)));
-    // All but what ran outside any step.
+    // All except the time outside any step.
     let outside = us(1);
     assert_eq!(summary.ops.iter().map(|row| row.own).sum::<Duration>() - outside, us(150));
     assert!(summary.ops.is_sorted_by_key(|row| std::cmp::Reverse(row.own)));

@@ -20,7 +20,7 @@ impl Profile {
     /// Writes the trace, an event at a time.
     ///
     /// # Errors
-    /// What `out` says.
+    /// The errors of `out`.
     pub fn write_trace(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"{\"displayTimeUnit\": \"ms\", \"traceEvents\": [")?;
         let mut events = Events { out, begin: self.begin, is_first: true };

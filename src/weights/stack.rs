@@ -15,9 +15,9 @@ pub enum Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// Returns a stack of `matrices`. Quantized matrices are unchanged, or get codes of eight bits
-    /// in the smallest groups (q and k in Q4_K beside v in Q6_K, as llama.cpp mixes them), which is
-    /// exact.
+    /// Returns a stack of `matrices`. Quantized matrices of one format are unchanged. Others get
+    /// codes of eight bits in the smallest groups, which is exact: llama.cpp mixes q and k in Q4_K
+    /// with v in Q6_K.
     ///
     /// # Errors
     /// As [`QuantizedMatrix::new`], but never for matrices that it returned.
