@@ -6,12 +6,12 @@ use super::error::InvalidSetting;
 
 /// Longest time of a setting, seconds: a day.
 const SECONDS_MAX: f64 = 86_400.0;
-/// Windows of hours.
+/// Smallest factor: its windows are hours.
 const RESTART_TOLERANCE_MIN: f64 = 0.01;
-/// Windows of microseconds.
+/// Largest factor: its windows are microseconds.
 const RESTART_TOLERANCE_MAX: f64 = 1e6;
 
-/// Why a value is rejected.
+/// The reason why a value is rejected.
 pub(super) struct Rejected {
     value: String,
     accepted: String,
@@ -26,9 +26,9 @@ pub(super) fn check<T>(
     check(value).map_err(|Rejected { value, accepted }| InvalidSetting { name, value, accepted })
 }
 
-/// A number, or none.
+/// A number that may be absent.
 pub(super) trait Number {
-    /// Returns it with its text.
+    /// Returns the number and its text.
     fn number(&self) -> Option<(f64, &dyn Display)>;
 }
 
@@ -113,13 +113,13 @@ pub(super) fn seconds_or_unbounded<N: Number>(value: &N) -> Result<(), Rejected>
     require(value, |n| n.is_finite() && n >= 0.0, accepted)
 }
 
-/// Accepts shares that are not zero.
+/// Accepts shares above zero.
 pub(super) fn share_of_memory<N: Number>(value: &N) -> Result<(), Rejected> {
     let accepted = || "a share of the memory, in (0, 1]".to_owned();
     require(value, |n| n > 0.0 && n <= 1.0, accepted)
 }
 
-/// Accepts shares that leave something.
+/// Accepts shares below one.
 pub(super) fn share_of_blocks<N: Number>(value: &N) -> Result<(), Rejected> {
     let accepted = || "a share of the blocks, in [0, 1)".to_owned();
     require(value, |n| (0.0..1.0).contains(&n), accepted)
@@ -132,8 +132,8 @@ pub(super) fn tolerance<N: Number>(value: &N) -> Result<(), Rejected> {
     require(value, holds, accepted)
 }
 
-/// Accepts keys that a client can send. A client's key is read without the white space around it,
-/// and every client has an empty one.
+/// Accepts keys that a client can send. The server trims white space around a client's key, and a
+/// client without a key sends an empty one.
 pub(super) fn keys<K: AsRef<[String]>>(keys: &K) -> Result<(), Rejected> {
     if keys.as_ref().iter().all(|key| !key.is_empty() && key.trim() == key) {
         return Ok(());

@@ -1,17 +1,17 @@
-//! Settings that are one of a few words.
+//! Settings whose values are a few words.
 
 use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Where the weights come from.
+/// The source of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadFormat {
     /// From the model's files: safetensors or GGUF.
     #[default]
     Auto,
-    /// They are made up, as `config.json` alone says what there would be: for measuring.
+    /// Generated weights of the shapes in `config.json`, for measuring.
     Dummy,
 }
 
@@ -29,13 +29,13 @@ impl<'de> Deserialize<'de> for LoadFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
-    /// The checkpoint's own. On the processor float32 for float16 checkpoints, which would lose
-    /// three bits in bfloat16.
+    /// The checkpoint's own. On the processor it is float32 for float16 checkpoints, which would
+    /// lose three bits in bfloat16.
     #[default]
     Auto,
     /// IEEE binary32.
     Float32,
-    /// IEEE binary16 weights, float32 activations and sums. On GPUs alone.
+    /// IEEE binary16 weights, float32 activations and sums. Only on GPUs.
     Float16,
     /// bfloat16 weights and activations, float32 sums.
     Bfloat16,
@@ -57,11 +57,11 @@ impl<'de> Deserialize<'de> for Dtype {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantization {
-    /// Not at all.
+    /// No quantization.
     #[default]
     None,
-    /// Weights in 8 bits, a scale for each output; by default activations in 8 bits as well, a scale
-    /// for each token.
+    /// Weights in 8 bits, a scale for each output; by default activations in 8 bits as well, a
+    /// scale for each token.
     Int8,
     /// Weights in 4 bits, in groups of [`EngineConfig::quantization_group_size`] inputs; by default
     /// activations in 8 bits, a scale for each token and 128 inputs. The output layer has 8 bits.
@@ -81,17 +81,17 @@ impl<'de> Deserialize<'de> for Quantization {
     }
 }
 
-/// What activations are when they meet quantized weights.
+/// The format of activations that are multiplied by quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActivationQuantization {
-    /// On the processor 8 bits, which take less time. Floats on GPUs, beside a checkpoint's
-    /// float32, and wherever [`Dtype::Float32`] is asked for.
+    /// 8 bits on the processor, where they take less time. Floats on GPUs, beside a checkpoint's
+    /// float32, and with [`Dtype::Float32`].
     #[default]
     Auto,
-    /// Floats: weights become floats as they are multiplied.
+    /// Floats: weights become floats when they are multiplied.
     None,
-    /// Integers of 8 bits, a scale for each token and at least 128 inputs. On the processor alone.
+    /// Integers of 8 bits, a scale for each token and at least 128 inputs. Only on the processor.
     Int8,
 }
 
@@ -106,23 +106,23 @@ impl<'de> Deserialize<'de> for ActivationQuantization {
     }
 }
 
-/// What the model runs on.
+/// The device of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
-    /// The processor: a GPU is not chosen unless it is named.
+    /// The processor. A GPU is used only if it is named.
     #[default]
     Auto,
     /// The processor.
     Cpu,
-    /// An NVIDIA GPU, by the driver's number; without one the first.
+    /// An NVIDIA GPU by the driver's number. `None` is the first.
     Cuda(Option<usize>),
-    /// A device of wgpu, by its number in `playhouse collect-env`; without one the first GPU or,
-    /// where there is none, the first device that imitates one.
+    /// A device of wgpu by its number in `playhouse collect-env`. `None` is the first GPU, or
+    /// without a GPU the first device that emulates one.
     Wgpu(Option<usize>),
 }
 
 impl Device {
-    /// What settings of this build may name, for messages.
+    /// The values of this build's settings, for messages.
     pub(crate) const EXPECTED: &str = match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
         (false, false) => "auto or cpu",
         (false, true) => "auto, cpu, wgpu or wgpu:N",
@@ -132,7 +132,7 @@ impl Device {
 }
 
 impl fmt::Display for Device {
-    /// As it is written in settings.
+    /// Writes the spelling of settings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -178,12 +178,12 @@ impl<'de> Deserialize<'de> for Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvCacheDtype {
-    /// The model's own: that of its weights.
+    /// The format of the weights.
     #[default]
     Auto,
     /// IEEE binary32.
     Float32,
-    /// IEEE binary16. On GPUs alone.
+    /// IEEE binary16. Only on GPUs.
     Float16,
     /// bfloat16.
     Bfloat16,
@@ -215,7 +215,7 @@ impl<'de> Deserialize<'de> for KvCacheDtype {
     }
 }
 
-/// Where default sampling parameters come from.
+/// The source of default sampling parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GenerationConfigSource {
     /// `generation_config.json` in the model's folder, if there is one.
@@ -253,15 +253,15 @@ impl<'de> Deserialize<'de> for GenerationConfigSource {
     }
 }
 
-/// How a model's answers are read: by which parser.
+/// The parser of a model's answers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ParserChoice {
-    /// By the one that the model's chat template suggests, if it suggests any.
+    /// The one that the model's chat template suggests, if it suggests any.
     #[default]
     Auto,
-    /// By none.
+    /// None.
     None,
-    /// By the one of this name.
+    /// The one of this name.
     Named(String),
 }
 
@@ -295,12 +295,12 @@ impl<'de> Deserialize<'de> for ParserChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CertReqs {
-    /// None is asked for.
+    /// The server asks for none.
     #[default]
     None,
-    /// One is asked for, and must be good where it is given.
+    /// The server asks for one. A given certificate must be valid.
     Optional,
-    /// Nobody is let in without a good one.
+    /// Only clients with a valid certificate are admitted.
     Required,
 }
 

@@ -25,14 +25,14 @@ settings! {
     /// where it has them.
     pub struct EngineConfig in engine {
         "Model":
-        /// Folder of a Hugging Face model: config.json, *.safetensors, tokenizer.json; or a GGUF
+        /// Folder of a Hugging Face model (config.json, *.safetensors, tokenizer.json), or a GGUF
         /// file. Without it, the demo model, which is part of the program.
         model: PathBuf = model_files::demo_model(), plain, any,
             Usage::new("FOLDER", "Folder of a Hugging Face model, or a GGUF file")
                 .short('m')
                 .default("the demo model")
                 .example(r#""models/qwen3""#);
-        /// Folder of the tokenizer, a tokenizer.json or a GGUF file; without it, the model's.
+        /// Folder of the tokenizer, a tokenizer.json or a GGUF file. Without it, the model's.
         tokenizer: Option<PathBuf> = None, plain, any,
             Usage::new("PATH", "Folder, tokenizer.json or GGUF file to take the tokenizer from")
                 .default("the model")
@@ -42,8 +42,8 @@ settings! {
         served_model_name: Vec<String> = Vec::new(), texts, any,
             Usage::new("NAME", "Name that requests may use; may be repeated, the first is shown")
                 .default("the model's path");
-        /// Source of the weights: auto, the model's files; dummy, made-up values, for measuring
-        /// speed.
+        /// Source of the weights: auto (the model's files) or dummy (generated values, for
+        /// measuring speed).
         load_format: LoadFormat = LoadFormat::Auto, plain, any,
             Usage::new(
                 "FORMAT",
@@ -62,24 +62,23 @@ settings! {
             Usage::new("FOLDER", "Folder to keep packed weights in, for faster later starts")
                 .default("none are kept")
                 .example(r#""/var/cache/playhouse""#);
-        /// Quantize linear layers at load: none, int8 (a scale for each output), int4 (in groups;
-        /// the output layer has 8 bits).
+        /// Quantizes linear layers at load: none, int8 (a scale for each output), or int4 (in
+        /// groups; the output layer has 8 bits).
         quantization: Quantization = Quantization::None, plain, any,
             Usage::new("SCHEME", "Quantize the weights at load: none, int8 or int4");
-        /// Inputs that share a scale in int4: 32, 64 or 128. Small groups are nearer to the model,
+        /// Inputs that share a scale in int4: 32, 64 or 128. Small groups are more precise, and
         /// large ones smaller and faster.
         quantization_group_size: usize = 32, count, one_of(&[32, 64, 128]),
             Usage::new("N", "Inputs that share a scale in int4: 32, 64 or 128");
-        /// Format of activations at quantized weights, made at load or ready-made. none: floats,
-        /// which lose nothing further. int8: 8 bits with a scale for each token; faster, and on the
-        /// processor alone. auto: int8 on the processor; none on GPUs, and wherever dtype is
-        /// float32.
+        /// Format of activations at quantized weights, whether quantized at load or before. none:
+        /// floats, without further loss. int8: 8 bits with a scale for each token; faster, and only
+        /// on the processor. auto: int8 on the processor; none on GPUs, and if dtype is float32.
         activation_quantization: ActivationQuantization = ActivationQuantization::Auto, plain, any,
             Usage::new(
                 "SCHEME",
                 "Activations beside quantized weights: auto, none (they stay floats) or int8",
             );
-        /// Tokens at most of prompt and output together; without it, the model's own limit.
+        /// Most tokens of prompt and output together. Without it, the model's own limit.
         max_model_len: Option<usize> = None, some_tokens, at_least(1),
             Usage::new("TOKENS", "Tokens at most of prompt and output together, such as 4096 or 4K")
                 .default("the model's")
@@ -92,30 +91,30 @@ settings! {
         chat_template: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with a chat template to use instead of the model's")
                 .example(r#""template.jinja""#);
-        /// Log-probabilities at most that a request may ask for, a position.
+        /// Most log-probabilities that a request may ask for at each position.
         max_logprobs: usize = 20, count, any,
             Usage::new("N", "Log-probabilities at most that a request may ask for");
 
         "Machine":
-        /// Device of the model: auto or cpu, the processor; wgpu or, in builds with the feature
-        /// cuda, cuda; or wgpu:N and cuda:N as `playhouse collect-env` numbers devices. auto takes
-        /// no GPU.
+        /// Device of the model: auto or cpu (the processor), wgpu, or in builds with the feature
+        /// cuda also cuda. wgpu:N and cuda:N name a device by its number in
+        /// `playhouse collect-env`. auto never uses a GPU.
         device: Device = Device::Auto, plain, any,
             Usage::new(
                 "DEVICE",
                 "What the model runs on: auto, cpu or, where it was built with it, cuda[:N] \
                  or wgpu[:N]",
             );
-        /// Threads that compute; without it, one a processor core.
+        /// Threads that compute. Without it, one a processor core.
         threads: Option<usize> = None, some_count, within(1, 1024),
             Usage::new("N", "Threads that compute").default("one a core").example("8");
-        /// Binds each of them to a core, if there is one for each. Without it, a busy system often
-        /// has two of them take turns on one core.
+        /// Binds each of these threads to a core, if there are enough cores. Without it, a busy
+        /// system often lets two of them share one core.
         pin_threads: bool = true, switch, any,
             Usage::switch("Bind each of them to a core, if there is one for each");
         /// Memory of the KV cache. Without it, half of the memory that is free once the weights are
-        /// loaded, on a GPU the rest of gpu_memory_utilization, but at most the need of
-        /// max_num_seqs requests of max_model_len tokens.
+        /// loaded, or on a GPU the rest of gpu_memory_utilization. In both cases it is at most the
+        /// need of max_num_seqs requests of max_model_len tokens.
         kv_cache_memory_bytes: Option<u64> = None, some_bytes, any,
             Usage::new("BYTES", "Bytes of the KV cache, such as 4GiB")
                 .default(
@@ -123,38 +122,37 @@ settings! {
                      needs that",
                 )
                 .example(r#""4GiB""#);
-        /// Share of a GPU's memory that weights, activations and KV cache may take together. It
-        /// bounds nothing where the driver does not report the size of the memory.
+        /// Share of a GPU's memory that weights, activations and KV cache may take together. It has
+        /// no effect if the driver does not report the size of the memory.
         gpu_memory_utilization: f64 = 0.92, number, share_of_memory,
             Usage::new("SHARE", "Share of a GPU's memory for weights, activations and KV cache");
-        /// On a GPU, tokens that do not depend on the rest of the batch, so that a stream after a
-        /// failure is byte for byte the one without it. It costs the tensor cores; the processor,
-        /// GPUs without tensor cores, and weights in float32 are deterministic in any case.
+        /// On a GPU, computes tokens that do not depend on the rest of the batch. A stream after a
+        /// failure is then byte for byte the one without it. Tensor cores are not used. The
+        /// processor, GPUs without tensor cores, and weights in float32 are always deterministic.
         deterministic: bool = false, switch, any,
             Usage::switch(
                 "On a GPU, tokens that do not depend on the batch: without its tensor cores",
             );
-        /// At the start, measures which way a GPU's tensor cores multiply each shape fastest. The
-        /// results are kept in ~/.cache/playhouse/products.json ($XDG_CACHE_HOME) for the next
-        /// start.
+        /// Measures at the start how a GPU's tensor cores multiply each shape fastest. The results
+        /// are kept in ~/.cache/playhouse/products.json ($XDG_CACHE_HOME) for the next start.
         autotune: bool = true, switch, any,
             Usage::switch(
                 "Measure at the start which way a GPU's tensor cores multiply fastest, where \
                  that is not yet known",
             );
-        /// On a GPU, launches steps of single tokens kernel by kernel, in place of recording them
-        /// once and replaying them. Slower; for a driver that does not replay well.
+        /// On a GPU, launches steps of single tokens kernel by kernel. Without it, they are
+        /// recorded once and replayed, which is faster. For drivers that do not replay well.
         enforce_eager: bool = false, switch, any,
             Usage::switch(
                 "On a GPU, launch small steps kernel by kernel, in place of recording them \
                  once and replaying them",
             );
-        /// Blocks of the KV cache, whatever its memory.
+        /// Number of blocks of the KV cache, in place of a size in bytes.
         num_gpu_blocks_override: Option<usize> = None, some_count, at_least(2),
             Usage::new("N", "Blocks of the KV cache, whatever its bytes").example("1024");
         /// Format of the KV cache: auto (that of the weights), float32, bfloat16, or
-        /// int8_per_token_head, for short int8: half of bfloat16's memory, with a scale for each
-        /// token and head; on a GPU also float16.
+        /// int8_per_token_head (short: int8), which takes half of bfloat16's memory, with a scale
+        /// for each token and head. On a GPU also float16.
         kv_cache_dtype: KvCacheDtype = KvCacheDtype::Auto, plain, any,
             Usage::new(
                 "DTYPE",
@@ -163,7 +161,7 @@ settings! {
         /// Tokens that a KV cache block holds.
         block_size: usize = 16, count, within(1, 1024),
             Usage::new("TOKENS", "Tokens a KV cache block holds");
-        /// Actors that template and tokenize.
+        /// Actors that apply chat templates and tokenize.
         num_input_processors: usize = 2, count, within(1, 1024),
             Usage::new("N", "Actors that template and tokenize");
         /// Pairs of a detokenizer and an output streamer.
@@ -171,22 +169,22 @@ settings! {
             Usage::new("N", "Pairs of a detokenizer and an output streamer");
 
         "Recovery":
-        /// Seconds after which a request is aborted whose client takes nothing of its output.
+        /// Seconds after which a request is aborted if its client reads none of its output.
         reader_timeout_secs: f64 = 60.0, number, seconds,
             Usage::new(
                 "SECONDS",
                 "Seconds after which a request is aborted whose client reads nothing",
             );
-        /// Seconds that any step of the model may take, not counting time in which its threads lack
-        /// a processor; a long one may take ten times its prediction. Not given: 0.1 on CPUs, and 2
-        /// on GPUs, where a new shape may have to be compiled.
+        /// Seconds that any step of the model may take. Time in which its threads lack a processor
+        /// does not count. A long step may take ten times its prediction. Without it, 0.1 on CPUs,
+        /// and 2 on GPUs, where a new shape may have to be compiled.
         min_step_deadline_secs: Option<f64> = None, some_number, seconds,
             Usage::new("SECONDS", "Seconds that any step of the model may take")
                 .default("0.1 on CPUs, 2 on GPUs")
                 .example("0.1");
 
         "Limits":
-        /// Seconds that compiling the grammar of a structured output may take; a request whose
+        /// Seconds that compiling the grammar of a structured output may take. A request whose
         /// grammar takes longer gets 400.
         grammar_timeout_secs: f64 = 10.0, number, seconds,
             Usage::new(
@@ -194,23 +192,23 @@ settings! {
                 "Seconds that compiling the grammar of a structured output may take",
             );
         /// Writes constrained JSON compactly, with at most one space behind a comma or a colon,
-        /// unless a request says otherwise. false: any white space, within bounds, as vLLM's
-        /// default has it.
+        /// unless a request says otherwise. false allows any white space, within bounds, as vLLM's
+        /// default does.
         disable_any_whitespace: bool = true, switch, any,
             Usage::switch("Write constrained JSON compactly");
 
         "Recovery":
         /// Seconds at one message after which an actor is replaced, whatever the cause. A handler
-        /// that hangs, rather than lacks a processor, is found after 0.1 s or ten times the usual
+        /// that hangs although it has a processor is replaced after 0.1 s or ten times the usual
         /// time of its message.
         hang_timeout_secs: f64 = 5.0, number, seconds,
             Usage::new(
                 "SECONDS",
                 "Seconds at one message after which an actor is replaced at the latest",
             );
-        /// Factor by which actors may die more often than by default, before their supervisor is
-        /// replaced as well, and in the end the process exits with code 70. A build with the
-        /// feature chaos has no limit by default.
+        /// Factor by which actors may die more often than by default. Above that, their supervisor
+        /// is replaced too, and finally the process exits with code 70. A build with the feature
+        /// chaos has no limit by default.
         restart_tolerance: Option<f64> = None, some_number, tolerance,
             Usage::new(
                 "X",
@@ -219,32 +217,32 @@ settings! {
             ).example("1.0");
 
         "Scheduling":
-        /// Requests at most that run at a time. A step reads all weights once for all of them, so
+        /// Most requests that run at a time. A step reads all weights once for all of them, so
         /// throughput grows with the batch. Requests that do not fit the KV cache wait, whatever
         /// the value.
         max_num_seqs: usize = 256, count, at_least(1),
             Usage::new("N", "Requests at most that run at a time");
-        /// Tokens at most that one step computes, prompts and outputs together.
+        /// Most tokens that one step computes, prompts and outputs together.
         max_num_batched_tokens: usize = 2048, count, at_least(1),
             Usage::new("TOKENS", "Tokens at most that one step computes");
-        /// Tokens at most of one prompt in a step that others could share; 0: no such limit.
+        /// Most tokens of one prompt in a step that others could share. 0: no such limit.
         long_prefill_token_threshold: usize = 0, count, any,
             Usage::new(
                 "TOKENS",
                 "Tokens at most of one prompt in a step that others could share; 0: no limit",
             );
-        /// Plans a step, and hands it to the device, while the one before is computed: the device
-        /// need not wait for the scheduler. A request that ends is computed once more and the
-        /// result is dropped; a new request waits a step longer. Not given: on GPUs, whose steps
-        /// are short.
+        /// Plans a step and sends it to the device while the step before is computed, so the device
+        /// does not wait for the scheduler. A request that ends is computed once more, and that
+        /// result is dropped. A new request waits one step longer. Without it, on GPUs only, whose
+        /// steps are short.
         async_scheduling: Option<bool> = None, some_switch, any,
             Usage::switch("Plan a step while the one before is computed")
                 .default("on GPUs")
                 .example("true");
-        /// Order of requests: fcfs (in order of arrival) or priority (the lowest value first).
+        /// Order of requests: fcfs (by arrival) or priority (the lowest value first).
         scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,
             Usage::new("POLICY", "Who is served first: fcfs or priority");
-        /// Under priority, seconds after which a waiting request goes first; 0: it may wait for
+        /// Under priority, seconds after which a waiting request goes first. 0: it may wait for
         /// ever.
         priority_age_bound_secs: f64 = 60.0, number, seconds_or_unbounded,
             Usage::new(
@@ -254,22 +252,22 @@ settings! {
         /// Share of the blocks that admission leaves free for running requests.
         watermark: f64 = 0.0, number, share_of_blocks,
             Usage::new("SHARE", "Share of the blocks that admission leaves free");
-        /// Requests at most that wait to run for the first time; further ones are answered 503 with
+        /// Most requests that wait to run for the first time. Further ones are answered 503 with
         /// Retry-After.
         max_num_queued_reqs: Option<usize> = None, some_count, any,
             Usage::new("N", "Requests at most that wait to run; further ones get 503")
                 .default("max-num-requests")
                 .example("1000");
-        /// Prompt tokens at most of the requests that wait to run; further ones are answered the
-        /// same.
+        /// Most prompt tokens of the requests that wait to run. Further requests are answered 503
+        /// with Retry-After.
         max_num_queued_tokens: Option<usize> = None, some_tokens, at_least(1),
             Usage::new("TOKENS", "Prompt tokens at most of waiting requests; further ones get 503")
                 .default("no limit")
                 .example(r#""1M""#);
-        /// Open requests at most, whatever their state: the hard bound.
+        /// Most open requests, whatever their state: the hard bound.
         max_num_requests: usize = 16_384, count, at_least(1),
             Usage::new("N", "Open requests at most, whatever their state");
-        /// Memory for requests: bodies and all that is made of them, stored responses, outputs that
+        /// Memory for requests: bodies and their derived data, stored responses, and outputs that
         /// wait for their readers. Without it, a quarter of the memory that is free once the model
         /// is loaded. A request that does not fit waits up to five seconds, then gets 503 with
         /// Retry-After.
@@ -277,13 +275,14 @@ settings! {
             Usage::new("BYTES", "Memory for requests and their outputs, such as 2GiB")
                 .default("a quarter of what is free once the model is loaded")
                 .example(r#""2GiB""#);
-        /// Open requests at most of one API key; further ones are answered 429 with Retry-After. 0:
-        /// no quota.
+        /// Most open requests of one API key. Further ones are answered 429 with Retry-After. 0: no
+        /// quota.
         quota_max_open_requests: Option<usize> = None, quota, at_least(1),
             Usage::new("N", "Open requests at most of one API key; further ones get 429")
                 .default("no quota")
                 .example("64");
-        /// Prompt and output tokens at most of one API key within a minute; the same.
+        /// Most prompt and output tokens of one API key within a minute. Further requests are
+        /// answered 429 with Retry-After. 0: no quota.
         quota_tokens_per_minute: Option<usize> = None, quota, at_least(1),
             Usage::new(
                 "TOKENS",
@@ -292,7 +291,7 @@ settings! {
         /// Shares the KV blocks of common prefixes between requests.
         enable_prefix_caching: bool = true, switch, any,
             Usage::switch("Share the KV blocks of common prefixes");
-        /// Computes a prompt over several steps where it helps.
+        /// Computes a prompt over several steps where that helps.
         enable_chunked_prefill: bool = true, switch, any,
             Usage::switch("Compute a prompt over several steps where it helps");
         /// Admits a request only when its whole prompt fits the free blocks.

@@ -1,10 +1,10 @@
-//! What is wrong with a configuration, told to the operator.
+//! Faults of a configuration, for the operator.
 
 use std::{io, path::PathBuf};
 
 use super::{key::Key, origin::Origin};
 
-/// Why a configuration is refused.
+/// The reason why a configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -12,7 +12,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is not TOML.
@@ -22,10 +22,10 @@ pub enum ConfigError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
-    /// A key that means nothing.
+    /// An unknown key.
     #[error("{}:{line}: unknown key {key}{}", path.display(), did_you_mean(closest))]
     UnknownKey {
         /// The file.
@@ -37,7 +37,7 @@ pub enum ConfigError {
         /// The known key most like it.
         closest: Option<String>,
     },
-    /// A `PLAYHOUSE_…` variable that means nothing.
+    /// An unknown `PLAYHOUSE_…` variable.
     #[error("unknown environment variable {name}{}", did_you_mean(closest))]
     UnknownVariable {
         /// The variable.
@@ -45,22 +45,22 @@ pub enum ConfigError {
         /// The known variable most like it.
         closest: Option<String>,
     },
-    /// A value that its key does not take.
+    /// A value that its key does not accept.
     #[error(transparent)]
     Invalid(Box<InvalidValue>),
-    /// Two values of one setting from one source: under its name and that of an earlier version.
+    /// Two values of one setting from one source: one under its name, one under an earlier name.
     #[error("{key} is set twice: by {first} and by {second}")]
     SetTwice {
         /// The setting.
         key: Key,
-        /// Where the first value stands.
+        /// The source of the first value.
         first: Origin,
-        /// Where the second value stands.
+        /// The source of the second value.
         second: Origin,
     },
 }
 
-/// A value that its key does not take.
+/// A value that its key does not accept.
 #[derive(Debug, thiserror::Error)]
 #[error("{key} = {value} (from {origin}): {reason}")]
 pub struct InvalidValue {
@@ -68,9 +68,9 @@ pub struct InvalidValue {
     pub key: Key,
     /// The value as given.
     pub value: String,
-    /// Who gave it.
+    /// Its source.
     pub origin: Origin,
-    /// What would be accepted.
+    /// The accepted values.
     pub reason: String,
 }
 
@@ -87,7 +87,7 @@ fn did_you_mean(closest: &Option<String>) -> String {
     }
 }
 
-/// A setting whose value is out of range, or does not go with another's.
+/// A setting whose value is out of range, or contradicts another setting.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{name} = {value}: must be {accepted}")]
 pub struct InvalidSetting {
@@ -95,6 +95,6 @@ pub struct InvalidSetting {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// What would be accepted.
+    /// The accepted values.
     pub accepted: String,
 }

@@ -15,13 +15,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// `section.name`.
+    /// Returns the key `section.name`.
     #[must_use]
     pub fn new(section: &str, name: &str) -> Self {
         Self { section: section.to_owned(), name: name.to_owned() }
     }
 
-    /// The name without a section, as flags and variables have it.
+    /// Returns the name without a section, as flags and variables use it.
     fn flat(&self) -> String {
         match self.section.as_str() {
             "log" => format!("log_{}", self.name),
@@ -29,19 +29,19 @@ impl Key {
         }
     }
 
-    /// The flag that sets it.
+    /// Returns the flag that sets it.
     #[must_use]
     pub fn flag(&self) -> String {
         format!("--{}", self.flat().replace('_', "-"))
     }
 
-    /// The environment variable that sets it.
+    /// Returns the environment variable that sets it.
     #[must_use]
     pub fn variable(&self) -> String {
         format!("PLAYHOUSE_{}", self.flat().to_uppercase())
     }
 
-    /// All there are, in the order of the file.
+    /// Returns all keys, in the order of the file.
     #[must_use]
     pub fn all() -> Vec<Self> {
         Setting::all().map(Setting::key).collect()
@@ -54,7 +54,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The candidate nearest to `given`, if any is near enough to be what was meant.
+/// Returns the candidate nearest to `given`, if one is near enough to be the intended name.
 pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     let scored = candidates.map(|candidate| {
         let distance = strsim::damerau_levenshtein(given, &candidate);

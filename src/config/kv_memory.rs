@@ -1,29 +1,29 @@
-//! How much memory the KV cache gets when nobody says.
+//! The size of the KV cache without a setting.
 
 use std::{fs, path::Path};
 
 use super::EngineConfig;
 
 /// Share of the memory available after the weights are loaded that the KV cache may take on a CPU.
-/// The rest is for activations, for the page cache that holds mapped files, and for other programs:
-/// unlike a GPU's, a machine's memory is not ours alone, and an arena that makes it swap is worse
-/// than one that preempts.
+/// The rest is for activations, for the page cache that holds mapped files, and for other programs.
+/// Other programs use a machine's memory too, unlike a GPU's. A cache that makes the machine swap
+/// is worse than one that preempts.
 pub const KV_CACHE_MEMORY_SHARE: f64 = 0.5;
 
-/// The part of a GPU's memory that recorded steps may hold, and the most: by the sizes of a model of
-/// 8 billion parameters, one holds some 300 KB a row.
+/// The part of a GPU's memory that recorded steps may hold, and the largest amount. For a model of
+/// 8 billion parameters, a recorded step holds some 300 KB a row.
 const STEP_GRAPH_PART: u64 = 32;
 const STEP_GRAPH_BYTES_MAX: u64 = 2 << 30;
-/// The same where nobody says how much memory there is.
+/// The amount if the size of the memory is unknown.
 const STEP_GRAPH_BYTES: u64 = 256 << 20;
 
-/// Where control groups are found.
+/// The folder of control groups.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 impl EngineConfig {
-    /// Bytes for the KV cache: `kv_cache_memory_bytes` if given; else those that are `free` for it,
-    /// but at most what `max_num_seqs` requests of `max_model_len` tokens need in blocks of
-    /// `block_bytes`, and one null block.
+    /// Returns the bytes for the KV cache: `kv_cache_memory_bytes` if given, otherwise the `free`
+    /// bytes. The latter are limited to the need of `max_num_seqs` requests of `max_model_len`
+    /// tokens in blocks of `block_bytes`, and one null block.
     #[must_use]
     pub fn kv_cache_budget_bytes(&self, free: u64, block_bytes: u64, max_model_len: usize) -> u64 {
         if let Some(bytes) = self.kv_cache_memory_bytes {
@@ -34,24 +34,25 @@ impl EngineConfig {
         blocks.saturating_mul(block_bytes).min(free)
     }
 
-    /// Bytes that are free for the KV cache of a CPU of whose memory `available` are, while weights
-    /// of `mapped` bytes are pages of files: the system would give those up, and every step would
-    /// read them again.
+    /// Returns the bytes that are free for the KV cache of a CPU with `available` bytes of memory.
+    /// Weights of `mapped` bytes are pages of files, and are subtracted. Otherwise the system would
+    /// drop them, and every step would read them again.
     #[must_use]
     pub fn free_for_kv_cache_on_cpu(available: u64, mapped: u64) -> u64 {
         (available.saturating_sub(mapped) as f64 * KV_CACHE_MEMORY_SHARE) as u64
     }
 
-    /// Bytes that are free for the KV cache of a GPU of `total` bytes which holds `held` of ours:
-    /// the rest of [`EngineConfig::gpu_memory_utilization`], but for what recorded steps may hold.
+    /// Returns the bytes that are free for the KV cache of a GPU of `total` bytes, of which this
+    /// process holds `held`. These are the rest of [`EngineConfig::gpu_memory_utilization`] without
+    /// the bytes for recorded steps.
     #[must_use]
     pub fn free_for_kv_cache_on_gpu(&self, total: u64, held: u64) -> u64 {
         let ours = (total as f64 * self.gpu_memory_utilization) as u64;
         ours.saturating_sub(held).saturating_sub(self.step_graph_bytes(Some(total)))
     }
 
-    /// Bytes that recorded steps may hold on a GPU of `total` bytes, if that is known; none where
-    /// steps are not recorded.
+    /// Returns the bytes that recorded steps may hold on a GPU of `total` bytes, if that is known.
+    /// Returns 0 if steps are not recorded.
     #[must_use]
     pub fn step_graph_bytes(&self, total: Option<u64>) -> u64 {
         match total {
@@ -62,8 +63,8 @@ impl EngineConfig {
     }
 }
 
-/// Bytes of memory that could be had now without swapping: what the system says is available,
-/// within the limits of this process's control groups. `None` where the system does not say.
+/// Returns the bytes of memory that are available now without swapping: the system's number, within
+/// the limits of this process's control groups. `None` if the system does not report it.
 #[must_use]
 pub fn available_memory_bytes() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
@@ -73,7 +74,7 @@ pub fn available_memory_bytes() -> Option<u64> {
     Some(headroom.map_or(available, |headroom| available.min(headroom)))
 }
 
-/// Bytes of memory that this machine has. `None` where the system does not say.
+/// Returns the bytes of memory that this machine has. `None` if the system does not report it.
 #[must_use]
 pub fn total_memory_bytes() -> Option<u64> {
     meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
@@ -85,25 +86,26 @@ fn meminfo_bytes(meminfo: &str, field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The control group (version 2) that `/proc/self/cgroup` names; the root where it names none.
+/// Returns the control group (version 2) that `/proc/self/cgroup` names, or the root if it names
+/// none.
 fn own_group(groups: &str) -> &str {
     groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/")
 }
 
-/// What is left below the tightest memory limit of the control group `group` and those above it,
-/// whose root lies in `root`. A container may see its own group as the root: folders that are not
-/// there have no limit.
+/// Returns the bytes below the tightest memory limit of the control group `group` and its
+/// ancestors, whose root is in `root`. A container may see its own group as the root, so folders
+/// that do not exist have no limit.
 fn headroom_bytes(root: &Path, group: &str) -> Option<u64> {
     let group = Path::new(group.trim_start_matches('/'));
     group.ancestors().filter_map(|group| group_headroom_bytes(&root.join(group))).min()
 }
 
-/// What is left below the limit of the control group in `folder`, if it has one.
+/// Returns the bytes below the limit of the control group in `folder`, if it has one.
 fn group_headroom_bytes(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let limit: u64 = read("memory.max")?.trim().parse().ok()?;
     let current: u64 = read("memory.current")?.trim().parse().ok()?;
-    // Pages of files are given back before anything fails for want of memory.
+    // The system drops pages of files before an allocation fails.
     let stat = read("memory.stat").unwrap_or_default();
     let pages = |field| stat_bytes(&stat, field).unwrap_or(0);
     let files = pages("inactive_file").saturating_add(pages("active_file"));
@@ -168,7 +170,8 @@ mod tests {
         assert_eq!(own_group(""), "/");
     }
 
-    /// Control groups by their paths below the root, each with limit, use, and the statistics.
+    /// Returns control groups by their paths below the root, each with limit, use, and the
+    /// statistics.
     fn control_groups(groups: &[(&str, &str, &str, &str)]) -> tempfile::TempDir {
         let root = tempfile::TempDir::new().unwrap();
         for (group, max, current, stat) in groups {
@@ -193,7 +196,8 @@ mod tests {
             ("a/other", "10\n", "9\n", ""),
         ]);
         let headroom = |group| headroom_bytes(root.path(), group);
-        // The group's own limit leaves 900 - (90 - 40), that of the group at the top 1000 - 400.
+        // The group's own limit leaves 900 - (90 - 40), and that of the top group leaves 1000 -
+        // 400.
         assert_eq!(headroom("/a/b/c"), Some(600));
         assert_eq!(headroom("/a/other"), Some(1));
         assert_eq!(headroom("/a/b/gone"), Some(600));
@@ -205,7 +209,7 @@ mod tests {
     fn pages_of_files_are_no_use_of_memory() {
         let left = |current, stat| {
             let root = control_groups(&[("", "1000\n", current, stat)]);
-            // A container whose group the system calls otherwise than its mount does.
+            // A container whose mount gives its group another name than the system does.
             headroom_bytes(root.path(), "/docker/0123")
         };
         assert_eq!(left("700\n", "inactive_file 300\nactive_file 200\n"), Some(800));

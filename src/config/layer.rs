@@ -1,4 +1,4 @@
-//! What one source says, exactly as it says it: a file, the environment, or the command line.
+//! The entries of one source, uninterpreted: a file, the environment, or the command line.
 
 use std::{
     ffi::OsString,
@@ -15,37 +15,37 @@ use super::{
 };
 use crate::files;
 
-/// One value from one source, not yet understood.
+/// One value from one source, not yet interpreted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// What it sets.
+    /// The setting.
     pub key: Key,
-    /// As written; text when it came from a flag or a variable.
+    /// As written. Text if it came from a flag or a variable.
     pub value: Value,
-    /// Who says so.
+    /// Its source.
     pub origin: Origin,
 }
 
-/// Names the configuration file when there is no `--config`.
+/// Names the configuration file if there is no `--config`.
 pub const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
 /// Short for `PLAYHOUSE_LOG_LEVEL`.
 pub const LOG_VARIABLE: &str = "PLAYHOUSE_LOG";
-/// Read by the kernels: an instruction set to use instead of the best there is.
+/// Read by the kernels: an instruction set to use in place of the best one.
 const ISA_VARIABLE: &str = "PLAYHOUSE_CPU_ISA";
-/// What begins so is read by this repository's tests.
+/// The prefix of variables that only this repository's tests read.
 const TEST_PREFIX: &str = "PLAYHOUSE_TEST_";
 
-/// What the configuration file at `path` says.
+/// Returns the entries of the configuration file at `path`.
 ///
 /// # Errors
-/// When it cannot be read, is no TOML, or has a key that means nothing.
+/// When it cannot be read, is not TOML, or has an unknown key.
 pub fn from_file(path: &Path) -> Result<Vec<Entry>, ConfigError> {
     let read = files::read_to_string(path);
     let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     from_toml(&text, path)
 }
 
-/// What `text`, found at `path`, says.
+/// Returns the entries of `text`, the content of `path`.
 pub(super) fn from_toml(text: &str, path: &Path) -> Result<Vec<Entry>, ConfigError> {
     let line = |offset: usize| text[..offset].matches('\n').count() + 1;
     let syntax = |error: toml::de::Error| ConfigError::Syntax {
@@ -76,7 +76,8 @@ pub(super) fn from_toml(text: &str, path: &Path) -> Result<Vec<Entry>, ConfigErr
     Ok(entries)
 }
 
-/// Adds what a source says. Rejects a second value, under another name, that is not the first.
+/// Adds an entry. Rejects a second value of a setting under another name, if it differs from the
+/// first.
 fn add(entries: &mut Vec<Entry>, entry: Entry) -> Result<(), ConfigError> {
     let before = entries.iter().find(|before| before.key == entry.key);
     if let Some(before) = before.filter(|before| before.value != entry.value) {
@@ -91,7 +92,7 @@ fn is_section(name: &str, known: &[Key]) -> bool {
     known.iter().any(|key| key.section == name)
 }
 
-/// The error for a key that means nothing; suggests also a key that stands in another section.
+/// Returns the error for an unknown key. Its suggestion may be a key of another section.
 fn unknown(path: &Path, line: usize, given: &str, known: &[Key]) -> ConfigError {
     let name = given.rsplit('.').next().unwrap_or(given);
     let same_name = known.iter().find(|key| key.name == name).map(Key::to_string);
@@ -99,11 +100,11 @@ fn unknown(path: &Path, line: usize, given: &str, known: &[Key]) -> ConfigError 
     ConfigError::UnknownKey { path: path.to_owned(), line, key: given.to_owned(), closest }
 }
 
-/// What the `PLAYHOUSE_…` variables among `variables` say, and the file that
+/// Returns the entries of the `PLAYHOUSE_…` variables among `variables`, and the file that
 /// [`CONFIG_VARIABLE`] names.
 ///
 /// # Errors
-/// When there is one that means nothing, or is not UTF-8.
+/// When a variable is unknown, or not UTF-8.
 pub fn from_environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<(Vec<Entry>, Option<PathBuf>), ConfigError> {

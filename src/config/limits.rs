@@ -8,8 +8,7 @@ use super::{
 };
 
 settings! {
-    /// How much one request may ask for. A request beyond a limit gets 400, which names field and
-    /// limit.
+    /// Limits of one request. A request beyond a limit gets 400, which names field and limit.
     #[derive(Eq)]
     pub struct LimitSettings in limits {
         "Limits on a request":

@@ -1,9 +1,8 @@
-//! The configuration: one TOML file, the environment and flags over it.
+//! The configuration: one TOML file, and the environment and flags, which override it.
 //!
-//! Each section is a table: a row declares a setting once, with its type, default, check, flag and
-//! description (`table`). [`layer`] reads the sources, [`resolve`] lays them over each other and
-//! validates the result, with each value's [`Origin`]. A Rust caller needs none of that: it fills
-//! in an [`EngineConfig`].
+//! Each section is a table. A row declares a setting once, with its type, default, check, flag and
+//! description (`table`). [`layer`] reads the sources. [`resolve`] merges them and validates the
+//! result, with each value's [`Origin`]. A Rust caller needs only an [`EngineConfig`].
 
 mod check;
 mod choice;
@@ -45,18 +44,18 @@ pub use setting::{Setting, Usage, Written};
 /// All settings of a program, a section for each of its parts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Config {
-    /// The model and how it is run.
+    /// The model and how it runs.
     pub engine: EngineConfig,
     /// The HTTP server.
     pub server: ServerSettings,
-    /// What one request may hold.
+    /// The limits of one request.
     pub limits: LimitSettings,
     /// The log.
     pub log: LogSettings,
 }
 
 impl Config {
-    /// The server's settings, with what a request may hold among them.
+    /// Returns the server's settings, including the limits of one request.
     #[must_use]
     pub fn server_with_limits(&self) -> ServerSettings {
         ServerSettings { limits: self.limits.clone(), ..self.server.clone() }
@@ -106,7 +105,7 @@ mod tests {
             None => line.to_owned(),
         };
         let lines: Vec<_> = SHIPPED.lines().map(uncomment).collect();
-        // A value that is out of range is refused there.
+        // A value that is out of range is rejected there.
         assert_eq!(read(&lines.join("\n")).config.engine.max_model_len, Some(4096));
     }
 }

@@ -12,8 +12,8 @@ impl EngineConfig {
         Self { model: model.into(), ..Self::default() }
     }
 
-    /// Returns the names that requests may use: the configured ones; else the model's path as given,
-    /// as in vLLM; `demo-model` for the demo model.
+    /// Returns the names that requests may use: the configured ones, or without any the model's
+    /// path as given, as in vLLM. The demo model's is `demo-model`.
     #[must_use]
     pub fn served_names(&self) -> Vec<String> {
         if !self.served_model_name.is_empty() {

@@ -1,11 +1,11 @@
-//! Where a setting's value came from.
+//! The source of a setting's value.
 
 use std::{fmt, path::PathBuf};
 
 /// The source of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// Not set.
     Default,
     /// The configuration file.
     File {
@@ -16,7 +16,7 @@ pub enum Origin {
     },
     /// An environment variable.
     Environment(String),
-    /// A flag or an argument, as it is spelled.
+    /// A flag or an argument, in its spelling.
     Flag(String),
 }
 

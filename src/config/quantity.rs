@@ -1,4 +1,4 @@
-//! How values are written: counts, sizes, switches and lists, from TOML or as text (the
+//! The spellings of values: counts, sizes, switches and lists, from TOML or as text (the
 //! environment and the flags have only text).
 
 use std::fmt;
@@ -38,14 +38,14 @@ impl<T> Visitor<'_> for FromIntegerOrText<T> {
     }
 }
 
-/// A value that reads itself: a word, a text or a path.
+/// Reads a value with its type's own deserializer: a word, a text or a path.
 pub(crate) fn plain<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
     T::deserialize(from)
 }
 
-/// A whole number.
+/// Reads a whole number.
 pub(crate) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     from.deserialize_any(FromIntegerOrText {
         accepted: "a whole number that is not negative",
@@ -54,12 +54,12 @@ pub(crate) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Erro
     })
 }
 
-/// A whole number, for a setting that may be absent.
+/// Reads a whole number, for a setting that may be absent.
 pub(crate) fn some_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     count(from).map(Some)
 }
 
-/// A whole number of 64 bits.
+/// Reads a whole number of 64 bits.
 pub(crate) fn count_u64<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(FromIntegerOrText {
         accepted: "a whole number that is not negative",
@@ -68,7 +68,7 @@ pub(crate) fn count_u64<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Er
     })
 }
 
-/// A TCP port.
+/// Reads a TCP port.
 pub(crate) fn port<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
     from.deserialize_any(FromIntegerOrText {
         accepted: "a port, 0 to 65535",
@@ -77,7 +77,7 @@ pub(crate) fn port<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> 
     })
 }
 
-/// A number of tokens: `4096`, `4k` (4,000), `4K` (4,096), `25.6k`.
+/// Reads a number of tokens: `4096`, `4k` (4,000), `4K` (4,096), `25.6k`.
 pub(crate) fn some_tokens<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     from.deserialize_any(FromIntegerOrText {
         accepted: "a number of tokens, such as 4096, 25.6k (thousands) or 4K (times 1,024)",
@@ -86,12 +86,12 @@ pub(crate) fn some_tokens<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u
     })
 }
 
-/// A limit on requests or tokens, written as [`some_tokens`] are; 0 is none.
+/// Reads a limit on requests or tokens, spelled as in [`some_tokens`]. 0 is none.
 pub(crate) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     Ok(some_tokens(from)?.filter(|quota| *quota > 0))
 }
 
-/// A number of bytes: `1073741824`, `512MB`, `4GiB`.
+/// Reads a number of bytes: `1073741824`, `512MB`, `4GiB`.
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(FromIntegerOrText {
         accepted: ACCEPTED_BYTES,
@@ -100,13 +100,13 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
     })
 }
 
-/// A number of bytes that fits the address space.
+/// Reads a number of bytes that fits the address space.
 pub(crate) fn bytes_usize<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     let bytes = bytes(from)?;
     usize::try_from(bytes).map_err(|_| D::Error::custom("more bytes than can be addressed"))
 }
 
-/// A number of bytes, for a setting that may be absent.
+/// Reads a number of bytes, for a setting that may be absent.
 pub(crate) fn some_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     bytes(from).map(Some)
 }
@@ -138,7 +138,8 @@ const BYTE_UNITS: Units = &[
     ("TiB", KIB * KIB * KIB * KIB),
 ];
 
-/// `number` times its unit, if both are known and the product is whole (to a rounding error).
+/// Returns `number` times its unit, if both are known and the product is whole (to a rounding
+/// error).
 fn scaled(text: &str, units: Units) -> Option<u64> {
     if let Ok(plain) = text.parse() {
         return Some(plain);
@@ -151,7 +152,7 @@ fn scaled(text: &str, units: Units) -> Option<u64> {
     (product <= 9_007_199_254_740_992.0).then_some(product as u64)
 }
 
-/// A number, not negative.
+/// Reads a number that is not negative.
 pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     const ACCEPTED: &str = "a number that is not negative";
 
@@ -170,12 +171,12 @@ pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error
         .ok_or_else(|| D::Error::custom(format!("expected {ACCEPTED}")))
 }
 
-/// A number, not negative, for a setting that may be absent.
+/// Reads a number that is not negative, for a setting that may be absent.
 pub(crate) fn some_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     number(from).map(Some)
 }
 
-/// `true` or `false`; as text also `1`, `0`, `yes`, `no`, `on`, `off`.
+/// Reads `true` or `false`; as text also `1`, `0`, `yes`, `no`, `on`, `off`.
 pub(crate) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     struct Switch;
     impl Visitor<'_> for Switch {
@@ -200,18 +201,18 @@ pub(crate) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Erro
     from.deserialize_any(Switch)
 }
 
-/// As [`switch`], where it can be given.
+/// As [`switch`], for a setting that may be absent.
 pub(crate) fn some_switch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     switch(from).map(Some)
 }
 
-/// A list of texts; one text alone is split at its commas.
+/// Reads a list of texts. A single text is split at its commas.
 pub(crate) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     from.deserialize_any(Texts { are_secrets: false })
 }
 
-/// The same for secrets. That there are none is said by an empty list: an empty text is a variable
-/// that was to hold one.
+/// Reads the same for secrets. Only an empty list means that there are none. An empty text is
+/// rejected: it comes from a variable that should hold a secret.
 pub(crate) fn secrets<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     from.deserialize_any(Texts { are_secrets: true })
 }
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn token_counts_take_vllms_units() {
-        // What vLLM's human-readable integers mean: a small letter is decimal, a capital binary.
+        // vLLM's human-readable integers: a small letter is decimal, a capital binary.
         let cases = [("1k", 1_000), ("1K", 1_024), ("25.6k", 25_600), ("4096", 4_096)];
         for (text, expected) in cases {
             assert_eq!(scaled(text, TOKEN_UNITS), Some(expected), "{text}");

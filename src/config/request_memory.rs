@@ -1,18 +1,18 @@
-//! How much memory requests get when nobody says.
+//! The memory for requests without a setting.
 
 use playhouse_actors::logic::memory::LIMIT_BYTES_MIN;
 
 use super::EngineConfig;
 
-/// Share of the memory available once the model is loaded that requests may take. The KV cache takes
-/// up to a half, and the rest is for activations, for mapped files and for other programs.
+/// Share of the memory available once the model is loaded that requests may take. The KV cache
+/// takes up to a half, and the rest is for activations, for mapped files and for other programs.
 pub const REQUEST_MEMORY_SHARE: f64 = 0.25;
-/// The same where the system does not say how much is available.
+/// The memory if the system does not report how much is available.
 const REQUEST_MEMORY_BYTES: u64 = 1 << 30;
 
 impl EngineConfig {
-    /// Bytes for requests and their outputs: `max_request_memory_bytes` if given; else a share of
-    /// those `available`.
+    /// Returns the bytes for requests and their outputs: `max_request_memory_bytes` if given,
+    /// otherwise a share of the `available` bytes.
     #[must_use]
     pub fn request_memory_bytes(&self, available: Option<u64>) -> usize {
         let share = |available: u64| (available as f64 * REQUEST_MEMORY_SHARE) as u64;

@@ -1,4 +1,4 @@
-//! From what was said to what it means: defaults < file < environment < flags.
+//! Merging the sources: defaults < file < environment < flags.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use super::{
     origin::Origin,
 };
 
-/// A validated configuration that remembers where each value came from.
+/// A validated configuration with the source of each value.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// What it all means.
+    /// The merged configuration.
     pub config: Config,
     origins: BTreeMap<Key, Origin>,
 }
 
 impl Resolved {
-    /// Lays `entries` over the defaults, the later over the earlier, and validates the result.
+    /// Applies `entries` to the defaults, later ones over earlier ones, and validates the result.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] names the first value that cannot be, and who gave it.
+    /// [`ConfigError::Invalid`] names the first invalid value and its source.
     pub fn new(entries: impl IntoIterator<Item = Entry>) -> Result<Self, ConfigError> {
         let (mut config, mut origins) = (Config::default(), BTreeMap::new());
         for Entry { key, value, origin } in entries {
@@ -40,7 +40,7 @@ impl Resolved {
         Ok(resolved)
     }
 
-    /// What to tell about an invalid setting: also who gave it.
+    /// Returns an error about an invalid setting, with its source.
     fn refused(&self, section: &str, invalid: InvalidSetting) -> InvalidValue {
         let key = Key::new(section, invalid.name);
         let origin = self.origin(&key);
@@ -48,13 +48,14 @@ impl Resolved {
         InvalidValue { key, value: invalid.value, origin, reason }
     }
 
-    /// Who set `key`.
+    /// Returns the source of the value of `key`.
     #[must_use]
     pub fn origin(&self, key: &Key) -> Origin {
         self.origins.get(key).cloned().unwrap_or(Origin::Default)
     }
 
-    /// All settings in the order of the file, with their values (secrets masked) and origins.
+    /// Returns all settings in the order of the file, with their values (secrets masked) and
+    /// origins.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static Setting, serde_json::Value, Origin)> {
         let with_value = |setting: &'static Setting| {
@@ -68,7 +69,7 @@ impl Resolved {
     }
 }
 
-/// Reads a value into the configuration. Rejects one that its key does not take.
+/// Reads a value into the configuration. Rejects a value that its key does not accept.
 fn read(config: &mut Config, key: &Key, value: Value, origin: &Origin) -> Result<(), ConfigError> {
     let refused = |value: String, reason: &str| {
         let (key, origin, reason) = (key.clone(), origin.clone(), reason.to_owned());

@@ -12,25 +12,25 @@ use super::{
 use crate::parsers::Registry;
 
 settings! {
-    /// The settings of `playhouse serve` about its socket and its clients.
+    /// The settings of `playhouse serve` for its socket and its clients.
     pub struct ServerSettings in server {
         "Server":
         /// Address to listen on. Only this machine reaches the default.
         host: String = "127.0.0.1".to_owned(), plain, any,
             Usage::new("ADDRESS", "Address to listen on; 0.0.0.0 for all of this machine's");
-        /// Port to listen on; 0: any that is free.
+        /// Port to listen on. 0: any free port.
         port: u16 = 8000, port, any,
             Usage::new("PORT", "Port to listen on; 0 for any that is free");
         /// Unix socket to listen on, in place of host and port.
         uds: Option<PathBuf> = None, plain, any,
             Usage::new("PATH", "Unix socket to listen on, in place of host and port")
                 .example(r#""/run/playhouse.sock""#);
-        /// Permissions of the socket, as chmod has them: 600 admits the server's user alone, 660
-        /// its group as well.
+        /// Permissions of the socket, as for chmod: 600 admits only the server's user, and 660 also
+        /// its group.
         uds_mode: FileMode = FileMode(0o600), plain, any,
             Usage::new("MODE", "Permissions of the Unix socket, in octal");
-        /// Certificate chain and private key (PEM) to speak TLS with. Without a key file, both are
-        /// in one.
+        /// Certificate chain and private key (PEM) for TLS. Without a key file, one file holds
+        /// both.
         ssl_certfile: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "Certificate chain to speak TLS with, PEM").example(r#""cert.pem""#);
         /// The private key.
@@ -52,7 +52,7 @@ settings! {
         /// without it.
         root_path: String = String::new(), plain, root_path,
             Usage::new("PATH", "Path that a proxy serves this server under, such as /llm");
-        /// Keys of which clients must bring one (Authorization: Bearer KEY). Without any, all
+        /// Keys, one of which a client must send (Authorization: Bearer KEY). Without any, all
         /// clients are admitted.
         api_keys: Vec<String> = Vec::new(), secrets, keys,
             Usage::new(
@@ -64,15 +64,15 @@ settings! {
         api_key_file: Option<PathBuf> = None, plain, any,
             Usage::new("FILE", "File with further keys, one a line; read again when it changes")
                 .example(r#""keys.txt""#);
-        /// Keys of operators, which open the operators' routes as well. With client keys alone
-        /// those routes are closed.
+        /// Keys of operators, which also open the operators' routes. With client keys only, those
+        /// routes are closed.
         admin_api_keys: Vec<String> = Vec::new(), secrets, keys,
             Usage::new(
                 "KEY",
                 "Key of an operator, which opens the operators' routes as well; may be \
                  repeated",
             ).key("admin_api_key");
-        /// File with further ones, as api_key_file.
+        /// File with further keys of operators, as api_key_file.
         admin_api_key_file: Option<PathBuf> = None, plain, any,
             Usage::new(
                 "FILE",
@@ -81,43 +81,42 @@ settings! {
         /// Serves /metrics without a key where other routes need one.
         open_metrics: bool = true, switch, any,
             Usage::switch("Serve /metrics without a key where others need one");
-        /// Lets requests with different keys share cached prefixes. By the time to the first token,
-        /// one client can then tell which text another has sent.
+        /// Lets requests with different keys share cached prefixes. From the time to the first
+        /// token, one client can then find out which text another has sent.
         share_prefix_cache_between_keys: bool = false, switch, any,
             Usage::switch("Let requests with different keys share cached prefixes");
-        /// Connections at most; further ones wait.
+        /// Most connections. Further ones wait.
         max_connections: usize = 16_384, count, within(1, 1 << 20),
             Usage::new("N", "Connections at most; further ones wait");
-        /// Header lines at most of a request.
+        /// Most header lines of a request.
         h11_max_header_count: usize = 256, count, within(16, 1 << 15),
             Usage::new("N", "Header lines at most of a request");
-        /// Bytes at most of its headers; more of either is answered 431.
+        /// Most bytes of a request's headers. More lines or bytes are answered 431.
         h11_max_incomplete_event_size: usize = 64 << 10, bytes_usize, within(8192, 16 << 20),
             Usage::new("BYTES", "Bytes at most of a request's headers");
         /// Seconds that a client may take for its TLS handshake, and for the headers of a request.
         header_timeout_secs: u64 = 10, count_u64, seconds,
             Usage::new("SECONDS", "Seconds for a TLS handshake, and for the headers of a request")
                 .was("header_timeout");
-        /// Seconds that a connection is kept without a request, whatever it pings. Longer than
-        /// proxies keep theirs (mostly 60), or they send requests into connections that are just
-        /// being closed.
+        /// Seconds that a connection is kept without a request; pings do not extend them. Longer
+        /// than the time of proxies (mostly 60), which would otherwise send requests into
+        /// connections that are closing.
         keep_alive_timeout_secs: u64 = 75, count_u64, seconds,
             Usage::new("SECONDS", "Seconds that a connection is kept without a request")
                 .key("timeout_keep_alive");
-        /// Bytes at most of a request's body; more is answered 413.
+        /// Most bytes of a request's body. More is answered 413.
         body_limit_bytes: usize = 32 << 20, bytes_usize, any,
             Usage::new("BYTES", "Bytes at most of a request's body");
         /// Seconds that a client may take to send its body.
         body_timeout_secs: u64 = 60, count_u64, seconds,
             Usage::new("SECONDS", "Seconds that a client may take to send its body")
                 .was("body_timeout");
-        /// Seconds that a client may take nothing of the answer. Then its connection is cut, or its
-        /// stream over HTTP/2.
+        /// Seconds that a client may read nothing of the answer. Then its connection is cut, or
+        /// over HTTP/2 its stream.
         write_timeout_secs: u64 = 60, count_u64, seconds,
             Usage::new("SECONDS", "Seconds that a client may take nothing of what is sent to it")
                 .was("write_timeout");
-        /// Seconds that a request may take as a whole; the header X-Request-Timeout may ask for
-        /// less.
+        /// Seconds that a whole request may take. The header X-Request-Timeout may ask for less.
         request_timeout_secs: Option<f64> = None, some_number, seconds,
             Usage::new(
                 "SECONDS",
@@ -127,19 +126,19 @@ settings! {
         shutdown_timeout_secs: u64 = 30, count_u64, any,
             Usage::new("SECONDS", "Seconds that requests get to end after SIGTERM or SIGINT")
                 .key("shutdown_timeout");
-        /// Seconds without an event after which a stream sends a comment, so that no proxy gives it
-        /// up; 0: never.
+        /// Seconds without an event after which a stream sends a comment, so that proxies keep the
+        /// connection. 0: never.
         sse_keep_alive_interval_secs: u64 = 15, count_u64, seconds_or_never,
             Usage::new(
                 "SECONDS",
                 "Seconds without an event after which a stream sends a comment; 0: never",
             ).key("sse_keep_alive_interval");
-        /// Responses of /v1/responses to keep at most. 0: none, and no conversation can continue
+        /// Most responses of /v1/responses that are kept. 0: none, and no conversation can continue
         /// from one.
         responses_store_max_count: usize = 10_000, count, any,
             Usage::new("N", "Responses of /v1/responses to keep at most; 0: none");
-        /// Memory for them at most, bytes of JSON, and a quarter of max_request_memory_bytes. The
-        /// ones unused for longest are removed first.
+        /// Most memory for them, in bytes of JSON. It is also limited to a quarter of
+        /// max_request_memory_bytes. Responses unused for longest are removed first.
         responses_store_max_bytes: usize = 256 << 20, bytes_usize, any,
             Usage::new("BYTES", "Memory for them at most");
         /// Seconds that they are kept.
@@ -176,11 +175,11 @@ settings! {
         /// (`metrics`).
         enable_per_request_metrics: bool = false, switch, any,
             Usage::switch("Tell in answers how long they took");
-        /// Lets requests bring a chat template of their own: at most 64 KiB, which may work for
-        /// some seconds.
+        /// Lets requests bring a chat template of their own: at most 64 KiB, which may run for some
+        /// seconds.
         trust_request_chat_template: bool = false, switch, any,
             Usage::switch("Let requests bring a chat template of their own");
-        /// Parser of tool calls: "auto" as the chat template suggests, "none", or hermes,
+        /// Parser of tool calls: "auto" (the chat template suggests it), "none", or hermes,
         /// llama3_json, mistral, qwen3_coder, qwen3_xml, pythonic, deepseek_v3, deepseek_v31,
         /// granite, phi4_mini_json, openai, glm45, kimi_k2, json.
         tool_call_parser: ParserChoice = ParserChoice::Auto, plain, any,
@@ -188,20 +187,20 @@ settings! {
                 "NAME",
                 "Parser of tool calls, by name; auto: as the chat template suggests",
             );
-        /// Parser of thoughts: "auto" as the chat template suggests, "none", or deepseek_r1, qwen3,
-        /// mistral, granite, openai_gptoss, glm45.
+        /// Parser of thoughts: "auto" (the chat template suggests it), "none", or deepseek_r1,
+        /// qwen3, mistral, granite, openai_gptoss, glm45.
         reasoning_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new("NAME", "Parser of thoughts, by name; auto: as the chat template suggests");
-        /// Lets the model call tools as it likes (tool_choice "auto"), given a parser for its
-        /// calls.
+        /// Lets the model decide when to call tools (tool_choice "auto"), if there is a parser for
+        /// its calls.
         enable_auto_tool_choice: bool = true, switch, any,
             Usage::switch("Let the model call tools as it likes");
         /// Hides tools from a model that must not call them (tool_choice "none").
         exclude_tools_when_tool_choice_none: bool = false, switch, any,
             Usage::switch("Do not show tools to a model that is not to call them");
         /// Serves /pause, /sleep, /server_info and other operators' routes to keys of
-        /// admin_api_key. Where there are no keys, only if the server listens to this machine
-        /// alone, and not to web pages.
+        /// admin_api_key. Without such keys, they are served only if the server listens to this
+        /// machine alone, and not to web pages.
         enable_admin_routes: bool = true, switch, any,
             Usage::switch(
                 "Serve /pause, /sleep and other routes to operators' keys and this machine",
@@ -211,7 +210,7 @@ settings! {
             Usage::switch("Serve /tokenizer_info");
     }
     and {
-        /// The parsers that the names stand for. A program that embeds the server adds its own.
+        /// The parsers by name. A program that embeds the server adds its own.
         parsers: Registry,
         /// Limits of one request: the section `[limits]` of the file.
         limits: LimitSettings,
@@ -219,7 +218,7 @@ settings! {
 }
 
 impl ServerSettings {
-    /// Whether clients must bring a key. A file without keys admits no client.
+    /// Returns whether clients must bring a key. A file without keys admits no client.
     #[must_use]
     pub fn needs_keys(&self) -> bool {
         let has_keys = !self.api_keys.is_empty() || !self.admin_api_keys.is_empty();

@@ -1,4 +1,4 @@
-//! One setting: all that files, variables, flags and documents say about it.
+//! One setting, with its text for files, variables, flags and documents.
 
 use serde_json::Value as Json;
 use toml::Value;
@@ -17,7 +17,7 @@ pub struct Setting {
     pub meaning: &'static [&'static str],
     /// The heading of its flag.
     pub heading: &'static str,
-    /// How its values are written.
+    /// The spelling of its values.
     pub written: Written,
     /// The text of its flag.
     pub usage: Usage,
@@ -27,7 +27,7 @@ pub struct Setting {
     pub(super) get: fn(&Config) -> Json,
 }
 
-/// How the values of a setting are written.
+/// The spelling of a setting's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// True or false.
@@ -45,16 +45,16 @@ pub enum Written {
 /// The text of a flag, and the names of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Stands for the value in the help.
+    /// The placeholder of the value in the help.
     pub value_name: &'static str,
     /// The help, without the default.
     pub help: &'static str,
-    /// The default as the help shows it, where it is not the default of the table. Empty: none is
-    /// shown.
+    /// The default in the help, if it differs from the default of the table. An empty text shows
+    /// none.
     pub default: Option<&'static str>,
     /// A value for the file, in TOML. With it, the file shows the setting as a comment.
     pub example: Option<&'static str>,
-    /// The flag's one letter.
+    /// The flag's short form.
     pub short: Option<char>,
     /// A name of earlier versions, which files, variables and flags may still use.
     pub old_name: Option<&'static str>,
@@ -62,42 +62,42 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The flag takes a value of this name.
+    /// Returns the text of a flag whose value has this name.
     pub(super) const fn new(value_name: &'static str, help: &'static str) -> Self {
         let (default, example, short, old_name, key) = (None, None, None, None, None);
         Self { value_name, help, default, example, short, old_name, key }
     }
 
-    /// The flag is given alone, or with true or false.
+    /// Returns the text of a flag that is given alone, or with true or false.
     pub(super) const fn switch(help: &'static str) -> Self {
         Self::new("BOOL", help)
     }
 
-    /// The help shows this default.
+    /// Sets the default that the help shows.
     pub(super) const fn default(mut self, default: &'static str) -> Self {
         self.default = Some(default);
         self
     }
 
-    /// The file shows this value as an example.
+    /// Sets the value that the file shows as an example.
     pub(super) const fn example(mut self, toml: &'static str) -> Self {
         self.example = Some(toml);
         self
     }
 
-    /// The flag has a short form.
+    /// Sets the flag's short form.
     pub(super) const fn short(mut self, letter: char) -> Self {
         self.short = Some(letter);
         self
     }
 
-    /// The setting had this name in earlier versions.
+    /// Sets the name of earlier versions.
     pub(super) const fn was(mut self, old_name: &'static str) -> Self {
         self.old_name = Some(old_name);
         self
     }
 
-    /// The key is not the field's name: it is vLLM's.
+    /// Sets the key, which is vLLM's name, if it differs from the field's name.
     pub(super) const fn key(mut self, key: &'static str) -> Self {
         self.key = Some(key);
         self
@@ -124,7 +124,8 @@ impl Setting {
         tables.into_iter().flatten()
     }
 
-    /// Returns the setting of this name in this section. The name may be that of an earlier version.
+    /// Returns the setting of this name in this section. The name may be that of an earlier
+    /// version.
     #[must_use]
     pub fn find(section: &str, name: &str) -> Option<&'static Self> {
         let has_name = |setting: &Self| {
@@ -145,13 +146,13 @@ impl Setting {
         self.usage.old_name.map(|name| Key::new(self.section, name))
     }
 
-    /// Whether its value must not be shown.
+    /// Returns whether its value must not be shown.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.written == Written::Secrets
     }
 
-    /// Returns the default as text, and bytes with their unit. `None` where there is none.
+    /// Returns the default as text, with a unit if it is in bytes. `None` if there is none.
     #[must_use]
     pub fn default_text(&self) -> Option<String> {
         match (self.get)(&Config::default()) {
@@ -172,7 +173,7 @@ impl Setting {
         }
     }
 
-    /// Returns the default in TOML. `None` where the file shows an example.
+    /// Returns the default in TOML. `None` if the file shows an example.
     #[must_use]
     pub fn default_toml(&self) -> Option<String> {
         if self.usage.example.is_some() {
@@ -183,13 +184,13 @@ impl Setting {
             Json::Number(_) if self.written == Written::Bytes => {
                 self.default_text().map(|text| format!("\"{text}\""))
             }
-            // JSON's texts, numbers and lists of texts are TOML's.
+            // JSON's texts, numbers and lists of texts are also TOML.
             other => Some(other.to_string()),
         }
     }
 }
 
-/// Returns a number of bytes with the largest unit that leaves it whole.
+/// Returns a number of bytes in the largest unit that leaves it whole.
 fn with_unit(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.into_iter().find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits);
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A duration's name ends in its unit, where it is not vLLM's.
+    /// A duration's name ends in its unit, unless vLLM's name does not.
     #[test]
     fn durations_end_in_their_unit() {
         let of_vllm = ["timeout_keep_alive", "shutdown_timeout", "sse_keep_alive_interval"];

@@ -1,9 +1,10 @@
 //! `settings!`: a section of the configuration as a table.
 //!
-//! A row is a field, its type and default, how it is written (a function of [`super::quantity`]),
-//! the check of its value (a function of [`super::check`]), and the text of its flag. The row's
-//! comment describes the setting in the file and in the documents. All else follows from the row:
-//! the flag, the variable, the TOML key, the documents, the default and the error.
+//! A row is a field, its type and default, and three parts more. These are the spelling of its
+//! value (a function of [`super::quantity`]), the check of its value (a function of
+//! [`super::check`]), and the text of its flag. The row's comment describes the setting in the file
+//! and in the documents. All else follows from the row: the flag, the variable, the TOML key, the
+//! documents, the default and the error.
 
 macro_rules! settings {
     (
@@ -83,7 +84,7 @@ macro_rules! settings {
     };
 }
 
-/// Returns how a function of [`super::quantity`] reads.
+/// Returns the spelling that a function of [`super::quantity`] reads.
 macro_rules! written {
     (switch) => {
         $crate::config::setting::Written::Switch

@@ -1,4 +1,4 @@
-//! Which values go together. `check` has the checks of one value by itself.
+//! Checks of several settings together. `check` has the checks of one value by itself.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use super::{
 use crate::parsers::UnknownParser;
 
 impl EngineConfig {
-    /// Rejects values that are out of range or contradict each other, as far as that can be known
+    /// Rejects values that are out of range or contradict each other, as far as this is known
     /// without the model.
     ///
     /// # Errors
-    /// The first rejected setting, with the values that would be accepted.
+    /// The first rejected setting, with the accepted values.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         self.check_each()?;
         self.validate_dtypes()?;
@@ -27,7 +27,7 @@ impl EngineConfig {
         }
     }
 
-    /// Rejects values that do not go with the model's context length, once that is known.
+    /// Rejects values that contradict the model's context length, once it is known.
     ///
     /// # Errors
     /// As [`EngineConfig::validate`].
@@ -80,7 +80,7 @@ impl ServerSettings {
     /// Rejects values that are out of range or contradict each other.
     ///
     /// # Errors
-    /// The first rejected setting, with the values that would be accepted.
+    /// The first rejected setting, with the accepted values.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         self.check_each()?;
         self.validate_tls()?;
