@@ -1,8 +1,8 @@
-//! The one place where files are opened, so that all of them are opened with the same care.
+//! The only place where files are opened, so that all of them are opened with the same care.
 //!
-//! What is read must be a regular file: a FIFO would keep its reader waiting for ever, a device has
-//! no end. Symlinks are followed to it. Only inputs that a person may pipe in on purpose are opened
-//! by [`open_stream`]. What is written is reached through no symlink: a new file is made under a
+//! An input must be a regular file: a FIFO would keep its reader waiting for ever, and a device has
+//! no end. Symlinks to it are followed. Only inputs that a person may pipe in on purpose are opened
+//! by [`open_stream`]. Outputs are never written through a symlink: a new file is created under a
 //! name that did not exist, and renamed.
 
 use std::{
@@ -25,17 +25,17 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 /// Opens a folder, to lock it.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotADirectory`] for what is none, and what else the system says.
+/// [`io::ErrorKind::NotADirectory`] if it is not a folder, and the system's other errors.
 #[cfg(unix)]
 pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK).open(path)
 }
 
-/// What is in the regular file `path`.
+/// Returns the content of the regular file `path`.
 ///
 /// # Errors
-/// As [`open`]; [`io::ErrorKind::OutOfMemory`] where there is no memory for it.
+/// As [`open`]; [`io::ErrorKind::OutOfMemory`] if there is no memory for it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = open(path)?;
     let mut contents = Vec::new();
@@ -43,24 +43,24 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// The text in the regular file `path`.
+/// Returns the text in the regular file `path`.
 ///
 /// # Errors
-/// As [`read`]; [`io::ErrorKind::InvalidData`] for what is no UTF-8.
+/// As [`read`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub(crate) fn read_to_string(path: &Path) -> io::Result<String> {
     into_text(read(path)?)
 }
 
-/// Opens an input that may be a pipe or a device on purpose: `<(command)` of a shell is one. Waits
-/// until somebody writes to it.
+/// Opens an input that may be a pipe or a device on purpose, for example `<(command)` of a shell.
+/// Waits until a process opens the other end.
 ///
 /// # Errors
-/// What the system says.
+/// The system's errors.
 pub(crate) fn open_stream(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// The whole text of such an input.
+/// Returns the whole text of this input.
 ///
 /// # Errors
 /// As [`open_stream`] and [`read_to_string`].
@@ -74,7 +74,7 @@ pub(crate) fn read_stream(path: &Path) -> io::Result<String> {
 /// Opens an output that is a pipe or a device on purpose.
 ///
 /// # Errors
-/// What the system says.
+/// The system's errors.
 pub(crate) fn open_stream_to_write(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
@@ -84,16 +84,16 @@ fn into_text(contents: Vec<u8>) -> io::Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
-/// Puts `contents` at `path`: whoever reads meanwhile gets the old file or the whole new one. A
+/// Puts `contents` at `path`. A concurrent reader gets the old file or the complete new one. A
 /// symlink at `path` is replaced, not followed.
 ///
 /// # Errors
-/// What the system says. The old file is there then.
+/// The system's errors, after which the old file still exists.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     replace_with(path, |file| file.write_all(contents))
 }
 
-/// The same, with contents that `write` writes.
+/// Does the same with contents that `write` writes.
 ///
 /// # Errors
 /// As [`replace`], and those of `write`.
@@ -106,14 +106,14 @@ pub(crate) fn replace_with(
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{number}.new", std::process::id()));
     let new = Unfinished(PathBuf::from(name));
-    // What a dead process of this number left is in the way.
+    // A dead process of the same number may have left a file of this name.
     let _ = fs::remove_file(&new.0);
     let mut file = create_new(&new.0)?;
     write(&mut file)?;
     fs::rename(&new.0, path)
 }
 
-/// Removed unless it was renamed.
+/// Removes the file unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
@@ -122,19 +122,20 @@ impl Drop for Unfinished {
     }
 }
 
-/// Creates a file at a path where there is nothing, not even a symlink.
+/// Creates a file at a path where nothing exists, not even a symlink.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], and what else the system says.
+/// [`io::ErrorKind::AlreadyExists`], and the system's other errors.
 pub(crate) fn create_new(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }
 
-/// Opens a regular file to write in it as `options` say, and creates it where they say so. A symlink
-/// is refused, and so is a file with a second name.
+/// Opens a regular file to write in it with `options`, which may also create it. Rejects a symlink,
+/// and a file with a second name.
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::InvalidInput`] for what is no such file.
+/// The system's errors; [`io::ErrorKind::InvalidInput`] for anything but a regular file with one
+/// name.
 pub(crate) fn open_to_write(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     #[cfg(unix)]
     {

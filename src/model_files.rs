@@ -1,5 +1,5 @@
-//! The files of a model: those of a folder; or the demo model's, which are part of the program, so
-//! that it has something to run wherever it was copied to.
+//! The files of a model: those of a folder, or the demo model's, which are part of the program. So
+//! the program has a model to run wherever it was copied to.
 
 mod error;
 
@@ -15,12 +15,13 @@ use playhouse_kernels::MappedFile;
 use crate::files;
 pub use error::ModelFileError;
 
-/// What the demo model's folder is called where it is part of the program. No file system has it.
+/// The name of the demo model's folder where it is part of the program. No file system has it.
 const BUILT_IN: &str = "builtin:demo-model";
 const DEMO_MODEL: &str = "demo-model";
 
-/// The demo model: the one that was built in; in a program without it (feature `demo-model`), that
-/// of an installation, `../share/playhouse/demo-model` beside the program; else the source tree's.
+/// Returns the demo model. It is the built-in one if the program has it (feature `demo-model`),
+/// then that of an installation, `../share/playhouse/demo-model` beside the program, then the
+/// source tree's.
 pub(crate) fn demo_model() -> PathBuf {
     if cfg!(feature = "demo-model") {
         return BUILT_IN.into();
@@ -29,7 +30,7 @@ pub(crate) fn demo_model() -> PathBuf {
     installed.unwrap_or_else(in_source_tree)
 }
 
-/// Whether `model` is a copy of the demo model that this program knows.
+/// Returns whether `model` is a copy of the demo model that this program knows.
 pub(crate) fn is_demo_model(model: &Path) -> bool {
     model == demo_model() || model == in_source_tree()
 }
@@ -38,21 +39,21 @@ fn in_source_tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(DEMO_MODEL)
 }
 
-/// The demo model that was installed with `program`, if there is one.
+/// Returns the demo model that was installed with `program`, if there is one.
 fn installed(program: &Path) -> Option<PathBuf> {
     let prefix = program.parent()?.parent()?;
     let folder = prefix.join("share/playhouse").join(DEMO_MODEL);
     folder.is_dir().then_some(folder)
 }
 
-/// Whether there is a file or folder `path`.
+/// Returns whether the file or folder `path` exists.
 pub(crate) fn exists(path: &Path) -> bool {
     path == Path::new(BUILT_IN) && cfg!(feature = "demo-model")
         || built_in(path).is_some()
         || path.exists()
 }
 
-/// What is in `path`.
+/// Returns the content of `path`.
 ///
 /// # Errors
 /// As [`files::read`].
@@ -63,12 +64,12 @@ pub(crate) fn read(path: &Path) -> io::Result<Cow<'static, [u8]>> {
     }
 }
 
-/// A whole file in memory, read when it is first touched.
+/// The content of a whole file. Pages are read when they are first used.
 #[derive(Debug)]
 pub(crate) enum Contents {
-    /// Of a file system.
+    /// A file of the file system.
     Mapped(MappedFile),
-    /// Of the program.
+    /// A file within the program.
     BuiltIn(&'static [u8]),
 }
 
@@ -91,7 +92,7 @@ impl Contents {
         }
     }
 
-    /// As [`MappedFile::release`]. The program's own pages are the system's to drop.
+    /// As [`MappedFile::release`]. The system itself drops the program's own pages.
     pub(crate) fn release(&self, range: Range<usize>) {
         if let Self::Mapped(file) = self {
             file.release(range);
@@ -106,13 +107,13 @@ impl Contents {
         }
     }
 
-    /// Whether it is part of the program.
+    /// Returns whether it is part of the program.
     pub(crate) fn is_built_in(&self) -> bool {
         matches!(self, Self::BuiltIn(_))
     }
 }
 
-/// The file `path` of the demo model, where it is part of the program.
+/// Returns the file `path` of the demo model, if it is part of the program.
 fn built_in(path: &Path) -> Option<&'static [u8]> {
     let name = path.strip_prefix(BUILT_IN).ok()?.to_str()?;
     FILES.iter().find(|(known, _)| *known == name).map(|(_, contents)| *contents)
@@ -123,7 +124,7 @@ const FILES: &[(&str, &[u8])] = &[];
 
 #[cfg(feature = "demo-model")]
 const FILES: &[(&str, &[u8])] = {
-    /// Where the tensors of a safetensors file must lie to be read as numbers, and more.
+    /// A stricter alignment than reading the tensors of a safetensors file as numbers needs.
     #[repr(align(64))]
     struct Aligned<T: ?Sized>(T);
     static WEIGHTS: &Aligned<[u8]> =
@@ -142,7 +143,7 @@ const FILES: &[(&str, &[u8])] = {
 mod tests {
     use super::*;
 
-    /// Every name that a model's files may have where they are read.
+    /// All names of a model's files in the code that reads them.
     const READ: [&str; 9] = [
         "added_tokens.json",
         "chat_template.jinja",

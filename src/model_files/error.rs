@@ -1,4 +1,4 @@
-//! What can be wrong with a file of a model, whatever its format.
+//! Faults of a model's file, whatever its format.
 
 use std::{
     io,
@@ -13,17 +13,17 @@ pub enum ModelFileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file, or its header, makes no sense.
+    /// The file, or its header, is malformed.
     #[error("{}: not a valid {format}: {reason}", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
         /// The format that it should have.
         format: &'static str,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The file ends before the data that its header announces.
@@ -35,9 +35,9 @@ pub enum ModelFileError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// The first tensor that is cut.
+        /// The first truncated tensor.
         tensor: String,
-        /// Where that tensor ends, in bytes from the start of the file.
+        /// The end of that tensor, in bytes from the start of the file.
         expected_bytes: u64,
         /// The size of the file in bytes.
         actual_bytes: u64,
@@ -45,13 +45,13 @@ pub enum ModelFileError {
 }
 
 impl ModelFileError {
-    /// For `map_err`: says which file the operating system refused.
+    /// For `map_err`: returns an error that names the file that could not be read.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Read { path, source }
     }
 
-    /// For `map_err`: says which file is no `format`.
+    /// For `map_err`: returns an error that names the file that is not a `format`.
     pub(crate) fn invalid(path: &Path, format: &'static str) -> impl Fn(String) -> Self {
         let path = path.to_owned();
         move |reason| Self::Invalid { path: path.clone(), format, reason }
