@@ -1,4 +1,4 @@
-//! `playhouse config`: what the settings come to, and where each comes from.
+//! `playhouse config`: the resulting settings, and the source of each.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ Examples:
   playhouse config --output json | jq .engine.dtype
   playhouse config > playhouse.toml                A file to start from";
 
-/// Show the settings that apply, and where each value comes from.
+/// Show the settings that apply, and the source of each value.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConfigArgs {
@@ -31,7 +31,7 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.settings.entries()
     }
@@ -48,7 +48,8 @@ pub(crate) fn run(args: &ConfigArgs, resolved: &Resolved) -> Result<(), CliError
 
 type Shown = (&'static Setting, Value, Origin);
 
-/// TOML with the origins as comments. What is not set, and what is secret, is a comment as a whole.
+/// Returns TOML with the sources as comments. A setting without a value, or with a secret one, is a
+/// comment as a whole.
 fn as_toml(settings: &[Shown]) -> String {
     let mut toml = String::new();
     let mut section = "";
@@ -60,13 +61,13 @@ fn as_toml(settings: &[Shown]) -> String {
             // Writing to a string cannot fail.
             let _ = writeln!(toml, "{gap}[{section}]");
         }
-        // JSON's texts, numbers and lists of texts are TOML's.
+        // JSON's texts, numbers and lists of texts are also TOML.
         let line = match value {
             Value::Null => format!("# {name} is not set"),
             Value::Array(items) if setting.is_secret() && !items.is_empty() => {
                 format!("# {name} = {value}")
             }
-            // TOML's integers end before these; as texts they are read as well.
+            // TOML's integers are smaller. As texts, these numbers are read as well.
             Value::Number(number) if number.is_u64() && !number.is_i64() => {
                 format!("{name} = \"{value}\"")
             }

@@ -7,12 +7,13 @@ use parking_lot::RwLock;
 use super::{CliError, file_limit, load_bar::LoadBar};
 use crate::{api::HandlerProfiler, config::EngineConfig, engine::Engine};
 
-/// Threads beside the runtime's workers and those that compute: the device's, the watchdog's, those
-/// that grammars are compiled on and that the runtime blocks on.
+/// Threads besides the runtime's workers and those that compute: the device's, the watchdog's,
+/// those that compile grammars and those that the runtime blocks on.
 const OTHER_THREADS: usize = 12;
 
 /// Runs a command's work on a runtime for the actors. The model computes on threads of its own, so
-/// few are enough here. Does not wait for what the work leaves behind: an interrupted load, say.
+/// few workers are enough. The function does not wait for tasks that the work leaves behind, for
+/// example an interrupted load.
 pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let workers = cores.clamp(2, 8);
@@ -31,8 +32,8 @@ pub(crate) fn run<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<
     outcome
 }
 
-/// Starts `count` threads at once and lets them end. The runtime panics where it gets no thread, and
-/// waits for ever where it gets too few: what the system refuses is asked for before.
+/// Starts `count` threads at once and lets them end, to find out whether the system allows them.
+/// The runtime would panic if it got no thread, and wait for ever if it got too few.
 fn require_threads(count: usize) -> io::Result<()> {
     let gate = Arc::new(RwLock::new(()));
     let closed = gate.write();
@@ -47,11 +48,11 @@ fn require_threads(count: usize) -> io::Result<()> {
     }
     drop(closed);
     for thread in threads {
-        // It does nothing that could panic.
+        // The thread does nothing that could panic.
         let _ = thread.join();
     }
     rayon::ThreadPoolBuilder::new().build_global().or_else(|error| match error.source() {
-        // They run already.
+        // The other threads run already.
         None => Ok(()),
         Some(_) => Err(io::Error::other(error)),
     })
@@ -64,7 +65,7 @@ pub(crate) async fn start(config: EngineConfig) -> Result<Engine, CliError> {
     Ok(engine?)
 }
 
-/// The same, for an engine whose actors tell how long they take.
+/// Does the same for an engine whose actors report their times.
 pub(crate) async fn start_profiled(
     config: EngineConfig,
     handlers: Arc<dyn HandlerProfiler>,

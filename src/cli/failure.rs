@@ -1,4 +1,4 @@
-//! How a command fails: one line with the causes, one with what to do next, and an exit code.
+//! The failure of a command: one line with the causes, one with advice, and an exit code.
 
 use std::{error::Error, io, process::ExitCode};
 
@@ -12,24 +12,24 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 1;
 /// The engine's supervisor gave up, or a server's threads are frozen (`EX_SOFTWARE` of sysexits.h).
 pub(crate) const EXIT_GAVE_UP: u8 = 70;
-/// 128 + SIGINT, as shells have it.
+/// 128 + SIGINT, as in shells.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// 128 + SIGTERM.
 pub(crate) const EXIT_TERMINATED: u8 = 143;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// The settings are wrong.
     #[error(transparent)]
     Config(Box<ConfigError>),
-    /// What was typed makes no sense together.
+    /// The arguments contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// An entry of a conversation makes no sense, or names a file that cannot be used.
+    /// An entry of a conversation is invalid, or names a file that cannot be used.
     #[error("{0}")]
     Entry(String),
-    /// The log's level is no level.
+    /// The log's level is not a level.
     #[error("log.level: {0}")]
     LogLevel(String),
     /// The engine did not start.
@@ -38,10 +38,10 @@ pub(crate) enum CliError {
     /// The tokenizer could not be loaded.
     #[error("the tokenizer could not be loaded")]
     Text(#[source] Box<TextLoadError>),
-    /// The tokenizer refused a text.
+    /// The tokenizer rejected a text.
     #[error("the text could not be tokenized")]
     Tokenize(#[from] crate::api::TextError),
-    /// A request was refused or could not be finished.
+    /// A request was rejected or could not be finished.
     #[error("the request was refused")]
     Request(#[from] RequestError),
     /// A request ended with an error.
@@ -50,7 +50,7 @@ pub(crate) enum CliError {
     /// A measurement could not be made.
     #[error("{0}")]
     Measure(String),
-    /// The HTTP server cannot serve: none of its errors comes later than that.
+    /// The HTTP server cannot serve. All its errors come before it serves.
     #[error("the server did not start")]
     Server(#[from] ServerError),
     /// The metrics recorder could not be installed.
@@ -59,30 +59,30 @@ pub(crate) enum CliError {
     /// A file or stream could not be read or written.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The command breaks the engine on purpose, and this build cannot.
+    /// The command breaks the engine on purpose, and this build cannot do that.
     #[cfg(not(feature = "chaos"))]
     #[error("this build cannot break anything on purpose: it lacks the feature chaos")]
     NoChaos,
     /// The engine's supervisor gave up.
     #[error("the engine's supervisor gave up: actors died faster than they could be replaced")]
     GaveUp,
-    /// A server was told to stop, and requests were still open when its time was over.
+    /// A server was stopped, and requests were still open when their time was over.
     #[error("open requests cut off at the end of shutdown_timeout: {requests}")]
     CutOff {
-        /// How many.
+        /// Number of those requests.
         requests: usize,
     },
-    /// Requests of a batch were refused or failed.
+    /// Requests of a batch were rejected or failed.
     #[error("{failed} of {total} requests did not succeed; their lines in the output say why")]
     Batch {
-        /// How many.
+        /// Number of those requests.
         failed: usize,
-        /// Of how many.
+        /// Number of all requests.
         total: usize,
     },
     /// SIGINT.
@@ -91,7 +91,7 @@ pub(crate) enum CliError {
     /// SIGTERM.
     #[error("terminated")]
     Terminated,
-    /// Whoever read the output has left, which is no failure.
+    /// The reader of the output has closed it, which is no failure.
     #[error("the output was closed")]
     OutputClosed,
 }
@@ -115,7 +115,7 @@ impl From<TextLoadError> for CliError {
 }
 
 impl CliError {
-    /// An [`CliError::Io`] about `what`; a closed pipe is [`CliError::OutputClosed`].
+    /// Returns a [`CliError::Io`] about `what`, or for a closed pipe [`CliError::OutputClosed`].
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| match source.kind() {
@@ -135,12 +135,12 @@ impl CliError {
         }
     }
 
-    /// Whether it is about one entry of a conversation, which can go on.
+    /// Returns whether the error concerns one entry of a conversation, which can continue.
     pub(crate) fn is_about_one_entry(&self) -> bool {
         matches!(self, Self::Request(_) | Self::Ended(_) | Self::Entry(_))
     }
 
-    /// What to do next.
+    /// Returns advice for the operator.
     fn advice(&self) -> Option<&'static str> {
         Some(match self {
             Self::Config(_) => {
@@ -182,7 +182,7 @@ impl CliError {
         })
     }
 
-    /// Tells the operator, and what the process should exit with.
+    /// Prints the error and returns the exit code of the process.
     pub(crate) fn report(&self) -> ExitCode {
         if !matches!(self, Self::OutputClosed | Self::Interrupted | Self::Terminated) {
             let style = Style::of(&io::stderr());
@@ -195,7 +195,8 @@ impl CliError {
     }
 }
 
-/// The error and its causes in one line, without those that an outer one already tells.
+/// Returns the error and its causes in one line, without causes that an outer error already
+/// includes.
 fn with_causes(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();

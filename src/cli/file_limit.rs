@@ -1,13 +1,13 @@
 //! The limit on the size of files (`ulimit -f`). A write beyond it fails like others, and its
-//! writer reports that; without this module, the system would end the process.
+//! writer reports that. Without this module, the system would end the process.
 
 use super::CliError;
 
-/// How often an excess is logged at most: the log's own file may be the one that is full.
+/// Shortest interval between log lines about it, because the log's own file may be the full one.
 #[cfg(unix)]
 const LOG_INTERVAL: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// From now on SIGXFSZ is logged and ends nothing. Must be called within a runtime.
+/// Lets SIGXFSZ be logged in place of ending the process. Must be called within a runtime.
 #[cfg(unix)]
 pub(crate) fn survive() -> Result<(), CliError> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +24,7 @@ pub(crate) fn survive() -> Result<(), CliError> {
     Ok(())
 }
 
-/// Elsewhere there is no such limit.
+/// Does nothing, because other systems have no such limit.
 #[cfg(not(unix))]
 pub(crate) fn survive() -> Result<(), CliError> {
     Ok(())

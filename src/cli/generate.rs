@@ -28,7 +28,7 @@ Examples:
 
 Several prompts run as one batch; their outputs come in the order of the prompts.";
 
-/// Tokens at most, where it is not said: a text alone seldom has an end that a model knows.
+/// Most tokens by default. A text alone seldom has an end that a model predicts.
 const MAX_TOKENS: u32 = 256;
 
 /// Continue one or several texts.
@@ -41,7 +41,7 @@ pub(crate) struct GenerateArgs {
     /// File whose content is a further prompt; may be repeated
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// text streams; json writes one line a prompt when it is complete
+    /// text streams; json writes one line for each prompt when it is complete
     #[arg(long, value_enum, default_value_t)]
     output: Format,
     /// Outputs for each prompt
@@ -95,8 +95,7 @@ async fn generate(
     }
 }
 
-/// Streams the outputs one after the other, an empty line between them. All of them are computed
-/// meanwhile.
+/// Streams the outputs one after the other, separated by an empty line. All are computed meanwhile.
 async fn write_text(submissions: Vec<(String, Submission)>) -> Result<(), CliError> {
     let is_terminal = std::io::stdout().is_terminal();
     let choices = submissions.into_iter().flat_map(|(_, submission)| submission.choices);

@@ -2,8 +2,8 @@
 
 use super::CliError;
 
-/// The outcome of `work`, or [`CliError::Interrupted`] if SIGINT comes first; `work` is dropped
-/// then, which aborts the requests whose streams it holds.
+/// Returns the outcome of `work`, or [`CliError::Interrupted`] if SIGINT comes first. Then `work`
+/// is dropped, which aborts the requests whose streams it holds.
 pub(crate) async fn or_interrupt<T>(
     work: impl Future<Output = Result<T, CliError>>,
 ) -> Result<T, CliError> {
@@ -14,7 +14,7 @@ pub(crate) async fn or_interrupt<T>(
     }
 }
 
-/// Every SIGINT from now on; those that come between two looks are not lost, but counted as one.
+/// All SIGINTs from now on. Those that come between two calls are not lost, but count as one.
 pub(crate) struct Interrupts {
     #[cfg(unix)]
     signals: tokio::signal::unix::Signal,
@@ -29,14 +29,14 @@ impl Interrupts {
         })
     }
 
-    /// The next one.
+    /// Waits for the next one.
     pub(crate) async fn next(&mut self) {
         #[cfg(unix)]
         let came = self.signals.recv().await.is_some();
         #[cfg(not(unix))]
         let came = tokio::signal::ctrl_c().await.is_ok();
         if !came {
-            // There will be none any more.
+            // There will be no further signal.
             std::future::pending::<()>().await;
         }
     }

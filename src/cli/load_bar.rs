@@ -1,5 +1,5 @@
-//! A bar on a terminal while a model loads. A thread of its own draws it: a terminal that is stopped
-//! holds up that thread and nothing else.
+//! A bar on a terminal while a model loads. A thread of its own draws it, so a stopped terminal
+//! blocks only that thread.
 
 use std::{
     sync::Arc,
@@ -17,10 +17,10 @@ use crate::engine::StartProgress;
 const SHORT: Duration = Duration::from_millis(400);
 /// How often the bar is drawn.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long the end of loading waits for the bar to be cleared.
+/// Longest wait at the end of loading until the bar is cleared.
 const CLEAR_LIMIT: Duration = Duration::from_millis(500);
 
-/// A bar, if loading takes so long that one asks; gone when dropped.
+/// A bar that appears if loading takes long. Dropping it clears it.
 pub(super) struct LoadBar(Arc<Shared>);
 
 /// The state that loading and the bar's thread share.
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl LoadBar {
-    /// A bar on the terminal that standard error is, if it is one.
+    /// Returns a bar on standard error, if that is a terminal.
     pub(super) fn new() -> Self {
         match shows_bars() {
             true => Self::drawn(draw_on(ProgressBar::hidden())),
@@ -52,14 +52,14 @@ impl LoadBar {
         Self(Arc::new(shared))
     }
 
-    /// A bar that `draw` draws. Without a phase, it clears the bar.
+    /// Returns a bar that `draw` draws. Called without a phase, `draw` clears the bar.
     fn drawn(draw: impl FnMut(Option<Phase>) + Send + 'static) -> Self {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         let thread = thread::Builder::new().name("playhouse-bar".to_owned());
         match thread.spawn(move || of_thread.draw(draw)) {
             Ok(_) => Self(shared),
-            // Loading goes on without a bar.
+            // Loading continues without a bar.
             Err(_) => Self::hidden(),
         }
     }
@@ -109,7 +109,7 @@ impl Shared {
     }
 }
 
-/// The work in progress, with its bytes done and in all where these say how far it is.
+/// The work in progress, with its bytes done and in total if these show the progress.
 #[derive(Clone)]
 struct Phase {
     message: String,
@@ -121,7 +121,7 @@ impl Phase {
         let without_bytes = |message: &str| Self { message: message.to_owned(), bytes: None };
         match progress {
             StartProgress::Tokenizer => without_bytes("reading the tokenizer"),
-            // The last tensor is read, but not all of it is kept yet.
+            // The last tensor is read, but not yet kept completely.
             StartProgress::Weights(weights) if weights.bytes >= weights.bytes_total => {
                 without_bytes("finishing the weights")
             }
@@ -139,7 +139,8 @@ impl Phase {
     }
 }
 
-/// A bar of bytes where there is one; elsewhere the time, as a full bar would look done.
+/// Returns a function that draws a bar of bytes, or without bytes the time. A full bar would look
+/// finished.
 fn draw_on(bar: ProgressBar) -> impl FnMut(Option<Phase>) {
     move |phase| {
         let Some(Phase { message, bytes }) = phase else { return bar.finish_and_clear() };
@@ -214,7 +215,7 @@ mod tests {
         let listener = bar.listener();
         listener(StartProgress::Tokenizer);
         is_drawing.recv_timeout(PATIENCE).unwrap();
-        // Each of these waited for the terminal.
+        // Each of these calls would have waited for the terminal.
         (0..100).for_each(|_| listener(StartProgress::Grammars));
         drop(bar);
         drop(resume);

@@ -1,14 +1,14 @@
-//! What is logged: a level, or levels of parts of the program.
+//! The log's filter: a level, or levels of parts of the program.
 
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use super::CliError;
 
-/// The filter of a `log.level`.
+/// Returns the filter of a `log.level`.
 ///
 /// # Errors
-/// [`CliError::LogLevel`] for what is neither. A word that is no level would be taken for a part of
-/// the program, of which everything is logged, and of all others nothing.
+/// [`CliError::LogLevel`] if the text is neither. A word that is no level would count as a part of
+/// the program. Then everything of that part would be logged, and nothing of all others.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, CliError> {
     let unknown = text.split(',').map(str::trim).find(|directive| is_unknown(directive));
     if let Some(word) = unknown {

@@ -1,4 +1,4 @@
-//! `playhouse completions` and `playhouse man`: what shells and `man` read, made of the flags
+//! `playhouse completions` and `playhouse man`: texts for shells and for `man`, made from the flags
 //! themselves.
 
 use std::{
@@ -27,7 +27,7 @@ Examples:
   playhouse man bench serve | man -l -             That of one command
   playhouse man --dir ~/.local/share/man/man1      Install all pages: man playhouse-serve";
 
-/// Print what makes a shell complete commands and flags.
+/// Print the completions of commands and flags for a shell.
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS)]
 pub(crate) struct CompletionsArgs {
@@ -40,10 +40,10 @@ pub(crate) struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = MAN)]
 pub(crate) struct ManArgs {
-    /// Command to read about, such as `serve` or `bench serve`
+    /// Command to read about, for example `serve` or `bench serve`
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
-    /// Folder to write all pages to instead; made if it is not there
+    /// Folder for all pages, in place of printing one; created if it does not exist
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     dir: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), CliError> {
     output::show(&String::from_utf8_lossy(&script))
 }
 
-/// Prints a page, or writes all.
+/// Prints a page, or writes all pages.
 pub(crate) fn man(args: &ManArgs) -> Result<(), CliError> {
     let pages = pages();
     if let Some(folder) = &args.dir {
@@ -85,7 +85,7 @@ struct Page {
     command: Command,
 }
 
-/// All there are, the program's last.
+/// Returns all pages, the program's last.
 fn pages() -> Vec<Page> {
     fn collect(command: &Command, names: &[&str], pages: &mut Vec<Page>) {
         for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {

@@ -1,6 +1,6 @@
-//! The command line: what was typed, what it means, and how the outcome is told.
+//! The command line: the arguments, their meaning, and the report of the outcome.
 //!
-//! `flags` holds exactly what was typed, [`crate::config`] makes settings of it, and each command
+//! `flags` holds exactly what was typed, [`crate::config`] turns it into settings, and each command
 //! has a module of its own. Results go to standard output, everything else to standard error.
 
 mod bench;
@@ -60,7 +60,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "playhouse", version, after_help = EXAMPLES, propagate_version = true)]
 struct Cli {
-    /// TOML file with settings; environment and flags go over it [env: PLAYHOUSE_CONFIG]
+    /// TOML file with settings; environment and flags override it [env: PLAYHOUSE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ enum Command {
     Man(manual::ManArgs),
 }
 
-/// The commands that settings are for.
+/// The commands that use settings.
 #[derive(Debug, Subcommand)]
 enum Configured {
     Serve(Box<serve::ServeArgs>),
@@ -92,13 +92,14 @@ enum Configured {
     Config(Box<config::ConfigArgs>),
 }
 
-/// Does what the process's arguments say.
+/// Runs the command of the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are "errors" too; where even printing fails there is nobody to tell.
+            // Help and version are "errors" too. If even printing fails, the failure cannot be
+            // reported.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -138,7 +139,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         _ => Vec::new(),
     };
     let resolved = resolve(defaults, file.clone(), flags, log)?;
-    // Other commands have nothing better to do than to wait until a line is read.
+    // Other commands may wait until a line is read.
     if matches!(command, Configured::Serve(_)) {
         logging::detach()?;
     }
@@ -157,7 +158,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
     }
 }
 
-/// Defaults < file < environment < flags.
+/// Merges the sources: defaults < file < environment < flags.
 fn resolve(
     defaults: Vec<Entry>,
     file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Results on standard output, and the forms they take; what is told beside them.
+//! Results on standard output in their formats, and messages on standard error.
 
 use std::{
     fmt::Display,
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use super::{CliError, logging::Stderr};
 
-/// How a result is written.
+/// The formats of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
@@ -31,12 +31,12 @@ pub(crate) fn show_json(value: &serde_json::Value) -> Result<(), CliError> {
     show(&format!("{value}\n"))
 }
 
-/// Writes a line to standard error. Where that cannot be done there is nobody to tell.
+/// Writes a line to standard error. A failure cannot be reported, so it is ignored.
 pub(crate) fn tell(text: impl Display) {
     let _ = Stderr.write_all(format!("{text}\n").as_bytes());
 }
 
-/// What was piped in.
+/// Reads the piped input.
 pub(crate) fn read_stdin(wanted: &str) -> Result<String, CliError> {
     let mut stdin = io::stdin().lock();
     if stdin.is_terminal() {

@@ -1,11 +1,12 @@
-//! Streams that are read as they come, whoever's turn it is to be shown: one that nobody reads is cut
-//! off after a while.
+//! Streams that are read as they arrive, even before they are shown. The engine aborts a stream
+//! that is not read for a while.
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::{ChoiceStream, OutputDelta};
 
-/// What `choice` brings, and will bring, all of it kept. Dropping it aborts the choice.
+/// Returns all deltas of `choice`, past and future, without a limit on their number. Dropping the
+/// receiver aborts the choice.
 pub(super) fn read_ahead(mut choice: ChoiceStream) -> UnboundedReceiver<OutputDelta> {
     #[allow(clippy::disallowed_methods, reason = "an output is bounded by its own max_tokens")]
     let (sender, receiver) = unbounded_channel();

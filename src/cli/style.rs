@@ -1,6 +1,6 @@
-//! What a terminal is shown: weights and colours, where it knows them and `NO_COLOR` is not set
-//! (<https://no-color.org>); bars while something takes long; and of a model's text nothing that
-//! commands the terminal.
+//! The display on a terminal. Weights and colours are used if the terminal knows them and
+//! `NO_COLOR` is not set (<https://no-color.org>). Bars show progress of long work. A model's text
+//! cannot send commands to the terminal.
 
 use std::{borrow::Cow, ffi::OsStr, io::IsTerminal};
 
@@ -11,7 +11,7 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// For what is written to `stream`.
+    /// Returns the style of text for `stream`.
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name);
         let is_on =
@@ -23,12 +23,12 @@ impl Style {
         self.is_on
     }
 
-    /// Less visible than the rest.
+    /// Returns text that is less visible.
     pub(crate) fn dim(self, text: &str) -> Cow<'_, str> {
         self.wrap("2", text)
     }
 
-    /// Something failed.
+    /// Returns text of an error.
     pub(crate) fn error(self, text: &str) -> Cow<'_, str> {
         self.wrap("1;31", text)
     }
@@ -41,23 +41,23 @@ impl Style {
     }
 }
 
-/// An empty `NO_COLOR` counts as none.
+/// Returns whether styles are allowed. An empty `NO_COLOR` counts as unset.
 fn allows(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty) && moves(term)
 }
 
-/// Whether a terminal can write over what it has shown.
+/// Returns whether a terminal can overwrite its earlier output.
 fn moves(term: Option<&OsStr>) -> bool {
     term != Some(OsStr::new("dumb"))
 }
 
-/// Whether standard error is a terminal that can show a bar: none is shown in a pipe.
+/// Returns whether standard error is a terminal that can show a bar. A pipe shows none.
 pub(crate) fn shows_bars() -> bool {
     std::io::stderr().is_terminal() && moves(std::env::var_os("TERM").as_deref())
 }
 
-/// `text` without control characters, but for ends of lines and tabs: what a model writes must not
-/// move the cursor or retitle the window.
+/// Returns `text` without control characters other than line ends and tabs, because a model's text
+/// must not move the cursor or retitle the window.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     match text.contains(is_harmful) {

@@ -26,10 +26,10 @@ pub(crate) struct TokenizeArgs {
     /// The text, or with --decode the token ids; without any, standard input
     #[arg(value_name = "TEXT")]
     input: Vec<String>,
-    /// The input is token ids, apart by spaces or commas; show their text
+    /// The input is token ids, separated by spaces or commas; show their text
     #[arg(long)]
     decode: bool,
-    /// Leave out what the model expects around a text (a BOS token, say)
+    /// Leave out the tokens that the model expects around a text (for example BOS)
     #[arg(long, conflicts_with = "decode")]
     no_special_tokens: bool,
     /// Leave special tokens out of the text
@@ -44,7 +44,7 @@ pub(crate) struct TokenizeArgs {
 }
 
 impl TokenizeArgs {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |model: &String| Entry {
             key: Key::new("engine", "model"),
@@ -85,7 +85,7 @@ pub(crate) fn run(args: TokenizeArgs, config: &EngineConfig) -> Result<(), CliEr
     }
 }
 
-/// Numbers apart by anything that stands between numbers in lists.
+/// Parses numbers, separated by any characters that separate numbers in lists.
 fn token_ids(input: &str) -> Result<Vec<u32>, CliError> {
     let words = input.split(|c: char| c.is_whitespace() || ",[]".contains(c));
     let parse = |word: &str| {

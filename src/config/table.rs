@@ -1,10 +1,10 @@
 //! `settings!`: a section of the configuration as a table.
 //!
-//! A row is a field, its type and default, and three parts more. These are the spelling of its
-//! value (a function of [`super::quantity`]), the check of its value (a function of
-//! [`super::check`]), and the text of its flag. The row's comment describes the setting in the file
-//! and in the documents. All else follows from the row: the flag, the variable, the TOML key, the
-//! documents, the default and the error.
+//! A row is a field, its type and default, and three further parts: the spelling of its value (a
+//! function of [`super::quantity`]), the check of its value (a function of [`super::check`]), and
+//! the text of its flag. The row's comment describes the setting in the file and in the documents.
+//! All else follows from the row: the flag, the variable, the TOML key, the documents, the default
+//! and the error.
 
 macro_rules! settings {
     (

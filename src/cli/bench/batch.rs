@@ -1,4 +1,4 @@
-//! Requests that go into an engine of this process at once, and come out complete.
+//! Requests that are submitted at once to an engine of this process, with complete outputs.
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -11,7 +11,7 @@ use crate::{
     engine::Engine,
 };
 
-/// How long prompts and outputs are, and how tokens are drawn.
+/// Lengths of prompts and outputs, and the sampling of tokens.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Shape {
     /// Tokens of a prompt
@@ -29,7 +29,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Refuses what is nothing to measure.
+    /// Rejects lengths of 0, which leave nothing to measure.
     pub(crate) fn validate(&self) -> Result<(), CliError> {
         if self.input_len == 0 || self.output_len == 0 {
             let message = "--input-len and --output-len must be at least 1";
@@ -38,7 +38,7 @@ impl Shape {
         Ok(())
     }
 
-    /// `count` requests of random tokens. Another `round` has others.
+    /// Returns `count` requests of random tokens. Each `round` has different ones.
     pub(crate) fn requests(&self, count: usize, round: u64, vocab_size: u32) -> Vec<RawRequest> {
         let mut rng = StdRng::seed_from_u64(self.seed.wrapping_add(round << 32));
         let request = |number: usize| {
@@ -58,12 +58,13 @@ impl Shape {
     }
 }
 
-/// `config` for an engine that `count` requests may wait in.
+/// Returns `config` for an engine in which `count` requests may wait.
 pub(crate) fn with_room(config: EngineConfig, count: usize) -> EngineConfig {
     EngineConfig { max_num_requests: config.max_num_requests.max(count), ..config }
 }
 
-/// Submits all and waits until all are complete: how many tokens came. `bar` counts the requests.
+/// Submits all requests and waits until all are complete. Returns the number of tokens. `bar`
+/// counts the requests.
 pub(crate) async fn generate(
     engine: &Engine,
     requests: Vec<RawRequest>,

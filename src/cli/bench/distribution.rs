@@ -1,13 +1,13 @@
 //! Mean, spread and percentiles of many measurements, as numpy computes them.
 
-/// Measurements, sorted. Of none, every figure is 0.
+/// Measurements, sorted. Without any, every figure is 0.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Distribution {
     sorted: Vec<f64>,
 }
 
 impl Distribution {
-    /// Of `values`, in any order and unit.
+    /// Returns the distribution of `values`, in any order and unit.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -18,7 +18,7 @@ impl Distribution {
         self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
     }
 
-    /// The standard deviation of these values, not an estimate for those they stand for
+    /// Returns the standard deviation of the values themselves, not an estimate for a population
     /// (`numpy.std`).
     pub(crate) fn std(&self) -> f64 {
         let mean = self.mean();
@@ -30,7 +30,8 @@ impl Distribution {
         self.percentile(50.0)
     }
 
-    /// Between two measurements, a line (`numpy.percentile`). `percent` is in `0..=100`.
+    /// Returns a percentile, interpolated linearly between two measurements (`numpy.percentile`).
+    /// `percent` is in `0..=100`.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let Some(last) = self.sorted.len().checked_sub(1) else { return 0.0 };
         let place = percent / 100.0 * last as f64;
@@ -41,12 +42,12 @@ impl Distribution {
     }
 }
 
-/// How a percentile is called: `99`, `99.9`.
+/// Returns the name of a percentile: `99`, `99.9`.
 pub(crate) fn percentile_name(percent: f64) -> String {
     format!("{percent}")
 }
 
-/// Percentiles as they are typed: numbers of 0 to 100, apart by commas.
+/// Parses percentiles: numbers from 0 to 100, separated by commas.
 pub(crate) fn parse_percentiles(text: &str) -> Result<Vec<f64>, String> {
     let parse = |word: &str| {
         let percent = word.trim().parse::<f64>().ok();
@@ -60,8 +61,8 @@ pub(crate) fn parse_percentiles(text: &str) -> Result<Vec<f64>, String> {
 mod tests {
     use super::*;
 
-    /// `numpy.percentile([15.0, 20.0, 35.0, 40.0, 50.0, 1.5], [0, 10, 50, 90, 99, 100])` and the
-    /// like, numpy 2.
+    /// `numpy.percentile([15.0, 20.0, 35.0, 40.0, 50.0, 1.5], [0, 10, 50, 90, 99, 100])` and
+    /// further percentiles, numpy 2.
     #[test]
     fn figures_are_numpys() {
         let values = Distribution::of([15.0, 20.0, 35.0, 40.0, 50.0, 1.5]);

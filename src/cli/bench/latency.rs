@@ -1,6 +1,6 @@
-//! `playhouse bench latency`: how long one batch takes from its submission to its last token, in an
-//! engine of this process. Flags, lines and fields are those of vLLM's command of that name; like
-//! there, prefixes are not cached unless asked for.
+//! `playhouse bench latency`: the time of one batch from its submission to its last token, in an
+//! engine of this process. Flags, lines and fields are those of vLLM's command of that name. As
+//! there, prefixes are not cached by default.
 
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &LatencyArgs, config: EngineConfig) -> Result<(), CliErr
     })
 }
 
-/// Seconds of each batch.
+/// Returns the seconds of each batch.
 async fn measure(engine: &Engine, args: &LatencyArgs) -> Result<Vec<f64>, CliError> {
     let vocab_size = engine.model_info().vocab_size;
     let bar = progress_bar(args.num_iters_warmup + args.num_iters);

@@ -1,4 +1,4 @@
-//! `playhouse bench`: what this machine and this model do, measured.
+//! `playhouse bench`: measures this machine and this model.
 
 pub(crate) mod batch;
 mod chaos;
@@ -31,7 +31,8 @@ Examples:
 
 Each benchmark has a --help of its own. Measure a release build on an idle machine.";
 
-/// Measure a server, the engine, its operations, its start, and what it does under strain.
+/// Measure a server, the engine, its operations, its start, and its behaviour under load and
+/// faults.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
@@ -50,7 +51,7 @@ enum Bench {
     Overload(Box<overload::OverloadArgs>),
 }
 
-/// How a benchmark's results are written.
+/// The formats of a benchmark's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Report {
     /// For people.
@@ -61,7 +62,7 @@ pub(crate) enum Report {
 }
 
 impl BenchArgs {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         match &self.command {
             Bench::Chaos(args) => args.engine.entries(),
@@ -69,13 +70,13 @@ impl BenchArgs {
             Bench::Throughput(args) => args.engine.entries(),
             Bench::Latency(args) => args.engine.entries(),
             Bench::Kernels(args) => args.entries(),
-            // Their engine is somewhere else.
+            // These benchmarks have their engine in another process.
             Bench::Serve(_) | Bench::Startup(_) => Vec::new(),
         }
     }
 
-    /// Settings that the benchmark starts from: what it does to the engine is not worth a line each,
-    /// and a batch's time is that of computing its prompts.
+    /// Returns the settings that the benchmark starts from. Its effects on the engine are not
+    /// logged. The time of a batch must include computing its prompts.
     pub(crate) fn defaults(&self) -> Vec<Entry> {
         let entry = |section, name, value: toml::Value| Entry {
             key: Key::new(section, name),
@@ -90,7 +91,7 @@ impl BenchArgs {
     }
 }
 
-/// Measures and prints. `file` is where further settings of a server are, if it was named.
+/// Measures and prints. `file` is the file with further settings of a server, if one was named.
 pub(crate) fn run(
     args: BenchArgs,
     config: EngineConfig,
@@ -107,7 +108,7 @@ pub(crate) fn run(
     }
 }
 
-/// A bar on a terminal; in a pipe, one that shows nothing.
+/// Returns a bar on a terminal. In a pipe, the bar shows nothing.
 pub(crate) fn progress_bar(len: usize) -> ProgressBar {
     if !shows_bars() {
         return ProgressBar::hidden();

@@ -1,7 +1,8 @@
-//! `playhouse bench overload`: what is served when more is asked for than can be.
+//! `playhouse bench overload`: the service under more requests than the engine can serve.
 //!
-//! First as many clients as may run at a time ask in a closed loop: the rate at which they are
-//! served is the peak. Then requests are offered at a multiple of it, whatever becomes of them.
+//! First, as many clients as requests that run at a time send requests in a closed loop. The rate
+//! at which they are served is the peak. Then requests are offered at a multiple of that rate,
+//! whatever their outcomes are.
 //!
 //! - *Goodput*: requests served to their end a second, from the first refusal to the last offer.
 //! - *Refusal*: from the offer to the answer that the engine is full.
@@ -39,14 +40,14 @@ Examples:
   playhouse bench overload --factor 4 --max-num-queued-reqs 16
   playhouse bench overload -m models/qwen3 --requests 500 --output json";
 
-/// Offer more requests than can be served, and measure what is.
+/// Offer more requests than can be served, and measure the service.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct OverloadArgs {
     /// Requests to offer
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     requests: usize,
-    /// How many times the capacity is offered
+    /// Offered rate, as a multiple of the peak
     #[arg(long, value_name = "X", default_value_t = 2.0)]
     factor: f64,
     #[command(flatten)]
@@ -58,15 +59,16 @@ pub(crate) struct OverloadArgs {
     pub(crate) engine: EngineFlags,
 }
 
-/// Requests that may wait where the operator sets no limit: enough to keep the engine busy.
+/// Requests that may wait if the operator sets no limit: enough to keep the engine busy.
 const QUEUED_DEFAULT: usize = 64;
 /// The peak is measured over this share of the requests that are offered later.
 const PEAK_SHARE: usize = 4;
-/// And over so many of each client, or the rate would be that of the first wave.
+/// It is also measured over at least this many requests of each client, because the first requests
+/// all begin together.
 const PEAK_ROUNDS: usize = 8;
-/// How long a client that was refused waits while the peak is measured.
+/// Pause of a rejected client while the peak is measured.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
-/// How often memory is looked at.
+/// Interval of memory readings.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Measures and prints.
@@ -79,7 +81,8 @@ pub(crate) fn run(args: &OverloadArgs, config: EngineConfig) -> Result<(), CliEr
     let mut config =
         EngineConfig { max_num_queued_reqs: Some(queued), max_num_seqs: clients, ..config };
     if config.kv_cache_memory_bytes.is_none() {
-        // What is never used is never resident: a cache of the right size is, from the first wave.
+        // Memory that is never used is never resident. A cache of the right size is resident from
+        // the first requests on.
         let blocks = args.sizes.total_max().div_ceil(config.block_size) + 1;
         config.num_gpu_blocks_override.get_or_insert(1 + clients * blocks);
     }
@@ -95,7 +98,7 @@ pub(crate) fn run(args: &OverloadArgs, config: EngineConfig) -> Result<(), CliEr
     })
 }
 
-/// What became of one request.
+/// The outcome of one request.
 enum Outcome {
     Served {
         at: Instant,
@@ -104,7 +107,7 @@ enum Outcome {
         at: Instant,
         took: Duration,
     },
-    /// Neither: the word for why.
+    /// Another outcome, with a word for its cause.
     Failed(&'static str),
 }
 
@@ -174,7 +177,7 @@ async fn measure(
     Ok(figures)
 }
 
-/// Requests served a second while so many clients ask one after the other.
+/// Returns the requests served a second while this many clients send one after the other.
 async fn saturate(
     engine: &Engine,
     workload: Workload,
@@ -193,7 +196,7 @@ async fn saturate(
                 if number >= requests {
                     return served;
                 }
-                // When all begin at once, the queue is full for a moment.
+                // If all begin at once, the queue is full for a moment.
                 let outcome = loop {
                     match ask(&engine, workload, number).await {
                         Outcome::Refused { .. } => sleep(REFUSED_PAUSE).await,
@@ -209,7 +212,7 @@ async fn saturate(
     }
     let mut served: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
     served.sort();
-    // Not while the first ones come in and the last ones leave: then fewer run than could.
+    // The first and the last ones are left out, because then fewer requests run than could.
     let (from, to) = (served.len() / 5, served.len() * 4 / 5);
     match (served.get(from), served.get(to)) {
         (Some(&first), Some(&last)) if last > first => {
@@ -246,12 +249,13 @@ struct Offers<'a> {
     engine: &'a Engine,
     workload: Workload,
     count: usize,
-    /// A second.
+    /// Requests a second.
     rate: f64,
 }
 
 impl Offers<'_> {
-    /// Begin, last offer, what became of all, and the most memory meanwhile.
+    /// Makes the offers. Returns the times of their begin and of the last offer, all outcomes, and
+    /// the most memory meanwhile.
     async fn make(&self, bar: &ProgressBar) -> (Instant, Instant, Vec<Outcome>, Option<u64>) {
         let begun = Instant::now();
         let (mut tasks, mut outcomes) = (JoinSet::new(), Vec::with_capacity(self.count));
@@ -280,7 +284,8 @@ impl Offers<'_> {
     }
 }
 
-/// Memory of this process that is not swapped out. `None` where the system does not say.
+/// Returns the memory of this process that is not swapped out. `None` if the system does not report
+/// it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

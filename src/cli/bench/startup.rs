@@ -1,5 +1,5 @@
-//! `playhouse bench startup`: how long a server takes from its start to its first token, and the
-//! memory it then holds. Each time is a new process of this program.
+//! `playhouse bench startup`: the time of a server from its start to its first token, and its
+//! memory afterwards. Each start is a new process of this program.
 
 use std::{
     net::TcpListener,
@@ -50,7 +50,7 @@ pub(crate) struct StartupArgs {
     serve: Vec<String>,
 }
 
-/// How often a server that starts is looked at.
+/// Interval of checks on a server that starts.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A figure of a start, and its unit.
@@ -67,11 +67,11 @@ const FIGURES: [Figure; 4] = [
 struct Start {
     /// From the process's start until `/health` answers 200.
     healthy: Duration,
-    /// Until the first token of a request that is sent then.
+    /// From the process's start to the first token of a request that is sent then.
     first_token: Duration,
     /// Megabytes afterwards.
     resident: Option<f64>,
-    /// Megabytes at most until then.
+    /// Most megabytes until then.
     peak_resident: Option<f64>,
 }
 
@@ -106,12 +106,12 @@ async fn measure(args: &StartupArgs, config: Option<&Path>) -> Result<Vec<Start>
     Ok(starts)
 }
 
-/// A server that ends with us.
+/// A server process that is killed on drop.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended by itself needs no end.
+        // A process that has ended needs no kill.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -121,7 +121,7 @@ async fn start(args: &StartupArgs, config: Option<&Path>) -> Result<Start, CliEr
     let program = std::env::current_exe().map_err(CliError::io("cannot find this program"))?;
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = free.map_err(CliError::io("cannot find a free port"))?.port();
-    // One of our own opens the server whatever keys its settings name.
+    // A key of this benchmark opens the server, whatever keys its settings have.
     let key = Uuid::new_v4().simple().to_string();
     let client = Client::new(Target {
         base_url: format!("http://127.0.0.1:{port}"),
@@ -169,7 +169,7 @@ async fn start(args: &StartupArgs, config: Option<&Path>) -> Result<Start, CliEr
     Ok(Start { healthy, first_token, resident, peak_resident })
 }
 
-/// A field of `/proc/PID/status`, where the system has that.
+/// Returns a field of `/proc/PID/status`, if the system has that.
 fn megabytes(status: &str, field: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kibibytes: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;

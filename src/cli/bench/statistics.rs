@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Where half of the measurements, all but a hundredth, and all of them lie below. Milliseconds.
+/// The median, the 99th percentile and the maximum, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Summary {
     pub(super) p50: f64,
@@ -13,7 +13,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of no measurements: zeros.
+    /// Returns the summary. Without measurements, all figures are 0.
     pub(super) fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
         let mut sorted: Vec<_> = durations.into_iter().map(milliseconds).collect();
         sorted.sort_by(f64::total_cmp);
@@ -33,12 +33,12 @@ pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// To microseconds, where it is milliseconds: more is noise.
+/// Rounds milliseconds to microseconds, because further digits are noise.
 pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// The smallest measurement that at least this share of all do not exceed.
+/// Returns the smallest measurement that at least this share of all measurements does not exceed.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied().unwrap_or_default()

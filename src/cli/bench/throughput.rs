@@ -1,5 +1,5 @@
-//! `playhouse bench throughput`: tokens a second of an engine in this process that has more to do
-//! than it can do at once. Flags, line and fields are those of vLLM's command of that name.
+//! `playhouse bench throughput`: tokens a second of an engine in this process under more requests
+//! than it can run at once. Flags, line and fields are those of vLLM's command of that name.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ struct Figures {
 
 async fn measure(engine: &Engine, args: &ThroughputArgs) -> Result<Figures, CliError> {
     let vocab_size = engine.model_info().vocab_size;
-    // The first step is that of a cold machine.
+    // The first step is slower, because the machine is cold.
     let warm_up = Shape { output_len: 2, ..args.shape };
     batch::generate(engine, warm_up.requests(1, 1, vocab_size), &ProgressBar::hidden()).await?;
     let bar = progress_bar(args.num_prompts);

@@ -1,10 +1,10 @@
-//! What the clients of a benchmark ask for.
+//! The requests of a benchmark's clients.
 
 use clap::Args;
 
 use crate::api::{FinishReason, Prompt, RawRequest, SamplingParams, TokenId};
 
-/// How long prompts and outputs are.
+/// Lengths of prompts and outputs.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Sizes {
     /// Tokens of a prompt
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Tokens at most of prompt and output.
+    /// Returns the most tokens of prompt and output together.
     pub(super) fn total_max(&self) -> usize {
         self.prompt_tokens.max(1) + (self.output_tokens.max(1) as usize * 3).div_ceil(2)
     }
@@ -30,8 +30,8 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// The request that goes by `number`: the same each time. With a `salt` it shares no prefix
-    /// with requests of another one.
+    /// Returns the request `number`, which is always the same. Requests with different `salt` share
+    /// no prefix.
     pub(super) fn request(&self, number: usize, salt: Option<String>) -> RawRequest {
         let base = SamplingParams {
             temperature: 1.0,
@@ -58,21 +58,21 @@ impl Workload {
         (0..self.sizes.prompt_tokens.max(1)).map(token).collect()
     }
 
-    /// Half to one and a half times the average, so that requests do not end together.
+    /// Returns half to one and a half times the average, so that requests do not end together.
     fn output_tokens(&self, number: usize) -> u32 {
         let average = self.sizes.output_tokens.max(1);
         (average / 2 + (number as u32 * 7) % average.max(1)).max(1)
     }
 
-    /// Tokens that a request takes to compute when nothing is computed twice: the last one is
-    /// drawn and not computed.
+    /// Returns the tokens that a request takes if no token is computed twice. The last one is drawn
+    /// and not computed.
     #[cfg_attr(not(feature = "chaos"), allow(dead_code, reason = "only strikes make it differ"))]
     pub(super) fn cost(&self, number: usize) -> u64 {
         self.sizes.prompt_tokens.max(1) as u64 + u64::from(self.output_tokens(number)) - 1
     }
 }
 
-/// Whether an output is complete.
+/// Returns whether an output is complete.
 pub(super) fn is_complete(finish: &Option<FinishReason>) -> bool {
     matches!(finish, Some(FinishReason::Length))
 }

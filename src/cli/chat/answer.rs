@@ -1,4 +1,4 @@
-//! One answer: what was thought and said, how it ended, and what it took.
+//! One answer: its thoughts and text, its end, and its cost.
 
 use std::{fmt, time::Duration};
 
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 
 use crate::api::FinishReason;
 
-/// An answer as far as it came.
+/// An answer, complete or not.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Answer {
     pub(super) reasoning: String,
     pub(super) content: String,
-    /// How it ended; `None` if Ctrl-C stopped it.
+    /// The reason for its end. `None` if Ctrl-C stopped it.
     pub(super) finish: Option<FinishReason>,
     pub(super) cost: Cost,
 }
 
-/// What an answer took.
+/// The cost of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Cost {
     pub(super) prompt_tokens: usize,
-    /// Of these, how many were in the prefix cache.
+    /// Prompt tokens that were in the prefix cache.
     pub(super) cached_tokens: usize,
     pub(super) output_tokens: usize,
     /// From the question until the first token.
@@ -30,7 +30,7 @@ pub(super) struct Cost {
 }
 
 impl Answer {
-    /// The message that later questions see.
+    /// Returns the message that later questions include.
     pub(super) fn message(&self) -> Value {
         let mut message = json!({ "role": "assistant", "content": self.content });
         if !self.reasoning.is_empty() {
@@ -39,7 +39,7 @@ impl Answer {
         message
     }
 
-    /// For programs.
+    /// Returns the answer as JSON.
     pub(super) fn to_json(&self) -> Value {
         let reasoning = (!self.reasoning.is_empty()).then_some(&self.reasoning);
         let Cost { prompt_tokens, output_tokens, .. } = self.cost;
@@ -57,7 +57,7 @@ impl Answer {
 }
 
 impl Cost {
-    /// Tokens a second after the first one.
+    /// Returns the tokens a second after the first one.
     fn tokens_per_second(&self) -> Option<f64> {
         let seconds = self.total.saturating_sub(self.first_token).as_secs_f64();
         let tokens = self.output_tokens.saturating_sub(1);

@@ -1,6 +1,6 @@
-//! What an entry of a conversation means.
+//! The commands of a conversation.
 
-/// What can be typed.
+/// The text of `/help`.
 pub(super) const HELP: &str = "\
 commands:
   /system TEXT      what the model is told before the conversation; without TEXT, show it
@@ -23,7 +23,7 @@ pub(super) const NAMES: [&str; 9] =
 /// One entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// To the model.
+    /// A message to the model.
     Say(String),
     /// Set the system prompt, or show it.
     System(Option<String>),
@@ -35,24 +35,24 @@ pub(super) enum Command {
     Clear,
     /// Write the conversation to a file.
     Save(String),
-    /// Read one.
+    /// Read a conversation from a file.
     Load(String),
-    /// Show what the last answer took.
+    /// Show the cost of the last answer.
     Stats,
-    /// Show what can be typed.
+    /// Show the commands.
     Help,
-    /// End.
+    /// End the conversation.
     Exit,
     /// An empty line.
     Nothing,
-    /// A command without what it needs.
+    /// A command without its argument.
     Incomplete(&'static str),
-    /// A slash and a word that means nothing.
+    /// A slash and an unknown word.
     Unknown(String),
 }
 
 impl Command {
-    /// What `entry` means.
+    /// Returns the command of `entry`.
     pub(super) fn parse(entry: &str) -> Self {
         let entry = entry.trim();
         if entry.is_empty() {

@@ -1,4 +1,4 @@
-//! The messages so far, and how the next answer is made.
+//! The messages so far, and the request for the next answer.
 
 use std::{path::Path, sync::Arc, time::Instant};
 
@@ -27,7 +27,7 @@ pub(super) struct Conversation {
     system: Option<String>,
     /// Questions and answers.
     turns: Vec<Value>,
-    /// How the model marks its thoughts, if its chat template tells.
+    /// The markers of the model's thoughts, if its chat template shows them.
     thoughts: Option<ReasoningParserFactory>,
     last: Option<Cost>,
 }
@@ -40,17 +40,17 @@ impl Conversation {
         Self { engine, sampling, system, turns: Vec::new(), thoughts, last: None }
     }
 
-    /// What the model is told before the conversation.
+    /// Returns the system prompt.
     pub(super) fn system(&self) -> Option<&str> {
         self.system.as_deref()
     }
 
-    /// Changes that.
+    /// Changes the system prompt.
     pub(super) fn set_system(&mut self, text: String) {
         self.system = Some(text);
     }
 
-    /// How answers are sampled.
+    /// Returns the sampling parameters of answers.
     pub(super) fn sampling(&mut self) -> &mut SamplingFlags {
         &mut self.sampling
     }
@@ -60,7 +60,7 @@ impl Conversation {
         self.turns.clear();
     }
 
-    /// Takes back the last question with its answer.
+    /// Removes the last question with its answer. Returns the question.
     pub(super) fn take_back(&mut self) -> Option<String> {
         let question = self.turns.iter().rposition(|turn| turn["role"] == "user")?;
         let text = self.turns[question]["content"].as_str()?.to_owned();
@@ -73,13 +73,13 @@ impl Conversation {
         transcript::save(path, &self.messages())
     }
 
-    /// Goes on from a file instead.
+    /// Replaces the conversation with that of a file.
     pub(super) fn load(&mut self, path: &Path) -> Result<(), CliError> {
         (self.system, self.turns) = transcript::load(path)?;
         Ok(())
     }
 
-    /// What the last answer took, and how full the context is.
+    /// Returns the cost of the last answer, and the fill of the context.
     pub(super) fn stats(&self) -> String {
         let Some(cost) = self.last else { return "no question was answered yet".to_owned() };
         let used = cost.prompt_tokens + cost.output_tokens;
@@ -90,8 +90,8 @@ impl Conversation {
         )
     }
 
-    /// Asks, shows the answer as it comes, and remembers both; also an answer that Ctrl-C stopped,
-    /// as far as it came. A question that fails is forgotten.
+    /// Sends a question, shows the answer as it arrives, and remembers both. An answer that Ctrl-C
+    /// stopped is remembered as far as it arrived. A question that fails is forgotten.
     pub(super) async fn ask(
         &mut self,
         question: &str,
@@ -132,7 +132,7 @@ impl Conversation {
         let submission = self.engine.submit(request).await?;
         let mut answer = Answer::default();
         answer.cost.prompt_tokens = submission.prompt_token_ids.len();
-        // Returning drops the streams, which aborts what is still being computed.
+        // Returning drops the streams, which aborts requests in progress.
         for mut choice in submission.choices {
             while let Some(delta) = next(&mut choice, &mut interrupts, display).await {
                 display.came();
@@ -155,7 +155,7 @@ impl Conversation {
     }
 }
 
-/// What comes next; `None` at the end and after Ctrl-C.
+/// Returns the next piece of the answer. `None` at the end and after Ctrl-C.
 async fn next(
     choice: &mut ChoiceStream,
     interrupts: &mut Interrupts,
@@ -173,7 +173,7 @@ async fn next(
     }
 }
 
-/// Adds what came to `answer`, and shows it.
+/// Adds a piece to `answer`, and shows it.
 fn show(
     delta: &OutputDelta,
     answer: &mut Answer,
@@ -195,7 +195,7 @@ fn show(
                 display.thought(&text)?;
             }
             ReasoningEvent::Content(text) => {
-                // What separates an answer from its thoughts is not part of it.
+                // The separator between thoughts and answer is not part of the answer.
                 let text = match answer.content.is_empty() {
                     true => text.trim_start(),
                     false => &text,

@@ -1,4 +1,4 @@
-//! What is seen of an answer while it comes.
+//! The display of an answer while it arrives.
 
 use std::{
     io::{self, IsTerminal},
@@ -12,7 +12,7 @@ use crate::cli::{
     style::{Style, harmless, shows_bars},
 };
 
-/// How long nothing may be seen before that is told.
+/// Longest time without output before a message is shown.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 /// Shows answers: on a terminal with the thoughts before them, dimmed; in a pipe without.
@@ -21,14 +21,14 @@ pub(super) struct Display {
     is_terminal: bool,
     is_silent: bool,
     is_thinking: bool,
-    /// Whether anything of the answer was: nothing may be drawn into it.
+    /// Whether any of the answer is shown. Nothing may be drawn into it.
     has_shown: bool,
-    /// Tells that the prompt is being computed.
+    /// The message that the prompt is being computed.
     wait: Option<ProgressBar>,
 }
 
 impl Display {
-    /// On standard output.
+    /// Returns a display on standard output.
     pub(super) fn new() -> Self {
         let stdout = io::stdout();
         let (style, is_terminal) = (Style::of(&stdout), stdout.is_terminal());
@@ -36,12 +36,12 @@ impl Display {
         Self { style, is_terminal, is_silent, is_thinking, has_shown, wait: None }
     }
 
-    /// One that shows nothing.
+    /// Returns a display that shows nothing.
     pub(super) fn silent() -> Self {
         Self { is_silent: true, is_terminal: false, ..Self::new() }
     }
 
-    /// Nothing has come for [`QUIET`].
+    /// Shows that nothing has arrived for [`QUIET`].
     pub(super) fn wait(&mut self) {
         if self.has_shown {
             return;
@@ -55,7 +55,7 @@ impl Display {
         }
     }
 
-    /// Something has come.
+    /// Removes that message, because output has arrived.
     pub(super) fn came(&mut self) {
         if let Some(bar) = self.wait.take() {
             bar.finish_and_clear();
@@ -86,7 +86,7 @@ impl Display {
         }
     }
 
-    /// The answer is over.
+    /// Ends the answer.
     pub(super) fn end(&mut self) -> Result<(), CliError> {
         self.came();
         self.end_thoughts()

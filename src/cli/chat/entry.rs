@@ -1,10 +1,10 @@
-//! Entries of several lines, in an editor as in a pipe: a line goes on in the next one after a `\`
-//! at its end, and everything between `"""` and `"""` is one entry.
+//! Entries of several lines, in an editor and in a pipe. A line continues in the next one after a
+//! `\` at its end, and everything between `"""` and `"""` is one entry.
 
 const FENCE: &str = "\"\"\"";
 
-/// What `typed` says, without the marks that hold its lines together; `None` if there is more to
-/// come.
+/// Returns the text of `typed`, without the marks that join its lines. `None` if the entry
+/// continues.
 pub(super) fn complete(typed: &str) -> Option<String> {
     if let Some(inner) = typed.trim_start().strip_prefix(FENCE) {
         let text = inner.trim_end().strip_suffix(FENCE)?;
@@ -16,7 +16,7 @@ pub(super) fn complete(typed: &str) -> Option<String> {
     }
 }
 
-/// What the end of input leaves of an entry that was not complete.
+/// Returns the text of an incomplete entry at the end of input.
 pub(super) fn cut_off(typed: &str) -> String {
     let text = typed.trim().trim_start_matches(FENCE).trim_end_matches('\\');
     text.replace("\\\n", "\n").trim_matches('\n').to_owned()

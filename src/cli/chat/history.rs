@@ -1,4 +1,4 @@
-//! What was typed in earlier conversations: a file of the user's, a line an entry.
+//! The entries of earlier conversations: a file in the user's home, a line an entry.
 
 use std::{
     fs::{self, OpenOptions},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::files;
 
-/// Entries that are brought back.
+/// Entries that later conversations show.
 pub(super) const ENTRIES_MAX: usize = 1000;
 
 /// The file with the history.
@@ -17,20 +17,20 @@ pub(super) struct History {
 }
 
 impl History {
-    /// The user's: `playhouse/chat_history` in `$XDG_STATE_HOME`, which is `~/.local/state` where
-    /// it is not set. `None` for users without a home.
+    /// Returns the user's history: `playhouse/chat_history` in `$XDG_STATE_HOME`, which defaults to
+    /// `~/.local/state`. `None` for users without a home.
     pub(super) fn of_user() -> Option<Self> {
         let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
         Some(Self { path: state?.join("playhouse/chat_history") })
     }
 
-    /// The entries so far, the oldest first. A file that cannot be read is an empty one.
+    /// Returns the entries so far, the oldest first. A file that cannot be read counts as empty.
     pub(super) fn entries(&self) -> Vec<String> {
         let text = files::read(&self.path).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let all: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(unescape).collect();
-        // Rarely, lest two conversations at once meet here.
+        // This is rare, so that two conversations seldom do it at the same time.
         if all.len() > 2 * ENTRIES_MAX {
             let kept: String = all[all.len() - ENTRIES_MAX..].iter().map(|e| line(e)).collect();
             let _ = self.replace(&kept);
@@ -46,7 +46,7 @@ impl History {
         let mut options = OpenOptions::new();
         options.append(true).create(true);
         for_user_alone(&mut options);
-        // One write: entries of conversations at the same time do not mix.
+        // One write, so that entries of concurrent conversations do not mix.
         files::open_to_write(&self.path, &mut options)?.write_all(line(entry).as_bytes())
     }
 
@@ -59,7 +59,7 @@ impl History {
     }
 }
 
-/// What one asks a model is nobody else's business.
+/// Lets only the user read the file, because questions to a model are private.
 fn for_user_alone(options: &mut OpenOptions) {
     #[cfg(unix)]
     {

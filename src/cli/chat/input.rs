@@ -1,4 +1,4 @@
-//! Where a conversation's entries come from: an editor on a terminal, plain lines in a pipe.
+//! The source of a conversation's entries: an editor on a terminal, plain lines in a pipe.
 
 use std::io;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::cli::{CliError, output};
 
-/// What came.
+/// An event of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// An entry of one or several lines.
@@ -35,19 +35,19 @@ pub(super) enum Line {
 pub(super) enum Input {
     /// With editing and history.
     Terminal(Box<Terminal>),
-    /// As they come.
+    /// Lines in order of arrival.
     Piped(mpsc::Receiver<io::Result<String>>),
 }
 
-/// An editor, and where what is typed is kept.
+/// An editor, and the file of its entries.
 pub(super) struct Terminal {
     editor: Editor<Typing, MemHistory>,
     history: Option<History>,
 }
 
 impl Input {
-    /// The terminal that standard input is. `history` is where earlier entries are, if they are
-    /// kept.
+    /// Returns the terminal of standard input. `history` is the file of earlier entries, if they
+    /// are kept.
     pub(super) fn terminal(history: Option<History>) -> Result<Self, CliError> {
         let config = Config::builder().auto_add_history(false).max_history_size(ENTRIES_MAX);
         let config = config.map_err(editor_error)?.build();
@@ -59,11 +59,11 @@ impl Input {
         Ok(Self::Terminal(Box::new(Terminal { editor, history })))
     }
 
-    /// The pipe or file that standard input is. Read on a thread of its own, so that Ctrl-C is
-    /// noticed while nothing comes.
+    /// Returns the pipe or file of standard input. A thread of its own reads it, so that Ctrl-C
+    /// works while no input arrives.
     ///
     /// # Errors
-    /// When the system gives no such thread.
+    /// When the system cannot start this thread.
     pub(super) fn piped() -> Result<Self, CliError> {
         let (lines, received) = mpsc::channel(1);
         let reader = std::thread::Builder::new().name("playhouse-input".to_owned());
@@ -78,7 +78,7 @@ impl Input {
         Ok(Self::Piped(received))
     }
 
-    /// The next entry.
+    /// Returns the next entry.
     pub(super) async fn next(&mut self) -> Result<Line, CliError> {
         match self {
             Self::Terminal(terminal) => tokio::task::block_in_place(|| terminal.next()),
@@ -103,7 +103,7 @@ impl Terminal {
         }
     }
 
-    /// Brings `typed` back with the arrow keys, in later conversations as well.
+    /// Keeps `typed` for the arrow keys, in later conversations too.
     fn keep(&mut self, typed: &str) -> Result<(), CliError> {
         let is_new = self.editor.add_history_entry(typed).map_err(editor_error)?;
         if let Some(history) = self.history.take_if(|_| is_new) {
@@ -134,8 +134,8 @@ async fn piped_entry(lines: &mut mpsc::Receiver<io::Result<String>>) -> Result<L
     }
 }
 
-/// What the editor does beside editing: Enter begins a new line where an entry is not complete, Tab
-/// completes commands.
+/// The editor's further keys: Enter begins a new line in an incomplete entry, and Tab completes
+/// commands.
 struct Typing;
 
 impl Helper for Typing {}

@@ -51,13 +51,13 @@ pub(crate) struct ChatArgs {
     /// Ask this, print the answer, and end
     #[arg(short = 'q', long, value_name = "PROMPT")]
     quick: Option<String>,
-    /// What the model is told before the conversation
+    /// Instructions to the model before the conversation
     #[arg(long, value_name = "TEXT")]
     system_prompt: Option<String>,
-    /// How to write the answer to -q; in json it comes whole, with its thoughts and token counts
+    /// Format of the answer to -q; in json it comes complete, with its thoughts and token counts
     #[arg(long, value_enum, default_value_t, requires = "quick")]
     output: Format,
-    /// Do not keep what is typed
+    /// Do not keep entries
     #[arg(long)]
     no_history: bool,
     #[command(flatten)]
@@ -126,7 +126,7 @@ async fn converse(
     }
 }
 
-/// Does what was typed.
+/// Runs a command.
 async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), CliError> {
     match command {
         Command::Nothing | Command::Exit => {}
@@ -160,7 +160,7 @@ async fn obey(conversation: &mut Conversation, command: Command) -> Result<(), C
     Ok(())
 }
 
-/// The file that was typed, with `~/` as shells have it.
+/// Returns the path that was typed, with `~/` replaced as in shells.
 fn file(typed: &str) -> PathBuf {
     match (typed.strip_prefix("~/"), std::env::var_os("HOME")) {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),
@@ -168,7 +168,7 @@ fn file(typed: &str) -> PathBuf {
     }
 }
 
-/// Asks and shows the answer.
+/// Sends a message and shows the answer.
 async fn say(conversation: &mut Conversation, text: &str) -> Result<(), CliError> {
     let answer = conversation.ask(text, &mut Display::new()).await?;
     output::show(if answer.finish.is_some() { "\n" } else { " [stopped]\n" })?;
@@ -178,7 +178,7 @@ async fn say(conversation: &mut Conversation, text: &str) -> Result<(), CliError
     Ok(())
 }
 
-/// What goes wrong with one entry does not end the conversation.
+/// Shows the error of an entry, because it does not end the conversation.
 fn survive(outcome: Result<(), CliError>) -> Result<(), CliError> {
     match outcome {
         Err(error) if error.is_about_one_entry() => {
@@ -189,7 +189,7 @@ fn survive(outcome: Result<(), CliError>) -> Result<(), CliError> {
     }
 }
 
-/// Something beside the conversation.
+/// Shows a text that is not part of the conversation.
 fn hint(text: &str) {
     output::tell(Style::of(&std::io::stderr()).dim(text));
 }

@@ -1,4 +1,4 @@
-//! A conversation as a file: `{"messages": [...]}`, as the API takes them.
+//! A conversation as a file: `{"messages": [...]}`, as the API takes messages.
 
 use std::{io::Write, path::Path};
 
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{cli::CliError, files};
 
-/// Writes `messages` to a file that is not there yet.
+/// Writes `messages` to a new file.
 pub(super) fn save(path: &Path, messages: &[Value]) -> Result<(), CliError> {
     let text = format!("{:#}\n", json!({ "messages": messages }));
     let written = files::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| CliError::Entry(format!("cannot write {}: {error}", path.display())))
 }
 
-/// The messages in a file: the text of a system prompt, if there is one, and the others.
+/// Returns the messages in a file: the text of the system prompt, if there is one, and the others.
 pub(super) fn load(path: &Path) -> Result<(Option<String>, Vec<Value>), CliError> {
     let name = path.display();
     let text = files::read_to_string(path)

@@ -1,13 +1,13 @@
 //! The processor.
 
-/// The processor's own name for itself.
+/// Returns the processor's model name.
 pub(super) fn model() -> Option<String> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Instruction sets that matter to the kernels and that this processor has.
+/// Returns the instruction sets that the kernels may use and this processor has.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn features() -> Vec<&'static str> {
     let seen = [
@@ -25,7 +25,7 @@ pub(super) fn features() -> Vec<&'static str> {
     seen.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 
-/// Instruction sets that matter to the kernels and that this processor has.
+/// Returns the instruction sets that the kernels may use and this processor has.
 #[cfg(target_arch = "aarch64")]
 pub(super) fn features() -> Vec<&'static str> {
     use std::arch::is_aarch64_feature_detected;
@@ -40,7 +40,7 @@ pub(super) fn features() -> Vec<&'static str> {
     seen.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 
-/// Nothing is known about other processors.
+/// Returns nothing, because other processors are not examined.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) fn features() -> Vec<&'static str> {
     Vec::new()

@@ -1,4 +1,4 @@
-//! `playhouse collect-env`: what a report of a problem should say about the machine.
+//! `playhouse collect-env`: facts about the machine for a report of a problem.
 
 mod cpu;
 
@@ -28,7 +28,7 @@ pub(crate) struct CollectEnvArgs {
     output: Format,
 }
 
-/// Prints what there is.
+/// Prints the facts.
 pub(crate) fn run(args: &CollectEnvArgs) -> Result<(), CliError> {
     let facts = facts();
     match args.output {
@@ -63,7 +63,7 @@ fn facts() -> Map<String, Value> {
     }
 }
 
-/// What tensors of this build can be on.
+/// Returns the backends of tensors in this build.
 fn tensor_backends() -> &'static [&'static str] {
     match (cfg!(feature = "cuda"), cfg!(feature = "wgpu")) {
         (false, false) => &["burn-flex"],
@@ -73,7 +73,7 @@ fn tensor_backends() -> &'static [&'static str] {
     }
 }
 
-/// Devices by the names that `--device` takes.
+/// Returns the devices by their names in `--device`.
 fn devices() -> Vec<String> {
     let name = |device: ComputeDevice| match device.kind {
         DeviceKind::Software => format!("{}(software)", device.id),
@@ -82,7 +82,7 @@ fn devices() -> Vec<String> {
     playhouse_kernels::devices().into_iter().map(name).collect()
 }
 
-/// Why `--device` does not take what somebody may expect it to.
+/// Returns the reasons why `--device` does not accept some devices that exist.
 fn devices_not_used(found: &[ComputeDevice]) -> Vec<String> {
     let mut reasons = Vec::new();
     for (runtime, is_built) in [("cuda", cfg!(feature = "cuda")), ("wgpu", cfg!(feature = "wgpu"))]

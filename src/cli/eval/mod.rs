@@ -1,4 +1,4 @@
-//! `playhouse eval`: how good a model's predictions are, measured.
+//! `playhouse eval`: measures the quality of a model's predictions.
 
 mod perplexity;
 mod score;
@@ -15,7 +15,7 @@ Examples:
 
 Each evaluation has a --help of its own.";
 
-/// Measure how good a model's predictions are.
+/// Measure the quality of a model's predictions.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EvalArgs {
@@ -29,7 +29,7 @@ enum Eval {
 }
 
 impl EvalArgs {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         match &self.command {
             Eval::Perplexity(args) => args.engine.entries(),

@@ -1,7 +1,8 @@
-//! `playhouse eval perplexity`: how well a model predicts a text, and what its format costs.
+//! `playhouse eval perplexity`: how well a model predicts a text, and the loss of its format.
 //!
-//! The text's tokens are cut in windows; each token but the first of its window is predicted from
-//! those before it there. Every request goes through the running engine, as a client's would.
+//! The text's tokens are cut in windows. Each token except the first of its window is predicted
+//! from the tokens before it in the window. Every request goes through the running engine, as a
+//! client's would.
 
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ Examples:
 
 /// Windows in flight: enough to fill a step.
 const WINDOWS_IN_FLIGHT: usize = 16;
-/// Tokens of a window, where the model takes that many.
+/// Tokens of a window, if the model accepts that many.
 const CONTEXT: usize = 512;
 
 /// Measure how well a model predicts a text.
@@ -51,7 +52,7 @@ pub(super) struct PerplexityArgs {
     /// Measure the same model in this format as well, and compare
     #[arg(long, value_enum, value_name = "FORMAT")]
     against: Option<Against>,
-    /// Tokens of a window [default: 512, or what the model takes]
+    /// Tokens of a window [default: 512, or the model's limit]
     #[arg(long, value_name = "TOKENS")]
     context: Option<usize>,
     /// How to write the result
@@ -68,12 +69,12 @@ enum Against {
     Bfloat16,
     Int8,
     Int4,
-    /// The same weights, activations as they are.
+    /// The same weights, with float activations.
     FloatActivations,
 }
 
 impl Against {
-    /// The settings, in this format.
+    /// Returns the settings with this format.
     fn apply(self, config: EngineConfig) -> EngineConfig {
         let (none, auto) = (Quantization::None, ActivationQuantization::Auto);
         let (dtype, quantization, activation_quantization) = match self {
@@ -89,7 +90,7 @@ impl Against {
     }
 }
 
-/// One way to run the model, and what came of it.
+/// One way to run the model, and its score.
 struct Measured {
     format: String,
     context: usize,
@@ -113,7 +114,7 @@ pub(super) fn run(args: &PerplexityArgs, config: EngineConfig) -> Result<(), Cli
     })
 }
 
-/// Runs `text` through an engine of its own.
+/// Runs `text` through a new engine.
 async fn measure(
     config: EngineConfig,
     text: &str,
@@ -130,7 +131,7 @@ async fn predict(
     text: &str,
     context: Option<usize>,
 ) -> Result<Measured, CliError> {
-    // A request draws a token at the end, which takes a place.
+    // A request draws a token at the end, which takes a position.
     let longest = engine.model_info().max_model_len.saturating_sub(1);
     let context = context.unwrap_or(CONTEXT.min(longest));
     if !(2..=longest).contains(&context) {
@@ -181,8 +182,8 @@ async fn predict_window(
     Ok(predictions)
 }
 
-/// As what the model runs: the format of its weights, and of its activations where those are not
-/// weights'.
+/// Returns the name of the model's format: that of its weights, and that of its activations if it
+/// differs.
 fn format_name(engine: &Engine) -> String {
     let loaded = engine.loaded();
     match &loaded.quantized_weights {

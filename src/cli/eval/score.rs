@@ -1,20 +1,21 @@
-//! What predictions of a text are worth, by themselves and against others.
+//! Scores of predictions of a text, alone and compared with others.
 
 use crate::api::{TokenId, TokenLogprobs};
 
-/// What a model said of one token of a text.
+/// A model's prediction of one token of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Prediction {
-    /// Natural logarithm of the probability it gave to the token that stands there.
+    /// Natural logarithm of the probability that it gave to the actual token.
     pub(super) logprob: f64,
-    /// The token it held likeliest.
+    /// The likeliest token.
     pub(super) top: TokenId,
-    /// Whether that is the one that stands there.
+    /// Whether that is the actual token.
     pub(super) is_right: bool,
 }
 
 impl Prediction {
-    /// From the log-probabilities of a position, asked for with the likeliest token.
+    /// Returns the prediction from a position's log-probabilities, which include the likeliest
+    /// token.
     pub(super) fn new(row: &TokenLogprobs) -> Option<Self> {
         let actual = row.first()?;
         let top = row.iter().find(|entry| entry.rank == 1).unwrap_or(actual);
@@ -33,12 +34,12 @@ pub(super) struct Score {
     pub(super) perplexity: f64,
     /// Standard error of the perplexity, tokens taken as independent.
     pub(super) perplexity_error: f64,
-    /// Share of tokens that were held likeliest.
+    /// Share of tokens that were predicted as likeliest.
     pub(super) top1_accuracy: f64,
 }
 
 impl Score {
-    /// Of at least one prediction.
+    /// Returns the score of at least one prediction.
     pub(super) fn new(predictions: &[Prediction]) -> Self {
         let mean = |value: &dyn Fn(&Prediction) -> f64| mean(predictions.iter().map(value));
         let loss = mean(&|p| -p.logprob);
@@ -50,17 +51,17 @@ impl Score {
     }
 }
 
-/// How far one way to run a model is from another on the same tokens.
+/// The distance between two ways to run a model, on the same tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Distance {
-    /// Share of positions where both hold the same token likeliest.
+    /// Share of positions where both have the same likeliest token.
     pub(super) top1_agreement: f64,
-    /// Mean of the differences of log-probabilities, whatever their sign.
+    /// Mean absolute difference of log-probabilities.
     pub(super) mean_logprob_difference: f64,
 }
 
 impl Distance {
-    /// Between predictions of the same tokens, at least one.
+    /// Returns the distance between predictions of the same tokens, at least one.
     pub(super) fn new(a: &[Prediction], b: &[Prediction]) -> Self {
         let pairs = || a.iter().zip(b);
         Self {

@@ -10,7 +10,7 @@ pub(crate) use settings::{EngineFlags, LogFlags, ServerFlags};
 
 use crate::config::layer::Entry;
 
-/// The flags of all settings but the log's level, which every command has.
+/// The flags of all settings except the log's level, which every command has.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct AllFlags {
     #[command(flatten)]
@@ -20,7 +20,7 @@ pub(crate) struct AllFlags {
 }
 
 impl AllFlags {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         [self.engine.entries(), self.server.entries()].concat()
     }

@@ -1,4 +1,4 @@
-//! Flags about how one request samples.
+//! Flags about the sampling of one request.
 
 use std::{fmt, str::FromStr};
 
@@ -7,15 +7,15 @@ use clap::Args;
 use crate::api::{RawRequest, SamplingParams};
 use crate::engine::DefaultSampling;
 
-/// Flags of the commands that make requests. What is not given is the model's default, then the
-/// API's.
+/// Flags of the commands that make requests. Parameters without a flag have the model's default,
+/// then the API's.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingFlags {
-    /// Tokens at most to generate [default: 256; in chat as many as the context leaves]
+    /// Most tokens to generate [default: 256; in chat as many as the context leaves]
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<u32>,
-    /// Tokens at least to generate
+    /// Fewest tokens to generate
     #[arg(long, value_name = "N")]
     pub(crate) min_tokens: Option<u32>,
     /// Randomness; 0 always takes the likeliest token
@@ -45,7 +45,7 @@ pub(crate) struct SamplingFlags {
     /// The same for each time that they were generated
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f32>,
-    /// Go on past the end-of-sequence token
+    /// Continue after the end-of-sequence token
     #[arg(long)]
     pub(crate) ignore_eos: bool,
 }
@@ -75,15 +75,15 @@ impl SamplingFlags {
     }
 }
 
-/// What [`SamplingFlags::set`] knows.
+/// The parameters that [`SamplingFlags::set`] accepts.
 const SETTABLE: &str = "max_tokens, min_tokens, temperature, top_p, top_k, min_p, seed, \
                         repetition_penalty, presence_penalty, frequency_penalty";
 
 impl SamplingFlags {
-    /// Sets the parameter `name`, or what it falls back to with the value `default`.
+    /// Sets the parameter `name`, or resets it if the value is `default`.
     ///
     /// # Errors
-    /// In words, when there is no such parameter, or it cannot have this value.
+    /// A message, when there is no parameter of this name, or it cannot have this value.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "max_tokens" => put(&mut self.max_tokens, name, value),
@@ -111,7 +111,7 @@ fn put<T: FromStr>(parameter: &mut Option<T>, name: &str, value: &str) -> Result
     Ok(())
 }
 
-/// The parameters that are set.
+/// Writes the parameters that are set.
 impl fmt::Display for SamplingFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |value: Option<f32>| value.map(|value| value.to_string());

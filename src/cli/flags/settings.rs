@@ -1,5 +1,5 @@
-//! Flags of settings, made from the tables of [`crate::config`]. A value stays text:
-//! [`crate::config`] says what it means, and refuses it with the flag's name.
+//! Flags of settings, made from the tables of [`crate::config`]. A value stays text.
+//! [`crate::config`] interprets it, and rejects it with the flag's name.
 
 use std::{marker::PhantomData, sync::LazyLock};
 
@@ -15,12 +15,12 @@ use crate::config::{Origin, Setting, Written, layer::Entry};
 pub(crate) type EngineFlags = SettingFlags<OfModel>;
 /// Flags of every command that logs.
 pub(crate) type LogFlags = SettingFlags<OfLog>;
-/// Flags of all other settings: commands that run a server have them as well.
+/// Flags of all other settings, which commands that run a server have as well.
 pub(crate) type ServerFlags = SettingFlags<OfServer>;
 
-/// Which settings a group of flags is for.
+/// The settings of a group of flags.
 pub(crate) trait Group: 'static {
-    /// Whether a setting is one of them.
+    /// Returns whether a setting belongs to the group.
     fn has(setting: &Setting) -> bool;
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct OfModel;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfLog;
 
-/// The others.
+/// All other settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfServer;
 
@@ -54,7 +54,7 @@ impl Group for OfServer {
     }
 }
 
-/// The settings that flags of a group gave.
+/// The settings given by the flags of a group.
 #[derive(Debug, Clone)]
 pub(crate) struct SettingFlags<G> {
     given: Vec<Entry>,
@@ -62,7 +62,7 @@ pub(crate) struct SettingFlags<G> {
 }
 
 impl<G> SettingFlags<G> {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.given.clone()
     }
@@ -74,7 +74,7 @@ impl<G> Default for SettingFlags<G> {
     }
 }
 
-/// A setting's flag, as clap has it.
+/// A setting's flag for clap.
 struct Flag {
     setting: &'static Setting,
     /// `max-num-seqs`
@@ -150,7 +150,7 @@ impl Flag {
         })
     }
 
-    /// What was typed, if it was.
+    /// Returns the typed value, if there is one.
     fn entry(&self, matches: &ArgMatches) -> Option<Entry> {
         let key = self.setting.key();
         if self.is_switch() && matches.get_flag(&self.no_long) {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::config::Key;
 
-    /// The long flags that a group adds to a command.
+    /// Returns the long flags that a group adds to a command.
     fn long_flags<G: Args>() -> BTreeSet<String> {
         let command = G::augment_args(Command::new("test"));
         let long = command.get_arguments().filter_map(Arg::get_long);

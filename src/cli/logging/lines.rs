@@ -1,7 +1,7 @@
-//! Lines on their way to a stream that may take its time: a thread of their own writes them. What
-//! does not fit into the queue is dropped and counted. `tracing-appender` is not used for this: its
-//! queue has no limit in bytes, it does not report failed writes, and at the end it prints to
-//! standard output, which may be the same pipe.
+//! Lines for a stream that may be slow, written by a thread of their own. Lines that do not fit
+//! into the queue are dropped and counted. `tracing-appender` is not used, because its queue has no
+//! limit in bytes and it does not report failed writes. At the end it also prints to standard
+//! output, which may be the same pipe.
 
 use std::{
     io::{self, Write},
@@ -14,16 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines that may wait.
+/// Most lines in the queue.
 const QUEUED_LINES_MAX: usize = 8192;
-/// Their bytes.
+/// Most bytes in the queue.
 const QUEUED_BYTES_MAX: usize = 1 << 20;
-/// How often a full queue is tried again by [`Lines::flush`].
+/// Interval at which [`Lines::flush`] tries a full queue again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 enum Message {
     Line(Vec<u8>),
-    /// Answered once all lines before it are written.
+    /// A request that is answered once all lines before it are written.
     Flush(SyncSender<()>),
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Lines for `output`. Once it takes lines again, `tell` is called with the number of those
-    /// dropped since the last call.
+    /// Returns lines for `output`. Once `output` takes lines again, `tell` is called with the
+    /// number of lines dropped since the last call.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(super) fn spawn(
         output: impl Write + Send + 'static,
         tell: impl FnMut(u64) + Send + 'static,
@@ -69,12 +69,12 @@ impl Lines {
         }
     }
 
-    /// Lines that found no room or could not be written.
+    /// Returns the number of lines that found no room or could not be written.
     pub(super) fn dropped(&self) -> u64 {
         self.counters.dropped.load(Relaxed)
     }
 
-    /// Waits for all lines queued before; returns whether they were written within `limit`.
+    /// Waits for all lines queued before. Returns whether they were written within `limit`.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let (done, is_done) = sync_channel(1);
@@ -106,11 +106,11 @@ fn write_lines(
                     counters.queued_bytes.fetch_sub(line.len(), Relaxed);
                     counters.dropped.fetch_add(u64::from(!is_taken), Relaxed);
                 }
-                // The one that asked may have stopped waiting.
+                // The caller may have stopped waiting.
                 Message::Flush(done) => drop(done.try_send(())),
             }
         }
-        // Where nothing is taken, word of it would be one more line that is not.
+        // While the stream takes nothing, a message about that would be dropped too.
         let dropped = counters.dropped.load(Relaxed);
         if is_taken && dropped > told {
             tell(dropped - told);
@@ -127,7 +127,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Takes a line whenever a permit comes; fails without a giver of permits.
+    /// Takes a line whenever a permit comes. Fails once no permits can come.
     struct Gate {
         permits: Receiver<()>,
         taken: SyncSender<Vec<u8>>,
@@ -168,7 +168,7 @@ mod tests {
         for number in 0..count {
             log.lines.push(format!("{number}\n").as_bytes());
         }
-        // One may be in the writer's hands.
+        // The writer may hold one line.
         let dropped = log.lines.dropped();
         assert!((99..=100).contains(&dropped), "{dropped}");
         assert!(!log.lines.flush(Duration::from_millis(20)));

@@ -13,14 +13,14 @@ use self::lines::Lines;
 use super::{CliError, log_level, style::Style};
 use crate::config::LogSettings;
 
-/// How long a process that ends waits for its last lines to be taken.
+/// Longest wait of a process that ends for its last lines to be written.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// What [`detach`] has begun.
+/// The lines of [`detach`].
 static DETACHED: OnceLock<Lines> = OnceLock::new();
 
-/// Writes to standard error happen on a thread of their own from now on, those of panics included:
-/// a reader that is too slow, or reads nothing, costs log lines and holds up no other thread.
+/// Moves writes to standard error, including those of panics, to a thread of their own. A slow or
+/// stopped reader then costs log lines and blocks no other thread.
 pub(crate) fn detach() -> Result<(), CliError> {
     let lines = Lines::spawn(io::stderr(), |dropped| {
         tracing::warn!(dropped, "log lines were dropped: standard error did not take them in time");
@@ -38,7 +38,7 @@ pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Stderr)
-        // Where a line cannot be written, what tells of that cannot be either: it would panic.
+        // If a line cannot be written, a line about that cannot be written either: it would panic.
         .log_internal_errors(false)
         .with_ansi(Style::of(&io::stderr()).is_on());
     // A second installation in one process (an embedding test) keeps the first.
@@ -46,7 +46,7 @@ pub(crate) fn install(settings: &LogSettings) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Log lines that standard error did not take.
+/// Returns the number of log lines that standard error did not take.
 pub(crate) fn dropped_lines() -> u64 {
     DETACHED.get().map_or(0, Lines::dropped)
 }
@@ -67,7 +67,7 @@ impl Drop for FlushAtEnd {
     }
 }
 
-/// Standard error, as every part of the command line writes to it.
+/// Standard error, the way all parts of the command line write to it.
 pub(crate) struct Stderr;
 
 impl Write for Stderr {

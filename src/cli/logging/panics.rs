@@ -1,5 +1,5 @@
-//! What a panic tells. The standard library writes it from the thread that panics, which would wait
-//! where standard error is not read.
+//! The messages of panics. The standard library would write them on the panicking thread, which
+//! would block if standard error is not read.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -11,21 +11,21 @@ use std::{
 
 use super::Stderr;
 
-/// Panics are told through [`Stderr`] from now on.
+/// Sends panics through [`Stderr`] from now on.
 pub(super) fn tell() {
     panic::set_hook(Box::new(|panic| {
-        // Where it cannot be written there is nothing left to try.
+        // If it cannot be written, nothing else can be tried.
         let _ = Stderr.write_all(text(panic, &Backtrace::capture()).as_bytes());
     }));
 }
 
-/// As the standard library words it.
+/// Returns the message in the words of the standard library.
 fn text(panic: &PanicHookInfo<'_>, backtrace: &Backtrace) -> String {
     let thread = thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
     let mut text = format!("thread '{name}' {panic}\n");
     if backtrace.status() == BacktraceStatus::Captured {
-        // A string takes everything.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "stack backtrace:\n{backtrace}");
     }
     text

@@ -1,4 +1,4 @@
-//! `playhouse profile`: where the time of a step goes, over requests that are made up for it.
+//! `playhouse profile`: where the time of a step goes, over generated requests.
 
 mod report;
 
@@ -59,7 +59,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) engine: EngineFlags,
 }
 
-/// Settings that a profile starts from: prompts are computed, not found.
+/// Returns the settings that a profile starts from: prompts are computed, not taken from the cache.
 pub(crate) fn defaults() -> Vec<Entry> {
     let entry = |section, name, value: &str| Entry {
         key: Key::new(section, name),

@@ -14,12 +14,13 @@ fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Of the whole, in percent.
+/// Returns the share of the whole, in percent.
 fn share(part: Duration, whole: Duration) -> f64 {
     100.0 * part.as_secs_f64() / whole.as_secs_f64().max(1e-9)
 }
 
-/// What an operation's row is called: what is left of those that contain others, is their rest.
+/// Returns the name of an operation's row. For an operation that contains others, the row is their
+/// rest.
 fn label(name: &str) -> String {
     match name {
         "step" | "forward" | "logits" => format!("{name}, rest"),

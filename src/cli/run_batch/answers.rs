@@ -1,4 +1,4 @@
-//! The lines of the output: those of earlier runs, and those to come.
+//! The lines of the output: those of earlier runs, and those of this one.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Tally, request::Key};
 use crate::{cli::CliError, files};
 
-/// What the id of every answer begins with.
+/// The beginning of every answer's id.
 pub(super) const ID_PREFIX: &str = "batch_req_";
 
 /// One line, in the form of OpenAI's batch API.
@@ -21,9 +21,9 @@ pub(super) const ID_PREFIX: &str = "batch_req_";
 pub(super) struct Answer {
     pub(super) id: String,
     pub(super) custom_id: Option<String>,
-    /// There iff the request was sent.
+    /// Present if and only if the request was sent.
     pub(super) response: Option<AnswerResponse>,
-    /// There iff it did not succeed.
+    /// Present if and only if the request did not succeed.
     pub(super) error: Option<AnswerError>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct AnswerResponse {
 pub(super) struct AnswerError {
     pub(super) code: String,
     pub(super) message: String,
-    /// Where the line stood, from 1.
+    /// Number of the line, from 1.
     pub(super) line: u64,
 }
 
@@ -48,7 +48,7 @@ impl Answer {
     }
 }
 
-/// What an earlier run wrote, as far as it matters.
+/// The needed fields of an earlier run's line.
 #[derive(Deserialize)]
 struct Written {
     custom_id: Option<String>,
@@ -68,19 +68,19 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// `-` is standard output. A file is appended to; a last line that was not written to its end
-    /// goes.
+    /// Opens the output. `-` is standard output. A file is appended to, and an incomplete last line
+    /// is removed.
     ///
     /// # Errors
-    /// [`CliError::Io`] names the file; [`CliError::Usage`] if it holds anything that
-    /// [`Answers::write`] does not write. It is left alone then.
+    /// [`CliError::Io`] names the file. [`CliError::Usage`] if it holds anything that
+    /// [`Answers::write`] does not write. Then the file is unchanged.
     pub(super) fn open(path: &Path) -> Result<Self, CliError> {
         let (done, tally) = (BTreeSet::new(), Tally::default());
         if path == Path::new("-") {
             return Ok(Self { output: Box::new(io::stdout()), done, tally });
         }
         let failed = |error| CliError::io(format!("cannot write {}", path.display()))(error);
-        // What a pipe or a device was given is gone: nothing is to be read.
+        // Earlier output to a pipe or a device cannot be read.
         if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             let stream = files::open_stream_to_write(path).map_err(failed)?;
             return Ok(Self { output: Box::<File>::new(stream), done, tally });
@@ -115,17 +115,17 @@ impl Answers {
         Ok(Self { output: Box::<File>::new(file), done, tally })
     }
 
-    /// What was answered before.
+    /// Returns the requests that were answered before.
     pub(super) fn done(&self) -> &BTreeSet<Key> {
         &self.done
     }
 
-    /// What came of it.
+    /// Returns the outcomes so far.
     pub(super) fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// One write a line: what is there is whole, whenever the run ends.
+    /// Writes a line in one write, so that all lines are complete whenever the run ends.
     pub(super) fn write(&mut self, answer: &Answer) -> Result<(), CliError> {
         let failed = || CliError::io("cannot write an answer");
         let mut line = serde_json::to_vec(answer).map_err(io::Error::from).map_err(failed())?;
@@ -134,7 +134,7 @@ impl Answers {
     }
 }
 
-/// Whether `line` begins as [`Answers::write`] writes every line, as far as it goes.
+/// Returns whether `line` begins as [`Answers::write`] writes every line. `line` may be incomplete.
 fn is_ours(line: &[u8]) -> bool {
     let beginning = format!(r#"{{"id":"{ID_PREFIX}"#);
     beginning.bytes().zip(line).all(|(expected, &byte)| expected == byte)

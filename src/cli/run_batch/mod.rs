@@ -1,7 +1,7 @@
-//! `playhouse run-batch`: a file of requests to a file of answers, as OpenAI's batch API has them.
+//! `playhouse run-batch`: answers a file of requests, in the format of OpenAI's batch API.
 //!
-//! The requests go through the server's own routes, without a socket, so their answers are those
-//! that `playhouse serve` would give.
+//! The requests use the server's own routes, without a socket, so their answers are those that
+//! `playhouse serve` would give.
 
 mod answers;
 mod request;
@@ -50,21 +50,22 @@ pub(crate) struct RunBatchArgs {
     /// File that answers are appended to, one a line; - for standard output
     #[arg(long, short = 'o', value_name = "FILE")]
     output_file: PathBuf,
-    /// Requests at most that are worked on at a time
+    /// Most requests in progress at a time
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_concurrency: usize,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }
 
-/// What became of the requests of a file, those of earlier runs included.
+/// The outcomes of a file's requests, including those of earlier runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     answered: usize,
     failed: usize,
 }
 
-/// Settings that a batch starts from: each request has its line in the output already.
+/// Returns the settings that a batch starts from. The log does not repeat the requests, because
+/// each has its line in the output.
 pub(crate) fn defaults() -> Vec<Entry> {
     let key = Key::new("log", "level");
     vec![Entry { key, value: "warn".into(), origin: Origin::Default }]
@@ -79,7 +80,7 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
         let message = "--input-file and --output-file must not be the same file";
         return Err(CliError::Usage(message.to_owned()));
     }
-    // Files that cannot be used are told now, not after the model is loaded.
+    // Files that cannot be used are reported now, not after the model is loaded.
     let requests = Requests::open(&args.input_file, config.server.body_limit_bytes)?;
     let answers = Answers::open(&args.output_file)?;
     let tally = engine::run(async {
@@ -97,7 +98,7 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
     }
 }
 
-/// Whether both are one file: answers would become requests.
+/// Returns whether both are one file, because then answers would become requests.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let file = |path: &Path| {
         let found = path.canonicalize().ok()?;
@@ -106,7 +107,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     file(one).is_some_and(|found| file(other) == Some(found))
 }
 
-/// Answers are written as they come; a run that is dropped leaves whole lines behind.
+/// Writes answers in order of completion. A dropped run leaves complete lines behind.
 async fn answer(
     routes: InProcess,
     requests: Requests,
@@ -138,7 +139,7 @@ async fn answer(
     Ok(tally)
 }
 
-/// A bar on a terminal; in a pipe, one that shows nothing.
+/// Returns a bar on a terminal. In a pipe, the bar shows nothing.
 fn progress_bar(total: Option<u64>) -> ProgressBar {
     if !shows_bars() {
         return ProgressBar::hidden();

@@ -3,19 +3,19 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The routes that a batch may ask.
+/// The routes that a batch may use.
 const ROUTES: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
 
-/// What an answer is found again by.
+/// The key that connects an answer with its request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// The request's own name.
     CustomId(String),
-    /// The line's number, from 1, where it has no name that could be read.
+    /// The line's number, from 1, if it has no readable name.
     Line(u64),
 }
 
-/// A line, and what is wrong with it if it is no request.
+/// A line, and its fault if it is no request.
 #[derive(Debug, PartialEq)]
 pub(super) struct Line {
     pub(super) number: u64,

@@ -1,4 +1,4 @@
-//! The lines of the input, read on a thread of their own: standard input may keep one waiting.
+//! The lines of the input, read on a thread of their own, because standard input may block.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Seek},
@@ -14,7 +14,7 @@ use crate::{cli::CliError, files};
 /// Lines that are read ahead.
 const AHEAD: usize = 64;
 
-/// An input that could be opened.
+/// An opened input.
 pub(super) struct Requests {
     input: Box<dyn BufRead + Send>,
     total: Option<u64>,
@@ -22,7 +22,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// `-` is standard input. Lines longer than `limit` bytes are no requests.
+    /// Opens the input. `-` is standard input. Lines longer than `limit` bytes are no requests.
     ///
     /// # Errors
     /// [`CliError::Io`] names the file.
@@ -35,7 +35,8 @@ impl Requests {
         let file = files::open_stream(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?.file_type();
         let mut input = Box::new(BufReader::new(file));
-        // What a pipe held is gone once it is read. A folder fails here, not when the model is loaded.
+        // The content of a pipe can be read only once. A folder fails here, not after the model is
+        // loaded.
         if !kind.is_file() && !kind.is_dir() {
             return Ok(Self { input, total: None, limit });
         }
@@ -44,15 +45,15 @@ impl Requests {
         Ok(Self { input, total: Some(total), limit })
     }
 
-    /// How many requests there are, where that can be known.
+    /// Returns the number of requests, if it can be known.
     pub(super) fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// The requests in order; empty lines are none.
+    /// Returns the requests in order. Empty lines are no requests.
     ///
     /// # Errors
-    /// When the system gives no thread to read on.
+    /// When the system cannot start a thread for reading.
     pub(super) fn stream(self) -> Result<impl Stream<Item = Result<Line, CliError>>, CliError> {
         let Self { mut input, limit, .. } = self;
         let (sender, receiver) = mpsc::channel(AHEAD);
@@ -68,7 +69,7 @@ impl Requests {
                     Err(error) => Err(CliError::io("cannot read the requests")(error)),
                 };
                 let is_last = line.is_err();
-                // Nobody listens any more: the run was interrupted.
+                // The receiver is gone, because the run was interrupted.
                 if sender.blocking_send(line).is_err() || is_last {
                     return;
                 }
@@ -91,7 +92,7 @@ fn count(input: &mut impl BufRead) -> io::Result<u64> {
     Ok(total)
 }
 
-/// The next line; of one that is too long, one byte more than `limit`.
+/// Returns the next line. Of a line that is too long, it returns one byte more than `limit`.
 fn read_line(input: &mut impl BufRead, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let most = limit as u64 + 1;

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::server::{InProcess, InProcessAnswer};
 
-/// How often a request is tried again that the engine has no room for at present.
+/// Most retries of a request that the engine has no room for at present.
 const RETRIES: usize = 60;
 const SERVICE_UNAVAILABLE: u16 = 503;
 
 /// Sends requests.
 pub(super) struct Worker {
     routes: InProcess,
-    /// Names of requests so far: answers are found by them.
+    /// Names of requests so far, which identify answers.
     seen: Mutex<BTreeSet<String>>,
 }
 
@@ -28,7 +28,7 @@ impl Worker {
         Self { routes, seen: Mutex::default() }
     }
 
-    /// The answer to a line, whatever is wrong with it.
+    /// Returns the answer to a line, also to an invalid one.
     pub(super) async fn answer(&self, line: Line) -> Answer {
         let Line { number, custom_id, request } = line;
         let is_new = custom_id.as_ref().is_none_or(|id| self.seen.lock().insert(id.clone()));

@@ -1,4 +1,4 @@
-//! What the operator sees once the server is ready.
+//! The text for the operator once the server is ready.
 
 use std::{
     io::Write,
@@ -17,7 +17,7 @@ use crate::{
 /// Shows address, model, device and KV cache, and three requests to try.
 pub(super) fn show(engine: &Engine, server: &ServerConfig, listener: &Listener) {
     let text = text(engine, server, listener.address().ok());
-    // A server whose banner nobody can read serves all the same.
+    // A server whose banner cannot be written still serves.
     let _ = Stderr.write_all(text.as_bytes());
 }
 
@@ -84,7 +84,7 @@ Try:
     )
 }
 
-/// The host as it stands in a URL. A server on all addresses is tried from this machine.
+/// Returns the host for a URL. For a server on all addresses, it is this machine's.
 fn host_to_try(host: &str) -> String {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(all)) if all.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),

@@ -1,5 +1,5 @@
-//! Ends a process whose runtime is frozen and cannot take a signal. A thread and a runtime of its own
-//! hear the same signals.
+//! Ends a process whose runtime is frozen and cannot handle a signal. A thread with a runtime of
+//! its own receives the same signals.
 
 use std::{io, process, sync::mpsc::sync_channel, thread, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::{
     server::heartbeat::{Heartbeat, LOOKS_MAX, PERIOD},
 };
 
-/// A signal that the runtime did not take.
+/// A signal that the runtime did not handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unheard {
     /// The runtime was frozen at the end of the time that requests get to end.
     Drain(Signal),
-    /// It was frozen when another signal asked for the end at once.
+    /// It was frozen when a second signal asked for an immediate end.
     AtOnce(Signal),
 }
 
@@ -33,15 +33,15 @@ impl Unheard {
     }
 }
 
-/// A thread that listens for signals; it ends when this is dropped.
+/// A thread that listens for signals. It ends when this is dropped.
 pub(super) struct LastResort(CancellationToken);
 
 impl LastResort {
     /// Listens for signals to a process that computes on `runtime`. `end` is called if `runtime` is
-    /// frozen when requests had `limit` to end, or at the second signal.
+    /// frozen after requests had `limit` to end, or at the second signal.
     ///
     /// # Errors
-    /// When the system gives no thread, or does not let us listen.
+    /// When the system cannot start a thread, or cannot listen for signals.
     pub(super) fn watch(
         runtime: Handle,
         limit: Duration,
@@ -50,7 +50,8 @@ impl LastResort {
         let cannot = || CliError::io("cannot listen for signals");
         let over = CancellationToken::new();
         let ended = over.clone();
-        // A runtime must not be dropped on a thread of another one, which a refused thread would do.
+        // A runtime must not be dropped on a thread of another one. That would happen if the thread
+        // could not start.
         let (began, has_begun) = sync_channel(1);
         let listen = move || {
             let begin = || {
@@ -65,7 +66,7 @@ impl LastResort {
                 Ok(listener) => (Ok(()), Some(listener)),
                 Err(error) => (Err(error), None),
             };
-            // The one that asked waits.
+            // The caller waits for it.
             let _ = began.send(outcome);
             let Some((own, signals)) = listener else { return };
             let unheard = unheard(signals, Heartbeat::new(runtime), limit);
@@ -86,7 +87,7 @@ impl Drop for LastResort {
     }
 }
 
-/// Ends the process, and says why.
+/// Ends the process, and reports the reason.
 pub(super) fn end_process(unheard: Unheard) {
     match unheard {
         Unheard::Drain(signal) => tracing::error!(
@@ -101,7 +102,7 @@ pub(super) fn end_process(unheard: Unheard) {
     process::exit(unheard.exit_code());
 }
 
-/// Returns the signal that the runtime did not take. A runtime that answers drains by itself.
+/// Returns the signal that the runtime did not handle. A runtime that answers handles it by itself.
 async fn unheard(mut signals: Signals, mut heartbeat: Heartbeat, limit: Duration) -> Unheard {
     let first = signals.next().await;
     let mut second = None;
@@ -122,7 +123,7 @@ async fn unheard(mut signals: Signals, mut heartbeat: Heartbeat, limit: Duration
     }
 }
 
-/// The looks that `limit` takes.
+/// Returns the number of checks within `limit`.
 fn looks(limit: Duration) -> u32 {
     let looks = limit.as_millis() / PERIOD.as_millis();
     u32::try_from(looks).unwrap_or(u32::MAX).max(LOOKS_MAX)
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     const WORKERS: usize = 2;
-    /// Longer than it takes to see that a runtime is frozen, on a busy machine.
+    /// Longer than a busy machine needs to detect a frozen runtime.
     const PATIENCE: Duration = Duration::from_secs(30);
     const DRAIN: Duration = Duration::from_secs(4);
 
@@ -157,7 +158,7 @@ mod tests {
         (runtime, watch, receiver)
     }
 
-    /// Holds up all threads of `runtime` until the barrier is waited for.
+    /// Blocks all threads of `runtime` until the barrier is waited for.
     fn freeze(runtime: &Runtime) -> Arc<Barrier> {
         let barrier = Arc::new(Barrier::new(WORKERS + 1));
         for _ in 0..WORKERS {
@@ -172,7 +173,7 @@ mod tests {
         assert!(killed.success());
     }
 
-    /// One test, because all listeners of the process hear a signal.
+    /// One test, because all listeners of the process receive a signal.
     #[test]
     fn a_signal_that_a_frozen_runtime_does_not_take_ends_the_process() {
         let (runtime, watch, ended) = watched();

@@ -7,9 +7,9 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::{cli::logging, config::EngineConfig, model::ModelConfig};
 
-/// How often histograms are tidied, and dropped log lines are looked at.
+/// Interval of the recorder's upkeep, and of updates of the count of dropped log lines.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest context that buckets are made for when the model's cannot be read.
+/// Longest context of the buckets if the model's cannot be read.
 const UNKNOWN_CONTEXT: usize = 131_072;
 
 const TIME_TO_FIRST_TOKEN: &[f64] = &[
@@ -28,8 +28,8 @@ const ITERATION_TOKENS: &[f64] =
     &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 
-/// Installs the recorder of this process. Must happen before the engine starts: its handles are
-/// made then.
+/// Installs the recorder of this process. Must be called before the engine starts, which creates
+/// handles.
 pub(crate) fn install(config: &EngineConfig) -> Result<PrometheusHandle, BuildError> {
     let model = |folder: &Path| ModelConfig::of_model(folder, config.max_model_len).ok();
     let max_model_len = model(&config.model).map_or(UNKNOWN_CONTEXT, |model| model.max_model_len);
@@ -58,14 +58,14 @@ fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
     Ok(builder)
 }
 
-/// 1, 2, 5, 10, 20, 50 … up to `max`.
+/// Returns 1, 2, 5, 10, 20, 50 … up to `max`.
 fn one_two_five(max: usize) -> Vec<f64> {
     let decades = (0..).map(|exponent| 10_usize.saturating_pow(exponent));
     let series = decades.flat_map(|decade| [1, 2, 5].map(|digit| decade.saturating_mul(digit)));
     series.take_while(|&bucket| bucket <= max.max(1)).map(|bucket| bucket as f64).collect()
 }
 
-/// Keeps the recorder tidy, and the count of dropped log lines true, for as long as it is polled.
+/// Maintains the recorder and the count of dropped log lines while it is polled.
 pub(super) async fn keep_up(metrics: PrometheusHandle) {
     let dropped_lines = counter!("playhouse:log_lines_dropped_total");
     loop {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::api::{Role, SystemMetrics};
 
-    /// Or Prometheus would not see the first one of each kind.
+    /// Without a first sample of 0, Prometheus would miss the first event of each kind.
     #[test]
     fn deaths_and_ends_are_counted_from_none() {
         let recorder = builder(100).unwrap().build_recorder();

@@ -46,7 +46,7 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut all = self.settings.entries();
         all.extend(self.folder.iter().map(|folder| Entry {
@@ -61,11 +61,12 @@ impl ServeArgs {
 /// Serves until a signal, or until the engine's supervisor gives up.
 pub(crate) fn run(config: Config) -> Result<(), CliError> {
     engine::run(async {
-        // Before all that takes long: the first process of a container is ended by nobody else.
+        // Before all slow work: in a container, the default action of signals does not end the
+        // first process.
         let mut signals = Signals::new()?;
         let limit = Duration::from_secs(config.server.shutdown_timeout_secs);
         let _last_resort = LastResort::watch(Handle::current(), limit, end_process)?;
-        // A taken port is told now, not after the model is loaded.
+        // A port in use is reported now, not after the model is loaded.
         let server = config.server_with_limits();
         let listener = Listener::bind(&server).await?;
         let metrics = metrics::install(&config.engine)?;

@@ -1,5 +1,5 @@
-//! When the server ends: a first signal lets it finish, a second one does not wait, and an engine
-//! whose supervisor gave up is not served any longer.
+//! The end of the server. After a first signal it finishes requests, and a second one ends it at
+//! once. It also ends when the engine's supervisor gave up.
 
 use std::{process, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
     server::Drain,
 };
 
-/// How often the engine is asked whether it lives.
+/// Interval of the engine's health checks.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The outcome of `load`; [`CliError::Terminated`] or [`CliError::Interrupted`] if a signal comes
-/// first.
+/// Returns the outcome of `load`, or [`CliError::Terminated`] or [`CliError::Interrupted`] if a
+/// signal comes first.
 pub(super) async fn or_signal<T>(
     load: impl Future<Output = Result<T, CliError>>,
     signals: &mut Signals,
@@ -32,7 +32,7 @@ pub(super) async fn or_signal<T>(
     }
 }
 
-/// Completes when the server is to stop taking requests. From then on a signal ends the process.
+/// Completes when the server must stop accepting requests. After that, a signal ends the process.
 pub(super) async fn requested(engine: Engine, mut signals: Signals) {
     tokio::select! {
         signal = signals.next() => {
@@ -49,7 +49,8 @@ pub(super) async fn requested(engine: Engine, mut signals: Signals) {
     });
 }
 
-/// How the command ends once the server has stopped; to be asked before the engine is shut down.
+/// Returns the command's outcome once the server has stopped. Must be called before the engine is
+/// shut down.
 pub(super) fn outcome(engine: &Engine, drain: Drain) -> Result<(), CliError> {
     match drain {
         _ if engine.health() == Health::Dead => Err(CliError::GaveUp),
@@ -68,7 +69,7 @@ async fn death(engine: &Engine) {
     }
 }
 
-/// What ends the process.
+/// The signal that ends the process.
 #[cfg_attr(not(unix), allow(dead_code, reason = "there is no SIGTERM"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
@@ -77,7 +78,7 @@ pub(super) enum Signal {
 }
 
 impl Signal {
-    /// 128 + its number, as shells have it.
+    /// Returns 128 + its number, as shells do.
     pub(super) fn exit_code(self) -> i32 {
         i32::from(match self {
             Self::Terminate => EXIT_TERMINATED,
@@ -95,7 +96,7 @@ impl std::fmt::Display for Signal {
     }
 }
 
-/// SIGTERM and SIGINT. Whatever comes from its making on is noticed, also while nobody waits.
+/// SIGTERM and SIGINT. Each signal since the creation is noticed, even if it came before the wait.
 #[cfg(unix)]
 pub(super) struct Signals {
     terminate: tokio::signal::unix::Signal,
@@ -104,8 +105,10 @@ pub(super) struct Signals {
 
 #[cfg(unix)]
 impl Signals {
+    /// Starts to listen for both.
+    ///
     /// # Errors
-    /// When the system does not let us listen for signals.
+    /// When the system does not allow listening for signals.
     pub(super) fn new() -> Result<Self, CliError> {
         use tokio::signal::unix::{SignalKind, signal};
         let listen = |kind| signal(kind).map_err(CliError::io("cannot listen for signals"));
@@ -121,7 +124,7 @@ impl Signals {
     }
 }
 
-/// Ctrl-C, where there are no signals.
+/// Ctrl-C, on systems without signals.
 #[cfg(not(unix))]
 pub(super) struct Signals;
 

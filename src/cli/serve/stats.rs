@@ -1,16 +1,16 @@
-//! The log line about throughput and queues, as vLLM words it. Its figures are the metrics'.
+//! The log line about throughput and queues, in vLLM's words. Its figures are those of the metrics.
 
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
 
-/// Logs a line every `interval_s` seconds in which the engine was busy; 0: never.
+/// Logs a line every `interval_s` seconds in which the engine was busy. 0 means never.
 pub(super) async fn log(metrics: PrometheusHandle, interval_s: f64) {
     if interval_s <= 0.0 {
         return;
     }
-    // What is longer than can be waited is never.
+    // An interval longer than can be waited for means never.
     let interval = Duration::try_from_secs_f64(interval_s.max(0.1)).unwrap_or(Duration::MAX);
     let (mut before, mut then) = (Snapshot::default(), Instant::now());
     loop {
@@ -24,7 +24,7 @@ pub(super) async fn log(metrics: PrometheusHandle, interval_s: f64) {
     }
 }
 
-/// The metrics that the line is made of.
+/// The metrics of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Snapshot {
     prompt_tokens: f64,
@@ -37,7 +37,7 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    /// From what a Prometheus server would scrape.
+    /// Reads the metrics from the text that a Prometheus server would scrape.
     fn read(scrape: &str) -> Self {
         let sum = |name| {
             let lines = scrape.lines().filter_map(|line| sample(line, name));
@@ -80,7 +80,7 @@ impl Snapshot {
     }
 }
 
-/// The value of a sample of exactly this metric.
+/// Returns the value of a sample if the line is of exactly this metric.
 fn sample(line: &str, name: &str) -> Option<f64> {
     let rest = line.strip_prefix(name)?;
     let value = match rest.strip_prefix('{') {

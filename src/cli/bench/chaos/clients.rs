@@ -1,4 +1,4 @@
-//! Clients that stream one request after the other, and note when what arrived.
+//! Clients that stream one request after the other, and record the time of each arrival.
 
 use std::{
     sync::{
@@ -21,12 +21,12 @@ use crate::{
     engine::Engine,
 };
 
-/// A stream that brings nothing for so long is lost.
+/// A stream without output for this long is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Different requests that one client asks in turn.
+/// Number of different requests of one client, sent in turn.
 const REQUESTS_PER_CLIENT: usize = 2;
 
-/// What a complete output says.
+/// A complete output.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Output {
     tokens: Vec<TokenId>,
@@ -34,25 +34,25 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Tokens that are not those of `expected`.
+    /// Returns the number of tokens that differ from `expected`.
     fn num_wrong(&self, expected: &Self) -> u64 {
         let pairs = self.tokens.iter().zip(&expected.tokens);
         let changed = pairs.filter(|(a, b)| a != b).count();
         let tokens = changed + self.tokens.len().abs_diff(expected.tokens.len());
-        // The same tokens must also read the same.
+        // The same tokens must also have the same text.
         tokens.max(usize::from(self.text != expected.text)) as u64
     }
 }
 
-/// What became of a pass.
+/// The outcome of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// Of each stream, in order.
+    /// The arrivals of each stream, in order.
     pub(super) arrivals: Vec<Vec<Arrival>>,
     pub(super) requests: u64,
-    /// Tokens that these take to compute when nothing is computed twice.
+    /// Tokens that the requests take if no token is computed twice.
     pub(super) cost: u64,
-    /// Requests that were refused, or did not end as they should.
+    /// Requests that were rejected, or ended wrongly.
     pub(super) lost: u64,
     pub(super) wrong: u64,
 }
@@ -65,26 +65,26 @@ pub(super) struct Clients {
     begun: Arc<AtomicUsize>,
 }
 
-/// What all clients share.
+/// The state that all clients share.
 #[derive(Debug, Clone)]
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) workload: Workload,
-    /// From here on all times are told.
+    /// All times count from here.
     pub(super) start: Instant,
-    /// What each request must give; empty while that is being found out.
+    /// The expected output of each request. Empty while these outputs are computed.
     pub(super) expected: Arc<Vec<Output>>,
-    /// Requests so far: each has a prefix of its own.
+    /// Number of requests so far. Each request has a prefix of its own.
     pub(super) next_salt: Arc<AtomicUsize>,
-    /// Until a token arrives that was committed after it.
+    /// The last strike, until a token arrives that was committed after it.
     pub(super) last_strike: Arc<Mutex<Option<Strike>>>,
 }
 
 impl World {
-    /// A world whose requests have their reference outputs, computed in peace.
+    /// Returns a world whose requests have their reference outputs, computed without faults.
     ///
     /// # Errors
-    /// What a request without an answer says.
+    /// The error of a request without an answer.
     pub(super) async fn new(engine: &Engine, sizes: Sizes, clients: usize) -> Result<Self, String> {
         let mut world = Self {
             engine: engine.clone(),
@@ -98,7 +98,7 @@ impl World {
         Ok(world)
     }
 
-    /// What each of the requests of so many clients gives, without faults.
+    /// Returns the outputs of the requests of this many clients, computed without faults.
     async fn references(&self, clients: usize) -> Result<Vec<Output>, String> {
         let mut tasks = JoinSet::new();
         for number in 0..clients * REQUESTS_PER_CLIENT {
@@ -110,7 +110,7 @@ impl World {
         outputs.into_iter().map(|(_, output)| output).collect()
     }
 
-    /// Lets so many clients ask so many requests in all. Returns when all were answered.
+    /// Lets this many clients send `requests` requests in total. Returns when all were answered.
     pub(super) async fn ask_in_all(&self, clients: usize, requests: usize) -> Streams {
         let mut tasks = JoinSet::new();
         let next = Arc::<AtomicUsize>::default();
@@ -130,7 +130,7 @@ impl World {
         sum(tasks.join_all().await)
     }
 
-    /// Lets so many clients in.
+    /// Starts this many clients.
     pub(super) fn enter(&self, clients: usize) -> Clients {
         let (is_over, begun) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let mut tasks = JoinSet::new();
@@ -203,7 +203,7 @@ impl Clients {
         }
     }
 
-    /// Lets every client finish what it is at.
+    /// Lets each client finish its current request.
     pub(super) async fn leave(self) -> Streams {
         self.is_over.store(true, Ordering::Relaxed);
         sum(self.tasks.join_all().await)

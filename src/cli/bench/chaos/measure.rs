@@ -1,15 +1,15 @@
-//! From arrivals and strikes to what clients noticed.
+//! Figures about clients, from arrivals and strikes.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::api::RequestId;
 
-/// News at a client.
+/// An arrival of output at a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) at: Duration,
     pub(super) request: RequestId,
-    /// Tokens of the request that its client has now.
+    /// Number of tokens of the request that its client has now.
     pub(super) position: usize,
 }
 
@@ -17,16 +17,16 @@ pub(super) struct Arrival {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Strike {
     pub(super) at: Duration,
-    /// Tokens that open requests had for good.
+    /// Number of tokens that each open request had committed.
     pub(super) committed: BTreeMap<RequestId, usize>,
 }
 
 impl Strike {
-    /// Whether the news hold a token that was committed after the strike.
+    /// Returns whether the arrival holds a token that was committed after the strike.
     pub(super) fn is_outlived_by(&self, news: &Arrival) -> bool {
         match self.committed.get(&news.request) {
             Some(&committed) => news.position > committed,
-            // It came later, or had ended and was on its way to its client.
+            // The request began later, or had ended while its output was on the way to its client.
             None => {
                 let newest = self.committed.last_key_value().map(|(request, _)| *request);
                 Some(news.request) > newest
@@ -35,8 +35,8 @@ impl Strike {
     }
 }
 
-/// From each strike to the first token committed after it. Strikes after which none came are left
-/// out.
+/// Returns the times from each strike to the first token committed after it. Strikes without a
+/// later token are left out.
 pub(super) fn recoveries(streams: &[Vec<Arrival>], strikes: &[Strike]) -> Vec<Duration> {
     let mut arrivals: Vec<_> = streams.iter().flatten().collect();
     arrivals.sort_by_key(|news| news.at);
@@ -48,8 +48,8 @@ pub(super) fn recoveries(streams: &[Vec<Arrival>], strikes: &[Strike]) -> Vec<Du
     strikes.iter().filter_map(recovery).collect()
 }
 
-/// For each strike, the largest gap between two arrivals at one stream that ended after it and
-/// before the next.
+/// Returns for each strike the largest gap between two arrivals at one stream that ended after it
+/// and before the next strike.
 pub(super) fn largest_gaps(streams: &[Vec<Arrival>], strikes: &[Duration]) -> Vec<Duration> {
     let mut largest = vec![Duration::ZERO; strikes.len()];
     for (before, after) in gaps(streams) {
@@ -61,12 +61,12 @@ pub(super) fn largest_gaps(streams: &[Vec<Arrival>], strikes: &[Duration]) -> Ve
     largest
 }
 
-/// The median time between two arrivals at one stream: a step.
+/// Returns the median time between two arrivals at one stream: a step.
 pub(super) fn step_time(streams: &[Vec<Arrival>]) -> Duration {
     median(gaps(streams).map(|(before, after)| after - before))
 }
 
-/// Of nothing: zero.
+/// Returns the median, which is 0 for no durations.
 pub(super) fn median(durations: impl IntoIterator<Item = Duration>) -> Duration {
     let mut sorted: Vec<_> = durations.into_iter().collect();
     sorted.sort();
@@ -105,7 +105,7 @@ mod tests {
             at: ms(at),
             committed: committed.iter().map(|&(id, n)| (RequestId(id), n)).collect(),
         };
-        // Its third token was committed before the strike and came after it.
+        // Its third token was committed before the strike and arrived after it.
         let strikes = [strike(30, &[(1, 3)]), strike(30, &[(1, 4), (2, 0)]), strike(65, &[(3, 1)])];
         assert_eq!(recoveries(&streams, &strikes), [ms(30), ms(40)]);
     }

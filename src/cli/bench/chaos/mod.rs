@@ -1,17 +1,17 @@
-//! `playhouse bench chaos`: what clients notice while actors are killed.
+//! `playhouse bench chaos`: the effects on clients while actors are killed.
 //!
-//! Clients stream in a closed loop, each request with a prefix of its own, so that the tokens that
-//! a request takes are known. A pass without faults gives the reference outputs, the time of a step
-//! and how large gaps in streams are anyway. Then each role is struck at random moments, by turns
-//! with a panic and a kill, the next time when tokens flow again. For each strike:
+//! Clients stream in a closed loop. Each request has a prefix of its own, so the tokens that it
+//! takes are known. A pass without faults gives the reference outputs, the time of a step, and the
+//! usual size of gaps in streams. Then each role is struck at random moments, by turns with a panic
+//! and a kill. The next strike comes after tokens flow again. For each strike:
 //!
 //! - *Time to recovery*: until the first token that was committed after it arrives at any client.
-//! - *Added stall*: the largest gap between two arrivals at one stream, among those that end after
-//!   this strike and before the next, less the median of the same figure without faults.
+//! - *Added stall*: the largest gap between two arrivals at one stream, less the median of the same
+//!   figure without faults. Only gaps that end after this strike and before the next one count.
 //! - *Tokens recomputed*: scheduled tokens less those that the requests take.
 //!
-//! With `--requests N` it is a storm instead ([`storm`]): N requests in peace, then as many while
-//! somebody is struck at every interval, whether or not the last one has recovered.
+//! With `--requests N` it is a storm ([`storm`]): N requests without faults, then as many while an
+//! actor is struck at every interval, whether or not the last one has recovered.
 
 #[cfg(feature = "chaos")]
 mod clients;
@@ -45,12 +45,12 @@ Added stall: the largest gap in any stream until the next strike, less its media
 
 It takes a build with the feature chaos: cargo run --release --features chaos -- bench chaos";
 
-/// Kill actors under streaming clients, and measure what these notice.
+/// Kill actors under streaming clients, and measure the effects on the clients.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[cfg_attr(not(feature = "chaos"), allow(dead_code, reason = "only a build with chaos reads them"))]
 pub(crate) struct ChaosArgs {
-    /// Strikes in all, spread evenly over the roles
+    /// Strikes in total, spread evenly over the roles
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     kills: usize,
     /// From a recovery to the next strike; each waits for half to one and a half of it
@@ -62,7 +62,7 @@ pub(crate) struct ChaosArgs {
     /// Strike in this way: panic, kill or hang; may be repeated [default: panic and kill by turns]
     #[arg(long, value_name = "WAY", value_parser = way)]
     how: Vec<How>,
-    /// A storm: so many requests in peace, then as many with a strike at each interval
+    /// A storm: this many requests without strikes, then as many with a strike at each interval
     #[arg(long, value_name = "N", conflicts_with = "kills")]
     requests: Option<usize>,
     /// Strike only this role; may be repeated
@@ -77,13 +77,13 @@ pub(crate) struct ChaosArgs {
     pub(crate) engine: EngineFlags,
 }
 
-/// The way of dying of this name.
+/// Returns the kind of strike of this name.
 fn way(name: &str) -> Result<How, String> {
     let known = How::ALL.into_iter().find(|how| how.as_str() == name);
     known.ok_or_else(|| format!("{name:?} is no way to die: panic, kill or hang"))
 }
 
-/// Fails: nothing can be struck in this build.
+/// Returns an error: this build cannot strike actors.
 #[cfg(not(feature = "chaos"))]
 pub(crate) fn run(_: &ChaosArgs, _: EngineConfig) -> Result<(), CliError> {
     Err(CliError::NoChaos)
@@ -94,8 +94,8 @@ pub(crate) fn run(_: &ChaosArgs, _: EngineConfig) -> Result<(), CliError> {
 pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError> {
     use crate::cli::{engine, interrupt::or_interrupt, output, serve::metrics};
 
-    // Whatever dies is replaced at once, however often: it is the replacing that is measured. A storm
-    // may also be one that the supervisors tolerate.
+    // Every dead actor is replaced at once, however often it dies, because the replacement is
+    // measured. A storm may also be one that the supervisors tolerate.
     let restart_tolerance = config.restart_tolerance.filter(|_| args.requests.is_some());
     let config = EngineConfig { restart_tolerance, ..config };
     hush_strikes();
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError
     })
 }
 
-/// A panic that was asked for is not worth a line.
+/// Hides panics that were requested.
 #[cfg(feature = "chaos")]
 fn hush_strikes() {
     let hook = std::panic::take_hook();

@@ -1,4 +1,4 @@
-//! One pass after the other: without faults, then a role at a time.
+//! Passes one after the other: without faults, then one role at a time.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     engine::Engine,
 };
 
-/// Who is struck unless it is said.
+/// The roles that are struck by default.
 pub(super) const ROLES: [Role; 9] = [
     Role::Scheduler,
     Role::KvCacheManager,
@@ -29,14 +29,14 @@ pub(super) const ROLES: [Role; 9] = [
     Role::InputProcessor,
     Role::Core,
 ];
-/// How unless it is said, in turns.
+/// The kinds of strike by default, in turns.
 const WAYS: [How; 2] = [How::Panic, How::Kill];
-/// Windows that the pass without faults is looked at in.
+/// Windows of the pass without faults.
 const PEACEFUL_WINDOWS: usize = 200;
-/// How long a struck actor may take to be back before the next one is struck anyway.
+/// Longest wait for a struck actor before the next strike.
 const COMEBACK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures all there is to report.
+/// Measures all figures of the report.
 pub(super) async fn measure(
     engine: &Engine,
     args: &ChaosArgs,
@@ -76,7 +76,7 @@ pub(super) async fn measure(
     Ok(figures)
 }
 
-/// How actors are struck, in turns.
+/// Returns the kinds of strike, in turns.
 pub(super) fn ways(args: &ChaosArgs) -> &[How] {
     if args.how.is_empty() { &WAYS } else { &args.how }
 }
@@ -87,12 +87,12 @@ struct Pass<'a> {
     interval: Duration,
     metrics: &'a PrometheusHandle,
     ways: &'a [How],
-    /// State of the draws of moments.
+    /// State of the generator of random pauses.
     random: u64,
     bar: indicatif::ProgressBar,
 }
 
-/// What a pass gave.
+/// The outcome of a pass.
 struct Passed {
     streams: Streams,
     strikes: Vec<Strike>,
@@ -100,8 +100,8 @@ struct Passed {
 }
 
 impl Pass<'_> {
-    /// Lets clients stream while `role` is struck so often, or as long without anybody being
-    /// struck.
+    /// Lets clients stream while `role` is struck this often. Without a role, lets them stream as
+    /// long without strikes.
     async fn run(&mut self, role: Option<Role>, strikes: usize) -> Result<Passed, CliError> {
         self.bar.set_message(role.map_or("without faults", Role::as_str));
         let scheduled_before = self.scheduled();
@@ -117,7 +117,7 @@ impl Pass<'_> {
             }
             self.bar.inc(1);
         }
-        // The last one has a window too.
+        // The last strike has a window too.
         sleep(self.interval).await;
         let streams = clients.leave().await;
         let scheduled = self.scheduled().saturating_sub(scheduled_before);
@@ -140,8 +140,8 @@ impl Pass<'_> {
         struck.map(|_| ()).map_err(|error| CliError::Ended(error.to_string()))
     }
 
-    /// Waits until tokens flow again and all actors of a role are there: two strikes into one
-    /// recovery would be measured as one.
+    /// Waits until tokens flow again and all actors of a role exist. Two strikes into one recovery
+    /// would be measured as one.
     async fn comeback(&self, role: Role) {
         let is_back = || {
             let actors = self.world.engine.actors();
@@ -158,7 +158,7 @@ impl Pass<'_> {
         }
     }
 
-    /// None to as much as the interval, at random.
+    /// Returns a random time from 0 up to the interval.
     fn pause(&mut self) -> Duration {
         // SplitMix64.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -169,7 +169,7 @@ impl Pass<'_> {
         self.interval.mul_f64(share)
     }
 
-    /// Tokens scheduled so far, whatever came of them.
+    /// Returns the number of tokens scheduled so far, including those whose results were dropped.
     fn scheduled(&self) -> u64 {
         let scrape = self.metrics.render();
         let sums =

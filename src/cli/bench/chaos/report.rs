@@ -1,4 +1,4 @@
-//! What is reported, and how it is written.
+//! The report and its formats.
 
 use std::{fmt::Write, time::Duration};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::bench::statistics::{Summary, milliseconds, rounded};
 
-/// Everything measured.
+/// All figures.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub(super) model: String,
@@ -14,14 +14,14 @@ pub(super) struct Figures {
     pub(super) interval: Duration,
     /// Without faults: the median time between two arrivals at one stream.
     pub(super) step: Duration,
-    /// Without faults: the median of the largest gap in as long a time.
+    /// Without faults: the median of the largest gap within as long a time.
     pub(super) peaceful_gap: Duration,
-    /// Without faults: how far the figures of the roles are noise.
+    /// Without faults: the noise in the figures of the roles.
     pub(super) peace: RoleFigures,
     pub(super) roles: Vec<RoleFigures>,
 }
 
-/// What came of striking one role.
+/// The results of striking one role.
 #[derive(Debug, Default, Clone)]
 pub(super) struct RoleFigures {
     pub(super) role: &'static str,
@@ -51,7 +51,7 @@ impl RoleFigures {
 }
 
 impl Figures {
-    /// All roles together.
+    /// Returns the figures of all roles together.
     fn total(&self) -> RoleFigures {
         let mut total = RoleFigures { role: "all", ..RoleFigures::default() };
         for role in &self.roles {

@@ -1,5 +1,5 @@
-//! A storm: how much longer the same requests take while somebody is struck at every interval, and
-//! how often an actor was taken to hang that did not.
+//! A storm: how much longer the same requests take while an actor is struck at every interval. It
+//! also counts actors that were replaced as hanging although they were not.
 
 use std::{
     fmt::Write,
@@ -21,7 +21,7 @@ use crate::{
     engine::Engine,
 };
 
-/// What one pass over all requests gave.
+/// The outcome of one pass over all requests.
 #[derive(Debug, Default)]
 struct Pass {
     took: Duration,
@@ -30,7 +30,7 @@ struct Pass {
     hangs: Hangs,
 }
 
-/// Everything measured.
+/// All figures.
 #[derive(Debug)]
 pub(super) struct Figures {
     clients: usize,
@@ -40,7 +40,7 @@ pub(super) struct Figures {
     storm: Pass,
 }
 
-/// Who is struck, how, and how often.
+/// The struck actors, the kinds of strike, and the interval.
 struct Storm<'a> {
     engine: &'a Engine,
     roles: &'a [Role],
@@ -48,7 +48,7 @@ struct Storm<'a> {
     interval: Duration,
 }
 
-/// Measures so many requests in peace, and as many in a storm.
+/// Measures this many requests without strikes, and as many in a storm.
 pub(super) async fn measure(
     engine: &Engine,
     args: &ChaosArgs,
@@ -65,7 +65,7 @@ pub(super) async fn measure(
 }
 
 impl Storm<'_> {
-    /// All requests, with a strike at every interval or in peace.
+    /// Sends all requests, with a strike at every interval if `is_storm`.
     async fn pass(&self, world: &World, clients: usize, requests: usize, is_storm: bool) -> Pass {
         let (began, before) = (Instant::now(), self.engine.chaos().hangs());
         let mut asked = pin!(world.ask_in_all(clients, requests));
@@ -85,7 +85,7 @@ impl Storm<'_> {
         Pass { took: began.elapsed(), streams, strikes, hangs }
     }
 
-    /// Each role in its turn, each of its actors, in each way.
+    /// Strikes each role in turn, each of its actors, with each kind of strike.
     fn strike(&self, turn: usize) {
         let (role, round) = (self.roles[turn % self.roles.len()], turn / self.roles.len());
         let actors = self.engine.actors();
@@ -98,7 +98,7 @@ impl Storm<'_> {
 }
 
 impl Figures {
-    /// How many times as long the storm took.
+    /// Returns the time of the storm as a multiple of the calm time.
     fn times(&self) -> f64 {
         self.storm.took.as_secs_f64() / self.calm.took.as_secs_f64().max(1e-9)
     }

@@ -1,4 +1,4 @@
-//! The time of one call, and what it is worth.
+//! The time of one call, and its rates.
 
 use std::{
     hint::black_box,
@@ -10,16 +10,16 @@ use playhouse_kernels::TensorCores;
 
 use crate::cli::bench::distribution::Distribution;
 
-/// What one call has to do.
+/// The work of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Work {
-    /// Bytes that must come from memory or go there.
+    /// Bytes that must be read from memory or written to it.
     pub(super) bytes: f64,
     /// Multiplications and additions.
     pub(super) flops: f64,
 }
 
-/// How fast it was done.
+/// The speed of the work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rate {
     /// The median.
@@ -28,16 +28,16 @@ pub(super) struct Rate {
     pub(super) flops: f64,
 }
 
-/// Calls before the measurement: caches and clocks warm up.
+/// Calls before the measurement, to warm up caches and clocks.
 const WARM_UPS: usize = 2;
-/// Calls at least, however long each takes.
+/// Fewest calls, however long each takes.
 const CALLS_MIN: usize = 3;
-/// Seconds of work that a GPU is given before it is waited for.
+/// Seconds of work that a GPU gets before the host waits for it.
 const BATCH_S: f64 = 0.02;
-/// Calls at most of that.
+/// Most calls in one batch of this work.
 const BATCH_MAX: usize = 200;
 
-/// Where and for how long to measure.
+/// The device, and the time to measure.
 #[derive(Debug, Clone)]
 pub(super) struct Bench {
     pub(super) device: Device,
@@ -46,12 +46,12 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Calls `call` again and again. Calls to a GPU only submit: it is waited for after as many as
-    /// take long beside the waiting. What the first call gives back is read there: an error stays
-    /// with the results that it spoiled, of which waiting says nothing.
+    /// Measures `call` in many calls. On a GPU, calls only submit work. So many are submitted at a
+    /// time that waiting for the GPU is short beside them. The result of the first call is read: an
+    /// error stays in the results that it damaged, and waiting does not report it.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's errors.
     pub(super) fn measure(
         &self,
         work: Work,

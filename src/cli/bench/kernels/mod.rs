@@ -1,5 +1,5 @@
 //! `playhouse bench kernels`: every operation of a model's step alone, in bytes and operations a
-//! second, beside what this machine can do at most.
+//! second, compared with the limits of this machine.
 
 mod measure;
 mod ops;
@@ -45,13 +45,13 @@ pub(crate) struct KernelsArgs {
     /// Format of the weights and the KV cache
     #[arg(long, value_enum, default_value_t)]
     dtype: DtypeName,
-    /// Linear layers with weights of so many bits, made as at load
+    /// Linear layers with weights of so many bits, quantized as at load
     #[arg(long, value_enum)]
     quantization: Option<QuantizationName>,
     /// Inputs that share a scale, for int4
     #[arg(long, value_name = "N", default_value_t = 128)]
     group_size: usize,
-    /// What activations are when they meet quantized weights [default: none on a GPU, else int8]
+    /// Format of activations at quantized weights [default: none on a GPU, else int8]
     #[arg(long, value_enum)]
     activation_quantization: Option<ActivationsName>,
     /// Tokens that are computed at once
@@ -60,13 +60,13 @@ pub(crate) struct KernelsArgs {
     /// Tokens in the KV cache of each sequence
     #[arg(long, value_name = "N", default_value_t = 1024)]
     context_len: usize,
-    /// What to measure: cpu or, where it was built with it, cuda[:N] or wgpu[:N] [default: cpu]
+    /// Device to measure: cpu or, in builds with them, cuda[:N] or wgpu[:N] [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Threads that compute [default: one a core]
     #[arg(long, value_name = "N")]
     threads: Option<String>,
-    /// Operations whose names begin so; may be repeated [default: all]
+    /// Operations whose names begin with this; may be repeated [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     op: Vec<String>,
     /// Seconds that each figure is measured for
@@ -132,7 +132,7 @@ impl KernelsArgs {
         })
     }
 
-    /// The settings given.
+    /// Returns the settings given.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let given = [("device", &self.device), ("threads", &self.threads)];
         let entry = |(name, value): (_, &Option<String>)| {
@@ -220,7 +220,7 @@ struct Outcome {
     ceilings: Ceilings,
     dtype: WeightDtype,
     ops: Vec<Op>,
-    /// By operation, or why it has none.
+    /// The rate of each operation, or the reason why it has none.
     rates: Vec<Result<Rate, String>>,
 }
 
@@ -235,7 +235,7 @@ impl Outcome {
         }
     }
 
-    /// Of the limits on reading and computing, in percent.
+    /// Returns the shares of the limits on reading and computing, in percent.
     fn shares(&self, op: &Op, rate: &Rate) -> (f64, Option<f64>) {
         let read = rate.bytes_per_s / self.ceilings.read_bytes_per_s;
         let compute = (!op.is_quantized()).then(|| 100.0 * rate.flops / self.flops_max());
@@ -266,7 +266,7 @@ impl Outcome {
             let rate = match rate {
                 Ok(rate) => rate,
                 Err(error) => {
-                    // A device tells its causes on lines of their own.
+                    // A device reports its causes on lines of their own.
                     let error = error.lines().map(str::trim).collect::<Vec<_>>().join(" ");
                     text += &format!("failed: {error}\n");
                     continue;

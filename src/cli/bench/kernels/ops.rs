@@ -1,7 +1,7 @@
-//! The operations of a step, each with operands like those of a model and what it has to do.
+//! The operations of a step, with operands like those of a model, and their work.
 //!
-//! Weights exist as often as it takes to be larger than any cache, as a model's layers are; what a
-//! step has just computed is still in a cache, so activations are not counted as bytes.
+//! There are as many copies of the weights as exceed any cache, because a model's layers do too.
+//! The results of a step are still in a cache, so activations do not count as bytes.
 
 use std::hint::black_box;
 
@@ -20,29 +20,29 @@ use super::{
     shapes::Shapes,
 };
 
-/// Weights that are read in turn are at least so many bytes together.
+/// Least bytes of the weights that are read in turn.
 const WEIGHT_BYTES_MIN: usize = 256 << 20;
 /// Tokens of a KV block.
 const BLOCK_SIZE: usize = 16;
 
-/// Why an operation was not measured.
+/// The reason why an operation was not measured.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MeasureError {
-    /// Its operands cannot be made.
+    /// Its operands could not be created.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The device did not do it.
+    /// The device could not run it.
     #[error(transparent)]
     Execution(#[from] ExecutionError),
 }
 
-/// What to measure.
+/// The operations to measure.
 pub(super) struct Workload<'a> {
     pub(super) shapes: Shapes,
     pub(super) dtype: WeightDtype,
-    /// Of linear layers; `None`: they are kept as `dtype`.
+    /// The scheme of linear layers. `None` keeps them as `dtype`.
     pub(super) quantization: Option<QuantizationScheme>,
-    /// Of what quantized weights are multiplied by.
+    /// The format of activations at quantized weights.
     pub(super) activations: ActivationDtype,
     pub(super) num_tokens: &'a [usize],
     /// Tokens of each sequence in the cache.
@@ -61,7 +61,7 @@ pub(super) struct Op {
     kind: Kind,
 }
 
-/// The weights of the last linear layer: packing them takes longer than measuring.
+/// The weights of the last linear layer, kept because packing them takes longer than measuring.
 #[derive(Default)]
 pub(super) struct Weights {
     /// `[outputs, inputs]`.
@@ -74,7 +74,7 @@ enum Kind {
         outputs: usize,
         inputs: usize,
     },
-    /// Sequences of `context` tokens, the last `queries` of each new.
+    /// Sequences of `context` tokens, of which the last `queries` are new.
     Attention {
         seqs: usize,
         queries: usize,
@@ -91,7 +91,7 @@ enum Kind {
 }
 
 impl Workload<'_> {
-    /// All of them, in the order of a step.
+    /// Returns all of them, in the order of a step.
     pub(super) fn ops(&self) -> Vec<Op> {
         let s = self.shapes;
         let mut ops = Vec::new();
@@ -163,8 +163,11 @@ fn tensor(rows: usize, width: usize, device: &Device) -> Tensor<2> {
 }
 
 impl Op {
+    /// Measures one operation.
+    ///
     /// # Errors
-    /// Too little memory for the operands, weights that cannot be quantized so, or what a GPU says.
+    /// Too little memory for the operands, weights that do not support this quantization, or a
+    /// GPU's error.
     pub(super) fn measure(
         &self,
         bench: &Bench,
@@ -186,12 +189,12 @@ impl Op {
         }
     }
 
-    /// Whether it multiplies by quantized weights, whose rate has no limit that is measured.
+    /// Returns whether it multiplies by quantized weights. Their rate has no measured limit.
     pub(super) fn is_quantized(&self) -> bool {
         self.quantization.is_some() && matches!(self.kind, Kind::Linear { .. })
     }
 
-    /// Packs weights of this shape, if they are not the ones that are there.
+    /// Packs weights of this shape, unless the kept ones have it.
     fn fill(
         &self,
         bench: &Bench,
@@ -233,7 +236,7 @@ impl Op {
         Ok(rate?)
     }
 
-    /// A cache of blocks for so many sequences.
+    /// Returns a cache with the blocks for this many sequences.
     fn kv_cache(&self, bench: &Bench, seqs: usize, context: usize) -> Result<KvCache, KernelError> {
         let shape = KvCacheShape {
             num_layers: 1,
@@ -255,14 +258,15 @@ impl Op {
         let s = self.shapes;
         let mut cache = self.kv_cache(bench, seqs, context)?;
         let meta = batch(seqs, context, queries);
-        // Each row of the cache is written, or the system would have one page for all of them.
+        // Each row of the cache is written. Otherwise the system would use one page for all of
+        // them.
         let kv = tensor(context, s.kv_size(), &bench.device);
         for slots in batch(seqs, context, context).slot_mapping.chunks(context) {
             reshape_and_cache(kv.clone(), kv.clone(), cache.layer_mut(0), slots);
         }
         let q = tensor(seqs * queries, s.q_size(), &bench.device);
         let params = self.attention_params(bench);
-        // A query sees what is before it, and itself.
+        // A query attends to the tokens before it, and to itself.
         let seen: usize = (context - queries + 1..=context).sum::<usize>() * seqs;
         let work = Work {
             bytes: (2 * seqs * context * s.kv_size() * self.dtype.size_bytes()) as f64,
@@ -293,11 +297,11 @@ impl Op {
         })?)
     }
 
-    /// Attends to a block of each of so many sequences: an error of a write stays with the cache, and
-    /// a write gives nothing else to read it from.
+    /// Attends to a block of each sequence. An error of a write stays in the cache, and only
+    /// attention reads the cache.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's errors.
     fn read_cache(
         &self,
         bench: &Bench,
@@ -344,7 +348,7 @@ impl Op {
         })?)
     }
 
-    /// Operations on rows that lie in a cache.
+    /// Measures operations on rows that lie in a cache.
     fn measure_rows(&self, bench: &Bench) -> Result<Rate, MeasureError> {
         let Shapes { hidden, intermediate, .. } = self.shapes;
         let n = self.num_tokens;
@@ -364,7 +368,7 @@ impl Op {
     }
 
     fn measure_sampling(&self, bench: &Bench, temperature: f32) -> Result<Rate, MeasureError> {
-        // Peaked, as a language model's are.
+        // Peaked like a language model's logits.
         let peak = |i: usize| 8.0 * ((i * i % 7919) as f32 * 0.11).sin();
         let logits: Vec<f32> = (0..self.shapes.vocab).map(peak).collect();
         let row = SamplingRow { temperature, ..SamplingRow::default() };
@@ -373,12 +377,12 @@ impl Op {
             let (mut scratch, mut work_row) = (SamplingScratch::default(), logits.clone());
             return Ok(bench.measure(work, || {
                 work_row.copy_from_slice(&logits);
-                // These logits are finite and nothing is masked: there is always a token.
+                // These logits are finite and nothing is masked, so there is always a token.
                 drop(black_box(sample(&mut work_row, &row, &mut scratch)));
                 None
             })?);
         }
-        // To the token on the host.
+        // Including the copy of the token to the host.
         let shape = [1, logits.len()];
         let logits = Tensor::<2>::from_data(TensorData::new(logits, shape), &bench.device);
         let rows = std::slice::from_ref(&row);
@@ -391,7 +395,7 @@ impl Op {
     }
 }
 
-/// `seqs` sequences of `len` tokens, of which the last `queries` are new.
+/// Returns `seqs` sequences of `len` tokens, of which the last `queries` are new.
 fn batch(seqs: usize, len: usize, queries: usize) -> AttentionMetadata {
     let blocks = len.div_ceil(BLOCK_SIZE);
     let mut meta = AttentionMetadata { query_start_loc: vec![0], ..AttentionMetadata::default() };
@@ -442,7 +446,7 @@ mod tests {
 
         let mut cache = op.kv_cache(&bench, 3, BLOCK_SIZE).unwrap();
         op.read_cache(&bench, &cache, 3).unwrap();
-        // More rows than a buffer holds.
+        // More rows than fit a buffer.
         let width = op.shapes.kv_size();
         let bytes = device_memory(&device).unwrap().max_buffer_bytes as usize;
         let rows = bytes / width / size_of::<f32>() + 1;

@@ -1,4 +1,4 @@
-//! The sizes of a model that its operations take.
+//! The sizes of a model that its operations depend on.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ pub(super) struct Shapes {
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,
     pub(super) head_dim: usize,
-    /// Whether heads of queries and keys are normed.
+    /// Whether the heads of queries and keys are normalized.
     pub(super) has_qk_norm: bool,
 }
 
 impl Shapes {
-    /// Qwen3 0.6B: the model that other engines are measured on as well.
+    /// Qwen3 0.6B, a model on which other engines are measured as well.
     pub(super) const STANDARD: Self = Self {
         vocab: 151_936,
         hidden: 1024,
@@ -30,7 +30,7 @@ impl Shapes {
         has_qk_norm: true,
     };
 
-    /// Of the model in a folder.
+    /// Returns the shapes of the model in a folder.
     pub(super) fn of(folder: &Path) -> Result<Self, ConfigError> {
         let config = ModelConfig::from_dir(folder, None)?;
         let LayerConfig { mixer, feed_forward } = &config.layers[0];

@@ -1,4 +1,4 @@
-//! When requests are sent: at a rate, more or less regularly.
+//! The times at which requests are sent: at a rate, more or less regularly.
 
 use rand::Rng;
 use rand_distr::{Distribution as _, Gamma};
@@ -6,17 +6,17 @@ use rand_distr::{Distribution as _, Gamma};
 /// Requests a second, and how they bunch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rate {
-    /// Above 0; infinite: all at once.
+    /// Above 0. Infinite sends all at once.
     pub(super) requests_per_s: f64,
-    /// The shape of the gamma distribution of intervals, above 0. 1 is a Poisson process, less
-    /// comes in bursts, more is regular, infinity a metronome.
+    /// The shape of the gamma distribution of intervals, above 0. 1 is a Poisson process. Lower
+    /// values give bursts, higher ones are more regular, and infinity is a metronome.
     pub(super) burstiness: f64,
 }
 
-/// Seconds after the start at which each of `count` requests is sent, ascending.
+/// Returns the seconds after the start at which each of `count` requests is sent, ascending.
 ///
-/// The times are stretched so that the last falls at `count / rate`, as vLLM does it: the rate is
-/// then the one asked for whatever the seed.
+/// As in vLLM, the times are stretched so that the last is `count / rate`. The rate is then the
+/// requested one, whatever the seed.
 pub(super) fn arrivals(rate: Rate, count: usize, rng: &mut impl Rng) -> Vec<f64> {
     let mean_interval = rate.requests_per_s.recip();
     // Of shape k and scale 1 / (k · rate), so that the mean is 1 / rate.

@@ -1,4 +1,4 @@
-//! One request to an OpenAI-compatible server, streamed, with the times at which its pieces came.
+//! One request to an OpenAI-compatible server, streamed, with the arrival times of its pieces.
 
 use std::{error::Error as _, io, sync::Arc, time::Instant};
 
@@ -20,29 +20,29 @@ use serde_json::{Map, Value, json};
 use super::{Backend, datasets::SampleRequest, metrics::RequestOutput, sse::EventParser};
 use crate::cli::CliError;
 
-/// As much of an error's text as is shown.
+/// Most characters of an error's text that are shown.
 const ERROR_CHARS_MAX: usize = 500;
 
-/// The address of a server, and what all requests to it have in common. Clones share connections.
+/// The address of a server, and the common parts of all requests to it. Clones share connections.
 #[derive(Debug, Clone)]
 pub(in crate::cli::bench) struct Client {
     http: HttpClient<HttpsConnector<HttpConnector>, String>,
     target: Arc<Target>,
 }
 
-/// What is asked, and how.
+/// The target of requests, and their common parts.
 #[derive(Debug)]
 pub(in crate::cli::bench) struct Target {
     pub(in crate::cli::bench) base_url: String,
     pub(in crate::cli::bench) endpoint: String,
     pub(in crate::cli::bench) backend: Backend,
     pub(in crate::cli::bench) headers: HeaderMap,
-    /// Fields of every request, over those that are made for it.
+    /// Fields of every request. They override those that are made for it.
     pub(in crate::cli::bench) body: Map<String, Value>,
     pub(in crate::cli::bench) model: String,
 }
 
-/// Headers of every request: those given as `KEY=VALUE`, and the key as a bearer token.
+/// Returns the headers of every request: those given as `KEY=VALUE`, and the key as a bearer token.
 pub(in crate::cli::bench) fn headers(
     given: &[String],
     key: Option<String>,
@@ -62,7 +62,7 @@ pub(in crate::cli::bench) fn headers(
 }
 
 impl Client {
-    /// Connects when it is first asked for something.
+    /// Returns a client, which connects at its first request.
     pub(in crate::cli::bench) fn new(target: Target) -> Result<Self, CliError> {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
@@ -80,7 +80,7 @@ impl Client {
         Ok(Self { http, target: Arc::new(target) })
     }
 
-    /// The same for a model of this name.
+    /// Returns the same client for a model of this name.
     pub(in crate::cli::bench) fn for_model(self, model: String) -> Self {
         let Target { base_url, endpoint, backend, headers, body, .. } = &*self.target;
         let target = Target {
@@ -116,13 +116,13 @@ impl Client {
         })
     }
 
-    /// Whether it serves.
+    /// Returns whether the server is healthy.
     pub(in crate::cli::bench) async fn is_healthy(&self) -> bool {
         let answer = self.send(Method::GET, "/health", String::new()).await;
         answer.is_ok_and(|response| response.status() == StatusCode::OK)
     }
 
-    /// The id of the first model that the server has, and where the server has it from.
+    /// Returns the id of the first model of the server, and the server's source of it.
     pub(in crate::cli::bench) async fn first_model(
         &self,
     ) -> Result<(String, Option<String>), String> {
@@ -138,7 +138,7 @@ impl Client {
         Ok((id.to_owned(), model["root"].as_str().map(str::to_owned)))
     }
 
-    /// Asks for a stream and reads it to its end. `begun` is the benchmark's start.
+    /// Requests a stream and reads it to its end. `begun` is the benchmark's start.
     pub(in crate::cli::bench) async fn generate(
         &self,
         request: &SampleRequest,
@@ -180,8 +180,9 @@ impl Target {
     }
 }
 
-/// Whether the server closed the connection before it answered anything, as llama.cpp's does after a
-/// stream on connections that it says it keeps: the request has to be sent once more.
+/// Returns whether the server closed the connection before it answered, so that the request must be
+/// sent once more. llama.cpp's server does that after a stream, on connections that it promised to
+/// keep.
 fn was_closed(error: &HttpError) -> bool {
     let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>()) else {
         return false;
@@ -191,7 +192,7 @@ fn was_closed(error: &HttpError) -> bool {
         || io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset)
 }
 
-/// TLS that trusts nobody.
+/// Returns TLS settings that trust no certificate.
 fn without_roots() -> Result<ClientConfig, CliError> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -208,7 +209,7 @@ async fn whole_text(response: hyper::Response<Incoming>) -> String {
     }
 }
 
-/// The status and what the server says about it.
+/// Returns the status and the server's message about it.
 fn error_of(status: StatusCode, text: &str) -> String {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     let message = value["error"]["message"].as_str().unwrap_or(text);
@@ -247,8 +248,8 @@ impl Stream {
         Ok(())
     }
 
-    /// A piece of output, the usage, or an error in the middle of a stream. As in vLLM's client,
-    /// every event with a choice counts as a piece, whether it has text or not.
+    /// Takes a piece of output, the usage, or an error in the middle of a stream. As in vLLM's
+    /// client, every event with a choice counts as a piece, whether it has text or not.
     fn take(&mut self, event: &[u8], at: Instant) -> Result<(), String> {
         let event: Value = serde_json::from_slice(event).map_err(|error| error.to_string())?;
         if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
@@ -333,8 +334,8 @@ mod tests {
         assert_eq!(output.error.as_deref(), Some("the stream ended without output"));
     }
 
-    /// The first connection is reset at its second request, which was not read whole; the second is
-    /// closed at its second, and the third by the client.
+    /// The first connection is reset at its second request, which was not read to its end. The
+    /// second connection is closed at its second request, and the third by the client.
     #[tokio::test]
     async fn a_request_on_a_connection_that_was_not_kept_is_sent_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,32 +1,32 @@
-//! From what became of each request to the figures that vLLM's client shows, by its definitions.
-//! Times are in seconds.
+//! From the outcome of each request to the figures of vLLM's client, by its definitions. Times are
+//! in seconds.
 
 use crate::cli::bench::distribution::Distribution;
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::cli::bench) struct RequestOutput {
-    /// Why it failed, if it did.
+    /// The error, if it failed.
     pub(in crate::cli::bench) error: Option<String>,
-    /// Tokens of the prompt, as the server counted them, or else as we did.
+    /// Tokens of the prompt, as the server counted them. Without a count, this client's.
     pub(in crate::cli::bench) prompt_len: usize,
     /// Tokens of the output.
     pub(in crate::cli::bench) output_tokens: usize,
-    /// When it was sent, since the benchmark's start.
+    /// Time of sending, since the benchmark's start.
     pub(in crate::cli::bench) start_time: f64,
-    /// From then to the first piece of output.
+    /// Time from sending to the first piece of output.
     pub(in crate::cli::bench) ttft: f64,
-    /// Between one piece and the next.
+    /// Times between one piece and the next.
     pub(in crate::cli::bench) itl: Vec<f64>,
-    /// From sending to the last piece.
+    /// Time from sending to the last piece.
     pub(in crate::cli::bench) latency: f64,
-    /// How long it waited for others to end, before it was sent.
+    /// Time that it waited for the end of other requests before it was sent.
     pub(in crate::cli::bench) client_queue_time: f64,
     pub(in crate::cli::bench) generated_text: String,
 }
 
 impl RequestOutput {
-    /// Time per output token after the first; 0 where there is none.
+    /// Returns the time per output token after the first, or 0 if there is none.
     fn tpot(&self) -> f64 {
         match self.output_tokens {
             0 | 1 => 0.0,
@@ -35,7 +35,7 @@ impl RequestOutput {
     }
 }
 
-/// What a request must keep to in order to count as good, in milliseconds.
+/// The limits of a good request, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Goodput {
     pub(super) ttft_ms: Option<f64>,
@@ -44,7 +44,7 @@ pub(super) struct Goodput {
 }
 
 impl Goodput {
-    /// From pairs such as `ttft:500`.
+    /// Parses pairs, for example `ttft:500`.
     pub(super) fn parse(pairs: &[String]) -> Result<Self, String> {
         let mut goodput = Self::default();
         for pair in pairs {
@@ -89,14 +89,14 @@ pub(super) struct Metrics {
     pub(super) itl: Distribution,
     pub(super) e2el: Distribution,
     pub(super) client_queue_time: Distribution,
-    /// Pieces of output in the second that had most.
+    /// Most pieces of output in one second.
     pub(super) max_output_tokens_per_s: f64,
-    /// Requests open at a time.
+    /// Most requests open at a time.
     pub(super) max_concurrent_requests: usize,
 }
 
 impl Metrics {
-    /// Of the requests of a run that took `duration`.
+    /// Returns the figures of a run that took `duration`.
     pub(super) fn of(outputs: &[RequestOutput], duration: f64, goodput: &Goodput) -> Self {
         let done = || outputs.iter().filter(|output| output.error.is_none());
         let good = done().filter(|output| goodput.is_met(output)).count();
@@ -134,7 +134,7 @@ impl Metrics {
     }
 }
 
-/// Pieces in the second that had most, counted from the first request's start.
+/// Returns the most pieces in one second, with seconds counted from the first request's start.
 fn busiest_second<'a>(outputs: impl Iterator<Item = &'a RequestOutput> + Clone) -> usize {
     let start = outputs.clone().map(|output| output.start_time).fold(f64::INFINITY, f64::min);
     let mut seconds: Vec<usize> = Vec::new();
@@ -152,7 +152,8 @@ fn busiest_second<'a>(outputs: impl Iterator<Item = &'a RequestOutput> + Clone) 
     seconds.into_iter().max().unwrap_or_default()
 }
 
-/// How many were open at a time. One that ends as another begins makes way for it.
+/// Returns the most requests open at a time. A request that ends as another begins does not overlap
+/// it.
 fn most_at_once<'a>(outputs: impl Iterator<Item = &'a RequestOutput>) -> usize {
     let ends = |o: &RequestOutput| [(o.start_time, 1_i64), (o.start_time + o.latency, -1)];
     let mut events: Vec<_> = outputs.flat_map(ends).collect();
@@ -197,11 +198,12 @@ mod tests {
         assert_eq!((metrics.total_input, metrics.total_output), (30, 7));
         assert_eq!((metrics.request_throughput(), metrics.output_throughput()), (1.5, 3.5));
         assert_eq!(metrics.total_token_throughput(), 18.5);
-        // (0.9 - 0.5) / 2 and (0.6 - 0.2) / 2: one token alone has no time per output token.
+        // (0.9 - 0.5) / 2 and (0.6 - 0.2) / 2. A single token has no time per output token.
         assert!((metrics.tpot.mean() - 200.0).abs() < 1e-9, "{:?}", metrics.tpot);
         assert!((metrics.itl.mean() - 200.0).abs() < 1e-9);
         assert!((metrics.ttft.median() - 200.0).abs() < 1e-9);
-        // The first is too late with its first token; the second has no second one, which is good.
+        // The first token of the first is too late. The second request has no second token, which
+        // is good.
         assert_eq!(metrics.request_goodput, Some(1.0));
         // Of seconds [0, 1): 0.3, 0.5, 0.6, 0.9; of [1, 2): 1.1, 1.3, 1.5.
         assert_eq!(metrics.max_output_tokens_per_s, 4.0);

@@ -1,7 +1,7 @@
-//! `playhouse bench serve`: what clients of a server notice, with the flags, the definitions, the
-//! table and the fields of vLLM's client of the same name. Any server of OpenAI's API will do.
+//! `playhouse bench serve`: the speed of a server for its clients, with the flags, definitions,
+//! table and fields of vLLM's client of the same name. Any server of OpenAI's API can be measured.
 //!
-//! The client takes one thread, so that a server on the same machine keeps the others.
+//! The client uses one thread, so that a server on the same machine keeps the others.
 
 mod arrivals;
 mod client;
@@ -31,14 +31,14 @@ Examples:
   playhouse bench serve --dataset-name sharegpt --dataset-path conversations.json --goodput ttft:500
   playhouse bench serve --dataset-name prefix_repetition --save-result --percentile-metrics ttft,e2el";
 
-/// Send requests to a server of OpenAI's API, and measure what comes back.
+/// Send requests to a server of OpenAI's API, and measure its answers.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// What is spoken
+    /// Protocol of the server
     #[arg(long, value_enum, default_value_t)]
     backend: Backend,
-    /// Where the server is, such as https://example.com
+    /// Address of the server, for example https://example.com
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// The server's host, without --base-url
@@ -56,13 +56,13 @@ pub(crate) struct ServeArgs {
     /// Name of the model, or its folder [default: the first that the server has]
     #[arg(long, short = 'm')]
     model: Option<String>,
-    /// Name by which requests ask for it [default: --model]
+    /// Name of the model in requests [default: --model]
     #[arg(long, value_name = "NAME")]
     served_model_name: Option<String>,
     /// Folder or file of the tokenizer that prompts are made with [default: the model's]
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
-    /// Seconds to wait for the server to be there
+    /// Seconds to wait until the server is ready
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     ready_check_timeout_sec: u64,
     /// Requests before the measurement
@@ -104,26 +104,26 @@ impl Backend {
     }
 }
 
-/// Flags about when requests are sent.
+/// Flags about the times of requests.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Traffic")]
 struct TrafficArgs {
-    /// Requests a second; inf: all at once
+    /// Requests a second; inf sends all at once
     #[arg(long, value_name = "RPS", default_value_t = f64::INFINITY)]
     request_rate: f64,
     /// Below 1 requests bunch, above 1 they come more evenly; 1 is a Poisson process
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     burstiness: f64,
-    /// Requests at most that are open at a time
+    /// Most requests that are open at a time
     #[arg(long, value_name = "N")]
     max_concurrency: Option<usize>,
 }
 
-/// Flags about what is generated.
+/// Flags about the outputs.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Generation")]
 struct GenerationArgs {
-    /// Generate on to the output's length whatever the model says (always so for random prompts)
+    /// Generate the output's full length even if the model ends it (always so for random prompts)
     #[arg(long)]
     ignore_eos: bool,
     /// Log-probabilities a token
@@ -155,7 +155,7 @@ struct GenerationArgs {
     extra_body: Option<String>,
 }
 
-/// Flags about what is shown and saved.
+/// Flags about the result.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Result")]
 struct ResultArgs {
@@ -165,7 +165,7 @@ struct ResultArgs {
     /// Percentiles of them
     #[arg(long, value_name = "NUMBERS", default_value = "99")]
     metric_percentiles: String,
-    /// Count requests that keep to these milliseconds, such as ttft:500,tpot:50
+    /// Count requests within these milliseconds, for example ttft:500,tpot:50
     #[arg(long, value_name = "NAME:MS", num_args = 1.., value_delimiter = ',')]
     goodput: Vec<String>,
     /// Save the result as JSON
@@ -239,7 +239,7 @@ impl TrafficArgs {
 }
 
 impl GenerationArgs {
-    /// Fields that every request has.
+    /// Returns the fields that every request has.
     fn fields(&self, backend: Backend, ignore_eos: bool) -> Result<Map<String, Value>, CliError> {
         let mut fields = Map::new();
         if self.ignore_eos || ignore_eos {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::metrics::{Metrics, RequestOutput};
 use crate::cli::bench::distribution::{Distribution, percentile_name};
 
-/// A distribution that can be asked for with `--percentile-metrics`.
+/// A distribution that `--percentile-metrics` can name.
 pub(super) struct Metric {
     /// The name in flags and fields.
     name: &'static str,
@@ -36,18 +36,18 @@ pub(super) const METRICS: [Metric; 5] = [
     },
 ];
 
-/// What is shown of the distributions.
+/// The figures of distributions that are shown.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shown {
     pub(super) metrics: Vec<String>,
     pub(super) percentiles: Vec<f64>,
     pub(super) max_concurrency: Option<usize>,
-    /// Requests a second; infinite: none set.
+    /// Requests a second. Infinite if none is set.
     pub(super) request_rate: f64,
 }
 
 impl Shown {
-    /// Metrics as they are typed: names apart by commas.
+    /// Parses metrics: names separated by commas.
     pub(super) fn parse_metrics(names: &str) -> Result<Vec<String>, String> {
         let known = METRICS.map(|metric| metric.name);
         let check = |name: &str| match known.contains(&name) {
@@ -72,7 +72,7 @@ fn figure(text: &mut String, label: &str, value: f64) {
     let _ = writeln!(text, "{label:<40} {value:<10.2}");
 }
 
-/// The table.
+/// Returns the table.
 pub(super) fn table(metrics: &Metrics, shown: &Shown) -> String {
     let mut text = format!("{:=^WIDTH$}\n", " Serving Benchmark Result ");
     count(&mut text, "Successful requests:", metrics.completed);
@@ -107,7 +107,7 @@ pub(super) fn table(metrics: &Metrics, shown: &Shown) -> String {
     text + &"=".repeat(WIDTH) + "\n"
 }
 
-/// The fields of a saved result, with a list of every request's figures if `detailed`.
+/// Returns the fields of a saved result, with a list of every request's figures if `detailed`.
 pub(super) fn fields(
     metrics: &Metrics,
     outputs: &[RequestOutput],

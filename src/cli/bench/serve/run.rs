@@ -31,9 +31,9 @@ use crate::{
     text::HfTextCodec,
 };
 
-/// How often a server that is not there yet is looked for.
+/// Interval of attempts to reach a server that is not ready.
 const READY_PAUSE: Duration = Duration::from_millis(100);
-/// Errors that are shown.
+/// Most errors that are shown.
 const ERRORS_MAX: usize = 10;
 
 /// Measures and prints.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), CliError> {
 }
 
 async fn measure(args: &ServeArgs) -> Result<(), CliError> {
-    // What is typed wrongly is told before anything is sent.
+    // Wrong flags are reported before anything is sent.
     let (shown, goodput, rate) = (args.shown()?, args.goodput()?, args.traffic.rate()?);
     let metadata = metadata(&args.result.metadata)?;
     let client = Client::new(args.target()?)?;
@@ -87,11 +87,11 @@ async fn measure(args: &ServeArgs) -> Result<(), CliError> {
     }
 }
 
-/// Which model, and whose tokens.
+/// The model, its name, and its tokenizer.
 struct Model {
-    /// As it is told in the result.
+    /// The name in the result.
     id: String,
-    /// As requests name it.
+    /// The name in requests.
     served: String,
     tokenizer: PathBuf,
 }
@@ -118,7 +118,7 @@ async fn model(args: &ServeArgs, client: &Client) -> Result<Model, CliError> {
     Ok(Model { id, served, tokenizer })
 }
 
-/// The server's first model, once it is there.
+/// Returns the server's first model, once the server is ready.
 async fn first_model(client: &Client, limit: Duration) -> Result<(String, Option<String>), String> {
     let give_up = Instant::now() + limit;
     loop {
@@ -129,7 +129,7 @@ async fn first_model(client: &Client, limit: Duration) -> Result<(String, Option
     }
 }
 
-/// Sends the first request until it is served, if there is time for it, and as often as is asked.
+/// Repeats the first request until it is served, if there is time, and then as often as requested.
 async fn warm_up(
     args: &ServeArgs,
     client: &Client,
@@ -153,8 +153,8 @@ async fn warm_up(
     Ok(())
 }
 
-/// Sends each request at its time, in seconds after `begun`, or when another one ends if too many
-/// are open. Outputs come in the order of the requests.
+/// Sends each request at its time, in seconds after `begun`. If too many are open, it waits until
+/// another one ends. Outputs have the order of the requests.
 async fn send(
     client: &Client,
     max_concurrency: Option<usize>,
@@ -203,7 +203,7 @@ async fn ask(
     RequestOutput { client_queue_time, ..output }
 }
 
-/// Where a server sends no usage, the text's tokens are counted.
+/// Counts the text's tokens if a server sends no usage.
 fn count_tokens(outputs: &mut [RequestOutput], codec: &dyn TextCodec) -> Result<(), CliError> {
     let uncounted = outputs.iter_mut().filter(|o| o.error.is_none() && o.output_tokens == 0);
     for output in uncounted {
@@ -224,7 +224,7 @@ fn rate_or_inf(rate: f64) -> Value {
     if rate.is_finite() { json!(rate) } else { json!("inf") }
 }
 
-/// The fields of a result that say what was measured.
+/// Returns the fields of a result that describe the measurement.
 fn about(args: &ServeArgs, model: &Model) -> Map<String, Value> {
     let about = [
         ("date", json!(Local::now().format("%Y%m%d-%H%M%S").to_string())),

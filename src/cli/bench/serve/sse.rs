@@ -1,16 +1,16 @@
-//! Server-sent events out of the pieces that a connection brings
+//! Parses server-sent events from the pieces that a connection receives
 //! (<https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>).
 
-/// An event larger than this is none that a language model sends.
+/// Most bytes of an event. No language model sends a larger one.
 const EVENT_BYTES_MAX: usize = 16 << 20;
 
-/// The end of what has come, and is no whole event yet.
+/// The received bytes that are no complete event yet.
 #[derive(Debug, Default)]
 pub(super) struct EventParser {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
-    /// The line before ended in a carriage return: a line feed now belongs to it.
+    /// The previous line ended in a carriage return, so a line feed now belongs to it.
     after_cr: bool,
 }
 
@@ -20,8 +20,8 @@ pub(super) struct EventParser {
 pub(super) struct EventTooLarge;
 
 impl EventParser {
-    /// The data of the events that are complete with `bytes`, in order. Comments, names and ids of
-    /// events say nothing here.
+    /// Returns the data of the events that `bytes` complete, in order. Comments, names and ids of
+    /// events are ignored.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EventTooLarge> {
         let mut events = Vec::new();
         for &byte in bytes {
@@ -65,7 +65,7 @@ impl EventParser {
 mod tests {
     use super::*;
 
-    /// However the stream is cut.
+    /// Checks all ways to cut the stream.
     fn check(stream: &str, expected: &[&str]) {
         for size in 1..=stream.len() {
             let mut parser = EventParser::default();

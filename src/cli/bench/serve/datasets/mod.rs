@@ -1,4 +1,4 @@
-//! What is asked for: prompts of made-up or recorded text, and how much is to be generated.
+//! The requests: prompts of generated or recorded text, and the number of tokens to generate.
 
 mod prefix_repetition;
 mod random;
@@ -12,20 +12,20 @@ use rand::{Rng, RngExt as _, rngs::StdRng};
 use crate::api::{TextCodec, TextError};
 use crate::{cli::CliError, files};
 
-/// One request to be.
+/// One request to send.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::cli::bench) struct SampleRequest {
     pub(in crate::cli::bench) prompt: String,
-    /// Its tokens, as our tokenizer counts them.
+    /// Its tokens, as this client's tokenizer counts them.
     pub(in crate::cli::bench) prompt_len: usize,
     /// Tokens to generate.
     pub(in crate::cli::bench) output_len: usize,
 }
 
-/// Where prompts come from. Names are vLLM's.
+/// The sources of prompts. Names are vLLM's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum DatasetName {
-    /// Tokens without sense, of given numbers.
+    /// Random tokens, in the given numbers.
     #[default]
     Random,
     /// A file of conversations in ShareGPT's format.
@@ -39,7 +39,7 @@ pub(super) enum DatasetName {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Dataset")]
 pub(super) struct DatasetArgs {
-    /// Where prompts come from
+    /// Source of the prompts
     #[arg(long, value_enum, default_value_t)]
     pub(super) dataset_name: DatasetName,
     /// File of the dataset, for sharegpt
@@ -63,22 +63,22 @@ pub(super) struct DatasetArgs {
     /// Tokens of a random prompt's output
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub(super) random_output_len: usize,
-    /// How far both may be off: from len · (1 - R) to len · (1 + R), R below 1
+    /// Range of both lengths: from len · (1 - R) to len · (1 + R), R below 1
     #[arg(long, value_name = "R", default_value_t = 0.0)]
     pub(super) random_range_ratio: f64,
     /// Tokens before them that all random prompts share
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) random_prefix_len: usize,
-    /// Tokens of an output, where not those of the recorded one
+    /// Tokens of an output, in place of the recorded one's
     #[arg(long, value_name = "N")]
     pub(super) sharegpt_output_len: Option<usize>,
     /// Tokens of a repeated prefix
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) prefix_repetition_prefix_len: usize,
-    /// Tokens that follow it and are no one else's
+    /// Tokens that follow it and are not shared
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) prefix_repetition_suffix_len: usize,
-    /// How many prefixes there are
+    /// Number of prefixes
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(super) prefix_repetition_num_prefixes: usize,
     /// Tokens of the output
@@ -87,12 +87,13 @@ pub(super) struct DatasetArgs {
 }
 
 impl DatasetArgs {
-    /// Whether outputs have their full length whatever the model says, unless told otherwise.
+    /// Returns whether outputs have their full length even if the model ends them earlier, unless a
+    /// flag says otherwise.
     pub(super) fn ignores_eos(&self) -> bool {
         self.dataset_name == DatasetName::Random
     }
 
-    /// The requests.
+    /// Returns the requests.
     pub(super) fn load(
         &self,
         codec: &dyn TextCodec,
@@ -116,8 +117,8 @@ fn usage(message: impl Into<String>) -> CliError {
     CliError::Usage(message.into())
 }
 
-/// Tokens that a made-up prompt may have: all that are whole characters, and no special ones. Halves
-/// of characters would become other tokens when their text is read again.
+/// Tokens for generated prompts: those that are whole characters and not special. Parts of
+/// characters would become other tokens when their text is tokenized again.
 struct Vocabulary {
     tokens: Vec<u32>,
 }
@@ -141,11 +142,11 @@ impl Vocabulary {
     }
 }
 
-/// How often a text is mended whose tokens are not as many as wanted.
+/// Most corrections of a text that has too many or too few tokens.
 const MENDS_MAX: usize = 10;
 
-/// A text of `tokens`' length and its number of tokens: what a tokenizer makes of their text is
-/// often more or fewer, so the text is cut or goes on until it fits.
+/// Returns a text of as many tokens as `tokens`, and its number of tokens. A tokenizer often splits
+/// the text into more or fewer tokens, so the text is cut or extended until it fits.
 fn text_of(
     mut tokens: Vec<u32>,
     vocabulary: &Vocabulary,

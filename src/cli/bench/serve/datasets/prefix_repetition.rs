@@ -1,4 +1,4 @@
-//! A few prefixes, each with many ends: what a prefix cache is for.
+//! A few prefixes, each with many endings: the best case of a prefix cache.
 
 use rand::{rngs::StdRng, seq::SliceRandom as _};
 

@@ -1,4 +1,4 @@
-//! Prompts of random tokens: speed does not depend on sense.
+//! Prompts of random tokens. Speed does not depend on their meaning.
 
 use rand::{Rng, RngExt as _, rngs::StdRng};
 
@@ -6,7 +6,7 @@ use super::{DatasetArgs, SampleRequest, Vocabulary, text_of, usage};
 use crate::api::TextCodec;
 use crate::cli::CliError;
 
-/// From `len · (1 - ratio)` to `len · (1 + ratio)`.
+/// Returns a random length from `len · (1 - ratio)` to `len · (1 + ratio)`.
 fn draw_len(len: usize, ratio: f64, rng: &mut impl Rng) -> usize {
     let low = (len as f64 * (1.0 - ratio)).floor() as usize;
     let high = (len as f64 * (1.0 + ratio)).ceil() as usize;
@@ -24,7 +24,7 @@ pub(super) fn requests(
     }
     let input_len = args.input_len.unwrap_or(args.random_input_len);
     let output_len = args.output_len.unwrap_or(args.random_output_len);
-    // A prompt's tokens are all that the model sees, those that the tokenizer adds among them.
+    // A prompt's tokens include those that the tokenizer adds.
     let added = codec.encode("", true)?.len();
     let input_len = input_len.saturating_sub(added);
     if input_len + args.random_prefix_len == 0 {

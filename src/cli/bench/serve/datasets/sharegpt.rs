@@ -1,4 +1,4 @@
-//! Recorded conversations, as the ShareGPT files have them: a JSON list of
+//! Recorded conversations in the format of ShareGPT: a JSON list of
 //! `{"conversations": [{"from": …, "value": …}, …]}`. The first two turns are prompt and output.
 
 use rand::{rngs::StdRng, seq::SliceRandom as _};
@@ -19,8 +19,8 @@ struct Turn {
     value: String,
 }
 
-/// What vLLM's client leaves out: prompts and outputs under 4 tokens, prompts over 1,024, and both
-/// together over 2,048.
+/// Returns whether vLLM's client keeps these lengths. It leaves out prompts and outputs under 4
+/// tokens, prompts over 1,024, and both together over 2,048.
 fn is_usable(prompt_len: usize, output_len: usize, is_recorded: bool) -> bool {
     prompt_len >= 4
         && (output_len >= 4 || !is_recorded)
@@ -57,7 +57,7 @@ pub(super) fn requests(
     if requests.is_empty() {
         return Err(usage("the dataset has no conversation of two turns and usable length"));
     }
-    // Fewer than wanted come again, in the same order.
+    // If there are too few, they are repeated in the same order.
     let missing = args.num_prompts.saturating_sub(requests.len());
     let again: Vec<_> = requests.iter().cycle().take(missing).cloned().collect();
     requests.extend(again);
