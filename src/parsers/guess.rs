@@ -1,7 +1,7 @@
-//! Which parsers a model needs, as far as its chat template tells: a template that shows calls or
-//! thoughts of earlier turns writes their markers.
+//! A model's parsers, guessed from its chat template. A template that shows calls or thoughts of
+//! earlier turns writes their markers.
 
-/// Markers and the parser that reads them; the first that a template holds decides.
+/// Markers and the parser that reads them. The first marker that a template holds decides.
 const TOOLS: &[(&str, &str)] = &[
     ("<function=", "qwen3_coder"),
     ("<arg_key>", "glm45"),
@@ -16,9 +16,9 @@ const TOOLS: &[(&str, &str)] = &[
     ("{\"name\": function name, \"parameters\":", "llama3_json"),
 ];
 
-/// `qwen3` reads what stands between these tags wherever thoughts may begin: in the prompt, or at
-/// the beginning of the answer. Without them, all is the answer, as it is for a model that shares
-/// its template with one that thinks.
+/// `qwen3` reads the text between these tags. Thoughts may begin in the prompt or at the beginning
+/// of the answer. Without the tags, all text is the answer. That fits a model that does not think
+/// and shares its template with one that does.
 const REASONING: &[(&str, &str)] = &[
     ("<|channel|>analysis", "openai_gptoss"),
     ("[THINK]", "mistral"),
@@ -31,7 +31,7 @@ const REASONING: &[(&str, &str)] = &[
 const DEEPSEEK_CALL: &str = "<｜tool▁call▁begin｜>";
 const DEEPSEEK_V3_FENCE: &str = "```json";
 
-/// The name of the tool parser for models with this chat template, if it tells.
+/// Returns the name of the tool parser for models with this chat template, if it shows one.
 pub fn guess_tool_parser(template: &str) -> Option<&'static str> {
     if template.contains(DEEPSEEK_CALL) {
         let is_fenced = template.contains(DEEPSEEK_V3_FENCE);
@@ -40,7 +40,7 @@ pub fn guess_tool_parser(template: &str) -> Option<&'static str> {
     first(TOOLS, template)
 }
 
-/// The name of the reasoning parser for models with this chat template, if it tells.
+/// Returns the name of the reasoning parser for models with this chat template, if it shows one.
 pub fn guess_reasoning_parser(template: &str) -> Option<&'static str> {
     first(REASONING, template)
 }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn templates_give_their_models_away() {
-        // What published templates write for a call of the assistant, and for its thoughts.
+        // The text of published templates for an assistant's call, and for its thoughts.
         let families = [
             ("{{- '\\n<tool_call>\\n{\"name\": \"' }}", Some("hermes"), None),
             (

@@ -1,5 +1,5 @@
-//! The format of gpt-oss: messages, each with a header that names a channel, and a recipient if it
-//! is a tool call.
+//! The format of gpt-oss: messages, each with a header that names a channel. A tool call's header
+//! also names a recipient.
 //! ```text
 //! <|channel|>analysis<|message|>…<|end|>
 //! <|start|>assistant<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>
@@ -17,34 +17,34 @@ pub(super) const END: &str = "<|end|>";
 
 const MARKERS: &[&str] = &[START, CHANNEL, CONSTRAIN, MESSAGE, END, "<|call|>", "<|return|>"];
 
-/// A longer header is none.
+/// Bytes of the longest header. A longer text is no header.
 const MAX_HEADER_LEN: usize = 1024;
 
 /// A part of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Text outside messages, or a header that is none.
+    /// Text outside messages, or a malformed header.
     Text(String),
     /// A message begins.
     Open(Header),
     /// Text of the message.
     Body(String),
-    /// The message ends, with this marker; empty where the next message simply begins.
+    /// The message ends with this marker. It is empty if the next message begins without one.
     Close(&'static str),
 }
 
-/// What stands before a message.
+/// The header of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     /// As written, without the marker that ends it.
     pub(super) text: String,
-    /// The function that the message is for, if not the user.
+    /// The function that the message calls. `None` if the message is for the user.
     pub(super) recipient: Option<String>,
-    /// Whether the model thinks to itself.
+    /// Whether the message holds thoughts.
     pub(super) is_analysis: bool,
 }
 
-/// Takes the stream apart.
+/// Splits the stream into pieces.
 #[derive(Debug)]
 pub(super) struct HarmonyScanner {
     finder: MarkerFinder,
@@ -54,7 +54,7 @@ pub(super) struct HarmonyScanner {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing but what may be the rest of the first header.
+    /// Only text that may be the rest of the first header.
     Begin(String),
     Outside,
     Header(String),
@@ -80,7 +80,7 @@ impl HarmonyScanner {
         std::mem::take(&mut self.pieces)
     }
 
-    /// The stream is over. A message that is open stays so.
+    /// Ends the stream. An open message stays open.
     pub(super) fn finish(&mut self) -> Vec<Piece> {
         let held = self.finder.take_held();
         self.text(&held);
@@ -112,7 +112,7 @@ impl HarmonyScanner {
         }
     }
 
-    /// What was read is no header.
+    /// Treats the text read so far as text, because it is no header.
     fn give_up(&mut self) {
         if let State::Begin(text) | State::Header(text) =
             std::mem::replace(&mut self.state, State::Outside)
@@ -168,7 +168,7 @@ impl HarmonyScanner {
     }
 }
 
-/// Whether an answer that begins so may do it with a recipient.
+/// Returns whether an answer that begins with `text` may begin with a recipient.
 fn may_be_header(text: &str) -> bool {
     let text = text.trim_start();
     match text.strip_prefix("to=") {
@@ -185,7 +185,7 @@ impl Header {
         };
         let (sender, channel) = (words(sender), words(channel));
         let recipient = sender.iter().chain(&channel).find_map(|word| word.strip_prefix("to="));
-        // Functions stand in a namespace of their own; the model sometimes leaves it out.
+        // Functions have a namespace of their own, which the model sometimes leaves out.
         let name = recipient.map(|name| name.strip_prefix("functions.").unwrap_or(name));
         let recipient = name.filter(|name| !name.is_empty()).map(str::to_owned);
         let is_analysis = channel.first().is_some_and(|channel| channel == "analysis");

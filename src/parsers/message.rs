@@ -6,26 +6,26 @@ use super::{
     tools::{CallIdFormat, ToolParser},
 };
 
-/// Reads one answer: first its thoughts, then the calls in what is left. Without parsers, all of it
-/// is content.
+/// Reads one answer: first its thoughts, then the calls in the remaining text. Without parsers, all
+/// text is content.
 #[derive(Default)]
 pub struct MessageParser {
     reasoning: Option<Box<dyn ReasoningParser>>,
     tools: Option<Box<dyn ToolParser>>,
     max_calls: Option<usize>,
     allowed: Option<Vec<String>>,
-    /// Calls that were not left out.
+    /// Calls that were passed on.
     num_calls: usize,
-    /// The call that is being read is left out.
+    /// Whether the current call is left out.
     is_left_out: bool,
-    /// A call was begun, and neither ended nor broken.
+    /// Whether a call has begun, and neither ended nor broken.
     is_in_call: bool,
-    /// What was thought since: it is told behind the call.
+    /// Thoughts since the begin of the call. They are reported behind it.
     held: String,
 }
 
 impl MessageParser {
-    /// With the parsers that are wanted.
+    /// Returns a parser of messages over these parsers.
     pub fn new(
         reasoning: Option<Box<dyn ReasoningParser>>,
         tools: Option<Box<dyn ToolParser>>,
@@ -33,14 +33,14 @@ impl MessageParser {
         Self { reasoning, tools, ..Self::default() }
     }
 
-    /// Leaves out the calls after the first `max_calls`, as `parallel_tool_calls: false` asks for
-    /// with one.
+    /// Leaves out the calls after the first `max_calls`. `parallel_tool_calls: false` means a limit
+    /// of one.
     #[must_use]
     pub fn with_max_calls(self, max_calls: usize) -> Self {
         Self { max_calls: Some(max_calls), ..self }
     }
 
-    /// Leaves out the calls of all other functions, as a `tool_choice` of `allowed_tools` asks for.
+    /// Leaves out the calls of all other functions, for a `tool_choice` of `allowed_tools`.
     #[must_use]
     pub fn with_allowed(self, names: Vec<String>) -> Self {
         Self { allowed: Some(names), ..self }
@@ -59,12 +59,12 @@ impl MessageParser {
         events
     }
 
-    /// The text is over; nothing may be pushed afterwards.
+    /// Ends the text. Nothing may be pushed afterwards.
     pub fn finish(&mut self) -> Vec<MessageEvent> {
         self.end(|tools| tools.finish())
     }
 
-    /// As [`finish`](Self::finish), where the model ended the text and nothing cut it off.
+    /// As [`finish`](Self::finish), for a text that the model ended and that was not cut off.
     pub fn finish_stopped(&mut self) -> Vec<MessageEvent> {
         self.end(|tools| tools.finish_stopped())
     }
@@ -82,18 +82,18 @@ impl MessageParser {
         events
     }
 
-    /// Whether the text begins with thoughts, before any marker.
+    /// Returns whether the text begins with thoughts, before any marker.
     pub fn starts_in_reasoning(&self) -> bool {
         self.reasoning.as_ref().is_some_and(|parser| parser.starts_in_reasoning())
     }
 
-    /// Whether the text has to show special tokens.
+    /// Returns whether the text must show special tokens.
     pub fn needs_special_tokens(&self) -> bool {
         self.reasoning.as_ref().is_some_and(|parser| parser.needs_special_tokens())
             || self.tools.as_ref().is_some_and(|parser| parser.needs_special_tokens())
     }
 
-    /// What the ids of calls have to look like.
+    /// Returns the required format of calls' ids.
     pub fn call_id_format(&self) -> CallIdFormat {
         self.tools.as_ref().map_or(CallIdFormat::Any, |parser| parser.call_id_format())
     }
@@ -149,25 +149,25 @@ impl MessageParser {
     }
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
-    /// What the model thought.
+    /// The model's thoughts.
     pub reasoning: String,
-    /// What it said.
+    /// The content.
     pub content: String,
-    /// The calls, incomplete ones among them.
+    /// The calls, including incomplete ones.
     pub calls: Vec<ParsedCall>,
 }
 
-/// A call of a whole answer.
+/// A call of a complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedCall {
     /// The id that the model gave it, in formats that have one.
     pub id: Option<String>,
     /// The function.
     pub name: String,
-    /// The text of a JSON value; the beginning of one, where the call is incomplete.
+    /// The text of a JSON value, or its beginning if the call is incomplete.
     pub arguments: String,
     /// Whether the call was neither cut off nor malformed.
     pub is_complete: bool,

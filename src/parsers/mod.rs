@@ -1,39 +1,42 @@
-//! From the text a model writes to the parts of a message: what it thinks, what it says, and which
-//! tools it calls.
+//! From a model's text to the parts of a message: thoughts, content and tool calls.
 //!
-//! Models mark these parts each in their own way. A [`ToolParser`] knows one way of marking calls,
-//! a [`ReasoningParser`] one way of marking thoughts; a [`Registry`] finds either by its name, and
-//! a [`MessageParser`] runs one after the other. All of it is pure string code.
+//! Each family of models marks these parts in its own way. A [`ToolParser`] knows one way of
+//! marking calls, and a [`ReasoningParser`] one way of marking thoughts. A [`Registry`] finds
+//! either by its name, and a [`MessageParser`] runs one after the other. All of it is pure string
+//! code.
 //!
-//! # What every parser promises
-//! - It reads a stream: `push` takes the text in pieces, however they are cut; `finish` ends it, or
-//!   `finish_stopped` where it is known that nothing cut it off. A whole answer is one piece, so
-//!   both give the same events once neighbours are merged.
-//! - It holds back only what may still become a marker, and gives none of a marker away as content.
-//! - It never panics and never loses text: what is no call is content. Three exceptions: white
-//!   space that only separates calls, thoughts on a channel of their own that no reasoning parser
-//!   reads, and the markers around a call that has started.
-//! - Arguments are the JSON text that the model wrote, character by character, as it arrives. Where
-//!   the format is not JSON, or writes JSON into a string, they are converted. A raw control
-//!   character in a string, which no JSON parser takes, is escaped. Free text is let through by
-//!   `openai` alone.
+//! # Promises of every parser
+//! - It reads a stream. `push` takes the text in pieces, however they are cut. `finish` ends it, or
+//!   `finish_stopped` if it is known that the text was not cut off. A complete answer is one piece,
+//!   so both give the same events once neighbouring events are merged.
+//! - It holds back only text that may still become a marker. It gives no part of a marker away as
+//!   content.
+//! - It never panics and never loses text: text that is no call is content. Three kinds of text are
+//!   excepted. These are white space that only separates calls, thoughts on a channel of their own
+//!   without a reasoning parser, and the markers around a call that has started.
+//! - Arguments are the JSON text that the model wrote, character by character, as it arrives. They
+//!   are converted if the format is not JSON, or writes JSON into a string. A raw control character
+//!   in a string, which no JSON parser accepts, is escaped. Only `openai` passes free text on.
 //! - A call that starts has a name, and is ended or broken. One that is cut off or malformed is an
-//!   incomplete call: it keeps its name and the arguments that came, and no text repeats them.
-//! - Every name that the model calls is passed on: whether such a tool exists is for others to say.
+//!   incomplete call. It keeps its name and the arguments that arrived, and no text repeats them.
+//! - Every name that the model calls is passed on. Other code checks whether a tool of this name
+//!   exists.
 //!
 //! # How to add a parser
 //! 1. Write a type that implements [`ToolParser`] or [`ReasoningParser`]. Those of this crate are
-//!    in `tools/<name>.rs` and `reasoning/<name>.rs`. Most are short, for the parts are shared:
+//!    in `tools/<name>.rs` and `reasoning/<name>.rs`. Most are short, because they share these
+//!    parts:
 //!    - `scan/`: markers, JSON and Python literals, a character at a time;
-//!    - `tools/block.rs`: text with blocks in it that a marker opens, as nearly every format is; a
+//!    - `tools/block.rs`: text with blocks that a marker opens, which nearly every format has; a
 //!      format implements `Block` and answers each character with a `Step`;
 //!    - `tools/json_block.rs`: blocks of `{"name": …, "arguments": …}`;
 //!    - `tools/section.rs`: blocks of name, separator, arguments;
 //!    - `tools/tagged_values.rs`: arguments as tagged strings, converted by the tool's schema;
 //!    - `reasoning/tagged.rs`: thoughts between two markers.
-//! 2. Register it: a line in `registry.rs`, or from outside
+//! 2. Register it: with a line in `registry.rs`, or from outside with
 //!    [`Registry::register_tool_parser`] and [`Registry::register_reasoning_parser`].
-//! 3. Give it a table of whole outputs and of broken ones in `tests/`, which cuts each everywhere.
+//! 3. Give it a table of complete outputs and of broken ones in `tests/`, which cuts each at every
+//!    place.
 
 mod event;
 mod guess;

@@ -12,29 +12,30 @@ use super::{
     tools::{self, ToolParser, Tools},
 };
 
-/// Makes a tool parser for one answer, given the tools of the request.
+/// Creates a tool parser for one answer, from the tools of the request.
 pub type ToolParserFactory = Arc<dyn Fn(&Tools) -> Box<dyn ToolParser> + Send + Sync>;
 
-/// Makes a reasoning parser for one answer, given what tells whether it begins with thoughts.
+/// Creates a reasoning parser for one answer, from the facts that show whether it begins with
+/// thoughts.
 pub type ReasoningParserFactory =
     Arc<dyn Fn(&ReasoningStart<'_>) -> Box<dyn ReasoningParser> + Send + Sync>;
 
-/// The parsers that can be asked for by name. [`Registry::default`] holds those of this crate.
+/// The parsers by name. [`Registry::default`] holds those of this crate.
 #[derive(Clone)]
 pub struct Registry {
     tools: IndexMap<String, ToolParserFactory>,
     reasoning: IndexMap<String, ReasoningParserFactory>,
 }
 
-/// There is no parser of that name.
+/// No parser has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} '{name}': it must be one of {}", known.join(", "))]
 pub struct UnknownParser {
-    /// Which kind was asked for.
+    /// The requested kind.
     pub kind: ParserKind,
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
-    /// The names that there are.
+    /// The names of all parsers of this kind.
     pub known: Vec<String>,
 }
 
@@ -57,12 +58,12 @@ impl fmt::Display for ParserKind {
 }
 
 impl Registry {
-    /// Without any parser.
+    /// Returns a registry without parsers.
     pub fn empty() -> Self {
         Self { tools: IndexMap::new(), reasoning: IndexMap::new() }
     }
 
-    /// Adds a tool parser, in place of the one of that name if there is one.
+    /// Adds a tool parser. It replaces one of the same name.
     pub fn register_tool_parser(
         &mut self,
         name: impl Into<String>,
@@ -71,7 +72,7 @@ impl Registry {
         self.tools.insert(name.into(), Arc::new(factory));
     }
 
-    /// Adds a reasoning parser, in place of the one of that name if there is one.
+    /// Adds a reasoning parser. It replaces one of the same name.
     pub fn register_reasoning_parser(
         &mut self,
         name: impl Into<String>,
@@ -80,22 +81,22 @@ impl Registry {
         self.reasoning.insert(name.into(), Arc::new(factory));
     }
 
-    /// What makes the tool parser `name`.
+    /// Returns the factory of the tool parser `name`.
     pub fn tool_parser(&self, name: &str) -> Result<ToolParserFactory, UnknownParser> {
         find(&self.tools, ParserKind::Tool, name)
     }
 
-    /// What makes the reasoning parser `name`.
+    /// Returns the factory of the reasoning parser `name`.
     pub fn reasoning_parser(&self, name: &str) -> Result<ReasoningParserFactory, UnknownParser> {
         find(&self.reasoning, ParserKind::Reasoning, name)
     }
 
-    /// The names of the tool parsers.
+    /// Returns the names of the tool parsers.
     pub fn tool_parser_names(&self) -> impl Iterator<Item = &str> {
         self.tools.keys().map(String::as_str)
     }
 
-    /// The names of the reasoning parsers.
+    /// Returns the names of the reasoning parsers.
     pub fn reasoning_parser_names(&self) -> impl Iterator<Item = &str> {
         self.reasoning.keys().map(String::as_str)
     }
@@ -139,7 +140,7 @@ impl Default for Registry {
     }
 }
 
-/// Registries are equal that give the same parsers by the same names.
+/// Registries are equal if they have the same parsers under the same names.
 impl PartialEq for Registry {
     fn eq(&self, other: &Self) -> bool {
         let same = |(name, factory): (&String, &ToolParserFactory)| {
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));
     }
 
-    /// Everything is content, but for shouting.
+    /// All text is content, except words in capitals.
     struct Shouts;
 
     impl ToolParser for Shouts {

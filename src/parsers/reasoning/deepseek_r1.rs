@@ -1,4 +1,4 @@
-//! `<think>…</think>`, whose start stands in the prompt: DeepSeek R1 and its distillates.
+//! `<think>…</think>`, whose start is in the prompt: DeepSeek R1 and its distillates.
 //!
 //! A text without markers is a thought that was cut off.
 

@@ -1,4 +1,4 @@
-//! `<think>…</think>`, written by the model: GLM 4.5 to 4.7; a tool call ends thoughts as well.
+//! `<think>…</think>`, written by the model: GLM 4.5 to 4.7. A tool call ends thoughts as well.
 
 use super::{
     parser::{ReasoningParser, ReasoningStart},

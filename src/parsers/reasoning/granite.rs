@@ -5,7 +5,7 @@ use super::{
     tagged::{Place, TaggedFormat, TaggedReasoning},
 };
 
-/// Quantized models are known to write it short.
+/// Quantized models are known to shorten the markers.
 const FORMAT: TaggedFormat = TaggedFormat {
     markers: &[
         "Here is my thought process:",

@@ -1,4 +1,4 @@
-//! What a model thinks before it answers: the parsers, a format a file.
+//! Parsers of a model's thoughts before its answer, a format a file.
 
 mod deepseek_r1;
 mod glm45;

@@ -1,6 +1,7 @@
 //! gpt-oss, which thinks on the channel `analysis`. See `harmony.rs`.
 //!
-//! Messages to a recipient are tool calls: they go on as they are, for the tool parser `openai`.
+//! Messages to a recipient are tool calls. They are passed on unchanged, for the tool parser
+//! `openai`.
 
 use super::{
     super::{
@@ -15,7 +16,7 @@ const ANSWER: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 
 struct HarmonyReasoning {
     scanner: HarmonyScanner,
-    /// What the message is that is open.
+    /// The open message.
     message: Message,
     events: Vec<ReasoningEvent>,
 }

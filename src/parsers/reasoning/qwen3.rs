@@ -1,5 +1,5 @@
-//! `<think>…</think>`, whose start the model writes itself (Qwen3) or the prompt does (Qwen3
-//! Thinking, Qwen3.5); a tool call ends thoughts as well.
+//! `<think>…</think>`. Its start is written by the model (Qwen3) or by the prompt (Qwen3 Thinking,
+//! Qwen3.5). A tool call ends thoughts as well.
 
 use super::{
     parser::{ReasoningParser, ReasoningStart},

@@ -5,28 +5,28 @@ use super::{
     parser::{ReasoningMarkers, ReasoningParser, ReasoningStart},
 };
 
-/// How a format marks thoughts.
+/// A format's markers of thoughts.
 #[derive(Debug)]
 pub(super) struct TaggedFormat {
-    /// First the starts, then the ends, then what ends thoughts without being an end: it belongs to
-    /// the answer. No marker may be the beginning of another.
+    /// First the starts, then the ends, then markers that end thoughts and belong to the answer. No
+    /// marker may be the beginning of another.
     pub(super) markers: &'static [&'static str],
     pub(super) num_starts: usize,
     pub(super) num_ends: usize,
-    /// Where thoughts may start.
+    /// The place where thoughts may start.
     pub(super) place: Place,
-    /// Whether the text begins with thoughts if nothing tells.
+    /// Whether the text begins with thoughts by default.
     pub(super) thinks_unless_told: bool,
-    /// Whether it does so even if the prompt ends without a marker.
+    /// Whether it also does so if the prompt is known and ends without a marker.
     pub(super) thinks_unless_prompted: bool,
     /// Whether markers are special tokens.
     pub(super) special_tokens: bool,
 }
 
-/// Where thoughts may start.
+/// The place where thoughts may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At the beginning of the text: later, a start is a word like others.
+    /// At the beginning of the text. Later, a start marker is ordinary text.
     Beginning,
     /// Anywhere, but once.
     Anywhere,
@@ -44,7 +44,7 @@ pub(super) struct TaggedReasoning {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing but this white space has come.
+    /// Only this white space has arrived.
     Beginning(String),
     /// No thoughts yet, but they may start.
     Before,
@@ -74,7 +74,8 @@ impl TaggedReasoning {
             self.marker(marker);
         }
         if matches!(self.state, State::Answer) {
-            // No marker is looked for any more: what may have become one is text, and comes first.
+            // Markers are no longer expected. Text that could have become one is plain text, and
+            // comes first.
             let held = self.finder.take_held();
             self.content(&held);
         }
@@ -114,8 +115,7 @@ impl TaggedReasoning {
         };
         match self.state {
             State::Beginning(_) | State::Before if is_start => self.state = State::Thoughts,
-            // An end without a start, as when the prompt ends the thoughts and the model does so
-            // again.
+            // An end without a start: the prompt ends the thoughts and the model ends them again.
             State::Beginning(_) if is_end => self.state = State::Answer,
             _ if thinks && !is_start => {
                 self.state = State::Answer;

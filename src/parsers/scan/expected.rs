@@ -1,4 +1,4 @@
-//! One of several words that must come next, after white space.
+//! A scanner for one of several words that must come next, after white space.
 
 /// Reads up to one of `words`.
 #[derive(Debug)]
@@ -7,7 +7,7 @@ pub(in super::super) struct Expected {
     seen: String,
 }
 
-/// What came of a character.
+/// The result of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Match {
     /// White space, or a part of a word.

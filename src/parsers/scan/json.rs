@@ -1,17 +1,17 @@
 //! JSON, a character at a time.
 
-/// Deeper values are refused, as `serde_json` does.
+/// Deepest value that is accepted, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
 
-/// Follows one JSON value to its end, strictly by the grammar, but for raw control characters in
-/// strings, which models write and which [`JsonStep::Control`] reports.
+/// Follows one JSON value to its end, strictly by the grammar. Raw control characters in strings
+/// are the exception, because models write them. [`JsonStep::Control`] reports them.
 #[derive(Debug, Default)]
 pub(in super::super) struct JsonScanner {
     open: Vec<Open>,
     state: State,
 }
 
-/// What came of a character.
+/// The result of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum JsonStep {
     /// It belongs to the value.
@@ -20,9 +20,9 @@ pub(in super::super) enum JsonStep {
     Control,
     /// It ends the value.
     Done,
-    /// The value, a number, ended before it.
+    /// The value, a number, ended before the character.
     DoneBefore,
-    /// No JSON goes on with it.
+    /// JSON cannot continue with the character.
     Bad,
 }
 
@@ -182,7 +182,7 @@ impl JsonScanner {
     }
 }
 
-/// Appends `c` as it stands within a JSON string.
+/// Appends `c` as it is written within a JSON string.
 pub(in super::super) fn escape_json_char(c: char, out: &mut String) {
     match c {
         '"' => out.push_str("\\\""),
@@ -195,7 +195,7 @@ pub(in super::super) fn escape_json_char(c: char, out: &mut String) {
     }
 }
 
-/// `text` as a JSON string.
+/// Returns `text` as a JSON string.
 pub(in super::super) fn quote_json(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the scanner takes all of `text` for one value.
+    /// Returns whether the scanner takes all of `text` for one value.
     fn accepts(text: &str) -> bool {
         let mut scanner = JsonScanner::default();
         let mut steps = text.chars().map(|c| scanner.step(c)).collect::<Vec<_>>();

@@ -1,10 +1,10 @@
 //! Finds the first of several markers in a stream of text.
 
-/// Lets text through until a marker shows; holds back what may still become one.
+/// Passes text on until a marker appears. Holds back text that may still become a marker.
 #[derive(Debug)]
 pub(in super::super) struct MarkerFinder {
     markers: &'static [&'static str],
-    /// A beginning of at least one marker.
+    /// The beginning of at least one marker.
     held: String,
 }
 
@@ -13,8 +13,8 @@ impl MarkerFinder {
         Self { markers, held: String::new() }
     }
 
-    /// Takes a character. Appends to `text` what is part of no marker; gives the index of the
-    /// marker that is now complete.
+    /// Takes a character. Appends to `text` the characters that are not part of a marker. Returns
+    /// the index of the marker that the character completes.
     pub(in super::super) fn push(&mut self, c: char, text: &mut String) -> Option<usize> {
         self.held.push(c);
         while !self.held.is_empty() {
@@ -30,7 +30,7 @@ impl MarkerFinder {
         None
     }
 
-    /// Gives up what is held back: no marker came of it.
+    /// Returns the text held back, which became no marker.
     pub(in super::super) fn take_held(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -1,4 +1,4 @@
-//! Readers that take a character at a time, so that it does not matter how a text is cut.
+//! Scanners that take a character at a time, so that the cuts of a text do not matter.
 
 mod expected;
 mod json;

@@ -1,33 +1,33 @@
-//! Python literals, a character at a time, turned into JSON on the way.
+//! Python literals, a character at a time, converted to JSON as they arrive.
 
 use super::json::escape_json_char;
 
-/// Deeper values are refused, as the JSON scanner does.
+/// Deepest value that is accepted, as in the JSON scanner.
 const MAX_DEPTH: usize = 127;
 
-/// A longer number is none.
+/// Characters of the longest number.
 const MAX_NUMBER_LEN: usize = 400;
 
 /// Follows one literal to its end: strings, numbers, `True`, `None` (and `true`, `null`), lists,
-/// tuples and dicts with strings or numbers for keys.
+/// tuples, and dicts with strings or numbers as keys.
 #[derive(Debug, Default)]
 pub(in super::super) struct PythonLiteral {
     open: Vec<Open>,
     state: State,
-    /// A number, a name or an escape as far as it is read.
+    /// The part of a number, a name or an escape that has been read.
     word: String,
 }
 
-/// What came of a character.
+/// The result of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum PythonStep {
     /// It belongs to the literal.
     More,
     /// It ends the literal.
     Done,
-    /// The literal, a number or a name, ended before it.
+    /// The literal, a number or a name, ended before the character.
     DoneBefore,
-    /// No literal goes on with it.
+    /// The literal cannot continue with the character.
     Bad,
 }
 
@@ -40,14 +40,14 @@ enum Open {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// A value comes; before a `comma` in JSON, if so.
+    /// A value comes next. With `comma`, it is written after a comma in JSON.
     #[default]
     Value,
-    /// An element or the end; whether one came before.
+    /// An element or the end comes next. The flag says whether an element came before.
     Element {
         comma: bool,
     },
-    /// A key or the end; whether one came before.
+    /// A key or the end comes next. The flag says whether a key came before.
     Key {
         comma: bool,
     },
@@ -74,7 +74,7 @@ enum State {
 }
 
 impl PythonLiteral {
-    /// Takes a character, and appends to `json` what is certain by now.
+    /// Takes a character, and appends to `json` the text that is certain by now.
     pub(in super::super) fn step(&mut self, c: char, json: &mut String) -> PythonStep {
         match self.state {
             State::Text { quote, key } => self.text(c, quote, key, json),
@@ -201,7 +201,7 @@ impl PythonLiteral {
             'v' => json.push_str("\\u000b"),
             'a' => json.push_str("\\u0007"),
             '0' => json.push_str("\\u0000"),
-            // Python keeps the backslash of an escape that it does not know.
+            // Python keeps the backslash of an unknown escape.
             c => {
                 json.push_str("\\\\");
                 escape_json_char(c, json);
@@ -264,14 +264,14 @@ fn constant(word: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// A number as JSON writes it; none that is not finite.
+/// Returns a number as JSON writes it. `None` if it is not finite.
 fn number(word: &str) -> Option<String> {
     let digits = word.strip_prefix('+').unwrap_or(word).replace('_', "");
     if !digits.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
     if let Ok(number) = serde_json::from_str::<serde_json::Number>(&digits) {
-        // As written: a long integer keeps its digits.
+        // As written, so that a long integer keeps its digits.
         return number.as_f64().filter(|value| value.is_finite()).map(|_| digits);
     }
     let is_decimal = digits.contains('.') && !digits.starts_with("00");
@@ -279,7 +279,7 @@ fn number(word: &str) -> Option<String> {
     serde_json::Number::from_f64(value).map(|number| number.to_string())
 }
 
-/// All of `text` as JSON, if it is one Python literal.
+/// Returns all of `text` as JSON, if it is one Python literal.
 pub(in super::super) fn python_to_json(text: &str) -> Option<String> {
     let mut literal = PythonLiteral::default();
     let mut json = String::new();

@@ -59,7 +59,7 @@ fn harmony_calls_pass_through_the_thoughts() {
     check(Some("openai_gptoss"), Some("openai"), text, &expected);
 }
 
-/// Harmony's thoughts may begin anywhere, within a call of another format too.
+/// Harmony's thoughts may begin anywhere, also within a call of another format.
 #[test]
 fn a_thought_within_a_call_is_told_behind_it() {
     let text = "[TOOL_CALLS]now{\"a\": <|channel|>analysis<|message|>Hm.<|end|>1}";

@@ -1,4 +1,4 @@
-//! Whatever comes, a parser neither panics, nor loses text, nor minds how it is cut.
+//! For any input, a parser does not panic and does not lose text, and the cuts do not matter.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -6,7 +6,7 @@ use super::{
     ReasoningStart, Registry, is_json, message_of, parts, pieces, reasoning_events, tool_events,
 };
 
-/// Text made of what formats are made of.
+/// Returns random texts of the pieces that formats consist of.
 fn garbage() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
         "<tool_call>",
@@ -117,7 +117,7 @@ const OUTPUTS: &[&str] = &[
      <|constrain|>json<|message|>{\"a\": 1}<|call|><|start|>assistant<|channel|>final<|message|>ok<|return|>",
 ];
 
-/// An output with pieces taken out and garbage put in.
+/// Returns outputs with pieces removed and garbage inserted.
 fn damaged() -> impl Strategy<Value = String> {
     let damage = (any::<Index>(), 0_usize..6, garbage());
     (prop::sample::select(OUTPUTS), prop::collection::vec(damage, 0..3)).prop_map(
@@ -134,7 +134,7 @@ fn damaged() -> impl Strategy<Value = String> {
     )
 }
 
-/// Cuts `text` somewhere.
+/// Cuts `text` at these places.
 fn cut<'a>(text: &'a str, places: &[Index]) -> Vec<&'a str> {
     let boundaries = super::boundaries(text);
     let mut cuts: Vec<usize> = places

@@ -1,8 +1,8 @@
-//! Calls that are cut off or malformed: they keep what came of them.
+//! Calls that are cut off or malformed keep the parts that arrived.
 
 use super::{Whole, check_tools, message_of, tool_events};
 
-/// By parser: the calls include those that are incomplete.
+/// Outputs by parser. The calls include incomplete ones.
 const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
     ("granite", &[("<|tool_call|> [{\"name\": \"func\", \"arguments\": {", "", &[("func", "{")])]),
     (

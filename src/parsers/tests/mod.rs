@@ -1,5 +1,4 @@
-//! Model outputs of every format: whole, cut into pieces everywhere, broken off everywhere, and
-//! garbage.
+//! Model outputs of every format: complete, cut at every place, ended at every place, and garbage.
 
 mod chain;
 mod garbage;
@@ -17,25 +16,25 @@ use super::{
     ToolEvent, ToolParser, Tools,
 };
 
-/// The tools on offer in every test.
+/// Returns the tools of every test's request.
 fn tools() -> Tools {
     let tools: Vec<Value> = serde_json::from_str(include_str!("tools.json")).unwrap();
     Tools::from_request(&tools)
 }
 
-/// The pieces of `text` between the characters at `cuts`.
+/// Returns the pieces of `text` between the characters at `cuts`.
 fn pieces<'a>(text: &'a str, cuts: &[usize]) -> Vec<&'a str> {
     let bounds: Vec<usize> = [0].iter().chain(cuts).chain(&[text.len()]).copied().collect();
     bounds.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
 }
 
-/// Where `text` can be cut.
+/// Returns the places where `text` can be cut.
 fn boundaries(text: &str) -> Vec<usize> {
     (1..text.len()).filter(|at| text.is_char_boundary(*at)).collect()
 }
 
-/// The pieces of `text`, cut in every way that is tried: at each place, at all of them and, if it is
-/// short, at each pair.
+/// Returns all cuts of `text` that are tried: at each place, at all of them and, if it is short, at
+/// each pair.
 fn all_cuts(text: &str) -> Vec<Vec<usize>> {
     let places = boundaries(text);
     let mut cuts: Vec<Vec<usize>> = places.iter().map(|at| vec![*at]).collect();
@@ -48,7 +47,7 @@ fn all_cuts(text: &str) -> Vec<Vec<usize>> {
     cuts
 }
 
-/// Joins neighbours that a cut parted.
+/// Joins neighbouring events that a cut separated.
 fn merge_tool_events(events: impl IntoIterator<Item = ToolEvent>) -> Vec<ToolEvent> {
     let mut merged: Vec<ToolEvent> = Vec::new();
     for event in events {
@@ -96,7 +95,7 @@ fn tool_events_of(mut parser: Box<dyn ToolParser>, pieces: &[&str]) -> Vec<ToolE
     events
 }
 
-/// What is in `text` where the model ended it.
+/// Returns the content of `text`, which the model ended.
 fn stopped_message(name: &str, text: &str) -> Message {
     let mut parser = tool_parser(name);
     let mut events = parser.push(text);
@@ -109,7 +108,8 @@ fn tool_events(name: &str, pieces: &[&str]) -> Vec<ToolEvent> {
     tool_events_of(tool_parser(name), pieces)
 }
 
-/// Calls count from 0, one after the other, each with a start, its arguments and an end or a break.
+/// Checks that calls count from 0, one after the other, each with a start, arguments and an end or
+/// a break.
 fn check_order(events: &[ToolEvent]) {
     let mut num_calls = 0;
     let mut is_open = false;
@@ -143,10 +143,10 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// A whole output, and what is in it: content, and names with arguments.
+/// A complete output and its parts: content, and names with arguments.
 type Whole<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-/// Holds a parser against a table, cutting each output everywhere, and breaking it off everywhere.
+/// Checks a parser against a table. Each output is cut at every place, and ended at every place.
 fn check_tools(parser: &str, table: &[Whole<'_>]) {
     for (text, content, calls) in table {
         let events = tool_events(parser, &[text]);
@@ -167,8 +167,8 @@ fn check_tools(parser: &str, table: &[Whole<'_>]) {
     }
 }
 
-/// `text` is the beginning of an output with `whole` in it: its calls are there, the last of them
-/// perhaps incomplete.
+/// Checks that `text`, the beginning of an output with `whole` in it, has its calls. The last may
+/// be incomplete.
 fn check_broken_off(parser: &str, text: &str, whole: &Message) {
     let message = message_of(tool_events(parser, &[text]));
     let num_calls = message.calls.len();
@@ -185,7 +185,7 @@ fn check_broken_off(parser: &str, text: &str, whole: &Message) {
     }
 }
 
-/// Outputs that hold no call: all of each is content.
+/// Checks outputs without a call: all of each is content.
 fn check_no_calls(parser: &str, texts: &[&str]) {
     let table: Vec<Whole<'_>> =
         texts.iter().map(|text| (*text, *text, &[] as &[(&str, &str)])).collect();
@@ -206,7 +206,7 @@ fn reasoning_events(
     merge_reasoning_events(events)
 }
 
-/// Thoughts and content of `events`.
+/// Returns thoughts and content of `events`.
 fn parts(events: &[ReasoningEvent]) -> (String, String) {
     let mut parts = (String::new(), String::new());
     for event in events {

@@ -1,4 +1,4 @@
-//! The call of a named `tool_choice`: its arguments alone.
+//! The call of a named `tool_choice`: only its arguments.
 
 use super::{super::NamedCallParser, all_cuts, message_of, pieces, tool_events_of};
 

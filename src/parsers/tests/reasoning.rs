@@ -2,10 +2,10 @@
 
 use super::{ReasoningStart, Registry, all_cuts, boundaries, parts, pieces, reasoning_events};
 
-/// A whole output, its thoughts and its content.
+/// A complete output, its thoughts and its content.
 type Whole<'a> = (&'a str, &'a str, &'a str);
 
-/// Holds a parser against a table, cutting each output everywhere, and breaking it off everywhere.
+/// Checks a parser against a table. Each output is cut at every place, and ended at every place.
 fn check(parser: &str, start: &ReasoningStart<'_>, table: &[Whole<'_>]) {
     for (text, reasoning, content) in table {
         let events = reasoning_events(parser, start, &[text]);
@@ -17,7 +17,7 @@ fn check(parser: &str, start: &ReasoningStart<'_>, table: &[Whole<'_>]) {
             assert_eq!(reasoning_events(parser, start, &pieces), events, "{parser}: {pieces:?}");
         }
         for end in boundaries(text) {
-            // What is told of a beginning is never longer than the beginning.
+            // The parts of a beginning are never longer than the beginning.
             let (reasoning, content) = parts(&reasoning_events(parser, start, &[&text[..end]]));
             assert!(reasoning.len() + content.len() <= end, "{parser}: {}", &text[..end]);
         }

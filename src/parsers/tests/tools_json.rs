@@ -44,7 +44,8 @@ fn hermes() {
                 "",
                 &[("a", "{}"), ("b", "{}")],
             ),
-            // Arguments missing, null, written into a string, and a string after all.
+            // Arguments that are missing, null, or written into a string, and a string that holds
+            // no JSON.
             ("<tool_call>{\"name\": \"now\"}</tool_call>", "", &[("now", "{}")]),
             (
                 "<tool_call>{\"arguments\": null, \"name\": \"now\"}</tool_call>",
@@ -61,7 +62,7 @@ fn hermes() {
                 "",
                 &[("f", "\"hello\"")],
             ),
-            // What no JSON parser takes is escaped.
+            // Characters that no JSON parser accepts are escaped.
             (
                 "<tool_call>{\"name\": \"f\", \"arguments\": {\"code\": \"a\n\tb\"}}</tool_call>",
                 "",
@@ -72,7 +73,7 @@ fn hermes() {
                 "<tool_call>",
                 &[("b", "{}")],
             ),
-            // No closing tag between two.
+            // No closing tag between two calls.
             (
                 "<tool_call>{\"name\": \"a\", \"arguments\": {}}\n\
                  <tool_call>{\"name\": \"b\", \"arguments\": {}}</tool_call>",

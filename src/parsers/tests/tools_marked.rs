@@ -148,7 +148,7 @@ fn openai_takes_free_text_for_arguments() {
     assert_eq!(message.calls[0].arguments, "ls -l");
 }
 
-/// The marker that ends a call ends the answer as well, and is then not shown.
+/// The marker that ends a call also ends the answer, and then the text does not show it.
 #[test]
 fn openai_takes_the_end_of_the_answer_for_that_of_a_call() {
     for (body, arguments) in [("ls -l", "ls -l"), ("", "{}"), ("{\"a\": 1}", "{\"a\": 1}")] {

@@ -1,4 +1,4 @@
-//! Formats whose arguments are no JSON.
+//! Formats whose arguments are not JSON.
 
 use super::{super::ToolEvent, check_no_calls, check_tools, stopped_message, tool_parser};
 
@@ -19,7 +19,7 @@ fn qwen3_coder() {
             "Sure!\nDone.",
             &[("weather", "{\"city\": \"  a\\n\\n<b>\\\\n</b>\\n\"}")],
         ),
-        // Every type, and what does not fit its type.
+        // Every type, and values that do not fit their type.
         (
             "<tool_call><function=weather><parameter=factor>1.50</parameter><parameter=exact>True\
              </parameter><parameter=note>null</parameter><parameter=at>{'x': [1, None]}</parameter>\
@@ -31,7 +31,7 @@ fn qwen3_coder() {
                  \"days\": \"many\", \"other\": \"7\"}",
             )],
         ),
-        // No arguments, empty ones, a function that is not on offer, several calls.
+        // No arguments, empty ones, an unknown function, several calls.
         (
             "<tool_call>\n<function=now>\n</function>\n</tool_call>\n<tool_call>\n<function=other>\n\
              <parameter=x>\n\n</parameter>\n</function>\n</tool_call>",
@@ -49,7 +49,7 @@ fn qwen3_coder() {
             "",
             &[("now", "{}"), ("now", "{}")],
         ),
-        // The function's closing tag alone is missing, or it and the block's.
+        // Only the function's closing tag is missing, or it and the block's.
         (
             "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</tool_call>\n\
              <tool_call>\n<function=now>\n</tool_call>",
@@ -133,7 +133,7 @@ fn glm45() {
                 &[("now", "{}"), ("weather", "{\"city\": \"北京\"}")],
             ),
             ("<tool_call>now\n</tool_call>", "", &[("now", "{}")]),
-            // Types as the values look, where the tool does not tell.
+            // Types follow from the values if the tool does not give them.
             (
                 "<tool_call>other<arg_key>a</arg_key><arg_value>[1, \"x\"]</arg_value>\
                  <arg_key>b</arg_key><arg_value>true</arg_value><arg_key>c</arg_key>\
@@ -145,7 +145,7 @@ fn glm45() {
                     "{\"a\": [1, \"x\"], \"b\": true, \"c\": \"1 < 2 </arg\", \"d\": \"\"}",
                 )],
             ),
-            // A call begins where another one ought to end.
+            // A call begins where another one should end.
             (
                 "<tool_call>weather<tool_call>now</tool_call>",
                 "<tool_call>weather",

@@ -1,4 +1,4 @@
-//! Text with blocks in it, each opened by a marker: the frame of nearly every format.
+//! Text with blocks, each opened by a marker: the frame of nearly every format.
 
 use serde_json::Value;
 
@@ -9,32 +9,34 @@ use super::{
     schema::Tools,
 };
 
-/// What a format knows: which markers open a block, and how to read it.
+/// The part that differs between formats: the markers that open a block, and its content.
 pub(super) trait Block: Send {
     /// Whether markers are special tokens.
     const SPECIAL_TOKENS: bool;
-    /// What ids look like.
+    /// The format of ids.
     const CALL_IDS: CallIdFormat = CallIdFormat::Any;
 
-    /// What opens a block. No marker may be the beginning of another.
+    /// Returns the markers that open a block. No marker may be the beginning of another.
     fn markers(&self) -> &'static [&'static str];
 
-    /// Whether a block may begin anywhere, or only at the start of the text and after a call.
+    /// Returns whether a block may begin anywhere, or only at the start of the text and after a
+    /// call.
     fn is_anywhere(&self) -> bool {
         true
     }
 
-    /// A block begins, with the marker of this index.
+    /// Begins a block with the marker of this index.
     fn open(&mut self, marker: usize);
 
     /// Takes the next character of a block.
     fn step(&mut self, c: char, calls: &mut Calls) -> Step;
 
-    /// The text ends within a block. A format that allows nothing but calls starts the one that has
-    /// a name already, and drops what is no call yet.
+    /// Ends the text within a block. A format that allows only calls starts the call that already
+    /// has a name, and drops text that is no call yet.
     fn cut(&mut self, _calls: &mut Calls) {}
 
-    /// The model ended the text within a block. Ends a call that lacks nothing but closing tags.
+    /// Ends the text within a block, for a text that the model ended. Ends a call that lacks only
+    /// closing tags.
     fn stop(&mut self, _calls: &mut Calls) {}
 
     /// As [`ToolParser::strict_calls`].
@@ -42,20 +44,20 @@ pub(super) trait Block: Send {
         None
     }
 
-    /// The text ended within a block, and no call is open. Whether all that has been read since the
-    /// last call is layout, of which nothing is worth keeping.
+    /// Returns whether all text since the last call is layout, which is dropped. Called when the
+    /// text ended within a block without an open call.
     fn is_done(&self) -> bool;
 }
 
-/// What a block makes of a character.
+/// A block's result for a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It belongs to the block.
     More,
     /// It ends the block.
     Done,
-    /// The block cannot go on with it: what was read since the last call is no call. The end of
-    /// that may begin the next block.
+    /// The block cannot continue with it, so the text since the last call is no call. The end of
+    /// that text may begin the next block.
     Refused,
 }
 
@@ -65,7 +67,7 @@ pub(super) struct BlockParser<B> {
     finder: MarkerFinder,
     is_inside: bool,
     calls: Calls,
-    /// Room for text on its way to `calls`.
+    /// Buffer for text on its way to `calls`.
     text: String,
 }
 

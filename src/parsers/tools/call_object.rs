@@ -8,40 +8,41 @@ use super::{
     calls::Calls,
 };
 
-/// A longer name is none.
+/// Bytes of the longest name.
 const MAX_NAME_LEN: usize = 256;
 
-/// A longer key, with its quotes, is none that a call has.
+/// Bytes of the longest key of a call, with its quotes.
 const MAX_BARE_KEY_LEN: usize = 12;
 
-/// How strictly an object has to be a call.
+/// The strictness with which an object is accepted as a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rigour {
-    /// After a marker that says that a call comes: arguments may be missing, or be any text.
+    /// After a marker of calls: arguments may be missing, or be any text.
     Loose,
-    /// After such a marker: there are arguments, and they are an object or a list.
+    /// After a marker of calls: there are arguments, and they are an object or a list.
     Strict,
-    /// Without a marker: nor are there keys that no call has, or it may be JSON of another kind.
+    /// Without a marker: as strict, and other keys are not allowed, because it may be JSON of
+    /// another kind.
     Bare,
 }
 
-/// Reads one object, in whichever order its keys come, and writes the arguments as they arrive.
+/// Reads one object with its keys in any order, and writes the arguments as they arrive.
 #[derive(Debug)]
 pub(super) struct CallObject {
     rigour: Rigour,
     state: State,
     scanner: JsonScanner,
-    /// The key or value being read, where it is not written at once.
+    /// The current key or value, unless it is written at once.
     text: String,
     name: Option<String>,
-    /// Arguments that came before the name.
+    /// Arguments that arrived before the name.
     early: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// A key or, where none came yet, the end.
+    /// A key comes next, or the end if no key came yet.
     Key {
         first: bool,
     },
@@ -60,7 +61,7 @@ enum Field {
 }
 
 impl CallObject {
-    /// For an object whose brace is still to come.
+    /// Returns a reader of an object whose brace comes next.
     pub(super) fn new(rigour: Rigour) -> Self {
         Self {
             rigour,
@@ -72,7 +73,7 @@ impl CallObject {
         }
     }
 
-    /// For an object whose brace has been read.
+    /// Returns a reader of an object whose brace has been read.
     pub(super) fn opened(rigour: Rigour) -> Self {
         Self { state: State::Key { first: true }, ..Self::new(rigour) }
     }
@@ -89,7 +90,7 @@ impl CallObject {
                 self.scan(c, calls)
             }
             State::Colon(field) if c == ':' => self.go(State::Value(field)),
-            // Arguments come once.
+            // An object has one key for arguments.
             State::Value(Field::Arguments) if calls.is_open() || self.early.is_some() => {
                 Step::Refused
             }
@@ -107,8 +108,7 @@ impl CallObject {
         Step::More
     }
 
-    /// Arguments that are an object or a list can be written as they arrive, once the name is
-    /// known.
+    /// Begins the arguments. If the name is known, an object or a list is written as it arrives.
     fn begin_arguments(&mut self, c: char, field: Field, calls: &mut Calls) {
         if field == Field::Arguments
             && matches!(c, '{' | '[')
@@ -118,7 +118,7 @@ impl CallObject {
         }
     }
 
-    /// A character of a key or a value.
+    /// Takes a character of a key or a value.
     fn scan(&mut self, c: char, calls: &mut Calls) -> Step {
         let step = self.scanner.step(c);
         match step {
@@ -150,7 +150,7 @@ impl CallObject {
             _ => {}
         }
         self.state = State::Next;
-        // What ends a number is the object's.
+        // The character that ends a number belongs to the object.
         if step == JsonStep::DoneBefore { self.step(c, calls) } else { Step::More }
     }
 
@@ -165,7 +165,7 @@ impl CallObject {
         self.go(State::Colon(field))
     }
 
-    /// A value that was not written while it came. None if no call has such a one.
+    /// Takes a value that was not written as it arrived. Returns `None` if no call has this value.
     fn value(&mut self, field: Field, text: String, calls: &mut Calls) -> Option<()> {
         match field {
             Field::Other => Some(()),
@@ -193,7 +193,8 @@ impl CallObject {
         }
     }
 
-    /// The text ends within the object: starts the call if its name has come and it has not started.
+    /// Ends the text within the object. Starts the call if its name has arrived and it has not
+    /// started.
     pub(super) fn cut(&mut self, calls: &mut Calls) {
         if let Some(name) = self.name.take().filter(|_| !calls.is_open()) {
             calls.start(name, None);
@@ -215,7 +216,7 @@ impl CallObject {
     }
 }
 
-/// Arguments as a client can read them: not written into a string, and not null.
+/// Returns arguments that a client can read: not written into a string, and not null.
 fn plain_arguments(text: String, rigour: Rigour) -> Option<String> {
     if text == "null" {
         return Some("{}".to_owned());

@@ -2,19 +2,19 @@
 
 use super::super::event::ToolEvent;
 
-/// Collects events, and remembers the text of a call until it is whole.
+/// Collects events, and remembers the text of a call until it is complete.
 ///
-/// White space alone before a call, between calls or after them is layout, and dropped; where no
-/// call is near it is content.
+/// White space alone before a call, between calls or after them is layout, and dropped. If no call
+/// is near it, it is content.
 #[derive(Debug)]
 pub(super) struct Calls {
     events: Vec<ToolEvent>,
     num_calls: usize,
-    /// A call has started and is not over.
+    /// Whether a call has started and is not finished.
     is_open: bool,
-    /// What has been read of a block since its start or since its last call.
+    /// Text of a block since its start or since its last call.
     held: String,
-    /// White space that is content only if other content follows. None once that has come.
+    /// White space that is content only if other content follows. `None` once that has arrived.
     blank: Option<String>,
 }
 
@@ -29,28 +29,28 @@ impl Calls {
         }
     }
 
-    /// The events since the last time.
+    /// Returns the events since the last call of this function.
     pub(super) fn take(&mut self) -> Vec<ToolEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether nothing but white space has come since the beginning or the last call.
+    /// Returns whether only white space has arrived since the beginning or the last call.
     pub(super) fn at_start(&self) -> bool {
         self.blank.is_some()
     }
 
-    /// Whether a call is being read.
+    /// Returns whether a call is being read.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Remembers `text`, in case that what it is part of is no call.
+    /// Remembers `text` until it is known whether it belongs to a call.
     pub(super) fn hold(&mut self, text: &str) {
         self.held.push_str(text);
     }
 
-    /// Gives back what belongs to what comes next: the longest end of what is held that one of
-    /// `markers` begins with, the last character at least.
+    /// Removes and returns the end of the held text that belongs to the text that follows. It is
+    /// the longest end with which one of `markers` begins, and at least the last character.
     pub(super) fn unhold(&mut self, markers: &[&str]) -> String {
         let longest = markers.iter().map(|marker| marker.len()).max().unwrap_or_default();
         let starts = self.held.char_indices().rev().map(|(start, _)| start);
@@ -64,7 +64,7 @@ impl Calls {
         self.held.split_off(start)
     }
 
-    /// What is held has said all that it has to.
+    /// Drops the held text, because its events were reported.
     pub(super) fn forget(&mut self) {
         self.held.clear();
     }
@@ -117,7 +117,8 @@ impl Calls {
         self.forget();
     }
 
-    /// What is held is no call, and becomes content. A call that has started breaks instead.
+    /// Turns the held text into content, because it is no call. A call that has started breaks
+    /// instead.
     pub(super) fn refuse(&mut self) {
         let text = std::mem::take(&mut self.held);
         if !self.is_open {
@@ -129,7 +130,7 @@ impl Calls {
         self.blank = None;
     }
 
-    /// The text is over.
+    /// Ends the text.
     pub(super) fn finish(&mut self) {
         match self.blank.take() {
             Some(blank) if self.num_calls == 0 && !blank.is_empty() => self.push_content(blank),

@@ -1,10 +1,10 @@
-//! What the text of a forced call has to look like, as a JSON schema.
+//! The JSON schema for the text of a forced call.
 
 use serde_json::{Map, Value, json};
 
 use super::schema::Tools;
 
-/// A `tool_choice` that leaves the model no choice but to call.
+/// A `tool_choice` that forces a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForcedCall {
     /// This function.
@@ -13,7 +13,7 @@ pub enum ForcedCall {
     Required,
 }
 
-/// Why there is no schema.
+/// The reason why there is no schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// The named function is none of the tools.
@@ -22,10 +22,10 @@ pub enum ConstraintError {
         /// The name in `tool_choice`.
         name: String,
     },
-    /// A call is required and there is none to make.
+    /// A call is required, but there is no tool.
     #[error("tool_choice is required, but `tools` holds no function")]
     NoTools,
-    /// Two tools define the same name differently, and one schema has to hold both.
+    /// Two tools define the same name differently, and one schema has to hold both definitions.
     #[error("Tool definition '{name}' has multiple schemas, which is not supported.")]
     Definition {
         /// The name under `$defs`.
@@ -34,7 +34,7 @@ pub enum ConstraintError {
 }
 
 impl ForcedCall {
-    /// Reads `tool_choice`, of chat completions or of responses. None if it forces nothing.
+    /// Reads the `tool_choice` of chat completions or of responses. `None` if it forces nothing.
     pub fn from_request(choice: &Value) -> Option<Self> {
         match choice {
             Value::String(word) if word == "required" => Some(Self::Required),
@@ -48,12 +48,12 @@ impl ForcedCall {
     }
 }
 
-/// The schema for the text of a forced call.
+/// Returns the schema for the text of a forced call.
 ///
 /// For a named function it is the function's parameters, and
 /// [`NamedCallParser`](super::NamedCallParser) reads the text. For a required call it is a list of
-/// `{"name": …, "parameters": …}`, with one element if calls may not be parallel, and the parser
-/// `json` reads it.
+/// `{"name": …, "parameters": …}`, and the parser `json` reads it. The list has one element if
+/// calls may not be parallel.
 pub fn constraint_schema(
     tools: &Tools,
     choice: &ForcedCall,
@@ -73,7 +73,7 @@ fn required(tools: &Tools, parallel_tool_calls: bool) -> Result<Value, Constrain
     let mut calls = Vec::new();
     for name in tools.names() {
         let mut parameters = or_no_parameters(tools.parameters(name).unwrap_or(&Value::Null));
-        // References start at the root, so what they point at has to be there.
+        // References start at the root, so their targets must be there.
         for (key, all) in &mut definitions {
             if let Value::Object(parameters) = &mut parameters
                 && let Some(Value::Object(own)) = parameters.shift_remove(*key)
@@ -107,7 +107,7 @@ fn required(tools: &Tools, parallel_tool_calls: bool) -> Result<Value, Constrain
     Ok(schema)
 }
 
-/// A tool without parameters takes an empty object.
+/// Returns the parameters. A tool without parameters takes an empty object.
 pub(super) fn or_no_parameters(parameters: &Value) -> Value {
     match parameters {
         Value::Null => json!({"type": "object", "properties": {}}),

@@ -47,7 +47,7 @@ const V31: SectionFormat = SectionFormat {
     }],
 };
 
-/// The kind of the tool, a separator, its name.
+/// The kind of the tool, a separator, and its name.
 struct KindAndName;
 
 impl ReadHead for KindAndName {

@@ -1,4 +1,4 @@
-//! The answer to a named `tool_choice`: the arguments and nothing else.
+//! The answer to a named `tool_choice`: only the arguments.
 
 use super::{
     super::{
@@ -9,9 +9,9 @@ use super::{
     parser::ToolParser,
 };
 
-/// Takes the text for the arguments of a call to one function, as it is when the request named the
-/// function and the text is constrained to its parameters. Not in the registry, for it is chosen by
-/// the request, whatever the model.
+/// Reads the text as the arguments of a call to one function. The request named the function, and
+/// the text is constrained to its parameters. This parser is not in the registry, because the
+/// request chooses it, whatever the model is.
 pub struct NamedCallParser {
     name: String,
     calls: Calls,
@@ -27,7 +27,7 @@ enum State {
 }
 
 impl NamedCallParser {
-    /// For a call to `name`.
+    /// Returns a parser of a call to `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

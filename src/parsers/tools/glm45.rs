@@ -1,4 +1,4 @@
-//! GLM 4.5 to 4.7, where every value is a text between tags, strings as they are and all else as
+//! GLM 4.5 to 4.7. Every value is a text between tags: strings as they are, and all other values as
 //! JSON:
 //! ```text
 //! <tool_call>now
@@ -25,7 +25,7 @@ const CALL_END: &str = "</tool_call>";
 
 const IN_CALL: &[&str] = &[KEY, CALL_END];
 
-/// A longer name of a function or of an argument is none.
+/// Bytes of the longest name of a function or of an argument.
 const MAX_NAME_LEN: usize = 256;
 
 struct ArgumentBlock {
@@ -40,10 +40,10 @@ enum State {
         name: String,
         tag: MarkerFinder,
     },
-    /// An argument, or the end of the call, comes.
+    /// An argument, or the end of the call, comes next.
     InCall(Expected),
     Key(String),
-    /// The tag before a value comes.
+    /// The tag before a value comes next.
     BeforeValue {
         key: String,
         tag: Expected,
@@ -58,7 +58,7 @@ impl State {
 }
 
 impl ArgumentBlock {
-    /// A tag has been read within a call.
+    /// Handles a tag within a call.
     fn tag(&mut self, tag: &str, calls: &mut Calls) -> Step {
         let Some(values) = &mut self.values else { return Step::Refused };
         if !calls.is_open() {

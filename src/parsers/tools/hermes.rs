@@ -1,5 +1,5 @@
 //! `<tool_call>{"name": "now", "arguments": {"utc": true}}</tool_call>`: Hermes 2 Pro, Qwen 2.5,
-//! Qwen 3, Granite 4 and many that learned from them.
+//! Qwen 3, Granite 4 and many models trained on their outputs.
 
 use super::{
     block::BlockParser,
@@ -23,7 +23,7 @@ const FORMAT: JsonFormat = JsonFormat {
     }],
 };
 
-/// Some of the family make the tags special tokens.
+/// In some models of the family the tags are special tokens.
 pub(in super::super) fn hermes() -> impl ToolParser {
     BlockParser::new(JsonBlock::<true>::new(&FORMAT))
 }

@@ -1,6 +1,6 @@
 //! A bare call or a list of calls, `[{"name": "now", "parameters": {}}]`.
 //!
-//! The answer has to begin with it, for JSON within a text is more often an example.
+//! The answer must begin with it, because JSON within a text is usually an example.
 
 use super::{
     block::BlockParser,

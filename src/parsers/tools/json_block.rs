@@ -11,23 +11,23 @@ use super::{
     strict::{Frame, object_call, structural_tag},
 };
 
-/// How a format frames its objects.
+/// A format's frame of its objects.
 #[derive(Debug)]
 pub(super) struct JsonFormat {
-    /// What opens a block. A marker that is a brace or ends with a bracket is JSON itself.
+    /// Markers that open a block. A marker that is a brace or ends with a bracket is JSON itself.
     pub(super) markers: &'static [&'static str],
     /// Whether a block may begin within a text.
     pub(super) is_anywhere: bool,
     pub(super) shape: Shape,
-    /// How strict after a marker; an object without one is always bare.
+    /// The strictness after a marker. An object without one is always bare.
     pub(super) rigour: Rigour,
-    /// What comes after the calls of a block, if they are not to end with their last character.
+    /// The text after the calls of a block, if the last call does not end the block.
     pub(super) tail: Tail,
-    /// How calls are written that are held to a schema; none where a call is not told from text.
+    /// Frames of calls that are constrained to a schema. Empty if a call cannot be told from text.
     pub(super) frames: &'static [Frame],
 }
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     List,
@@ -35,14 +35,14 @@ pub(super) enum Shape {
     ObjectOrList,
 }
 
-/// What comes after the calls.
+/// The text after the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     /// Nothing.
     None,
     /// A closing tag, which may be left out, or another call.
     Tag(&'static [&'static str]),
-    /// Another call, perhaps after a semicolon.
+    /// Another call, which may follow a semicolon.
     Another,
 }
 
@@ -88,7 +88,7 @@ impl JsonFormat {
         }
     }
 
-    /// Of an object that follows another.
+    /// Returns the strictness for an object that follows another.
     fn rigour_without_marker(&self) -> Rigour {
         if matches!(self.tail, Tail::Tag(_)) { self.rigour } else { Rigour::Bare }
     }
@@ -151,13 +151,13 @@ pub(super) struct JsonCalls {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The brace or bracket comes.
+    /// The brace or bracket comes next.
     Open,
-    /// In the object, which is all there is.
+    /// In the object, which is the whole block.
     Alone,
     /// In an object of a list, or before it.
     Element,
-    /// A comma or the end of the list comes.
+    /// A comma or the end of the list comes next.
     Next,
 }
 
@@ -166,7 +166,7 @@ impl JsonCalls {
         Self { shape, rigour, state: State::Open, object: CallObject::new(rigour) }
     }
 
-    /// Whose first brace has been read.
+    /// Returns a reader of an object whose first brace has been read.
     fn in_object(rigour: Rigour) -> Self {
         let mut calls = Self::new(Shape::Object, rigour);
         calls.state = State::Alone;
@@ -174,7 +174,7 @@ impl JsonCalls {
         calls
     }
 
-    /// Whose first bracket has been read.
+    /// Returns a reader of a list whose first bracket has been read.
     fn in_list(rigour: Rigour) -> Self {
         Self { state: State::Element, ..Self::new(Shape::List, rigour) }
     }
@@ -206,7 +206,7 @@ impl JsonCalls {
         }
     }
 
-    /// The text ends here: starts the call whose name has come.
+    /// Ends the text. Starts the call whose name has arrived.
     pub(super) fn cut(&mut self, calls: &mut Calls) {
         if matches!(self.state, State::Alone | State::Element) {
             self.object.cut(calls);

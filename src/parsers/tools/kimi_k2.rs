@@ -1,4 +1,4 @@
-//! Kimi K2, whose calls bring their ids:
+//! Kimi K2, whose calls have ids:
 //! ```text
 //! <|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>
 //! {"utc": true}<|tool_call_end|><|tool_calls_section_end|>
@@ -28,7 +28,7 @@ const FORMAT: SectionFormat = SectionFormat {
     }],
 };
 
-/// `functions.NAME:COUNT`, which is the id as well; a count alone where there is but one tool.
+/// `functions.NAME:COUNT`, which is also the id. A count alone if there is only one tool.
 struct IdWithName {
     only_tool: Option<String>,
 }

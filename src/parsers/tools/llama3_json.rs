@@ -1,5 +1,5 @@
-//! `{"name": "now", "parameters": {}}`: Llama 3.1 to 3.3, with `<|python_tag|>` before it or not,
-//! anywhere in the text; several with `; ` or a line break between them.
+//! `{"name": "now", "parameters": {}}`: Llama 3.1 to 3.3, anywhere in the text, with or without
+//! `<|python_tag|>` before it. Several calls have `; ` or a line break between them.
 
 use super::{
     block::BlockParser,
@@ -18,7 +18,7 @@ const FORMAT: JsonFormat = JsonFormat {
     frames: &[],
 };
 
-/// The tag says nothing that the object does not.
+/// Returns the parser. The tag adds nothing to the object.
 pub(in super::super) fn llama3_json() -> impl ToolParser {
     BlockParser::new(JsonBlock::<false>::new(&FORMAT))
 }

@@ -1,6 +1,6 @@
-//! Mistral: `[TOOL_CALLS][{"name": "now", "arguments": {}}]` before the tokenizer's version 11, and
-//! since then `[TOOL_CALLS]now{"utc": true}`, with `[ARGS]` before the arguments (and
-//! `[CALL_ID]abcdefghi` before that) in versions that have these tokens.
+//! Mistral. Before the tokenizer's version 11: `[TOOL_CALLS][{"name": "now", "arguments": {}}]`.
+//! Since then: `[TOOL_CALLS]now{"utc": true}`. Versions that have these tokens write `[ARGS]`
+//! before the arguments, and `[CALL_ID]abcdefghi` before that.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const MARKER: &str = "[TOOL_CALLS]";
 const CALL_ID: &str = "[CALL_ID]";
 const ARGS: &str = "[ARGS]";
 
-/// A longer head is none.
+/// Bytes of the longest head.
 const MAX_HEAD_LEN: usize = 512;
 
 struct MistralBlock {
@@ -27,10 +27,10 @@ struct MistralBlock {
 }
 
 enum State {
-    /// White space, and then a list or a head.
+    /// White space, then a list or a head.
     Open,
     Objects(JsonCalls),
-    /// All that comes before the arguments.
+    /// All text before the arguments.
     Head(String),
     Arguments {
         name: String,
@@ -82,8 +82,8 @@ impl Block for MistralBlock {
         }
     }
 
-    /// As objects in a list, or as a name and its arguments: which of them the model's version
-    /// writes, it knows itself.
+    /// Allows objects in a list, and a name with its arguments. The model knows which of them its
+    /// version writes.
     fn strict_calls(&self, tools: &Tools, parallel_tool_calls: bool) -> Option<Value> {
         const LIST: Frame = Frame { trigger: MARKER, open: "[", separator: Some(", "), close: "]" };
         const NAMED: Frame = Frame { trigger: MARKER, open: "", separator: None, close: "" };
@@ -106,7 +106,7 @@ impl Block for MistralBlock {
     }
 }
 
-/// A name is one word, so that text after a stray marker is soon given back.
+/// Accepts only one word as a name, so that text after a stray marker soon becomes content.
 fn check_head(text: &str) -> Step {
     let name = text.split('[').next().unwrap_or_default();
     let is_word = !name.trim_end().contains(char::is_whitespace);

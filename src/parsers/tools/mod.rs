@@ -1,4 +1,4 @@
-//! Tool calls: the parsers, a format a file, and what they are made of.
+//! Tool calls: the parsers, a format a file, and their shared parts.
 
 mod block;
 mod call_object;

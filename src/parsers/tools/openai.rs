@@ -1,8 +1,8 @@
-//! gpt-oss: a call is a message to a recipient, its body the arguments. See `harmony.rs`.
+//! gpt-oss: a call is a message to a recipient, and its body is the arguments. See `harmony.rs`.
 //!
-//! A body is passed on as it is, even if it is no JSON, for tools may take free text. Messages on
-//! the analysis channel are thoughts and no part of the answer; whoever wants them puts the
-//! reasoning parser `openai_gptoss` before this one.
+//! A body is passed on unchanged, even if it is not JSON, because tools may take free text.
+//! Messages on the analysis channel are thoughts and not part of the answer. The reasoning parser
+//! `openai_gptoss` before this one reports them.
 
 use super::{
     super::{
@@ -16,7 +16,7 @@ use super::{
 struct HarmonyCalls {
     scanner: HarmonyScanner,
     calls: Calls,
-    /// What the message is that is open.
+    /// The open message.
     message: Message,
 }
 
@@ -75,7 +75,8 @@ impl ToolParser for HarmonyCalls {
         let is_json = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
         let rest = self.scanner.finish();
         match &self.message {
-            // The marker that ends a call ends the answer as well, and is then not shown, or in part.
+            // The marker that ends a call also ends the answer. Then the text shows none or only a
+            // part of it.
             Message::Call(arguments) if is_json(arguments) => self.calls.end(),
             Message::Call(arguments) if arguments.trim().is_empty() => {}
             _ => rest.into_iter().for_each(|piece| self.piece(piece)),

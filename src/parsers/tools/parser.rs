@@ -1,51 +1,52 @@
-//! What a tool parser is.
+//! The trait of tool parsers.
 
 use serde_json::Value;
 
 use super::{super::event::ToolEvent, schema::Tools};
 
-/// Finds the tool calls in what a model writes, while it writes. See the
-/// [module](super::super) for what every parser promises.
+/// Finds the tool calls in a model's text while the text arrives. The [module](super::super) lists
+/// the promises of all parsers.
 pub trait ToolParser: Send {
     /// Takes the next piece of text.
     fn push(&mut self, text: &str) -> Vec<ToolEvent>;
 
-    /// The text is over. What was held back and is no call becomes content; nothing may be pushed
+    /// Ends the text. Text that was held back and is no call becomes content. Nothing may be pushed
     /// afterwards.
     fn finish(&mut self) -> Vec<ToolEvent>;
 
-    /// As [`finish`](Self::finish), where the model ended the text and nothing cut it off: a call
-    /// that lacks nothing but the markers after it is whole.
+    /// As [`finish`](Self::finish), for a text that the model ended and that was not cut off. A
+    /// call that lacks only the markers after it is complete.
     fn finish_stopped(&mut self) -> Vec<ToolEvent> {
         self.finish()
     }
 
-    /// Whether markers of the format are special tokens of its models, which the text must then
-    /// show: `skip_special_tokens` has to be off.
+    /// Returns whether markers of the format are special tokens of its models. The text must then
+    /// show them: `skip_special_tokens` has to be off.
     fn needs_special_tokens(&self) -> bool {
         false
     }
 
-    /// What keeps calls to the tools on offer, and those of strict tools to their schemas, while the model calls as it likes: a
-    /// structural tag as xgrammar writes it (`{"type": "structural_tag", "format": …}`), which
-    /// constrains the text once a call begins. `None`, as by default, for formats whose calls cannot
-    /// be told from text before they are over, or are no JSON; and when no tool is strict and others
-    /// may be called.
+    /// Returns a structural tag in xgrammar's notation (`{"type": "structural_tag", "format": …}`),
+    /// for a model that decides itself when to call. Once a call begins, it limits calls to the
+    /// request's tools, and those of strict tools to their schemas.
+    ///
+    /// `None`, the default, if the format's calls are no JSON or cannot be told from text before
+    /// they end. Also `None` if no tool is strict and other tools may be called.
     fn strict_calls(&self, _tools: &Tools, _parallel_tool_calls: bool) -> Option<Value> {
         None
     }
 
-    /// What the id of a call has to look like that the model gave none.
+    /// Returns the required format of an id for a call without one.
     fn call_id_format(&self) -> CallIdFormat {
         CallIdFormat::Any
     }
 }
 
-/// What an id of a call has to look like.
+/// The required format of a call's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallIdFormat {
-    /// Any string will do.
+    /// Any string.
     Any,
-    /// Exactly nine letters and digits: the chat templates of the family refuse any other.
+    /// Exactly nine letters and digits, because the chat templates of the family reject any other.
     NineAlphanumerics,
 }

@@ -1,6 +1,7 @@
-//! `[now(utc=True), get_weather(unit='c', days=3)]`: Llama 3.2, and others that call in Python.
+//! `[now(utc=True), get_weather(unit='c', days=3)]`: Llama 3.2, and other models that call in
+//! Python.
 //!
-//! The answer has to begin with the list, for brackets within a text are common.
+//! The answer must begin with the list, because brackets within a text are common.
 
 use super::{
     super::scan::{PythonLiteral, PythonStep, quote_json},
@@ -9,7 +10,7 @@ use super::{
     parser::ToolParser,
 };
 
-/// A longer name of a function or of an argument is none.
+/// Bytes of the longest name of a function or of an argument.
 const MAX_NAME_LEN: usize = 256;
 
 #[derive(Default)]
@@ -22,16 +23,16 @@ struct PythonBlock {
 
 #[derive(Default)]
 enum State {
-    /// A call, or the end of the list if one came before.
+    /// A call comes next, or the end of the list after a call.
     #[default]
     Call,
     Function,
-    /// An argument, or the end of the call.
+    /// An argument, or the end of the call, comes next.
     Argument,
     Key(String),
     /// White space after the name of an argument.
     AfterKey(String),
-    /// The equals sign has been read: a second one would make a comparison of it.
+    /// The equals sign has been read. A second one would make it a comparison.
     Equals(String),
     Value(PythonLiteral),
     /// After an argument.
@@ -41,7 +42,7 @@ enum State {
 }
 
 impl PythonBlock {
-    /// The call starts, unless it has: now it is certain that it is one.
+    /// Starts the call unless it has started. From here it is certain that it is one.
     fn start(&mut self, calls: &mut Calls) {
         if !calls.is_open() {
             calls.start(std::mem::take(&mut self.function), None);
@@ -65,7 +66,7 @@ impl PythonBlock {
     fn begin_value(&mut self, c: char, key: &str, calls: &mut Calls) -> Step {
         let mut literal = PythonLiteral::default();
         let mut json = String::new();
-        // Nothing is shown of an argument whose value is none from the first.
+        // An argument whose value is malformed from the first character is not shown at all.
         if literal.step(c, &mut json) == PythonStep::Bad {
             return Step::Refused;
         }

@@ -1,4 +1,4 @@
-//! Qwen3-Coder and those after it, where every value is a text between tags:
+//! Qwen3-Coder and later models. Every value is a text between tags:
 //! ```text
 //! <tool_call>
 //! <function=now>
@@ -8,7 +8,7 @@
 //! </function>
 //! </tool_call>
 //! ```
-//! Models leave out the outer tag, and closing tags.
+//! Models may leave out the outer tag and closing tags.
 
 use super::{
     super::scan::{Expected, MarkerFinder, Match},
@@ -25,11 +25,11 @@ const PARAMETER: &str = "<parameter=";
 const FUNCTION_END: &str = "</function>";
 const CALL_END: &str = "</tool_call>";
 
-/// What may come in a function, and what ends a value that lacks its closing tag.
+/// The tags within a function. They also end a value that lacks its closing tag.
 const IN_FUNCTION: &[&str] = &[PARAMETER, FUNCTION_END, CALL_END];
 const VALUE_ENDS: &[&str] = &["</parameter>", PARAMETER, FUNCTION_END];
 
-/// A longer name of a function or of a parameter is none.
+/// Bytes of the longest name of a function or of a parameter.
 const MAX_NAME_LEN: usize = 256;
 
 struct FunctionBlock {
@@ -40,10 +40,10 @@ struct FunctionBlock {
 }
 
 enum State {
-    /// A function, or the end of the block, comes.
+    /// A function, or the end of the block, comes next.
     Between(Expected),
     Name(String),
-    /// A parameter, or the end of the function, comes.
+    /// A parameter, or the end of the function, comes next.
     InFunction(Expected),
     Key(String),
     Value(MarkerFinder),
@@ -52,7 +52,7 @@ enum State {
 const BETWEEN: &[&str] = &[FUNCTION, CALL_END];
 
 impl FunctionBlock {
-    /// A tag has been read within a function.
+    /// Handles a tag within a function.
     fn tag(&mut self, tag: &str, calls: &mut Calls) -> Step {
         let Some(values) = &mut self.values else { return Step::Refused };
         if !calls.is_open() {
@@ -142,7 +142,7 @@ impl Block for FunctionBlock {
     }
 
     fn stop(&mut self, calls: &mut Calls) {
-        // A parameter before is whole.
+        // The parameter before it is complete.
         if matches!(self.state, State::InFunction(_)) && calls.is_open() {
             self.tag(FUNCTION_END, calls);
         }

@@ -1,4 +1,4 @@
-//! The answer to a required `tool_choice`: a list of calls and nothing else, whatever the model.
+//! The answer to a required `tool_choice`: only a list of calls, whatever the model is.
 //!
 //! `[{"name": "now", "parameters": {"utc": true}}]`
 
@@ -10,7 +10,8 @@ use super::{
     parser::ToolParser,
 };
 
-/// A list that the text is constrained to. What is cut off of it is an incomplete call, or nothing.
+/// A list that the text is constrained to. A list that is cut off ends with an incomplete call, or
+/// with none.
 struct RequiredCalls(JsonBlock<false>);
 
 impl Block for RequiredCalls {
@@ -44,7 +45,8 @@ impl Block for RequiredCalls {
     }
 }
 
-/// What reads a required call, whatever the model: its text is constrained to this form.
+/// Returns the parser of required calls for all models, because their text is constrained to this
+/// form.
 pub fn required_call_parser() -> impl ToolParser {
     BlockParser::new(RequiredCalls(JsonBlock::new(&FORMAT)))
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-/// How many references are followed from one schema to the next.
+/// Most references that are followed from one schema to the next.
 const MAX_REFERENCES: usize = 16;
-/// How many schemas are looked at for a parameter: references can make few of them a tree without end.
+/// Most schemas that are examined for a parameter, because a few schemas with references can form
+/// an endless tree.
 const MAX_SCHEMAS: usize = 1024;
 
-/// The functions on offer. A clone is cheap: every choice of a request can have one.
+/// The functions of a request. A clone is cheap, so every choice of a request can have one.
 #[derive(Debug, Clone, Default)]
 pub struct Tools {
     functions: Arc<IndexMap<String, Function>>,
@@ -21,14 +22,14 @@ pub struct Tools {
 struct Function {
     /// The schema of its parameters, or null.
     parameters: Value,
-    /// Whether every call has to keep to it.
+    /// Whether every call must match the schema.
     is_strict: bool,
 }
 
 impl Tools {
     /// Reads the `tools` of a request, in the form of chat completions
     /// (`{"type": "function", "function": {"name": …}}`) or of responses
-    /// (`{"type": "function", "name": …}`). What is no function is left out.
+    /// (`{"type": "function", "name": …}`). Tools that are not functions are left out.
     pub fn from_request(tools: &[Value]) -> Self {
         let functions = tools.iter().filter_map(|tool| {
             let function = tool.get("function").unwrap_or(tool);
@@ -40,38 +41,39 @@ impl Tools {
         Self { functions: Arc::new(functions.collect()), is_limited: false }
     }
 
-    /// The same, and no other tools may be called.
+    /// Returns the same tools, without permission to call others.
     #[must_use]
     pub fn limited(self) -> Self {
         Self { is_limited: true, ..self }
     }
 
-    /// Whether no other tools may be called.
+    /// Returns whether other tools must not be called.
     pub fn is_limited(&self) -> bool {
         self.is_limited
     }
 
-    /// Their names, in the order of the request.
+    /// Returns the names, in the order of the request.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.functions.keys().map(String::as_str)
     }
 
-    /// The schema of a tool's parameters: null where it has none. None if there is no such tool.
+    /// Returns the schema of a tool's parameters, or null if it has no schema. `None` if there is
+    /// no tool of this name.
     pub fn parameters(&self, name: &str) -> Option<&Value> {
         self.functions.get(name).map(|function| &function.parameters)
     }
 
-    /// Whether every call of a tool has to keep to its schema (`strict: true`).
+    /// Returns whether every call of a tool must match its schema (`strict: true`).
     pub fn is_strict(&self, name: &str) -> bool {
         self.functions.get(name).is_some_and(|function| function.is_strict)
     }
 
-    /// Whether there is such a tool.
+    /// Returns whether any tool is strict.
     pub fn has_strict(&self) -> bool {
         self.functions.values().any(|function| function.is_strict)
     }
 
-    /// The types that a parameter may have. None if the tool does not say.
+    /// Returns the types that a parameter may have. `None` if the tool does not say.
     pub(super) fn types(&self, tool: &str, parameter: &str) -> Option<Types> {
         let root = self.parameters(tool)?;
         let schema = root.get("properties")?.get(parameter)?;
@@ -94,10 +96,10 @@ pub(super) struct Types {
 }
 
 impl Types {
-    /// Text, whatever it looks like.
+    /// Text, whatever its form.
     pub(super) const STRING: Self =
         Self { null: false, boolean: false, number: false, string: true, composite: false };
-    /// Whatever the text looks like.
+    /// Any type, whatever the form of the text.
     pub(super) const ANY: Self =
         Self { null: true, boolean: true, number: true, string: true, composite: true };
 
@@ -139,7 +141,7 @@ impl Types {
         }
     }
 
-    /// Clients write the types of other languages too.
+    /// Adds a type by its name. Clients also write the names of types in other languages.
     fn add_name(&mut self, name: &str) {
         match name.to_ascii_lowercase().as_str() {
             "null" | "none" => self.null = true,
@@ -213,7 +215,8 @@ mod tests {
         assert_eq!(tools.types("h", "a"), None);
     }
 
-    /// Ended by how much is looked at: each of these is followed by fifty, sixteen times.
+    /// The limit on examined schemas ends this: each of these refers to fifty others, sixteen
+    /// times.
     #[test]
     fn references_that_branch_end() {
         let branches = vec![json!({"$ref": "#/properties/a"}); 50];

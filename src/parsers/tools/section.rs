@@ -10,7 +10,7 @@ use super::{
     strict::{Frame, is_plain, structural_tag},
 };
 
-/// A longer head, which holds the name, is none.
+/// Bytes of the longest head, which holds the name.
 const MAX_HEAD_LEN: usize = 512;
 
 /// The arguments of a call, a JSON object, written as they arrive.
@@ -21,7 +21,7 @@ pub(super) struct JsonArguments {
 }
 
 impl JsonArguments {
-    /// Takes the next character; the call starts with the first that is no white space.
+    /// Takes the next character. The call starts with the first that is not white space.
     pub(super) fn step(
         &mut self,
         c: char,
@@ -53,36 +53,37 @@ impl JsonArguments {
     }
 }
 
-/// How a format frames its calls.
+/// A format's frame of its calls.
 #[derive(Debug)]
 pub(super) struct SectionFormat {
-    /// What opens the section, and what opens a call. A call without a section will do.
+    /// The markers that open the section and a call. A call without a section is accepted.
     pub(super) markers: [&'static str; 2],
-    /// What stands between the head of a call and its arguments.
+    /// The text between the head of a call and its arguments.
     pub(super) separator: &'static str,
-    /// What may stand between the arguments and the end of the call.
+    /// Markers that may stand between the arguments and the end of the call.
     pub(super) after_arguments: &'static [&'static str],
     /// The index in `after_arguments` of the end of the call.
     pub(super) call_end: usize,
-    /// What comes between calls: the start of another, or the end of the section.
+    /// The markers between calls: the start of another call, or the end of the section.
     pub(super) between: &'static [&'static str; 2],
-    /// How calls are written that are held to a schema.
+    /// Frames of calls that are constrained to a schema.
     pub(super) frames: &'static [Frame],
 }
 
-/// What the head of a call says.
+/// The content of a call's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) name: String,
     pub(super) id: Option<String>,
 }
 
-/// Reads what stands between the start of a call and its arguments.
+/// Reads the text between the start of a call and its arguments.
 pub(super) trait ReadHead: Send {
-    /// None if it is no head.
+    /// Returns `None` if it is no head.
     fn read(&self, text: &str) -> Option<Head>;
 
-    /// A call to a tool as a tag, given the format of its arguments. None if it cannot be written.
+    /// Returns a call to a tool as a tag with this format of its arguments. `None` if the call
+    /// cannot be written.
     fn write(&self, name: &str, arguments: Value) -> Option<Value>;
 }
 
@@ -91,12 +92,12 @@ pub(super) struct Section<R> {
     format: &'static SectionFormat,
     reader: R,
     state: State,
-    /// A call of the block is whole.
+    /// Whether the block has a complete call.
     has_call: bool,
 }
 
 enum State {
-    /// Another call or the end of the section comes.
+    /// Another call or the end of the section comes next.
     Between(Expected),
     Head(String),
     Arguments(Head, JsonArguments),
@@ -139,7 +140,7 @@ impl<R: ReadHead> Block for Section<R> {
                 Match::Whole(0) => self.state = State::Head(String::new()),
                 Match::Whole(_) => {
                     if !self.has_call {
-                        // A section without a call is none.
+                        // A section without a call is plain text.
                         calls.refuse();
                     }
                     return Step::Done;

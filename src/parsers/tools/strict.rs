@@ -1,20 +1,21 @@
-//! What keeps the calls that a model makes as it likes to their tools and schemas: a structural tag, in
-//! xgrammar's notation, under which text is free until one of a format's markers begins a call.
+//! Constraints on calls of a model that decides itself when to call. The structural tag, in
+//! xgrammar's notation, leaves text free until one of a format's markers begins a call. Then it
+//! limits the call to the tools and their schemas.
 
 use serde_json::{Value, json};
 
 use super::schema::Tools;
 
-/// How a format frames one call or several.
+/// A format's frame of one call or several.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// What tells that calls begin: wherever it comes, this frame must follow.
+    /// The marker of calls. Wherever it appears, this frame must follow.
     pub(super) trigger: &'static str,
-    /// What stands between that and the first call.
+    /// The text between the trigger and the first call.
     pub(super) open: &'static str,
-    /// What stands between calls; `None` where a frame holds one call alone.
+    /// The text between calls. `None` if a frame holds only one call.
     pub(super) separator: Option<&'static str>,
-    /// What ends it.
+    /// The text that ends the frame.
     pub(super) close: &'static str,
 }
 
@@ -37,10 +38,12 @@ impl Frame {
     }
 }
 
-/// The structural tag for calls in these frames. `call` writes one, given the tool's name and the
-/// format of its arguments, as a tag; with `bare`, which must begin each of them, they may also
-/// come without a frame. `None` where a call cannot be written, or nothing limits what is called:
-/// no tool is strict, and others may be called.
+/// Returns the structural tag for calls in these frames. `call` writes one as a tag, from the
+/// tool's name and the format of its arguments. With `bare`, calls that begin with it may also come
+/// without a frame.
+///
+/// Returns `None` if a call cannot be written. Also returns `None` if nothing limits calls: no tool
+/// is strict, and other tools may be called.
 pub(super) fn structural_tag(
     frames: &[Frame],
     bare: Option<&'static str>,
@@ -70,7 +73,7 @@ pub(super) fn structural_tag(
     }}))
 }
 
-/// The format of a tool's arguments: its schema if it is strict, else any object.
+/// Returns the format of a tool's arguments: its schema if it is strict, otherwise any object.
 fn arguments(tools: &Tools, name: &str) -> Value {
     let schema = match tools.parameters(name).filter(|_| tools.is_strict(name)) {
         Some(parameters) => super::constraint::or_no_parameters(parameters),
@@ -79,13 +82,13 @@ fn arguments(tools: &Tools, name: &str) -> Value {
     json!({"type": "json_schema", "json_schema": schema})
 }
 
-/// A call as an object `{"name": …, "arguments": …}`.
+/// Returns a call as an object `{"name": …, "arguments": …}`.
 pub(super) fn object_call(name: &str, arguments: Value) -> Option<Value> {
     let begin = format!("{{\"name\": {}, \"arguments\": ", Value::from(name));
     Some(json!({"type": "tag", "begin": begin, "content": arguments, "end": "}"}))
 }
 
-/// Whether a name can stand where nothing quotes it.
+/// Returns whether a name may stand without quotes.
 pub(super) fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     !name.is_empty() && name.chars().all(is_plain)

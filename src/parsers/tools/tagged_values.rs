@@ -1,4 +1,4 @@
-//! Arguments that come as one tagged string each, written as a JSON object.
+//! Arguments that arrive as one tagged string each, written as a JSON object.
 
 use super::{
     super::scan::{escape_json_char, python_to_json, quote_json},
@@ -6,13 +6,13 @@ use super::{
     schema::{Tools, Types},
 };
 
-/// Writes the arguments of one call, value by value. Strings are written as they arrive; what may
-/// be anything else has to be known whole.
+/// Writes the arguments of one call, value by value. Strings are written as they arrive. A value
+/// that may have another type must be complete first.
 #[derive(Debug)]
 pub(super) struct TaggedValues {
     tools: Tools,
     name: String,
-    /// What a parameter may be whose type the tools do not tell.
+    /// The types of a parameter that the tools do not describe.
     unknown: Types,
     /// Whether a line break after the opening tag and before the closing one is layout.
     framed: bool,
@@ -23,7 +23,7 @@ pub(super) struct TaggedValues {
 #[derive(Debug)]
 struct Value {
     types: Types,
-    /// What has arrived and is not written.
+    /// Text that has arrived and is not yet written.
     text: String,
     has_text: bool,
 }
@@ -34,13 +34,13 @@ impl TaggedValues {
         Self { tools, name, unknown, framed, num_values: 0, value: None }
     }
 
-    /// The call begins.
+    /// Begins the call.
     pub(super) fn start(&self, calls: &mut Calls) {
         calls.start(self.name.clone(), None);
         calls.arguments("{");
     }
 
-    /// The value of a parameter begins.
+    /// Begins the value of a parameter.
     pub(super) fn begin(&mut self, key: &str, calls: &mut Calls) {
         calls.arguments(if self.num_values == 0 { "" } else { ", " });
         calls.arguments(&quote_json(key));
@@ -53,7 +53,7 @@ impl TaggedValues {
         self.value = Some(Value { types, text: String::new(), has_text: false });
     }
 
-    /// More of the value.
+    /// Takes more of the value.
     pub(super) fn push(&mut self, text: &str, calls: &mut Calls) {
         let Some(value) = &mut self.value else { return };
         for c in text.chars() {
@@ -66,7 +66,7 @@ impl TaggedValues {
             }
             let mut written = std::mem::take(&mut value.text);
             if self.framed && c == '\n' {
-                // The next may be the closing tag.
+                // The next characters may be the closing tag.
                 value.text.push_str("\\n");
             } else {
                 escape_json_char(c, &mut written);
@@ -75,7 +75,7 @@ impl TaggedValues {
         }
     }
 
-    /// The value is whole.
+    /// Ends the value.
     pub(super) fn end(&mut self, calls: &mut Calls) {
         let Some(value) = self.value.take() else { return };
         if value.types == Types::STRING {
@@ -88,14 +88,14 @@ impl TaggedValues {
         calls.arguments(&convert(text, value.types));
     }
 
-    /// The call is over.
+    /// Ends the call.
     pub(super) fn close(&mut self, calls: &mut Calls) {
         calls.arguments("}");
         calls.end();
     }
 }
 
-/// `text` as JSON of one of `types`; as a string, if it is of none.
+/// Returns `text` as JSON of one of `types`, or as a string if it has none of them.
 fn convert(text: &str, types: Types) -> String {
     let word = text.trim();
     if types.null && (word.eq_ignore_ascii_case("null") || word == "None") {
