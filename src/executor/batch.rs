@@ -1,5 +1,5 @@
-//! The persistent batch: tokens and block tables of the requests that the scheduler runs, updated
-//! by each step's changes and laid out as one ragged batch.
+//! The persistent batch: tokens and block tables of the requests that the scheduler runs. Each
+//! step's changes update it, and it is laid out as one ragged batch.
 
 use std::sync::Arc;
 
@@ -20,22 +20,23 @@ use playhouse_kernels::AttentionMetadata;
 
 use super::constraint::{Allowed, Constraint, Done, Job};
 
-/// One request as the runner knows it.
+/// One request in the runner.
 pub(super) struct Sequence {
     pub(super) request: Arc<EngineRequest>,
     /// Prompt, then output.
     pub(super) token_ids: Vec<TokenId>,
-    /// What `min_tokens` keeps from being drawn too early.
+    /// Tokens that must not be drawn before `min_tokens` tokens.
     pub(super) stop_token_ids: Vec<TokenId>,
     block_ids: BlockIds,
-    /// `None`: there is none, or it is away while its mask is computed.
+    /// `None` if the request has none, or while another thread computes its mask.
     constraint: Option<Constraint>,
-    /// Why its last token could not be drawn, so that it cannot go on.
+    /// The reason why its last token could not be drawn. If there is one, the request cannot
+    /// continue.
     broken: Option<RowFailure>,
 }
 
 impl Sequence {
-    /// The tokens generated so far.
+    /// Returns the tokens generated so far.
     pub(super) fn output_token_ids(&self) -> &[TokenId] {
         &self.token_ids[self.request.num_prompt_tokens()..]
     }
@@ -45,13 +46,13 @@ impl Sequence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) request: RequestId,
-    /// Where [`PersistentBatch::sequence`] finds it, in this step.
+    /// Its index for [`PersistentBatch::sequence`] in this step.
     pub(super) sequence: usize,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// One step as the model takes it. Kept from step to step for its buffers.
+/// One step in the form that the model takes. Its buffers are reused by later steps.
 #[derive(Debug, Default)]
 pub(super) struct RaggedBatch {
     /// In the scheduler's order.
@@ -59,16 +60,16 @@ pub(super) struct RaggedBatch {
     /// `[num_tokens]`
     pub(super) token_ids: Vec<TokenId>,
     pub(super) attention: AttentionMetadata,
-    /// Requests of the step that cannot go on.
+    /// Requests of the step that cannot continue.
     pub(super) broken: Vec<(RequestId, RowFailure)>,
-    /// Block tables of earlier steps, for their memory.
+    /// Block tables of earlier steps, kept for their memory.
     spare_tables: Vec<Vec<BlockId>>,
 }
 
 impl RaggedBatch {
     fn clear(&mut self) {
         let attention = &mut self.attention;
-        // A recorded step may have been filled up with others.
+        // Replaying a recorded step may have appended further tables.
         attention.block_tables.truncate(self.chunks.len());
         self.chunks.clear();
         self.token_ids.clear();
@@ -88,11 +89,11 @@ pub(super) struct PersistentBatch {
 }
 
 impl PersistentBatch {
-    /// Applies a step's changes and lays its tokens out in `batch`, whatever that held before.
+    /// Applies a step's changes and lays its tokens out in `batch`, replacing its content.
     ///
     /// # Errors
-    /// [`ExecuteError::InvalidStep`] when the step names a request that is not here, or tokens and
-    /// blocks that do not cover what it schedules.
+    /// [`ExecuteError::InvalidStep`] when the step names an unknown request, or tokens and blocks
+    /// that do not cover the scheduled ones.
     pub(super) fn lay_out(
         &mut self,
         step: &SchedulerOutput,
@@ -117,8 +118,8 @@ impl PersistentBatch {
         Ok(())
     }
 
-    /// Appends the tokens that were drawn for a chunk of the current step to its request. The next
-    /// step may be here before the scheduler learns of them. A failure ends the request's steps.
+    /// Appends the tokens drawn for a chunk of the current step to its request. The next step may
+    /// arrive before the scheduler receives them. A failure ends the request's steps.
     pub(super) fn continue_with(
         &mut self,
         chunk: &Chunk,
@@ -134,14 +135,15 @@ impl PersistentBatch {
         }
     }
 
-    /// What is known of the request of a chunk of the current step.
+    /// Returns the sequence of a chunk of the current step.
     pub(super) fn sequence(&self, chunk: &Chunk) -> Result<&Sequence, ExecuteError> {
         let found = self.sequences.get_index(chunk.sequence);
         let found = found.filter(|(request, _)| **request == chunk.request);
         found.map(|(_, sequence)| sequence).ok_or_else(|| unknown(chunk.request))
     }
 
-    /// The constraints of the requests that get a token in this step, to be computed elsewhere.
+    /// Removes and returns the constraints of the requests that get a token in this step. Other
+    /// threads compute their masks.
     pub(super) fn lend_constraints(&mut self, chunks: &[Chunk]) -> Vec<Job> {
         let jobs = chunks.iter().filter_map(|chunk| {
             let (_, sequence) = self.sequences.get_index_mut(chunk.sequence)?;
@@ -153,7 +155,7 @@ impl PersistentBatch {
         jobs.collect()
     }
 
-    /// Takes a constraint back and gives what it says.
+    /// Puts a constraint back and returns its result.
     pub(super) fn take_back(&mut self, done: Done) -> (RequestId, Allowed) {
         if let Some(sequence) = self.sequences.get_mut(&done.request) {
             sequence.constraint = Some(done.constraint);
@@ -180,7 +182,7 @@ impl PersistentBatch {
         Chunk { request, sequence, start, end: start + data.num_scheduled_tokens }
     }
 
-    /// A failure: the request cannot go on.
+    /// Returns the request's next chunk, or the failure after which the request cannot continue.
     fn advance(
         &mut self,
         data: &CachedRequestData,

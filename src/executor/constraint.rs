@@ -1,4 +1,4 @@
-//! What the next token of a request may be: of its grammar, once its thoughts are over.
+//! Constraints on a request's next token: a grammar, which applies once the thoughts are over.
 
 use std::{
     panic::resume_unwind,
@@ -22,31 +22,31 @@ use crate::grammar::{GrammarStore, Matcher, TokenMask};
 /// Most threads that compute masks at a time.
 const MAX_THREADS: usize = 8;
 
-/// The state of one request; a function of its prompt and output, so that one made anew goes on
-/// where one that was lost has been.
+/// The state of one request's constraint. It depends only on prompt and output, so a new one can
+/// replace a lost one.
 pub(super) struct Constraint {
     request: Arc<EngineRequest>,
     thoughts: Option<Thoughts>,
-    /// The output's tokens so far.
+    /// Number of output tokens so far.
     num_output: usize,
-    /// Those that are answer, where they have to match a grammar.
+    /// Tokens of the answer, if they must match a grammar.
     answer: Vec<TokenId>,
-    /// Where the first so many tokens of the answer are in the grammar.
+    /// The place in the grammar after so many tokens of the answer.
     matcher: Option<(Matcher, usize)>,
 }
 
-/// The tokens that may come next; `None`: all.
+/// The tokens that may come next. `None` means all.
 pub(super) type Allowed = Result<Option<TokenMask>, GrammarError>;
 
 /// A request's constraint while it is on another thread.
 pub(super) struct Job {
     pub(super) request: RequestId,
     pub(super) constraint: Constraint,
-    /// Output tokens that it has not seen.
+    /// Output tokens that the constraint has not consumed.
     pub(super) new_tokens: Vec<TokenId>,
 }
 
-/// A constraint that comes back with what it says.
+/// A constraint that returns with its result.
 pub(super) struct Done {
     pub(super) request: RequestId,
     pub(super) constraint: Constraint,
@@ -54,7 +54,7 @@ pub(super) struct Done {
 }
 
 impl Constraint {
-    /// `None`: every token may always come.
+    /// Returns `None` if every token is always allowed.
     pub(super) fn new(request: &Arc<EngineRequest>) -> Option<Self> {
         let params = request.sampling();
         if params.structured_output.is_none() && params.thinking.is_none() {
@@ -70,7 +70,7 @@ impl Constraint {
         })
     }
 
-    /// How many output tokens it has seen.
+    /// Returns the number of output tokens that it has consumed.
     pub(super) fn num_output(&self) -> usize {
         self.num_output
     }
@@ -88,7 +88,7 @@ impl Constraint {
         }
     }
 
-    /// Whether the next token belongs to the answer.
+    /// Returns whether the next token belongs to the answer.
     fn is_answer(&self) -> bool {
         self.thoughts.as_ref().is_none_or(|thoughts| thoughts.answer_start().is_some())
     }
@@ -104,7 +104,7 @@ impl Constraint {
             return Ok(None);
         }
         let first = self.mask(|| grammars.matcher(&output));
-        // What matchers share may have been used up, or broken, by another request's.
+        // Matchers share states. Another request's matcher may have exhausted or broken them.
         let mask = first.or_else(|_| {
             self.matcher = None;
             self.mask(|| grammars.fresh_matcher(&output))
@@ -135,15 +135,15 @@ impl Job {
     }
 }
 
-/// Masks that are being computed while the model runs.
+/// Masks that other threads compute while the model runs.
 pub(super) struct Masks<'scope> {
     threads: Vec<ScopedJoinHandle<'scope, Vec<Done>>>,
-    /// The masks that the system gave no thread for.
+    /// The masks for which the system could not start a thread.
     done: Vec<Done>,
 }
 
 impl<'scope> Masks<'scope> {
-    /// Begins to compute them on threads of their own: those of the model are busy.
+    /// Starts to compute masks on new threads, because those of the model are busy.
     pub(super) fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
         jobs: Vec<Job>,
@@ -153,8 +153,8 @@ impl<'scope> Masks<'scope> {
         Self::start_on(Builder::new, scope, jobs, grammars, vocab_size)
     }
 
-    /// Begins to compute them on threads of `builder`. Where the system refuses a thread, they are
-    /// computed here: the model runs later, and no request fails.
+    /// Starts to compute masks on threads of `builder`. If the system cannot start a thread, its
+    /// masks are computed here. Then the model runs later, but no request fails.
     pub(super) fn start_on<'env>(
         builder: impl Fn() -> Builder,
         scope: &'scope Scope<'scope, 'env>,
@@ -171,7 +171,8 @@ impl<'scope> Masks<'scope> {
         let (mut threads, mut done) = (Vec::new(), Vec::new());
         while jobs.len() > 0 {
             let part: Vec<Job> = jobs.by_ref().take(per_thread).collect();
-            // A closure that gets no thread is dropped, with all that it holds.
+            // If the thread does not start, its closure is dropped with everything in it. So the
+            // jobs are sent afterwards.
             let (give, take) = sync_channel(1);
             let work = move || take.recv().map(run).unwrap_or_default();
             match builder().spawn_scoped(scope, work) {
@@ -190,7 +191,7 @@ impl<'scope> Masks<'scope> {
         Self { threads, done }
     }
 
-    /// Waits for them. A panic goes on here: the step that has it is a step that failed.
+    /// Waits for all masks. A panic continues here, so the whole step fails.
     pub(super) fn join(self) -> impl Iterator<Item = Done> {
         let join = |thread: ScopedJoinHandle<'scope, Vec<Done>>| {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))

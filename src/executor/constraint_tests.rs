@@ -1,4 +1,4 @@
-//! Constraints, fed token by token and all at once.
+//! Constraints that get their tokens one by one, and all at once.
 
 use std::{
     sync::{
@@ -47,13 +47,13 @@ fn abc() -> Option<OutputFormat> {
     Some(OutputFormat::Regex("abc+".to_owned()))
 }
 
-/// Which of the tokens that a test is about may come; `None`: all.
+/// Returns those of the test's tokens that are allowed. `None` means all.
 fn named(allowed: Allowed) -> Option<Vec<u32>> {
     let mask = allowed.unwrap()?;
     Some((0..VOCAB_SIZE).filter(|&token| mask.allows(token)).collect())
 }
 
-/// What may come after each of `output`'s tokens, by one constraint that lives on.
+/// Returns the allowed tokens after each token of `output`, from one constraint.
 fn step_by_step(
     grammars: &GrammarStore,
     request: &Arc<EngineRequest>,
@@ -74,7 +74,7 @@ fn step_by_step(
     seen
 }
 
-/// The same, each time by one that is new: after a preemption, or a crash.
+/// Returns the same, each time from a new constraint, as after a preemption or a crash.
 fn replayed(
     grammars: &GrammarStore,
     request: &Arc<EngineRequest>,
@@ -113,7 +113,7 @@ fn thoughts_are_free_and_the_answer_is_not() {
     let output = [A, END, END, A, B];
     let expected = [None, None, None, Some(&[A][..]), Some(&[B]), Some(&[C])];
     check(&request(&[BEGIN], abc(), None), &output, &expected);
-    // Closed by the prompt.
+    // The prompt ends the thoughts.
     check(&request(&[BEGIN, END, END], abc(), None), &[A], &[Some(&[A]), Some(&[B])]);
 }
 
@@ -165,7 +165,7 @@ fn a_constraint_that_fails_says_why_and_leaves_others_alone() {
     let grammars = store();
     let broken = request(&[], Some(OutputFormat::Regex("[a-".to_owned())), None);
     let strayed = request(&[], abc(), None);
-    // The second has an output that its grammar does not allow.
+    // The output of the second does not match its grammar.
     let jobs = vec![job(&broken, 1, &[]), job(&strayed, 2, &[B]), job(&strayed, 3, &[A])];
     let done: Vec<_> = std::thread::scope(|scope| {
         Masks::start(scope, jobs, &grammars, VOCAB_SIZE as usize).join().collect()

@@ -1,4 +1,4 @@
-//! What outlives every runner: the weights and the KV cache.
+//! The state that outlives every runner: the weights and the KV cache.
 
 use std::{io, sync::Arc};
 
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{grammar::GrammarStore, model::Model};
 
-/// Makes runners over one loaded model. A runner after a crash costs microseconds: weights are not
-/// loaded again, and the KV cache keeps its content.
+/// Creates runners over one loaded model. A new runner after a crash costs microseconds: the
+/// weights stay loaded, and the KV cache keeps its content.
 pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<Model>,
@@ -27,8 +27,8 @@ pub(crate) struct RunnerFactory {
 }
 
 impl RunnerFactory {
-    /// Allocates the KV cache for a loaded model, whose outputs `grammars` may constrain, and which
-    /// computes on `threads`.
+    /// Allocates the KV cache for a loaded model, which computes on `threads`. `grammars` may
+    /// constrain its outputs.
     ///
     /// # Errors
     /// [`KernelError`] when it cannot be allocated.
@@ -45,13 +45,13 @@ impl RunnerFactory {
         Ok(Self { info, model, kv_arena, grammars, threads: Mutex::new(threads) })
     }
 
-    /// What became of the steps over the KV cache at hand.
+    /// Returns the counts of recorded and replayed steps over the current KV cache.
     #[cfg(all(test, feature = "wgpu"))]
     pub(super) fn step_graph_stats(&self) -> playhouse_kernels::StepGraphStats {
         self.kv_arena.step_graph_stats()
     }
 
-    /// Runners from now on compute on threads that no abandoned one occupies.
+    /// Lets later runners compute on threads that no abandoned runner occupies.
     fn leave_occupied_threads(&self) -> Result<(), ExecuteError> {
         let mut threads = self.threads.lock();
         let refused = |error: io::Error| {

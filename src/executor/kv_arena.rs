@@ -1,10 +1,10 @@
-//! The KV cache, and who may touch it.
+//! The KV cache, and the leases of its users.
 //!
-//! A thread whose worker died may still have a step to compute, and one that hangs may wake up when
-//! others have long used the cache again. So each executor holds a lease for its epoch, and the
-//! cache knows the first epoch whose leases are good: a lease for a later epoch voids the earlier
-//! ones, reclaiming the cache voids all so far. A lease is checked under the cache's lock, so no
-//! thread is in between.
+//! A thread whose worker died may still compute a step. A thread that hangs may wake up long after
+//! others use the cache again. So each executor holds a lease for its epoch, and the cache knows
+//! the first epoch whose leases are good. A lease for a later epoch voids the earlier ones, and
+//! reclaiming the cache voids all leases so far. A lease is checked under the cache's lock, so no
+//! thread can use the cache between the check and the use.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ use playhouse_kernels::{
 
 use super::execute_error;
 
-/// Makes an empty cache, of the same shape each time.
+/// Allocates an empty cache, of the same shape each time.
 type Allocate = dyn Fn() -> Result<KvMemory, KernelError> + Send + Sync;
 
 /// A cache, and the steps that were recorded over it.
@@ -34,19 +34,19 @@ pub(super) struct KvMemory {
     queue: DeviceStream,
 }
 
-/// What a cache is made as, beside its shape.
+/// The properties of a cache other than its shape.
 #[derive(Debug, Clone)]
 pub(crate) struct KvSettings {
     /// The format of keys and values.
     pub(crate) dtype: KvDtype,
-    /// Where it is.
+    /// Its device.
     pub(crate) device: Device,
-    /// Bytes that recordings of steps over it may hold; with none, no step is recorded.
+    /// Bytes that recordings of steps over it may hold. With 0, no step is recorded.
     pub(crate) step_graph_bytes: u64,
 }
 
 impl KvMemory {
-    /// An empty cache, whose memory is of this queue.
+    /// Returns an empty cache whose memory belongs to this queue.
     ///
     /// # Errors
     /// As [`KvCache::new`].
@@ -64,14 +64,15 @@ impl KvMemory {
         Ok(Self { cache, graphs, device: device.clone(), queue })
     }
 
-    /// Frees it, so that others have the memory.
+    /// Frees the cache, and returns its memory to the device.
     fn give_back(self) {
         let Self { cache, graphs, device, queue } = self;
         drop((graphs, cache));
         trim(&device, queue);
     }
 
-    /// Frees what recorded steps hold, so that others have the memory. The content is kept.
+    /// Frees the memory of recorded steps, and returns it to the device. The cache's content is
+    /// kept.
     pub(super) fn forget_recordings(&mut self) {
         self.graphs.clear();
         trim(&self.device, self.queue);
@@ -84,34 +85,35 @@ fn trim(device: &Device, queue: DeviceStream) {
     }
 }
 
-/// The cache that leases are given on. It is another one once a reclaimed one did not come back.
+/// The current cache, on which leases are given. A new cache replaces one that was in use when it
+/// was reclaimed.
 pub(super) struct KvArena {
     current: Mutex<Arc<Arena>>,
     allocate: Arc<Allocate>,
 }
 
-/// One cache in memory; freed with the last lease on it.
+/// One cache in memory, freed with the last lease on it.
 struct Arena {
     /// The first epoch whose leases may use it.
     good: AtomicU64,
-    /// Whether there are leases on it: not while the loss of the cache before is unconfirmed.
+    /// Whether leases on it are given. Not while the loss of the previous cache is unconfirmed.
     is_open: AtomicBool,
-    /// `None` while its memory is given back: who needs it next allocates it.
+    /// `None` while its memory is released. The next user allocates it.
     kv_cache: Mutex<Option<KvMemory>>,
     allocate: Arc<Allocate>,
 }
 
-/// The right to use a KV cache, until it is reclaimed.
+/// The right to use a KV cache until it is reclaimed.
 pub(super) struct KvLease {
     epoch: u64,
     arena: Arc<Arena>,
 }
 
 impl KvArena {
-    /// An arena over a first cache of `allocate`.
+    /// Returns an arena over a first cache of `allocate`.
     ///
     /// # Errors
-    /// What `allocate` says.
+    /// The error of `allocate`.
     pub(super) fn new(
         allocate: impl Fn() -> Result<KvMemory, KernelError> + Send + Sync + 'static,
     ) -> Result<Self, KernelError> {
@@ -126,11 +128,12 @@ impl KvArena {
         Ok(Self { current: Mutex::new(Arc::new(first)), allocate })
     }
 
-    /// A lease that is good until one for a later epoch is given, or [`KvArena::reclaim`] is called.
+    /// Returns a lease. It is good until a lease for a later epoch is given, or
+    /// [`KvArena::reclaim`] is called.
     ///
     /// # Errors
-    /// As [`KvLease::check`], when the epoch is past already; [`ExecuteError::Device`] too after a
-    /// loss that was not confirmed.
+    /// As [`KvLease::check`], when the epoch is past already. [`ExecuteError::Device`] also after
+    /// an unconfirmed loss.
     pub(super) fn lease(&self, epoch: Epoch) -> Result<KvLease, ExecuteError> {
         let current = self.current.lock();
         if !current.is_open.load(Ordering::Acquire) {
@@ -143,29 +146,32 @@ impl KvArena {
         Ok(lease)
     }
 
-    /// Voids the leases of this epoch and of those before, given or not.
+    /// Voids all leases of this epoch and of earlier ones, also those not yet given.
     pub(super) fn void(&self, epoch: Epoch) {
         self.current.lock().good.fetch_max(epoch.next().0, Ordering::AcqRel);
     }
 
-    /// Voids leases as [`KvArena::void`] does, whatever it returns. A cache that is in use right now is left to its user, and freed when that lets go; new leases are on
-    /// another, which is allocated without keeping anybody waiting. What a GPU still has to do to one
-    /// that is kept was queued before anything of a new lease, on the same queue
-    /// ([`ComputeThreads`](super::ComputeThreads::unoccupied)).
+    /// Voids leases as [`KvArena::void`] does, whatever the result is. A cache that is in use stays
+    /// with its user, and is freed when the user releases it. New leases are then on another cache,
+    /// which is allocated without blocking other threads.
     ///
-    /// There are no leases on another cache before [`KvArena::forgotten`] confirms the loss.
+    /// A GPU may still have work on a cache that is kept. That work was queued before any work of a
+    /// new lease, on the same queue ([`ComputeThreads`](super::ComputeThreads::unoccupied)).
+    ///
+    /// No lease on another cache is given before [`KvArena::forgotten`] confirms the loss.
     ///
     /// # Errors
-    /// [`ExecuteError::OutOfMemory`] when there is no memory for another: the cache is to be
-    /// reclaimed again before it is leased.
+    /// [`ExecuteError::OutOfMemory`] when there is no memory for another cache. Then the cache must
+    /// be reclaimed again before it is leased.
     pub(super) fn reclaim(&self, epoch: Epoch) -> Result<KvContent, ExecuteError> {
         let mut spare: Option<KvMemory> = None;
         loop {
             let mut current = self.current.lock();
-            // Before the lock is tried: who takes it after us sees this, who took it before us is seen.
+            // This comes before `try_lock`. A user that locks the cache later sees the new epoch. A
+            // user that locked it earlier makes `try_lock` fail.
             let before = current.good.fetch_max(epoch.next().0, Ordering::AcqRel);
             let content = match current.is_open.load(Ordering::Acquire) {
-                // A loss that was not confirmed is told again.
+                // An unconfirmed loss is reported again.
                 false => Some(KvContent::Lost),
                 true => current.kv_cache.try_lock().is_some().then_some(KvContent::Kept),
             };
@@ -191,8 +197,8 @@ impl KvArena {
         }
     }
 
-    /// Confirms a loss: its content is forgotten. `last` is the last epoch that may rely on it, and
-    /// has no lease on the new cache. Without a loss, nothing happens.
+    /// Confirms that the lost content is forgotten. `last` is the last epoch that may rely on it,
+    /// and gets no lease on the new cache. Without a loss, nothing happens.
     pub(super) fn forgotten(&self, last: Epoch) {
         let current = self.current.lock();
         if !current.is_open.load(Ordering::Acquire) {
@@ -201,8 +207,8 @@ impl KvArena {
         }
     }
 
-    /// Frees the cache, with its content, until it is used or restored. Leases stay good. Waits
-    /// for who uses it right now.
+    /// Frees the cache with its content until it is used or restored. Leases stay good. Waits for a
+    /// current user.
     pub(super) fn release(&self) {
         let current = Arc::clone(&self.current.lock());
         let freed = current.kv_cache.lock().take();
@@ -211,7 +217,7 @@ impl KvArena {
         }
     }
 
-    /// What became of the steps over the cache at hand.
+    /// Returns the counts of recorded and replayed steps over the current cache.
     #[cfg(all(test, feature = "wgpu"))]
     pub(super) fn step_graph_stats(&self) -> playhouse_kernels::StepGraphStats {
         let current = Arc::clone(&self.current.lock());
@@ -219,7 +225,7 @@ impl KvArena {
         memory.as_ref().map(|memory| memory.graphs.stats()).unwrap_or_default()
     }
 
-    /// Allocates what was freed.
+    /// Allocates a cache that was freed.
     ///
     /// # Errors
     /// [`ExecuteError::OutOfMemory`] when there is no memory for it.
@@ -230,7 +236,7 @@ impl KvArena {
 }
 
 impl Arena {
-    /// The cache in the slot, allocated if it was freed.
+    /// Returns the cache in the slot. Allocates it if it was freed.
     fn filled<'a>(
         &self,
         mut slot: MutexGuard<'a, Option<KvMemory>>,
@@ -244,10 +250,10 @@ impl Arena {
 }
 
 impl KvLease {
-    /// The cache, to be used until the guard is dropped.
+    /// Returns the cache, which may be used until the guard is dropped.
     ///
     /// # Errors
-    /// As [`KvLease::check`]; [`ExecuteError::OutOfMemory`] when it was freed and cannot be
+    /// As [`KvLease::check`]; [`ExecuteError::OutOfMemory`] when the cache was freed and cannot be
     /// allocated again.
     pub(super) fn lock(&self) -> Result<MappedMutexGuard<'_, KvMemory>, ExecuteError> {
         let slot = self.arena.kv_cache.lock();
@@ -255,10 +261,10 @@ impl KvLease {
         self.arena.filled(slot)
     }
 
-    /// Whether the lease is still good; without the lock, the answer may be out of date at once.
+    /// Checks that the lease is good. Without the lock, the result may be out of date at once.
     ///
     /// # Errors
-    /// [`ExecuteError::Device`] when the cache is a later epoch's, or was reclaimed.
+    /// [`ExecuteError::Device`] when a later epoch has the cache, or it was reclaimed.
     pub(super) fn check(&self) -> Result<(), ExecuteError> {
         let (mine, good) = (self.epoch, self.arena.good.load(Ordering::Acquire));
         if mine >= good {

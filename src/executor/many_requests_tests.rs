@@ -1,4 +1,5 @@
-//! Many requests in the runner over a model that takes no time: laying out and handing results over.
+//! Many requests in the runner over a model that takes no time, to test the layout of batches and
+//! the transfer of results.
 
 use std::{path::Path, sync::Arc, time::Instant};
 
@@ -22,7 +23,7 @@ const BLOCK_SIZE: usize = 16;
 const NUM_REQUESTS: usize = 256;
 const PROMPT_TOKENS: usize = 1_000;
 
-/// A model that takes no time: its hidden states are zeros, and it knows four tokens.
+/// A model that takes no time. Its hidden states are zeros, and it has four tokens.
 struct InstantModel;
 
 impl Backbone for InstantModel {
@@ -47,7 +48,7 @@ fn begin(id: u64) -> NewRequestData {
     tests::new(id, &[1; PROMPT_TOKENS], &blocks, PROMPT_TOKENS - 1, 1)
 }
 
-/// The `number`-th decode step, from 0.
+/// Returns the `number`-th decode step, from 0.
 fn decode(number: usize) -> SchedulerOutput {
     let data = |id| CachedRequestData {
         request: RequestId(id),
@@ -65,8 +66,8 @@ fn decode(number: usize) -> SchedulerOutput {
     }
 }
 
-/// 256 requests keep their places over steps whose buffers are used again, across blocks' borders. What
-/// a step costs is printed and not held against a limit: time is for benches.
+/// 256 requests keep their places over steps that reuse buffers, across the borders of blocks. The
+/// time of a step is printed but not compared with a limit, because benchmarks measure time.
 #[test]
 fn each_of_256_requests_gets_its_token_in_every_step() {
     const NUM_STEPS: usize = 400;

@@ -1,10 +1,11 @@
 //! Runs the scheduler's steps on a model: the engine's side of
 //! [`ModelExecutor`](playhouse_actors::ports::ModelExecutor).
 //!
-//! [`batch`] keeps what a request's steps have in common, [`runner`] computes a step, [`constraint`]
-//! says which tokens may come, [`sampler`] makes tokens of logits, and [`factory`] holds what outlives
-//! every runner: weights and KV cache, which [`kv_arena`] leases to one runner at a time. A GPU begins
-//! with [`warm_up`], whose measurements [`tuned_products`] keeps.
+//! [`batch`] keeps the state of requests between steps, and [`runner`] computes a step.
+//! [`constraint`] limits the next tokens, and [`sampler`] turns logits into tokens. [`factory`]
+//! holds the state that outlives every runner: weights and KV cache. [`kv_arena`] leases the cache
+//! to one runner at a time. A GPU begins with [`warm_up`], whose measurements [`tuned_products`]
+//! keeps.
 
 mod batch;
 mod constraint;
@@ -35,7 +36,7 @@ pub(crate) use warm_up::warm_up;
 use playhouse_actors::ports::ExecuteError;
 use playhouse_kernels::KernelError;
 
-/// What the actors are told of a kernel's error.
+/// Returns a kernel's error in the form that the actors receive.
 fn execute_error(error: KernelError) -> ExecuteError {
     match error {
         KernelError::OutOfMemory { .. } | KernelError::Device { is_out_of_memory: true, .. } => {

@@ -33,8 +33,8 @@ use crate::{
     model::{Model, Positions, Step},
 };
 
-/// Logits made at a time take about this, so that a long prompt's log-probabilities need no
-/// `[prompt, vocab]` buffer; but at least [`MIN_LOGIT_ROWS`] share one pass over the weights.
+/// Logits are computed in parts of about this size. So a long prompt's log-probabilities need no
+/// `[prompt, vocab]` buffer. At least [`MIN_LOGIT_ROWS`] rows share one pass over the weights.
 const LOGITS_BYTES: usize = 32 << 20;
 const MIN_LOGIT_ROWS: usize = 32;
 
@@ -49,7 +49,7 @@ pub(super) struct ModelRunner {
     buffers: Buffers,
 }
 
-/// Memory that steps use again.
+/// Memory that steps reuse.
 #[derive(Debug, Default)]
 struct Buffers {
     ragged: RaggedBatch,
@@ -58,7 +58,7 @@ struct Buffers {
     draw: DrawBuffers,
 }
 
-/// Memory that draws use again; what they leave in it means nothing.
+/// Memory that draws reuse. Its content is meaningless between draws.
 #[derive(Debug, Default)]
 struct DrawBuffers {
     indices: Vec<u32>,
@@ -66,7 +66,7 @@ struct DrawBuffers {
     sampled: Vec<Result<Sampled, SampleError>>,
 }
 
-/// A row of logits that a token is drawn from.
+/// A row of logits from which a token is drawn.
 #[derive(Debug, Clone, Copy)]
 struct NextRow {
     /// Row of the hidden states.
@@ -75,7 +75,7 @@ struct NextRow {
     chunk: usize,
 }
 
-/// A row of logits that log-probabilities of a prompt token are read from.
+/// A row of logits from which a prompt token's log-probabilities are read.
 #[derive(Debug, Clone, Copy)]
 struct PromptRow {
     row: u32,
@@ -96,7 +96,8 @@ impl ModelRunner {
         Self { model, kv_lease, threads, grammars, block_size, batch, buffers }
     }
 
-    /// Hidden states, and meanwhile which tokens may come next for those that are not free.
+    /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
+    /// computed at the same time.
     fn compute(
         &mut self,
         batch: &mut RaggedBatch,
@@ -115,8 +116,8 @@ impl ModelRunner {
         Ok((hidden?, allowed))
     }
 
-    /// Hidden states of the batch's tokens, `[num_tokens, hidden]`, or of more where a recorded step
-    /// has more rows.
+    /// Returns the hidden states of the batch's tokens, `[num_tokens, hidden]`. A recorded step may
+    /// have more rows.
     fn forward(&self, batch: &mut RaggedBatch) -> Result<Tensor<2>, ExecuteError> {
         let mut kv_memory = self.kv_lease.lock()?;
         let KvMemory { cache, graphs, .. } = &mut *kv_memory;
@@ -136,9 +137,9 @@ impl ModelRunner {
         Ok(hidden)
     }
 
-    /// Recorded steps are worth less than the memory that a step lacked.
+    /// Frees recorded steps, because the memory that a step lacked is more valuable.
     fn forget_recordings(&self) {
-        // A cache that is another's by now is no business of ours.
+        // Without a good lease, another runner has the cache, and nothing is freed.
         if let Ok(mut kv_memory) = self.kv_lease.lock() {
             kv_memory.forget_recordings();
         }
@@ -154,7 +155,7 @@ impl ModelRunner {
             let first_row = ragged.attention.query_start_loc[index];
             let row = |position: usize| first_row + (position - chunk.start) as u32;
             if sequence.request.sampling().prompt_logprobs.is_some() {
-                // The logits at a position are about the token after it.
+                // The logits at a position predict the token after it.
                 let positions = predicted_prompt(chunk, sequence.request.num_prompt_tokens());
                 let wanted =
                     |position| PromptRow { row: row(position - 1), chunk: index, position };
@@ -167,7 +168,7 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Draws the next token of each request that has come to its end.
+    /// Draws the next token of each request whose tokens are all computed.
     fn sample(
         &self,
         hidden: Tensor<2>,
@@ -235,7 +236,7 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Log-probabilities of the prompt tokens that requests asked about.
+    /// Reads the log-probabilities of the prompt tokens for requests that asked for them.
     fn read_prompts(
         &self,
         hidden: &Tensor<2>,
@@ -263,14 +264,15 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// What `read` makes of the logits of some rows, `[indices.len(), vocab]`, on the compute threads.
+    /// Returns the result of `read` on the logits of some rows, `[indices.len(), vocab]`. Runs on
+    /// the compute threads.
     fn with_logits<R: Send>(
         &self,
         hidden: Tensor<2>,
         indices: &[u32],
         read: impl FnOnce(Tensor<2>) -> Result<R, KernelError> + Send,
     ) -> Result<R, ExecuteError> {
-        // A step that was abandoned is worth no more work.
+        // An abandoned step needs no further work.
         self.kv_lease.check()?;
         let lm_head = &*self.model.lm_head;
         self.threads.run(|| {
@@ -279,7 +281,7 @@ impl ModelRunner {
         })
     }
 
-    /// Rows of logits made at a time.
+    /// Returns the number of rows of logits that are computed at a time.
     fn logit_rows(&self) -> usize {
         logit_rows(self.model.config.vocab_size)
     }
@@ -317,20 +319,21 @@ impl ModelRunner {
     }
 }
 
-/// Rows of logits over `vocab_size` tokens that are made at a time.
+/// Returns the number of rows of logits over `vocab_size` tokens that are computed at a time.
 pub(super) fn logit_rows(vocab_size: usize) -> usize {
     let row_bytes = vocab_size * size_of::<f32>();
     (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
 }
 
-/// The memory of `rows`, for the rows of another step.
+/// Returns the empty vector with the memory of `rows`, for the rows of another step.
 fn emptied(mut rows: Vec<SamplingRow<'_>>) -> Vec<SamplingRow<'static>> {
     rows.clear();
-    // No row is left to map. `collect` keeps the memory of a vector whose elements are as large.
+    // No row is left to map. `collect` reuses the memory of a vector whose elements have the same
+    // size.
     rows.into_iter().map(|_| SamplingRow::default()).collect()
 }
 
-/// The prompt positions that a chunk's logits are about.
+/// Returns the prompt positions that a chunk's logits predict.
 fn predicted_prompt(chunk: &Chunk, num_prompt_tokens: usize) -> Range<usize> {
     chunk.start + 1..(chunk.end + 1).min(num_prompt_tokens)
 }

@@ -6,7 +6,8 @@ use playhouse_kernels::sampling::{LogprobRow, Sampled, SamplingRow};
 use super::batch::Sequence;
 use crate::grammar::TokenMask;
 
-/// What the token after `sequence` is drawn by; one of `mask`, if there is one.
+/// Returns the parameters for drawing the token after `sequence`. With a `mask`, only its tokens
+/// are allowed.
 pub(super) fn sampling_row<'a>(
     sequence: &'a Sequence,
     mask: Option<&'a TokenMask>,
@@ -35,12 +36,12 @@ pub(super) fn sampling_row<'a>(
     }
 }
 
-/// A drawn token as the scheduler takes it.
+/// Returns a drawn token in the scheduler's form.
 pub(super) fn sampled_token(sampled: Sampled) -> SampledToken {
     SampledToken { token_id: sampled.token_id, logprobs: sampled.logprobs.map(token_logprobs) }
 }
 
-/// Log-probabilities as the scheduler takes them.
+/// Returns log-probabilities in the scheduler's form.
 pub(super) fn token_logprobs(row: LogprobRow) -> TokenLogprobs {
     let entry = |(token_id, logprob, rank)| Logprob { token_id, logprob, rank };
     row.entries.into_iter().map(entry).collect()

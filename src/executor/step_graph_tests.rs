@@ -1,4 +1,5 @@
-//! Steps of a runner on a GPU, recorded and replayed, against the same ones launched kernel by kernel.
+//! Recorded and replayed steps of a runner on a GPU, compared with the same steps launched kernel
+//! by kernel.
 
 use std::{path::Path, sync::Arc};
 
@@ -25,8 +26,8 @@ const BLOCK_SIZE: usize = 16;
 const NUM_STEPS: usize = 6;
 const NUM_REQUESTS_MAX: usize = 40;
 
-/// A test that gets none has nothing to test: it prints why, and passes, unless
-/// `PLAYHOUSE_TEST_REQUIRE_GPU=1` asks it to fail.
+/// Returns a GPU, if there is one. Without a GPU, the test prints the reason and passes, unless
+/// `PLAYHOUSE_TEST_REQUIRE_GPU=1` makes it fail.
 fn gpu() -> Option<ComputeDevice> {
     let found = devices().into_iter().find(|device| device.kind != DeviceKind::Cpu);
     if found.is_none() {
@@ -58,7 +59,8 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap()
 }
 
-/// So many prompts, then a token each in every step; two of three requests end on the way.
+/// Returns the tokens of this many prompts, which then get one token in each step. Two of three
+/// requests end early.
 fn tokens(factory: &RunnerFactory, epoch: u64, num_requests: usize) -> Vec<Vec<u32>> {
     let mut runner = factory.create(Epoch(epoch)).unwrap();
     let mut lens: Vec<usize> = [3, 14, 5].into_iter().cycle().take(num_requests).collect();
@@ -110,13 +112,13 @@ fn recorded_steps_draw_the_tokens_of_those_that_are_not() {
         assert_eq!(tokens(&recorded, 1), expected);
         let first = recorded.step_graph_stats();
         assert_eq!((first.recorded, first.replayed), (2, 3), "of all rows, and of a third");
-        // The next runner finds what the last one recorded.
+        // The next runner finds the steps that the last one recorded.
         assert_eq!(tokens(&recorded, 2), expected);
         let second = recorded.step_graph_stats();
         assert_eq!((second.recorded, second.replayed), (2, 8));
         assert_eq!((second.kept, second.bytes), (2, first.bytes));
         assert_eq!(eager.step_graph_stats(), Default::default());
-        // Nor is it lost with the memory: it is recorded anew.
+        // A step whose recording was freed with the memory is recorded again.
         recorded.release_kv_cache().unwrap();
         assert_eq!(tokens(&recorded, 3), expected);
         assert_eq!(recorded.step_graph_stats().recorded, 2);

@@ -1,4 +1,4 @@
-//! Runners that hang, wake up late, or panic, and those that come after them.
+//! Runners that hang, wake up late, or panic, and the runners that replace them.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -29,12 +29,13 @@ use crate::{
 };
 
 const BLOCK_SIZE: usize = 16;
-/// What every request's tokens lie in, so that a write of one is seen by another.
+/// The blocks of every request's tokens. All requests share them, so a write by one is visible to
+/// the others.
 const BLOCKS: [u32; 2] = [1, 2];
 
 type Prank = Box<dyn FnOnce() + Send>;
 
-/// The demo model's backbone, which does something else before its next forward pass.
+/// The demo model's backbone with an injected action before its next forward pass.
 struct Prankster {
     backbone: Arc<dyn Backbone>,
     prank: Arc<Mutex<Option<Prank>>>,
@@ -66,7 +67,7 @@ struct House {
 }
 
 impl House {
-    /// On so many threads of its own; a hanging runner occupies one.
+    /// Returns the state with this many threads of its own. A hanging runner occupies one.
     fn on_threads(count: usize) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
         let device = Device::flex();
@@ -90,13 +91,13 @@ impl House {
         Self { factory, prank, epochs: AtomicU64::new(1) }
     }
 
-    /// Of a new epoch each time.
+    /// Returns a runner of a new epoch.
     fn runner(&self) -> Box<dyn ModelExecutor> {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
         self.factory.create(Epoch(epoch)).unwrap()
     }
 
-    /// From all runners so far.
+    /// Reclaims the cache from all runners so far.
     fn reclaim(&self) -> Result<KvContent, ExecuteError> {
         let last = Epoch(self.epochs.load(Ordering::Relaxed) - 1);
         let content = self.factory.reclaim(last)?;
@@ -104,18 +105,18 @@ impl House {
         Ok(content)
     }
 
-    /// What a runner does before its next forward pass, with the KV cache in its hands.
+    /// Injects an action before the next forward pass, while the runner holds the KV cache.
     fn before_forward(&self, prank: impl FnOnce() + Send + 'static) {
         *self.prank.lock() = Some(Box::new(prank));
     }
 }
 
-/// A prompt that `seed` makes different from others in every token.
+/// Returns a prompt that differs in every token from the prompts of other seeds.
 fn prompt(seed: u32) -> Vec<u32> {
     (0..20).map(|i| 100 + seed * 200 + i * 7).collect()
 }
 
-/// A step that computes `prompt` but for its first `computed` tokens.
+/// Returns a step that computes `prompt` except for its first `computed` tokens.
 fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
     let mut request = EngineRequest::for_test(1, prompt.iter().copied());
     request.sampling_mut().temperature = 0.0;
@@ -135,7 +136,7 @@ fn step(prompt: &[u32], computed: usize) -> SchedulerOutput {
     }
 }
 
-/// The five likeliest next tokens with their log-probabilities, to the bit.
+/// Returns the five likeliest next tokens with the exact bits of their log-probabilities.
 fn next(runner: &mut dyn ModelExecutor, step: &SchedulerOutput) -> Vec<(u32, u32)> {
     let output = runner.execute(step).unwrap();
     let sampled = output.outputs[0].produced.tokens()[0].clone();
@@ -175,7 +176,7 @@ fn what_a_hung_runner_writes_late_is_seen_by_nobody() {
         });
         has_begun.recv().unwrap();
         assert_eq!(house.reclaim(), Ok(KvContent::Lost));
-        // The hung runner has the only thread: this one computes on others.
+        // The hung runner has the only thread, so this runner computes on others.
         let mut new = house.runner();
         let whole = next(&mut *new, &step(&prompt(1), 0));
         wake.send(()).unwrap();

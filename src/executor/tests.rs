@@ -1,4 +1,4 @@
-//! The persistent batch, held against block tables drawn by hand.
+//! The persistent batch, compared with block tables written by hand.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::batch::{Chunk, PersistentBatch, RaggedBatch};
 
 const BLOCK_SIZE: usize = 4;
 
-/// A request that begins, with so many tokens computed and to compute.
+/// Returns a new request, with so many computed tokens and tokens to compute.
 pub(super) fn new(
     id: u64,
     prompt: &[u32],
@@ -153,7 +153,7 @@ fn buffers_of_an_earlier_step_leave_no_trace() {
     };
     batch.lay_out(&wide, BLOCK_SIZE, &mut laid).unwrap();
     batch.continue_with(&laid.chunks[1], Ok(&drawn([8])));
-    // The first to come is the first to go: the others' places change.
+    // The first request ends first, so the others' places change.
     let narrow = SchedulerOutput {
         finished: vec![RequestId(1)],
         scheduled_cached: vec![cached(2, 5, &[])],

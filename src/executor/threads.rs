@@ -10,20 +10,20 @@ use std::{
 
 use playhouse_kernels::{DeviceStream, ThreadPool};
 
-/// The process's common threads, or some that belong to one engine. Clones share them.
+/// The process's common threads, or threads of one engine. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct ComputeThreads {
     pool: ThreadPool,
-    /// Where they submit what a GPU is to do.
+    /// The queue to which they submit work for a GPU.
     stream: DeviceStream,
-    /// Whether threads are bound to cores, if these are replaced.
+    /// Whether threads that replace these are bound to cores.
     pin: bool,
     /// Computations of this engine that have not ended.
     running: Arc<AtomicUsize>,
 }
 
 impl ComputeThreads {
-    /// The common ones.
+    /// Returns the common threads.
     ///
     /// # Errors
     /// As [`ComputeThreads::own`].
@@ -31,10 +31,11 @@ impl ComputeThreads {
         Ok(Self::on(ThreadPool::try_common()?, false))
     }
 
-    /// `count` threads of their own, each bound to a core if `pin` and the process has as many.
+    /// Returns `count` new threads, each bound to a core if `pin` and the process has as many
+    /// cores.
     ///
     /// # Errors
-    /// When the system does not give that many.
+    /// When the system cannot start that many.
     pub(crate) fn own(count: usize, pin: bool) -> io::Result<Self> {
         Ok(Self::on(ThreadPool::new(count, pin)?, pin))
     }
@@ -43,27 +44,30 @@ impl ComputeThreads {
         Self { pool, stream: DeviceStream::new(), pin, running: Arc::default() }
     }
 
-    /// Runs `work` here, and whatever a kernel spreads out on these threads. A panic goes on once
-    /// no thread works on it any more.
+    /// Runs `work` here, and the parallel parts of its kernels on these threads. A panic continues
+    /// after all threads have ended their parts.
     pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _running = Running::enter(&self.running);
         self.stream.run(|| self.pool.install(work))
     }
 
-    /// What `work` puts on a device belongs to the queue that steps are submitted to: they need not be
-    /// synchronized with another one for it.
+    /// Runs `work`, and submits its work for a device to the queue of the steps. So steps need no
+    /// synchronization with another queue.
     pub(crate) fn on_queue<R>(&self, work: impl FnOnce() -> R) -> R {
         self.stream.run(work)
     }
 
-    /// The queue.
+    /// Returns the queue.
     pub(super) fn queue(&self) -> DeviceStream {
         self.stream
     }
 
-    /// Threads for who comes after an abandoned computation: these if all is quiet, else as many
-    /// others, since one that hangs does not give its helpers back. They submit to the same queue:
-    /// what the abandoned one left there may write the KV cache, which is kept, and is done first.
+    /// Returns threads for a runner that replaces an abandoned one. If no computation runs, they
+    /// are these. If one runs, they are as many new threads, because a computation that hangs keeps
+    /// its helpers.
+    ///
+    /// New threads submit to the same queue. Work that the abandoned runner left there may write
+    /// the KV cache, which is kept. That work is done first.
     ///
     /// # Errors
     /// As [`ComputeThreads::own`].
@@ -104,7 +108,7 @@ mod tests {
             let others = threads.run(|| threads.unoccupied().unwrap());
             assert!(!Arc::ptr_eq(&threads.running, &others.running));
             assert_eq!(others.pool.num_threads(), threads.pool.num_threads());
-            // On the CPU there are no queues to tell apart.
+            // On the CPU, queues cannot be distinguished.
             let queue = |threads: &ComputeThreads| format!("{:?}", threads.stream);
             assert_eq!(queue(&others), queue(&threads), "what was queued there goes first");
             let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));

@@ -6,22 +6,22 @@ use playhouse_kernels::{TunedProduct, adopt_tuned_products, tuned_products};
 
 use crate::files;
 
-/// A JSON file with all that is known.
+/// A JSON file with all known measurements.
 #[derive(Debug)]
 pub(super) struct TunedProductsFile {
     path: PathBuf,
 }
 
 impl TunedProductsFile {
-    /// The user's: `playhouse/products.json` in `$XDG_CACHE_HOME`, which is `~/.cache` where it is not
-    /// set; `None` for a user without a home.
+    /// Returns the user's file: `playhouse/products.json` in `$XDG_CACHE_HOME`, which defaults to
+    /// `~/.cache`. `None` for a user without a home.
     pub(super) fn of_user() -> Option<Self> {
         let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
         Some(Self { path: cache.join("playhouse/products.json") })
     }
 
-    /// Takes what is in the file for granted. Where it cannot be read, everything is measured anew.
+    /// Adopts the measurements in the file. If it cannot be read, everything is measured again.
     pub(super) fn adopt(&self) {
         match self.read() {
             Ok(products) => adopt_tuned_products(products),
@@ -32,7 +32,7 @@ impl TunedProductsFile {
         }
     }
 
-    /// Writes all that is known now, if that is more than the file has. Where it cannot be written,
+    /// Writes all known measurements, if they are more than the file has. If it cannot be written,
     /// the next start measures again.
     pub(super) fn keep(&self) {
         let known = tuned_products();

@@ -1,5 +1,6 @@
-//! A GPU's first steps: kernels are compiled before a request waits for them, a device that cannot run
-//! them is known at once, and the memory of activations is taken before the KV cache takes the rest.
+//! A GPU's first steps. They compile kernels before a request waits for them, and show at once
+//! whether the device can run them. They also take the memory of activations before the KV cache
+//! takes the rest.
 
 use playhouse_kernels::{
     AttentionMetadata, ComputeDevice, DeviceKind, KernelError, KvCache, KvDtype, device_memory,
@@ -16,15 +17,18 @@ use crate::{
 /// Tokens of the smallest step that tensor cores may compute.
 const TUNED_TOKENS_MIN: usize = 64;
 
-/// Requests that a software device begins with: it is slow, and its memory is the machine's.
+/// Requests in a software device's first steps. It is slow, and its memory is the machine's.
 const SOFTWARE_REQUESTS: usize = 3;
 
-/// Runs the largest step that the settings allow, one of a single token, and where products are to be
-/// measured one of each size; on the CPU, where there is nothing to gain, none. To be called where
-/// steps will be, so that they find its memory. `progress` is told how many steps of how many are done.
+/// Runs the largest step that the settings allow, and one of a single token. If products are
+/// measured, it also runs one of each size. On the CPU it runs none, because nothing is gained
+/// there.
+///
+/// Must run on the queue of later steps, so that they find its memory. `progress` receives
+/// the numbers of finished and of all steps.
 ///
 /// # Errors
-/// What the device says, or that it computes no numbers.
+/// The device's errors, or that its results are not finite.
 pub(crate) fn warm_up(
     config: &EngineConfig,
     model: &Model,
@@ -59,7 +63,8 @@ pub(crate) fn warm_up(
     Ok(())
 }
 
-/// Powers of two, the last as much as `tokens_max` or more: a routine is chosen for each.
+/// Returns powers of two, the last at least `tokens_max`, because a routine is chosen for each.
+/// Each is limited to `tokens_max`.
 fn tuned_sizes(tokens_max: usize) -> impl Iterator<Item = usize> {
     let last = tokens_max.next_power_of_two().max(TUNED_TOKENS_MIN);
     std::iter::successors(Some(TUNED_TOKENS_MIN), |size| size.checked_mul(2))
@@ -67,7 +72,7 @@ fn tuned_sizes(tokens_max: usize) -> impl Iterator<Item = usize> {
         .map(move |size| size.min(tokens_max))
 }
 
-/// Runs requests that begin with so many tokens, and draws a token for as many of them as `rows`.
+/// Runs requests with so many tokens each, and draws a token for up to `rows` of them.
 fn step(
     model: &Model,
     kv_cache: &mut KvCache,
@@ -100,7 +105,7 @@ fn step(
     Ok(())
 }
 
-/// Requests that all write the same to one block.
+/// Returns requests that all write the same content to one block.
 fn batch(requests: usize, tokens: usize) -> (Vec<u32>, AttentionMetadata) {
     let repeated = || (0..requests).flat_map(|_| 0..tokens as u32).collect::<Vec<_>>();
     let meta = AttentionMetadata {
