@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn json_tells_value_and_origin() {
+    fn json_shows_value_and_origin() {
         let resolved = Resolved::new([]).unwrap();
         let json = as_json(&resolved.settings());
         let expected = json!({ "value": 256, "origin": "default" });

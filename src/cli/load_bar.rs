@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_cleared_at_the_end() {
+    fn the_bar_is_cleared_at_the_end() {
         let (drawn, was_drawn) = sync_channel(1000);
         let draw = move |phase: Option<Phase>| {
             drawn.send(phase.map(|phase| phase.message)).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_takes_nothing_holds_up_no_loading() {
+    fn a_stopped_terminal_does_not_block_loading() {
         let (drawn, is_drawing) = sync_channel(1);
         let (resume, is_resumed) = sync_channel::<()>(1);
         let bar = LoadBar::drawn(move |_| {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_color_and_dumb_terminals_are_heard() {
+    fn no_color_and_dumb_terminals_are_respected() {
         let os = |text| Some(OsStr::new(text));
         assert!(allows(None, None) && allows(os(""), os("xterm")));
         assert!(!allows(os("1"), os("xterm")) && !allows(None, os("dumb")));

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_free_but_no_more_than_can_be_used() {
+    fn the_cache_takes_free_memory_up_to_its_need() {
         let config = EngineConfig { max_num_seqs: 2, block_size: 16, ..EngineConfig::new("m") };
         // 2 requests × 7 blocks (100 tokens) and the null block.
         assert_eq!(config.kv_cache_budget_bytes(1 << 30, 160, 100), 15 * 160);

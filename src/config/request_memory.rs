@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_get_what_is_given_or_a_quarter_of_what_is_there() {
+    fn requests_get_the_setting_or_a_quarter_of_free_memory() {
         let config = EngineConfig::new("m");
         assert_eq!(config.request_memory_bytes(Some(8 << 30)), 2 << 30);
         assert_eq!(config.request_memory_bytes(None), 1 << 30);

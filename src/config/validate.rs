@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_door_is_told_must_go_together() {
+    fn server_settings_must_agree() {
         let refused = |change: fn(&mut ServerSettings)| {
             let mut server = ServerSettings::default();
             change(&mut server);

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_filled_a_step_up_is_not_kept() {
+    fn padding_of_a_recorded_step_is_not_kept() {
         let chunk = Chunk { request: RequestId(1), sequence: 0, start: 0, end: 1 };
         let mut batch = RaggedBatch { chunks: vec![chunk], ..RaggedBatch::default() };
         batch.attention.block_tables = vec![vec![7], vec![0], vec![0]];

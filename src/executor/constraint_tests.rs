@@ -102,7 +102,7 @@ const C: u32 = b'c' as u32;
 const END_ALONE: [u32; 1] = [EOS];
 
 #[test]
-fn an_output_is_held_to_its_grammar_from_the_first_token() {
+fn an_output_follows_its_grammar_from_the_first_token() {
     let may_end: &[u32] = &[C, EOS, EOS + 1];
     let expected = [Some(&[A][..]), Some(&[B]), Some(&[C]), Some(may_end), Some(&END_ALONE)];
     check(&request(&[], abc(), None), &[A, B, C, EOS], &expected);
@@ -127,7 +127,7 @@ fn the_end_of_thoughts_is_forced_also_without_a_grammar() {
 }
 
 #[test]
-fn who_asks_for_nothing_has_no_constraint() {
+fn a_request_without_constraints_has_none() {
     assert!(Constraint::new(&request(&[], None, None)).is_none());
 }
 

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_is_there_again_when_it_is_used() {
+    fn a_freed_cache_is_allocated_at_its_next_use() {
         let arena = KvArena::new(allocate).unwrap();
         let lease = arena.lease(Epoch(1)).unwrap();
         let is_allocated = || arena.current.lock().kv_cache.lock().is_some();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_let_go_in_time_is_kept() {
+    fn a_cache_that_is_released_in_time_is_kept() {
         let (let_go, told) = sync_channel(1);
         let (gone, has_gone) = sync_channel(1);
         let (is_first, has_gone) = (AtomicBool::new(true), Mutex::new(has_gone));

@@ -82,7 +82,7 @@ fn prefill_and_decode_share_a_ragged_batch() {
 }
 
 #[test]
-fn who_got_no_token_cannot_go_on() {
+fn a_request_without_a_token_cannot_continue() {
     let mut batch = PersistentBatch::default();
     let first = SchedulerOutput {
         scheduled_new: vec![new(1, &[10, 11], &[3], 0, 2), new(2, &[20, 21], &[5], 0, 2)],
@@ -116,7 +116,7 @@ fn all_tokens_that_a_step_drew_continue_the_request() {
 }
 
 #[test]
-fn a_step_that_names_what_is_not_there_is_refused() {
+fn a_step_with_unknown_requests_is_rejected() {
     let mut batch = PersistentBatch::default();
     let unknown =
         SchedulerOutput { scheduled_cached: vec![cached(1, 4, &[])], ..SchedulerOutput::default() };

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn kept_measurements_are_read() {
         let folder = tempfile::TempDir::new().unwrap();
         let file = TunedProductsFile { path: folder.path().join("a/products.json") };
         assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -24,8 +24,8 @@ const SOFTWARE_REQUESTS: usize = 3;
 /// measured, it also runs one of each size. On the CPU it runs none, because nothing is gained
 /// there.
 ///
-/// Must run on the queue of later steps, so that they find its memory. `progress` receives
-/// the numbers of finished and of all steps.
+/// Must run on the threads and the queue of later steps, so that they find its memory. `progress`
+/// receives the numbers of finished and of all steps.
 ///
 /// # Errors
 /// The device's errors, or that its results are not finite.

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_both_match_is_told_apart() {
+    fn exclusive_alternatives_are_recognized() {
         let kind = |value: Value| tagged(json!({ "const": value }), &["n", "kind"]);
         let either = |one: Value, other: Value| told_apart(json!({"oneOf": [one, other]}));
         assert!(either(kind(json!("a")), kind(json!("b"))));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_looked_through_once() {
+    fn references_are_followed_once() {
         let kind = |value: &str| tagged(json!({ "const": value }), &["kind"]);
         let definitions = json!({"a": kind("a"), "b": kind("b"), "c": {"$ref": "#/$defs/a"}});
         let either = |one: Value, other: Value| {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_it_stays() {
+    fn neighbouring_keywords_stay() {
         let options = json!([{"type": "string"}, {"type": "null"}]);
         let relaxed = |schema: Value| {
             let mut relaxed = schema.as_object().unwrap().clone();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_last_is_kept_within_the_limits() {
+    fn recently_used_grammars_are_kept_within_the_limits() {
         let half = Some(MAX_BYTES / 2);
         assert_eq!(kept(&[half, half]), [0, 1]);
         assert_eq!(kept(&[half, half, Some(1)]), [1, 2]);
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_not_kept() {
+    fn failed_grammars_are_not_kept() {
         assert_eq!(kept(&[None, Some(1), None]), [1]);
         assert_eq!(kept(&[None]), [0; 0]);
     }
 
     #[test]
-    fn what_is_compiled_afresh_replaces_what_was_kept() {
+    fn a_fresh_grammar_replaces_the_kept_one() {
         let store = crate::grammar::tests::store();
         let output = StructuredOutput::from(
             playhouse_actors::logic::request::structured_output::OutputFormat::JsonObject,

@@ -54,7 +54,7 @@ mod tests {
     use super::{super::Registry, *};
 
     #[test]
-    fn templates_give_their_models_away() {
+    fn templates_show_their_models() {
         // The text of published templates for an assistant's call, and for its thoughts.
         let families = [
             ("{{- '\\n<tool_call>\\n{\"name\": \"' }}", Some("hermes"), None),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_text() {
+    fn text_outside_messages_is_text() {
         let text = |text: &str| vec![Piece::Text(text.to_owned())];
         for words in ["hello <|world", "to=x y", "to", "<|channel|>final", "<|end|>", "a <b> |>"] {
             assert_eq!(pieces(words), text(words));

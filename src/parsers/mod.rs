@@ -12,8 +12,8 @@
 //! - It holds back only text that may still become a marker. It gives no part of a marker away as
 //!   content.
 //! - It never panics and never loses text: text that is no call is content. White space that only
-//!   separates calls is excepted. So are the markers around a call that has started, and thoughts on
-//!   a channel of their own that no reasoning parser reads.
+//!   separates calls is excepted. So are the markers around a call that has started, and thoughts
+//!   on a channel of their own that no reasoning parser reads.
 //! - Arguments are the JSON text that the model wrote, character by character, as it arrives. They
 //!   are converted if the format is not JSON, or writes JSON into a string. A raw control character
 //!   in a string, which no JSON parser accepts, is escaped. Only `openai` passes free text on.

@@ -185,7 +185,7 @@ mod tests {
     };
 
     #[test]
-    fn an_unknown_name_is_told_with_those_that_are_known() {
+    fn an_unknown_name_is_reported_with_the_known_ones() {
         let error = Registry::default().reasoning_parser("r2").err().unwrap();
         assert_eq!(
             error.to_string(),

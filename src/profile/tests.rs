@@ -71,7 +71,7 @@ fn figures_add_up_to_the_steps() {
 }
 
 #[test]
-fn a_trace_has_a_track_for_everyone() {
+fn a_trace_has_a_track_for_each_thread_and_actor() {
     let profile = profile();
     let mut out = Vec::new();
     profile.write_trace(&mut out).unwrap();

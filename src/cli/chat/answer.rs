@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_answer_took_is_told() {
+    fn the_cost_of_an_answer_is_shown() {
         let cost = Cost {
             prompt_tokens: 40,
             cached_tokens: 32,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_apart_from_what_is_said() {
+    fn thoughts_are_separate_from_the_answer() {
         let answer = Answer { content: "4".into(), reasoning: "2 + 2".into(), ..Answer::default() };
         let expected = json!({"role": "assistant", "content": "4", "reasoning_content": "2 + 2"});
         assert_eq!(answer.message(), expected);

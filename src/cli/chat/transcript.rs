@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_saved_is_loaded() {
+    fn a_saved_conversation_is_loaded() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("talk.json");
         let messages = [
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_conversation_says_why() {
+    fn an_invalid_conversation_has_a_reason() {
         let reason = |text| parse(text).unwrap_err();
         assert!(reason("{").contains("line 1"));
         assert_eq!(reason("{}"), "\"messages\" is no list");

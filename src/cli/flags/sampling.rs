@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_set_by_name_and_refused_with_what_there_is() {
+    fn parameters_are_set_by_name_and_errors_list_the_known_ones() {
         let mut flags = SamplingFlags::default();
         for name in SETTABLE.split(", ") {
             flags.set(name, "1").unwrap();

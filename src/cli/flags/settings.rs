@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_becomes_entries() {
+    fn typed_lines_become_entries() {
         let typed = "--max-num-seqs 8 --served-model-name a,b --served-model-name c \
                      --no-enable-prefix-caching --deterministic --pin-threads=false -m x";
         let entries = parse::<OfModel>(typed);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_takes_nothing_costs_lines_and_no_time() {
+    fn a_stopped_output_costs_lines_and_no_time() {
         let log = log();
         let count = QUEUED_LINES_MAX + 100;
         for number in 0..count {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_not_told() {
+    fn unwritable_lines_are_counted_and_not_reported() {
         let log = log();
         drop(log.permits);
         for _ in 0..3 {

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_thread_place_and_message() {
+    fn a_panic_is_reported_with_its_thread_place_and_message() {
         const THREAD: &str = "panics on purpose";
         let told = Arc::new(Mutex::new(String::new()));
         let (hook, heard) = (Arc::new(panic::take_hook()), told.clone());

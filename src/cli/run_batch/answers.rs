@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rerun_finds_what_is_there_and_drops_half_a_line() {
+    fn a_rerun_finds_earlier_lines_and_drops_half_a_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut answers = Answers::open(file.path()).unwrap();
         answers.write(&answer("a")).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_something_else_is_left_alone() {
+    fn a_file_of_another_kind_is_unchanged() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let request = "{\"custom_id\":\"a\",\"url\":\"/v1/completions\"}";
         for text in ["dear diary\n", "dear diary", request, "{\"id\":\"batch_req_1\"\n", "\n"] {

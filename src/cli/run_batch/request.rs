@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_says_why() {
+    fn an_invalid_request_has_a_reason() {
         let cases = [
             ("{", "no JSON object"),
             ("[]", "no JSON object"),

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_compiled_unseen_is_refused() {
+    fn embedded_grammars_are_rejected() {
         for directive in UNSUPPORTED {
             let error = LarkSize::default().add(&format!("start: %{directive}{{}}")).unwrap_err();
             assert!(error.to_string().contains(directive), "{error}");

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_an_object_must_match_adds_to_it_and_names_alone_do_not() {
+    fn further_schemas_add_to_an_object_and_names_alone_do_not() {
         let of = |schema: Value| size(&schema).optional;
         let two = json!({"properties": {"a": {}, "b": {}}, "required": ["x", "y"]});
         assert_eq!(of(two.clone()), 2);

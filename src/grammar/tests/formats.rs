@@ -104,7 +104,7 @@ fn the_setting_holds_where_a_format_says_nothing() {
 }
 
 #[test]
-fn a_schema_is_held_to() {
+fn outputs_match_their_schema() {
     let person = json!({
         "type": "object",
         "properties": {"name": {"type": "string", "maxLength": 3}, "age": {"type": "integer"}},

@@ -62,7 +62,7 @@ fn an_error_names_the_problem() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_at_once() {
+fn too_large_grammars_are_rejected_at_once() {
     let nested = |depth: usize| JsonSchema("{\"items\":".repeat(depth) + "{}" + &"}".repeat(depth));
     too_large(nested(64), "65 levels");
     assert!(store().matcher(&nested(63).into()).is_ok());
@@ -79,7 +79,7 @@ fn what_is_too_large_is_refused_at_once() {
 
 /// They would take all memory.
 #[test]
-fn what_would_be_written_out_too_often_is_refused_at_once() {
+fn too_large_expansions_are_rejected_at_once() {
     let (names, literal) = (" B".repeat(240_000), "x".repeat(500_000));
     let lark = |rule: &str| Grammar(format!("start: A\n{rule}{names}\nB: \"{literal}\"\nA: B"));
     let limit = "1048576 bytes in one terminal";
@@ -206,7 +206,7 @@ fn the_store_keeps_what_was_used_last() {
 }
 
 #[test]
-fn what_comes_after_the_end_changes_nothing() {
+fn tokens_after_the_end_change_nothing() {
     let mut matcher = store().matcher(&Choice(vec!["a".to_owned()]).into()).unwrap();
     matcher.consume(&[u32::from(b'a'), EOS, EOS, 5]).unwrap();
     let mask = matcher.mask().unwrap();

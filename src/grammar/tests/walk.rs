@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn whatever_is_written_is_what_was_asked_for(seed: u64, likes_space: bool, compact: bool) {
+    fn all_outputs_match_the_requested_format(seed: u64, likes_space: bool, compact: bool) {
         let store = store();
         for (schema, holds) in schemas() {
             let format = OutputFormat::JsonSchema(schema.to_string());

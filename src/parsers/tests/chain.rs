@@ -34,7 +34,7 @@ fn message(reasoning: &str, content: &str, calls: &[(&str, &str)]) -> Message {
 }
 
 #[test]
-fn calls_are_looked_for_outside_thoughts() {
+fn calls_are_only_found_outside_thoughts() {
     let call = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
     let now = [("now", "{}")];
     let text = format!("I'd {call}</think>\n\n{call}");
@@ -61,7 +61,7 @@ fn harmony_calls_pass_through_the_thoughts() {
 
 /// Harmony's thoughts may begin anywhere, also within a call of another format.
 #[test]
-fn a_thought_within_a_call_is_told_behind_it() {
+fn a_thought_within_a_call_is_reported_behind_it() {
     let text = "[TOOL_CALLS]now{\"a\": <|channel|>analysis<|message|>Hm.<|end|>1}";
     let (reasoning, tool) = (Some("openai_gptoss"), Some("mistral"));
     check(reasoning, tool, text, &message("Hm.", "", &[("now", "{\"a\": 1}")]));
@@ -114,7 +114,7 @@ fn calls_that_are_not_allowed_are_left_out_and_not_counted() {
 }
 
 #[test]
-fn a_parser_tells_what_its_parts_need() {
+fn a_parser_reports_the_needs_of_its_parts() {
     assert!(message_parser(Some("qwen3"), Some("mistral")).needs_special_tokens());
     assert!(message_parser(Some("mistral"), Some("json")).needs_special_tokens());
     assert!(!message_parser(Some("qwen3"), Some("json")).needs_special_tokens());

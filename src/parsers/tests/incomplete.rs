@@ -118,7 +118,7 @@ const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
 ];
 
 #[test]
-fn an_incomplete_call_keeps_what_came_of_it() {
+fn an_incomplete_call_keeps_its_parts() {
     for (parser, table) in INCOMPLETE {
         check_tools(parser, table);
         for (text, ..) in *table {

@@ -130,7 +130,7 @@ fn arguments_come_while_they_are_written() {
 }
 
 #[test]
-fn a_call_that_breaks_keeps_what_came_of_it() {
+fn a_broken_call_keeps_its_parts() {
     let text = "Hm. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru!}} So.";
     let start = ToolEvent::CallStart { index: 0, name: "f".to_owned(), id: None };
     let broken = ToolEvent::CallBroken { index: 0 };

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_cut_off_becomes_text() {
+    fn incomplete_calls_do_not_become_text() {
         let text =
             r#"[{"name": "now", "parameters": {"a": "]"}}, {"name": "b", "parameters": {}}]"#;
         let named = text.find(", \"param").unwrap();

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_found_wherever_a_schema_says_them() {
+    fn types_are_found_everywhere_in_a_schema() {
         let parameters = json!({
             "type": "object",
             "properties": {

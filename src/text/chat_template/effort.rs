@@ -192,7 +192,7 @@ mod tests {
 
     /// Operators, filters and captures may make long texts, or lists that hold each other twice.
     #[test]
-    fn what_doubles_is_refused() {
+    fn doubling_is_rejected() {
         let again = |start: &str, step: &str, end: &str| {
             format!("{{% set a = {start} %}}{}{end}", format!("{{% set a = {step} %}}").repeat(60))
         };
@@ -255,7 +255,7 @@ mod tests {
 
     /// Each compares two lists of as many values as there are atoms.
     #[test]
-    fn what_compares_is_refused() {
+    fn costly_comparisons_are_rejected() {
         let twice = "{% set a = [a, a] %}{% set b = [b, b] %}".repeat(60);
         for end in [
             "{{ a == b }}",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_limit_is_put_on_has_no_other_name() {
+    fn limited_functions_have_no_other_name() {
         for filter in ["indent(1000000000000000)", "replace('a', 'b')", "join('a')", "e"] {
             let message = rendered(&format!("{{{{ 'a\nb' | __{filter} }}}}")).unwrap_err();
             assert!(message.contains("unknown filter"), "{filter}: {message}");
@@ -290,7 +290,7 @@ mod tests {
 
     /// Each message is compared with the last, as Mistral's templates do, though all are long.
     #[test]
-    fn a_comparison_costs_what_the_smaller_value_has() {
+    fn a_comparison_costs_the_weight_of_the_smaller_value() {
         let source = "{% set long = {'content': 'a' * 1000000} %}{% set short = {'content': 'b'} %}\
                       {% for i in range(10000) %}{% if long == short or short is eq long %}x{% endif %}\
                       {% endfor %}{{ long == {'content': 'a' * 1000000} }}";
@@ -310,7 +310,7 @@ mod tests {
 
     /// Each case makes a text longer again and again, or reads a long one.
     #[test]
-    fn what_would_take_for_ever_or_all_memory_is_refused() {
+    fn endless_or_huge_work_is_rejected() {
         let in_a_loop = |value: &str| {
             format!(
                 "{{% set ns = namespace(a='abcdefghijklmnopqrstuvwxyz') %}}{{% for i in range(5000) %}}\

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_overflow_a_stack_is_refused() {
+    fn stack_overflows_are_rejected() {
         let in_a_loop = |value: &str| {
             format!(
                 "{{% set ns = namespace(a=1) %}}{{% for i in range(1000) %}}{{% for j in range(1000) %}}\

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_a_value_counts_as_often_as_it_is_there() {
+    fn shared_values_count_each_time() {
         assert_eq!(weight(&Value::from(1)), 1);
         assert_eq!(weight(&Value::from("a".repeat(160))), 11);
         let list = Value::from(vec![1, 2, 3]);

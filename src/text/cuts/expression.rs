@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_parts_nothing() {
+    fn unknown_syntax_gives_no_cut() {
         for expression in [
             r"\p{L}++",
             r"\p{N}{1,3}+|\s+",

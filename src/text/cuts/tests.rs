@@ -328,7 +328,7 @@ fn texts_of_words_are_cut_where_the_tokenizer_is_understood() {
 }
 
 #[test]
-fn what_stands_around_a_text_is_known() {
+fn tokens_around_a_text_are_known() {
     for (name, tokenizer, _) in tokenizers() {
         let Some(surround) = surround(&tokenizer) else { panic!("{name}") };
         assert_eq!((surround.before, surround.after), (vec![9000], vec![9001]), "{name}");

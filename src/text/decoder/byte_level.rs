@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spelled_in_it_is_text() {
+    fn pieces_outside_the_alphabet_are_text() {
         assert_eq!(bytes("Ġworld"), b" world");
         assert_eq!(bytes("<a b>"), b"<a b>", "a space is not in the alphabet");
         assert_eq!(bytes("终"), "终".as_bytes());

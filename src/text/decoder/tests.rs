@@ -217,7 +217,7 @@ fn the_bytes_of_tokens_are_those_of_the_text() {
 }
 
 #[test]
-fn nothing_is_held_for_ever_and_no_push_is_slow() {
+fn held_text_is_bounded_and_no_push_is_slow() {
     // Sixty thousand bytes that are not UTF-8: a window over them would take minutes.
     let byte_level = byte_level();
     let invalid = ids(&byte_level, &["ÿ"]).repeat(60_000);

@@ -66,7 +66,7 @@ fn names_file_tensor_and_both_shapes() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_folder() {
+fn names_the_fault_of_the_folder() {
     let good = file(&[("a", Dtype::F32, &[2])]);
     assert!(open_error(&[]).contains("expected model.safetensors or"));
     assert!(open_error(&[(INDEX_FILE, b"{")]).contains("not a valid safetensors index"));

@@ -59,7 +59,7 @@ fn names_the_tensor_that_is_cut() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_header() {
+fn names_the_fault_of_a_header() {
     for (json, data, expected) in [
         ("{", 0, "EOF while parsing"),
         ("[1]", 0, "invalid type"),

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_have_times_and_usage_is_believed() {
+    fn pieces_have_times_and_the_servers_usage_counts() {
         let (_, output) = read(&[
             (10, json!({"choices": [{"text": "a"}]})),
             (30, json!({"choices": [{"text": ""}], "usage": null})),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_figures_too() {
+    fn no_measurements_have_figures_too() {
         let metrics = Metrics::of(&[], 1.0, &Goodput::default());
         assert_eq!((metrics.completed, metrics.request_goodput), (0, None));
         assert_eq!((metrics.ttft.mean(), metrics.max_concurrent_requests), (0.0, 0));

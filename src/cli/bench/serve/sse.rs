@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_data_is_passed_over() {
+    fn fields_other_than_data_are_ignored() {
         check(": ping\n\nevent: delta\nid: 7\ndata:x\n\nretry: 3\n\n", &["x"]);
         check("data: two\ndata: lines\n\ndata\n\ndata:\n\n", &["two\nlines", "", ""]);
         check("data: cut off\n", &[]);

@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn what_an_added_token_reaches_is_not_cut_off_from_it() {
+fn no_cut_separates_an_added_token_from_its_white_space() {
     for (name, tokenizer, texts) in cases() {
         let cuts = Cuts::read(&tokenizer).unwrap();
         for (text, at) in texts {
