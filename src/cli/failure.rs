@@ -147,9 +147,9 @@ impl CliError {
                 "`playhouse config` shows all settings and where each value comes from"
             }
             Self::Usage(_) => {
-                "`playhouse help` and `playhouse help COMMAND` show what can be typed"
+                "`playhouse help` and `playhouse help COMMAND` show the commands and flags"
             }
-            Self::Entry(_) => "/help shows what can be typed",
+            Self::Entry(_) => "/help shows the commands",
             Self::LogLevel(_) => {
                 "use error, warn, info, debug, trace or off; or for parts of the program, separated by \
                  commas, TARGET=LEVEL as in info,playhouse=debug"
@@ -158,7 +158,7 @@ impl CliError {
                 "give the folder of a Hugging Face model, or none for the demo model"
             }
             Self::Start(error) if matches!(**error, StartError::Panicked(_)) => {
-                "that is a bug: please report it, with what `playhouse collect-env` prints"
+                "that is a bug: please report it, with the output of `playhouse collect-env`"
             }
             Self::Start(_) | Self::Text(_) => {
                 "`playhouse config` shows the settings the engine was started with, and `-m FOLDER` \

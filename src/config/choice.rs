@@ -339,6 +339,7 @@ impl<'de> Deserialize<'de> for FileMode {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let mode = u32::from_str_radix(text.trim(), 8).ok().filter(|mode| *mode <= 0o777);
-        mode.map(Self).ok_or_else(|| de::Error::custom("expected octal digits, such as \"660\""))
+        mode.map(Self)
+            .ok_or_else(|| de::Error::custom("expected octal digits, for example \"660\""))
     }
 }

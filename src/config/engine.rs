@@ -47,7 +47,7 @@ settings! {
         load_format: LoadFormat = LoadFormat::Auto, plain, any,
             Usage::new(
                 "FORMAT",
-                "Where the weights come from: auto (the model's files) or dummy (made up, for \
+                "Source of the weights: auto (the model's files) or dummy (generated, for \
                  measuring)",
             );
         /// Format that weights are kept and computed in: auto (the checkpoint's), float32,
@@ -80,7 +80,7 @@ settings! {
             );
         /// Most tokens of prompt and output together. Without it, the model's own limit.
         max_model_len: Option<usize> = None, some_tokens, at_least(1),
-            Usage::new("TOKENS", "Tokens at most of prompt and output together, such as 4096 or 4K")
+            Usage::new("TOKENS", "Most tokens of prompt and output together, for example 4096 or 4K")
                 .default("the model's")
                 .example(r#""4K""#);
         /// Source of default sampling parameters: auto (the model's generation_config.json), vllm
@@ -93,7 +93,7 @@ settings! {
                 .example(r#""template.jinja""#);
         /// Most log-probabilities that a request may ask for at each position.
         max_logprobs: usize = 20, count, any,
-            Usage::new("N", "Log-probabilities at most that a request may ask for");
+            Usage::new("N", "Most log-probabilities that a request may ask for");
 
         "Machine":
         /// Device of the model: auto or cpu (the processor), wgpu, or in builds with the feature
@@ -102,7 +102,7 @@ settings! {
         device: Device = Device::Auto, plain, any,
             Usage::new(
                 "DEVICE",
-                "What the model runs on: auto, cpu or, where it was built with it, cuda[:N] \
+                "Device of the model: auto, cpu or, in builds with them, cuda[:N] \
                  or wgpu[:N]",
             );
         /// Threads that compute. Without it, one a processor core.
@@ -111,12 +111,12 @@ settings! {
         /// Binds each of these threads to a core, if there are enough cores. Without it, a busy
         /// system often lets two of them share one core.
         pin_threads: bool = true, switch, any,
-            Usage::switch("Bind each of them to a core, if there is one for each");
+            Usage::switch("Bind each of these threads to a core, if there are enough cores");
         /// Memory of the KV cache. Without it, half of the memory that is free once the weights are
         /// loaded, or on a GPU the rest of gpu_memory_utilization. In both cases it is at most the
         /// need of max_num_seqs requests of max_model_len tokens.
         kv_cache_memory_bytes: Option<u64> = None, some_bytes, any,
-            Usage::new("BYTES", "Bytes of the KV cache, such as 4GiB")
+            Usage::new("BYTES", "Bytes of the KV cache, for example 4GiB")
                 .default(
                     "half of the free memory, on a GPU what --gpu-memory-utilization leaves, if it \
                      needs that",
@@ -149,7 +149,7 @@ settings! {
             );
         /// Number of blocks of the KV cache, in place of a size in bytes.
         num_gpu_blocks_override: Option<usize> = None, some_count, at_least(2),
-            Usage::new("N", "Blocks of the KV cache, whatever its bytes").example("1024");
+            Usage::new("N", "Blocks of the KV cache, in place of its bytes").example("1024");
         /// Format of the KV cache: auto (that of the weights), float32, bfloat16, or
         /// int8_per_token_head (short: int8), which takes half of bfloat16's memory, with a scale
         /// for each token and head. On a GPU also float16.
@@ -163,7 +163,7 @@ settings! {
             Usage::new("TOKENS", "Tokens a KV cache block holds");
         /// Actors that apply chat templates and tokenize.
         num_input_processors: usize = 2, count, within(1, 1024),
-            Usage::new("N", "Actors that template and tokenize");
+            Usage::new("N", "Actors that apply chat templates and tokenize");
         /// Pairs of a detokenizer and an output streamer.
         num_egress_shards: usize = 2, count, within(1, 1024),
             Usage::new("N", "Pairs of a detokenizer and an output streamer");
@@ -173,7 +173,7 @@ settings! {
         reader_timeout_secs: f64 = 60.0, number, seconds,
             Usage::new(
                 "SECONDS",
-                "Seconds after which a request is aborted whose client reads nothing",
+                "Seconds after which a request is aborted if its client reads nothing",
             );
         /// Seconds that any step of the model may take. Time in which its threads lack a processor
         /// does not count. A long step may take ten times its prediction. Without it, 0.1 on CPUs,
@@ -204,7 +204,7 @@ settings! {
         hang_timeout_secs: f64 = 5.0, number, seconds,
             Usage::new(
                 "SECONDS",
-                "Seconds at one message after which an actor is replaced at the latest",
+                "Most seconds at one message before an actor is replaced",
             );
         /// Factor by which actors may die more often than by default. Above that, their supervisor
         /// is replaced too, and finally the process exits with code 70. A build with the feature
@@ -221,15 +221,15 @@ settings! {
         /// throughput grows with the batch. Requests that do not fit the KV cache wait, whatever
         /// the value.
         max_num_seqs: usize = 256, count, at_least(1),
-            Usage::new("N", "Requests at most that run at a time");
+            Usage::new("N", "Most requests that run at a time");
         /// Most tokens that one step computes, prompts and outputs together.
         max_num_batched_tokens: usize = 2048, count, at_least(1),
-            Usage::new("TOKENS", "Tokens at most that one step computes");
+            Usage::new("TOKENS", "Most tokens that one step computes");
         /// Most tokens of one prompt in a step that others could share. 0: no such limit.
         long_prefill_token_threshold: usize = 0, count, any,
             Usage::new(
                 "TOKENS",
-                "Tokens at most of one prompt in a step that others could share; 0: no limit",
+                "Most tokens of one prompt in a step that others could share; 0: no limit",
             );
         /// Plans a step and sends it to the device while the step before is computed, so the device
         /// does not wait for the scheduler. A request that ends is computed once more, and that
@@ -241,7 +241,7 @@ settings! {
                 .example("true");
         /// Order of requests: fcfs (by arrival) or priority (the lowest value first).
         scheduling_policy: SchedulingPolicy = SchedulingPolicy::Fcfs, plain, any,
-            Usage::new("POLICY", "Who is served first: fcfs or priority");
+            Usage::new("POLICY", "Order of requests: fcfs or priority");
         /// Under priority, seconds after which a waiting request goes first. 0: it may wait for
         /// ever.
         priority_age_bound_secs: f64 = 60.0, number, seconds_or_unbounded,
@@ -255,30 +255,30 @@ settings! {
         /// Most requests that wait to run for the first time. Further ones are answered 503 with
         /// Retry-After.
         max_num_queued_reqs: Option<usize> = None, some_count, any,
-            Usage::new("N", "Requests at most that wait to run; further ones get 503")
+            Usage::new("N", "Most requests that wait to run; further ones get 503")
                 .default("max-num-requests")
                 .example("1000");
         /// Most prompt tokens of the requests that wait to run. Further requests are answered 503
         /// with Retry-After.
         max_num_queued_tokens: Option<usize> = None, some_tokens, at_least(1),
-            Usage::new("TOKENS", "Prompt tokens at most of waiting requests; further ones get 503")
+            Usage::new("TOKENS", "Most prompt tokens of waiting requests; further ones get 503")
                 .default("no limit")
                 .example(r#""1M""#);
         /// Most open requests, whatever their state: the hard bound.
         max_num_requests: usize = 16_384, count, at_least(1),
-            Usage::new("N", "Open requests at most, whatever their state");
+            Usage::new("N", "Most open requests, whatever their state");
         /// Memory for requests: bodies and their derived data, stored responses, and outputs that
         /// wait for their readers. Without it, a quarter of the memory that is free once the model
         /// is loaded. A request that does not fit waits up to five seconds, then gets 503 with
         /// Retry-After.
         max_request_memory_bytes: Option<u64> = None, some_bytes, at_least(LIMIT_BYTES_MIN as u64),
-            Usage::new("BYTES", "Memory for requests and their outputs, such as 2GiB")
-                .default("a quarter of what is free once the model is loaded")
+            Usage::new("BYTES", "Memory for requests and their outputs, for example 2GiB")
+                .default("a quarter of the memory that is free once the model is loaded")
                 .example(r#""2GiB""#);
         /// Most open requests of one API key. Further ones are answered 429 with Retry-After. 0: no
         /// quota.
         quota_max_open_requests: Option<usize> = None, quota, at_least(1),
-            Usage::new("N", "Open requests at most of one API key; further ones get 429")
+            Usage::new("N", "Most open requests of one API key; further ones get 429")
                 .default("no quota")
                 .example("64");
         /// Most prompt and output tokens of one API key within a minute. Further requests are
@@ -286,7 +286,7 @@ settings! {
         quota_tokens_per_minute: Option<usize> = None, quota, at_least(1),
             Usage::new(
                 "TOKENS",
-                "Tokens at most of one API key within a minute; further ones get 429",
+                "Most tokens of one API key within a minute; further ones get 429",
             ).default("no quota").example(r#""100k""#);
         /// Shares the KV blocks of common prefixes between requests.
         enable_prefix_caching: bool = true, switch, any,

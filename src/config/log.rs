@@ -10,7 +10,7 @@ settings! {
         level: String = "info".to_owned(), plain, any,
             Usage::new(
                 "LEVEL",
-                "error, warn, info, debug, trace, or directives such as info,playhouse=debug",
+                "error, warn, info, debug, trace, or directives, for example info,playhouse=debug",
             ).default("");
 
         "Server":

@@ -80,7 +80,7 @@ pub(crate) fn port<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> 
 /// Reads a number of tokens: `4096`, `4k` (4,000), `4K` (4,096), `25.6k`.
 pub(crate) fn some_tokens<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     from.deserialize_any(FromIntegerOrText {
-        accepted: "a number of tokens, such as 4096, 25.6k (thousands) or 4K (times 1,024)",
+        accepted: "a number of tokens, for example 4096, 25.6k (thousands) or 4K (times 1,024)",
         integer: |value| usize::try_from(value).ok().map(Some),
         text: |text| Some(Some(usize::try_from(scaled(text, TOKEN_UNITS)?).ok()?)),
     })
@@ -111,7 +111,7 @@ pub(crate) fn some_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u6
     bytes(from).map(Some)
 }
 
-const ACCEPTED_BYTES: &str = "a number of bytes, such as 1073741824, 512MB or 4GiB";
+const ACCEPTED_BYTES: &str = "a number of bytes, for example 1073741824, 512MB or 4GiB";
 
 type Units = &'static [(&'static str, f64)];
 

@@ -17,7 +17,7 @@ settings! {
         "Server":
         /// Address to listen on. Only this machine reaches the default.
         host: String = "127.0.0.1".to_owned(), plain, any,
-            Usage::new("ADDRESS", "Address to listen on; 0.0.0.0 for all of this machine's");
+            Usage::new("ADDRESS", "Address to listen on; 0.0.0.0 for all addresses of this machine");
         /// Port to listen on. 0: any free port.
         port: u16 = 8000, port, any,
             Usage::new("PORT", "Port to listen on; 0 for any that is free");
@@ -51,7 +51,7 @@ settings! {
         /// Path that a proxy serves this server under, for example "/llm". Routes answer with and
         /// without it.
         root_path: String = String::new(), plain, root_path,
-            Usage::new("PATH", "Path that a proxy serves this server under, such as /llm");
+            Usage::new("PATH", "Path that a proxy serves this server under, for example /llm");
         /// Keys, one of which a client must send (Authorization: Bearer KEY). Without any, all
         /// clients are admitted.
         api_keys: Vec<String> = Vec::new(), secrets, keys,
@@ -87,13 +87,13 @@ settings! {
             Usage::switch("Let requests with different keys share cached prefixes");
         /// Most connections. Further ones wait.
         max_connections: usize = 16_384, count, within(1, 1 << 20),
-            Usage::new("N", "Connections at most; further ones wait");
+            Usage::new("N", "Most connections; further ones wait");
         /// Most header lines of a request.
         h11_max_header_count: usize = 256, count, within(16, 1 << 15),
-            Usage::new("N", "Header lines at most of a request");
+            Usage::new("N", "Most header lines of a request");
         /// Most bytes of a request's headers. More lines or bytes are answered 431.
         h11_max_incomplete_event_size: usize = 64 << 10, bytes_usize, within(8192, 16 << 20),
-            Usage::new("BYTES", "Bytes at most of a request's headers");
+            Usage::new("BYTES", "Most bytes of a request's headers");
         /// Seconds that a client may take for its TLS handshake, and for the headers of a request.
         header_timeout_secs: u64 = 10, count_u64, seconds,
             Usage::new("SECONDS", "Seconds for a TLS handshake, and for the headers of a request")
@@ -106,7 +106,7 @@ settings! {
                 .key("timeout_keep_alive");
         /// Most bytes of a request's body. More is answered 413.
         body_limit_bytes: usize = 32 << 20, bytes_usize, any,
-            Usage::new("BYTES", "Bytes at most of a request's body");
+            Usage::new("BYTES", "Most bytes of a request's body");
         /// Seconds that a client may take to send its body.
         body_timeout_secs: u64 = 60, count_u64, seconds,
             Usage::new("SECONDS", "Seconds that a client may take to send its body")
@@ -114,7 +114,7 @@ settings! {
         /// Seconds that a client may read nothing of the answer. Then its connection is cut, or
         /// over HTTP/2 its stream.
         write_timeout_secs: u64 = 60, count_u64, seconds,
-            Usage::new("SECONDS", "Seconds that a client may take nothing of what is sent to it")
+            Usage::new("SECONDS", "Seconds that a client may read nothing of the answer")
                 .was("write_timeout");
         /// Seconds that a whole request may take. The header X-Request-Timeout may ask for less.
         request_timeout_secs: Option<f64> = None, some_number, seconds,
@@ -136,11 +136,11 @@ settings! {
         /// Most responses of /v1/responses that are kept. 0: none, and no conversation can continue
         /// from one.
         responses_store_max_count: usize = 10_000, count, any,
-            Usage::new("N", "Responses of /v1/responses to keep at most; 0: none");
+            Usage::new("N", "Most responses of /v1/responses that are kept; 0: none");
         /// Most memory for them, in bytes of JSON. It is also limited to a quarter of
         /// max_request_memory_bytes. Responses unused for longest are removed first.
         responses_store_max_bytes: usize = 256 << 20, bytes_usize, any,
-            Usage::new("BYTES", "Memory for them at most");
+            Usage::new("BYTES", "Most memory for them");
         /// Seconds that they are kept.
         responses_store_ttl_secs: u64 = 86_400, count_u64, at_least(1),
             Usage::new("SECONDS", "Seconds that they are kept").was("responses_store_ttl");
@@ -164,7 +164,7 @@ settings! {
             Usage::switch("Answer every request with an X-Request-Id header");
         /// Reports in `usage` how many prompt tokens came from the prefix cache.
         enable_prompt_tokens_details: bool = false, switch, any,
-            Usage::switch("Tell in `usage` how many prompt tokens were cached");
+            Usage::switch("Report in `usage` how many prompt tokens were cached");
         /// Sends usage with every chunk of every stream.
         enable_force_include_usage: bool = false, switch, any,
             Usage::switch("Send usage with every chunk of every stream");
@@ -174,7 +174,7 @@ settings! {
         /// Reports in answers, and beside the usage at the end of streams, how long they took
         /// (`metrics`).
         enable_per_request_metrics: bool = false, switch, any,
-            Usage::switch("Tell in answers how long they took");
+            Usage::switch("Report in answers how long they took");
         /// Lets requests bring a chat template of their own: at most 64 KiB, which may run for some
         /// seconds.
         trust_request_chat_template: bool = false, switch, any,
@@ -194,10 +194,10 @@ settings! {
         /// Lets the model decide when to call tools (tool_choice "auto"), if there is a parser for
         /// its calls.
         enable_auto_tool_choice: bool = true, switch, any,
-            Usage::switch("Let the model call tools as it likes");
+            Usage::switch("Let the model decide when to call tools");
         /// Hides tools from a model that must not call them (tool_choice "none").
         exclude_tools_when_tool_choice_none: bool = false, switch, any,
-            Usage::switch("Do not show tools to a model that is not to call them");
+            Usage::switch("Hide tools from a model that must not call them");
         /// Serves /pause, /sleep, /server_info and other operators' routes to keys of
         /// admin_api_key. Without such keys, they are served only if the server listens to this
         /// machine alone, and not to web pages.

@@ -71,7 +71,7 @@ impl EngineConfig {
         })?;
         let is_kept = self.load_format == LoadFormat::Dummy && self.weights_cache.is_some();
         require(!is_kept, "load_format", "dummy", || {
-            "auto where there is a weights_cache: weights that are made up are not kept".to_owned()
+            "auto where there is a weights_cache: generated weights are not kept".to_owned()
         })
     }
 }

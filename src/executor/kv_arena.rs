@@ -81,7 +81,7 @@ impl KvMemory {
 
 fn trim(device: &Device, queue: DeviceStream) {
     if let Err(error) = queue.run(|| trim_memory(device)) {
-        tracing::warn!(%error, "the device did not give memory back");
+        tracing::warn!(%error, "the device did not release memory");
     }
 }
 
@@ -270,8 +270,9 @@ impl KvLease {
         if mine >= good {
             return Ok(());
         }
-        let message =
-            format!("superseded: epoch {mine}'s lease on the KV cache gave way to {good}");
+        let message = format!(
+            "superseded: epoch {mine}'s lease on the KV cache is void, {good} is the first good"
+        );
         Err(ExecuteError::Device(message))
     }
 }
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!(arena.reclaim(Epoch(1)), Ok(KvContent::Lost));
         let refused = arena.lease(Epoch(9)).map(drop).unwrap_err();
         assert!(refused.to_string().contains("not confirmed"), "{refused}");
-        assert_eq!(arena.reclaim(Epoch(4)), Ok(KvContent::Lost), "the loss is still to be told");
+        assert_eq!(arena.reclaim(Epoch(4)), Ok(KvContent::Lost), "the loss is not confirmed yet");
         arena.forgotten(Epoch(2));
         assert!(arena.lease(Epoch(4)).is_err());
         assert!(arena.lease(Epoch(5)).unwrap().lock().is_ok());

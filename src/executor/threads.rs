@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(others.pool.num_threads(), threads.pool.num_threads());
             // On the CPU, queues cannot be distinguished.
             let queue = |threads: &ComputeThreads| format!("{:?}", threads.stream);
-            assert_eq!(queue(&others), queue(&threads), "what was queued there goes first");
+            assert_eq!(queue(&others), queue(&threads), "earlier work goes first");
             let panicked = catch_unwind(AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));
             assert!(panicked.is_err());
             let same = threads.unoccupied().unwrap();

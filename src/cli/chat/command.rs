@@ -3,18 +3,18 @@
 /// The text of `/help`.
 pub(super) const HELP: &str = "\
 commands:
-  /system TEXT      what the model is told before the conversation; without TEXT, show it
-  /set NAME VALUE   sample otherwise (temperature, top_p, max_tokens, seed, ...); /set shows how
+  /system TEXT      instructions to the model before the conversation; without TEXT, show them
+  /set NAME VALUE   change the sampling (temperature, top_p, max_tokens, seed, ...); /set shows how
   /retry            answer the last question once more
   /clear            forget the conversation
   /save FILE        write the conversation to a new file, as JSON messages
-  /load FILE        go on from such a file
-  /stats            what the last answer took, and how full the context is
+  /load FILE        continue the conversation of a file
+  /stats            the cost of the last answer, and how full the context is
   /help             this
   /exit             end (also Ctrl-D)
-A line that ends with \\ goes on in the next one; so does what is between \"\"\" and \"\"\".
-A line that begins with // is said with one slash. Ctrl-C stops an answer. The arrow keys bring
-back what was typed before, also in earlier conversations.";
+A line that ends with \\ continues in the next one, and so does text between \"\"\" and \"\"\".
+A line that begins with // is sent with one slash. Ctrl-C stops an answer. The arrow keys show
+earlier entries, also of earlier conversations.";
 
 /// The names of all commands.
 pub(super) const NAMES: [&str; 9] =

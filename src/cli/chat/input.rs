@@ -110,7 +110,7 @@ impl Terminal {
             match history.add(typed) {
                 Ok(()) => self.history = Some(history),
                 Err(error) => {
-                    output::tell(format_args!("(what you type is not kept: {error})"));
+                    output::tell(format_args!("(your entries are not kept: {error})"));
                 }
             }
         }

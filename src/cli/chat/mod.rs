@@ -106,9 +106,7 @@ async fn converse(
     let mut input = match is_terminal {
         true => {
             let name = engine.served_model_names().first().map_or("the model", String::as_str);
-            output::tell(format_args!(
-                "Talking to {name}. /help shows what else can be typed, Ctrl-D ends."
-            ));
+            output::tell(format_args!("Talking to {name}. /help shows the commands, Ctrl-D ends."));
             let history = keeps_history.then(History::of_user).flatten();
             Input::terminal(history)?
         }

@@ -92,7 +92,7 @@ impl Storm<'_> {
         let count = actors.iter().filter(|actor| actor.role == role).count().max(1);
         let how = self.ways[turn % self.ways.len()];
         if let Err(error) = self.engine.chaos().strike(role, round % count, how) {
-            tracing::error!(role = role.as_str(), %error, "nobody is struck");
+            tracing::error!(role = role.as_str(), %error, "no actor is struck");
         }
     }
 }

@@ -373,7 +373,7 @@ mod tests {
         let given = ["x-a=1=2".to_owned(), "Authorization = Bearer b".to_owned()];
         let headers = headers(&given, Some("a".to_owned())).unwrap();
         assert_eq!(headers["x-a"], "1=2");
-        assert_eq!(headers["authorization"], "Bearer b", "what is given goes first");
+        assert_eq!(headers["authorization"], "Bearer b", "given headers win");
         assert!(super::headers(&["x".to_owned()], None).is_err());
     }
 }

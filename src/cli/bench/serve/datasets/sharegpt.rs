@@ -90,7 +90,7 @@ mod tests {
             requests(&file.to_string(), &args(typed), &codec, &mut rng(0)).unwrap()
         };
         let recorded = requests(&["--num-prompts=3"]);
-        assert_eq!(recorded.len(), 3, "what is there is asked again");
+        assert_eq!(recorded.len(), 3, "requests are repeated");
         let expected = codec.encode(answer, false).unwrap().len();
         assert!(recorded.iter().all(|request| request.output_len == expected));
         assert!(recorded.iter().all(|request| request.prompt.starts_with("Tell me")));
