@@ -80,7 +80,7 @@ settings! {
             );
         /// Most tokens of prompt and output together. Without it, the model's own limit.
         max_model_len: Option<usize> = None, some_tokens, at_least(1),
-            Usage::new("TOKENS", "Most tokens of prompt and output together, for example 4096 or 4K")
+            Usage::new("TOKENS", "Most tokens of prompt and output together: 4096, 4K")
                 .default("the model's")
                 .example(r#""4K""#);
         /// Source of default sampling parameters: auto (the model's generation_config.json), vllm

@@ -17,7 +17,7 @@ settings! {
         "Server":
         /// Address to listen on. Only this machine reaches the default.
         host: String = "127.0.0.1".to_owned(), plain, any,
-            Usage::new("ADDRESS", "Address to listen on; 0.0.0.0 for all addresses of this machine");
+            Usage::new("ADDRESS", "Address to listen on; 0.0.0.0 for all of this machine");
         /// Port to listen on. 0: any free port.
         port: u16 = 8000, port, any,
             Usage::new("PORT", "Port to listen on; 0 for any that is free");
