@@ -2,14 +2,14 @@
 
 /// Folders and files whose prose is held. The rest of the tree follows.
 pub(crate) const HELD: &[&str] = &[
-    "actors/src/message",
-    "actors/src/ports",
-    "actors/src/logic/ledger",
     "actors/src/logic/kv_cache",
+    "actors/src/logic/ledger",
     "actors/src/logic/memory",
     "actors/src/logic/recovery/hang.rs",
     "actors/src/logic/recovery/sanity.rs",
     "actors/src/logic/scheduler",
+    "actors/src/message",
+    "actors/src/ports",
     "examples/demo-model",
     "examples/embed.rs",
     "examples/metrics.rs",
@@ -20,6 +20,20 @@ pub(crate) const HELD: &[&str] = &[
     "examples/tools.rs",
     "examples/two_engines.rs",
     "kernels",
+    "src/cli",
+    "src/config",
+    "src/executor",
+    "src/files.rs",
+    "src/gguf",
+    "src/grammar",
+    "src/lib.rs",
+    "src/main.rs",
+    "src/model_files",
+    "src/model_files.rs",
+    "src/parsers",
+    "src/profile",
+    "src/text",
+    "src/weights",
     "tests/prose",
 ];
 
