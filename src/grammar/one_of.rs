@@ -127,7 +127,7 @@ fn required(part: Part<'_>) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Returns a JSON text that only this value has.
+/// Returns the JSON of a value. `None` if other JSON may stand for the same value.
 fn literal(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) if number.is_f64() => None,

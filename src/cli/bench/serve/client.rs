@@ -122,7 +122,7 @@ impl Client {
         answer.is_ok_and(|response| response.status() == StatusCode::OK)
     }
 
-    /// Returns the id of the first model of the server, and the server's source of it.
+    /// Returns the id of the server's first model, and the path that the server loaded it from.
     pub(in crate::cli::bench) async fn first_model(
         &self,
     ) -> Result<(String, Option<String>), String> {
