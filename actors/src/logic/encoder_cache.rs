@@ -1,5 +1,5 @@
-//! Which encoder outputs (embeddings of images and sounds) are in memory, counted in embeddings:
-//! vLLM's `EncoderCacheManager`. An output that no request needs stays until its place is wanted.
+//! Plan of the encoder outputs in memory (embeddings of images and sounds), counted in embeddings:
+//! vLLM's `EncoderCacheManager`. An output that no request needs stays until its place is needed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use super::request::{MultimodalFeature, ids::RequestId};
 
-/// Encoder work allowed in one step, in embeddings: the largest item must always fit.
+/// Returns the encoder work allowed in one step, in embeddings. The largest item always fits.
 #[must_use]
 pub fn encoder_budget(max_num_batched_tokens: usize, largest_item: usize) -> usize {
     max_num_batched_tokens.max(largest_item)
@@ -18,25 +18,25 @@ pub fn encoder_budget(max_num_batched_tokens: usize, largest_item: usize) -> usi
 struct Entry {
     num_embeds: usize,
     users: BTreeSet<RequestId>,
-    /// Its turn to be evicted; there iff nobody uses it.
+    /// Its turn to be evicted. Present if and only if no request uses it.
     freeable_since: Option<u64>,
 }
 
-/// Plans the encoder cache's content; the embeddings themselves live with the worker.
+/// The planned content of the encoder cache. The embeddings themselves are in the worker.
 #[derive(Debug, Clone)]
 pub struct EncoderCacheManager {
     cache_size: usize,
     num_free_slots: usize,
     num_freeable_slots: usize,
     cached: BTreeMap<Arc<str>, Entry>,
-    /// First in, first evicted.
+    /// Items that no request uses, by turn: first in, first evicted.
     freeable: BTreeMap<u64, Arc<str>>,
     num_freed_ever: u64,
     evicted: Vec<Arc<str>>,
 }
 
 impl EncoderCacheManager {
-    /// Room for `cache_size` embeddings.
+    /// Returns an empty cache with room for `cache_size` embeddings.
     #[must_use]
     pub fn new(cache_size: usize) -> Self {
         Self {
@@ -50,25 +50,25 @@ impl EncoderCacheManager {
         }
     }
 
-    /// Most embeddings that it holds.
+    /// Returns the maximum number of embeddings that it holds.
     #[must_use]
     pub fn cache_size(&self) -> usize {
         self.cache_size
     }
 
-    /// Embeddings that fit without evicting anything.
+    /// Returns the number of embeddings that fit without an eviction.
     #[must_use]
     pub fn num_free_slots(&self) -> usize {
         self.num_free_slots
     }
 
-    /// Embeddings that fit when all that nobody uses is evicted.
+    /// Returns the number of embeddings that fit when all unused items are evicted.
     #[must_use]
     pub fn num_freeable_slots(&self) -> usize {
         self.num_freeable_slots
     }
 
-    /// Whether the item is there already; if so, `request` uses it from now on.
+    /// Returns whether the item is cached. If it is, `request` uses it from now on.
     pub fn check_and_update_cache(&mut self, request: RequestId, item: &MultimodalFeature) -> bool {
         let Some(entry) = self.cached.get_mut(&item.identifier) else { return false };
         if let Some(turn) = entry.freeable_since.take() {
@@ -79,8 +79,9 @@ impl EncoderCacheManager {
         true
     }
 
-    /// Whether the item can be encoded now, beside `num_scheduled` embeddings that were found to
-    /// fit before it; `budget` is what is left of the step's encoder work. Evicts if it must.
+    /// Returns whether the item can be encoded now, beside `num_scheduled` embeddings that were
+    /// found to fit before it. `budget` is the rest of the step's encoder work. Evicts items if
+    /// that is necessary.
     pub fn can_allocate(
         &mut self,
         item: &MultimodalFeature,
@@ -101,7 +102,7 @@ impl EncoderCacheManager {
         true
     }
 
-    /// The item gets its place, which `can_allocate` found.
+    /// Gives the item the place that `can_allocate` found, and makes `request` use it.
     pub fn allocate(&mut self, request: RequestId, item: &MultimodalFeature) {
         assert!(item.num_embeds <= self.num_free_slots, "no room for {}", item.identifier);
         self.num_free_slots -= item.num_embeds;
@@ -111,7 +112,7 @@ impl EncoderCacheManager {
         self.cached.insert(Arc::clone(&item.identifier), entry);
     }
 
-    /// `request` needs the item no longer.
+    /// Records that `request` no longer uses the item.
     pub fn free(&mut self, request: RequestId, identifier: &Arc<str>) {
         let Some(entry) = self.cached.get_mut(identifier) else { return };
         if entry.users.remove(&request) && entry.users.is_empty() {
@@ -122,13 +123,14 @@ impl EncoderCacheManager {
         }
     }
 
-    /// Whether `request` counts on the item being there.
+    /// Returns whether `request` uses the item.
     #[must_use]
     pub fn is_used_by(&self, request: RequestId, identifier: &Arc<str>) -> bool {
         self.cached.get(identifier).is_some_and(|entry| entry.users.contains(&request))
     }
 
-    /// The item was given its place in the step being planned, and will not be encoded after all.
+    /// Removes an item that got its place in the step being planned and will not be encoded after
+    /// all.
     pub fn cancel(&mut self, identifier: &Arc<str>) {
         if let Some(entry) = self.cached.remove(identifier) {
             match entry.freeable_since {
@@ -139,7 +141,7 @@ impl EncoderCacheManager {
         }
     }
 
-    /// Items evicted since the last call: the worker drops their embeddings.
+    /// Returns the items evicted since the last call. The worker drops their embeddings.
     pub fn take_evicted(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.evicted)
     }
@@ -163,7 +165,7 @@ mod tests {
 
     /// vllm-behaviour §10, test_encoder_cache_manager: size 10, an item of 4.
     #[test]
-    fn a_freed_item_keeps_its_slots_until_they_are_wanted() {
+    fn a_freed_item_keeps_its_slots_until_they_are_needed() {
         let mut cache = EncoderCacheManager::new(10);
         let cat = item("cat", 4);
         assert!(!cache.check_and_update_cache(ALICE, &cat));
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_item_was_never_there() {
+    fn a_cancelled_item_leaves_no_trace() {
         let mut cache = EncoderCacheManager::new(10);
         cache.allocate(ALICE, &item("cat", 4));
         cache.cancel(&"cat".into());

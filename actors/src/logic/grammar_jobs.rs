@@ -1,5 +1,5 @@
-//! Which grammars are to be compiled, in which order, and which of them take too long. It knows no
-//! threads: whoever has one free starts the next job.
+//! The queue of grammars to compile, and the decision which of them take too long. It has no
+//! threads: the compiler's pool starts the next job when a thread is free.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,11 +10,11 @@ use std::{
 use super::request::{failure::Failure, ids::Micros, structured_output::StructuredOutput};
 use crate::logic::planted::{Bug, planted};
 
-/// Formats that may wait for a thread. What is asked for beyond it is not noted: who waits for it
-/// asks again.
+/// Maximum number of formats that wait for a thread. Further formats are not recorded: a request
+/// that waits for one asks again.
 pub const QUEUE_CAPACITY: usize = 1_024;
 
-/// What those are told who wait for a grammar that was not compiled within `limit`.
+/// Returns the failure of requests whose grammar was not compiled within `limit`.
 #[must_use]
 pub fn takes_too_long(limit: Duration) -> Failure {
     let seconds = limit.as_secs_f64();
@@ -22,31 +22,31 @@ pub fn takes_too_long(limit: Duration) -> Failure {
     Failure::InvalidGrammar(why)
 }
 
-/// Whether a job that has run for `elapsed` microseconds has failed, done or not.
+/// Returns whether a job that has run for `elapsed` microseconds has failed, finished or not.
 #[must_use]
 pub fn is_too_long(elapsed: Micros, limit: Micros) -> bool {
     elapsed >= limit && !planted(Bug::KeepHungCompiler)
 }
 
-/// Names one job of one incarnation.
+/// Number of a job, unique in one incarnation.
 pub type JobId = u64;
 
-/// The jobs of one pool of threads. Identical formats in hand are one job.
+/// The jobs of one pool of threads. Identical formats that wait or run are one job.
 #[derive(Debug)]
 pub struct GrammarJobs {
-    /// How long a job may run.
+    /// Maximum time of a job.
     limit: Micros,
     next: JobId,
-    /// With the time since when each waits.
+    /// Waiting formats, each with the time since when it waits.
     queue: VecDeque<(Arc<StructuredOutput>, Micros)>,
-    /// With the time since when each runs.
+    /// Running jobs, each with the time since when it runs.
     running: BTreeMap<JobId, (Arc<StructuredOutput>, Micros)>,
-    /// All of both.
+    /// All waiting and running formats.
     in_hand: BTreeSet<Arc<StructuredOutput>>,
 }
 
 impl GrammarJobs {
-    /// No jobs, of which each may run for `limit` microseconds.
+    /// Returns an empty queue whose jobs may each run for `limit` microseconds.
     #[must_use]
     pub fn new(limit: Micros) -> Self {
         Self {
@@ -58,14 +58,14 @@ impl GrammarJobs {
         }
     }
 
-    /// A format is wanted. Nothing changes when it is in hand already, or the queue is full.
+    /// Queues a format. Nothing changes when it already waits or runs, or when the queue is full.
     pub fn ask(&mut self, format: Arc<StructuredOutput>, now: Micros) {
         if self.queue.len() < QUEUE_CAPACITY && self.in_hand.insert(Arc::clone(&format)) {
             self.queue.push_back((format, now));
         }
     }
 
-    /// A thread is free: what it is to compile.
+    /// Returns the next job, for a thread that is free.
     pub fn start(&mut self, now: Micros) -> Option<(JobId, Arc<StructuredOutput>)> {
         let (format, _) = self.queue.pop_front()?;
         let job = self.next;
@@ -74,14 +74,14 @@ impl GrammarJobs {
         Some((job, format))
     }
 
-    /// A job is over. `None` if it was before.
+    /// Ends a job and returns its format. `None`: it had ended before.
     pub fn end(&mut self, job: JobId) -> Option<Arc<StructuredOutput>> {
         let (format, _) = self.running.remove(&job)?;
         self.in_hand.remove(&format);
         Some(format)
     }
 
-    /// Jobs that have run for too long.
+    /// Returns the jobs that have run for too long.
     #[must_use]
     pub fn overdue(&self, now: Micros) -> Vec<JobId> {
         let is_overdue = |since: Micros| is_too_long(now.saturating_sub(since), self.limit);
@@ -89,8 +89,8 @@ impl GrammarJobs {
         running.map(|(&job, _)| job).collect()
     }
 
-    /// There is no thread, nor will be: takes out what has waited for one for as long as it might
-    /// have run.
+    /// Removes and returns the formats that have waited as long as a job may run. It is called when
+    /// there is no thread and none will come.
     pub fn give_up(&mut self, now: Micros) -> Vec<Arc<StructuredOutput>> {
         let mut given_up = Vec::new();
         while let Some((_, since)) = self.queue.front()
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn identical_formats_in_hand_are_one_job() {
+    fn identical_formats_are_one_job() {
         let mut jobs = GrammarJobs::new(10);
         for text in ["a", "b", "a", "a"] {
             jobs.ask(format(text), 0);
@@ -124,9 +124,13 @@ mod tests {
         assert_eq!(jobs.start(0), Some((1, format("b"))));
         assert_eq!(jobs.start(0), None);
         assert_eq!(jobs.end(0), Some(format("a")));
-        assert_eq!(jobs.end(0), None, "an end is told once");
+        assert_eq!(jobs.end(0), None, "a job ends once");
         jobs.ask(format("a"), 0);
-        assert_eq!(jobs.start(0), Some((2, format("a"))), "it is not in hand any more");
+        assert_eq!(
+            jobs.start(0),
+            Some((2, format("a"))),
+            "the format is no longer queued or running"
+        );
     }
 
     #[test]
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_and_what_it_did_not_take_may_be_asked_for_again() {
+    fn the_queue_is_bounded_and_a_rejected_format_may_be_asked_for_again() {
         let mut jobs = GrammarJobs::new(10);
         for index in 0..=QUEUE_CAPACITY {
             jobs.ask(format(&index.to_string()), 0);
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_threads_what_has_waited_for_the_limit_is_given_up() {
+    fn without_threads_formats_that_waited_for_the_limit_are_given_up() {
         let mut jobs = GrammarJobs::new(10);
         jobs.ask(format("a"), 0);
         jobs.ask(format("b"), 5);

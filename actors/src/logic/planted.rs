@@ -1,14 +1,14 @@
-//! Bugs on purpose. The simulator must find each of them, which tests the simulator. They stand
-//! below all logic, so that each part of it can name its own.
+//! Planted bugs. The simulator must find each of them, which tests the simulator. The module stands
+//! below all other logic, so that each part of it can name its own bugs.
 
 /// A mistake that the code makes on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// Numbered messages and commits of past epochs are taken.
+    /// Numbered messages and commits of past epochs are accepted.
     NoEpochFence,
-    /// Numbered messages and commits are taken again.
+    /// Numbered messages and commits are accepted twice.
     NoDedup,
-    /// Numbered messages and commits are taken though one before them is missing.
+    /// Numbered messages and commits are accepted though one before them is missing.
     NoGapCheck,
     /// The blocks of an aborted request are not freed.
     LeakOnAbort,
@@ -22,7 +22,7 @@ pub enum Bug {
     HitLastToken,
     /// Requests with different cache salts share blocks.
     IgnoreSalt,
-    /// A preempted request believes that its blocks are registered still.
+    /// A preempted request treats its blocks as still registered.
     KeepRegistered,
     /// New requests wait until something else happens.
     LostWakeup,
@@ -30,7 +30,7 @@ pub enum Bug {
     NeverSettle,
     /// Requests in a running step may be preempted.
     PreemptInFlight,
-    /// The scheduler takes the results of any step for those that it awaits.
+    /// The scheduler accepts the results of any step as those that it awaits.
     AnyStep,
     /// Worker and device compute steps of past epochs.
     KeepStaleStep,
@@ -38,29 +38,29 @@ pub enum Bug {
     StatefulGenerator,
     /// A new egress shard gets no tokens from before.
     SkipReplay,
-    /// A detokenizer takes a batch again.
+    /// A detokenizer processes a batch twice.
     RepeatBatch,
-    /// Sinks take all tokens, also those that they have.
+    /// Sinks accept all tokens, including those that they already have.
     NoPosition,
-    /// A stop string is only found within a single token.
+    /// A stop string is found only within a single token.
     StopWithinToken,
-    /// An end that was delivered leaves its entry in the ledger.
+    /// A delivered end leaves its entry in the ledger.
     NeverForget,
-    /// Blocks count as cached though their memory was left behind with a thread that hangs.
+    /// Blocks count as cached though their memory was lost with a thread that hangs.
     KeepLostContent,
     /// The reservation of a request is not released at its end.
     LeakQuota,
     /// Requests begin although their deadline has passed.
     IgnoreDeadline,
-    /// A canary that was served does not close the breaker.
+    /// A served canary does not close the breaker.
     DeafToCanary,
-    /// A step that ran out of memory is tried again as it was.
+    /// A step that ran out of memory is retried unchanged.
     SameStepAgain,
     /// A constrained request does not wait for its grammar.
     SkipGrammar,
-    /// A request that waits for a grammar asks for it once.
+    /// A request that waits for a grammar asks for it only once.
     AskForGrammarOnce,
-    /// A grammar may take as long to compile as it likes.
+    /// The time to compile a grammar has no limit.
     KeepHungCompiler,
     /// A tail counts though the step in which its request was to catch up never ended.
     TrustOpenTail,
@@ -68,12 +68,12 @@ pub enum Bug {
     SwapTails,
     /// The block directory keeps the tail of a request whose blocks were freed.
     ForgetFreedTail,
-    /// A tail waits for its request though its block is handed out for something else.
+    /// A tail waits for its request though its block was allocated for another.
     KeepHandedOutTail,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 33] = [
         Self::NoEpochFence,
         Self::NoDedup,
@@ -132,7 +132,7 @@ mod on {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Makes this thread's code commit the mistake, or none.
+    /// Plants the bug in this thread's code, or removes it.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }

@@ -1,12 +1,12 @@
-//! How many choices a request may have. More than fit an empty engine could never be admitted, so
-//! waiting does not help such a request.
+//! Limits the choices of a request. An empty engine could never admit more of them, so waiting does
+//! not help such a request.
 
 use super::{AdmissionLimits, share};
 use crate::error::RequestError;
 
 impl AdmissionLimits {
     /// Rejects a request with more choices than an empty engine admits. A request with one choice
-    /// is never rejected here: where a limit of 0 closes the engine, it is full.
+    /// is never rejected here. If a limit of 0 closes the engine, the engine counts as full.
     ///
     /// # Errors
     /// [`RequestError::InvalidParameter`] names `n`, the largest value and the limit behind it.

@@ -1,18 +1,18 @@
-//! How fast requests leave, from which follows when there will be room.
+//! The rate at which requests leave. From it follows when the engine will have room.
 
 use std::collections::VecDeque;
 
 use super::Tenant;
 use crate::logic::request::ids::Micros;
 
-/// What left longer ago says nothing about now.
+/// Departures before this time are ignored, in microseconds.
 const WINDOW: Micros = 30_000_000;
-/// Most departures remembered.
+/// Maximum number of departures remembered.
 const CAPACITY: usize = 256;
-/// An estimate is at least and at most this.
+/// The least and the largest estimate, in microseconds.
 pub(super) const WAIT: [Micros; 2] = [1_000_000, 60_000_000];
 
-/// One request left.
+/// The end of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Departure {
     pub(super) at: Micros,
@@ -23,13 +23,13 @@ pub(super) struct Departure {
 /// The last departures.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Departures {
-    /// Since when there was anybody to leave.
+    /// Time since which requests are open.
     busy_since: Micros,
     recent: VecDeque<Departure>,
 }
 
 impl Departures {
-    /// The first request after an idle time came.
+    /// Begins a busy time with the first request after an idle time.
     pub(super) fn begin(&mut self, now: Micros) {
         self.busy_since = now;
         self.recent.clear();
@@ -43,8 +43,9 @@ impl Departures {
         self.recent.push_back(departure);
     }
 
-    /// When `amount` will have left, if it goes on as in the last half minute. `weigh` says how
-    /// much of it one departure is. When none left, one may as soon as it took until now.
+    /// Returns the estimated time until `amount` has left, in microseconds. It assumes the rate of
+    /// the last half minute. `weigh` returns the part of the amount that one departure is. If none
+    /// left, the estimate is as long again as the time that has passed.
     pub(super) fn wait(
         &self,
         now: Micros,
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nobody_left_yet_it_may_take_as_long_again() {
+    fn without_departures_the_estimate_is_as_long_as_the_time_so_far() {
         let mut departures = Departures::default();
         departures.begin(100 * SECOND);
         assert_eq!(wait(&departures, 100 * SECOND, 5), 1);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_time_is_no_slow_time() {
+    fn idle_time_does_not_count_as_slow_time() {
         let mut departures = Departures::default();
         departures.begin(0);
         departures.record(departure(SECOND, 1));

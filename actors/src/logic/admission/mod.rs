@@ -1,5 +1,5 @@
-//! Which requests are admitted: the engine's limits, each tenant's share and its quota. A refusal
-//! says when to come back.
+//! Admission of requests: the engine's limits, each tenant's share and its quota. A refusal says
+//! when to retry.
 
 mod choices;
 mod departures;
@@ -20,51 +20,51 @@ use crate::error::RequestError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tenant(pub u32);
 
-/// A tenant may have so many times as many requests open as the engine has places left, so it
-/// never fills the engine for others: alone it gets 8 of 9 places, of two each 8 of 17. That is the
-/// rule of "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (Choudhury and Hahne,
-/// 1998). A request with many choices and no tenant counts as a tenant of its own.
+/// Limit of a tenant's open requests, as a multiple of the engine's free places. So no tenant fills
+/// the engine for others: alone it gets 8 of 9 places, of two tenants each gets 8 of 17. The rule
+/// is from "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (Choudhury and
+/// Hahne, 1998). A request with many choices and no tenant counts as a tenant of its own.
 const OPEN_REQUESTS_PER_FREE_PLACE: usize = 8;
 
-/// What one tenant may use.
+/// The limits of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quota {
-    /// Most requests open at once.
+    /// Maximum number of requests open at once.
     pub max_open_requests: Option<usize>,
-    /// Most tokens of prompts and outputs in a minute; as many may be used at once.
+    /// Maximum number of tokens of prompts and outputs in a minute. As many may be used at once.
     pub tokens_per_minute: Option<u64>,
 }
 
-/// What the engine takes.
+/// The limits of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmissionLimits {
-    /// Most requests open at once.
+    /// Maximum number of requests open at once.
     pub max_num_requests: usize,
-    /// Most requests that wait to be scheduled for the first time.
+    /// Maximum number of requests that wait to be scheduled for the first time.
     pub max_num_queued_reqs: Option<usize>,
-    /// Once the prompts that wait to be scheduled have so many tokens, no further one is taken.
+    /// When the waiting prompts have this many tokens, no further request is admitted.
     pub max_num_queued_tokens: Option<usize>,
-    /// For each tenant.
+    /// Limits of each tenant.
     pub quota: Quota,
 }
 
-/// What a request may take.
+/// The largest cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AdmissionCost {
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
-    /// Most tokens of its output.
+    /// Maximum number of tokens of its output.
     pub max_tokens: usize,
 }
 
-/// All open requests of an engine, as the door sees them.
+/// All open requests of an engine, with their costs and tenants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
     limits: AdmissionLimits,
     open: BTreeMap<RequestId, Open>,
     num_queued: usize,
     num_queued_tokens: usize,
-    /// Those seen so far: bounded by the number of keys that the operator gave out.
+    /// Tenants seen so far. Their number is bounded by the keys that the operator issued.
     tenants: BTreeMap<Tenant, Account>,
     departures: Departures,
 }
@@ -79,7 +79,7 @@ struct Open {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Account {
     num_open: usize,
-    /// There iff tokens are limited.
+    /// Present if and only if tokens are limited.
     bucket: Option<TokenBucket>,
 }
 
@@ -90,7 +90,7 @@ impl AdmissionCost {
 }
 
 impl Admission {
-    /// Nothing is open.
+    /// Returns an admission without open requests.
     #[must_use]
     pub fn new(limits: AdmissionLimits) -> Self {
         Self {
@@ -105,12 +105,12 @@ impl Admission {
 
     /// Checks whether all of `requests` may be admitted. Requests that are open already are
     /// admitted again without effect. A request that costs more than a minute's tokens is admitted
-    /// when all of them are there, and leaves a debt.
+    /// when the bucket is full, and leaves a debt.
     ///
     /// # Errors
-    /// [`RequestError::InvalidParameter`] when even an empty engine would not admit so many,
-    /// [`RequestError::QuotaExceeded`] when the tenant has used up its quota,
-    /// [`RequestError::QueueFull`] when the engine is full. Both say when to come back.
+    /// [`RequestError::InvalidParameter`] when even an empty engine would not admit so many.
+    /// [`RequestError::QuotaExceeded`] when the tenant has used up its quota.
+    /// [`RequestError::QueueFull`] when the engine is full. The last two say when to retry.
     pub fn check_costs(
         &self,
         now: Micros,
@@ -123,14 +123,16 @@ impl Admission {
         }
         let tokens = tokens_of_all(&new);
         self.limits.check_choices(tenant.is_some(), new.len())?;
-        // The quota first: who exceeds it is not helped by waiting for the engine.
+        // The quota is checked first, because a tenant that exceeds it gains nothing by waiting for
+        // the engine.
         if let Some(tenant) = tenant {
             self.check_quota(now, tenant, new.len(), tokens)?;
         }
         self.check_room(now, tenant, new.len())
     }
 
-    /// Admits all of `requests`. Tokens of prompt and whole output are charged to the tenant.
+    /// Admits all of `requests`. The tenant is charged the tokens of the prompt and of the longest
+    /// output.
     pub fn reserve(
         &mut self,
         now: Micros,
@@ -166,11 +168,11 @@ impl Admission {
         requests.iter().filter(|(id, _)| !self.open.contains_key(id)).copied().collect()
     }
 
-    /// Whether `num_new` requests would be admitted, whatever they cost: asked before any work is
-    /// spent on them. Nothing is reserved.
+    /// Checks whether `num_new` requests would be admitted, whatever their cost. It is called
+    /// before any work is spent on them, and reserves nothing.
     ///
     /// # Errors
-    /// As [`Admission::admit`].
+    /// The errors of [`Admission::check_costs`].
     pub fn check(
         &self,
         now: Micros,
@@ -184,7 +186,7 @@ impl Admission {
         self.check_room(now, tenant, num_new)
     }
 
-    /// A request left the queue. Only the first time counts.
+    /// Records that a request left the queue. Only the first call counts.
     pub fn scheduled(&mut self, request: RequestId) {
         if let Some(open) = self.open.get_mut(&request)
             && std::mem::take(&mut open.is_queued)
@@ -194,8 +196,9 @@ impl Admission {
         }
     }
 
-    /// A request is over, after `generated_tokens` of output. What it was charged for and did not
-    /// use is given back; the prompt too, if it was never scheduled. Only the first time counts.
+    /// Records that a request ended after `generated_tokens` of output. Tokens that were charged
+    /// and not used are refunded, and so is the prompt if it was never scheduled. Only the first
+    /// call counts.
     pub fn ended(&mut self, now: Micros, request: RequestId, generated_tokens: usize) {
         let Some(Open { tenant, cost, is_queued }) = self.open.get(&request).copied() else {
             return;
@@ -212,31 +215,32 @@ impl Admission {
         }
     }
 
-    /// Requests admitted that have not ended.
+    /// Returns the number of admitted requests that have not ended.
     #[must_use]
     pub fn num_open(&self) -> usize {
         self.open.len()
     }
 
-    /// Requests that wait to be scheduled for the first time.
+    /// Returns the number of requests that wait to be scheduled for the first time.
     #[must_use]
     pub fn num_queued(&self) -> usize {
         self.num_queued
     }
 
-    /// Tokens of their prompts.
+    /// Returns the number of tokens of their prompts.
     #[must_use]
     pub fn num_queued_tokens(&self) -> usize {
         self.num_queued_tokens
     }
 
-    /// A tenant's open requests.
+    /// Returns the number of a tenant's open requests.
     #[must_use]
     pub fn num_open_of(&self, tenant: Tenant) -> usize {
         self.tenants.get(&tenant).map_or(0, |account| account.num_open)
     }
 
-    /// Tokens that a tenant may use now; negative: its debt. `None`: they are not limited.
+    /// Returns the tokens that a tenant may use now. A negative number is its debt. `None`: tokens
+    /// are not limited.
     #[must_use]
     pub fn tokens_of(&self, now: Micros, tenant: Tenant) -> Option<i64> {
         Some(self.bucket_of(now, tenant)?.tokens(now))
@@ -276,8 +280,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether the engine has room. In a steady state as many requests leave the queue as end, so
-    /// the ends tell when there will be.
+    /// Checks whether the engine has room. In a steady state as many requests leave the queue as
+    /// end, so the ends predict when there will be room.
     fn check_room(
         &self,
         now: Micros,
@@ -307,7 +311,8 @@ impl Admission {
             let wait = self.departures.wait(now, excess, |_| 1);
             return refuse("one client's share of max_num_requests", share, wait);
         }
-        // As in vLLM, what is there counts and not what comes: or a long prompt could never come.
+        // As in vLLM, only tokens that already wait are counted. If the new request's tokens
+        // counted too, a long prompt could never be admitted.
         if let Some(limit) = limits.max_num_queued_tokens.filter(|&l| self.num_queued_tokens >= l) {
             let excess = (self.num_queued_tokens - limit) as u64 + 1;
             let wait = self.departures.wait(now, excess, |departure| departure.prompt_tokens);
@@ -329,17 +334,18 @@ fn tokens_of_all(requests: &BTreeMap<RequestId, AdmissionCost>) -> u64 {
     requests.values().fold(0, |sum: u64, cost| sum.saturating_add(cost.tokens()))
 }
 
-/// Most requests that a tenant may have open which has `num_own` of the `num_open` ones: as if each
-/// came in alone, as long as it has fewer than eight times as many as places are free.
+/// Returns the maximum number of open requests for a tenant that has `num_own` of the `num_open`
+/// ones. It admits them one by one while the tenant has fewer than eight times as many as places
+/// are free.
 fn share(num_own: usize, num_open: usize, max_num_requests: usize) -> usize {
     let num_others = num_open.saturating_sub(num_own);
     let places = max_num_requests.saturating_sub(num_others);
     let share = places as u128 * OPEN_REQUESTS_PER_FREE_PLACE as u128;
-    // The last one comes in while `num_own < 8 * (places - num_own)`.
+    // The last one is admitted while `num_own < 8 * (places - num_own)`.
     share.div_ceil(OPEN_REQUESTS_PER_FREE_PLACE as u128 + 1) as usize
 }
 
-/// How many are too many when `num_new` come to `num` others.
+/// Returns how many requests are too many when `num_new` come to `num` others.
 fn excess(num: usize, num_new: usize, limit: Option<usize>) -> u64 {
     limit.map_or(0, |limit| (num + num_new).saturating_sub(limit) as u64)
 }

@@ -2,11 +2,11 @@
 
 use crate::logic::request::ids::Micros;
 
-/// A minute. One token is so many units, so that a bucket of `n` tokens a minute gains exactly `n`
-/// units a microsecond and nothing is lost to rounding.
+/// Units per token: the microseconds of a minute. So a bucket of `n` tokens a minute gains exactly
+/// `n` units a microsecond, and rounding loses nothing.
 const UNITS_PER_TOKEN: i128 = 60_000_000;
 
-/// Holds what may be used within a minute. It can be in debt.
+/// The tokens that may be used within a minute. The bucket can be in debt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenBucket {
     tokens_per_minute: i128,
@@ -15,15 +15,17 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket. A rate of 0 is taken as 1, or a debt would stay for ever.
+    /// Returns a full bucket. A rate of 0 is taken as 1, because otherwise a debt would stay for
+    /// ever.
     pub(super) fn full(tokens_per_minute: u64, now: Micros) -> Self {
         let tokens_per_minute = i128::from(tokens_per_minute.max(1));
         let level = tokens_per_minute * UNITS_PER_TOKEN;
         Self { tokens_per_minute, level, updated_at: now }
     }
 
-    /// How long until `tokens` can be charged, in microseconds; 0: now. What exceeds the whole
-    /// bucket has to wait for a full one only, or it could never be served.
+    /// Returns the time until `tokens` can be charged, in microseconds; 0 means now. More tokens
+    /// than the bucket holds wait only until it is full, because otherwise they could never be
+    /// served.
     pub(super) fn wait(&self, now: Micros, tokens: u64) -> Micros {
         let needed = (i128::from(tokens) * UNITS_PER_TOKEN).min(self.capacity());
         let missing = (needed - self.level_at(now)).max(0);
@@ -31,20 +33,20 @@ impl TokenBucket {
         Micros::try_from(wait).unwrap_or(Micros::MAX)
     }
 
-    /// Takes tokens out, whether they are there or not.
+    /// Takes tokens out, into debt if necessary.
     pub(super) fn charge(&mut self, now: Micros, tokens: u64) {
         self.level = self.level_at(now) - i128::from(tokens) * UNITS_PER_TOKEN;
         self.updated_at = self.updated_at.max(now);
     }
 
-    /// Puts back what was charged and not used.
+    /// Refunds tokens that were charged and not used.
     pub(super) fn give_back(&mut self, now: Micros, tokens: u64) {
         let level = self.level_at(now) + i128::from(tokens) * UNITS_PER_TOKEN;
         self.level = level.min(self.capacity());
         self.updated_at = self.updated_at.max(now);
     }
 
-    /// Whole tokens that are there; negative: the debt.
+    /// Returns the whole tokens in the bucket. A negative number is the debt.
     pub(super) fn tokens(&self, now: Micros) -> i64 {
         let tokens = self.level_at(now).div_euclid(UNITS_PER_TOKEN);
         i64::try_from(tokens).unwrap_or(if tokens < 0 { i64::MIN } else { i64::MAX })
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_bucket_waits_for_a_full_one_and_leaves_a_debt() {
+    fn more_than_the_bucket_holds_waits_for_a_full_one_and_leaves_a_debt() {
         let mut bucket = TokenBucket::full(60, 0);
         bucket.charge(0, 1);
         assert_eq!(bucket.wait(0, 1_000), SECOND);
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_comes_back() {
+    fn unused_tokens_are_refunded() {
         let mut bucket = TokenBucket::full(60, 0);
         bucket.charge(0, 40);
         bucket.give_back(0, 30);

@@ -1,23 +1,23 @@
-//! Whether a prompt fits: truncation, known tokens, room for the output.
+//! Fits a prompt into the model's context: truncation, known tokens, room for the output.
 
 use crate::{error::RequestError, logic::request::ids::TokenId};
 
-/// Which end of a prompt that is too long is cut off.
+/// The end of a too long prompt that is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TruncationSide {
-    /// The beginning goes, the last tokens stay.
+    /// Drops the beginning and keeps the last tokens.
     #[default]
     Left,
-    /// The end goes, the first tokens stay.
+    /// Drops the end and keeps the first tokens.
     Right,
 }
 
-/// What a prompt must fit.
+/// The limits of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptLimits {
     /// Token ids are below this.
     pub vocab_size: u32,
-    /// Prompt and output tokens at most.
+    /// Maximum number of prompt and output tokens.
     pub max_model_len: usize,
 }
 
@@ -30,17 +30,18 @@ pub struct FittedPrompt {
     pub max_tokens: u32,
 }
 
-/// How much output a request may have.
+/// The length of a request's output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutputTokens {
-    /// What the client asks for, which has to fit beside the prompt.
+    /// The client's wish, which has to fit beside the prompt.
     pub wanted: Option<u32>,
-    /// Otherwise no more than this, and no more than fits.
+    /// Without a wish, the largest number of tokens, as far as it fits.
     pub default: Option<u32>,
 }
 
 impl OutputTokens {
-    /// The tokens of it where the context leaves `room`, which may be fewer than are wanted.
+    /// Returns the number of output tokens when the context leaves `room`. It may be less than the
+    /// wish.
     #[must_use]
     pub fn within(self, room: usize) -> usize {
         match (self.wanted, self.default) {
@@ -51,8 +52,8 @@ impl OutputTokens {
     }
 }
 
-/// How many tokens of a prompt stay; `None`: all. `truncate_to` of -1 means: what the context leaves
-/// beside `max_tokens`.
+/// Returns how many tokens of a prompt stay; `None` means all. A `truncate_to` of -1 means the room
+/// that the context leaves beside `max_tokens`.
 ///
 /// # Errors
 /// [`RequestError::InvalidParameter`] for a bad truncation.
@@ -74,8 +75,8 @@ pub fn kept_tokens(
     }
 }
 
-/// Truncates and checks a prompt. `truncate_to` of -1 means: to what the context leaves beside
-/// `max_tokens`.
+/// Truncates and checks a prompt. A `truncate_to` of -1 truncates to the room that the context
+/// leaves beside `max_tokens`.
 ///
 /// # Errors
 /// [`RequestError::InvalidParameter`] for an empty prompt, an unknown token or a bad truncation,
@@ -109,7 +110,7 @@ pub fn fit_prompt(
     Ok(FittedPrompt { prompt_token_ids: tokens, max_tokens })
 }
 
-/// Refuses a text that is too long whatever its tokens are: to find those of megabytes takes
+/// Rejects a text that is too long whatever its tokens are, because tokenizing megabytes takes
 /// seconds.
 ///
 /// # Errors
@@ -140,7 +141,7 @@ mod tests {
     const LIMITS: PromptLimits = PromptLimits { vocab_size: 100, max_model_len: 10 };
 
     #[test]
-    fn a_text_is_refused_unread_only_if_no_tokens_could_make_it_fit() {
+    fn a_text_is_rejected_untokenized_only_if_no_tokens_could_make_it_fit() {
         assert!(check_length(&"x".repeat(70), 7, 10).is_ok());
         let refused = check_length(&"x".repeat(71), 7, 10).unwrap_err();
         let expected =
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(fit(4, None, None), Ok((vec![0, 1, 2, 3], 6)));
     }
 
-    /// A default is no wish that a prompt could be too long for.
+    /// A prompt cannot be too long for a default.
     #[test]
     fn a_default_only_caps_what_the_context_leaves() {
         for (len, expected) in [(4, 5), (7, 3)] {

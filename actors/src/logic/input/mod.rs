@@ -1,5 +1,5 @@
-//! From a prompt's text to the tokens of a request: tokenized in pieces, cut to fit the context, and
-//! given the markers of thoughts.
+//! From a prompt's text to the tokens of a request. The text is tokenized in pieces, cut to fit the
+//! context, and searched for the markers of thoughts.
 
 pub mod fit;
 pub mod text_pieces;

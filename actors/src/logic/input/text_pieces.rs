@@ -5,52 +5,52 @@ use std::ops::Range;
 use super::fit::TruncationSide;
 use crate::logic::request::ids::TokenId;
 
-/// Which of a text's tokens are wanted.
+/// The tokens of a text that are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WantedTokens {
-    /// All, unless there are more than this: then as many pieces as it takes to know.
+    /// All tokens. Above this number, as many pieces as show that there are more.
     UpTo(usize),
-    /// At least so many at one end, as far as there are so many.
+    /// At least this many tokens at one end, or all if there are fewer.
     Kept {
-        /// How many.
+        /// Number of tokens.
         num_tokens: usize,
-        /// The end that they are not at.
+        /// The other end, which is dropped.
         dropped: TruncationSide,
     },
-    /// None: only their number.
+    /// No tokens, only their number.
     Count,
 }
 
-/// A text's tokens so far.
+/// The tokens of a text so far.
 #[derive(Debug)]
 pub struct TextPieces {
     wanted: WantedTokens,
-    /// What is not tokenized yet.
+    /// The bytes that are not tokenized yet.
     rest: Range<usize>,
     /// In the order of tokenizing.
     pieces: Vec<Vec<TokenId>>,
     num_tokens: usize,
 }
 
-/// What was wanted of a text's tokens.
+/// The tokens of a text that were needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedText {
-    /// The tokens; those at the kept end.
+    /// The tokens at the kept end.
     pub tokens: Vec<TokenId>,
-    /// How many were found.
+    /// Number of tokens found.
     pub num_tokens: usize,
     /// Whether the text has no others.
     pub is_whole: bool,
 }
 
 impl TextPieces {
-    /// Nothing of a text of so many bytes.
+    /// Returns the pieces of a text of `text_bytes` bytes, none of it tokenized.
     #[must_use]
     pub fn new(text_bytes: usize, wanted: WantedTokens) -> Self {
         Self { wanted, rest: 0..text_bytes, pieces: Vec::new(), num_tokens: 0 }
     }
 
-    /// The end at which pieces are not taken.
+    /// Returns the end at which no pieces are taken.
     #[must_use]
     pub fn dropped(&self) -> TruncationSide {
         match self.wanted {
@@ -59,7 +59,7 @@ impl TextPieces {
         }
     }
 
-    /// What is left to be tokenized, or `None` when enough is.
+    /// Returns the bytes to tokenize next, or `None` when there are enough tokens.
     #[must_use]
     pub fn rest(&self) -> Option<Range<usize>> {
         let is_enough = match self.wanted {
@@ -82,7 +82,7 @@ impl TextPieces {
         }
     }
 
-    /// The tokens in the text's order, between those that stand around a text.
+    /// Returns the tokens in the text's order, between the tokens that stand around a text.
     #[must_use]
     pub fn finish(mut self, before: Vec<TokenId>, after: Vec<TokenId>) -> EncodedText {
         let is_whole = self.rest.is_empty();
@@ -111,7 +111,7 @@ impl TextPieces {
 mod tests {
     use super::*;
 
-    /// A text of ten bytes, whose tokens are the bytes' places, in pieces of three.
+    /// Encodes a text of ten bytes in pieces of three. Its tokens are the bytes' positions.
     fn encode(wanted: WantedTokens) -> (Vec<TokenId>, usize, bool, usize) {
         let mut pieces = TextPieces::new(10, wanted);
         let mut num_pieces = 0;

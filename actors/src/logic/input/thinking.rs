@@ -1,10 +1,10 @@
 //! Thoughts at the beginning of an output: free of its structure, and bounded by a budget.
 //!
-//! The rules are vLLM's. A prompt in which the last marker ends thoughts has closed them: the whole
-//! output is answer. Else the output is thoughts up to the first end marker in it, also where no
-//! marker began them: some models do not write one. Once ended they do not begin again. The budget
-//! counts the output's tokens after the marker that began them, and forces the end marker only where
-//! there was one: what was never begun may be an answer.
+//! The rules are vLLM's. If the last marker of the prompt ends thoughts, the whole output is
+//! answer. Otherwise the output is thoughts up to its first end marker, even without a begin
+//! marker, because some models write none. Ended thoughts do not begin again. The budget counts the
+//! output's tokens after the begin marker. The end marker is forced only after a begin marker:
+//! without one the output may be an answer.
 
 use std::sync::Arc;
 
@@ -12,25 +12,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::logic::request::ids::TokenId;
 
-/// How a model marks its thoughts, and how many it may have. What is structured about an output
-/// concerns only what follows them.
+/// The markers of a model's thoughts, and their budget. The structure of an output concerns only
+/// the answer after them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thinking {
-    /// The tokens that begin thoughts. A prompt may hold them; an output may begin without.
+    /// The tokens that begin thoughts. A prompt may contain them. An output may begin without them.
     pub begin: Vec<TokenId>,
     /// The tokens that end thoughts; at least one.
     pub end: Vec<TokenId>,
-    /// Most tokens of thought, before the end is forced.
+    /// Maximum number of tokens of thought. Then the end is forced.
     pub budget: Option<u32>,
 }
 
-/// How far an output is in its thoughts: a function of prompt and output, kept token by token.
+/// The progress of an output through its thoughts. It is a function of prompt and output, updated
+/// with each token.
 #[derive(Debug, Clone)]
 pub struct Thoughts {
     thinking: Arc<Thinking>,
-    /// A marker began them, in prompt or output.
+    /// Whether a marker in prompt or output began the thoughts.
     is_begun: bool,
-    /// Tokens of thought; of interest where they were begun.
+    /// Tokens of thought. The number matters only if a marker began them.
     num_tokens: usize,
     /// Output tokens so far.
     num_output: usize,
@@ -41,7 +42,7 @@ pub struct Thoughts {
 }
 
 impl Thoughts {
-    /// Those of an output that is still empty.
+    /// Returns the progress of an output that is still empty.
     #[must_use]
     pub fn new(thinking: Arc<Thinking>, prompt: &[TokenId]) -> Self {
         let (begun, ended) = (last(prompt, &thinking.begin), last(prompt, &thinking.end));
@@ -56,7 +57,7 @@ impl Thoughts {
         }
     }
 
-    /// Goes on by one output token.
+    /// Adds one output token.
     pub fn push(&mut self, token: TokenId) {
         self.num_output += 1;
         if self.answer_start.is_some() {
@@ -75,13 +76,13 @@ impl Thoughts {
         }
     }
 
-    /// Index of the first output token that is answer; `None` while there are thoughts.
+    /// Returns the index of the first output token that is answer; `None` while there are thoughts.
     #[must_use]
     pub fn answer_start(&self) -> Option<usize> {
         self.answer_start
     }
 
-    /// What the next token has to be: of the end marker, once the budget is used up.
+    /// Returns the token of the end marker that must come next, once the budget is used up.
     #[must_use]
     pub fn forced_token(&self) -> Option<TokenId> {
         let budget = self.thinking.budget? as usize;
@@ -94,7 +95,7 @@ impl Thoughts {
     }
 }
 
-/// Where the last `marker` in `tokens` begins.
+/// Returns the index at which the last `marker` in `tokens` begins.
 fn last(tokens: &[TokenId], marker: &[TokenId]) -> Option<usize> {
     let found = (0..tokens.len()).rev().find(|&start| tokens[start..].starts_with(marker));
     found.filter(|_| !marker.is_empty())
@@ -126,7 +127,7 @@ mod tests {
             (&[9, BEGIN], &[7, 7], None),
             (&[9, BEGIN], &[7, END], Some(2)),
             (&[9, BEGIN], &[7, END, 8, END, 8], Some(2)),
-            // Begun by the output, or by nobody.
+            // Begun by the output, or without a marker.
             (&[9], &[BEGIN, 7, END, 8], Some(3)),
             (&[9], &[7, END], Some(2)),
             (&[9], &[7], None),
@@ -143,7 +144,7 @@ mod tests {
         }
     }
 
-    /// The tokens that come when everything that is not forced is 7.
+    /// Returns the next `count` tokens. A token that is not forced is 7.
     fn forced(thoughts: &mut Thoughts, count: usize) -> Vec<TokenId> {
         let mut next = || {
             let token = thoughts.forced_token().unwrap_or(7);
@@ -168,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_of_the_end_is_not_forced_again() {
+    fn the_written_part_of_the_end_is_not_forced_again() {
         let mut thoughts = thoughts(&[4, 5], &[2, 2, 3], 3, &[9]);
         [4, 5, 7, 2, 2].into_iter().for_each(|token| thoughts.push(token));
-        // Three thoughts, of which two are the beginning of the end.
+        // Three tokens of thought; the last two begin the end marker.
         assert_eq!(thoughts.forced_token(), Some(3));
         thoughts.push(2);
-        assert_eq!(thoughts.forced_token(), Some(3), "2 2 stands there still");
+        assert_eq!(thoughts.forced_token(), Some(3), "2 2 is still the end of the output");
         thoughts.push(3);
         assert_eq!((thoughts.forced_token(), thoughts.answer_start()), (None, Some(7)));
     }

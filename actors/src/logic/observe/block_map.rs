@@ -1,62 +1,62 @@
-//! The KV cache's blocks in order, as runs of blocks alike: who holds them, what can be hit, what is
-//! empty. A large cache is shown in cells of several blocks, so the map has a bounded size.
+//! The KV cache's blocks in order, as runs of equal neighbours: used, cached or free, and by which
+//! request. A large cache is shown in cells of several blocks, so the map has a bounded size.
 
 use serde::{Deserialize, Serialize};
 
 use crate::logic::{kv_cache::KvCacheManager, request::ids::RequestId};
 
-/// Blocks looked at for a cell, at most.
+/// Maximum number of blocks read for a cell.
 pub const SAMPLES_PER_CELL: u32 = 16;
 
-/// What is known of a block.
+/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
-    /// Nobody holds it, and nothing in it can be hit.
+    /// No request uses it, and its content cannot be hit.
     Free,
-    /// Nobody holds it; its content can be hit until it is handed out again.
+    /// No request uses it. Its content can be hit until it is allocated again.
     Cached,
-    /// Nobody holds it; a new epoch keeps it for the request that was filling it.
+    /// No request uses it. A new epoch keeps it for the request that was filling it.
     Tail,
-    /// Requests hold it.
+    /// Requests use it.
     Used,
 }
 
-/// Neighbouring blocks that are alike.
+/// A run of neighbouring blocks that are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRun {
-    /// How many.
+    /// Number of blocks.
     pub num_blocks: u32,
-    /// What they are.
+    /// State of the blocks.
     pub state: BlockState,
-    /// Who holds them, or will; of several, the one that was accepted first.
+    /// The request that uses them or will use them. Of several, the one that was accepted first.
     pub owner: Option<RequestId>,
-    /// How many requests hold each.
+    /// Number of requests that use each block.
     pub ref_cnt: u32,
 }
 
 /// All blocks but the null block.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BlockMap {
-    /// How many there are.
+    /// Number of all blocks.
     pub num_blocks: u32,
-    /// Those that can be handed out, the cached ones among them.
+    /// Number of blocks that can be allocated, including cached ones.
     pub num_free: u32,
-    /// Those that nobody holds and that can be hit; an estimate where not every block is looked at.
+    /// Number of unused blocks that can be hit. It is an estimate where not every block is read.
     pub num_cached: u32,
-    /// Those that more than one request holds; likewise.
+    /// Number of blocks that more than one request uses. It is an estimate in the same cases.
     pub num_shared: u32,
-    /// Each cell of the runs stands for so many blocks, the last one perhaps for fewer: if for more
-    /// than one, it shows what most of them are, and if for more than [`SAMPLES_PER_CELL`], what most
-    /// of those are that were looked at.
+    /// Number of blocks in each cell of the runs; the last cell may have fewer. A cell of several
+    /// blocks shows the state of most of them. A cell of more than [`SAMPLES_PER_CELL`] blocks
+    /// shows the state of most of those that were read.
     pub blocks_per_cell: u32,
-    /// From block 1 on.
+    /// Runs from block 1 on.
     pub runs: Vec<BlockRun>,
 }
 
 impl BlockMap {
-    /// The map of at most `most_cells` cells, made of a look at [`SAMPLES_PER_CELL`] blocks of each at
-    /// most, and of one at every block table.
+    /// Returns a map of at most `most_cells` cells. It reads at most [`SAMPLES_PER_CELL`] blocks of
+    /// each cell, and every block table.
     #[must_use]
     pub fn of(manager: &KvCacheManager, most_cells: u32) -> Self {
         let pool = manager.pool();
@@ -105,7 +105,7 @@ impl BlockMap {
     }
 }
 
-/// Of every `stride`th block, from block 1 on.
+/// Returns the owner of every `stride`th block, from block 1 on.
 fn owners(manager: &KvCacheManager, num_blocks: u32, stride: u32) -> Vec<Option<RequestId>> {
     let mut owners = vec![None; num_blocks.div_ceil(stride) as usize];
     let tails = manager.kept_tails().map(|(request, tail)| (request, tail.block));
@@ -114,7 +114,7 @@ fn owners(manager: &KvCacheManager, num_blocks: u32, stride: u32) -> Vec<Option<
         .flat_map(|(request, blocks)| blocks.iter().map(move |block| (request, block)));
     let (mask, shift) = (stride - 1, stride.ilog2());
     for (request, block) in tails.chain(held) {
-        // The null block has no place.
+        // The null block is not in the map.
         let place = block.checked_sub(1).filter(|place| place & mask == 0);
         if let Some(owner) = place.and_then(|place| owners.get_mut((place >> shift) as usize)) {
             owner.get_or_insert(request);
@@ -123,7 +123,8 @@ fn owners(manager: &KvCacheManager, num_blocks: u32, stride: u32) -> Vec<Option<
     owners
 }
 
-/// One run for several: what most of them are, and of the same many what is more in use.
+/// Returns one run for several, with the state of most of them. Of equally frequent states, the one
+/// that is more in use wins.
 fn summary(cell: &[BlockRun]) -> BlockRun {
     let mut counts = [0_u32; 4];
     cell.iter().for_each(|run| counts[run.state as usize] += 1);

@@ -1,16 +1,16 @@
-//! How long something took, many times over, in buckets that grow with what they hold: eight of the
-//! same width for each power of two, so a bucket is at most an eighth wider than where it begins.
+//! A histogram of times. Its buckets grow with their values: eight of equal width for each power of
+//! two. So a bucket is at most an eighth wider than its lower bound.
 
 use crate::logic::request::ids::Micros;
 
 /// Buckets for each power of two.
 const PER_OCTAVE: u64 = 8;
-/// What takes longer is counted as this: an hour and eleven minutes.
+/// Longer times count as this one: an hour and eleven minutes.
 const MICROS_MAX: Micros = u32::MAX as Micros;
-/// Buckets that there are.
+/// Number of buckets.
 pub const NUM_BUCKETS: usize = bucket_of(MICROS_MAX) + 1;
 
-/// The bucket that counts `micros`.
+/// Returns the bucket that counts `micros`.
 #[must_use]
 pub const fn bucket_of(micros: Micros) -> usize {
     let micros = if micros > MICROS_MAX { MICROS_MAX } else { micros };
@@ -22,7 +22,7 @@ pub const fn bucket_of(micros: Micros) -> usize {
     ((octave - octave_of_first + 1) as u64 * PER_OCTAVE + within) as usize
 }
 
-/// The middle of a bucket, microseconds.
+/// Returns the middle of a bucket, in microseconds.
 fn middle_of(bucket: usize) -> Micros {
     let (row, within) = (bucket as u64 / PER_OCTAVE, bucket as u64 % PER_OCTAVE);
     match row.checked_sub(1) {
@@ -34,14 +34,14 @@ fn middle_of(bucket: usize) -> Micros {
 /// Counts by bucket, and the sum of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latencies {
-    /// At most [`NUM_BUCKETS`].
+    /// Counts of the buckets, at most [`NUM_BUCKETS`].
     pub counts: Vec<u64>,
-    /// Microseconds.
+    /// Sum of all times, in microseconds.
     pub sum: Micros,
 }
 
 impl Latencies {
-    /// What came since `earlier` was taken of the same counts.
+    /// Returns the counts added since `earlier`, a former state of the same counts.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bucket: usize| earlier.counts.get(bucket).copied().unwrap_or(0);
@@ -50,13 +50,13 @@ impl Latencies {
         Self { counts, sum: self.sum.saturating_sub(earlier.sum) }
     }
 
-    /// How many were counted.
+    /// Returns the number of times counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Their mean, microseconds; `None` if there are none.
+    /// Returns their mean in microseconds; `None` if there are none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match self.count() {
@@ -65,7 +65,8 @@ impl Latencies {
         }
     }
 
-    /// What a share of `q`, in `[0, 1]`, took at most, within a sixteenth; `None` if there are none.
+    /// Returns the time within which a share `q` in `[0, 1]` ended, in microseconds. The error is
+    /// at most a sixteenth. `None`: there are no times.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Micros> {
         let rank = (q * self.count() as f64).ceil().max(1.0) as u64;

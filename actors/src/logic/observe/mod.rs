@@ -1,5 +1,5 @@
-//! What somebody sees who looks at the engine from outside: the KV cache as a map, the steps of each
-//! request, how long clients waited. Shapes for showing; nothing decides by them.
+//! A view of the engine from outside: the KV cache as a map, the steps of each request, how long
+//! clients waited. These types are only for display: no decision depends on them.
 
 pub mod block_map;
 pub mod latencies;

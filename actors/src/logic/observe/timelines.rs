@@ -1,5 +1,5 @@
-//! What each request did in which step, told from what the worker was sent. Steps that are alike and
-//! follow each other are one segment, and only the last of everything is kept.
+//! The work of each request in each step, derived from the steps sent to the worker. Equal steps
+//! that follow each other are one segment. Only the latest requests, segments and epochs are kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,35 +11,35 @@ use crate::logic::{
     scheduler::output::SchedulerOutput,
 };
 
-/// Requests at most; those that ended first go first.
+/// Maximum number of requests. Ended requests are dropped first.
 const MAX_REQUESTS: usize = 96;
-/// Segments of a request at most; the oldest go first.
+/// Maximum number of segments of a request. The oldest are dropped first.
 const MAX_SEGMENTS: usize = 48;
-/// Epochs at most.
+/// Maximum number of epochs.
 const MAX_EPOCHS: usize = 32;
 
-/// What a request did in a step.
+/// The work of a request in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
     /// Computed a part of its prompt.
     Prefill,
-    /// Computed tokens that it had before a preemption or a new epoch.
+    /// Computed again tokens that it had before a preemption or a new epoch.
     Recompute,
     /// Computed its last token, to get the next one.
     Decode,
-    /// Gave its blocks to others.
+    /// Lost its blocks to others.
     Preempted,
 }
 
-/// Steps of a request that follow each other and are alike.
+/// A run of equal steps of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// What it did.
+    /// Work in each step.
     pub kind: StepKind,
     /// The first of the steps.
     pub first_step: Step,
-    /// How many.
+    /// Number of steps.
     pub num_steps: u64,
     /// Tokens computed in each.
     pub num_tokens: usize,
@@ -48,15 +48,16 @@ pub struct Segment {
 /// One request's steps.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timeline {
-    /// The oldest first.
+    /// Segments, the oldest first.
     pub segments: VecDeque<Segment>,
-    /// Whether it was seen to end.
+    /// Whether the request has ended.
     pub has_ended: bool,
-    /// Whose API key the request came with; not known before it is seen to begin.
+    /// The tenant of the request; unknown until its first step is seen.
     pub tenant: Option<Tenant>,
-    /// Whether it works towards its first token, or towards one that it lost its place over.
+    /// Whether tokens before the next new one are computed again, after a preemption or in a new
+    /// epoch.
     is_resumed: bool,
-    /// Tokens that it had when it began, or began again: from there on it decodes.
+    /// Number of tokens when it began or resumed. It decodes from there on.
     num_tokens_at_start: usize,
 }
 
@@ -69,7 +70,7 @@ pub struct Timelines {
 }
 
 impl Timelines {
-    /// A step was sent to the worker.
+    /// Records a step that was sent to the worker.
     pub fn record(&mut self, output: &SchedulerOutput) {
         let step = output.step;
         if self.epochs.back().is_none_or(|&(_, epoch)| epoch != output.epoch) {
@@ -83,7 +84,7 @@ impl Timelines {
                 timeline.has_ended = true;
             }
         }
-        // One that comes back in the same step stands among the new ones, too.
+        // A request preempted and resumed in the same step is also among the new ones.
         for request in &output.preempted {
             self.timeline(*request).push(StepKind::Preempted, step, 0);
         }
@@ -105,12 +106,12 @@ impl Timelines {
         self.forget();
     }
 
-    /// By request, in order of acceptance.
+    /// Returns the timelines of the requests, in order of acceptance.
     pub fn requests(&self) -> impl Iterator<Item = (RequestId, &Timeline)> {
         self.requests.iter().map(|(&request, timeline)| (request, timeline))
     }
 
-    /// The epochs of the steps seen, each with its first step.
+    /// Returns the epochs of the steps seen, each with its first step.
     pub fn epochs(&self) -> impl Iterator<Item = (Step, Epoch)> {
         self.epochs.iter().copied()
     }
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_again_is_told_apart() {
+    fn recomputed_tokens_are_distinguished() {
         let mut timelines = Timelines::default();
         timelines.record(&step(1, 1, vec![new(1, &[], 20)], vec![]));
         timelines.record(&step(2, 1, vec![], vec![cached(1, 20, 1)]));
@@ -235,7 +236,7 @@ mod tests {
         timelines.record(&preempted);
         timelines.record(&step(4, 1, vec![], vec![cached(1, 10, 12)]));
         timelines.record(&step(5, 1, vec![], vec![cached(1, 22, 1)]));
-        // A new core is told all of it, and has all but the last token.
+        // A new core receives the whole request, and all but the last token are cached.
         timelines.record(&step(6, 2, vec![new(1, &[5, 6, 7, 8], 1)], vec![]));
         use StepKind::{Decode, Preempted, Prefill, Recompute};
         assert_eq!(
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_everything_is_kept() {
+    fn only_the_latest_is_kept() {
         let mut timelines = Timelines::default();
         for at in 1..=400 {
             let tokens = 2 + at as usize % 2;
@@ -286,7 +287,7 @@ mod tests {
         }
         let kept: Vec<u64> = timelines.requests().map(|(request, _)| request.0).collect();
         assert_eq!(kept.len(), MAX_REQUESTS);
-        assert!(!kept.contains(&3), "who ended goes before who lives");
+        assert!(!kept.contains(&3), "an ended request is dropped before a live one");
         assert!(!kept.contains(&0) && kept.contains(&4));
     }
 }

@@ -1,31 +1,32 @@
-//! A circuit breaker: when the engine fails more often than is tolerated, new requests are refused
-//! at once. From time to time one request of our own, the canary, is tried; when it is served,
-//! so is everybody.
+//! A circuit breaker. When the engine fails more often than is tolerated, new requests are refused
+//! at once. From time to time it sends one request of its own, the canary. When the canary is
+//! served, requests are admitted again.
 
 use std::time::Duration;
 
 use crate::logic::request::ids::Micros;
 
-/// Waits before the first, second, … canary after the breaker opened; the last one repeats.
+/// Waits before the first, second, … canary after the breaker opened, in microseconds. The last one
+/// repeats.
 pub const BACK_OFF: [Micros; 6] =
     [1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 30_000_000];
-/// The least that a refused client is asked to wait, and what it is told while a canary is under
-/// way, whose answer may come any moment.
+/// The least wait of a refused client, in microseconds. It is also the wait while a canary runs,
+/// because its answer may come at any moment.
 const SHORTEST_WAIT: Micros = 1_000_000;
 
-/// Where a breaker stands.
+/// The state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// Requests are admitted.
     Closed,
     /// Requests are refused.
     Open,
-    /// Requests are refused, a canary is under way.
+    /// Requests are refused, and a canary runs.
     HalfOpen,
 }
 
 impl BreakerState {
-    /// The word for logs and metrics.
+    /// Returns the word for logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,11 +37,11 @@ impl BreakerState {
     }
 }
 
-/// Admits while the engine works.
+/// Admits requests while the engine works.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     phase: Phase,
-    /// Canaries that failed since it opened.
+    /// Number of canaries that failed since it opened.
     num_failed: usize,
     canary_limit: Micros,
 }
@@ -53,14 +54,14 @@ enum Phase {
 }
 
 impl Breaker {
-    /// A closed breaker, whose canaries have failed when they took `canary_limit`.
+    /// Returns a closed breaker. A canary that takes `canary_limit` microseconds has failed.
     #[must_use]
     pub fn new(canary_limit: Micros) -> Self {
         Self { phase: Phase::Closed, num_failed: 0, canary_limit }
     }
 
-    /// The engine failed too often. Of no effect while it is open; a canary that is under way has
-    /// failed.
+    /// Opens the breaker, because the engine failed too often. It has no effect while the breaker
+    /// is open. A running canary has failed.
     pub fn trip(&mut self, now: Micros) {
         match self.at(now).phase {
             Phase::Closed => {
@@ -72,10 +73,10 @@ impl Breaker {
         }
     }
 
-    /// Whether new requests are admitted.
+    /// Checks whether new requests are admitted.
     ///
     /// # Errors
-    /// How long to wait before asking again.
+    /// The time to wait before the next try.
     pub fn admits(&self, now: Micros) -> Result<(), Duration> {
         let wait = match self.at(now).phase {
             Phase::Closed => return Ok(()),
@@ -85,7 +86,8 @@ impl Breaker {
         Err(Duration::from_micros(wait))
     }
 
-    /// Whether a canary is to be sent now. True once: from then on it is under way.
+    /// Returns whether a canary is to be sent now. After it returns true, the canary counts as
+    /// running.
     pub fn canary_due(&mut self, now: Micros) -> bool {
         *self = self.at(now);
         let is_due = matches!(self.phase, Phase::Open { until } if until <= now);
@@ -95,7 +97,8 @@ impl Breaker {
         is_due
     }
 
-    /// The canary was served. Ignored when none is under way: its answer came too late.
+    /// Closes the breaker, because the canary was served. Ignored when none runs: its answer came
+    /// too late.
     pub fn canary_succeeded(&mut self, now: Micros) {
         *self = self.at(now);
         if let Phase::HalfOpen { .. } = self.phase {
@@ -103,7 +106,8 @@ impl Breaker {
         }
     }
 
-    /// The canary was not served: the next one waits longer. Ignored when none is under way.
+    /// Records that the canary was not served, so the next one waits longer. Ignored when none
+    /// runs.
     pub fn canary_failed(&mut self, now: Micros) {
         *self = self.at(now);
         if let Phase::HalfOpen { .. } = self.phase {
@@ -112,7 +116,7 @@ impl Breaker {
         }
     }
 
-    /// Where it stands at `now`.
+    /// Returns the state at `now`.
     #[must_use]
     pub fn state(&self, now: Micros) -> BreakerState {
         match self.at(now).phase {
@@ -127,8 +131,8 @@ impl Breaker {
         self.phase = Phase::Open { until: now.saturating_add(wait) };
     }
 
-    /// What it is once the time up to `now` has passed: a canary may have taken too long, which
-    /// counts from its limit on, however late it is noticed.
+    /// Returns the breaker at `now`. A running canary may have exceeded its limit; then it failed
+    /// at the limit, however late this is noticed.
     fn at(&self, now: Micros) -> Self {
         let mut breaker = self.clone();
         if let Phase::HalfOpen { since } = self.phase {
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_waits_for_change_nothing() {
+    fn unexpected_answers_change_nothing() {
         let mut breaker = tripped_at(0);
         breaker.canary_succeeded(1);
         breaker.canary_failed(1);
@@ -233,8 +237,8 @@ mod tests {
     }
 
     proptest! {
-        /// It closes by a canary alone, sends one at a time, and never keeps one waiting for more
-        /// than half a minute after the last.
+        /// Only a canary closes it, one canary runs at a time, and none waits for more than half a
+        /// minute after the last.
         #[test]
         fn it_never_stays_open_for_ever(
             ops in prop::collection::vec((0..4u8, 0..40 * SECOND), 0..60),

@@ -1,6 +1,6 @@
-//! Numbered messages between two actors. A message that got lost shows as a gap at the next one, or
-//! when the sender tells how far it is; one that came twice, or from a past epoch, shows at once.
-//! What follows from a loss is decided elsewhere, and is always the same: a new epoch.
+//! Numbered messages between two actors. A lost message shows as a gap at the next one, or when the
+//! sender reports its position. A repeated message, or one of a past epoch, shows at once. The
+//! consequence of a loss is decided elsewhere, and is always a new epoch.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,25 +9,25 @@ use crate::logic::{
     request::ids::Epoch,
 };
 
-/// A message's place in what its sender said in an epoch.
+/// The place of a message among those of its sender in an epoch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Stamp {
     /// The epoch.
     pub epoch: Epoch,
-    /// Messages before it in that epoch.
+    /// Number of messages before it in that epoch.
     pub number: u64,
 }
 
-/// What the receiver finds.
+/// The receiver's judgement of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is the next one.
+    /// The message is the next one.
     InOrder,
-    /// It belongs to the past: of an old epoch, or seen before.
+    /// The message is of a past epoch, or was received before.
     Stale,
-    /// Something before it is missing, or word of its epoch is.
+    /// A message before it is missing, or the beginning of its epoch is.
     Gap,
 }
 
@@ -38,19 +38,19 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Starts to count anew.
+    /// Begins an epoch and counts from 0.
     pub fn begin(&mut self, epoch: Epoch) {
         self.next = Stamp { epoch, number: 0 };
     }
 
-    /// The stamp of the next message.
+    /// Returns the stamp of the next message and counts it.
     pub fn stamp(&mut self) -> Stamp {
         let stamp = self.next;
         self.next.number += 1;
         stamp
     }
 
-    /// How far it is: the stamp that the next message will have.
+    /// Returns the stamp that the next message will have.
     #[must_use]
     pub fn position(&self) -> Stamp {
         self.next
@@ -69,24 +69,24 @@ impl Inbox {
         self.next = Stamp { epoch, number: 0 };
     }
 
-    /// Expects nothing more of `epoch`, nor of those before.
+    /// Expects no further message of `epoch`, nor of those before.
     pub fn close(&mut self, epoch: Epoch) {
         self.next = Stamp { epoch, number: u64::MAX };
     }
 
-    /// Whether nothing more of its epoch is expected.
+    /// Returns whether no further message of its epoch is expected.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.next.number == u64::MAX
     }
 
-    /// The epoch that it listens to.
+    /// Returns the epoch whose messages it expects.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.next.epoch
     }
 
-    /// A message came.
+    /// Receives a message and judges it.
     pub fn receive(&mut self, stamp: Stamp) -> Arrival {
         let arrival = self.check(stamp);
         // Equal to `stamp`, unless a bug is planted.
@@ -96,7 +96,7 @@ impl Inbox {
         arrival
     }
 
-    /// The sender tells how far it is.
+    /// Judges a position that the sender reports.
     #[must_use]
     pub fn check(&self, position: Stamp) -> Arrival {
         let is_same_epoch = position.epoch == self.next.epoch;
@@ -114,7 +114,8 @@ impl Inbox {
         }
     }
 
-    /// [`Inbox::receive`] for a receiver that learns of epochs from its messages alone.
+    /// Receives as [`Inbox::receive`] does, for a receiver that learns of epochs from its messages
+    /// alone.
     pub fn follow(&mut self, stamp: Stamp) -> Arrival {
         if stamp.epoch > self.next.epoch && stamp.number == 0 {
             self.begin(stamp.epoch);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_last_message_shows_when_the_sender_tells_how_far_it_is() {
+    fn a_lost_last_message_shows_when_the_sender_reports_its_position() {
         let (mut outbox, inbox) = (Outbox::default(), inbox(3));
         outbox.begin(Epoch(3));
         outbox.stamp();
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_nobody_told_of_is_a_gap_unless_the_receiver_follows() {
+    fn an_unannounced_epoch_is_a_gap_unless_the_receiver_follows() {
         let mut inbox = inbox(3);
         assert_eq!(inbox.receive(stamp(4, 0)), Arrival::Gap);
         assert_eq!(inbox.follow(stamp(4, 1)), Arrival::Gap, "its beginning was missed");

@@ -1,5 +1,5 @@
-//! Decisions after a fault: which message was lost, which handler hangs, which request is to blame,
-//! how often a child is started again, and when the engine serves again.
+//! Decisions after a fault: lost messages, hanging handlers, requests that make steps fail,
+//! restarts of children, and the time when the engine serves again.
 
 pub mod breaker;
 pub mod hang;

@@ -1,48 +1,48 @@
-//! Which request makes the model fail? A step that panics names a batch, not a culprit: its
-//! requests run in ever smaller groups until one of them fails alone, three times.
+//! Finds the request that makes the model fail. A step that panics names a batch, not one request.
+//! So its requests run in ever smaller groups until one of them fails alone, three times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::logic::request::ids::RequestId;
 
-/// Failures alone, in a row, that convict a request, if anything shows that the engine works.
+/// Failures alone, in a row, that convict a request if another step shows that the engine works.
 pub const SOLO_STRIKES: u32 = 3;
-/// Failures alone, in a row, that convict without such evidence: two poisoned requests and nobody
-/// else would keep each other alive for ever.
+/// Failures alone, in a row, that convict without this evidence. Otherwise two poisoned requests
+/// that are the only ones would keep each other alive for ever.
 pub const SOLO_STRIKES_UNPROVEN: u32 = 9;
 
-/// Keeps suspects apart from the others, and from each other.
+/// The suspects, kept apart from other requests and from each other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ward {
     suspects: BTreeMap<RequestId, Suspect>,
-    /// Each suspect stands in exactly one; none is empty. The first one runs.
+    /// Each suspect is in exactly one group, and no group is empty. The first group runs.
     groups: VecDeque<BTreeSet<RequestId>>,
-    /// Steps that succeeded, ever.
+    /// Number of all steps that succeeded.
     num_successes: u64,
     consecutive_failures: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Suspect {
-    /// Steps that had succeeded when it first took part in a failure.
+    /// Number of steps that had succeeded when the request first took part in a failure.
     num_successes_before: u64,
-    /// Failures alone since it became a suspect.
+    /// Number of failures alone since it became a suspect.
     solo_strikes: u32,
 }
 
 impl Ward {
-    /// Nobody is suspected.
+    /// Returns a ward without suspects.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A step that computed exactly the requests of `batch` panicked, or failed on the device, and
-    /// none of its results counts. `num_live` requests are alive, these among them. Unless it went on
-    /// from committed tokens alone (`is_committed`), nobody gets a strike.
+    /// Records that a step with exactly the requests of `batch` panicked or failed on the device,
+    /// so all its results are dropped. `num_live` requests are alive, including these. Only a step
+    /// that started from committed tokens alone (`is_committed`) gives a strike.
     ///
-    /// Returns who is convicted: at most one, and it is forgotten here. The others are suspects
-    /// until they are [cleared](Self::clear).
+    /// Returns the convicted request, at most one, and forgets it. The others are suspects until
+    /// they are [cleared](Self::clear).
     pub fn step_failed(
         &mut self,
         batch: &[RequestId],
@@ -64,14 +64,14 @@ impl Ward {
             (1, Some(request)) => {
                 self.suspects.remove(&request);
             }
-            // The others are tried before it: their success gives the evidence.
+            // The others run first, because their success is the evidence.
             (1, None) => self.groups.push_back(batch),
             _ => self.split(&batch),
         }
         convicted.into_iter().collect()
     }
 
-    /// Returns the request that such a failure of a step convicts, if any. It failed alone, from
+    /// Returns the request that this failure of a step convicts, if any. It failed alone, from
     /// committed tokens, often enough.
     #[must_use]
     pub fn convicts(
@@ -89,40 +89,41 @@ impl Ward {
         (is_committed && solo_strikes >= enough).then_some(request)
     }
 
-    /// A step was computed: the engine can work. Clears nobody, as a step may compute a part of a
-    /// prompt only.
+    /// Records that a step was computed, so the engine can work. It clears no suspect, because a
+    /// step may compute only a part of a prompt.
     pub fn step_succeeded(&mut self) {
         self.num_successes += 1;
         self.consecutive_failures = 0;
     }
 
-    /// A commit of the request was accepted, or it ended: its strikes are forgotten.
+    /// Forgets the strikes of a request, because its commit was accepted or it ended.
     pub fn clear(&mut self, request: RequestId) {
         if self.suspects.remove(&request).is_some() {
             self.leave_groups(&BTreeSet::from([request]));
         }
     }
 
-    /// The requests that alone may be scheduled now; `None`: everybody. Never empty.
+    /// Returns the only requests that may be scheduled now, at least one. `None`: all may.
     #[must_use]
     pub fn cohort(&self) -> Option<&BTreeSet<RequestId>> {
         self.groups.front()
     }
 
-    /// Requests that are neither convicted nor cleared.
+    /// Returns the number of suspects, neither convicted nor cleared.
     #[must_use]
     pub fn num_suspects(&self) -> usize {
         self.suspects.len()
     }
 
-    /// Steps that failed since one succeeded: when many did, it is not the requests' fault.
+    /// Returns the number of failed steps since one succeeded. After many failures the requests are
+    /// not the cause.
     #[must_use]
     pub fn consecutive_failures(&self) -> u32 {
         self.consecutive_failures
     }
 
-    /// Two halves, ahead of all other groups, so that one failure is traced to its end before the
-    /// next one is looked at.
+    /// Puts two halves before all other groups, so that one failure is traced to its end before the
+    /// next.
     fn split(&mut self, batch: &BTreeSet<RequestId>) {
         let mut first = batch.iter().copied();
         let half = first.by_ref().take(batch.len().div_ceil(2)).collect();
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_failure_everybody_runs() {
+    fn without_a_failure_all_requests_run() {
         let mut ward = Ward::new();
         ward.step_succeeded();
         assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
@@ -184,7 +185,7 @@ mod tests {
         ward.step_failed(&ids([1, 2]), 9, true);
         assert_eq!(cohort(&ward), [1]);
         assert_eq!(fail_alone(&mut ward, 1), []);
-        assert_eq!(cohort(&ward), [2], "who failed alone waits for the others");
+        assert_eq!(cohort(&ward), [2], "a request that failed alone waits for the others");
         ward.clear(RequestId(2));
         assert_eq!(cohort(&ward), [3, 4]);
     }
@@ -223,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_device_convicts_nobody_soon() {
+    fn a_broken_device_convicts_no_request_soon() {
         let mut ward = Ward::new();
         for strike in 1..SOLO_STRIKES_UNPROVEN {
             assert_eq!(fail_alone(&mut ward, 1), []);
             assert_eq!(ward.consecutive_failures(), strike);
         }
-        assert_eq!(fail_alone(&mut ward, 1), ids([1]), "but nobody fails for ever");
+        assert_eq!(fail_alone(&mut ward, 1), ids([1]), "but no request fails for ever");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Requests that were convicted of making the model fail, remembered by what they asked: a client
+//! Requests that were convicted of making the model fail, remembered by their content. A client
 //! that sends the same again is refused for a while.
 
 use std::{slice, time::Duration};
@@ -22,18 +22,19 @@ use crate::{
     },
 };
 
-/// How long a convicted request is refused: ten minutes.
+/// Time for which a convicted request is refused, in microseconds: ten minutes.
 pub const SENTENCE: Micros = 600_000_000;
-/// Fingerprints remembered; beyond it the oldest is forgotten.
+/// Maximum number of fingerprints remembered. A new one replaces the oldest.
 pub const CAPACITY: usize = 1_024;
 
-/// What a request asks of the model: prompt, media, cache salt and sampling parameters. Not its
-/// seed: a client that gives none gets another one each time.
+/// Hash of a request's content: prompt, media, cache salt and sampling parameters. It leaves out
+/// the seed, because a client that gives none gets another one each time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a request. Stable between builds: it may be kept on disk.
+    /// Returns the fingerprint of a request. It is stable between builds, so it may be kept on
+    /// disk.
     #[must_use]
     pub fn of(request: &EngineRequest) -> Self {
         let mut bytes = Bytes(Sha256::new());
@@ -62,21 +63,21 @@ impl std::fmt::Debug for Fingerprint {
     }
 }
 
-/// Refuses what was convicted.
+/// The convicted requests, which are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quarantine {
-    /// Until when; in order of conviction, which is the order of release.
+    /// End of each refusal, in order of conviction, which is the order of release.
     until: IndexMap<Fingerprint, Micros>,
 }
 
 impl Quarantine {
-    /// Nothing is refused.
+    /// Returns a quarantine that refuses nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From `now` on, requests with this fingerprint are refused for [`SENTENCE`].
+    /// Refuses requests with this fingerprint from `now` on, for [`SENTENCE`].
     pub fn convict(&mut self, fingerprint: Fingerprint, now: Micros) {
         self.until.retain(|other, &mut until| until > now && *other != fingerprint);
         if self.until.len() >= CAPACITY {
@@ -85,10 +86,10 @@ impl Quarantine {
         self.until.insert(fingerprint, now.saturating_add(SENTENCE));
     }
 
-    /// Whether a request with this fingerprint may be accepted.
+    /// Checks whether a request with this fingerprint may be accepted.
     ///
     /// # Errors
-    /// [`RequestError::Quarantined`] says for how long it will not be.
+    /// [`RequestError::Quarantined`] says how long the request is still refused.
     pub fn check(&self, fingerprint: Fingerprint, now: Micros) -> Result<(), RequestError> {
         match self.until.get(&fingerprint) {
             Some(&until) if until > now => {
@@ -99,21 +100,21 @@ impl Quarantine {
         }
     }
 
-    /// Fingerprints remembered, also those that expired since the last conviction.
+    /// Returns the number of fingerprints, including those that expired since the last conviction.
     #[must_use]
     pub fn len(&self) -> usize {
         self.until.len()
     }
 
-    /// Whether no fingerprint is remembered.
+    /// Returns whether no fingerprint is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.until.is_empty()
     }
 }
 
-/// Writes values so that different ones never give the same bytes: what has a variable length is
-/// led by it.
+/// Writes values so that different ones never give the same bytes: a length stands before each
+/// value of variable length.
 struct Bytes(Sha256);
 
 impl Bytes {
@@ -147,7 +148,7 @@ impl Bytes {
         self.sequence(value.into_iter(), write);
     }
 
-    /// Every field is named, so that a new one cannot be forgotten here.
+    /// Every field is named, so that the compiler reports a missing one.
     fn params(&mut self, params: &SamplingParams) {
         let SamplingParams {
             n,
@@ -249,7 +250,7 @@ mod tests {
         Fingerprint::of(&request)
     }
 
-    /// Changes with the encoding: fingerprints on disk would be void.
+    /// The constant changes with the encoding, and then fingerprints on disk are void.
     #[test]
     fn the_encoding_is_stable() {
         let golden = "0dd6b3a604c586fbf84b3d6a84388fa16eb3e5fe77547dc48aee5e2386efafd6";
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_when_and_with_which_seed_makes_no_difference() {
+    fn client_time_and_seed_make_no_difference() {
         let other = changed(|request| {
             request.id = RequestId(9);
             request.arrival = 7;
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_model_sees_makes_a_difference() {
+    fn every_input_of_the_model_makes_a_difference() {
         let changes: [fn(&mut EngineRequest); 11] = [
             |_| (),
             |request| request.prompt_token_ids = Arc::from([1, 2]),

@@ -1,14 +1,15 @@
-//! When a child of a supervisor dies: who is started again, after how long, and when to give up.
-//! Erlang's strategies and intensities, as data.
+//! The decision after the death of a supervisor's child: which children restart, after how long,
+//! and when the supervisor gives up. These are Erlang's strategies and intensities, as data.
 
 use std::{collections::VecDeque, ops::Range};
 
 use crate::logic::request::ids::Micros;
 
-/// Waits before the first, second, … restart within one window; the last one repeats.
+/// Waits before the first, second, … restart within one window, in microseconds. The last one
+/// repeats.
 pub const BACK_OFF: [Micros; 4] = [0, 10_000, 100_000, 1_000_000];
 
-/// Which children are replaced when one dies.
+/// The children that are replaced when one dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// Only the dead one.
@@ -17,7 +18,7 @@ pub enum Strategy {
     RestForOne,
 }
 
-/// How many restarts are tolerated in a sliding window before the supervisor itself gives up.
+/// The restarts tolerated in a sliding window before the supervisor itself gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intensity {
     /// Restarts tolerated.
@@ -27,46 +28,48 @@ pub struct Intensity {
 }
 
 impl Intensity {
-    /// `max_restarts` in `seconds`.
+    /// Returns an intensity of `max_restarts` in `seconds`.
     #[must_use]
     pub const fn new(max_restarts: usize, seconds: u64) -> Self {
         Self { max_restarts, window: seconds * 1_000_000 }
     }
 
-    /// Whatever dies is replaced at once, however often.
+    /// Replaces a dead child at once, however often.
     pub const UNLIMITED: Self = Self { max_restarts: usize::MAX, window: 0 };
 
-    /// As many restarts in a window that is shorter by `times`, so that waits between restarts end
-    /// earlier too.
+    /// Returns an intensity with as many restarts in a window that is shorter by the factor
+    /// `times`. Waits between restarts are shorter too.
     #[must_use]
     pub fn tolerating(self, times: f64) -> Self {
         Self { window: (self.window as f64 / times) as Micros, ..self }
     }
 }
 
-/// Waits before the first, second, … rebuild that follows one without progress.
+/// Waits before the first, second, … rebuild that follows one without progress, in microseconds.
 pub const REBUILD_BACK_OFF: [Micros; 8] =
     [100_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 16_000_000, 30_000_000, 30_000_000];
 
-/// What the root does before it gives up: it rebuilds all its children from the ground state. It
-/// gives up once as many rebuilds in a row as are tolerated made no progress.
+/// The last resort of the root supervisor: it rebuilds all its children from the ground state. It
+/// gives up after the tolerated number of rebuilds in a row without progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastResort {
     max_fruitless: usize,
     num_fruitless: usize,
-    /// What was done before the last rebuild.
+    /// Steps computed before the last rebuild.
     done_before: u64,
 }
 
 impl LastResort {
-    /// Tolerates so many rebuilds in a row without progress; 0: none is tried.
+    /// Returns a last resort that tolerates `max_fruitless` rebuilds in a row without progress.
+    /// With 0 there is no rebuild.
     #[must_use]
     pub const fn new(max_fruitless: usize) -> Self {
         Self { max_fruitless, num_fruitless: 0, done_before: 0 }
     }
 
-    /// Children died too often, or did not start; `done` grows with each step that was computed. How
-    /// long to wait before all are built again; `None`: give up.
+    /// Decides after children died too often or did not start. Returns the time to wait before all
+    /// are built again, in microseconds; `None` means to give up. `done` grows with each computed
+    /// step.
     pub fn rebuild(&mut self, done: u64) -> Option<Micros> {
         if done > self.done_before {
             self.num_fruitless = 0;
@@ -81,14 +84,14 @@ impl LastResort {
     }
 }
 
-/// What to do about a death.
+/// The decision after a death.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Stop the children of this range in reverse, then start them in order, after a wait.
     Restart {
         /// Indices of the children, the dead one first.
         children: Range<usize>,
-        /// How long to wait before.
+        /// Time to wait before.
         delay: Micros,
     },
     /// The intensity is exceeded: the supervisor fails in its turn.
@@ -103,13 +106,14 @@ pub struct RestartLog {
 }
 
 impl RestartLog {
-    /// A log for children with these intensities, in start order.
+    /// Returns a log for children with these intensities, in start order.
     pub fn new(strategy: Strategy, intensities: impl IntoIterator<Item = Intensity>) -> Self {
         let children = intensities.into_iter().map(|i| (i, VecDeque::new())).collect();
         Self { strategy, children }
     }
 
-    /// Records that child `index` died at `now`, and decides. An index that is no child escalates.
+    /// Records that child `index` died at `now`, and returns the decision. An unknown index
+    /// escalates.
     pub fn on_death(&mut self, index: usize, now: Micros) -> Decision {
         let count = self.children.len();
         let Some((intensity, deaths)) = self.children.get_mut(index) else {
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn rebuilds_without_progress_wait_longer_and_come_to_an_end() {
+    fn rebuilds_without_progress_wait_longer_and_are_limited() {
         let mut last_resort = LastResort::new(REBUILD_BACK_OFF.len());
         for delay in REBUILD_BACK_OFF {
             assert_eq!(last_resort.rebuild(7), Some(delay));
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_escalates() {
+    fn an_unknown_child_escalates() {
         assert_eq!(log(Strategy::OneForOne).on_death(7, 0), Decision::Escalate);
     }
 }

@@ -1,12 +1,12 @@
-//! How long the next step will take, from those before it.
+//! A prediction of the next step's time, from the steps before it.
 //!
-//! A step costs something for itself (reading the weights) and something for each of its tokens.
-//! Which of the two counts differs by model and machine, so the larger guess is taken: too long is
-//! a hang found late, too short a step given up that would have been done.
+//! A step has a fixed cost (reading the weights) and a cost for each of its tokens. Model and
+//! machine decide which of the two counts, so the larger prediction is used. A prediction that is
+//! too long finds a hang late. One that is too short gives up a step that would have ended.
 
 use crate::logic::request::ids::Micros;
 
-/// How much a new measurement weighs.
+/// Weight of a new measurement.
 const WEIGHT: f64 = 0.2;
 
 /// Smoothed times, in microseconds.
@@ -22,7 +22,7 @@ struct Measured {
 }
 
 impl StepTime {
-    /// A step of so many tokens took so long.
+    /// Records that a step of `tokens` tokens took `took` microseconds.
     pub fn learn(&mut self, tokens: usize, took: Micros) {
         let now = Measured { per_token: took as f64 / tokens.max(1) as f64, per_step: took as f64 };
         self.measured = Some(self.measured.map_or(now, |old| Measured {
@@ -31,7 +31,8 @@ impl StepTime {
         }));
     }
 
-    /// What a step of so many tokens will take; `None` before the first was measured.
+    /// Returns the predicted time of a step of `tokens` tokens, in microseconds; `None` before the
+    /// first was measured.
     #[must_use]
     pub fn predict(&self, tokens: usize) -> Option<Micros> {
         let Measured { per_token, per_step } = self.measured?;

@@ -2,23 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What ended a request that failed, while nothing else did. Tells whose it is to act: the client's
-/// for [`Failure::InvalidGrammar`], nobody's or the operator's otherwise.
+/// The reason why a request failed while others did not. [`Failure::InvalidGrammar`] is for the
+/// client to act on. The others are for the operator, or need no action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Failure {
-    /// Its output cannot be constrained as it asks. The text is the client's to see.
+    /// Its output cannot be constrained as it asks. The client sees the text.
     #[error("{0}")]
     InvalidGrammar(String),
-    /// Its grammar was not compiled, through no fault of its own.
+    /// Its grammar was not compiled, and the request is not the cause.
     #[error("the grammar could not be compiled: {0}")]
     GrammarCompiler(String),
     /// It made the model fail again and again.
     #[error("request_quarantined")]
     Quarantined,
-    /// Its logits were no numbers, twice.
+    /// Its logits were not finite, twice.
     #[error("numerical_garbage")]
     NumericalGarbage,
-    /// It could never be held in the KV cache, or in the encoder's.
+    /// It can never fit into the KV cache or the encoder cache.
     #[error("unservable")]
     Unservable,
     /// Its deadline passed before it began.
@@ -30,7 +30,7 @@ pub enum Failure {
     /// Its client did not read its output for too long.
     #[error("reader_stalled")]
     ReaderStalled,
-    /// There was no memory for its output, of which its client left too much to wait.
+    /// There was no memory for its output, because its client left too much of it unread.
     #[error("output_memory")]
     OutputMemory,
     /// The supervisors gave up, or the engine was shut down, before it ended.

@@ -1,4 +1,4 @@
-//! The small values that name things.
+//! Small values that identify things.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,23 +8,23 @@ pub type TokenId = u32;
 /// A KV cache block: `0..num_blocks`; block 0 is the null block.
 pub type BlockId = u32;
 
-/// Time since the engine started, in microseconds. Logic never reads a clock: `now` is handed in.
+/// Time since the engine started, in microseconds. Logic never reads a clock: `now` is an argument.
 pub type Micros = u64;
 
-/// One sequence being generated: one choice of one prompt. Assigned in order of acceptance.
+/// Id of one output being generated: one choice of one prompt. Assigned in order of acceptance.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct RequestId(pub u64);
 
-/// The generation of the core (scheduler, KV cache manager, worker). Bumped whenever one of them
-/// is replaced, so that whatever a dead incarnation still says is recognised as stale.
+/// The generation of the core (scheduler, KV cache manager, worker). It grows whenever one of them
+/// is replaced, so that messages of a dead incarnation are recognised as stale.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Epoch(pub u64);
 
-/// The scheduler's step counter: starts at 1, counts empty steps, is never reset.
+/// The scheduler's step counter. It starts at 1, counts empty steps, and is never reset.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -37,7 +37,7 @@ impl std::fmt::Display for RequestId {
 }
 
 impl Epoch {
-    /// The epoch after this one.
+    /// Returns the epoch after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)

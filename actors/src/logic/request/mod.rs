@@ -1,5 +1,5 @@
-//! An accepted request, as every actor shares it. It never changes: what changes (tokens, blocks,
-//! queues) lives elsewhere and is rebuilt from this and the committed tokens.
+//! An accepted request, which all actors share. It never changes. The changing parts (tokens,
+//! blocks, queues) are elsewhere, and are rebuilt from the request and its committed tokens.
 
 pub mod failure;
 pub mod ids;
@@ -21,35 +21,36 @@ use self::{
 };
 use super::admission::Tenant;
 
-/// One sequence to generate: one choice of one prompt.
+/// One output to generate: one choice of one prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EngineRequest {
     /// Assigned by the engine, in order of acceptance.
     pub id: RequestId,
-    /// The first of the requests that one client's request became: its choices, over all prompts.
+    /// The first request of its group. A client's request becomes a group: its choices, over all
+    /// prompts.
     pub group: RequestId,
-    /// Its place among the choices that were submitted with it, from 0.
+    /// Its index among the choices that were submitted with it, from 0.
     pub choice: u32,
-    /// Whose API key it came with. Tenants share the engine.
+    /// The tenant of its API key. Tenants share the engine.
     pub tenant: Option<Tenant>,
     /// The prompt, at least one token.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// What the model does with the prompt.
+    /// The work of the model on the prompt.
     pub work: Work,
     /// Keys the random draws together with the token's position.
     pub seed: u64,
     /// Tokens that end the output with finish reason `stop` and no stop reason: the model's
     /// end-of-sequence tokens.
     pub eos_token_ids: Arc<[TokenId]>,
-    /// When it was accepted.
+    /// Time of its acceptance.
     pub arrival: Micros,
     /// A lower value is served first.
     pub priority: i32,
     /// Keeps its prefix-cache entries apart from those of other salts.
     pub cache_salt: Option<Arc<str>>,
-    /// When it is given up.
+    /// Time at which it is given up.
     pub deadline: Option<Micros>,
-    /// Images and sounds whose placeholders stand in the prompt, sorted by offset.
+    /// Images and sounds with placeholders in the prompt, sorted by offset.
     pub mm_features: Arc<[MultimodalFeature]>,
 }
 
@@ -60,9 +61,9 @@ pub struct MultimodalFeature {
     pub identifier: Arc<str>,
     /// Position of its first placeholder token in the prompt.
     pub offset: usize,
-    /// Placeholder tokens.
+    /// Number of placeholder tokens.
     pub length: usize,
-    /// Embeddings that the encoder makes of it.
+    /// Number of embeddings that the encoder computes for it.
     pub num_embeds: usize,
 }
 
@@ -74,13 +75,14 @@ impl EngineRequest {
         params
     }
 
-    /// Tokens of the prompt.
+    /// Returns the number of tokens of the prompt.
     #[must_use]
     pub fn num_prompt_tokens(&self) -> usize {
         self.prompt_token_ids.len()
     }
 
-    /// Most tokens that prompt and output may have together, within the model's context.
+    /// Returns the maximum number of tokens that prompt and output may have together, within the
+    /// model's context.
     #[must_use]
     pub fn max_total_tokens(&self, max_model_len: usize) -> usize {
         (self.num_prompt_tokens() + self.sampling().max_tokens as usize).min(max_model_len)
@@ -116,22 +118,22 @@ impl EngineRequest {
     }
 }
 
-/// Why a request ended. `as_str` gives the API's word.
+/// The reason why a request ended. `as_str` returns the API's word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FinishReason {
     /// An end-of-sequence token, a stop token or a stop string.
     Stop(Option<StopReason>),
     /// `max_tokens` or the context's end.
     Length,
-    /// The client left, or asked for it.
+    /// The client left, or aborted the request.
     Abort,
-    /// It kept repeating a pattern.
+    /// The output kept repeating a pattern.
     Repetition,
-    /// It failed alone.
+    /// The request failed while others did not.
     Error(Failure),
 }
 
-/// What stopped a request, where it was not the end-of-sequence token.
+/// The token or string that stopped a request, unless it was the end-of-sequence token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
     /// One of the request's `stop_token_ids`.
@@ -141,7 +143,7 @@ pub enum StopReason {
 }
 
 impl FinishReason {
-    /// The word that the API uses.
+    /// Returns the API's word.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {

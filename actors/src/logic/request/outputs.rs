@@ -1,4 +1,4 @@
-//! What a step gives back, token by token.
+//! The results of a step, token by token.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub struct Logprob {
     pub rank: u32,
 }
 
-/// The log-probabilities of one position: first the token that stands there, then the top ones.
+/// The log-probabilities of one position: first those of the actual token, then the top ones.
 pub type TokenLogprobs = Vec<Logprob>;
 
 /// One token that the sampler drew.
@@ -28,11 +28,12 @@ pub type TokenLogprobs = Vec<Logprob>;
 pub struct SampledToken {
     /// The token.
     pub token_id: TokenId,
-    /// There iff the request asked for them.
+    /// Present if and only if the request asked for them.
     pub logprobs: Option<TokenLogprobs>,
 }
 
-/// What a step drew for one request: nearly always one token, which needs no memory of its own.
+/// The tokens that a step drew for one request. This is nearly always one token, which needs no
+/// allocation.
 pub type SampledTokens = SmallVec<[SampledToken; 1]>;
 
 /// The result of a request's work, or a part of it.
@@ -80,59 +81,60 @@ impl FromIterator<SampledToken> for Produced {
 /// Log-probabilities of prompt tokens that one chunk of a prefill computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptLogprobs {
-    /// Position in the prompt of the first row; at least 1, as nothing predicts the first token.
+    /// Position in the prompt of the first row. At least 1, because no token predicts the first.
     pub start: usize,
-    /// A row a position.
+    /// One row for each position.
     pub rows: Vec<TokenLogprobs>,
 }
 
-/// What one scheduled request got from a step.
+/// The output of a step for one scheduled request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RequestOutput {
-    /// Whose it is.
+    /// The request.
     pub request: RequestId,
-    /// Empty while the prompt is not computed to its end.
+    /// Empty until the whole prompt is computed.
     pub produced: Produced,
-    /// There iff the request asked and this step computed prompt tokens.
+    /// Present if and only if the request asked for them and this step computed prompt tokens.
     pub prompt_logprobs: Option<PromptLogprobs>,
-    /// Why no token could be drawn. A request in steps that were planned ahead fails in them for the
-    /// same reason, and is no part of them; one that was to draw none is computed on, as others that
-    /// were planned ahead may share its blocks.
+    /// The reason why no token could be drawn. A request that fails is also in the steps that were
+    /// planned ahead. It fails in them for the same reason and is no part of them. A request that
+    /// was to draw no token is computed on, because others in those steps may share its blocks.
     pub failure: Option<RowFailure>,
 }
 
-/// Why a request got no token.
+/// The reason why a request got no token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowFailure {
-    /// Its row of logits was no number: what it left in the KV cache cannot be used.
+    /// Its row of logits was not finite. Its content in the KV cache cannot be used.
     NotANumber,
-    /// Its grammar cannot go on, for this reason: it ends, and the text is its client's to see.
+    /// Its grammar allows no further token, for this reason. The request ends, and its client sees
+    /// the text.
     Grammar(String),
 }
 
-/// What the worker answers to a `SchedulerOutput`.
+/// The worker's answer to a `SchedulerOutput`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepOutput {
-    /// The epoch it was computed in.
+    /// Epoch of the step.
     pub epoch: Epoch,
-    /// The step.
+    /// Number of the step.
     pub step: Step,
     /// One entry for each scheduled request, in the order of the `SchedulerOutput`.
     pub outputs: Vec<RequestOutput>,
 }
 
-/// What a step adds to a request for good.
+/// The part of a step's output that becomes permanent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Commit {
-    /// Whose it is.
+    /// The request.
     pub request: RequestId,
-    /// Output tokens that it had before: the index of the first new one.
+    /// Number of output tokens before this commit, so the index of the first new one.
     pub position: usize,
-    /// May be empty when `prompt_logprobs` or `finish` is there.
+    /// New tokens. May be empty if `prompt_logprobs` or `finish` is present.
     pub produced: Produced,
     /// Prompt positions that were not committed before.
     pub prompt_logprobs: Option<PromptLogprobs>,
-    /// There iff the request has ended with this commit.
+    /// Present if and only if the request ends with this commit.
     pub finish: Option<FinishReason>,
 }
 

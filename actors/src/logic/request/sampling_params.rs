@@ -1,4 +1,4 @@
-//! What a client may ask of the sampler: vLLM's `SamplingParams`, its defaults and its ranges.
+//! The sampling parameters of a request: vLLM's `SamplingParams`, its defaults and its ranges.
 
 use std::sync::Arc;
 
@@ -10,33 +10,33 @@ use crate::{
     logic::{input::thinking::Thinking, text::stop::RepetitionDetection},
 };
 
-/// Below this temperature a request is greedy.
+/// A request with a lower temperature is greedy.
 pub const GREEDY_TEMPERATURE: f32 = 1e-5;
-/// Positive temperatures below this are raised to it: the softmax would overflow.
+/// Lower positive temperatures are raised to this one, because the softmax would overflow.
 pub const MIN_TEMPERATURE: f32 = 1e-2;
-/// Most tokens that a request may name for log-probabilities.
+/// Maximum number of tokens that a request may name for log-probabilities.
 pub const MAX_LOGPROB_TOKEN_IDS: usize = 128;
 
-/// How one request samples and when it stops.
+/// The rules by which one request samples and stops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
-    /// Choices for one prompt.
+    /// Number of choices for one prompt.
     pub n: u32,
-    /// In `[-2, 2]`; subtracted once from each token that the output holds.
+    /// In `[-2, 2]`. Subtracted once from the logit of each token that the output contains.
     pub presence_penalty: f32,
-    /// In `[-2, 2]`; subtracted per occurrence in the output.
+    /// In `[-2, 2]`. Subtracted for each occurrence in the output.
     pub frequency_penalty: f32,
-    /// Above 0; divides positive and multiplies negative logits of tokens in prompt or output.
+    /// Above 0. Divides positive and multiplies negative logits of tokens in prompt or output.
     pub repetition_penalty: f32,
-    /// In `[0, 2]`; below [`GREEDY_TEMPERATURE`] the request is greedy.
+    /// In `[0, 2]`. Below [`GREEDY_TEMPERATURE`] the request is greedy.
     pub temperature: f32,
     /// In `(0, 1]`.
     pub top_p: f32,
-    /// 0: off.
+    /// Number of most likely tokens to sample from. 0 turns the filter off.
     pub top_k: u32,
     /// In `[0, 1]`.
     pub min_p: f32,
-    /// `None`: one is drawn at acceptance and recorded.
+    /// `None`: a seed is drawn and recorded at acceptance.
     pub seed: Option<u64>,
     /// Strings that end the output.
     pub stop: Vec<String>,
@@ -46,40 +46,41 @@ pub struct SamplingParams {
     pub bad_words: Vec<Vec<TokenId>>,
     /// Whether the stop string stays in the text.
     pub include_stop_str_in_output: bool,
-    /// Go on past the end-of-sequence token. Dropped where the output is constrained, which ends with
-    /// its structure.
+    /// Whether generation continues past the end-of-sequence token. Reset for a constrained output,
+    /// which ends with its structure.
     pub ignore_eos: bool,
-    /// At least 1. The input processor fills in what the context leaves when the client gave none.
+    /// At least 1. The input processor fills in the rest of the context when the client gave none.
     pub max_tokens: u32,
-    /// No stop before this many output tokens. It does not force a constrained output past its end:
-    /// where its grammar allows nothing but an end, the output ends.
+    /// No stop before this many output tokens. It does not force a constrained output past its end.
+    /// Where its grammar allows only an end, the output ends.
     pub min_tokens: u32,
-    /// Log-probabilities of the sampled and this many top tokens; `None`: none at all.
+    /// Log-probabilities of the sampled token and of this many top tokens. `None`: none at all.
     pub logprobs: Option<u32>,
-    /// Further tokens to tell the log-probability of at each position; needs `logprobs`.
+    /// Further tokens whose log-probability is reported at each position. Needs `logprobs`.
     pub logprob_token_ids: Vec<TokenId>,
-    /// The same for each prompt token; implies not reading the prefix cache.
+    /// The same as `logprobs`, for each prompt token. Such a request does not read the prefix
+    /// cache.
     pub prompt_logprobs: Option<u32>,
-    /// Leave special tokens out of the text.
+    /// Whether special tokens are left out of the text.
     pub skip_special_tokens: bool,
-    /// Put spaces between special tokens in the text.
+    /// Whether special tokens in the text have spaces between them.
     pub spaces_between_special_tokens: bool,
-    /// Added to the logits of these tokens; clamped to ±100.
+    /// Numbers added to the logits of these tokens, clamped to ±100.
     pub logit_bias: Vec<(TokenId, f32)>,
     /// Only these tokens may be sampled.
     pub allowed_token_ids: Option<Vec<TokenId>>,
-    /// End a request that repeats itself.
+    /// Rule that ends an output that repeats itself.
     pub repetition_detection: Option<RepetitionDetection>,
-    /// Send every this many tokens.
+    /// Number of tokens between two events of a stream.
     pub stream_interval: u32,
-    /// What the output has to look like, after its thoughts.
+    /// Structure of the output, after its thoughts.
     pub structured_output: Option<Arc<StructuredOutput>>,
-    /// How thoughts are told apart, where the model has them.
+    /// Markers of the thoughts, if the model has them.
     pub thinking: Option<Arc<Thinking>>,
 }
 
 impl SamplingParams {
-    /// Bytes of the lists that a copy of it has for itself.
+    /// Returns the bytes that a copy allocates for its lists.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let texts: usize = self.stop.iter().map(|text| size_of::<String>() + text.len()).sum();
@@ -127,12 +128,12 @@ impl Default for SamplingParams {
     }
 }
 
-/// What the model and the operator allow.
+/// The limits of the model and the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplingLimits {
     /// Token ids must be below this.
     pub vocab_size: u32,
-    /// Most log-probabilities a position may carry.
+    /// Maximum number of log-probabilities at a position.
     pub max_logprobs: u32,
 }
 
@@ -153,15 +154,15 @@ impl SamplingLimits {
 }
 
 impl SamplingParams {
-    /// Whether the most likely token is always taken.
+    /// Returns whether the most likely token is always taken.
     #[must_use]
     pub fn is_greedy(&self) -> bool {
         self.temperature < GREEDY_TEMPERATURE
     }
 
-    /// Brings the parameters into the form the sampler works with: tiny temperatures are raised,
-    /// greedy requests lose the filters that cannot change them, biases are clamped, constrained
-    /// outputs end where their structure does.
+    /// Brings the parameters into the form that the sampler uses. Tiny temperatures are raised, and
+    /// greedy requests lose the filters that cannot change them. Biases are clamped, and
+    /// constrained outputs end where their structure does.
     pub fn normalize(&mut self) {
         self.ignore_eos &= self.structured_output.is_none();
         if self.is_greedy() {
@@ -177,7 +178,7 @@ impl SamplingParams {
         }
     }
 
-    /// Refuses values out of range.
+    /// Rejects values out of range.
     ///
     /// # Errors
     /// [`RequestError::InvalidParameter`] names the field, the value and what is accepted.

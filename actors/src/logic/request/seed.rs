@@ -1,7 +1,7 @@
 //! Seeds of choices.
 
-/// The seed of one of several draws: SplitMix64's finaliser (Steele, Lea and Flood, 2014) over seed
-/// and index, so that neighbouring indices share nothing.
+/// Returns the seed of one of several choices: SplitMix64's finaliser (Steele, Lea and Flood, 2014)
+/// over seed and index. So neighbouring indices have unrelated seeds.
 #[must_use]
 pub fn choice_seed(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add((index.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -1,4 +1,4 @@
-//! What an output has to look like: vLLM's `StructuredOutputsParams`.
+//! The structure of an output: vLLM's `StructuredOutputsParams`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,16 @@ use crate::error::RequestError;
 pub struct StructuredOutput {
     /// The format.
     pub format: OutputFormat,
-    /// Whether JSON is compact: no white space but at most one space behind a comma or a colon.
-    /// Otherwise any, within bounds. `None`: as the engine's setting of this name says.
+    /// Whether JSON is compact: no white space except at most one space after a comma or a colon.
+    /// Otherwise any white space is allowed, within bounds. `None`: the engine's setting of this
+    /// name decides.
     pub disable_any_whitespace: Option<bool>,
-    /// Objects have no properties but those of the schema, also where it says nothing of others.
+    /// Whether objects have only the properties of the schema, even where the schema does not
+    /// forbid others.
     pub disable_additional_properties: bool,
 }
 
-/// One way to say what is allowed.
+/// The format of an output.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum OutputFormat {
     /// A value that this JSON schema allows, as its JSON text.
@@ -29,12 +31,13 @@ pub enum OutputFormat {
     Choice(Vec<String>),
     /// A text of this grammar, in Lark's form or in GBNF.
     Grammar(String),
-    /// Free text with structured parts between tags, as its JSON text.
+    /// Free text with structured parts between tags; this is its JSON text.
     StructuralTag(String),
 }
 
 impl StructuredOutput {
-    /// Refuses what is seen at a glance to allow nothing. The rest shows when it is compiled.
+    /// Rejects formats that obviously allow nothing. Other errors are found when the format is
+    /// compiled.
     ///
     /// # Errors
     /// [`RequestError::InvalidParameter`] names the field and what is accepted.

@@ -1,4 +1,4 @@
-//! From drawn tokens to text: when an output ends, and the part of its text that may be released.
+//! From drawn tokens to text: the end of an output, and the part of its text that may be released.
 
 pub mod stop;
 pub mod text_stream;

@@ -1,6 +1,6 @@
-//! Text of one output as it grows: stop strings found across tokens, stop tokens left out, nothing
-//! shown that could still be taken back. What is released after a number of tokens depends on
-//! those tokens alone, so a replay releases the same.
+//! The growing text of one output. Stop strings are found across tokens, stop tokens are left out,
+//! and no text is shown that a stop string could still remove. The text released after a number of
+//! tokens depends only on those tokens, so a replay releases the same.
 
 use super::stop::StopStringMatcher;
 use crate::logic::{
@@ -15,9 +15,9 @@ use crate::logic::{
 /// Text of one shard's requests, on its way to the clients.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextBatch {
-    /// The batch of tokens that it was made of.
+    /// Id of the batch of tokens that it was made of.
     pub id: BatchId,
-    /// By request.
+    /// News of each request.
     pub entries: Vec<TextEntry>,
 }
 
@@ -30,33 +30,33 @@ pub struct TextEntry {
     pub position: usize,
     /// Tokens with the text that each of them released.
     pub tokens: Vec<TokenText>,
-    /// Rows of prompt log-probabilities told before.
+    /// Number of rows of prompt log-probabilities reported before.
     pub prompt_logprobs_start: usize,
     /// Log-probabilities of further prompt tokens.
     pub prompt_logprobs: Vec<TokenLogprobs>,
-    /// Prompt tokens that came from the prefix cache, once known.
+    /// Number of prompt tokens from the prefix cache, once known.
     pub num_cached_tokens: Option<usize>,
-    /// Microseconds from its arrival until it was first scheduled, once known.
+    /// Time from its arrival until it was first scheduled, in microseconds, once known.
     pub queue_time: Option<Micros>,
     /// The end of the output.
     pub end: Option<TextEnd>,
 }
 
-/// A token and the text that became final with it, often that of earlier ones.
+/// A token and the text that became final with it, which is often the text of earlier tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenText {
     /// The token.
     pub token: SampledToken,
-    /// Possibly empty.
+    /// The text; it may be empty.
     pub text: String,
 }
 
-/// How an output ends.
+/// The end of an output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextEnd {
     /// Text that was held back until now.
     pub text: String,
-    /// Why.
+    /// Reason of the end.
     pub reason: FinishReason,
 }
 
@@ -67,13 +67,14 @@ pub struct TextStream {
     stop: Vec<String>,
     shows_stop_token: bool,
     num_tokens: usize,
-    /// U+FFFDs at the end of the text so far: shown only once something follows them.
+    /// Number of U+FFFDs at the end of the text so far. They are shown only once other text follows
+    /// them.
     num_broken: usize,
     ended: bool,
 }
 
 impl TextStream {
-    /// The text of a request that has no output yet.
+    /// Returns the text of a request that has no output yet.
     #[must_use]
     pub fn new(request: &EngineRequest) -> Self {
         let params = request.sampling();
@@ -89,27 +90,28 @@ impl TextStream {
         }
     }
 
-    /// Tokens taken so far.
+    /// Returns the number of tokens taken so far.
     #[must_use]
     pub fn num_tokens(&self) -> usize {
         self.num_tokens
     }
 
-    /// Whether the output is complete.
+    /// Returns whether the output is complete.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether the text of a token is left out: it is the one that stopped the output.
+    /// Returns whether the text of a token is left out, because it is the token that stopped the
+    /// output.
     #[must_use]
     pub fn hides(&self, is_last: bool, end: Option<&FinishReason>) -> bool {
         let by_token = matches!(end, Some(FinishReason::Stop(None | Some(StopReason::Token(_)))));
         is_last && by_token && !self.shows_stop_token
     }
 
-    /// Takes the text that one more token completed. Gives what may be shown, and the end if a
-    /// stop string is complete.
+    /// Takes the text that one more token completed. Returns the text that may be shown, and the
+    /// end if a stop string is complete.
     pub fn push(&mut self, piece: &str) -> (String, Option<FinishReason>) {
         self.num_tokens += 1;
         let piece = self.without_broken_end(piece);
@@ -120,19 +122,19 @@ impl TextStream {
         (released.text, reason)
     }
 
-    /// The output ended otherwise; `rest` is what the decoder still held. Gives the last text, which
-    /// leaves out a character that never became whole.
+    /// Ends the output without a stop string. `rest` is the text that the decoder still held.
+    /// Returns the last text, without a character that never became whole.
     pub fn finish(&mut self, rest: &str) -> String {
         self.ended = true;
         let rest = self.without_broken_end(rest);
-        // No stop string may complete here: the end is decided already.
+        // No stop string may complete here, because the end is already decided.
         let mut text = self.matcher.push(&rest, 0).text;
         text.push_str(&self.matcher.finish());
         text
     }
 
-    /// What was kept back before, then `piece` without the U+FFFDs at its end: those are kept back
-    /// in turn, as vLLM does. At the end of an output they are half a character.
+    /// Returns the text that was kept back before, then `piece` without the U+FFFDs at its end.
+    /// Those are now kept back, as in vLLM. At the end of an output they are half a character.
     fn without_broken_end(&mut self, piece: &str) -> String {
         const BROKEN: &str = "\u{FFFD}";
         let mut text = BROKEN.repeat(self.num_broken);
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_comes_with_another_end() {
+    fn held_back_text_is_released_at_another_end() {
         let mut text = stream(&["END"]);
         text.push("EN");
         assert_eq!(text.finish(""), "EN");

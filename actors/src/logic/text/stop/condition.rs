@@ -1,39 +1,39 @@
-//! The token-level rules, in vLLM's order: EOS, stop token ids, length, repetition.
+//! Stop rules for tokens, in vLLM's order: EOS, stop token ids, length, repetition.
 
 use serde::{Deserialize, Serialize};
 
 use crate::logic::request::ids::TokenId;
 
-/// What ends a request, as far as its token ids can tell. `min_tokens` is not here: the sampler
+/// The conditions on token ids that end a request. `min_tokens` is not here, because the sampler
 /// masks the stopping tokens until it is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopConditions {
-    /// The model's end-of-sequence token; further ones stand in `stop_token_ids`.
+    /// The model's end-of-sequence token. Further ones are in `stop_token_ids`.
     pub eos_token_id: Option<TokenId>,
-    /// Let generation go on past `eos_token_id`.
+    /// Whether generation continues past `eos_token_id`.
     pub ignore_eos: bool,
     /// Tokens that end the request and are reported as its stop reason.
     pub stop_token_ids: Vec<TokenId>,
-    /// Output tokens at most.
+    /// Maximum number of output tokens.
     pub max_tokens: usize,
-    /// Prompt and output tokens at most.
+    /// Maximum number of prompt and output tokens.
     pub max_model_len: usize,
-    /// End a request that goes round in circles.
+    /// Rule that ends an output that repeats itself.
     pub repetition_detection: Option<RepetitionDetection>,
 }
 
-/// What counts as going round in circles: one pattern, again and again, at the end of the output.
+/// The definition of a repetition: one pattern several times in a row at the end of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepetitionDetection {
-    /// The longest pattern looked for, in tokens; 0 looks for none.
+    /// Length of the longest pattern, in tokens; 0 finds none.
     pub max_pattern_size: usize,
-    /// The shortest pattern looked for, in tokens; 0 is taken as 1.
+    /// Length of the shortest pattern, in tokens; 0 is taken as 1.
     pub min_pattern_size: usize,
-    /// How often the pattern must stand in a row; below 2 there is no repetition.
+    /// Number of patterns in a row. Below 2 there is no repetition.
     pub min_count: usize,
 }
 
-/// Why the last output token ends its request.
+/// The reason why the last output token ends its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopKind {
     /// The end-of-sequence token.
@@ -46,10 +46,10 @@ pub enum StopKind {
     Repetition,
 }
 
-/// Whether the last of `output_token_ids` ends the request, and why.
+/// Returns whether the last of `output_token_ids` ends the request, and why.
 ///
 /// `num_tokens_total` counts prompt and output tokens. Call it once for each token that was
-/// appended; without any output there is nothing to end.
+/// appended. Without output it returns `None`.
 #[must_use]
 pub fn check_stop(
     conditions: &StopConditions,
@@ -79,7 +79,7 @@ fn is_repeating(tokens: &[TokenId], detection: RepetitionDetection) -> bool {
     }
     let longest = max_pattern_size.min(tokens.len() / min_count);
     (min_pattern_size.max(1)..=longest).any(|size| {
-        // A tail is periodic exactly when it equals itself moved by one period.
+        // A tail is periodic exactly when it equals itself shifted by one period.
         let tail = &tokens[tokens.len() - size * min_count..];
         tail[size..] == tail[..tail.len() - size]
     })
@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition spelled out: the last `count` patterns are the same slice.
+        /// Compares with the definition: the last `count` patterns are the same slice.
         #[test]
         fn repetition_is_the_same_slice_again(
             tokens in prop::collection::vec(0u32..3, 0..24),

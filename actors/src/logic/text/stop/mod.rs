@@ -1,4 +1,4 @@
-//! When a request ends: by a token ([`check_stop`]) or by a stop string ([`StopStringMatcher`]).
+//! The end of a request: by a token ([`check_stop`]) or by a stop string ([`StopStringMatcher`]).
 mod condition;
 mod strings;
 

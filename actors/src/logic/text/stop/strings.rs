@@ -1,21 +1,22 @@
-//! Stop strings: found as text arrives, and never shown in part.
+//! Stop strings: they are found as text arrives, and no part of them is shown.
 
 use crate::logic::planted::{Bug, planted};
 
 /// A stop string that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopMatch {
-    /// Its place in the list of stop strings.
+    /// Its index in the list of stop strings.
     pub stop_index: usize,
-    /// Where to cut the text, as a byte offset; `None` when nothing follows what is kept.
+    /// Byte offset at which to cut the text. `None`: nothing follows the kept text.
     pub cut: Option<usize>,
 }
 
-/// The stop string that is complete first among the last `new_char_count` characters of `text`.
+/// Returns the stop string that is complete first among the last `new_char_count` characters of
+/// `text`.
 ///
 /// The earliest completion wins, then the order of the list. An occurrence that ends in the older
-/// part of the text is not looked at again. With `include_stop_str_in_output` the text is kept up
-/// to the end of the stop string, otherwise up to its start. Empty stop strings never match.
+/// part of the text is ignored. With `include_stop_str_in_output` the text is kept up to the end of
+/// the stop string, otherwise up to its start. Empty stop strings never match.
 ///
 /// `new_char_count` counts Unicode characters, as vLLM's does; `cut` counts bytes.
 #[must_use]
@@ -38,18 +39,18 @@ pub fn check_stop_strings(
     Some(StopMatch { stop_index, cut: (cut < text.len()).then_some(cut) })
 }
 
-/// Where the first occurrence of `stop` that ends past `new_start` ends; both in bytes.
+/// Returns the end of the first occurrence of `stop` that ends after `new_start`, both in bytes.
 fn first_end_after(text: &str, stop: &str, new_start: usize) -> Option<usize> {
     if stop.is_empty() {
         return None;
     }
-    // The last character of an occurrence is new, all but one of its characters may be old.
+    // The last character of an occurrence is new, but all others may be old.
     let back = stop.chars().count() - 1;
     let from = byte_offset_from_end(&text[..new_start], back);
     text[from..].find(stop).map(|found| from + found + stop.len())
 }
 
-/// The byte offset of the last `chars` characters of `text`; 0 when it has no more.
+/// Returns the byte offset of the last `chars` characters of `text`, or 0 when it has fewer.
 fn byte_offset_from_end(text: &str, chars: usize) -> usize {
     if chars == 0 {
         return text.len();
@@ -57,21 +58,21 @@ fn byte_offset_from_end(text: &str, chars: usize) -> usize {
     text.char_indices().rev().nth(chars - 1).map_or(0, |(offset, _)| offset)
 }
 
-/// What a [`StopStringMatcher`] lets go of.
+/// The output of a [`StopStringMatcher`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Text that no stop string can take back any more.
+    /// Text that no later stop string can remove.
     pub text: String,
-    /// The place in the list of the stop string that was found; nothing is released after it.
+    /// Index in the list of the stop string that was found. Nothing is released after it.
     pub stop_index: Option<usize>,
 }
 
-/// Lets text through until a stop string is complete.
+/// Releases text until a stop string is complete.
 ///
-/// It holds back one character less than the longest stop string has (nothing when stop strings
-/// are kept in the output), so that no part of a stop string is ever released. What it releases
-/// in all depends on the text and on where the first `min_tokens` tokens end, not on how the text
-/// was cut into pieces.
+/// It holds back one character less than the longest stop string has, so that no part of a stop
+/// string is ever released. It holds back nothing when stop strings are kept in the output. The
+/// released text depends on the text and on where the first `min_tokens` tokens end. It does not
+/// depend on how the text is cut into pieces.
 #[derive(Clone, Debug)]
 pub struct StopStringMatcher {
     stops: Vec<String>,
@@ -79,14 +80,14 @@ pub struct StopStringMatcher {
     min_tokens: usize,
     /// One character less than the longest stop string.
     overlap_chars: usize,
-    /// The end of the text so far, at most `overlap_chars` characters: what the next match may
-    /// start in, and, unless stop strings are kept, what is not yet released.
+    /// The end of the text so far, at most `overlap_chars` characters. The next match may start in
+    /// it. Unless stop strings are kept, it is not yet released.
     tail: String,
     stopped: bool,
 }
 
 impl StopStringMatcher {
-    /// A matcher for one output sequence. Text of the first `min_tokens` output tokens completes
+    /// Returns a matcher for one output. The text of the first `min_tokens` output tokens completes
     /// no stop string.
     #[must_use]
     pub fn new(stops: Vec<String>, include_stop_str_in_output: bool, min_tokens: usize) -> Self {
@@ -107,7 +108,7 @@ impl StopStringMatcher {
 
     /// Takes the text that the `num_output_tokens`-th output token (counted from 1) completed.
     ///
-    /// Once a stop string was found, everything further is swallowed.
+    /// After a stop string was found, all further text is dropped.
     pub fn push(&mut self, piece: &str, num_output_tokens: usize) -> Released {
         if self.stopped {
             return Released::default();
@@ -126,13 +127,13 @@ impl StopStringMatcher {
         let tail_start = byte_offset_from_end(&text, self.overlap_chars);
         self.tail = text.split_off(tail_start);
         if include {
-            // The tail is only kept to match against: all of it goes out at once.
+            // The tail is kept only for matching: all of it is released at once.
             return Released { text: piece.to_owned(), stop_index: None };
         }
         Released { text, stop_index: None }
     }
 
-    /// The sequence ended otherwise: releases what was held back.
+    /// Ends the output without a stop string and returns the text that was held back.
     pub fn finish(&mut self) -> String {
         let tail = std::mem::take(&mut self.tail);
         let held = !self.stopped && !self.include_stop_str_in_output;

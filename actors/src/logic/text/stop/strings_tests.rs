@@ -1,4 +1,4 @@
-//! vLLM's golden cases, and the matcher against a naive one over the whole text.
+//! vLLM's golden cases, and a comparison of the matcher with a naive one over the whole text.
 
 use proptest::prelude::*;
 
@@ -88,12 +88,12 @@ fn min_tokens_shields_their_text() {
     assert_eq!(first, Released { text: "s".to_owned(), stop_index: None });
     let second = matcher.push(" st", 2);
     assert_eq!(second, Released { text: "top".to_owned(), stop_index: None });
-    // Completed by the third token: this one counts, though it began before.
+    // The third token completes this one, so it counts, though it began before.
     let third = matcher.push("op", 3);
     assert_eq!(third, Released { text: " ".to_owned(), stop_index: Some(0) });
 }
 
-/// The whole text, and the number of characters whose completion is ignored.
+/// Searches the whole text and ignores completions within its first `shielded` characters.
 fn naive(text: &str, shielded: usize, stops: &[String], include: bool) -> (String, Option<usize>) {
     let chars: Vec<char> = text.chars().collect();
     for end in shielded + 1..=chars.len() {
