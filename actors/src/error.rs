@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// What a client did wrong, or must be told: the request is refused or ends, nothing else does.
+/// An error for a client. The request is refused or ends, and nothing else fails.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RequestError {
     /// A parameter is out of range or of the wrong kind.
@@ -11,9 +11,9 @@ pub enum RequestError {
     InvalidParameter {
         /// The request's field.
         field: String,
-        /// What was given.
+        /// The value that was given.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         accepted: String,
     },
     /// Prompt and output do not fit the model's context.
@@ -23,82 +23,82 @@ pub enum RequestError {
          Shorten the prompt or ask for fewer tokens."
     )]
     ContextLength {
-        /// Tokens that the model can attend to.
+        /// Maximum number of tokens in the model's context.
         max_model_len: usize,
-        /// Tokens of the prompt.
+        /// Number of tokens of the prompt.
         prompt_tokens: usize,
-        /// Tokens asked for.
+        /// Number of output tokens asked for.
         max_tokens: usize,
     },
-    /// A prompt's text that no tokenizing could make fit the model's context.
+    /// A text that cannot fit the model's context, however it is tokenized.
     #[error(
         "the prompt has {text_bytes} bytes of text, and the model's context of {max_model_len} \
          tokens holds {max_text_bytes} at the very most. Shorten the prompt, or set \
          `truncate_prompt_tokens`."
     )]
     TextTooLong {
-        /// Tokens that the model can attend to.
+        /// Maximum number of tokens in the model's context.
         max_model_len: usize,
-        /// Length of the text, bytes.
+        /// Length of the text, in bytes.
         text_bytes: usize,
-        /// What so many of the longest token would be, bytes.
+        /// Length of a context full of the longest token, in bytes.
         max_text_bytes: usize,
     },
-    /// A prompt with more tokens than the model's context has, which were not all counted.
+    /// A prompt with more tokens than the model's context. Not all tokens were counted.
     #[error(
         "This model's maximum context length is {max_model_len} tokens. However, your prompt \
          contains at least {min_prompt_tokens} input tokens. Shorten the prompt, or set \
          `truncate_prompt_tokens`."
     )]
     PromptTooLong {
-        /// Tokens that the model can attend to.
+        /// Maximum number of tokens in the model's context.
         max_model_len: usize,
-        /// Tokens found before the rest of the prompt was left.
+        /// Number of tokens found before counting stopped.
         min_prompt_tokens: usize,
     },
-    /// The prompt was not templated and tokenized in time. Trying again at once would not help.
+    /// The prompt was not templated and tokenized in time. An immediate retry would not help.
     #[error(
         "the prompt was not templated and tokenized within {} s; shorten it, or try again later",
         limit.as_secs_f64()
     )]
     InputTimeout {
-        /// How long it may take.
+        /// Time limit.
         limit: Duration,
     },
-    /// The prompt could never be held in the KV cache, whatever else were to leave it.
+    /// The prompt cannot fit into the KV cache, even if the cache is empty.
     #[error(
         "the prompt needs {needed_blocks} KV cache blocks of {block_size} tokens, the whole cache \
          has {total_blocks}; shorten the prompt or give the cache more memory"
     )]
     Unservable {
-        /// Blocks that prompt and first output token take.
+        /// Number of blocks for the prompt and the first output token.
         needed_blocks: usize,
-        /// Blocks there are.
+        /// Number of blocks in the cache.
         total_blocks: usize,
-        /// Tokens a block holds.
+        /// Number of tokens in a block.
         block_size: usize,
     },
-    /// The text side refused: tokenizer, chat template.
+    /// The tokenizer or the chat template rejected the request.
     #[error("{0}")]
     Text(String),
-    /// Too many requests are queued. Try again later.
+    /// Too many requests are queued. The client may retry later.
     #[error("the engine's queue is full: {what} is at its limit of {limit}")]
     QueueFull {
-        /// Which limit was reached.
+        /// The limit that was reached.
         what: &'static str,
-        /// The limit.
+        /// Value of the limit.
         limit: u64,
-        /// When trying again makes sense.
+        /// Time to wait before a retry.
         retry_after: Duration,
     },
-    /// The caller used up what it may use. Others are served.
+    /// The client used up its quota. Others are served.
     #[error("your quota is used up: {what} is at its limit of {limit}")]
     QuotaExceeded {
-        /// Which limit was reached.
+        /// The limit that was reached.
         what: &'static str,
-        /// The limit.
+        /// Value of the limit.
         limit: u64,
-        /// When trying again makes sense.
+        /// Time to wait before a retry.
         retry_after: Duration,
     },
     /// A request like this one was convicted of making the model fail.
@@ -107,13 +107,13 @@ pub enum RequestError {
         retry_after.as_secs_f64().ceil()
     )]
     Quarantined {
-        /// When it will not be refused any more.
+        /// Time to wait before a retry.
         retry_after: Duration,
     },
-    /// Too many parts of the engine failed in a row. It is being tried whether it works again.
+    /// Too many parts of the engine failed in a row. A canary checks whether it works again.
     #[error("the engine is recovering from repeated failures")]
     Recovering {
-        /// When trying again makes sense.
+        /// Time to wait before a retry.
         retry_after: Duration,
     },
     /// The engine is draining or has stopped.
@@ -122,7 +122,7 @@ pub enum RequestError {
     /// A part of the engine did not answer in time, and retrying did not help.
     #[error("the engine is not available: {0}")]
     Unavailable(String),
-    /// The model gave numbers that are no numbers, twice.
+    /// The model's logits were not finite, twice.
     #[error("the model's output was not a number, also when computed again")]
     NumericalGarbage,
     /// The client did not read its stream for too long.
@@ -134,7 +134,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// An [`RequestError::InvalidParameter`].
+    /// Returns an [`RequestError::InvalidParameter`].
     pub fn invalid(
         field: impl Into<String>,
         value: impl std::fmt::Display,
@@ -145,32 +145,32 @@ impl RequestError {
     }
 }
 
-/// What ends an actor: its supervisor decides what to restart.
+/// An error that ends an actor. Its supervisor decides what to restart.
 #[derive(Debug, thiserror::Error)]
 pub enum ActorError {
     /// A call to another actor was not answered in time.
     #[error("{callee} did not answer {call} within {limit:?}")]
     CallTimeout {
-        /// The role that was asked.
+        /// Role of the called actor.
         callee: &'static str,
-        /// What it was asked.
+        /// Name of the call.
         call: &'static str,
-        /// How long it had.
+        /// Time limit.
         limit: Duration,
     },
-    /// The actor called is not there.
+    /// The called actor does not run.
     #[error("{callee} is gone")]
     Gone {
-        /// The role that was asked.
+        /// Role of the called actor.
         callee: &'static str,
     },
     /// The device thread panicked or could not be started.
     #[error("the device thread died: {0}")]
     DeviceThread(String),
-    /// The device said why it cannot go on.
+    /// The device failed for this reason.
     #[error("the device failed: {0}")]
     Device(String),
-    /// A message broke an invariant that its sender holds.
+    /// A message broke an invariant that its sender should keep.
     #[error("invariant broken: {0}")]
     Invariant(String),
 }

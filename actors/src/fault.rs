@@ -1,6 +1,6 @@
-//! Faults on purpose: messages that get lost, doubled or late, and actors that panic, are killed or
-//! hang. Built in with the feature `chaos`; without it, asking for a fault costs nothing and there
-//! is never one.
+//! Planned faults: messages that are lost, doubled or late, and actors that panic, are killed or
+//! hang. The feature `chaos` builds them in. Without it there are no faults, and asking for one
+//! costs nothing.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ mod observe;
 pub use self::observe::{Observed, Observer};
 pub use crate::logic::planted::{Bug, planted};
 
-/// How an actor is struck.
+/// The kind of a strike, which is a fault of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     /// A panic in its handler.
     Panic,
-    /// Killed from outside, between two `.await`s.
+    /// A kill from outside, between two `.await`s.
     Kill,
-    /// Its handler never comes back.
+    /// A handler that never ends.
     Hang,
 }
 
 impl How {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Panic, Self::Kill, Self::Hang];
 
-    /// The name on the chaos surface.
+    /// Returns the name in the chaos interface.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,43 +35,43 @@ impl How {
     }
 }
 
-/// What happens to one message on its way.
+/// The delivery of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// How often it arrives: 0, 1 or 2 times.
+    /// Number of copies that arrive: 0, 1 or 2.
     pub copies: u8,
-    /// How much later.
+    /// Delay of the copies.
     pub delay: Option<Duration>,
 }
 
 impl Delivery {
-    /// Once and at once.
+    /// One copy without delay.
     pub const PLAIN: Self = Self { copies: 1, delay: None };
 }
 
-/// What happens to a call.
+/// The fate of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFate {
-    /// Nothing.
+    /// No fault.
     Plain,
-    /// It never arrives, and its caller waits in vain.
+    /// The call never arrives, and its caller gets no answer.
     LoseRequest,
-    /// It is carried out, and its caller waits in vain.
+    /// The call is handled, and its caller gets no answer.
     LoseAnswer,
-    /// It is this much late.
+    /// The call is late by this time.
     Delay(Duration),
 }
 
-/// What befalls the messages of an edge. The probabilities are independent.
+/// The faults of an edge's messages. The probabilities are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct EdgeFaults {
     /// Probability in `[0, 1]` that a message is lost.
     pub drop: f64,
     /// Probability in `[0, 1]` that it arrives twice.
     pub duplicate: f64,
-    /// Probability in `[0, 1]` that it is late, and so overtaken by later ones.
+    /// Probability in `[0, 1]` that it is late, so that later ones overtake it.
     pub late: f64,
-    /// A late message is late by up to this much.
+    /// Maximum delay of a late message.
     pub delay: Duration,
 }
 
@@ -91,57 +91,57 @@ mod off {
         message::{Edge, Role},
     };
 
-    /// The source of all faults: here, of none.
+    /// The source of all faults; in this build there are none.
     #[derive(Debug, Default)]
     pub struct Chaos(());
 
     impl Chaos {
-        /// What happens to a message on `edge`.
+        /// Returns the delivery of a message on `edge`.
         #[inline]
         #[must_use]
         pub const fn on_send(&self, _edge: Edge) -> Delivery {
             Delivery::PLAIN
         }
 
-        /// What happens to a call to `callee`.
+        /// Returns the fate of a call to `callee`.
         #[inline]
         #[must_use]
         pub const fn on_call(&self, _callee: Role) -> CallFate {
             CallFate::Plain
         }
 
-        /// Delivers what is late; here, nothing is.
+        /// Delivers a late message at once, because here none is late.
         #[inline]
         pub fn later(&self, _delay: Duration, deliver: impl FnOnce()) {
             deliver();
         }
 
-        /// Whether the actor is struck before or after it handles a message.
+        /// Returns the strike of an actor before or after it handles a message, if there is one.
         #[inline]
         #[must_use]
         pub const fn on_handle(&self, _role: Role, _index: usize) -> Option<How> {
             None
         }
 
-        /// How often an actor lets others go first before it handles a message.
+        /// Returns how often an actor yields before it handles a message.
         #[inline]
         #[must_use]
         pub const fn yields(&self) -> u32 {
             0
         }
 
-        /// Tells the observer, if there is one.
+        /// Reports to the observer, if there is one.
         #[inline]
         pub const fn observe(&self, _what: &Observed<'_>) {}
 
-        /// What compiling a grammar takes in simulated time.
+        /// Returns the time to compile a grammar in simulated time.
         #[inline]
         #[must_use]
         pub const fn compile_delay(&self, _format: &StructuredOutput) -> Duration {
             Duration::ZERO
         }
 
-        /// What a step takes beyond what it takes.
+        /// Returns the simulated time to add to a step.
         #[inline]
         #[must_use]
         pub const fn step_delay(&self) -> Duration {
@@ -170,7 +170,8 @@ mod on {
         message::{Edge, Role, edge::edge},
     };
 
-    /// How likely an actor is struck, each time before it handles a message and each time after.
+    /// Probabilities that an actor is struck, each time before it handles a message and each time
+    /// after.
     #[derive(Debug, Clone, Copy, PartialEq, Default)]
     pub struct Strikes {
         /// Probability of a panic.
@@ -181,16 +182,16 @@ mod on {
         pub hang: f64,
     }
 
-    /// The source of all faults of one system. Draws are a function of its seed and of the order
-    /// of the questions.
+    /// The source of all faults of one system. Draws are a function of its seed and of the order of
+    /// the calls.
     pub struct Chaos {
         is_on: AtomicBool,
         state: Mutex<State>,
-        /// How likely an actor lets others go first, in percent, and how often it was asked.
+        /// Probability that an actor yields, in percent.
         yield_percent: AtomicU64,
         yield_draws: AtomicU64,
         observer: OnceLock<Arc<dyn Observer>>,
-        /// Where late messages wait; they may be sent from threads that know no runtime.
+        /// Runtime in which late messages wait. Threads without a runtime may send them.
         runtime: Option<tokio::runtime::Handle>,
     }
 
@@ -222,47 +223,47 @@ mod on {
         strikes: BTreeMap<Role, Strikes>,
         armed: Vec<(Role, usize, How)>,
         num_faults: u64,
-        /// Faults that may still happen by chance; what was armed always does.
+        /// Number of random faults that may still happen. Armed strikes always happen.
         budget: Option<u64>,
     }
 
     impl Chaos {
-        /// Begins the sequence of draws.
+        /// Starts the sequence of draws from `seed`.
         pub fn reseed(&self, seed: u64) {
             self.state.lock().rng = seed;
         }
 
-        /// From now on, messages on `edge` meet these faults.
+        /// Gives messages on `edge` these faults from now on.
         pub fn set_edge(&self, edge: Edge, faults: EdgeFaults) {
             self.state.lock().edges.insert(edge, faults);
             self.is_on.store(true, Ordering::Release);
         }
 
-        /// From now on, actors of `role` are struck by chance.
+        /// Strikes actors of `role` at random from now on.
         pub fn set_strikes(&self, role: Role, strikes: Strikes) {
             self.state.lock().strikes.insert(role, strikes);
             self.is_on.store(true, Ordering::Release);
         }
 
-        /// At most so many further faults by chance.
+        /// Limits the number of further random faults.
         pub fn set_budget(&self, faults: u64) {
             self.state.lock().budget = Some(faults);
         }
 
-        /// Strikes one actor when it next looks at a message.
+        /// Strikes one actor before or after its next message.
         pub fn arm(&self, role: Role, index: usize, how: How) {
             self.state.lock().armed.push((role, index, how));
             self.is_on.store(true, Ordering::Release);
         }
 
-        /// From now on, actors let others go first before a message, with this probability: what is
-        /// concurrent happens in another order.
+        /// Makes actors yield before a message with this probability from now on, so that
+        /// concurrent work happens in another order.
         pub fn set_yields(&self, seed: u64, percent: u64) {
             self.yield_draws.store(seed, Ordering::Relaxed);
             self.yield_percent.store(percent, Ordering::Relaxed);
         }
 
-        /// How often an actor lets others go first before it handles a message.
+        /// Returns how often an actor yields before it handles a message.
         pub fn yields(&self) -> u32 {
             let percent = self.yield_percent.load(Ordering::Relaxed);
             if percent == 0 {
@@ -274,7 +275,7 @@ mod on {
             if drawn % 100 < percent { 1 + (drawn >> 32) as u32 % 3 } else { 0 }
         }
 
-        /// No more faults.
+        /// Ends all faults.
         pub fn calm(&self) {
             self.is_on.store(false, Ordering::Release);
             let mut state = self.state.lock();
@@ -283,36 +284,36 @@ mod on {
             state.armed.clear();
         }
 
-        /// From now on, `observer` is told of what happens. There can be one.
+        /// Reports events to `observer` from now on. Only the first observer is set.
         pub fn set_observer(&self, observer: Arc<dyn Observer>) {
-            // A second one comes too late: what the first knows is all or nothing.
+            // A second observer is ignored, because it would have missed events.
             let _ = self.observer.set(observer);
         }
 
-        /// Tells the observer, if there is one.
+        /// Reports to the observer, if there is one.
         pub fn observe(&self, what: &Observed<'_>) {
             if let Some(observer) = self.observer.get() {
                 observer.observe(what);
             }
         }
 
-        /// What a step takes beyond what it takes, where the device runs in simulated time.
+        /// Returns the time to add to a step, where the device runs in simulated time.
         pub fn step_delay(&self) -> Duration {
             self.observer.get().map_or(Duration::ZERO, |observer| observer.step_delay())
         }
 
-        /// What compiling a grammar takes, where threads run in simulated time.
+        /// Returns the time to compile a grammar, where threads run in simulated time.
         pub fn compile_delay(&self, format: &StructuredOutput) -> Duration {
             let observer = self.observer.get();
             observer.map_or(Duration::ZERO, |observer| observer.compile_delay(format))
         }
 
-        /// Faults so far.
+        /// Returns the number of faults so far.
         pub fn num_faults(&self) -> u64 {
             self.state.lock().num_faults
         }
 
-        /// What happens to a message on `edge`.
+        /// Returns the delivery of a message on `edge`.
         pub fn on_send(&self, edge: Edge) -> Delivery {
             let delivery = self.delivery(edge);
             self.observe(&Observed::Message { edge, delivery });
@@ -338,7 +339,7 @@ mod on {
             delivery
         }
 
-        /// What happens to a call to `callee`, by the edge on which it is asked.
+        /// Returns the fate of a call to `callee`, from the faults of its edge.
         pub fn on_call(&self, callee: Role) -> CallFate {
             let edge = match callee {
                 Role::InputProcessor => edge!(Door -> InputProcessor),
@@ -351,12 +352,12 @@ mod on {
                 Delivery { copies: 0, .. } if self.state.lock().coin() => CallFate::LoseRequest,
                 Delivery { copies: 0, .. } => CallFate::LoseAnswer,
                 Delivery { delay: Some(delay), .. } => CallFate::Delay(delay),
-                // A question has one answer, so it is not asked twice.
+                // A call has one answer, so it is not doubled.
                 _ => CallFate::Plain,
             }
         }
 
-        /// Delivers what is late.
+        /// Delivers a late message after `delay`.
         pub fn later(&self, delay: Duration, deliver: impl FnOnce() + Send + 'static) {
             match &self.runtime {
                 None => deliver(),
@@ -367,7 +368,7 @@ mod on {
             }
         }
 
-        /// Whether the actor is struck before or after it handles a message.
+        /// Returns the strike of an actor before or after it handles a message, if there is one.
         pub fn on_handle(&self, role: Role, index: usize) -> Option<How> {
             let how = self.strike(role, index)?;
             self.observe(&Observed::Struck { role, index, how });
@@ -398,7 +399,7 @@ mod on {
     }
 
     impl State {
-        /// SplitMix64.
+        /// Returns the next number of SplitMix64.
         fn next(&mut self) -> u64 {
             self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut z = self.rng;

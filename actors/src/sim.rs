@@ -1,14 +1,14 @@
 //! The simulator: the real actors, in simulated time, under seeded faults.
 //!
-//! A run is a function of its seed: an engine, what its clients ask and how they read, what an
-//! operator does, and what goes wrong ([`workload`], [`faults`]). It happens on a current-thread
-//! runtime whose clock is paused, so that waiting costs nothing and every run of a seed is the same
-//! run. The model is fake, but strict ([`device`]): its next token depends on the whole history,
-//! and it reads back all KV that attention would read.
+//! A run is a function of its seed: the engine's settings, the clients' requests and how they read,
+//! the operator's orders, and the faults ([`workload`], [`faults`]). It uses a current-thread
+//! runtime with a paused clock. So waiting costs nothing, and every run of a seed is the same run.
+//! The model is fake, but strict ([`device`]): its next token depends on the whole history, and it
+//! reads all KV that attention would read.
 //!
-//! [`checker`] holds invariants after each step, [`client`] holds streams against an [`oracle`],
-//! and [`run()`] looks for leaks at the end. [`crate::fault::Bug`] lists mistakes that it must
-//! find. `playhouse-sim --seed N --trace` shows a run.
+//! [`checker`] checks invariants after each step, [`client`] compares streams with an [`oracle`],
+//! and [`run()`] looks for leaks at the end. [`crate::fault::Bug`] lists bugs that the simulator
+//! must find. `playhouse-sim --seed N --trace` shows a run.
 
 mod blocks;
 pub mod checker;

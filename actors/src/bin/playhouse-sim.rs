@@ -19,11 +19,11 @@ const USAGE: &str = concat!(
     "  --seeds N      Run N seeds (default 20000)\n",
     "  --from N       Begin with seed N (default 0)\n",
     "  --threads N    Threads (default: all cores)\n",
-    "  --failures N   Stop after so many failures (default 5)\n",
+    "  --failures N   Stop after N failures (default 5)\n",
     "  --seed N       Run one seed\n",
     "  --trace        With --seed: show all events\n",
-    "  --calm         Leave out the faults\n",
-    "  --bug NAME     Make this mistake, for example NoDedup\n",
+    "  --calm         Run without faults\n",
+    "  --bug NAME     Plant this bug, for example NoDedup\n",
     "  --help         Show this\n",
     "",
 );
@@ -39,7 +39,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `None`: show the usage.
+    /// Parses the arguments. `None`: the usage is to be shown.
     fn parse(mut given: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut arguments = Self {
@@ -79,7 +79,7 @@ fn bug(name: &str) -> Result<Bug, String> {
     found.ok_or_else(|| format!("there is no bug {name:?}; the bugs are {:?}", Bug::ALL))
 }
 
-/// Whether all went well.
+/// Runs the seeds. Returns whether there was no violation.
 fn execute(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<bool> {
     let Arguments { seed, options, .. } = *arguments;
     if let Some(seed) = seed {
@@ -105,7 +105,7 @@ fn execute(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<bool> 
     let shows_progress = io::stderr().is_terminal();
     let progress = |count: u64| {
         if shows_progress {
-            // A terminal that went away misses nothing.
+            // A write to a closed terminal may fail.
             let _ = write!(io::stderr(), "\r{count} of {} seeds", arguments.seeds);
         }
     };

@@ -1,4 +1,4 @@
-//! What a simulation sees of a running system, where it happens.
+//! The events of a running system that a simulation sees, reported where they happen.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::{
     message::{Edge, Role},
 };
 
-/// Something that happened.
+/// An event.
 #[derive(Debug)]
 pub enum Observed<'a> {
     /// A message was sent.
     Message {
-        /// From whom to whom.
+        /// Sender and receiver.
         edge: Edge,
-        /// What becomes of it.
+        /// Its delivery.
         delivery: Delivery,
     },
     /// An actor is struck.
     Struck {
-        /// Who.
+        /// Role of the actor.
         role: Role,
-        /// Which of its kind.
+        /// Index of the actor among those of its role.
         index: usize,
-        /// How.
+        /// Kind of the strike.
         how: How,
     },
     /// A supervisor learned of a death.
     Died {
-        /// Who.
+        /// Role of the actor.
         role: Role,
-        /// Why.
+        /// Cause of the death.
         cause: &'a str,
     },
     /// The ledger changed.
@@ -60,17 +60,17 @@ pub enum Observed<'a> {
     },
 }
 
-/// Is told of everything that happens in one system.
+/// Receives all events of one system.
 pub trait Observer: Send + Sync {
-    /// Called where it happens: locks of the system may be held.
+    /// Receives an event where it happens. Locks of the system may be held.
     fn observe(&self, what: &Observed<'_>);
 
-    /// What compiling a grammar takes, where threads run in simulated time.
+    /// Returns the time to compile a grammar, where threads run in simulated time.
     fn compile_delay(&self, _format: &StructuredOutput) -> Duration {
         Duration::ZERO
     }
 
-    /// What the next step takes beyond what it takes, where the device runs in simulated time.
+    /// Returns the time to add to the next step, where the device runs in simulated time.
     fn step_delay(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,4 +1,4 @@
-//! Every block has one owner, or is free.
+//! Checks that every block is in use or free, and that every tail has one owner.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::logic::{
     request::ids::BlockId,
 };
 
-/// A block is the null block, or free, or held by as many tables as it counts. Returns how many are
-/// held. `references` is reused from check to check.
+/// Checks that each block is the null block, or free, or used by as many tables as its reference
+/// count says. Returns the number of used blocks. `references` is reused from check to check.
 pub(super) fn check_blocks(
     manager: &KvCacheManager,
     references: &mut Vec<u32>,
@@ -54,15 +54,15 @@ pub(super) fn check_blocks(
     num_held
 }
 
-/// A tail is the end of its request's table, and no other's, or it is kept, on a free block that
-/// nobody can hit. Returns how many there are.
+/// Checks the tails. A held tail is the last block of its request's table, and of no other. A kept
+/// tail is on a free block that cannot be hit. Returns the number of tails.
 pub(super) fn check_tails(manager: &KvCacheManager, record: &Record) -> usize {
     let (pool, mut num_tails) = (manager.pool(), 0);
     for (request, tail) in manager.held_tails() {
         num_tails += 1;
         let table = manager.block_ids(request).map(|blocks| blocks.group(0)).unwrap_or_default();
         let is_last = (table.len(), table.last()) == (tail.index + 1, Some(&tail.block));
-        // One that is full can be hit.
+        // A full block can be hit, so it may have more users.
         let is_own = pool.ref_cnt(tail.block) == 1 || pool.hash_of(tail.block).is_some();
         if !is_last || !is_own {
             record.violate(|| format!("{tail:?} is not the end of request {request}'s table"));

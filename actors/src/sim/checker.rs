@@ -1,4 +1,4 @@
-//! Invariants after each step, held against what the observer is told.
+//! Invariants, checked after each step against what the observer sees.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,16 +35,17 @@ const DEVICE_TO_WORKER: Edge = edge!(Device -> Worker);
 const WORKER_TO_SCHEDULER: Edge = edge!(Worker -> Scheduler);
 const STRUCTURED_OUTPUT_TO_SCHEDULER: Edge = edge!(StructuredOutput -> Scheduler);
 
-/// The longest time without a token, or without its delivery, once nothing goes wrong any more: what
-/// it takes to notice a hang, to start over, and to compute what was lost.
+/// The longest time without a token, or without its delivery, once faults have ended. It covers
+/// noticing a hang, starting again, and computing the lost tokens.
 const LONGEST_STALL: Duration = Duration::from_secs(3);
-/// A step is granted ten times its prediction, which late results of earlier steps spoil.
+/// Longest time granted to a step: ten times its prediction, which late results of earlier steps
+/// make too long.
 const LONGEST_GRANT: Duration = Duration::from_secs(20);
 
-/// What takes longer hangs.
+/// A longer step counts as a hang.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 
-/// A ledger's copy, kept by plainer rules, and the last word of the KV cache manager.
+/// A copy of the ledger, kept by simpler rules, and the latest state of the KV cache manager.
 #[derive(Debug)]
 pub struct Checker {
     record: Arc<Record>,
@@ -57,34 +58,34 @@ pub struct Checker {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Steps that the device was given.
+    /// Number of steps sent to the device.
     num_executions: u64,
     epoch: Epoch,
     requests: BTreeMap<RequestId, Shadow>,
     last_step: Step,
-    /// Of the KV cache manager when last seen: blocks that tables hold.
+    /// Blocks in tables of the KV cache manager when last seen.
     num_held: usize,
-    /// Tails, likewise, of tables and kept.
+    /// Held and kept tails at the same time.
     num_tails: usize,
-    /// Requests of a new epoch that went on in their tail.
+    /// Requests of a new epoch that continued in their tail.
     num_adopted: u64,
-    /// Reused from check to check.
+    /// Reference counts, reused from check to check.
     references: Vec<u32>,
     num_epochs: u64,
     num_deaths: u64,
-    /// Whether those that the device was given, and has not reported, compute anything.
+    /// For each step that the device has and has not reported: whether it computes tokens.
     given: VecDeque<bool>,
-    /// Steps on their way to the device or back.
+    /// Number of steps on their way to the device or back.
     num_computing: usize,
-    /// Those of them whose results the worker has, and the scheduler does not.
+    /// Number of those whose results the worker has and the scheduler does not.
     num_computed: usize,
-    /// Since when the scheduler has had a reason to plan a step.
+    /// Time since which the scheduler has a reason to plan a step.
     due_since: Option<Micros>,
-    /// Requests that have not ended.
+    /// Number of requests that have not ended.
     num_live: usize,
-    /// When one of them last got something, or came.
+    /// Time at which one of them last made progress or was accepted.
     moved_at: Micros,
-    /// The operator holds back requests.
+    /// Whether the operator pauses requests.
     is_paused: bool,
     longest_stall: Micros,
     /// The fold of the events seen.
@@ -95,38 +96,38 @@ struct State {
 struct Shadow {
     num_tokens: usize,
     tenant: Option<Tenant>,
-    /// Since when there is something that its client has not got.
+    /// Time since which its client lacks some output.
     news_since: Option<Micros>,
     has_ended: bool,
     is_forgotten: bool,
 }
 
-/// What is left of a run.
+/// The state after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remains {
-    /// Requests accepted.
+    /// Number of accepted requests.
     pub num_accepted: usize,
-    /// Those that have not ended.
+    /// Number of those that have not ended.
     pub num_open: usize,
-    /// Those that the ledger still holds.
+    /// Number of those that the ledger still holds.
     pub num_remembered: usize,
-    /// Blocks that tables held when the KV cache manager was last seen.
+    /// Blocks in tables when the KV cache manager was last seen.
     pub num_held_blocks: usize,
-    /// Tails that it knew then.
+    /// Tails at the same time.
     pub num_tails: usize,
-    /// Tails that served a new epoch.
+    /// Number of tails that a new epoch used.
     pub num_adopted: u64,
-    /// Epochs begun.
+    /// Number of epochs begun.
     pub num_epochs: u64,
-    /// Actors that died.
+    /// Number of actors that died.
     pub num_deaths: u64,
-    /// Microseconds at most without a token while nothing went wrong.
+    /// Longest time without a token while there was no fault, in microseconds.
     pub longest_stall: Micros,
 }
 
 impl Checker {
-    /// A checker of a run with the faults of `plan` that reports to `record`. `is_calm`: nothing
-    /// goes wrong, in the plan or elsewhere.
+    /// Returns a checker of a run with the faults of `plan` that reports to `record`. `is_calm`
+    /// says that there is no fault, in the plan or elsewhere.
     #[must_use]
     pub fn new(
         record: Arc<Record>,
@@ -145,13 +146,13 @@ impl Checker {
         Arc::new(Self { record, plan, config, is_calm, stall_limit, state })
     }
 
-    /// The operator holds back requests, or does no longer.
+    /// Records that the operator pauses or resumes requests.
     pub fn set_paused(&self, is_paused: bool) {
         self.record.trouble();
         self.state.lock().is_paused = is_paused;
     }
 
-    /// A client that reads whatever there is has `num_tokens`, or the end.
+    /// Records that a client that reads at once has `num_tokens`, or the end.
     pub fn delivered(&self, request: RequestId, num_tokens: usize, is_end: bool) {
         let mut state = self.state.lock();
         let State { requests, longest_stall, .. } = &mut *state;
@@ -167,7 +168,8 @@ impl Checker {
         }
     }
 
-    /// A request got something, came, or ended: it did not take too long.
+    /// Records that a request made progress, was accepted or ended, and checks that this was not
+    /// too late.
     fn moved(&self, state: &mut State) {
         let now = self.record.now();
         if state.num_live > 0 && !state.is_paused {
@@ -200,15 +202,15 @@ impl Checker {
         }
     }
 
-    /// Whose deadline has passed before it began does not begin.
+    /// Checks that no request begins after its deadline.
     fn check_deadlines(&self, output: &SchedulerOutput) {
-        // The scheduler looks at its clock before it asks for blocks.
+        // The scheduler reads its clock before it asks for blocks.
         let slack = match self.is_calm {
             true => Duration::ZERO,
             false => 2 * (self.config.hang_timeout + self.config.call_timeout),
         };
         for new in output.scheduled_new.iter().filter(|new| new.output_token_ids.is_empty()) {
-            // Time begins with the first event, which is later than the system's.
+            // The record's time begins with the first event, which is later than the system's.
             let deadline = new.request.deadline.map(|deadline| deadline + slack.as_micros() as u64);
             if let Some(deadline) = deadline.filter(|&deadline| deadline < self.record.now()) {
                 let request = new.request.id;
@@ -219,7 +221,7 @@ impl Checker {
         }
     }
 
-    /// What is left.
+    /// Returns the state after the run.
     pub fn remains(&self) -> Remains {
         let state = self.state.lock();
         let count =
@@ -237,15 +239,15 @@ impl Checker {
         }
     }
 
-    /// Where nothing goes wrong, nobody waits for a timer: a reason to plan a step leads to a step
-    /// before any time passes.
+    /// Checks, in a run without faults, that no actor waits for a timer. A reason to plan a step
+    /// leads to a step before any time passes.
     fn check_wakeup(&self, what: &Observed<'_>) {
         if !self.is_calm {
             return;
         }
         let now = self.record.now();
         let mut state = self.state.lock();
-        // When all have ended meanwhile, there is nothing to plan.
+        // If all requests have ended meanwhile, there is nothing to plan.
         let is_wanted = state.num_live > 0;
         if let Some(since) = state.due_since.filter(|&since| since < now && is_wanted) {
             self.record.violate(|| format!("no step was planned though one was due at {since} µs"));
@@ -256,8 +258,8 @@ impl Checker {
                 let computes = state.given.pop_front().unwrap_or_default();
                 state.num_computed += usize::from(computes);
             }
-            // Other messages of the worker give no reason, nor does a result behind which the next step
-            // is computed already.
+            // Other messages of the worker give no reason. Neither does a result if the next step
+            // is already being computed.
             Observed::Message { edge: WORKER_TO_SCHEDULER, .. } if state.num_computed > 0 => {
                 state.num_computed -= 1;
                 state.num_computing -= 1;
@@ -280,8 +282,8 @@ impl Checker {
         }
     }
 
-    /// Folds the events once more, and compares the result with the ledger whenever an epoch begins
-    /// or a request is forgotten.
+    /// Folds the events again, and compares the result with the ledger whenever an epoch begins or
+    /// a request is forgotten.
     fn replay(&self, event: &LedgerEvent, ledger: &GroundState) {
         let mut state = self.state.lock();
         let replayed = state.replayed.get_or_insert_with(|| {
@@ -347,7 +349,7 @@ impl Checker {
         let mut locked = self.state.lock();
         let state = &mut *locked;
         self.moved(state);
-        // The first epoch began before anybody looked.
+        // The first epoch began before the observer was set, so its event was not seen.
         let current = if state.num_epochs == 0 { epoch } else { state.epoch };
         let request = commit.request;
         let Some(shadow) = state.requests.get_mut(&request) else {
@@ -377,20 +379,21 @@ impl Checker {
         let state = &mut *locked;
         self.moved(state);
         match state.requests.get_mut(&request) {
-            // A stop string may end what had ended by its length, before its end is delivered.
+            // A stop string may end a request that ended by its length, before its end is
+            // delivered.
             Some(shadow) if !shadow.is_forgotten => {
                 let was_live = !std::mem::replace(&mut shadow.has_ended, true);
                 shadow.news_since.get_or_insert(state.moved_at);
                 state.num_live -= usize::from(was_live);
             }
-            _ => self.record.violate(|| format!("request {request} ends though it is not there")),
+            _ => self.record.violate(|| format!("request {request} ends though it is unknown")),
         }
     }
 
     fn check_forgotten(&self, request: RequestId) {
         let mut state = self.state.lock();
         match state.requests.get_mut(&request) {
-            // Word of a stop string may have been lost: that the end was delivered says the same.
+            // The message about a stop string may be lost. The delivery of the end says the same.
             Some(shadow) if !shadow.is_forgotten => {
                 let was_live = !std::mem::replace(&mut shadow.has_ended, true);
                 shadow.is_forgotten = true;
@@ -400,7 +403,7 @@ impl Checker {
         }
     }
 
-    /// See [`check_blocks`].
+    /// Checks blocks and tails with [`check_blocks`] and [`check_tails`].
     fn check_kv_cache(&self, manager: &KvCacheManager) {
         let mut state = self.state.lock();
         state.num_held = check_blocks(manager, &mut state.references, &self.record);
@@ -483,7 +486,7 @@ impl Observer for Checker {
     }
 }
 
-/// Request, tokens computed, tokens to compute; new ones first.
+/// Returns request, computed tokens and tokens to compute for each request, new ones first.
 fn brief(output: &SchedulerOutput) -> Vec<(u64, usize, usize)> {
     let new = output.scheduled_new.iter();
     let new = new.map(|d| (d.request.id.0, d.num_computed_tokens, d.num_scheduled_tokens));

@@ -1,4 +1,4 @@
-//! A client: submits, reads in its manner, and holds what it got against the oracle.
+//! A client: it submits a request, reads in its manner, and compares the output with the oracle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,27 +21,27 @@ use crate::{
     system::{ChoiceStream, System},
 };
 
-/// A stream that shows nothing for so long never will.
+/// A stream without news for this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Who is not let in for so long never will be.
+/// A client that is refused for this time will never be admitted.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(300);
 
-/// What one run's clients share.
-pub struct House {
+/// The parts of a run that all its clients share.
+pub struct RunContext {
     /// The engine.
     pub system: System,
-    /// The run's work.
+    /// The run's workload.
     pub workload: Workload,
-    /// Where it is written down.
+    /// The run's record.
     pub record: Arc<Record>,
-    /// What is told of deliveries.
+    /// The checker, which learns of deliveries.
     pub checker: Arc<Checker>,
-    /// Whether something may have gone wrong on the way in.
+    /// Whether a fault may have refused a client.
     pub has_faults: bool,
 }
 
-/// What a client read of one choice.
+/// The output of one choice that a client has read.
 #[derive(Debug, Default)]
 struct Got {
     text: String,
@@ -49,94 +49,94 @@ struct Got {
     prompt_logprobs: Vec<TokenLogprobs>,
     num_cached_tokens: Option<usize>,
     finish: Option<FinishReason>,
-    /// An abort was asked for before the end was seen.
+    /// Whether an abort was requested before the end was seen.
     asked_for_abort: bool,
 }
 
-/// Why a client may have less than all.
+/// The reason why a client may have less than the whole output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leave {
-    /// It may not.
+    /// There is no reason: it must have the whole output.
     Stayed,
-    /// It went away.
+    /// It left.
     Left,
-    /// Its deadline had passed before it began.
+    /// Its deadline passed before it began.
     Late,
 }
 
-/// Comes, asks, reads, goes.
-pub async fn visit(house: Arc<House>, index: usize) {
-    let plan = &house.workload.clients[index];
+/// Runs one client: it submits, reads all its choices, and leaves.
+pub async fn visit(context: Arc<RunContext>, index: usize) {
+    let plan = &context.workload.clients[index];
     sleep(plan.arrival).await;
     let come = Instant::now();
     let mut asked = come;
     let submission = loop {
-        match house.system.submit(plan.raw.clone()).await {
+        match context.system.submit(plan.raw.clone()).await {
             Ok(submission) => break submission,
             Err(error @ RequestError::Recovering { retry_after }) => {
-                check_refusal(&house, index, &error);
+                check_refusal(&context, index, &error);
                 if come.elapsed() > LONGEST_REFUSAL {
-                    house.record.violate(|| format!("client {index} is never let in: {error}"));
+                    context.record.violate(|| format!("client {index} is never let in: {error}"));
                     return;
                 }
                 sleep(retry_after).await;
                 asked = Instant::now();
             }
-            Err(error) => return check_refusal(&house, index, &error),
+            Err(error) => return check_refusal(&context, index, &error),
         }
     };
-    house.record.note("submitted", &[index as u64]);
-    if let Some(reason) = why_refused(&house.workload, plan) {
-        house.record.violate(|| format!("client {index} was accepted, though {reason}"));
+    context.record.note("submitted", &[index as u64]);
+    if let Some(reason) = why_refused(&context.workload, plan) {
+        context.record.violate(|| format!("client {index} was accepted, though {reason}"));
         return;
     }
     if *submission.prompt_token_ids != *plan.prompt {
-        house.record.violate(|| format!("client {index} got another prompt"));
+        context.record.violate(|| format!("client {index} got another prompt"));
     }
     let Some(first) = submission.choices.first().map(ChoiceStream::request) else {
-        house.record.violate(|| format!("client {index} got no choices"));
+        context.record.violate(|| format!("client {index} got no choices"));
         return;
     };
-    // The rules for seeds are the door's.
+    // These are the door's rules for seeds.
     let seed = plan.raw.params.seed;
-    let seed = seed.unwrap_or_else(|| choice_seed(house.workload.door_seed, first.0));
+    let seed = seed.unwrap_or_else(|| choice_seed(context.workload.door_seed, first.0));
     let count = submission.choices.len();
     let mut readers = Vec::with_capacity(count);
     for (choice, stream) in submission.choices.into_iter().enumerate() {
         let seed = if count == 1 { seed } else { choice_seed(seed, choice as u64) };
-        let house = Arc::clone(&house);
+        let context = Arc::clone(&context);
         readers.push(tokio::spawn(async move {
-            read(&house, index, choice, seed, asked, stream).await;
+            read(&context, index, choice, seed, asked, stream).await;
         }));
     }
     for reader in readers {
-        // A reader that panicked has told the record.
+        // A panic of a reader is in the record.
         let _ = reader.await;
     }
 }
 
 async fn read(
-    house: &House,
+    context: &RunContext,
     index: usize,
     choice: usize,
     seed: u64,
     asked: Instant,
     mut stream: ChoiceStream,
 ) {
-    let plan = &house.workload.clients[index];
+    let plan = &context.workload.clients[index];
     let manner = plan.manners.get(choice).copied().unwrap_or(Manner::Patient);
     let mut got = Got::default();
     let has_left = match manner {
         Manner::LeavesAfter(time) => {
-            timeout(time, collect(house, &mut stream, manner, &mut got)).await.unwrap_or(true)
+            timeout(time, collect(context, &mut stream, manner, &mut got)).await.unwrap_or(true)
         }
-        _ => collect(house, &mut stream, manner, &mut got).await,
+        _ => collect(context, &mut stream, manner, &mut got).await,
     };
     let request = stream.request();
     drop(stream);
     let numbers = [request.0, got.tokens.len() as u64, got.text.len() as u64];
-    house.record.note("read", &numbers);
-    let answer = house.workload.answer(plan, seed);
+    context.record.note("read", &numbers);
+    let answer = context.workload.answer(plan, seed);
     let is_late = got.finish == Some(FinishReason::Error(Failure::DeadlineExceeded));
     let may_be_late = plan.raw.timeout.is_some_and(|limit| asked.elapsed() >= limit);
     let leave = match has_left {
@@ -145,14 +145,21 @@ async fn read(
         false => Leave::Stayed,
     };
     if let Err(what) = check(&got, &answer, leave, plan.prompt.len()) {
-        house.record.violate(|| format!("request {request} (client {index}, {manner:?}): {what}"));
-        house.record.explain(|| format!("got      {got:?}"));
-        house.record.explain(|| format!("expected {answer:?}"));
+        context
+            .record
+            .violate(|| format!("request {request} (client {index}, {manner:?}): {what}"));
+        context.record.explain(|| format!("got      {got:?}"));
+        context.record.explain(|| format!("expected {answer:?}"));
     }
 }
 
-/// Reads on. Says whether the client left before the end.
-async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: &mut Got) -> bool {
+/// Reads the stream. Returns whether the client left before the end.
+async fn collect(
+    context: &RunContext,
+    stream: &mut ChoiceStream,
+    manner: Manner,
+    got: &mut Got,
+) -> bool {
     loop {
         if matches!(manner, Manner::Leaves(after) if got.tokens.len() >= after) {
             return true;
@@ -160,17 +167,17 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
         if matches!(manner, Manner::Aborts(after) if got.tokens.len() >= after)
             && !std::mem::replace(&mut got.asked_for_abort, true)
         {
-            house.system.abort(vec![stream.request()]);
+            context.system.abort(vec![stream.request()]);
         }
         let Ok(delta) = timeout(PATIENCE, stream.next()).await else {
             let (request, count) = (stream.request(), got.tokens.len());
-            house.record.violate(|| format!("request {request} is stuck after {count} tokens"));
+            context.record.violate(|| format!("request {request} is stuck after {count} tokens"));
             return true;
         };
         let Some(delta) = delta else { return false };
         if got.finish.is_some() {
             let request = stream.request();
-            house.record.violate(|| format!("request {request}: news after its end"));
+            context.record.violate(|| format!("request {request}: news after its end"));
         }
         got.text.push_str(&delta.text);
         got.tokens.extend(delta.tokens);
@@ -181,14 +188,14 @@ async fn collect(house: &House, stream: &mut ChoiceStream, manner: Manner, got: 
             sleep(pause).await;
         } else {
             let (request, count) = (stream.request(), got.tokens.len());
-            house.checker.delivered(request, count, got.finish.is_some());
+            context.checker.delivered(request, count, got.finish.is_some());
         }
     }
 }
 
-/// What is wrong with a stream, if anything is.
+/// Returns what is wrong with a stream, if anything is.
 fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<(), String> {
-    // What might become a stop string is held back, but comes when it is too late for that.
+    // Text that may become a stop string is held back. It is released when the output is cut short.
     let is_aborted = got.asked_for_abort && got.finish == Some(FinishReason::Abort);
     let is_cut_short = is_aborted || leave == Leave::Late;
     let text = if is_cut_short { &answer.whole_text } else { &answer.text };
@@ -222,7 +229,7 @@ fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<
         Some(_) if got.text.len() < answer.text.len() => {
             Err(format!("text {:?} instead of {:?}", got.text, answer.text))
         }
-        // Garbage comes before its rows are known.
+        // A garbage row ends a request before the rows of its prompt are known.
         Some(FinishReason::Error(_)) => Ok(()),
         Some(_) if got.prompt_logprobs.len() < answer.prompt_logprobs.len() => {
             Err("log-probabilities of the prompt are missing".to_owned())
@@ -231,7 +238,7 @@ fn check(got: &Got, answer: &Answer, leave: Leave, prompt_len: usize) -> Result<
     }
 }
 
-/// Why the engine must refuse this client.
+/// Returns why the engine must refuse this client, if it must.
 fn why_refused(workload: &Workload, plan: &ClientPlan) -> Option<&'static str> {
     let config = &workload.config.scheduler;
     let prompt = plan.prompt.len();
@@ -255,21 +262,23 @@ fn has_too_many_choices(workload: &Workload, plan: &ClientPlan) -> bool {
     workload.config.admission.check_choices(has_tenant, choices).is_err()
 }
 
-fn check_refusal(house: &House, index: usize, error: &RequestError) {
-    let plan = &house.workload.clients[index];
-    house.record.note("refused", &[index as u64]);
-    house.record.explain(|| format!("client {index} is refused: {error}"));
+fn check_refusal(context: &RunContext, index: usize, error: &RequestError) {
+    let plan = &context.workload.clients[index];
+    context.record.note("refused", &[index as u64]);
+    context.record.explain(|| format!("client {index} is refused: {error}"));
     let is_right = match error {
-        RequestError::QueueFull { .. } => house.workload.config.admission.max_num_requests < 1_000,
+        RequestError::QueueFull { .. } => {
+            context.workload.config.admission.max_num_requests < 1_000
+        }
         RequestError::QuotaExceeded { .. } => plan.raw.tenant.is_some(),
         RequestError::Quarantined { .. } => {
-            let poison = house.workload.poison.as_ref();
+            let poison = context.workload.poison.as_ref();
             poison.is_some_and(|poison| poison.is_in(&plan.prompt))
         }
-        RequestError::Unavailable(_) | RequestError::Recovering { .. } => house.has_faults,
-        _ => why_refused(&house.workload, plan).is_some(),
+        RequestError::Unavailable(_) | RequestError::Recovering { .. } => context.has_faults,
+        _ => why_refused(&context.workload, plan).is_some(),
     };
     if !is_right {
-        house.record.violate(|| format!("client {index} is refused: {error}"));
+        context.record.violate(|| format!("client {index} is refused: {error}"));
     }
 }

@@ -1,5 +1,5 @@
-//! The simulator's device: computes steps by the book, reads all KV that attention would read, and
-//! fails when it is told to.
+//! The simulator's device. It computes steps exactly, reads all KV that attention would read, and
+//! fails when a plan says so.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     ports::{ExecuteError, ExecutorFactory, KvContent, ModelExecutor, ModelInfo},
 };
 
-/// What befalls a step on the device.
+/// A fault of a step on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceFault {
     /// The thread panics, half of the step's KV written.
@@ -34,32 +34,32 @@ pub enum DeviceFault {
     Error,
     /// There is not enough memory for the step, half of its KV written.
     OutOfMemory,
-    /// One row is no number: that of this index, modulo the rows.
+    /// The row of this index, modulo the number of rows, is not finite.
     Garbage(usize),
 }
 
-/// What the steps of one device may cost, and what goes wrong with them.
+/// The limits of one device's steps, and the device's faults.
 #[derive(Debug, Clone, Default)]
 pub struct DevicePlan {
     /// Faults by number of execution, from 1.
     pub faults: BTreeMap<u64, DeviceFault>,
-    /// Executors that cannot be made, by number of the attempt, from 1.
+    /// Executors that cannot be created, by number of the attempt, from 1.
     pub refusals: Vec<u64>,
-    /// From this execution on, a step may compute so many tokens; at least 1.
+    /// Maximum number of tokens in a step, at least 1, from this execution on.
     pub memory: Option<(u64, usize)>,
-    /// A thread that hangs keeps the memory, and an empty one takes its place.
+    /// Whether a thread that hangs keeps the memory, and an empty one takes its place.
     pub is_memory_held: bool,
-    /// What it cannot compute.
+    /// The prompt that it cannot compute.
     pub poison: Option<Poison>,
-    /// Tokens at most in one step.
+    /// Maximum number of tokens in one step.
     pub max_num_batched_tokens: usize,
-    /// Requests at most in one step.
+    /// Maximum number of requests in one step.
     pub max_num_seqs: usize,
-    /// Whether a step may be planned while the one before is computed.
+    /// Whether a step may be planned while the one before is being computed.
     pub async_scheduling: bool,
 }
 
-/// Makes executors over one memory, which outlives them.
+/// A device, which creates executors over one memory that outlives them.
 #[derive(Debug)]
 pub struct Device {
     info: ModelInfo,
@@ -72,10 +72,11 @@ pub struct Device {
 #[derive(Debug)]
 struct State {
     memory: Memory,
-    /// Executors of an older generation, or an earlier epoch, have lost the memory.
+    /// Generation of the memory. Executors of an older generation, or of an earlier epoch, have
+    /// lost it.
     generation: u64,
     newest_epoch: Epoch,
-    /// The content was lost, and the loss was not confirmed yet.
+    /// Whether the content was lost and the loss is not confirmed yet.
     is_lost: bool,
     num_executions: u64,
     num_attempts: u64,
@@ -83,7 +84,7 @@ struct State {
 }
 
 impl Device {
-    /// A device that follows `plan`, and finds in `grammars` what constrains its requests.
+    /// Returns a device that follows `plan`. It looks up the compiled grammars in `grammars`.
     #[must_use]
     pub fn new(
         info: ModelInfo,
@@ -102,13 +103,13 @@ impl Device {
         Arc::new(Self { info, plan, grammars, record, state })
     }
 
-    /// Steps executed so far.
+    /// Returns the number of steps executed so far.
     pub fn num_executions(&self) -> u64 {
         self.state.lock().num_executions
     }
 }
 
-/// [`Device`] as the port wants it.
+/// [`Device`] as an executor factory.
 #[derive(Debug)]
 pub struct Factory(pub Arc<Device>);
 
@@ -160,10 +161,10 @@ impl ExecutorFactory for Factory {
 struct Row {
     request: Arc<EngineRequest>,
     tokens: Vec<TokenId>,
-    /// Of the first `i` tokens.
+    /// Digest `i` is that of the first `i` tokens.
     digests: Vec<Digest>,
     table: Vec<BlockId>,
-    /// Why its last token could not be drawn, so that it cannot go on.
+    /// Why its last token could not be drawn. Then the request cannot continue.
     broken: Option<RowFailure>,
 }
 
@@ -190,7 +191,7 @@ struct Span {
     end: usize,
 }
 
-/// A request that cannot go on, and why.
+/// A request that cannot continue, and why.
 type Broken = (RequestId, RowFailure);
 
 #[derive(Debug)]
@@ -243,7 +244,7 @@ impl ModelExecutor for Executor {
     }
 }
 
-/// A planned panic unwinds silently; see [`super::record`].
+/// Fails as planned. A planned panic does not call the panic hook; see [`super::record`].
 fn fail(fault: DeviceFault) -> Result<StepOutput, ExecuteError> {
     match fault {
         DeviceFault::Panic => {
@@ -259,7 +260,7 @@ impl Executor {
         self.device.record.violate(what);
     }
 
-    /// What goes wrong with a step.
+    /// Returns the fault of a step, if it has one.
     fn fault(&self, step: &SchedulerOutput, spans: &[Span], execution: u64) -> Option<DeviceFault> {
         let plan = &self.device.plan;
         let is_too_large = plan.memory.is_some_and(|(from, most)| {
@@ -274,7 +275,7 @@ impl Executor {
         }
     }
 
-    /// Whoever may write to the memory does so in the order of epochs and steps.
+    /// Checks that writes to the memory follow the order of epochs and steps.
     fn check_order(&self, step: &SchedulerOutput, state: &mut State) {
         let this = (step.epoch, step.step);
         if this <= state.last {
@@ -300,7 +301,7 @@ impl Executor {
         }
     }
 
-    /// Updates what it knows of requests. Returns what to compute, and who cannot go on.
+    /// Updates the rows. Returns the tokens to compute, and the requests that cannot continue.
     fn receive(
         &mut self,
         step: &SchedulerOutput,
@@ -375,7 +376,7 @@ impl Executor {
         }
     }
 
-    /// A crash within a step: some slots are written, others torn.
+    /// Writes as a crash within a step does: some slots are written, others torn.
     fn tear(&self, spans: &[Span], memory: &mut Memory) {
         for span in spans {
             let row = &self.rows[&span.request];
@@ -387,12 +388,12 @@ impl Executor {
         }
     }
 
-    /// What was drawn continues the requests, before anybody is told.
+    /// Appends the drawn tokens to their requests, before the results are reported.
     fn append(&mut self, outputs: &[RequestOutput]) {
         for output in outputs {
             let Some(row) = self.rows.get_mut(&output.request) else { continue };
-            // Garbage within a prompt is computed on: there is no token that it lacks, and who was planned
-            // ahead may read what it leaves.
+            // A request with garbage within its prompt is computed on. It lacks no token, and
+            // requests planned ahead may read its blocks.
             let is_within = |failure: &RowFailure| {
                 *failure == RowFailure::NotANumber && output.produced.tokens().is_empty()
             };
@@ -408,7 +409,7 @@ impl Executor {
     fn row_output(&mut self, span: Span, memory: &mut Memory, execution: u64) -> RequestOutput {
         let row = &self.rows[&span.request];
         let mut is_nan = false;
-        // Who was planned ahead may share what turned out to be garbage.
+        // A request planned ahead may share blocks that turn out to be garbage.
         let garbage_since = execution - u64::from(self.device.plan.async_scheduling);
         for position in 0..span.end {
             match memory.read(&row.table, position, row.digests[position + 1], garbage_since) {

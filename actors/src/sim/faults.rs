@@ -1,4 +1,4 @@
-//! What goes wrong in one run: a function of the seed.
+//! The faults of one run: a function of the seed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,8 @@ use crate::{
     message::{Edge, Role, edge::edge},
 };
 
-/// Roles that may be struck in any run; that of grammars is where outputs are constrained.
+/// Roles that may be struck in any run. The role for grammars is struck only if outputs are
+/// constrained.
 pub const ROLES: [Role; 7] = [
     Role::Ledger,
     Role::InputProcessor,
@@ -19,67 +20,67 @@ pub const ROLES: [Role; 7] = [
     Role::OutputStreamer,
 ];
 
-/// Edges on which something may go wrong in any run. Those of grammars are drawn for by themselves,
-/// so that runs without constrained outputs stay the runs that they were.
+/// Returns the edges that may have faults in any run. Faults on the grammars' edges are drawn
+/// separately, so that runs without constrained outputs do not change.
 fn edges() -> Vec<Edge> {
     Edge::ALL.into_iter().filter(|edge| !GRAMMAR_EDGES.contains(edge)).collect()
 }
 
-/// Edges on which something goes wrong only where outputs are constrained.
+/// Edges that have faults only if outputs are constrained.
 const GRAMMAR_EDGES: [Edge; 3] = [
     edge!(Scheduler -> StructuredOutput),
     edge!(StructuredOutput -> Scheduler),
     edge!(Compiler -> StructuredOutput),
 ];
 
-/// Supervisors that may be struck; the root's end is the engine's.
+/// Supervisors that may be struck. The root is left out, because its end is the engine's.
 pub const SUPERVISORS: [Role; 3] = [Role::Core, Role::Egress, Role::Ingress];
 
 /// A strike at a set time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strike {
-    /// When.
+    /// Time of the strike.
     pub at: Duration,
-    /// Whom.
+    /// Role of the struck actor.
     pub role: Role,
-    /// Which of its kind.
+    /// Index of the actor among those of its role.
     pub index: usize,
-    /// How.
+    /// Kind of the strike.
     pub how: How,
 }
 
 /// All faults of one run.
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
-    /// Seeds the draws.
+    /// Seed of the random draws.
     pub seed: u64,
-    /// Faults by chance, at most.
+    /// Maximum number of random faults.
     pub budget: u64,
-    /// What befalls messages.
+    /// Faults of messages.
     pub edges: Vec<(Edge, EdgeFaults)>,
-    /// Who is struck by chance.
+    /// Random strikes.
     pub strikes: Vec<(Role, Strikes)>,
-    /// Who is struck for certain.
+    /// Strikes at set times.
     pub armed: Vec<Strike>,
-    /// What befalls the device, by number of execution.
+    /// Faults of the device, by number of execution.
     pub device: BTreeMap<u64, DeviceFault>,
-    /// Steps that never come back, by number of execution.
+    /// Steps that never end, by number of execution.
     pub hangs: Vec<u64>,
-    /// Executors that cannot be made, by number of the attempt.
+    /// Executors that cannot be created, by number of the attempt.
     pub refusals: Vec<u64>,
-    /// From this execution on, a step may compute so many tokens.
+    /// Maximum number of tokens in a step, from this execution on.
     pub memory: Option<(u64, usize)>,
-    /// A thread that hangs keeps the memory.
+    /// Whether a thread that hangs keeps the memory.
     pub is_memory_held: bool,
-    /// Seeds how long steps take.
+    /// Seed of the steps' times.
     pub step_seed: u64,
-    /// How often actors let others go first, in percent. No fault.
+    /// Probability that an actor yields before a message, in percent. This is no fault.
     pub yield_percent: u64,
 }
 
 impl FaultPlan {
-    /// The faults of `seed`. `has_poison`: a prompt gives garbage already. `is_constrained`: some
-    /// outputs are.
+    /// Returns the faults of `seed`. `has_poison`: a prompt already gives garbage.
+    /// `is_constrained`: some outputs are constrained.
     #[must_use]
     pub fn new(seed: u64, has_poison: bool, is_constrained: bool) -> Self {
         let rng = Rng::new(seed ^ 0xfa17);
@@ -112,7 +113,7 @@ impl FaultPlan {
         plan
     }
 
-    /// No faults at all, with the same durations of steps.
+    /// Returns a plan without faults and with the same times of steps.
     #[must_use]
     pub fn without_faults(seed: u64) -> Self {
         let rng = Rng::new(seed ^ 0xfa17);
@@ -126,7 +127,7 @@ impl FaultPlan {
                 let fault = rng.pick(&[DeviceFault::Panic, DeviceFault::Error]);
                 self.device.insert(1 + rng.below(30), fault);
             }
-            // A second one would end a request.
+            // A second garbage row would end a request.
             2 if !has_poison => {
                 let row = rng.below(8) as usize;
                 self.device.insert(1 + rng.below(30), DeviceFault::Garbage(row));
@@ -144,7 +145,7 @@ impl FaultPlan {
         }
     }
 
-    /// One run in seven strikes supervisors.
+    /// Adds strikes of supervisors to one run in seven.
     fn add_supervisors(&mut self, rng: &mut Rng) {
         match rng.below(14) {
             0 => self.strikes.push((rng.pick(&SUPERVISORS), strikes(rng))),
@@ -170,7 +171,7 @@ impl FaultPlan {
         }
     }
 
-    /// Whether results of steps are lost, or so late that it looks so.
+    /// Returns whether results of steps are lost, or so late that they look lost.
     #[must_use]
     pub fn hides_results(&self) -> bool {
         self.edges.iter().any(|(edge, faults)| {
@@ -179,7 +180,7 @@ impl FaultPlan {
         })
     }
 
-    /// Whether supervisors may hang, which takes longer to notice than with others.
+    /// Returns whether supervisors may hang. Their hangs take longer to notice.
     #[must_use]
     pub fn hangs_supervisors(&self) -> bool {
         let strikes = self.strikes.iter();
@@ -188,7 +189,7 @@ impl FaultPlan {
         by_chance.chain(armed.map(|strike| strike.role)).any(|role| SUPERVISORS.contains(&role))
     }
 
-    /// Whether nothing goes wrong.
+    /// Returns whether there is no fault.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.edges.is_empty()
@@ -200,7 +201,7 @@ impl FaultPlan {
             && self.memory.is_none()
     }
 
-    /// How long an execution takes: a few milliseconds, or for ever.
+    /// Returns the time of an execution: a few milliseconds, or an hour for a hang.
     #[must_use]
     pub fn step_time(&self, execution: u64) -> Duration {
         if self.hangs.contains(&execution) {
@@ -214,7 +215,7 @@ impl FaultPlan {
         })
     }
 
-    /// Lets loose what happens by chance.
+    /// Starts the random faults.
     pub fn begin(&self, chaos: &Chaos) {
         chaos.set_yields(self.seed, self.yield_percent);
         chaos.reseed(self.seed);

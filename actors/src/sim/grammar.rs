@@ -1,5 +1,5 @@
-//! The simulator's grammars: which tokens a format allows where, how long compiling it takes, and
-//! what comes of it. All of it a function of the format.
+//! The simulator's grammars: the tokens that a format allows, the time to compile it, and the
+//! result. All of this is a function of the format.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,32 +18,32 @@ use crate::{
     ports::{GrammarCompiler, GrammarError},
 };
 
-/// How long compiling a grammar may take: longer than any takes that does not hang.
+/// Limit of the time to compile a grammar. Only a hanging grammar takes longer.
 pub const GRAMMAR_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What compiling a hanging grammar takes: far too long, but not for ever. Otherwise an actor that
-/// dies again and again over it would at last find no thread for anybody, as it should.
+/// Time to compile a hanging grammar: far above the limit, but finite. Otherwise an actor that dies
+/// over it again and again would use up all threads.
 const HANG: Duration = Duration::from_secs(1);
-/// What is said of a bad grammar, of one that cannot go on, and when the compiler panics.
+/// Texts for a bad grammar, for a grammar that breaks off, and for a panic of the compiler.
 const INVALID: &str = "planned: this is no grammar";
 const BREAKS_OFF: &str = "planned: nothing may come";
 const PANIC: &str = "planned: the compiler panics";
 
-/// What comes of compiling a format.
+/// The result of compiling a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
     /// It compiles.
     Good,
-    /// It is none.
+    /// It is invalid.
     Bad,
-    /// The compiler panics over it.
+    /// The compiler panics.
     Panics,
-    /// The compiler does not come back in time.
+    /// The compiler does not end in time.
     Hangs,
 }
 
 impl Nature {
-    /// A format of this nature; those of different numbers differ.
+    /// Returns a format of this nature. Different numbers give different formats.
     #[must_use]
     pub fn format(self, number: u64) -> StructuredOutput {
         match self {
@@ -55,7 +55,7 @@ impl Nature {
         .into()
     }
 
-    /// The nature of a format that has one.
+    /// Returns the nature of a format.
     #[must_use]
     pub fn of(output: &StructuredOutput) -> Self {
         match output.format {
@@ -67,7 +67,7 @@ impl Nature {
     }
 }
 
-/// How a request ends that asks for a format.
+/// Returns the failure of a request that asks for a format, if it fails.
 #[must_use]
 pub fn failure(output: &StructuredOutput) -> Option<Failure> {
     match Nature::of(output) {
@@ -78,7 +78,7 @@ pub fn failure(output: &StructuredOutput) -> Option<Failure> {
     }
 }
 
-/// What compiling a format takes.
+/// Returns the time to compile a format.
 #[must_use]
 pub fn delay(output: &StructuredOutput) -> Duration {
     match Nature::of(output) {
@@ -87,8 +87,8 @@ pub fn delay(output: &StructuredOutput) -> Duration {
     }
 }
 
-/// Whether a format allows `token` as output number `num_outputs` + 1 after `last`. A few tokens
-/// long, it then allows nothing but the end.
+/// Returns whether a format allows `token` as output number `num_outputs` + 1 after `last`. After a
+/// few tokens a format allows only the end.
 #[must_use]
 pub fn allows(
     output: &StructuredOutput,
@@ -104,8 +104,8 @@ pub fn allows(
     !EOS_TOKENS.contains(&token) && (place % 3 + u64::from(token)).is_multiple_of(3)
 }
 
-/// What a format says that allows nothing more, not even the end, as output number `num_outputs` + 1
-/// after `last`. Some formats may come to that.
+/// Returns the message of a format that allows no token as output number `num_outputs` + 1 after
+/// `last`, not even the end. Only some formats ever break off.
 #[must_use]
 pub fn break_off(
     output: &StructuredOutput,
@@ -125,14 +125,14 @@ fn digest(output: &StructuredOutput) -> u64 {
     text.bytes().fold(mix(7), |digest, byte| mix(digest ^ u64::from(byte)))
 }
 
-/// Compiles formats after their nature.
+/// A compiler that treats each format by its nature.
 #[derive(Debug, Default)]
 pub struct Compiler {
     compiled: Mutex<BTreeSet<StructuredOutput>>,
 }
 
 impl Compiler {
-    /// Whether an executor finds it.
+    /// Returns whether the format is compiled, so that an executor finds it.
     pub fn has(&self, output: &StructuredOutput) -> bool {
         self.compiled.lock().contains(output)
     }
@@ -160,7 +160,7 @@ mod tests {
             let format = Nature::Good.format(number);
             (1..20).any(|num_outputs| break_off(&format, num_outputs, Some(7)).is_some())
         };
-        // The workload's formats.
+        // These are the workload's formats.
         let count = (0..4).filter(|&number| may_break_off(number)).count();
         assert!((1..4).contains(&count), "{count} of 4");
     }

@@ -1,25 +1,25 @@
-//! The simulator's KV memory: every slot remembers which tokens it was computed from, so that
-//! whoever reads it finds out whether it holds what it should.
+//! The simulator's KV memory. Every slot remembers the tokens that it was computed from, so that a
+//! reader detects wrong content.
 
 use super::model::Digest;
 use crate::logic::request::ids::BlockId;
 
-/// What is wrong with a slot that was read.
+/// The fault of a slot that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
-    /// It was never computed, or a crash left it half written.
+    /// The slot was never computed, or a crash left it half written.
     Torn,
-    /// It was computed from other tokens.
+    /// The slot was computed from other tokens.
     Foreign,
-    /// It holds garbage of an earlier step.
+    /// The slot holds garbage of an earlier step.
     Garbage,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    /// 0: torn.
+    /// Digest of the tokens; 0 means torn.
     digest: Digest,
-    /// The execution whose numbers were no numbers; 0: they were.
+    /// Number of the execution that wrote garbage; 0 means no garbage.
     garbage_of: u64,
 }
 
@@ -31,13 +31,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Blocks that hold nothing.
+    /// Returns a memory with empty blocks.
     #[must_use]
     pub fn new(num_blocks: usize, block_size: usize) -> Self {
         Self { slots: vec![Slot::default(); num_blocks * block_size], block_size }
     }
 
-    /// Tokens a block holds.
+    /// Returns the number of tokens in a block.
     #[must_use]
     pub fn block_size(&self) -> usize {
         self.block_size
@@ -45,13 +45,13 @@ impl Memory {
 
     fn slot(&mut self, table: &[BlockId], position: usize) -> Option<&mut Slot> {
         let block = *table.get(position / self.block_size)? as usize;
-        // Nobody owns the null block.
+        // No request owns the null block.
         let is_usable = block != 0;
         let index = block * self.block_size + position % self.block_size;
         self.slots.get_mut(index).filter(|_| is_usable)
     }
 
-    /// Computes a position. False if the table names no slot for it.
+    /// Writes a position. Returns false if the table has no slot for it.
     pub fn write(
         &mut self,
         table: &[BlockId],
@@ -63,11 +63,11 @@ impl Memory {
         slot.map(|slot| *slot = Slot { digest, garbage_of }).is_some()
     }
 
-    /// Reads what was computed for `position`; `digest` is what it should be. Says whether it is
-    /// garbage, of execution `garbage_since` or a later one.
+    /// Reads the slot of `position`, which should hold `digest`. Returns whether it is garbage,
+    /// written by execution `garbage_since` or a later one.
     ///
     /// # Errors
-    /// What it is instead.
+    /// The fault of the slot.
     pub fn read(
         &mut self,
         table: &[BlockId],

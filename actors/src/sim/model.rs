@@ -1,5 +1,5 @@
-//! The simulator's model: its next token is a function of the whole history, so that a token lost,
-//! repeated or changed changes everything after it.
+//! The simulator's model. Its next token is a function of the whole history, so a token that is
+//! lost, repeated or changed changes every token after it.
 
 use super::{
     grammar,
@@ -12,34 +12,34 @@ use crate::logic::request::{
     sampling_params::SamplingParams,
 };
 
-/// Names a cache salt and the tokens so far. Never 0.
+/// Hash of a cache salt and the tokens so far. Never 0.
 pub type Digest = u64;
 
-/// The digest of no tokens.
+/// Returns the digest of no tokens.
 #[must_use]
 pub fn empty_digest(cache_salt: Option<&str>) -> Digest {
     let salt = cache_salt.unwrap_or_default();
     salt.bytes().fold(mix(1), |digest, byte| mix(digest ^ u64::from(byte))) | 1
 }
 
-/// The digest of one token more.
+/// Returns the digest with one more token.
 #[must_use]
 pub fn extend(digest: Digest, token: TokenId) -> Digest {
     mix(digest ^ (u64::from(token) + 1)) | 1
 }
 
-/// How one choice draws its tokens.
+/// The sampler of one choice.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampler<'a> {
-    /// As the scheduler knows them.
+    /// Parameters, as the scheduler has them.
     pub params: &'a SamplingParams,
-    /// Keys the draws of a request that is not greedy.
+    /// Seed of the draws of a request that is not greedy.
     pub seed: u64,
 }
 
 impl Sampler<'_> {
-    /// The token at `position` after a history of `digest`, as output number `num_outputs` + 1
-    /// after `last`.
+    /// Returns the token at `position` after a history of `digest`, as output number `num_outputs`
+    /// + 1 after `last`.
     #[must_use]
     pub fn sample(
         &self,
@@ -62,7 +62,8 @@ impl Sampler<'_> {
         SampledToken { token_id, logprobs }
     }
 
-    /// Before `min_tokens`, nothing may stop the output but the end of its structure.
+    /// Returns whether a token is not allowed. Before `min_tokens` only the end of its structure
+    /// may stop the output.
     fn is_masked(&self, token: TokenId, num_outputs: usize, last: Option<TokenId>) -> bool {
         if let Some(format) = &self.params.structured_output {
             if !grammar::allows(format, token, num_outputs, last) {
@@ -78,7 +79,7 @@ impl Sampler<'_> {
     }
 }
 
-/// What stands at a position, then `count` top tokens.
+/// Returns the log-probabilities of the token at a position, then of `count` top tokens.
 #[must_use]
 pub fn logprobs(digest: Digest, token_id: TokenId, count: u32) -> TokenLogprobs {
     let logprob = |token_id: TokenId, rank: u32| {

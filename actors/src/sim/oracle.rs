@@ -1,5 +1,5 @@
-//! What a choice's stream is in an engine in which nothing ever fails, by the plainest way to say
-//! it: no actors, no steps, no increments.
+//! The stream of a choice in an engine without failures, in the simplest form: no actors, no steps,
+//! no increments.
 
 use super::{
     grammar,
@@ -15,22 +15,22 @@ use crate::logic::request::{
     sampling_params::SamplingParams,
 };
 
-/// One choice, as it was asked for.
+/// One choice of a request.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
     /// The prompt, after truncation.
     pub prompt: &'a [TokenId],
-    /// Keeps its KV apart from that of other salts.
+    /// Keeps its KV apart from the KV of other salts.
     pub cache_salt: Option<&'a str>,
-    /// `max_tokens` is what the context leaves, where the client gave none.
+    /// Parameters. `max_tokens` is the rest of the context if the client gave none.
     pub params: &'a SamplingParams,
-    /// The choice's own.
+    /// Seed of this choice.
     pub seed: u64,
-    /// Tokens of prompt and output at most.
+    /// Maximum number of tokens of prompt and output.
     pub max_model_len: usize,
-    /// Tokens that the KV cache holds.
+    /// Number of tokens that the KV cache can hold.
     pub cache_tokens: usize,
-    /// There if the model cannot compute it to its end.
+    /// Present if the model cannot compute the prompt to its end.
     pub poison: Option<&'a Poison>,
 }
 
@@ -39,17 +39,17 @@ pub struct Question<'a> {
 pub struct Answer {
     /// All text.
     pub text: String,
-    /// The text of all tokens, also of those that a stop string takes back.
+    /// The text of all tokens, including text that a stop string removes.
     pub whole_text: String,
     /// All tokens.
     pub tokens: Vec<SampledToken>,
-    /// A row for each prompt token but the first, if they were asked for.
+    /// One row for each prompt token except the first, if they were asked for.
     pub prompt_logprobs: Vec<TokenLogprobs>,
-    /// Why it ended.
+    /// Reason of its end.
     pub finish: FinishReason,
 }
 
-/// The stream that `question` gets.
+/// Returns the stream that `question` gets.
 #[must_use]
 pub fn answer(question: &Question<'_>) -> Answer {
     let params = question.params;
@@ -76,7 +76,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
 
     let mut tokens: Vec<SampledToken> = Vec::new();
     let mut bytes = Vec::new();
-    // Text in which no stop string can end any more.
+    // Length of the text in which no further stop string can end, in bytes.
     let mut settled = 0;
     loop {
         if let Some(poison) = question.poison.filter(|poison| tokens.len() >= poison.after) {
@@ -119,7 +119,7 @@ pub fn answer(question: &Question<'_>) -> Answer {
     }
 }
 
-/// Nothing but a failure.
+/// Returns an answer that is only a failure.
 fn failed(failure: Failure) -> Answer {
     Answer {
         text: String::new(),
@@ -130,7 +130,7 @@ fn failed(failure: Failure) -> Answer {
     }
 }
 
-/// Half a character at the end is not shown.
+/// Returns the text that is shown, without half a character at the end.
 fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\u{FFFD}').to_owned()
 }
@@ -156,8 +156,8 @@ fn finish_of(
     }
 }
 
-/// The stop string that is complete first beyond the first `settled` bytes, and how much of the
-/// text is kept.
+/// Returns the stop string that is complete first after the first `settled` bytes, and the length
+/// of the kept text.
 fn stopped(text: &str, settled: usize, params: &SamplingParams) -> Option<(usize, String)> {
     let ends = (settled + 1..=text.len()).filter(|&end| text.is_char_boundary(end));
     for end in ends {

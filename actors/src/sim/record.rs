@@ -1,5 +1,5 @@
-//! What happened in one run: a digest of all events, the first thing that was wrong, and, if
-//! somebody wants to read it, the events themselves.
+//! The record of one run: a digest of all events, the first violation, and on demand the events
+//! themselves.
 
 use std::{
     cell::RefCell,
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::rng::mix;
 
-/// The record of one run.
+/// The events and the first violation of one run.
 #[derive(Debug)]
 pub struct Record {
     inner: Mutex<Inner>,
@@ -26,12 +26,12 @@ struct Inner {
     digest: u64,
     violation: Option<String>,
     troubled_until: u64,
-    /// There iff events are to be read.
+    /// Present if and only if events are kept.
     log: Option<Vec<String>>,
 }
 
 impl Record {
-    /// An empty record; with `verbose`, events are kept.
+    /// Returns an empty record. With `verbose`, events are kept.
     #[must_use]
     pub fn new(verbose: bool) -> Arc<Self> {
         let log = verbose.then(Vec::new);
@@ -46,7 +46,7 @@ impl Record {
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
-    /// Something happened, described by `what` and numbers.
+    /// Records an event, described by `what` and numbers.
     pub fn note(&self, what: &'static str, numbers: &[u64]) {
         let mut inner = self.inner.lock();
         let at = inner.digest(what, numbers);
@@ -56,12 +56,12 @@ impl Record {
         }
     }
 
-    /// Something happened that nobody wants to read of.
+    /// Records an event that is not kept in the log.
     pub fn note_silently(&self, what: &'static str, numbers: &[u64]) {
         self.inner.lock().digest(what, numbers);
     }
 
-    /// A line for the reader, which the digest does not cover.
+    /// Adds a line to the log, which the digest does not cover.
     pub fn explain(&self, line: impl FnOnce() -> String) {
         let mut inner = self.inner.lock();
         if inner.log.is_some() {
@@ -71,7 +71,7 @@ impl Record {
         }
     }
 
-    /// Something is wrong. The first time counts: what follows may follow from it.
+    /// Records a violation. Only the first one counts, because later ones may follow from it.
     pub fn violate(&self, what: impl FnOnce() -> String) {
         let mut inner = self.inner.lock();
         if inner.violation.is_none() {
@@ -84,49 +84,49 @@ impl Record {
         }
     }
 
-    /// Something goes wrong now, on purpose.
+    /// Records that a planned fault happens now.
     pub fn trouble(&self) {
         self.trouble_until(Duration::ZERO);
     }
 
-    /// Something goes wrong, on purpose, for so long.
+    /// Records that a planned fault lasts for `time`.
     pub fn trouble_until(&self, time: Duration) {
         let mut inner = self.inner.lock();
         let end = inner.micros() + time.as_micros() as u64;
         inner.troubled_until = inner.troubled_until.max(end);
     }
 
-    /// Until when something went wrong on purpose.
+    /// Returns the time at which the last planned fault ends, in microseconds.
     #[must_use]
     pub fn troubled_until(&self) -> u64 {
         self.inner.lock().troubled_until
     }
 
-    /// Simulated time since the first event, in microseconds.
+    /// Returns the simulated time since the first event, in microseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.inner.lock().micros()
     }
 
-    /// What is wrong, if anything is.
+    /// Returns the first violation, if there is one.
     #[must_use]
     pub fn violation(&self) -> Option<String> {
         self.inner.lock().violation.clone()
     }
 
-    /// Names the sequence of all events.
+    /// Returns the digest of all events.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.inner.lock().digest
     }
 
-    /// How many there were.
+    /// Returns the number of events.
     #[must_use]
     pub fn num_events(&self) -> u64 {
         self.inner.lock().num_events
     }
 
-    /// The events, if they were kept.
+    /// Returns the events, if they were kept.
     #[must_use]
     pub fn take_log(&self) -> Vec<String> {
         self.inner.lock().log.take().unwrap_or_default()
@@ -134,7 +134,7 @@ impl Record {
 }
 
 impl Inner {
-    /// Returns the time.
+    /// Adds an event to the digest and returns its time.
     fn digest(&mut self, what: &'static str, numbers: &[u64]) -> u64 {
         let at = self.micros();
         self.num_events += 1;
@@ -144,7 +144,7 @@ impl Inner {
         at
     }
 
-    /// Simulated time since the first event.
+    /// Returns the simulated time since the first event, in microseconds.
     fn micros(&mut self) -> u64 {
         let now = Instant::now();
         let started = *self.started.get_or_insert(now);
@@ -160,8 +160,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Record>>> = const { RefCell::new(None) };
 }
 
-/// Within `run`, a panic on this thread is a violation. Planned ones unwind without a call of the
-/// panic hook, so that they are none.
+/// Calls `run` and records a panic on this thread as a violation. A planned panic does not call the
+/// panic hook, so it is none.
 pub(super) fn with_panics_recorded<T>(record: &Arc<Record>, run: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,11 +1,11 @@
-//! Seeds that failed once. Each stays, with what was wrong.
+//! Seeds that failed once, each with its cause. They stay here.
 
 /// A seed that failed once.
 #[derive(Debug, Clone, Copy)]
 pub struct Regression {
     /// The seed.
     pub seed: u64,
-    /// What was wrong then.
+    /// The cause of the failure.
     pub why: &'static str,
 }
 
@@ -13,7 +13,7 @@ const fn failed(seed: u64, why: &'static str) -> Regression {
     Regression { seed, why }
 }
 
-/// All of them.
+/// All regressions.
 pub const REGRESSIONS: &[Regression] = &[
     failed(7, "a dead worker's device wrote to blocks that were others' by then"),
     failed(61, "a dead worker's device wrote to blocks that were others' by then"),

@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     checker::{Checker, Remains},
-    client::{House, visit},
+    client::{RunContext, visit},
     device::{Device, DevicePlan, Factory},
     faults::FaultPlan,
     grammar::{Compiler, GRAMMAR_TIMEOUT},
@@ -24,50 +24,50 @@ use crate::{
     system::{Health, System, SystemConfig, config::DeviceMode},
 };
 
-/// All clients are served by then, in simulated time.
+/// Longest time until all clients are served, in simulated time.
 const LONGEST_LIFE: Duration = Duration::from_secs(4 * 3_600);
-/// What is left when nobody asks anything any more is cleared by then.
+/// Longest time until the engine has cleared all state after its last request.
 const LONGEST_DRAIN: Duration = Duration::from_secs(120);
-/// The last timer has run out by then: longer than a step that hangs.
+/// Time until the last timer has ended: longer than a step that hangs.
 const LAST_TIMER: Duration = Duration::from_secs(2 * 3_600);
 
-/// How a seed is run.
+/// The options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Keep all events for reading.
+    /// Whether all events are kept.
     pub verbose: bool,
-    /// Leave out the faults.
+    /// Whether the run has no faults.
     pub without_faults: bool,
-    /// A mistake that the code is to make.
+    /// A planted bug.
     pub bug: Option<Bug>,
 }
 
-/// What became of a seed.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What was wrong first, if anything was.
+    /// The first violation, if there was one.
     pub violation: Option<String>,
-    /// Names the sequence of all events.
+    /// Digest of all events.
     pub digest: u64,
-    /// Events.
+    /// Number of events.
     pub num_events: u64,
-    /// Steps that the device computed.
+    /// Number of steps that the device computed.
     pub num_steps: u64,
-    /// Faults that happened by chance or plan, the device's aside.
+    /// Number of random and planned faults, without those of the device.
     pub num_faults: u64,
-    /// Actors that died.
+    /// Number of actors that died.
     pub num_deaths: u64,
-    /// Requests accepted.
+    /// Number of accepted requests.
     pub num_requests: u64,
-    /// Requests of a new epoch that went on in the block that they had been filling.
+    /// Number of requests of a new epoch that continued in the block that they had been filling.
     pub num_adopted: u64,
-    /// The longest time without a token while nothing went wrong.
+    /// Longest time without a token while there was no fault.
     pub longest_stall: Duration,
-    /// How long it took the engine, by its clock.
+    /// Length of the run, in simulated time.
     pub simulated: Duration,
-    /// Events to read, if they were kept.
+    /// Events, if they were kept.
     pub log: Vec<String>,
 }
 
@@ -141,16 +141,16 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     };
     system.chaos().source().set_observer(checker.clone());
     plan.begin(system.chaos().source());
-    let (record, of_house) = (Arc::clone(record), Arc::clone(&checker));
-    let house = House { system, workload, record, checker: of_house, has_faults };
-    let house = Arc::new(house);
-    if timeout(LONGEST_LIFE, serve(&house, &plan)).await.is_err() {
-        house.record.violate(|| "clients are still waiting".to_owned());
+    let (record, of_context) = (Arc::clone(record), Arc::clone(&checker));
+    let context = RunContext { system, workload, record, checker: of_context, has_faults };
+    let context = Arc::new(context);
+    if timeout(LONGEST_LIFE, serve(&context, &plan)).await.is_err() {
+        context.record.violate(|| "clients are still waiting".to_owned());
     }
-    outcome.num_faults = house.system.chaos().source().num_faults();
-    house.system.chaos().calm();
-    close(&house, &checker).await;
-    check_remains(&house, checker.remains());
+    outcome.num_faults = context.system.chaos().source().num_faults();
+    context.system.chaos().calm();
+    close(&context, &checker).await;
+    check_remains(&context, checker.remains());
     let remains = checker.remains();
     outcome.num_steps = device.num_executions();
     outcome.num_deaths = remains.num_deaths;
@@ -158,15 +158,15 @@ async fn live(seed: u64, options: Options, record: &Arc<Record>, outcome: &mut O
     outcome.num_adopted = remains.num_adopted;
     outcome.longest_stall = Duration::from_micros(remains.longest_stall);
     outcome.simulated = started.elapsed();
-    end(house, device).await;
+    end(context, device).await;
 }
 
-/// The engine's settings, with nothing that needs a thread.
+/// Returns the engine's settings, without those that need threads.
 fn config(workload: &Workload) -> SystemConfig {
     SystemConfig {
-        // The checker knows what a step takes.
+        // The checker sets the time of a step.
         device: DeviceMode::Task { step_time: Duration::ZERO },
-        // A quarter of what they are by default: fewer ticks until they run out.
+        // A quarter of the default values: fewer ticks until they end.
         first_step_deadline: Duration::from_millis(1_250),
         min_step_deadline: Duration::from_millis(500),
         call_timeout: Duration::from_millis(500),
@@ -178,59 +178,59 @@ fn config(workload: &Workload) -> SystemConfig {
     }
 }
 
-/// Clients, operator and fate do what they do.
-async fn serve(house: &Arc<House>, plan: &FaultPlan) {
-    let mut guests = JoinSet::new();
-    for index in 0..house.workload.clients.len() {
-        guests.spawn(visit(Arc::clone(house), index));
+/// Runs the clients, the operator's orders and the strikes at set times.
+async fn serve(context: &Arc<RunContext>, plan: &FaultPlan) {
+    let mut tasks = JoinSet::new();
+    for index in 0..context.workload.clients.len() {
+        tasks.spawn(visit(Arc::clone(context), index));
     }
-    for &(at, order) in &house.workload.orders {
-        let house = Arc::clone(house);
-        guests.spawn(async move {
+    for &(at, order) in &context.workload.orders {
+        let context = Arc::clone(context);
+        tasks.spawn(async move {
             sleep(at).await;
-            obey(&house, order).await;
+            obey(&context, order).await;
         });
     }
     for &strike in &plan.armed {
-        let house = Arc::clone(house);
-        guests.spawn(async move {
+        let context = Arc::clone(context);
+        tasks.spawn(async move {
             sleep(strike.at).await;
-            // There may be no second one of its kind.
-            let _ = house.system.chaos().strike(strike.role, strike.index, strike.how);
+            // There may be no second actor of this role.
+            let _ = context.system.chaos().strike(strike.role, strike.index, strike.how);
         });
     }
-    // Who panics has told the record.
-    while guests.join_next().await.is_some() {}
+    // A panic of a task is in the record.
+    while tasks.join_next().await.is_some() {}
 }
 
-async fn obey(house: &House, order: Order) {
-    house.record.explain(|| format!("{order:?}"));
+async fn obey(context: &RunContext, order: Order) {
+    context.record.explain(|| format!("{order:?}"));
     match order {
         Order::Pause(pause) => {
-            house.checker.set_paused(pause != PauseState::Unpaused);
-            house.system.set_pause(pause);
+            context.checker.set_paused(pause != PauseState::Unpaused);
+            context.system.set_pause(pause);
         }
-        // Either may find the scheduler dead; and blocks in use cannot be forgotten.
+        // Both may find the scheduler dead. And blocks in use cannot be forgotten.
         Order::ResetPrefixCache(reset_running) => {
-            house.record.trouble();
-            let _ = house.system.reset_prefix_cache(reset_running).await;
+            context.record.trouble();
+            let _ = context.system.reset_prefix_cache(reset_running).await;
         }
         Order::Status => {
-            let _ = house.system.status().await;
+            let _ = context.system.status().await;
         }
     }
 }
 
-/// Nobody asks anything any more: the engine clears what is left.
-async fn close(house: &House, checker: &Checker) {
+/// Waits until the engine has cleared its state, after the last request.
+async fn close(context: &RunContext, checker: &Checker) {
     let is_clear = |remains: Remains| {
         let num_left = remains.num_held_blocks + remains.num_tails;
         remains.num_open == 0 && remains.num_remembered == 0 && num_left == 0
     };
     let mut waited = Duration::ZERO;
     while waited < LONGEST_DRAIN {
-        let is_ready = house.system.health() == Health::Ready;
-        if is_ready && house.system.open_requests() == 0 && is_clear(checker.remains()) {
+        let is_ready = context.system.health() == Health::Ready;
+        if is_ready && context.system.open_requests() == 0 && is_clear(checker.remains()) {
             break;
         }
         let pause = Duration::from_millis(20).max(waited / 4);
@@ -239,15 +239,15 @@ async fn close(house: &House, checker: &Checker) {
     }
 }
 
-/// Nothing may be left of requests.
-fn check_remains(house: &House, remains: Remains) {
-    let record = &house.record;
-    if house.system.open_requests() > 0 {
-        let open = house.system.open_requests();
+/// Checks that no state of a request is left.
+fn check_remains(context: &RunContext, remains: Remains) {
+    let record = &context.record;
+    if context.system.open_requests() > 0 {
+        let open = context.system.open_requests();
         record.violate(|| format!("{open} requests are still in the ledger: {remains:?}"));
     }
-    if house.system.open_streams() > 0 {
-        record.violate(|| format!("{} streams are left", house.system.open_streams()));
+    if context.system.open_streams() > 0 {
+        record.violate(|| format!("{} streams are left", context.system.open_streams()));
     }
     if remains.num_open > 0 || remains.num_remembered > 0 {
         record.violate(|| format!("requests did not end: {remains:?}"));
@@ -258,11 +258,11 @@ fn check_remains(house: &House, remains: Remains) {
     if remains.num_tails > 0 {
         record.violate(|| format!("{} tails are left", remains.num_tails));
     }
-    let health = house.system.health();
+    let health = context.system.health();
     if health != Health::Ready {
-        record.violate(|| format!("nothing goes wrong any more, but it is {health:?}"));
+        record.violate(|| format!("the faults have ended, but the engine is {health:?}"));
     }
-    let admission = house.system.chaos().admission();
+    let admission = context.system.chaos().admission();
     let (open, queued) = (admission.num_open(), admission.num_queued());
     let tokens = admission.num_queued_tokens();
     let of_tenants: usize = [0, 1].map(|tenant| admission.num_open_of(Tenant(tenant))).iter().sum();
@@ -273,18 +273,18 @@ fn check_remains(house: &House, remains: Remains) {
     }
 }
 
-/// The engine goes, and all its tasks with it.
-async fn end(house: Arc<House>, device: Arc<Device>) {
-    house.system.shutdown().await;
-    let record = Arc::clone(&house.record);
-    drop(house);
+/// Shuts the engine down and checks that no task outlives it.
+async fn end(context: Arc<RunContext>, device: Arc<Device>) {
+    context.system.shutdown().await;
+    let record = Arc::clone(&context.record);
+    drop(context);
     sleep(LAST_TIMER).await;
     let num_tasks = Handle::current().metrics().num_alive_tasks();
     if num_tasks > 0 {
         record.violate(|| format!("{num_tasks} tasks outlive the engine"));
     }
-    // Its factory belongs to the engine.
+    // The engine owns the factory, which owns the device.
     if Arc::strong_count(&device) > 1 {
-        record.violate(|| "somebody still holds the engine".to_owned());
+        record.violate(|| "the engine is still referenced".to_owned());
     }
 }

@@ -1,4 +1,4 @@
-//! Many seeds on several threads, and what to say of one that fails.
+//! Runs of many seeds on several threads, and reports of failed seeds.
 
 use std::{
     fmt::Write as _,
@@ -11,29 +11,29 @@ use parking_lot::Mutex;
 
 use super::run::{Options, Outcome, run};
 
-/// Events shown before the violation.
+/// Number of events shown before the violation.
 const LAST_EVENTS: usize = 60;
 
-/// What became of many seeds.
+/// The result of many runs.
 #[derive(Debug, Clone, Default)]
 pub struct Sweep {
-    /// Seeds run.
+    /// Number of runs.
     pub num_seeds: u64,
-    /// Steps that all devices computed.
+    /// Number of steps that all devices computed.
     pub num_steps: u64,
-    /// Faults that happened.
+    /// Number of faults.
     pub num_faults: u64,
-    /// Actors that died.
+    /// Number of actors that died.
     pub num_deaths: u64,
-    /// Requests accepted.
+    /// Number of accepted requests.
     pub num_requests: u64,
-    /// Requests of a new epoch that went on in the block that they had been filling.
+    /// Number of requests of a new epoch that continued in the block that they had been filling.
     pub num_adopted: u64,
-    /// The longest time without a token while nothing went wrong.
+    /// Longest time without a token while there was no fault.
     pub longest_stall: Duration,
-    /// Real time.
+    /// Length of the sweep, in real time.
     pub took: Duration,
-    /// Seeds that failed and why, in the order of seeds; at most as many as asked for.
+    /// Failed seeds and their violations, in order of the seeds; at most `max_failures`.
     pub failures: Vec<(u64, String)>,
 }
 
@@ -49,15 +49,15 @@ impl Sweep {
         self.failures.extend(outcome.violation.map(|violation| (outcome.seed, violation)));
     }
 
-    /// Seeds a second.
+    /// Returns the number of runs in a second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.num_seeds as f64 / self.took.as_secs_f64().max(1e-9)
     }
 }
 
-/// Runs `seeds` on `num_threads` threads until `max_failures` of them failed. `progress` is called
-/// now and then with the number of seeds begun.
+/// Runs `seeds` on `num_threads` threads until `max_failures` of them have failed. `progress` is
+/// called every 1,000 seeds with the number of seeds begun.
 pub fn sweep(
     seeds: Range<u64>,
     num_threads: usize,
@@ -95,7 +95,7 @@ pub fn sweep(
     total
 }
 
-/// The command that runs one seed again and shows all of it.
+/// Returns the command that runs one seed again and shows all its events.
 #[must_use]
 pub fn replay_command(seed: u64) -> String {
     format!(
@@ -104,7 +104,7 @@ pub fn replay_command(seed: u64) -> String {
     )
 }
 
-/// What a reader needs to know of a seed that failed. Runs it again to see its events.
+/// Runs a failed seed again and returns a report with its last events.
 #[must_use]
 pub fn explain(seed: u64, options: Options) -> String {
     let outcome = run(seed, Options { verbose: true, ..options });

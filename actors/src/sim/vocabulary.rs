@@ -1,11 +1,11 @@
-//! The simulator's text side: tokens are short byte strings, some of them halves of characters.
+//! The simulator's tokenizer: tokens are short byte strings, some of them halves of characters.
 
 use crate::{
     logic::request::ids::TokenId,
     ports::{ChatPrompt, DecodeOptions, IncrementalDecoder, TextCodec, TextError},
 };
 
-/// What each token stands for.
+/// The bytes of each token.
 const PIECES: [&[u8]; 48] = [
     b"</s>",
     b"<eot>",
@@ -57,16 +57,16 @@ const PIECES: [&[u8]; 48] = [
     b"",
 ];
 
-/// Tokens of the vocabulary.
+/// Number of tokens in the vocabulary.
 pub const VOCAB_SIZE: u32 = PIECES.len() as u32;
 
 /// Tokens that end an output, the first of them without a stop reason.
 pub const EOS_TOKENS: [TokenId; 2] = [0, 1];
 
-/// Spelled out only where special tokens are not skipped.
+/// Number of special tokens. Their text appears only if special tokens are not skipped.
 const NUM_SPECIAL: u32 = 2;
 
-/// The bytes of a token within a text.
+/// Returns the bytes of a token within a text.
 #[must_use]
 pub fn bytes_of(token: TokenId, skip_special_tokens: bool) -> &'static [u8] {
     let is_left_out = skip_special_tokens && token < NUM_SPECIAL;
@@ -82,7 +82,7 @@ impl TextCodec for Vocabulary {
         PIECES.len()
     }
 
-    /// A token a byte; which one hardly matters.
+    /// Returns one token for each byte. Its value hardly matters.
     fn encode(&self, text: &str, _: bool) -> Result<Vec<TokenId>, TextError> {
         let token = |byte: u8| NUM_SPECIAL + u32::from(byte) % (VOCAB_SIZE - NUM_SPECIAL);
         Ok(text.bytes().map(token).collect())
@@ -127,7 +127,7 @@ impl TextCodec for Vocabulary {
     }
 }
 
-/// Holds back what may become a character.
+/// A decoder that holds back bytes that may become a character.
 #[derive(Debug)]
 struct Decoder {
     skip_special_tokens: bool,
@@ -148,7 +148,7 @@ impl IncrementalDecoder for Decoder {
     }
 }
 
-/// Bytes whose text no further byte can change.
+/// Returns the number of bytes whose text no further byte can change.
 fn whole_len(bytes: &[u8]) -> usize {
     let mut start = 0;
     while let Err(error) = std::str::from_utf8(&bytes[start..]) {

@@ -1,5 +1,5 @@
-//! What one run is about: an engine's settings, the clients and what they ask, an operator's
-//! orders. All of it a function of the seed.
+//! The workload of one run: the engine's settings, the clients and their requests, and the
+//! operator's orders. All of it is a function of the seed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,45 +28,45 @@ use crate::{
 /// The children of the root.
 const BELOW_ROOT: [Role; 4] = [Role::Ledger, Role::Core, Role::Egress, Role::Ingress];
 
-/// One run's work.
+/// The workload of one run.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The engine's settings.
     pub config: SystemConfig,
-    /// The model's.
+    /// The model's properties.
     pub info: ModelInfo,
-    /// Seeds requests that bring none.
+    /// Seed for requests without a seed.
     pub door_seed: u64,
-    /// Who asks what.
+    /// The clients and their requests.
     pub clients: Vec<ClientPlan>,
-    /// What the operator does, and when.
+    /// The operator's orders and their times.
     pub orders: Vec<(Duration, Order)>,
-    /// What the model cannot compute.
+    /// The prompt that the model cannot compute.
     pub poison: Option<Poison>,
 }
 
 /// A prompt that the model cannot compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Poison {
-    /// How the prompt begins; no other one does.
+    /// Beginning of the prompt. No other prompt begins with it.
     pub prompt: Vec<TokenId>,
-    /// Output tokens that it can compute.
+    /// Number of output tokens that the model can compute.
     pub after: usize,
-    /// What happens then.
+    /// The effect of the next one.
     pub effect: Effect,
 }
 
-/// What a poisoned prompt does to a step.
+/// The effect of a poisoned prompt on a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Its row is no number.
+    /// Its row is not finite.
     Garbage,
     /// The whole step panics.
     Panic,
 }
 
 impl Poison {
-    /// How a request ends that is poisoned.
+    /// Returns how a poisoned request ends.
     #[must_use]
     pub fn finish(&self) -> FinishReason {
         FinishReason::Error(match self.effect {
@@ -75,7 +75,7 @@ impl Poison {
         })
     }
 
-    /// Whether a prompt is poisoned.
+    /// Returns whether a prompt is poisoned.
     #[must_use]
     pub fn is_in(&self, prompt: &[TokenId]) -> bool {
         prompt.starts_with(&self.prompt)
@@ -85,44 +85,44 @@ impl Poison {
 /// One client.
 #[derive(Debug, Clone)]
 pub struct ClientPlan {
-    /// When it comes.
+    /// Time of its arrival.
     pub arrival: Duration,
-    /// What it asks.
+    /// Its request.
     pub raw: RawRequest,
     /// The prompt's tokens.
     pub prompt: Vec<TokenId>,
-    /// How it reads, choice by choice.
+    /// Manner of reading, for each choice.
     pub manners: Vec<Manner>,
 }
 
-/// How a client reads a stream.
+/// The manner in which a client reads a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// All of it, at once.
+    /// Reads everything at once.
     Patient,
-    /// All of it, with a pause after each delta.
+    /// Reads everything, with a pause after each delta.
     Slow(Duration),
-    /// Goes away once it has this many tokens.
+    /// Leaves when it has this many tokens.
     Leaves(usize),
-    /// Goes away at some time.
+    /// Leaves after this time.
     LeavesAfter(Duration),
-    /// Asks for an abort once it has this many tokens, then reads to the end.
+    /// Aborts when it has this many tokens, then reads to the end.
     Aborts(usize),
 }
 
-/// What an operator does.
+/// An order of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Holds back requests.
+    /// Sets which requests are paused.
     Pause(PauseState),
-    /// Forgets cached prefixes; with `true`, preempts for it.
+    /// Resets the prefix cache. With `true`, it preempts requests first.
     ResetPrefixCache(bool),
-    /// Looks at the figures.
+    /// Reads the status.
     Status,
 }
 
 impl Workload {
-    /// The work of `seed`.
+    /// Returns the workload of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let rng = Rng::new(seed);
@@ -148,13 +148,13 @@ impl Workload {
         Self { config, info, door_seed: rng.fork(6).next_u64(), clients, orders, poison }
     }
 
-    /// Whether some of its requests have constrained outputs.
+    /// Returns whether some of its requests have constrained outputs.
     #[must_use]
     pub fn is_constrained(&self) -> bool {
         self.clients.iter().any(|client| client.raw.params.structured_output.is_some())
     }
 
-    /// What the stream of one choice is without faults.
+    /// Returns the stream of one choice without faults.
     #[must_use]
     pub fn answer(&self, client: &ClientPlan, seed: u64) -> oracle::Answer {
         let poison = self.poison.as_ref().filter(|poison| poison.is_in(&client.prompt));
@@ -187,7 +187,7 @@ fn scheduler_config(rng: &mut Rng) -> SchedulerConfig {
     let max_model_len = rng.pick(&[32, 48, 64, 96]);
     let enable_chunked_prefill = rng.percent(80);
     let tokens = rng.pick(&[3, 8, 16, 32, 64]);
-    // From a cache that the longest request does not fit to one that holds all requests.
+    // The sizes go from a cache too small for the longest request to one that holds all requests.
     let blocks = max_model_len / block_size;
     let num_blocks = 1 + rng.pick(&[blocks / 2, blocks, blocks + 2, 2 * blocks, 4 * blocks]);
     SchedulerConfig {
@@ -221,7 +221,7 @@ fn system_config(rng: &mut Rng, scheduler: SchedulerConfig) -> SystemConfig {
     config
 }
 
-/// Prompts of a family share their beginning, up to about the border of a block.
+/// Returns a prompt. Prompts of a family share their beginning, up to about a block boundary.
 fn prompt(rng: &mut Rng, config: &SchedulerConfig) -> Vec<TokenId> {
     let num_tokens = u64::from(VOCAB_SIZE);
     let family = rng.below(3);
@@ -232,7 +232,7 @@ fn prompt(rng: &mut Rng, config: &SchedulerConfig) -> Vec<TokenId> {
     let own = rng.within(0, 2 * config.kv_spec.block_size);
     let own: Vec<_> = (0..own).map(|_| rng.below(num_tokens)).collect();
     let mut prompt: Vec<_> = shared.into_iter().chain(own).map(|token| token as TokenId).collect();
-    // One in fifty is nothing at all, or too long.
+    // One in a hundred is empty, and one in a hundred is too long.
     match rng.below(100) {
         0 => prompt.clear(),
         1 => prompt.resize(config.max_model_len, 7),
@@ -293,7 +293,7 @@ fn manner(rng: &mut Rng) -> Manner {
     }
 }
 
-/// Stop strings and stop tokens that the output will meet, and some that it will not.
+/// Adds stop strings and stop tokens that the output will meet, and some that it will not.
 fn add_stops(rng: &mut Rng, config: &SchedulerConfig, client: &mut ClientPlan) {
     if client.prompt.is_empty() || !rng.percent(30) {
         return;
@@ -318,8 +318,8 @@ fn add_stops(rng: &mut Rng, config: &SchedulerConfig, client: &mut ClientPlan) {
     }
 }
 
-/// In one run of four, clients come back again and again, and others between them, to a cache that
-/// hardly holds one of them: blocks change hands while others look for their content.
+/// Adds returning clients and others between them to one run in four, with a cache that hardly
+/// holds one of them. So blocks are reallocated while others look for their content.
 fn crowd(rng: &mut Rng, config: &mut SchedulerConfig, clients: &mut Vec<ClientPlan>) {
     if !rng.percent(25) {
         return;
@@ -337,7 +337,7 @@ fn crowd(rng: &mut Rng, config: &mut SchedulerConfig, clients: &mut Vec<ClientPl
     }
 }
 
-/// One run in twelve has tenants.
+/// Adds tenants to one run in twelve.
 fn set_quota(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan]) {
     if !rng.percent(8) {
         return;
@@ -351,7 +351,7 @@ fn set_quota(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan
     }
 }
 
-/// One run in four has constrained outputs, some of which cannot be had.
+/// Adds constrained outputs to one run in four. Some of them cannot be produced.
 fn set_formats(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPlan]) {
     if !rng.percent(25) {
         return;
@@ -375,8 +375,9 @@ fn set_formats(rng: &mut Rng, config: &mut SystemConfig, clients: &mut [ClientPl
     }
 }
 
-/// How often actors may die is a matter of taste: that they come back is what is tested. In one run
-/// of sixteen they soon die too often, which costs their supervisor, but never the root.
+/// Sets how often actors may die. In most runs this limit is never reached, because the test is
+/// that they restart. In one run of sixteen they soon die too often, which ends their supervisor,
+/// but never the root.
 fn set_fragility(rng: &mut Rng, config: &mut SystemConfig) {
     let often = Intensity::new(1_000, 1);
     config.supervision = Supervision::uniform(often);
@@ -388,7 +389,7 @@ fn set_fragility(rng: &mut Rng, config: &mut SystemConfig) {
     }
 }
 
-/// One in thirty runs has a prompt that the model cannot compute.
+/// Returns a prompt that the model cannot compute, in one of thirty runs.
 fn poison(rng: &mut Rng, clients: &mut [ClientPlan]) -> Option<Poison> {
     if !rng.percent(3) {
         return None;

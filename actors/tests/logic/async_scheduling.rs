@@ -12,7 +12,7 @@ use playhouse_actors::logic::{
     scheduler::{PauseState, SchedulerConfig, WaitingReason, output::SchedulerOutput},
 };
 
-use crate::house::{House, answer, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, answer, own_prompt, request, roomy, tokens};
 
 const EOS: u32 = 9;
 
@@ -21,29 +21,29 @@ fn ahead() -> SchedulerConfig {
 }
 
 /// The planned step, to be answered later.
-fn planned(house: &mut House) -> SchedulerOutput {
-    house.plan();
-    house.last.output.clone()
+fn planned(harness: &mut Harness) -> SchedulerOutput {
+    harness.plan();
+    harness.last.output.clone()
 }
 
-fn computed(house: &mut House, step: &SchedulerOutput, token: u32) -> Vec<Commit> {
-    house.scheduler.update_from_output(answer(step, |_| vec![token]), 0)
+fn computed(harness: &mut Harness, step: &SchedulerOutput, token: u32) -> Vec<Commit> {
+    harness.scheduler.update_from_output(answer(step, |_| vec![token]), 0)
 }
 
 #[test]
 fn the_next_step_is_planned_on_the_token_to_come() {
-    let mut house = House::new(ahead());
-    house.add_all(&[10]);
-    let mut first = planned(&mut house);
+    let mut harness = Harness::new(ahead());
+    harness.add_all(&[10]);
+    let mut first = planned(&mut harness);
     for position in 10..14 {
-        assert!(house.scheduler.can_plan_ahead());
-        assert_eq!(house.plan(), tokens([(0, 1)]));
-        let second = house.last.output.clone();
+        assert!(harness.scheduler.can_plan_ahead());
+        assert_eq!(harness.plan(), tokens([(0, 1)]));
+        let second = harness.last.output.clone();
         assert_eq!(second.scheduled_cached[0].num_computed_tokens, position);
-        assert!(!house.scheduler.can_plan_ahead(), "two are in flight");
-        assert!(house.scheduler.begin_step(0).is_err());
-        assert_eq!(house.scheduler.step_in_flight(), Some(first.step));
-        let [commit] = &computed(&mut house, &first, 5)[..] else { panic!("one commit") };
+        assert!(!harness.scheduler.can_plan_ahead(), "two are in flight");
+        assert!(harness.scheduler.begin_step(0).is_err());
+        assert_eq!(harness.scheduler.step_in_flight(), Some(first.step));
+        let [commit] = &computed(&mut harness, &first, 5)[..] else { panic!("one commit") };
         assert_eq!((commit.position, commit.produced.tokens().len()), (position - 10, 1));
         first = second;
     }
@@ -51,184 +51,184 @@ fn the_next_step_is_planned_on_the_token_to_come() {
 
 #[test]
 fn a_prompt_in_parts_goes_on_while_they_are_computed() {
-    let mut house = House::new(SchedulerConfig { max_num_batched_tokens: 8, ..ahead() });
-    house.add_all(&[12]);
-    let first = planned(&mut house);
-    assert_eq!(house.plan(), tokens([(0, 4)]));
-    let second = house.last.output.clone();
-    assert!(computed(&mut house, &first, 5).is_empty(), "a part draws nothing");
-    assert_eq!(house.plan(), tokens([(0, 1)]));
-    assert_eq!(computed(&mut house, &second, 5).len(), 1);
+    let mut harness = Harness::new(SchedulerConfig { max_num_batched_tokens: 8, ..ahead() });
+    harness.add_all(&[12]);
+    let first = planned(&mut harness);
+    assert_eq!(harness.plan(), tokens([(0, 4)]));
+    let second = harness.last.output.clone();
+    assert!(computed(&mut harness, &first, 5).is_empty(), "a part draws nothing");
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+    assert_eq!(computed(&mut harness, &second, 5).len(), 1);
 }
 
 #[test]
 fn without_the_setting_nothing_is_planned_ahead() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10]);
-    house.plan();
-    assert!(!house.scheduler.can_plan_ahead());
-    assert!(house.scheduler.begin_step(0).is_err());
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10]);
+    harness.plan();
+    assert!(!harness.scheduler.can_plan_ahead());
+    assert!(harness.scheduler.begin_step(0).is_err());
 }
 
 #[test]
 fn what_is_known_to_be_the_last_token_is_not_followed() {
-    let mut house = House::new(ahead());
+    let mut harness = Harness::new(ahead());
     let mut short = request(0, own_prompt(0, 10));
     short.sampling_mut().max_tokens = 2;
-    house.add(short);
-    let first = planned(&mut house);
-    assert!(house.scheduler.can_plan_ahead());
-    let second = planned(&mut house);
-    computed(&mut house, &first, 5);
-    assert!(!house.scheduler.can_plan_ahead(), "its second token is under way");
-    let commits = computed(&mut house, &second, 5);
+    harness.add(short);
+    let first = planned(&mut harness);
+    assert!(harness.scheduler.can_plan_ahead());
+    let second = planned(&mut harness);
+    computed(&mut harness, &first, 5);
+    assert!(!harness.scheduler.can_plan_ahead(), "its second token is under way");
+    let commits = computed(&mut harness, &second, 5);
     assert_eq!(commits[0].finish, Some(FinishReason::Length));
 }
 
 #[test]
 fn who_ends_is_computed_once_more_in_vain_and_keeps_its_blocks_until_then() {
-    let mut house = House::new(ahead());
+    let mut harness = Harness::new(ahead());
     let mut ending = request(0, own_prompt(0, 20));
     ending.eos_token_ids = Arc::from([EOS]);
     ending.sampling_mut().ignore_eos = false;
-    house.add(ending);
-    house.add(request(1, own_prompt(1, 20)));
-    let first = planned(&mut house);
-    let second = planned(&mut house);
-    let ends = house.scheduler.update_from_output(answer(&first, |_| vec![EOS]), 0);
+    harness.add(ending);
+    harness.add(request(1, own_prompt(1, 20)));
+    let first = planned(&mut harness);
+    let second = planned(&mut harness);
+    let ends = harness.scheduler.update_from_output(answer(&first, |_| vec![EOS]), 0);
     assert_eq!(ends[0].finish, Some(FinishReason::Stop(None)));
     // It is not in the third step, but the device is still to compute the second.
-    assert_eq!(house.plan(), tokens([(1, 1)]));
-    assert_eq!(house.last.output.finished, [RequestId(0)]);
-    assert_eq!(house.blocks(0).len(), 2);
-    let third = house.last.output.clone();
-    let commits = computed(&mut house, &second, 5);
+    assert_eq!(harness.plan(), tokens([(1, 1)]));
+    assert_eq!(harness.last.output.finished, [RequestId(0)]);
+    assert_eq!(harness.blocks(0).len(), 2);
+    let third = harness.last.output.clone();
+    let commits = computed(&mut harness, &second, 5);
     assert_eq!(commits.iter().map(|commit| commit.request.0).collect::<Vec<_>>(), [1]);
-    let fourth = planned(&mut house);
-    assert_eq!(house.blocks(0).len(), 0);
+    let fourth = planned(&mut harness);
+    assert_eq!(harness.blocks(0).len(), 0);
     for step in [third, fourth] {
-        assert_eq!(computed(&mut house, &step, 5).len(), 1);
+        assert_eq!(computed(&mut harness, &step, 5).len(), 1);
     }
 }
 
 #[test]
 fn nobody_gives_way_while_a_step_is_in_flight() {
     // Each prompt fills its blocks, and one block is left for two.
-    let mut house = House::new(SchedulerConfig { num_blocks: 6, watermark: 0.0, ..ahead() });
-    house.add_all(&[32, 32]);
-    let first = planned(&mut house);
-    assert_eq!(house.plan(), tokens([(0, 1)]), "the other does not fit");
-    assert_eq!(house.last.stats.num_preempted, 0);
-    let second = house.last.output.clone();
-    assert_eq!(computed(&mut house, &first, 5).len(), 2);
-    assert!(!house.scheduler.can_plan_ahead(), "what is under way ends first");
-    assert_eq!(computed(&mut house, &second, 5).len(), 1);
-    assert_eq!(house.plan(), tokens([(0, 1)]));
-    assert_eq!(house.last.stats.num_preempted, 1);
-    assert_eq!(house.scheduler.waiting_reasons()[0], (RequestId(1), WaitingReason::Preemption));
+    let mut harness = Harness::new(SchedulerConfig { num_blocks: 6, watermark: 0.0, ..ahead() });
+    harness.add_all(&[32, 32]);
+    let first = planned(&mut harness);
+    assert_eq!(harness.plan(), tokens([(0, 1)]), "the other does not fit");
+    assert_eq!(harness.last.stats.num_preempted, 0);
+    let second = harness.last.output.clone();
+    assert_eq!(computed(&mut harness, &first, 5).len(), 2);
+    assert!(!harness.scheduler.can_plan_ahead(), "what is under way ends first");
+    assert_eq!(computed(&mut harness, &second, 5).len(), 1);
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+    assert_eq!(harness.last.stats.num_preempted, 1);
+    assert_eq!(harness.scheduler.waiting_reasons()[0], (RequestId(1), WaitingReason::Preemption));
 }
 
 #[test]
 fn those_behind_who_have_their_blocks_go_on() {
     // Three prompts take six blocks, and nothing is left: the first has to grow, the others not.
-    let mut house = House::new(SchedulerConfig { num_blocks: 7, watermark: 0.0, ..ahead() });
-    house.add_all(&[32, 20, 20]);
-    house.add(request(3, own_prompt(3, 10)));
-    let first = planned(&mut house);
-    assert_eq!(house.plan(), tokens([(1, 1), (2, 1)]), "the first does not fit");
-    assert_eq!(house.scheduler.waiting_reasons(), [(RequestId(3), WaitingReason::KvCache)]);
-    let second = house.last.output.clone();
-    assert_eq!(computed(&mut house, &first, 5).len(), 3);
-    assert!(!house.scheduler.can_plan_ahead(), "what is under way ends first");
-    assert_eq!(computed(&mut house, &second, 5).len(), 2);
-    assert_eq!(house.plan(), tokens([(0, 1), (1, 1)]));
-    assert_eq!(house.last.stats.num_preempted, 1);
+    let mut harness = Harness::new(SchedulerConfig { num_blocks: 7, watermark: 0.0, ..ahead() });
+    harness.add_all(&[32, 20, 20]);
+    harness.add(request(3, own_prompt(3, 10)));
+    let first = planned(&mut harness);
+    assert_eq!(harness.plan(), tokens([(1, 1), (2, 1)]), "the first does not fit");
+    assert_eq!(harness.scheduler.waiting_reasons(), [(RequestId(3), WaitingReason::KvCache)]);
+    let second = harness.last.output.clone();
+    assert_eq!(computed(&mut harness, &first, 5).len(), 3);
+    assert!(!harness.scheduler.can_plan_ahead(), "what is under way ends first");
+    assert_eq!(computed(&mut harness, &second, 5).len(), 2);
+    assert_eq!(harness.plan(), tokens([(0, 1), (1, 1)]));
+    assert_eq!(harness.last.stats.num_preempted, 1);
 }
 
 #[test]
 fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
-    let mut house = House::new(ahead());
-    house.add_all(&[20, 20]);
-    let first = planned(&mut house);
-    let second = planned(&mut house);
+    let mut harness = Harness::new(ahead());
+    harness.add_all(&[20, 20]);
+    let first = planned(&mut harness);
+    let second = planned(&mut harness);
     let spoil = |step: &SchedulerOutput| {
         let mut output = answer(step, |_| vec![5]);
         output.outputs[0].failure = Some(RowFailure::NotANumber);
         output
     };
-    let commits = house.scheduler.update_from_output(spoil(&first), 0);
+    let commits = harness.scheduler.update_from_output(spoil(&first), 0);
     assert_eq!(commits.len(), 1);
-    assert!(!house.scheduler.can_plan_ahead());
+    assert!(!harness.scheduler.can_plan_ahead());
     // What the worker says of it in the second step is not about what it will be.
-    let commits = house.scheduler.update_from_output(spoil(&second), 0);
+    let commits = harness.scheduler.update_from_output(spoil(&second), 0);
     assert_eq!(commits.iter().map(|commit| commit.request.0).collect::<Vec<_>>(), [1]);
-    assert_eq!(house.plan(), tokens([(0, 20), (1, 1)]));
-    assert_eq!(house.hits(0), 0);
+    assert_eq!(harness.plan(), tokens([(0, 20), (1, 1)]));
+    assert_eq!(harness.hits(0), 0);
 }
 
 #[test]
 fn garbage_of_one_who_left_is_hit_by_nobody() {
-    let mut house = House::new(ahead());
-    house.add_all(&[20, 20]);
-    let first = planned(&mut house);
-    let second = planned(&mut house);
-    house.finish(&[0]);
-    house.add(request(2, own_prompt(0, 30)));
+    let mut harness = Harness::new(ahead());
+    harness.add_all(&[20, 20]);
+    let first = planned(&mut harness);
+    let second = planned(&mut harness);
+    harness.finish(&[0]);
+    harness.add(request(2, own_prompt(0, 30)));
     let mut output = answer(&first, |_| vec![5]);
     output.outputs[0].failure = Some(RowFailure::NotANumber);
-    house.scheduler.update_from_output(output, 0);
-    assert!(!house.scheduler.can_plan_ahead());
-    computed(&mut house, &second, 5);
-    assert_eq!(house.plan(), tokens([(1, 1), (2, 30)]));
-    assert_eq!(house.hits(2), 0);
+    harness.scheduler.update_from_output(output, 0);
+    assert!(!harness.scheduler.can_plan_ahead());
+    computed(&mut harness, &second, 5);
+    assert_eq!(harness.plan(), tokens([(1, 1), (2, 30)]));
+    assert_eq!(harness.hits(2), 0);
 }
 
 #[test]
 fn one_whose_grammar_cannot_go_on_leaves_blocks_that_are_good() {
-    let mut house = House::new(ahead());
-    house.add_all(&[20, 20]);
-    let first = planned(&mut house);
-    let second = planned(&mut house);
+    let mut harness = Harness::new(ahead());
+    harness.add_all(&[20, 20]);
+    let first = planned(&mut harness);
+    let second = planned(&mut harness);
     let breaks_off = |step: &SchedulerOutput| {
         let mut output = answer(step, |_| vec![5]);
         output.outputs[0].produced.tokens_mut().clear();
         output.outputs[0].failure = Some(RowFailure::Grammar("no way on".to_owned()));
         output
     };
-    let commits = house.scheduler.update_from_output(breaks_off(&first), 0);
+    let commits = harness.scheduler.update_from_output(breaks_off(&first), 0);
     let failure = Failure::InvalidGrammar("no way on".to_owned());
     assert_eq!(commits[0].finish, Some(FinishReason::Error(failure)));
-    house.add(request(2, own_prompt(0, 30)));
-    house.scheduler.update_from_output(breaks_off(&second), 0);
-    house.plan();
-    assert_eq!(house.hits(2), 16);
+    harness.add(request(2, own_prompt(0, 30)));
+    harness.scheduler.update_from_output(breaks_off(&second), 0);
+    harness.plan();
+    assert_eq!(harness.hits(2), 16);
 }
 
 #[test]
 fn a_block_that_ends_in_a_token_to_come_is_registered_when_it_is_there() {
-    let mut house = House::new(ahead());
+    let mut harness = Harness::new(ahead());
     let prompt = own_prompt(0, 15);
-    house.add(request(0, prompt.clone()));
-    let first = planned(&mut house);
-    let second = planned(&mut house);
-    computed(&mut house, &first, 5);
-    let third = planned(&mut house);
-    computed(&mut house, &second, 5);
+    harness.add(request(0, prompt.clone()));
+    let first = planned(&mut harness);
+    let second = planned(&mut harness);
+    computed(&mut harness, &first, 5);
+    let third = planned(&mut harness);
+    computed(&mut harness, &second, 5);
     // The sixteenth token was drawn by the first step, and computed by the second.
-    house.add(request(1, prompt.into_iter().chain([5, 6])));
-    computed(&mut house, &third, 5);
-    assert_eq!(house.plan(), tokens([(0, 1), (1, 1)]));
-    assert_eq!(house.hits(1), 16);
+    harness.add(request(1, prompt.into_iter().chain([5, 6])));
+    computed(&mut harness, &third, 5);
+    assert_eq!(harness.plan(), tokens([(0, 1), (1, 1)]));
+    assert_eq!(harness.hits(1), 16);
 }
 
 #[test]
 fn a_pause_and_a_reset_wait_for_what_is_under_way() {
-    let mut house = House::new(ahead());
-    house.add_all(&[10]);
-    house.plan();
-    house.scheduler.set_pause(PauseState::PausedAll);
-    assert!(!house.scheduler.can_plan_ahead());
-    house.scheduler.set_pause(PauseState::Unpaused);
-    house.scheduler.reset_prefix_cache(true);
-    assert!(!house.scheduler.can_plan_ahead());
+    let mut harness = Harness::new(ahead());
+    harness.add_all(&[10]);
+    harness.plan();
+    harness.scheduler.set_pause(PauseState::PausedAll);
+    assert!(!harness.scheduler.can_plan_ahead());
+    harness.scheduler.set_pause(PauseState::Unpaused);
+    harness.scheduler.reset_prefix_cache(true);
+    assert!(!harness.scheduler.can_plan_ahead());
 }

@@ -7,7 +7,7 @@
 mod admission;
 mod async_scheduling;
 mod golden;
-mod house;
+mod harness;
 mod properties;
 mod protocol;
 mod tails;

@@ -15,7 +15,7 @@ use playhouse_actors::{
     },
 };
 
-use crate::house::{House, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
 fn config() -> KvCacheConfig {
     KvCacheConfig { num_blocks: 6, spec: KvSpec::full(1, 4, 1) }
@@ -142,91 +142,91 @@ fn a_step_is_begun_planned_and_finished_in_this_order() {
     assert!(scheduler.next_plan().is_some());
     assert!(matches!(scheduler.finish_step(), Err(ActorError::Invariant(_))), "no answer");
 
-    let mut house = House::new(roomy());
-    house.add_all(&[10]);
-    house.plan();
-    assert!(matches!(house.scheduler.begin_step(0), Err(ActorError::Invariant(_))), "in flight");
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10]);
+    harness.plan();
+    assert!(matches!(harness.scheduler.begin_step(0), Err(ActorError::Invariant(_))), "in flight");
 }
 
 #[test]
 fn only_the_answer_to_the_last_plan_is_taken() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10]);
-    house.scheduler.begin_step(0).unwrap();
-    let plan = house.scheduler.next_plan().unwrap();
-    let answer = house.kv_cache.execute(&plan).unwrap();
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10]);
+    harness.scheduler.begin_step(0).unwrap();
+    let plan = harness.scheduler.next_plan().unwrap();
+    let answer = harness.kv_cache.execute(&plan).unwrap();
     let mut of_another_round = answer.clone();
     of_another_round.round += 1;
-    house.scheduler.apply(of_another_round).unwrap();
-    house.scheduler.apply(answer.clone()).unwrap();
-    house.scheduler.apply(answer.clone()).unwrap();
-    assert_eq!(house.scheduler.stats().num_stale, 2);
-    assert_eq!(house.scheduler.next_plan(), None);
-    assert_eq!(house.scheduler.finish_step().unwrap().output.total_num_scheduled_tokens, 10);
-    house.scheduler.apply(answer).unwrap();
-    assert_eq!(house.scheduler.stats().num_stale, 3);
+    harness.scheduler.apply(of_another_round).unwrap();
+    harness.scheduler.apply(answer.clone()).unwrap();
+    harness.scheduler.apply(answer.clone()).unwrap();
+    assert_eq!(harness.scheduler.stats().num_stale, 2);
+    assert_eq!(harness.scheduler.next_plan(), None);
+    assert_eq!(harness.scheduler.finish_step().unwrap().output.total_num_scheduled_tokens, 10);
+    harness.scheduler.apply(answer).unwrap();
+    assert_eq!(harness.scheduler.stats().num_stale, 3);
 }
 
 #[test]
 fn an_answer_that_does_not_fit_the_plan_is_an_error() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10]);
-    house.scheduler.begin_step(0).unwrap();
-    let plan = house.scheduler.next_plan().unwrap();
-    let mut answer = house.kv_cache.execute(&plan).unwrap();
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10]);
+    harness.scheduler.begin_step(0).unwrap();
+    let plan = harness.scheduler.next_plan().unwrap();
+    let mut answer = harness.kv_cache.execute(&plan).unwrap();
     answer.results = vec![AllocationResult::Freed];
-    assert!(matches!(house.scheduler.apply(answer), Err(ActorError::Invariant(_))));
+    assert!(matches!(harness.scheduler.apply(answer), Err(ActorError::Invariant(_))));
 }
 
 #[test]
 fn a_request_that_is_given_up_during_planning_ends_after_it() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10, 10]);
-    house.scheduler.begin_step(0).unwrap();
-    let plan = house.scheduler.next_plan().unwrap();
-    assert_eq!(house.finish(&[0]), [0]);
-    house.scheduler.apply(house.kv_cache.execute(&plan).unwrap()).unwrap();
-    house.last = house.scheduler.finish_step().unwrap();
-    assert_eq!(house.running(), [1]);
-    assert_eq!(house.compute(5).len(), 1);
-    assert_eq!(house.step(), tokens([(1, 1)]));
-    assert_eq!(house.blocks(0), [0; 0]);
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10, 10]);
+    harness.scheduler.begin_step(0).unwrap();
+    let plan = harness.scheduler.next_plan().unwrap();
+    assert_eq!(harness.finish(&[0]), [0]);
+    harness.scheduler.apply(harness.kv_cache.execute(&plan).unwrap()).unwrap();
+    harness.last = harness.scheduler.finish_step().unwrap();
+    assert_eq!(harness.running(), [1]);
+    assert_eq!(harness.compute(5).len(), 1);
+    assert_eq!(harness.step(), tokens([(1, 1)]));
+    assert_eq!(harness.blocks(0), [0; 0]);
 }
 
 #[test]
 fn a_row_that_the_worker_left_out_is_computed_again() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10, 10]);
-    house.plan();
-    let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10, 10]);
+    harness.plan();
+    let mut output = crate::harness::answer(&harness.last.output, |_| vec![1]);
     output.outputs.remove(0);
-    assert_eq!(house.scheduler.update_from_output(output, 0).len(), 1);
-    assert_eq!(house.plan(), tokens([(0, 10), (1, 1)]));
+    assert_eq!(harness.scheduler.update_from_output(output, 0).len(), 1);
+    assert_eq!(harness.plan(), tokens([(0, 10), (1, 1)]));
 }
 
 #[test]
 fn the_next_step_computes_tokens_beyond_the_draws() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10, 10]);
-    house.plan();
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10, 10]);
+    harness.plan();
     let draw = |id: RequestId| vec![7; 2 - id.0 as usize];
-    let output = crate::house::answer(&house.last.output, draw);
-    let commits = house.scheduler.update_from_output(output, 0);
+    let output = crate::harness::answer(&harness.last.output, draw);
+    let commits = harness.scheduler.update_from_output(output, 0);
     assert_eq!(
         commits.iter().map(|commit| commit.produced.tokens().len()).collect::<Vec<_>>(),
         [2, 1]
     );
-    assert_eq!(house.plan(), tokens([(0, 2), (1, 1)]));
+    assert_eq!(harness.plan(), tokens([(0, 2), (1, 1)]));
 }
 
 #[test]
 fn rows_in_another_order_find_their_requests() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10, 10, 10]);
-    house.plan();
-    let mut output = crate::house::answer(&house.last.output, |id| vec![id.0 as u32]);
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10, 10, 10]);
+    harness.plan();
+    let mut output = crate::harness::answer(&harness.last.output, |id| vec![id.0 as u32]);
     output.outputs.reverse();
-    let commits = house.scheduler.update_from_output(output, 0);
+    let commits = harness.scheduler.update_from_output(output, 0);
     let pairs =
         commits.iter().map(|commit| (commit.request.0, commit.produced.tokens()[0].token_id));
     assert_eq!(pairs.collect::<Vec<_>>(), [(2, 2), (1, 1), (0, 0)]);
@@ -235,17 +235,17 @@ fn rows_in_another_order_find_their_requests() {
 #[test]
 fn recovered_requests_go_on_where_they_were() {
     use playhouse_actors::logic::scheduler::RecoveredRequest;
-    let mut house = House::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
+    let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
     let recovered = |id, output: &[u32]| RecoveredRequest {
         request: Arc::new(request(id, own_prompt(id, 10))),
         output_token_ids: output.to_vec(),
         num_prompt_logprobs: 0,
     };
     let live = vec![recovered(5, &[]), recovered(3, &[7, 8])];
-    house.scheduler.recover(Epoch(1), Step(41), live);
-    assert_eq!(house.plan(), tokens([(3, 12), (5, 10)]));
-    assert_eq!((house.last.output.epoch, house.last.output.step), (Epoch(1), Step(42)));
-    assert_eq!(house.last.stats.first_scheduled.len(), 1, "the other one was served before");
-    let commits = house.compute(9);
+    harness.scheduler.recover(Epoch(1), Step(41), live);
+    assert_eq!(harness.plan(), tokens([(3, 12), (5, 10)]));
+    assert_eq!((harness.last.output.epoch, harness.last.output.step), (Epoch(1), Step(42)));
+    assert_eq!(harness.last.stats.first_scheduled.len(), 1, "the other one was served before");
+    let commits = harness.compute(9);
     assert_eq!((commits[0].request.0, commits[0].position), (3, 2));
 }

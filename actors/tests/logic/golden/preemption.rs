@@ -5,47 +5,47 @@ use playhouse_actors::logic::{
     scheduler::{SchedulerConfig, WaitingReason},
 };
 
-use crate::house::{House, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
-fn small(num_usable: u32, enable_prefix_caching: bool) -> House {
+fn small(num_usable: u32, enable_prefix_caching: bool) -> Harness {
     let num_blocks = num_usable + 1;
-    House::new(SchedulerConfig { num_blocks, enable_prefix_caching, ..roomy() })
+    Harness::new(SchedulerConfig { num_blocks, enable_prefix_caching, ..roomy() })
 }
 
 /// 10 blocks, two prompts of 80 tokens: the second gives way in step 2.
-fn after_preemption(enable_prefix_caching: bool) -> House {
-    let mut house = small(10, enable_prefix_caching);
-    house.add_all(&[80, 80]);
-    assert_eq!(house.step(), tokens([(0, 80), (1, 80)]));
-    house.add(request(2, own_prompt(2, 16)));
-    assert_eq!(house.plan(), tokens([(0, 1)]));
-    assert_eq!(house.last.output.preempted, [RequestId(1)]);
-    assert_eq!(house.kv_cache.pool().num_free(), 4);
-    assert_eq!(house.waiting(), [1, 2], "the preempted goes ahead of later arrivals");
-    assert_eq!(house.scheduler.waiting_reasons()[0].1, WaitingReason::Preemption);
-    house.compute(0);
-    house
+fn after_preemption(enable_prefix_caching: bool) -> Harness {
+    let mut harness = small(10, enable_prefix_caching);
+    harness.add_all(&[80, 80]);
+    assert_eq!(harness.step(), tokens([(0, 80), (1, 80)]));
+    harness.add(request(2, own_prompt(2, 16)));
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+    assert_eq!(harness.last.output.preempted, [RequestId(1)]);
+    assert_eq!(harness.kv_cache.pool().num_free(), 4);
+    assert_eq!(harness.waiting(), [1, 2], "the preempted goes ahead of later arrivals");
+    assert_eq!(harness.scheduler.waiting_reasons()[0].1, WaitingReason::Preemption);
+    harness.compute(0);
+    harness
 }
 
 #[test]
 fn a_preempted_request_computes_prompt_and_outputs_again() {
-    let mut house = after_preemption(false);
-    house.finish(&[0]);
-    assert_eq!(house.plan()[&1], 81);
-    let resumed = &house.last.output.scheduled_new[0];
+    let mut harness = after_preemption(false);
+    harness.finish(&[0]);
+    assert_eq!(harness.plan()[&1], 81);
+    let resumed = &harness.last.output.scheduled_new[0];
     assert_eq!((resumed.request.id, &resumed.output_token_ids[..]), (RequestId(1), &[0][..]));
-    house.compute(0);
-    assert_eq!(house.output(1), [0, 0]);
-    assert_eq!(house.scheduler.stats().num_preemptions, 1);
+    harness.compute(0);
+    assert_eq!(harness.output(1), [0, 0]);
+    assert_eq!(harness.scheduler.stats().num_preemptions, 1);
 }
 
 #[test]
 fn what_is_left_of_its_blocks_are_hits() {
-    let mut house = after_preemption(true);
-    house.finish(&[0]);
-    assert_eq!(house.plan()[&1], 17);
-    assert_eq!(house.hits(1), 64);
-    assert_eq!(house.last.stats.recomputed_tokens, 16);
+    let mut harness = after_preemption(true);
+    harness.finish(&[0]);
+    assert_eq!(harness.plan()[&1], 17);
+    assert_eq!(harness.hits(1), 64);
+    assert_eq!(harness.last.stats.recomputed_tokens, 16);
 }
 
 #[test]
@@ -56,25 +56,25 @@ fn a_prompt_is_admitted_only_as_a_whole() {
         enable_prefix_caching: false,
         ..roomy()
     };
-    let mut house = House::new(config.clone());
-    house.add_all(&[96, 96]);
-    assert_eq!(house.step(), tokens([(0, 96)]));
-    assert_eq!(house.step(), tokens([(0, 1)]));
-    assert_eq!(house.scheduler.waiting_reasons(), [(RequestId(1), WaitingReason::KvCache)]);
+    let mut harness = Harness::new(config.clone());
+    harness.add_all(&[96, 96]);
+    assert_eq!(harness.step(), tokens([(0, 96)]));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert_eq!(harness.scheduler.waiting_reasons(), [(RequestId(1), WaitingReason::KvCache)]);
 
-    let mut house = House::new(SchedulerConfig { reserve_full_isl: false, ..config });
-    house.add_all(&[96, 96]);
-    assert_eq!(house.step(), tokens([(0, 96), (1, 32)]));
-    assert_eq!(house.step(), tokens([(0, 1)]));
-    assert_eq!(house.last.output.preempted, [RequestId(1)]);
+    let mut harness = Harness::new(SchedulerConfig { reserve_full_isl: false, ..config });
+    harness.add_all(&[96, 96]);
+    assert_eq!(harness.step(), tokens([(0, 96), (1, 32)]));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert_eq!(harness.last.output.preempted, [RequestId(1)]);
 }
 
 #[test]
 fn the_watermark_holds_back_all_but_the_first() {
     let admitted = |watermark| {
-        let mut house = House::new(SchedulerConfig { num_blocks: 21, watermark, ..roomy() });
-        house.add_all(&[96; 4]);
-        house.plan().len()
+        let mut harness = Harness::new(SchedulerConfig { num_blocks: 21, watermark, ..roomy() });
+        harness.add_all(&[96; 4]);
+        harness.plan().len()
     };
     assert_eq!(admitted(0.2), 2);
     assert_eq!(admitted(0.0), 3);
@@ -82,69 +82,69 @@ fn the_watermark_holds_back_all_but_the_first() {
 
 #[test]
 fn a_request_that_has_the_whole_cache_and_outgrows_it_ends_with_length() {
-    let mut house = small(2, true);
-    house.add(request(0, own_prompt(0, 31)));
-    house.step();
-    assert_eq!(house.step(), tokens([(0, 1)]));
-    assert_eq!(house.plan(), tokens([]));
-    assert_eq!(house.last.ended[0].finish, Some(FinishReason::Length));
-    assert_eq!(house.last.ended[0].position, 2);
-    house.plan();
-    assert_eq!(house.kv_cache.pool().num_free(), 2);
-    assert!(!house.scheduler.has_work());
+    let mut harness = small(2, true);
+    harness.add(request(0, own_prompt(0, 31)));
+    harness.step();
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert_eq!(harness.plan(), tokens([]));
+    assert_eq!(harness.last.ended[0].finish, Some(FinishReason::Length));
+    assert_eq!(harness.last.ended[0].position, 2);
+    harness.plan();
+    assert_eq!(harness.kv_cache.pool().num_free(), 2);
+    assert!(!harness.scheduler.has_work());
 }
 
 #[test]
 fn a_row_that_is_no_number_is_computed_again_without_the_cache() {
-    let mut house = small(10, true);
-    house.add(request(0, 0..48));
-    house.step();
-    assert_eq!(house.plan(), tokens([(0, 1)]));
-    let garbage = |house: &House| {
-        let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
+    let mut harness = small(10, true);
+    harness.add(request(0, 0..48));
+    harness.step();
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+    let garbage = |harness: &Harness| {
+        let mut output = crate::harness::answer(&harness.last.output, |_| vec![1]);
         output.outputs.iter_mut().for_each(|row| row.failure = Some(RowFailure::NotANumber));
         output
     };
-    assert!(house.scheduler.update_from_output(garbage(&house), 0).is_empty());
-    assert_eq!(house.plan(), tokens([(0, 49)]), "all of it, from the start");
-    assert_eq!(house.hits(0), 0);
-    assert_eq!(house.last.output.preempted, [RequestId(0)]);
-    let commits = house.scheduler.update_from_output(garbage(&house), 0);
+    assert!(harness.scheduler.update_from_output(garbage(&harness), 0).is_empty());
+    assert_eq!(harness.plan(), tokens([(0, 49)]), "all of it, from the start");
+    assert_eq!(harness.hits(0), 0);
+    assert_eq!(harness.last.output.preempted, [RequestId(0)]);
+    let commits = harness.scheduler.update_from_output(garbage(&harness), 0);
     let expected = FinishReason::Error(Failure::NumericalGarbage);
     assert_eq!(commits[0].finish, Some(expected));
-    house.add(request(1, 0..48));
-    assert_eq!(house.plan(), tokens([(1, 48)]), "nobody hits what it left");
+    harness.add(request(1, 0..48));
+    assert_eq!(harness.plan(), tokens([(1, 48)]), "nobody hits what it left");
 }
 
 #[test]
 fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
-    let mut house = small(10, true);
-    house.add(request(0, 0..16));
-    house.add(request(1, 100..116));
-    house.plan();
-    let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
+    let mut harness = small(10, true);
+    harness.add(request(0, 0..16));
+    harness.add(request(1, 100..116));
+    harness.plan();
+    let mut output = crate::harness::answer(&harness.last.output, |_| vec![1]);
     output.outputs[0].produced.tokens_mut().clear();
     output.outputs[0].failure = Some(RowFailure::Grammar("too ambiguous".to_owned()));
-    let commits = house.scheduler.update_from_output(output, 0);
+    let commits = harness.scheduler.update_from_output(output, 0);
     assert_eq!(
         commits[0].finish,
         Some(FinishReason::Error(Failure::InvalidGrammar("too ambiguous".into())))
     );
     assert!(commits[0].produced.tokens().is_empty());
     assert_eq!((commits[1].finish.clone(), commits[1].produced.tokens().len()), (None, 1));
-    assert_eq!(house.plan(), tokens([(1, 1)]), "the other goes on");
+    assert_eq!(harness.plan(), tokens([(1, 1)]), "the other goes on");
 }
 
 #[test]
 fn a_retry_that_succeeds_is_forgotten() {
-    let mut house = small(10, true);
-    house.add(request(0, 0..48));
+    let mut harness = small(10, true);
+    harness.add(request(0, 0..48));
     for _ in 0..3 {
-        house.plan();
-        let mut output = crate::house::answer(&house.last.output, |_| vec![1]);
+        harness.plan();
+        let mut output = crate::harness::answer(&harness.last.output, |_| vec![1]);
         output.outputs[0].failure = Some(RowFailure::NotANumber);
-        assert!(house.scheduler.update_from_output(output, 0).is_empty());
-        house.plan();
-        assert_eq!(house.compute(1).len(), 1);
+        assert!(harness.scheduler.update_from_output(output, 0).is_empty());
+        harness.plan();
+        assert_eq!(harness.compute(1).len(), 1);
     }
 }

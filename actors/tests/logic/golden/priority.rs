@@ -8,7 +8,7 @@ use playhouse_actors::logic::{
     scheduler::{SchedulerConfig, SchedulingPolicy},
 };
 
-use crate::house::{House, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
 fn config() -> SchedulerConfig {
     SchedulerConfig { policy: SchedulingPolicy::Priority, ..roomy() }
@@ -20,12 +20,12 @@ fn with_priority(id: u64, priority: i32, arrival: Micros, len: usize) -> EngineR
 
 /// (priority, arrival) of requests 0, 1, …; the order in which they are served.
 fn check(requests: &[(i32, Micros)], order: &[u64]) {
-    let mut house = House::new(config());
+    let mut harness = Harness::new(config());
     for (id, &(priority, arrival)) in (0..).zip(requests) {
-        house.add(with_priority(id, priority, arrival, 10));
+        harness.add(with_priority(id, priority, arrival, 10));
     }
-    house.plan();
-    assert_eq!(house.running(), order);
+    harness.plan();
+    assert_eq!(harness.running(), order);
 }
 
 #[test]
@@ -37,26 +37,26 @@ fn the_lowest_value_first_then_arrival_then_id() {
 
 #[test]
 fn admission_alone_never_preempts() {
-    let mut house = House::new(SchedulerConfig { max_num_seqs: 1, ..config() });
-    house.add(with_priority(0, 5, 0, 10));
-    house.step();
-    house.add(with_priority(1, 0, 1, 10));
-    assert_eq!(house.step(), tokens([(0, 1)]));
-    assert!(house.last.output.preempted.is_empty());
+    let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 1, ..config() });
+    harness.add(with_priority(0, 5, 0, 10));
+    harness.step();
+    harness.add(with_priority(1, 0, 1, 10));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert!(harness.last.output.preempted.is_empty());
 }
 
 #[test]
 fn the_highest_value_gives_way_and_resumes_with_all_its_tokens() {
     let config = SchedulerConfig { num_blocks: 6, enable_prefix_caching: false, ..config() };
-    let mut house = House::new(config);
-    house.add(with_priority(0, 1, 0, 32));
-    assert_eq!(house.step(), tokens([(0, 32)]));
-    house.add(with_priority(1, 0, 1, 32));
-    assert_eq!(house.step(), tokens([(0, 1), (1, 32)]));
-    assert_eq!(house.step(), tokens([(1, 1)]), "it was scheduled before the victim was chosen");
-    assert_eq!(house.last.output.preempted, [RequestId(0)]);
-    house.finish(&[1]);
-    assert_eq!(house.step(), tokens([(0, 34)]));
+    let mut harness = Harness::new(config);
+    harness.add(with_priority(0, 1, 0, 32));
+    assert_eq!(harness.step(), tokens([(0, 32)]));
+    harness.add(with_priority(1, 0, 1, 32));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 32)]));
+    assert_eq!(harness.step(), tokens([(1, 1)]), "it was scheduled before the victim was chosen");
+    assert_eq!(harness.last.output.preempted, [RequestId(0)]);
+    harness.finish(&[1]);
+    assert_eq!(harness.step(), tokens([(0, 34)]));
 }
 
 #[test]
@@ -68,31 +68,31 @@ fn the_victims_tokens_go_to_others() {
         enable_prefix_caching: false,
         ..config()
     };
-    let mut house = House::new(config);
-    house.add(with_priority(0, 9, 0, 32));
-    assert_eq!(house.step(), tokens([(0, 32)]));
-    house.add(with_priority(1, 0, 1, 90));
-    assert_eq!(house.step(), tokens([(0, 1), (1, 39)]));
+    let mut harness = Harness::new(config);
+    harness.add(with_priority(0, 9, 0, 32));
+    assert_eq!(harness.step(), tokens([(0, 32)]));
+    harness.add(with_priority(1, 0, 1, 90));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 39)]));
     // Its 39 tokens would need three blocks of which none is left; without the victim it gets 40.
-    assert_eq!(house.step(), tokens([(1, 40)]));
+    assert_eq!(harness.step(), tokens([(1, 40)]));
 }
 
 #[test]
 fn an_old_request_is_served_before_younger_ones_of_better_priority() {
     let bound = 1_000;
     let config = SchedulerConfig { max_num_seqs: 1, priority_age_bound: bound, ..config() };
-    let mut house = House::new(config);
-    house.add(with_priority(0, 100, 0, 8));
+    let mut harness = Harness::new(config);
+    harness.add(with_priority(0, 100, 0, 8));
     let mut served_at = None;
     // A better request arrives every 100 µs and takes 200: the queue only grows.
     for id in 1..40 {
-        house.now = id * 100;
-        let mut urgent = with_priority(id, 0, house.now, 8);
+        harness.now = id * 100;
+        let mut urgent = with_priority(id, 0, harness.now, 8);
         urgent.sampling_mut().max_tokens = 2;
-        house.add(urgent);
-        house.step();
-        if house.running() == [0] {
-            served_at = Some(house.now);
+        harness.add(urgent);
+        harness.step();
+        if harness.running() == [0] {
+            served_at = Some(harness.now);
             break;
         }
     }
@@ -103,12 +103,12 @@ fn an_old_request_is_served_before_younger_ones_of_better_priority() {
 #[test]
 fn an_old_request_is_no_victim() {
     let config = SchedulerConfig { num_blocks: 6, priority_age_bound: 50, ..config() };
-    let mut house = House::new(config);
-    house.add(with_priority(0, 1, 0, 32));
-    house.step();
-    house.add(with_priority(1, 0, 10, 32));
-    house.step();
-    house.now = 50;
-    assert_eq!(house.step(), tokens([(0, 1)]));
-    assert_eq!(house.last.output.preempted, [RequestId(1)]);
+    let mut harness = Harness::new(config);
+    harness.add(with_priority(0, 1, 0, 32));
+    harness.step();
+    harness.add(with_priority(1, 0, 10, 32));
+    harness.step();
+    harness.now = 50;
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    assert_eq!(harness.last.output.preempted, [RequestId(1)]);
 }

@@ -5,14 +5,14 @@ use playhouse_actors::{
     logic::{request::ids::RequestId, scheduler::SchedulerConfig},
 };
 
-use crate::house::{House, Tokens, answer, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, Tokens, answer, own_prompt, request, roomy, tokens};
 
 /// Prompts of these lengths, all there from the start, take these steps.
 fn check(config: SchedulerConfig, prompts: &[usize], steps: &[Tokens]) {
-    let mut house = House::new(config);
-    house.add_all(prompts);
+    let mut harness = Harness::new(config);
+    harness.add_all(prompts);
     for (index, expected) in steps.iter().enumerate() {
-        assert_eq!(house.step(), *expected, "step {}", index + 1);
+        assert_eq!(harness.step(), *expected, "step {}", index + 1);
     }
 }
 
@@ -63,101 +63,101 @@ fn with_chunks_the_budget_is_filled() {
 
 #[test]
 fn max_num_seqs_of_one_serves_one_after_the_other() {
-    let mut house = House::new(SchedulerConfig { max_num_seqs: 1, ..roomy() });
-    house.add_all(&[10, 10]);
-    assert_eq!(house.step(), tokens([(0, 10)]));
-    assert_eq!(house.step(), tokens([(0, 1)]));
-    house.finish(&[0]);
-    assert_eq!(house.step(), tokens([(1, 10)]));
+    let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 1, ..roomy() });
+    harness.add_all(&[10, 10]);
+    assert_eq!(harness.step(), tokens([(0, 10)]));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+    harness.finish(&[0]);
+    assert_eq!(harness.step(), tokens([(1, 10)]));
 }
 
 #[test]
 fn finished_requests_are_told_once() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10, 10, 10]);
-    house.plan();
-    assert_eq!(house.finish(&[0, 1, 7]), [0, 1]);
-    assert_eq!(house.finish(&[0]), [0; 0]);
-    assert_eq!(house.compute(5).len(), 1, "the output of aborted requests is dropped");
-    assert_eq!(house.plan(), tokens([(2, 1)]));
-    assert_eq!(house.last.output.finished, [RequestId(0), RequestId(1)]);
-    house.compute(5);
-    house.plan();
-    assert_eq!(house.last.output.finished, []);
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10, 10, 10]);
+    harness.plan();
+    assert_eq!(harness.finish(&[0, 1, 7]), [0, 1]);
+    assert_eq!(harness.finish(&[0]), [0; 0]);
+    assert_eq!(harness.compute(5).len(), 1, "the output of aborted requests is dropped");
+    assert_eq!(harness.plan(), tokens([(2, 1)]));
+    assert_eq!(harness.last.output.finished, [RequestId(0), RequestId(1)]);
+    harness.compute(5);
+    harness.plan();
+    assert_eq!(harness.last.output.finished, []);
 }
 
 #[test]
 fn the_step_counts_from_one_and_counts_empty_steps() {
-    let mut house = House::new(roomy());
-    let step = |house: &mut House| {
-        house.step();
-        house.last.output.step.0
+    let mut harness = Harness::new(roomy());
+    let step = |harness: &mut Harness| {
+        harness.step();
+        harness.last.output.step.0
     };
-    assert_eq!([step(&mut house), step(&mut house)], [1, 2]);
-    house.add_all(&[10]);
-    assert_eq!([step(&mut house), step(&mut house)], [3, 4]);
+    assert_eq!([step(&mut harness), step(&mut harness)], [1, 2]);
+    harness.add_all(&[10]);
+    assert_eq!([step(&mut harness), step(&mut harness)], [3, 4]);
 }
 
 #[test]
 fn only_the_output_of_the_step_in_flight_counts() {
-    let mut house = House::new(roomy());
-    house.add_all(&[10]);
-    house.plan();
-    let output = answer(&house.last.output, |_| vec![7]);
+    let mut harness = Harness::new(roomy());
+    harness.add_all(&[10]);
+    harness.plan();
+    let output = answer(&harness.last.output, |_| vec![7]);
     let mut of_another_epoch = output.clone();
     of_another_epoch.epoch = of_another_epoch.epoch.next();
-    assert!(house.scheduler.update_from_output(of_another_epoch, 0).is_empty());
-    assert_eq!(house.scheduler.update_from_output(output.clone(), 0).len(), 1);
-    assert!(house.scheduler.update_from_output(output, 0).is_empty(), "twice");
-    assert_eq!(house.scheduler.stats().num_stale, 2);
+    assert!(harness.scheduler.update_from_output(of_another_epoch, 0).is_empty());
+    assert_eq!(harness.scheduler.update_from_output(output.clone(), 0).len(), 1);
+    assert!(harness.scheduler.update_from_output(output, 0).is_empty(), "twice");
+    assert_eq!(harness.scheduler.stats().num_stale, 2);
 }
 
 #[test]
 fn tokens_of_a_partial_prompt_are_not_sampled() {
-    let mut house = House::new(SchedulerConfig { max_num_batched_tokens: 6, ..roomy() });
-    house.add_all(&[10]);
-    assert_eq!(house.plan(), tokens([(0, 6)]));
-    assert!(house.compute(5).is_empty());
-    assert_eq!(house.plan(), tokens([(0, 4)]));
-    assert_eq!(house.compute(5).len(), 1);
-    house.plan();
-    assert_eq!(house.last.output.scheduled_cached[0].num_computed_tokens, 10);
+    let mut harness = Harness::new(SchedulerConfig { max_num_batched_tokens: 6, ..roomy() });
+    harness.add_all(&[10]);
+    assert_eq!(harness.plan(), tokens([(0, 6)]));
+    assert!(harness.compute(5).is_empty());
+    assert_eq!(harness.plan(), tokens([(0, 4)]));
+    assert_eq!(harness.compute(5).len(), 1);
+    harness.plan();
+    assert_eq!(harness.last.output.scheduled_cached[0].num_computed_tokens, 10);
 }
 
 #[test]
 fn a_prompt_that_can_never_fit_is_refused() {
-    let house = House::new(SchedulerConfig { num_blocks: 5, ..roomy() });
-    assert_eq!(house.scheduler.check_servable(63), Ok(()));
+    let harness = Harness::new(SchedulerConfig { num_blocks: 5, ..roomy() });
+    assert_eq!(harness.scheduler.check_servable(63), Ok(()));
     let refused = RequestError::Unservable { needed_blocks: 13, total_blocks: 4, block_size: 16 };
-    assert_eq!(house.scheduler.check_servable(13 * 16 - 1), Err(refused));
+    assert_eq!(harness.scheduler.check_servable(13 * 16 - 1), Err(refused));
 }
 
 #[test]
 fn an_expired_request_ends_before_its_prefill() {
-    let mut house = House::new(SchedulerConfig { max_num_seqs: 1, ..roomy() });
-    house.add(request(0, own_prompt(0, 10)));
+    let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 1, ..roomy() });
+    harness.add(request(0, own_prompt(0, 10)));
     let mut hasty = request(1, own_prompt(1, 10));
     hasty.deadline = Some(50);
-    house.add(hasty);
+    harness.add(hasty);
     let mut patient = request(2, own_prompt(2, 10));
     patient.deadline = Some(500);
-    house.add(patient);
-    house.step();
-    house.now = 49;
-    house.step();
-    assert!(house.last.ended.is_empty());
-    house.now = 50;
-    assert_eq!(house.plan(), tokens([(0, 1)]));
-    let [ended] = &house.last.ended[..] else { panic!("one request expired") };
+    harness.add(patient);
+    harness.step();
+    harness.now = 49;
+    harness.step();
+    assert!(harness.last.ended.is_empty());
+    harness.now = 50;
+    assert_eq!(harness.plan(), tokens([(0, 1)]));
+    let [ended] = &harness.last.ended[..] else { panic!("one request expired") };
     assert_eq!(ended.request, RequestId(1));
     let finish = ended.finish.as_ref().unwrap();
     assert_eq!(format!("{finish:?}"), "Error(DeadlineExceeded)");
-    assert_eq!(house.waiting(), [2]);
+    assert_eq!(harness.waiting(), [2]);
     // Once it has begun, a request is served to its end.
-    house.compute(0);
-    house.finish(&[0]);
-    house.step();
-    house.now = 1_000;
-    assert_eq!(house.plan(), tokens([(2, 1)]));
-    assert!(house.last.ended.is_empty());
+    harness.compute(0);
+    harness.finish(&[0]);
+    harness.step();
+    harness.now = 1_000;
+    assert_eq!(harness.plan(), tokens([(2, 1)]));
+    assert!(harness.last.ended.is_empty());
 }

@@ -7,7 +7,7 @@ use playhouse_actors::logic::{
     text::stop::RepetitionDetection,
 };
 
-use crate::house::{House, own_prompt, request, roomy};
+use crate::harness::{Harness, own_prompt, request, roomy};
 
 const EOS: TokenId = 2;
 
@@ -18,19 +18,19 @@ fn check(
     reason: FinishReason,
     kept: &[TokenId],
 ) {
-    let mut house = House::new(roomy());
+    let mut harness = Harness::new(roomy());
     let mut asked = request(0, own_prompt(0, 10));
     asked.sampling_mut().ignore_eos = false;
     asked.eos_token_ids = Arc::from([EOS]);
     change(&mut asked);
-    house.add(asked);
+    harness.add(asked);
     for &token in says {
-        house.plan();
-        house.compute(token);
+        harness.plan();
+        harness.compute(token);
     }
-    assert_eq!((house.finish_reason(0), house.output(0)), (Some(reason), kept.to_vec()));
-    house.plan();
-    assert_eq!(house.kv_cache.pool().usage(), 0.0);
+    assert_eq!((harness.finish_reason(0), harness.output(0)), (Some(reason), kept.to_vec()));
+    harness.plan();
+    assert_eq!(harness.kv_cache.pool().usage(), 0.0);
 }
 
 #[test]
@@ -55,15 +55,15 @@ fn a_stop_token_is_the_stop_reason() {
 
 #[test]
 fn the_context_ends_it() {
-    let mut house = House::new(playhouse_actors::logic::scheduler::SchedulerConfig {
+    let mut harness = Harness::new(playhouse_actors::logic::scheduler::SchedulerConfig {
         max_model_len: 12,
         ..roomy()
     });
-    house.add(request(0, own_prompt(0, 10)));
-    house.step();
-    house.step();
-    assert_eq!(house.finish_reason(0), Some(FinishReason::Length));
-    assert_eq!(house.output(0).len(), 2);
+    harness.add(request(0, own_prompt(0, 10)));
+    harness.step();
+    harness.step();
+    assert_eq!(harness.finish_reason(0), Some(FinishReason::Length));
+    assert_eq!(harness.output(0).len(), 2);
 }
 
 #[test]
@@ -77,13 +77,13 @@ fn repetition_ends_it() {
 
 #[test]
 fn what_follows_a_stop_in_the_same_step_is_dropped() {
-    let mut house = House::new(roomy());
+    let mut harness = Harness::new(roomy());
     let mut asked = request(0, own_prompt(0, 10));
     asked.sampling_mut().max_tokens = 2;
-    house.add(asked);
-    house.plan();
-    let output = crate::house::answer(&house.last.output, |_| vec![4, 5, 6]);
-    let commits = house.scheduler.update_from_output(output, 0);
+    harness.add(asked);
+    harness.plan();
+    let output = crate::harness::answer(&harness.last.output, |_| vec![4, 5, 6]);
+    let commits = harness.scheduler.update_from_output(output, 0);
     assert_eq!((commits[0].position, commits[0].produced.tokens().len()), (0, 2));
     assert_eq!(commits[0].finish, Some(FinishReason::Length));
 }

@@ -12,7 +12,7 @@ use playhouse_actors::logic::{
     scheduler::{RecoveredRequest, Resource, SchedulerConfig, SchedulingPolicy, WaitingReason},
 };
 
-use crate::house::{House, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
 fn format(text: &str) -> Arc<StructuredOutput> {
     Arc::new(OutputFormat::Regex(text.to_owned()).into())
@@ -32,91 +32,91 @@ fn free(id: u64) -> EngineRequest {
     request(id, own_prompt(id, 10))
 }
 
-fn compiled(house: &mut House, text: &str) {
-    assert_eq!(house.scheduler.resolve(&grammar(text), Ok(())), []);
+fn compiled(harness: &mut Harness, text: &str) {
+    assert_eq!(harness.scheduler.resolve(&grammar(text), Ok(())), []);
 }
 
 #[test]
 fn others_pass_and_then_it_takes_its_place() {
     for policy in [SchedulingPolicy::Fcfs, SchedulingPolicy::Priority] {
-        let mut house = House::new(SchedulerConfig { policy, max_num_seqs: 1, ..roomy() });
-        house.add(constrained(0, "a"));
-        house.add(free(1));
-        house.add(free(2));
-        assert_eq!(house.step(), tokens([(1, 10)]));
-        let reasons = house.scheduler.waiting_reasons();
+        let mut harness = Harness::new(SchedulerConfig { policy, max_num_seqs: 1, ..roomy() });
+        harness.add(constrained(0, "a"));
+        harness.add(free(1));
+        harness.add(free(2));
+        assert_eq!(harness.step(), tokens([(1, 10)]));
+        let reasons = harness.scheduler.waiting_reasons();
         let aside = (RequestId(0), WaitingReason::StructuredOutputGrammar);
         assert_eq!(reasons, [(RequestId(2), WaitingReason::MaxNumSeqs), aside]);
-        compiled(&mut house, "a");
-        assert_eq!(house.waiting(), [0, 2], "it came before the one that still waits");
-        house.finish(&[1]);
-        assert_eq!(house.step(), tokens([(0, 10)]));
+        compiled(&mut harness, "a");
+        assert_eq!(harness.waiting(), [0, 2], "it came before the one that still waits");
+        harness.finish(&[1]);
+        assert_eq!(harness.step(), tokens([(0, 10)]));
     }
 }
 
 #[test]
 fn each_format_is_asked_for_once_unless_it_is_asked_again() {
-    let mut house = House::new(roomy());
+    let mut harness = Harness::new(roomy());
     for (id, text) in [(0, "b"), (1, "a"), (2, "b")] {
-        house.add(constrained(id, text));
+        harness.add(constrained(id, text));
     }
-    assert_eq!(house.scheduler.take_wanted(), [grammar("b"), grammar("a")]);
-    assert_eq!(house.scheduler.take_wanted(), []);
-    assert_eq!(house.scheduler.awaited(), [grammar("b"), grammar("a")]);
-    compiled(&mut house, "b");
-    assert_eq!(house.scheduler.awaited(), [grammar("a")]);
-    assert_eq!(house.step(), tokens([(0, 10), (2, 10)]));
-    let stale = house.scheduler.stats().num_stale;
-    compiled(&mut house, "b");
-    assert_eq!(house.scheduler.stats().num_stale, stale + 1, "nobody waits for it any more");
+    assert_eq!(harness.scheduler.take_wanted(), [grammar("b"), grammar("a")]);
+    assert_eq!(harness.scheduler.take_wanted(), []);
+    assert_eq!(harness.scheduler.awaited(), [grammar("b"), grammar("a")]);
+    compiled(&mut harness, "b");
+    assert_eq!(harness.scheduler.awaited(), [grammar("a")]);
+    assert_eq!(harness.step(), tokens([(0, 10), (2, 10)]));
+    let stale = harness.scheduler.stats().num_stale;
+    compiled(&mut harness, "b");
+    assert_eq!(harness.scheduler.stats().num_stale, stale + 1, "nobody waits for it any more");
 }
 
 #[test]
 fn a_bad_grammar_ends_those_that_want_it() {
-    let mut house = House::new(roomy());
+    let mut harness = Harness::new(roomy());
     for (id, text) in [(0, "bad"), (1, "good"), (2, "bad")] {
-        house.add(constrained(id, text));
+        harness.add(constrained(id, text));
     }
     let failure = Failure::InvalidGrammar("no grammar".to_owned());
-    let ended = house.scheduler.resolve(&grammar("bad"), Err(failure.clone()));
+    let ended = harness.scheduler.resolve(&grammar("bad"), Err(failure.clone()));
     let ends: Vec<_> = ended.into_iter().map(|end| (end.request.0, end.finish)).collect();
     let finish = Some(FinishReason::Error(failure));
     assert_eq!(ends, [(0, finish.clone()), (2, finish)]);
-    compiled(&mut house, "good");
-    assert_eq!(house.step(), tokens([(1, 10)]));
+    compiled(&mut harness, "good");
+    assert_eq!(harness.step(), tokens([(1, 10)]));
 }
 
 #[test]
 fn who_leaves_or_is_late_waits_no_longer() {
-    let mut house = House::new(roomy());
-    house.add(constrained(0, "a"));
-    house.add(EngineRequest { deadline: Some(5), ..constrained(1, "b") });
-    assert_eq!(house.finish(&[0]), [0]);
-    assert_eq!(house.scheduler.take_wanted(), [grammar("b")]);
-    house.now = 5;
-    house.step();
+    let mut harness = Harness::new(roomy());
+    harness.add(constrained(0, "a"));
+    harness.add(EngineRequest { deadline: Some(5), ..constrained(1, "b") });
+    assert_eq!(harness.finish(&[0]), [0]);
+    assert_eq!(harness.scheduler.take_wanted(), [grammar("b")]);
+    harness.now = 5;
+    harness.step();
     let finish = Some(FinishReason::Error(Failure::DeadlineExceeded));
-    assert_eq!(house.last.ended[0].finish, finish);
-    assert_eq!(house.scheduler.awaited(), []);
-    assert_eq!(house.scheduler.num_unfinished(), 0);
+    assert_eq!(harness.last.ended[0].finish, finish);
+    assert_eq!(harness.scheduler.awaited(), []);
+    assert_eq!(harness.scheduler.num_unfinished(), 0);
 }
 
 #[test]
 fn a_preempted_request_has_its_grammar_and_a_new_epoch_asks_again() {
-    let mut house = House::new(SchedulerConfig { num_blocks: 3, ..roomy() });
-    house.add(constrained(0, "a"));
-    compiled(&mut house, "a");
-    house.step();
-    house.scheduler.reset_prefix_cache(true);
-    assert_eq!(house.step(), tokens([(0, 11)]), "it was preempted, and came back at once");
+    let mut harness = Harness::new(SchedulerConfig { num_blocks: 3, ..roomy() });
+    harness.add(constrained(0, "a"));
+    compiled(&mut harness, "a");
+    harness.step();
+    harness.scheduler.reset_prefix_cache(true);
+    assert_eq!(harness.step(), tokens([(0, 11)]), "it was preempted, and came back at once");
     let live = RecoveredRequest {
         request: Arc::new(constrained(0, "a")),
         output_token_ids: vec![0],
         num_prompt_logprobs: 0,
     };
-    house.scheduler.recover(Epoch(1), Step(0), vec![live]);
-    assert_eq!(house.scheduler.take_wanted(), [grammar("a")]);
-    assert_eq!(house.step(), tokens([]));
-    compiled(&mut house, "a");
-    assert_eq!(house.step(), tokens([(0, 11)]));
+    harness.scheduler.recover(Epoch(1), Step(0), vec![live]);
+    assert_eq!(harness.scheduler.take_wanted(), [grammar("a")]);
+    assert_eq!(harness.step(), tokens([]));
+    compiled(&mut harness, "a");
+    assert_eq!(harness.step(), tokens([(0, 11)]));
 }

@@ -7,20 +7,20 @@ use playhouse_actors::logic::{
     scheduler::SchedulerConfig,
 };
 
-use crate::house::{House, own_prompt, request, roomy, tokens};
+use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
 #[test]
 fn the_next_step_keeps_to_it() {
-    let mut house = House::new(SchedulerConfig { max_num_batched_tokens: 100, ..roomy() });
-    house.add_all(&[80, 80]);
-    house.scheduler.set_token_budget(50);
-    assert_eq!(house.step(), tokens([(0, 50)]));
-    assert_eq!(house.step(), tokens([(0, 30), (1, 20)]));
-    house.scheduler.set_token_budget(1_000);
-    assert_eq!(house.scheduler.token_budget(), 100, "never more than configured");
-    assert_eq!(house.step(), tokens([(0, 1), (1, 60)]));
-    house.scheduler.set_token_budget(0);
-    assert_eq!(house.step(), tokens([(0, 1)]), "one token is always possible");
+    let mut harness = Harness::new(SchedulerConfig { max_num_batched_tokens: 100, ..roomy() });
+    harness.add_all(&[80, 80]);
+    harness.scheduler.set_token_budget(50);
+    assert_eq!(harness.step(), tokens([(0, 50)]));
+    assert_eq!(harness.step(), tokens([(0, 30), (1, 20)]));
+    harness.scheduler.set_token_budget(1_000);
+    assert_eq!(harness.scheduler.token_budget(), 100, "never more than configured");
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 60)]));
+    harness.scheduler.set_token_budget(0);
+    assert_eq!(harness.step(), tokens([(0, 1)]), "one token is always possible");
 }
 
 /// A prompt longer than the budget that was cut could not be computed whole.
@@ -32,13 +32,13 @@ fn without_chunks_a_prompt_that_is_longer_goes_in_parts_and_others_do_not() {
         enable_chunked_prefill: false,
         ..roomy()
     };
-    let mut house = House::new(config);
-    house.add_all(&[30, 90, 30]);
-    house.scheduler.set_token_budget(50);
-    assert_eq!(house.step(), tokens([(0, 30), (1, 20)]));
-    assert_eq!(house.step(), tokens([(0, 1), (1, 49)]));
-    assert_eq!(house.step(), tokens([(0, 1), (1, 21)]), "28 tokens are left, 30 are wanted");
-    assert_eq!(house.step(), tokens([(0, 1), (1, 1), (2, 30)]));
+    let mut harness = Harness::new(config);
+    harness.add_all(&[30, 90, 30]);
+    harness.scheduler.set_token_budget(50);
+    assert_eq!(harness.step(), tokens([(0, 30), (1, 20)]));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 49)]));
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 21)]), "28 tokens are left, 30 are wanted");
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 30)]));
 }
 
 #[test]
@@ -51,12 +51,12 @@ fn an_image_that_is_longer_goes_in_parts_too() {
         length: 60,
         num_embeds: 60,
     };
-    let mut house = House::new(config);
+    let mut harness = Harness::new(config);
     let prompt = request(0, own_prompt(0, 80));
-    house.add(EngineRequest { mm_features: Arc::from([image]), ..prompt });
-    house.scheduler.set_token_budget(40);
-    assert_eq!(house.step(), tokens([(0, 40)]));
-    assert_eq!(house.last.output.scheduled_encoder_inputs.len(), 1);
-    assert_eq!(house.step(), tokens([(0, 40)]));
-    assert!(house.last.output.scheduled_encoder_inputs.is_empty());
+    harness.add(EngineRequest { mm_features: Arc::from([image]), ..prompt });
+    harness.scheduler.set_token_budget(40);
+    assert_eq!(harness.step(), tokens([(0, 40)]));
+    assert_eq!(harness.last.output.scheduled_encoder_inputs.len(), 1);
+    assert_eq!(harness.step(), tokens([(0, 40)]));
+    assert!(harness.last.output.scheduled_encoder_inputs.is_empty());
 }

@@ -19,7 +19,7 @@ use super::{
     device::{BLOCK_SIZE, EOS},
     world::{Crash, SAME_GROUP, World},
 };
-use crate::house::request;
+use crate::harness::request;
 
 #[derive(Debug, Clone)]
 enum Op {

@@ -7,7 +7,7 @@ use playhouse_actors::logic::{
 };
 use proptest::prelude::*;
 
-use crate::house::request;
+use crate::harness::request;
 
 struct World {
     queue: RequestQueue<(Option<Tenant>, usize)>,

@@ -12,7 +12,7 @@ use super::{
     device::BLOCK_SIZE,
     world::{Crash, World},
 };
-use crate::house::request;
+use crate::harness::request;
 
 const REQUESTS: usize = 7;
 const CRASHES: [Crash; 4] =

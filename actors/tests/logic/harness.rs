@@ -15,7 +15,7 @@ use playhouse_actors::logic::{
 /// Scheduled tokens by request.
 pub(crate) type Tokens = BTreeMap<u64, usize>;
 
-pub(crate) struct House {
+pub(crate) struct Harness {
     pub(crate) scheduler: Scheduler,
     pub(crate) kv_cache: KvCacheManager,
     pub(crate) now: Micros,
@@ -52,7 +52,7 @@ pub(crate) fn tokens<const N: usize>(expected: [(u64, usize); N]) -> Tokens {
     Tokens::from(expected)
 }
 
-impl House {
+impl Harness {
     pub(crate) fn new(config: SchedulerConfig) -> Self {
         config.validate().unwrap();
         let kv_cache = KvCacheManager::new(&config.kv_cache());
