@@ -1,10 +1,10 @@
-//! What a hop between two actors costs: a call there and back, and casts by the thousand.
+//! Time of a hop between two actors: a call with its answer, and thousands of casts.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::runtime::Runtime;
 
-/// Counts what it is sent.
+/// An actor that adds up the numbers in its messages.
 struct Counter;
 
 enum Message {

@@ -1,4 +1,4 @@
-//! The block pool: taking, hitting and freeing a request's blocks; hashing a block.
+//! Time to allocate, hit and free a request's blocks, and to hash a block.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use playhouse_actors::logic::kv_cache::{
 };
 
 const NUM_BLOCKS: u32 = 100_000;
-/// A prompt of 8,192 tokens.
+/// Blocks of a prompt of 8,192 tokens.
 const PROMPT_BLOCKS: usize = 512;
 
 fn chain(len: usize) -> Vec<BlockHash> {

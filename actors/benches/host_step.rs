@@ -1,9 +1,9 @@
-//! What a decode step costs beside the model: from the moment that the device is done with one step
-//! until it has the next, through worker, scheduler, KV cache manager and back, while ledger,
-//! detokenizers, streamers and clients do their part on the other threads. Once with each step planned
-//! when the one before is done, once while it is computed.
+//! Host time of a decode step: from the end of one step on the device to the start of the next. The
+//! path goes through worker, scheduler, KV cache manager and back. Meanwhile ledger, detokenizers,
+//! streamers and clients work on the other threads. One mode plans each step after the one before,
+//! the other plans it while that one is computed.
 
-#![allow(clippy::disallowed_methods, reason = "its device has a thread of its own to sleep on")]
+#![allow(clippy::disallowed_methods, reason = "its device sleeps on its own thread")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -34,18 +34,19 @@ use tokio::runtime::Runtime;
 
 const PROMPT_TOKENS: usize = 32;
 
-/// Times at which the device had nothing to do, between full steps.
+/// Times in which the device was idle between full steps.
 #[derive(Debug, Default)]
 struct Gaps {
     nanos: AtomicU64,
     count: AtomicU64,
 }
 
-/// What a step takes on the device, where the processor does not help it. Less than any model needs
-/// for so many requests, and enough for the clients to have read the step before.
+/// Time of a step on the device, in which the processor is free. It is shorter than any model needs
+/// for this many requests. It is long enough for the clients to read the results of the step
+/// before.
 const ON_DEVICE: Duration = Duration::from_millis(2);
 
-/// A model on a device of its own.
+/// A model on its own device.
 #[derive(Debug)]
 struct RemoteModel {
     info: ModelInfo,
@@ -57,7 +58,7 @@ struct RemoteModel {
 struct RemoteExecutor {
     num_requests: usize,
     gaps: Arc<Gaps>,
-    /// The end of the last step, if that was a full one.
+    /// End of the last step, if it was a full one.
     idle_since: Option<Instant>,
 }
 
@@ -122,11 +123,12 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
     system
 }
 
-/// `num_requests` at once, `num_tokens` each, whose clients read all.
+/// Runs `num_requests` requests at once, with `num_tokens` tokens each. Their clients read
+/// everything.
 async fn generate(system: &System, num_requests: usize, num_tokens: u32) {
     let mut clients = Vec::new();
     for salt in 0..num_requests as u32 {
-        // Lengths differ, so that block boundaries are crossed in different steps.
+        // Lengths differ, so that requests cross block boundaries in different steps.
         let len = PROMPT_TOKENS + salt as usize % 16;
         let (_, request) = common::request(salt, len, num_tokens);
         let accepted = system.submit(request).await;
@@ -151,7 +153,7 @@ fn bench(criterion: &mut Criterion) {
         let system = runtime.block_on(system(num_requests, async_scheduling, &gaps));
         group.bench_function(BenchmarkId::new(mode, num_requests), |bencher| {
             bencher.iter_custom(|iterations| {
-                // Long enough for the first to run still when the last begins.
+                // Outputs are so long that the first still runs when the last begins.
                 let num_tokens = iterations.clamp(128, 512) as u32;
                 let taken = || [&gaps.nanos, &gaps.count].map(|gap| gap.load(Ordering::Relaxed));
                 let before = taken();

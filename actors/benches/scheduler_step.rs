@@ -1,4 +1,4 @@
-//! Host time of one decode step: plan it with the KV cache manager, take its output.
+//! Host time of one decode step: planning it with the KV cache manager, and taking its output.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use playhouse_actors::logic::{
     scheduler::{Scheduler, SchedulerConfig, driver::schedule, output::SchedulerOutput},
 };
 
-/// Steps until the requests are replaced by new ones, which is not measured.
+/// Number of steps until new requests replace the old ones, which is not measured.
 const NUM_STEPS: usize = 512;
 
 fn request(id: u64) -> EngineRequest {
-    // Lengths differ, so that block boundaries are crossed in different steps.
+    // Lengths differ, so that requests cross block boundaries in different steps.
     let prompt_len = 16 + id as usize % 16;
     let prompt = std::iter::repeat_n(id as u32, prompt_len);
     let mut request = EngineRequest::for_test(id, prompt);
@@ -42,7 +42,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// All requests are past their prompts.
+    /// Returns an engine in which all prompts are computed.
     fn decoding(num_requests: usize) -> Self {
         let config = SchedulerConfig {
             max_num_seqs: num_requests,
@@ -73,7 +73,7 @@ impl Engine {
     }
 }
 
-/// The output is made outside the measured time: it is the worker's.
+/// The output is created outside the measured time, because it is the worker's work.
 fn decode_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("scheduler_step");
     for num_requests in [1, 64, 256, 1024] {

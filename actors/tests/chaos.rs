@@ -1,5 +1,5 @@
-//! Every role, every way to die, every edge that loses, doubles and delays messages, on real
-//! threads: the streams are those of a run without faults, and nothing stays open.
+//! Tests every role with every way to die, and every edge with lost, doubled and late messages, on
+//! real threads. The streams are those of a run without faults, and nothing stays open.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -17,7 +17,7 @@ use playhouse_actors::{
 const REQUESTS: u32 = 8;
 const TOKENS: u32 = 120;
 
-/// Everything is found out quickly, and nobody gives up.
+/// Shortens all timeouts. No supervisor gives up.
 fn impatient(config: &mut SystemConfig) {
     config.supervision = Supervision::uniform(Intensity { max_restarts: 1_000, window: 1_000 });
     config.tick = Duration::from_millis(10);
@@ -29,13 +29,13 @@ fn impatient(config: &mut SystemConfig) {
     config.first_step_deadline = Duration::from_millis(400);
 }
 
-/// Runs streams while `strike` strikes every few milliseconds; all of them must be those of a
-/// fault-free run.
+/// Runs streams and calls `strike` `strikes` times, with `pause` between the calls. All streams
+/// must be those of a run without faults.
 async fn streams_survive(strike: impl Fn(&System, u32), strikes: u32, pause: Duration) {
     let (system, _) = spawn_with(64, impatient).await;
     let mut streams = tokio::task::JoinSet::new();
     for salt in 0..REQUESTS {
-        // Half of them wait for a grammar, after each recovery again.
+        // Half of them wait for a grammar, and again after each recovery.
         let (prompt, raw) = match salt % 2 {
             0 => request(salt, 40, TOKENS),
             _ => constrained(salt, TOKENS, "[0-9]+"),
@@ -66,7 +66,7 @@ async fn dies(role: Role) {
     }
 }
 
-/// A test for each role, named like it.
+/// Makes a test for each role, with the role's name.
 macro_rules! deaths {
     ($($role:ident,)*) => {
         $(#[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn a_storm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_root_is_not_to_be_struck() {
+async fn the_root_cannot_be_struck() {
     let (system, _) = spawn_with(64, impatient).await;
     assert!(system.chaos().strike(Role::Root, 0, How::Kill).is_err());
     assert!(system.chaos().strike(Role::Detokenizer, 9, How::Kill).is_err());

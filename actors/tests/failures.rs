@@ -1,5 +1,5 @@
-//! Steps that hang, run out of memory, or fail because of one request; a handler that blocks its
-//! thread; a core that dies more often than is tolerated.
+//! Steps that hang, run out of memory, or fail because of one request. A handler that blocks its
+//! thread, and a core that dies too often.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -26,7 +26,7 @@ fn impatient(config: &mut SystemConfig) {
     config.first_step_deadline = Duration::from_millis(300);
 }
 
-/// Six streams of 100 tokens are those of a run without faults.
+/// Checks that six streams of 100 tokens are those of a run without faults.
 async fn streams_are_right(system: &System) {
     let mut streams = Vec::new();
     for salt in 0..6 {
@@ -48,9 +48,10 @@ async fn a_step_that_hangs_is_done_again_on_another_thread() {
     system.shutdown().await;
 }
 
-/// In simulated time: when an epoch ends the device has two steps, which nobody waits for any more.
+/// Runs in simulated time. When an epoch ends, the device has two steps whose results are no longer
+/// awaited.
 #[tokio::test(start_paused = true)]
-async fn a_step_has_its_time_when_those_before_it_are_done() {
+async fn a_step_gets_its_full_time_after_the_steps_before_it() {
     let step_time = Duration::from_millis(200);
     let (system, faults) = spawn_with(128, |config| {
         impatient(config);
@@ -66,7 +67,7 @@ async fn a_step_has_its_time_when_those_before_it_are_done() {
     }
     tokio::time::sleep(step_time / 4).await;
     let before = system.epoch();
-    let what = "a message that nobody sent";
+    let what = "a message that was never sent";
     system.directory().ledger.cast(LedgerMessage::Lost { epoch: before, what });
     let (rest, finish) = timeout(PATIENCE, collect(stream)).await.unwrap();
     text.push_str(&rest);
@@ -83,7 +84,7 @@ async fn a_handler_that_blocks_its_thread_is_abandoned() {
     streams_are_right(&system).await;
     let restarts: u64 = system.directory().detokenizers.iter().map(|slot| slot.restarts()).sum();
     assert_eq!(restarts, 1);
-    // A blocked task keeps the runtime from ending: the test's process does not wait for it.
+    // A blocked task keeps the runtime from ending, so the test does not wait for it.
     std::mem::forget(system);
 }
 
@@ -135,7 +136,7 @@ async fn the_breaker_opens_when_too_many_die_and_closes_after_a_canary() {
     let refused = system.submit(request(2, 40, 1).1).await;
     assert!(matches!(refused, Err(RequestError::Recovering { .. })), "{refused:?}");
     let (text, _) = timeout(PATIENCE, collect(stream)).await.unwrap();
-    assert_eq!(text, expected_text(&prompt, 400), "what was accepted goes on");
+    assert_eq!(text, expected_text(&prompt, 400), "accepted requests continue");
     let closed = async {
         while system.health() != Health::Ready {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -162,7 +163,7 @@ async fn a_root_that_gives_up_is_dead() {
         }
     };
     timeout(PATIENCE, died).await.unwrap();
-    // Who waits for output waits for nobody any more.
+    // A client that waits for output gets an end.
     let last = async {
         loop {
             let delta = held.next().await.unwrap();
@@ -204,7 +205,7 @@ async fn a_deadline_is_honoured_before_prefill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_without_numbers_is_unhealthy_until_it_has_some() {
+async fn a_model_without_finite_logits_is_unhealthy_until_it_has_some() {
     let (system, faults) = spawn_with(128, impatient).await;
     streams_are_right(&system).await;
     let becomes = async |health| {
@@ -233,7 +234,7 @@ async fn a_model_without_numbers_is_unhealthy_until_it_has_some() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_whose_logits_are_no_numbers_convict_no_model_that_computes_others() {
+async fn non_finite_logits_of_some_requests_convict_no_model_that_computes_others() {
     let (system, faults) = spawn_with(128, impatient).await;
     for salt in 0..9 {
         faults.has_no_numbers.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! Handlers and steps that hang are found in a tenth of a second, and those that lack a processor,
-//! or wait for what is late, are left alone. All settings are the defaults: five seconds are the
-//! bound.
+//! Handlers and steps that hang are found in a tenth of a second. Those that lack a processor, or
+//! wait for late events, are left alone. All settings are the defaults, with an upper bound of five
+//! seconds.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -17,8 +17,8 @@ use common::{collect, expected_text, request, spawn};
 use playhouse_actors::{fault::How, message::Role, system::System};
 use tokio::time::{sleep, timeout};
 
-/// Well below the bound of five seconds, and far more than a tenth of a second: the machine may be
-/// loaded.
+/// Longest time to find a hang: well below the bound of five seconds, and far above a tenth of a
+/// second, because the machine may be loaded.
 const SOON: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -87,7 +87,7 @@ async fn a_handler_that_blocks_its_thread_is_replaced_soon() {
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let detokenizers = restarts(&system, Role::Detokenizer);
     assert_eq!((detokenizers, system.chaos().hangs().actors), (1, 1));
-    // A blocked task keeps the runtime from ending: the test's process does not wait for it.
+    // A blocked task keeps the runtime from ending, so the test does not wait for it.
     std::mem::forget(system);
 }
 
@@ -105,7 +105,7 @@ async fn a_step_that_hangs_is_done_again_soon() {
     system.shutdown().await;
 }
 
-/// Sixteen threads that never wait, on whatever cores there are.
+/// Runs sixteen threads that never wait, on any number of cores.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loaded_machine_raises_no_alarm() {
     let is_over = Arc::<AtomicBool>::default();

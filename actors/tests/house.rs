@@ -1,4 +1,4 @@
-//! What somebody sees who looks into a running system from outside.
+//! The view of a running system from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The first look that shows what is wanted.
+/// Looks until `shows` holds, and returns that view.
 async fn look_until(system: &System, shows: impl Fn(&HouseView) -> bool) -> HouseView {
     let looks = async {
         loop {
@@ -37,7 +37,7 @@ async fn look_until(system: &System, shows: impl Fn(&HouseView) -> bool) -> Hous
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
     let (system, faults) = spawn(64).await;
-    // Long enough at one step to be looked at, however slow this machine is.
+    // One step hangs long enough to be seen, however slow this machine is.
     faults.hang_at.store(30, Ordering::Relaxed);
     system.set_watched(true);
     system.set_pause(PauseState::PausedAll);
@@ -92,20 +92,20 @@ async fn a_request_is_seen_in_the_queue_in_the_cache_and_in_its_steps() {
     system.set_watched(false);
     assert!(
         system.look().await.timelines.requests().next().is_none(),
-        "what nobody watches is forgotten"
+        "timelines are forgotten when no client watches"
     );
     system.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_is_missing_in_the_view_and_nobody_waits_for_it() {
+async fn an_actor_that_hangs_is_missing_in_the_view_and_the_look_does_not_wait() {
     let (system, _) = spawn(64).await;
     system.chaos().strike(Role::Scheduler, 0, How::Hang).unwrap();
-    // The scheduler's next message hangs: that is this question, or one before it.
+    // The scheduler hangs at its next message, which is this call or one before it.
     let before = Instant::now();
     let view = system.look().await;
     assert!(before.elapsed() < Duration::from_secs(2), "a look took {:?}", before.elapsed());
-    // The question times out, or is dropped with the scheduler that was replaced meanwhile.
+    // The call times out, or is dropped with the scheduler that was replaced meanwhile.
     let missing =
         matches!(view.scheduler, Err(ActorError::CallTimeout { .. } | ActorError::Gone { .. }));
     assert!(missing, "{view:?}");
@@ -117,7 +117,7 @@ async fn who_hangs_is_missing_in_the_view_and_nobody_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_has_the_supervisor_that_the_directory_knows() {
+async fn each_actor_has_the_supervisor_that_the_directory_names() {
     let (system, _) = spawn(64).await;
     let view = system.look().await;
     for actor in &view.actors {

@@ -1,4 +1,5 @@
-//! Prompts that are long to tokenize: others pass them, and they are cut, left or given up alone.
+//! Prompts that take long to tokenize. Other prompts pass them, and only they are cut, rejected or
+//! given up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -21,12 +22,13 @@ use playhouse_actors::{
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Beyond what counts as short.
+/// Length of a text that counts as long.
 const LONG_BYTES: usize = 300_000;
 const PIECE_BYTES: usize = 1_000;
 const KEPT_TOKENS: usize = 40;
 
-/// A long prompt, of which the last tokens or the first are kept, and what is kept.
+/// Returns the kept tokens of a long prompt and its request. `side` says whether the first or the
+/// last tokens are dropped.
 fn long(salt: usize, side: TruncationSide) -> (Vec<TokenId>, RawRequest) {
     let text: String =
         (0..LONG_BYTES).map(|at| char::from(b'a' + ((at * 7 + salt) % 26) as u8)).collect();
@@ -48,7 +50,7 @@ async fn spawn(change: impl FnOnce(&mut SystemConfig)) -> (Arc<System>, Arc<Faul
     (Arc::new(system), faults)
 }
 
-/// Waits until so many pieces were begun.
+/// Waits until `count` pieces were begun.
 async fn pieces_begun(faults: &Faults, count: u64) {
     let begun = async {
         while faults.pieces.load(Ordering::SeqCst) < count {
@@ -96,7 +98,7 @@ async fn short_prompts_pass_long_ones_that_take_for_ever() {
     let processors = system.actors();
     let processors = processors.iter().filter(|actor| actor.role == Role::InputProcessor);
     assert!(!processors.clone().any(is_busy), "jobs run beside the actors");
-    // Each takes one turn, then makes way for the next.
+    // Each job takes one turn, then lets the next one run.
     let begun = faults.pieces.load(Ordering::SeqCst);
     assert!(begun <= std::thread::available_parallelism().unwrap().get() as u64, "{begun} at once");
     faults.block_pieces.store(false, Ordering::SeqCst);
@@ -108,7 +110,7 @@ async fn short_prompts_pass_long_ones_that_take_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_takes_its_job_along() {
+async fn a_client_that_leaves_ends_its_job() {
     let (system, faults) = spawn(|_| ()).await;
     faults.block_pieces.store(true, Ordering::SeqCst);
     let (_, mut raw) = long(0, TruncationSide::Left);
@@ -126,7 +128,7 @@ async fn a_client_that_leaves_takes_its_job_along() {
     all.truncate_prompt_tokens = Some(KEPT_TOKENS as i64);
     assert!(timeout(PATIENCE, system.submit(all)).await.unwrap().is_ok());
     let pieces = faults.pieces.load(Ordering::SeqCst);
-    assert_eq!(pieces, 1 + KEPT_TOKENS as u64, "none of the job that was left");
+    assert_eq!(pieces, 1 + KEPT_TOKENS as u64, "no further piece of the abandoned job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,7 +168,7 @@ async fn a_job_that_takes_too_long_is_given_up_and_not_repeated() {
 
 /// The context has 512 tokens.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_does_not_fit_is_left_as_soon_as_that_is_known() {
+async fn a_prompt_that_does_not_fit_is_rejected_as_soon_as_that_is_known() {
     let (system, faults) = spawn(|_| ()).await;
     faults.piece_bytes.store(100, Ordering::Relaxed);
     let (_, mut raw) = long(6, TruncationSide::Left);

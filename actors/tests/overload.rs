@@ -1,6 +1,6 @@
-//! More requests than can be served: those that are taken are served in full, the others are
-//! refused at the door and told when to come back, and nothing is kept of them. How fast all this
-//! is, `playhouse bench overload` measures.
+//! More requests than can be served. Accepted requests are served in full. The others are refused
+//! at the door with a time to retry, and leave no state. `playhouse bench overload` measures the
+//! speed of this.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -11,14 +11,14 @@ use common::{collect, expected_text, request, spawn_with};
 use playhouse_actors::{error::RequestError, system::SystemConfig};
 use tokio::task::JoinSet;
 
-/// Bursts, and the requests of one.
+/// Number of bursts, and of requests in a burst.
 const BURSTS: u32 = 20;
 const BURST: u32 = 100;
 const TOKENS: usize = 8;
 const QUEUED_MAX: usize = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_taken_is_served_and_the_rest_is_told_to_wait() {
+async fn accepted_requests_are_served_and_the_others_get_a_time_to_retry() {
     let (system, _) = spawn_with(64, |config: &mut SystemConfig| {
         config.admission.max_num_queued_reqs = Some(QUEUED_MAX);
     })
@@ -51,7 +51,7 @@ async fn what_is_taken_is_served_and_the_rest_is_told_to_wait() {
         }
     }
     assert_eq!(served + refused, BURSTS * BURST);
-    // The queue alone holds so many of each burst.
+    // The queue alone holds this many requests of each burst.
     assert!(served >= BURSTS * QUEUED_MAX as u32, "{served} served");
     assert!(refused > 0, "the door never closed");
     assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");

@@ -1,4 +1,4 @@
-//! An engine that is held back, and goes on.
+//! Pause, sleep and resumption of an engine.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -15,7 +15,7 @@ use playhouse_actors::{
 };
 use tokio::time::timeout;
 
-/// Long enough that it does not end by itself within the test.
+/// Tokens of an output that does not end by itself within the test.
 const LONG: u32 = 450;
 
 async fn begin(system: &System, salt: u32, count: u32) -> (Vec<u32>, String, ChoiceStream) {
@@ -30,7 +30,7 @@ async fn num_running(system: &System) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn abort_ends_what_is_open_and_what_comes_later_waits() {
+async fn abort_ends_open_requests_and_later_ones_wait() {
     let (system, _) = spawn(64).await;
     let (_, _, open) = begin(&system, 1, LONG).await;
     system.pause(PauseMode::Abort).await.unwrap();
@@ -39,7 +39,7 @@ async fn abort_ends_what_is_open_and_what_comes_later_waits() {
 
     let (prompt, raw) = request(2, 20, 5);
     let mut later = system.submit(raw).await.unwrap().choices.remove(0);
-    // It may be told that it was heard, and no more.
+    // The client may get an empty delta, but no token.
     while let Ok(Some(delta)) = timeout(Duration::from_millis(100), later.next()).await {
         assert!(delta.tokens.is_empty() && delta.finish.is_none(), "it waits: {delta:?}");
     }
@@ -49,7 +49,7 @@ async fn abort_ends_what_is_open_and_what_comes_later_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_lets_what_runs_end() {
+async fn wait_lets_running_requests_end() {
     let (system, _) = spawn(64).await;
     let (prompt, begun, open) = begin(&system, 1, LONG).await;
     system.pause(PauseMode::Wait).await.unwrap();
@@ -60,9 +60,10 @@ async fn wait_lets_what_runs_end() {
     system.shutdown().await;
 }
 
-/// Who waits to sleep when another resumes must not put a running engine to sleep later.
+/// A call that waits to sleep while another call resumes must not put a running engine to sleep
+/// later.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleep_that_somebody_resumes_does_not_come_later() {
+async fn a_resumed_sleep_does_not_come_later() {
     let (system, _) = spawn(64).await;
     let (prompt, begun, open) = begin(&system, 1, LONG).await;
     let system = std::sync::Arc::new(system);
@@ -89,7 +90,7 @@ async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
     let (prompt, begun, mut open) = begin(&system, 1, LONG).await;
     system.pause(PauseMode::Keep).await.unwrap();
     let mut text = begun;
-    // What was under way still arrives.
+    // Output of running steps still arrives.
     while let Ok(Some(delta)) = timeout(Duration::from_millis(100), open.next()).await {
         text.push_str(&delta.text);
         assert!(delta.finish.is_none());
@@ -104,9 +105,10 @@ async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
     system.shutdown().await;
 }
 
-/// The release of gigabytes takes long. A resumption meanwhile holds no thread, and comes after it.
+/// Releasing gigabytes takes long. A resumption meanwhile blocks no thread, and takes effect after
+/// the release.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumption_during_a_release_holds_up_no_thread_and_comes_after_it() {
+async fn a_resumption_during_a_release_blocks_no_thread_and_comes_after_it() {
     let (system, faults) = spawn(64).await;
     let system = Arc::new(system);
     let (prompt, begun, mut open) = begin(&system, 1, LONG).await;
@@ -119,7 +121,7 @@ async fn a_resumption_during_a_release_holds_up_no_thread_and_comes_after_it() {
         tokio::task::yield_now().await;
     }
     let mut text = begun;
-    // What was under way still arrives.
+    // Output of running steps still arrives.
     while let Ok(Some(delta)) = timeout(Duration::from_millis(100), open.next()).await {
         text.push_str(&delta.text);
     }
@@ -143,13 +145,13 @@ async fn a_resumption_during_a_release_holds_up_no_thread_and_comes_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleeper_gives_its_memory_back_and_loses_no_stream() {
+async fn a_sleeping_engine_releases_its_memory_and_loses_no_stream() {
     let (system, faults) = spawn(64).await;
     let (prompt, begun, open) = begin(&system, 1, LONG).await;
     system.sleep(PauseMode::Keep).await.unwrap();
     assert!(system.is_sleeping());
     assert_eq!(faults.releases.load(Ordering::Relaxed), 1);
-    assert_eq!(num_running(&system).await, 0, "nobody holds a block");
+    assert_eq!(num_running(&system).await, 0, "no request holds a block");
     system.wake_up().await.unwrap();
     assert!(!system.is_sleeping());
     let (rest, _) = collect(open).await;
@@ -157,7 +159,7 @@ async fn a_sleeper_gives_its_memory_back_and_loses_no_stream() {
 
     system.sleep(PauseMode::Abort).await.unwrap();
     system.resume();
-    assert!(!system.is_sleeping(), "who resumes also wakes");
+    assert!(!system.is_sleeping(), "a resumption also wakes");
     let (prompt, begun, open) = begin(&system, 3, 9).await;
     assert_eq!(begun + &collect(open).await.0, expected_text(&prompt, 9));
     system.shutdown().await;

@@ -1,4 +1,4 @@
-//! The simulator finds every bug that is planted, and soon. That tests the tester.
+//! The simulator finds every planted bug within a few seeds. This tests the simulator.
 
 use playhouse_actors::{
     fault::Bug,

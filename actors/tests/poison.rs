@@ -1,5 +1,5 @@
-//! Two hundred requests that make the model panic, among two thousand that do not: those fail,
-//! alone, and with the reason.
+//! Two hundred requests that make the model panic, among two thousand that do not. Only the two
+//! hundred fail, with the reason.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -21,7 +21,8 @@ const TOKENS: u32 = 10;
 const POISON: u32 = 996;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A prompt of its own for every request: a convict's equals would be refused at the door.
+/// Returns a different prompt for every request, because the door refuses a prompt equal to a
+/// convicted one.
 fn prompt(number: u32) -> Vec<u32> {
     let own = [number % 30, number / 30];
     own.into_iter().chain((0..18).map(|i| (i * 7 + number) % POISON)).collect()
@@ -40,7 +41,7 @@ async fn read(mut stream: ChoiceStream) -> (String, Option<FinishReason>) {
     (text, end)
 }
 
-/// What device threads say when they die would fill pages.
+/// Hides the panic messages of device threads, which would fill pages.
 fn hush_device_threads() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

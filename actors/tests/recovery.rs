@@ -1,4 +1,4 @@
-//! Actors die while streams run; the streams do not change.
+//! Actors die while streams run, and the streams do not change.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -21,7 +21,7 @@ fn kill<M: Letter>(slot: &Slot<M>) {
     }
 }
 
-/// Runs streams while `kill` strikes, and holds them against the fault-free run.
+/// Runs streams while `strike` kills actors, and compares them with a run without faults.
 async fn streams_survive(strike: impl Fn(&System), strikes: usize) {
     let (system, _) = spawn(128).await;
     let mut streams = Vec::new();
@@ -98,7 +98,7 @@ async fn a_dead_core_costs_a_token_a_request() {
         let (_, first, text) = &mut streams[0];
         while faults.resumed.load(Ordering::Relaxed) < count * u64::from(REQUESTS) {
             let delta = first.next().await;
-            let delta = delta.unwrap_or_else(|| panic!("strike {count} hit nobody"));
+            let delta = delta.unwrap_or_else(|| panic!("strike {count} hit no actor"));
             text.push_str(&delta.text);
         }
     }

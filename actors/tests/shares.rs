@@ -1,5 +1,5 @@
-//! One request with thousands of choices, and others beside it: with tenants and without, with a
-//! core that dies meanwhile.
+//! One request with thousands of choices beside others: with and without tenants, and with a core
+//! that dies meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -15,9 +15,9 @@ use playhouse_actors::{
 };
 use tokio::{task::JoinSet, time::timeout};
 
-/// Choices of the large request; the most that vLLM takes of one.
+/// Number of choices of the large request: the maximum of one request in vLLM.
 const CHOICES: u32 = 16_384;
-/// Tokens of each.
+/// Number of tokens of each choice.
 const TOKENS: u32 = 12;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ async fn large(system: &System, tenant: Option<Tenant>) -> Vec<ChoiceStream> {
     system.submit(RawRequest { tenant, ..raw }).await.unwrap().choices
 }
 
-/// Whether all requests of one choice end while most of the large one waits.
+/// Checks that all requests with one choice end while most of the large one waits.
 async fn others_are_served(system: &System, tenant: Option<Tenant>, salt: u32) {
     for number in 0..20 {
         let (prompt, raw) = request(salt + number, 30, 8);
@@ -54,7 +54,7 @@ async fn a_request_of_thousands_of_choices_holds_no_other_back() {
         let system = system().await;
         let choices = large(&system, alice).await;
         others_are_served(&system, bob, 100).await;
-        // The order is derived from the requests that live.
+        // The order follows from the live requests, so a new scheduler keeps it.
         system.directory().scheduler.get().unwrap().kill();
         others_are_served(&system, bob, 200).await;
         drop(choices);
@@ -63,7 +63,7 @@ async fn a_request_of_thousands_of_choices_holds_no_other_back() {
     }
 }
 
-/// Beside requests that come without end, the choices get on as well.
+/// The choices make progress beside an endless sequence of other requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn choices_end_beside_others_and_are_what_they_are_alone() {
     let system = std::sync::Arc::new(system().await);

@@ -1,10 +1,10 @@
-//! Thousands of engines live their lives in simulated time; see `playhouse_actors::sim`.
+//! Thousands of engines run in simulated time; see `playhouse_actors::sim`.
 
 use playhouse_actors::sim::{Options, REGRESSIONS, explain, run, sweep};
 
 const DEFAULT_SEEDS: u64 = 20_000;
 
-/// How many seeds are run: `PLAYHOUSE_SIM_SEEDS`, or as many as take some seconds.
+/// Returns the number of seeds: `PLAYHOUSE_SIM_SEEDS`, or as many as take some seconds.
 fn num_seeds() -> u64 {
     let given = std::env::var("PLAYHOUSE_SIM_SEEDS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_SEEDS)
@@ -26,7 +26,7 @@ fn no_seed_fails() {
 }
 
 #[test]
-fn seeds_that_failed_once_fail_no_more() {
+fn seeds_that_failed_once_now_succeed() {
     for regression in REGRESSIONS {
         let options = Options::default();
         let outcome = run(regression.seed, options);

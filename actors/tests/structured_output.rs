@@ -1,5 +1,5 @@
-//! Constrained outputs wait for their grammar, and nobody else does; a grammar that is bad, makes
-//! the compiler panic or takes too long costs the requests that want it.
+//! Constrained outputs wait for their grammar, and other requests do not. A grammar that is
+//! invalid, makes the compiler panic or takes too long fails only the requests that ask for it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -23,7 +23,7 @@ fn impatient(config: &mut SystemConfig) {
     config.grammar_timeout = Duration::from_millis(100);
 }
 
-/// How a request ends that must not give a single token.
+/// Returns the failure of a request that must not generate a single token.
 async fn failure(system: &System, raw: RawRequest) -> Failure {
     let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
     loop {
@@ -45,7 +45,7 @@ async fn is_served(system: &System, salt: u32, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_without_grammar_pass_those_that_wait_and_identical_ones_are_compiled_once() {
+async fn requests_without_a_grammar_do_not_wait_and_identical_grammars_are_compiled_once() {
     let (system, faults) = spawn_with(64, |config| {
         impatient(config);
         config.grammar_timeout = PATIENCE;
@@ -85,7 +85,7 @@ async fn a_bad_grammar_fails_its_request_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_the_compiler_fails_its_request_alone() {
-    // Telling of the panic may take longer than an impatient system waits.
+    // Reporting the panic may take longer than the timeout of an impatient system.
     let (system, _) = spawn_with(64, |config| config.tick = Duration::from_millis(10)).await;
     let failed = failure(&system, constrained(1, TOKENS, "panic").1).await;
     assert_eq!(failed, Failure::GrammarCompiler("planted".to_owned()));
@@ -108,7 +108,7 @@ async fn a_grammar_that_takes_too_long_is_refused_and_its_thread_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_are_bounded_and_come_back() {
     let (system, _) = spawn_with(64, impatient).await;
-    // One that works, and eight that may be left behind: the next job finds none.
+    // One thread works, and eight may be abandoned. The next job finds none.
     for _ in 0..9 {
         failure(&system, constrained(1, TOKENS, "hang").1).await;
     }

@@ -1,5 +1,5 @@
-//! The supervisor's specification: who is started, stopped and replaced, in which order, and when
-//! it gives up.
+//! The supervisor's specification: which children it starts, stops and replaces, in which order,
+//! and when it gives up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -20,60 +20,64 @@ use playhouse_actors::{
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus};
 
-/// What happened, in order: `+a` for a start, `-a` when the state of one that ended was dropped,
-/// which for the killed is when their supervisor has heard of it.
+/// Events in order: `+a` when `a` starts, `-a` when its state is dropped. The state of a killed
+/// child is dropped when its supervisor learns of the death.
 type Log = Arc<Mutex<Vec<String>>>;
 
-struct Player {
+struct TestChild {
     name: &'static str,
     log: Log,
 }
 
-struct Presence(&'static str, Log);
+struct TestState(&'static str, Log);
 
-impl Drop for Presence {
+impl Drop for TestState {
     fn drop(&mut self) {
         self.1.lock().push(format!("-{}", self.0));
     }
 }
 
-/// What a player is told to do.
+/// A command to a test actor.
 #[derive(Debug)]
-enum Cue {
+enum Command {
     Fail,
     Panic,
 }
 
-impl Actor for Player {
-    type Msg = Cue;
-    type State = Presence;
+impl Actor for TestChild {
+    type Msg = Command;
+    type State = TestState;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Cue>, (): ()) -> Result<Presence, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Command>,
+        (): (),
+    ) -> Result<TestState, ActorProcessingErr> {
         self.log.lock().push(format!("+{}", self.name));
-        Ok(Presence(self.name, Arc::clone(&self.log)))
+        Ok(TestState(self.name, Arc::clone(&self.log)))
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Cue>,
-        cue: Cue,
-        _: &mut Presence,
+        _: ActorRef<Command>,
+        command: Command,
+        _: &mut TestState,
     ) -> Result<(), ActorProcessingErr> {
-        match cue {
-            Cue::Fail => Err("it was told to".into()),
-            Cue::Panic => std::panic::resume_unwind(Box::new("it was told to")),
+        match command {
+            Command::Fail => Err("as commanded".into()),
+            Command::Panic => std::panic::resume_unwind(Box::new("as commanded")),
         }
     }
 }
 
-/// Where each is to be found now.
-type Players = Arc<Mutex<BTreeMap<&'static str, ActorRef<Cue>>>>;
+/// The current address of each child.
+type Addresses = Arc<Mutex<BTreeMap<&'static str, ActorRef<Command>>>>;
 
 /// A supervisor of `a`, `b` and `c`.
-struct House {
+struct Harness {
     supervisor: ActorRef<SupervisorMessage>,
-    players: Players,
+    addresses: Addresses,
     log: Log,
 }
 
@@ -83,17 +87,18 @@ fn context() -> Arc<Context> {
     Arc::new(Context::new(config, factory, codec, Arc::new(FakeGrammars::default())))
 }
 
-impl House {
+impl Harness {
     async fn open(strategy: Strategy, intensity: Intensity) -> Self {
-        let (log, players) = (Log::default(), Players::default());
+        let (log, addresses) = (Log::default(), Addresses::default());
         let child = |name: &'static str| {
-            let (log, players) = (Arc::clone(&log), Arc::clone(&players));
+            let (log, addresses) = (Arc::clone(&log), Arc::clone(&addresses));
             let spawn: SpawnChild = Arc::new(move |supervisor: ActorCell| {
-                let player = Player { name, log: Arc::clone(&log) };
-                let players = Arc::clone(&players);
+                let child_actor = TestChild { name, log: Arc::clone(&log) };
+                let addresses = Arc::clone(&addresses);
                 Box::pin(async move {
-                    let (address, _) = Actor::spawn_linked(None, player, (), supervisor).await?;
-                    players.lock().insert(name, address.clone());
+                    let (address, _) =
+                        Actor::spawn_linked(None, child_actor, (), supervisor).await?;
+                    addresses.lock().insert(name, address.clone());
                     Ok(Child::Actor(address.get_cell()))
                 })
             });
@@ -109,14 +114,14 @@ impl House {
         };
         let supervisor = Supervisor::new(context(), spec);
         let (supervisor, _) = Actor::spawn(None, supervisor, ()).await.unwrap();
-        Self { supervisor, players, log }
+        Self { supervisor, addresses, log }
     }
 
-    fn cue(&self, name: &str, cue: Cue) {
-        self.players.lock()[name].cast(cue).unwrap();
+    fn command(&self, name: &str, command: Command) {
+        self.addresses.lock()[name].cast(command).unwrap();
     }
 
-    /// Waits until so much has happened, and tells what.
+    /// Waits for `count` events and returns all events.
     async fn happened(&self, count: usize) -> String {
         let wait = async {
             while self.log.lock().len() < count {
@@ -128,8 +133,8 @@ impl House {
     }
 }
 
-impl House {
-    /// Of what has happened, the starts.
+impl Harness {
+    /// Waits for `count` events and returns the starts.
     async fn started(&self, count: usize) -> String {
         let happened = self.happened(count).await;
         happened.split(' ').filter(|event| event.starts_with('+')).collect::<Vec<_>>().join(" ")
@@ -140,42 +145,42 @@ const OFTEN: Intensity = Intensity::new(100, 1);
 
 #[tokio::test]
 async fn children_start_in_order_and_stop_in_reverse() {
-    let house = House::open(Strategy::OneForOne, OFTEN).await;
-    assert_eq!(house.happened(3).await, "+a +b +c");
-    house.supervisor.call(SupervisorMessage::Shutdown, None).await.unwrap();
-    assert_eq!(house.happened(6).await, "+a +b +c -c -b -a");
+    let harness = Harness::open(Strategy::OneForOne, OFTEN).await;
+    assert_eq!(harness.happened(3).await, "+a +b +c");
+    harness.supervisor.call(SupervisorMessage::Shutdown, None).await.unwrap();
+    assert_eq!(harness.happened(6).await, "+a +b +c -c -b -a");
 }
 
 #[tokio::test]
 async fn one_for_one_replaces_the_dead_alone_however_it_died() {
-    let house = House::open(Strategy::OneForOne, OFTEN).await;
-    house.cue("b", Cue::Fail);
-    assert_eq!(house.happened(5).await, "+a +b +c -b +b");
-    house.cue("b", Cue::Panic);
-    assert_eq!(house.happened(7).await, "+a +b +c -b +b -b +b");
-    house.players.lock()["a"].kill();
-    assert_eq!(house.started(9).await, "+a +b +c +b +b +a");
-    house.players.lock()["c"].stop(None);
-    assert_eq!(house.started(11).await, "+a +b +c +b +b +a +c");
+    let harness = Harness::open(Strategy::OneForOne, OFTEN).await;
+    harness.command("b", Command::Fail);
+    assert_eq!(harness.happened(5).await, "+a +b +c -b +b");
+    harness.command("b", Command::Panic);
+    assert_eq!(harness.happened(7).await, "+a +b +c -b +b -b +b");
+    harness.addresses.lock()["a"].kill();
+    assert_eq!(harness.started(9).await, "+a +b +c +b +b +a");
+    harness.addresses.lock()["c"].stop(None);
+    assert_eq!(harness.started(11).await, "+a +b +c +b +b +a +c");
 }
 
 #[tokio::test]
 async fn rest_for_one_replaces_the_dead_and_all_after_it() {
-    let house = House::open(Strategy::RestForOne, OFTEN).await;
-    house.cue("b", Cue::Fail);
-    assert_eq!(house.started(7).await, "+a +b +c +b +c");
-    house.cue("c", Cue::Fail);
-    assert_eq!(house.started(9).await, "+a +b +c +b +c +c");
+    let harness = Harness::open(Strategy::RestForOne, OFTEN).await;
+    harness.command("b", Command::Fail);
+    assert_eq!(harness.started(7).await, "+a +b +c +b +c");
+    harness.command("c", Command::Fail);
+    assert_eq!(harness.started(9).await, "+a +b +c +b +c +c");
 }
 
 #[tokio::test(start_paused = true)]
 async fn restarts_wait_longer_each_time() {
-    let house = House::open(Strategy::OneForOne, Intensity::new(100, 60)).await;
+    let harness = Harness::open(Strategy::OneForOne, Intensity::new(100, 60)).await;
     let mut took = Vec::new();
     for round in 1..=4 {
         let began = tokio::time::Instant::now();
-        house.cue("a", Cue::Fail);
-        house.happened(3 + 2 * round).await;
+        harness.command("a", Command::Fail);
+        harness.happened(3 + 2 * round).await;
         took.push(began.elapsed().as_millis());
     }
     assert!(took[0] < 5, "{took:?}");
@@ -186,32 +191,36 @@ async fn restarts_wait_longer_each_time() {
 
 #[tokio::test]
 async fn too_many_deaths_in_the_window_end_the_supervisor_and_its_children() {
-    let house = House::open(Strategy::OneForOne, Intensity::new(2, 60)).await;
+    let harness = Harness::open(Strategy::OneForOne, Intensity::new(2, 60)).await;
     for round in 1..=2 {
-        house.cue("b", Cue::Fail);
-        house.happened(3 + 2 * round).await;
+        harness.command("b", Command::Fail);
+        harness.happened(3 + 2 * round).await;
     }
-    house.cue("b", Cue::Fail);
-    house.supervisor.wait(Some(Duration::from_secs(5))).await.unwrap();
-    assert_eq!(house.supervisor.get_status(), ActorStatus::Stopped);
-    let log = house.happened(10).await;
+    harness.command("b", Command::Fail);
+    harness.supervisor.wait(Some(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(harness.supervisor.get_status(), ActorStatus::Stopped);
+    let log = harness.happened(10).await;
     assert!(log.starts_with("+a +b +c -b +b -b +b -b"), "{log}");
-    assert!(log.ends_with("-a -c") || log.ends_with("-c -a"), "nobody is left: {log}");
+    assert!(log.ends_with("-a -c") || log.ends_with("-c -a"), "no child is left: {log}");
 }
 
 #[tokio::test]
 async fn an_abandoned_child_is_replaced_without_its_help() {
-    let house = House::open(Strategy::OneForOne, OFTEN).await;
-    let old = house.players.lock()["b"].clone();
-    house.supervisor.cast(SupervisorMessage::Abandon(old.get_id())).unwrap();
-    assert_eq!(house.happened(4).await, "+a +b +c +b", "the old one may still be there");
+    let harness = Harness::open(Strategy::OneForOne, OFTEN).await;
+    let old = harness.addresses.lock()["b"].clone();
+    harness.supervisor.cast(SupervisorMessage::Abandon(old.get_id())).unwrap();
+    assert_eq!(harness.happened(4).await, "+a +b +c +b", "the old one may still run");
     old.kill();
-    assert_eq!(house.happened(5).await, "+a +b +c +b -b", "its end is nobody's death any more");
-    house.cue("b", Cue::Fail);
-    assert_eq!(house.happened(7).await, "+a +b +c +b -b -b +b");
+    assert_eq!(
+        harness.happened(5).await,
+        "+a +b +c +b -b",
+        "its end is not a death of the current child"
+    );
+    harness.command("b", Command::Fail);
+    assert_eq!(harness.happened(7).await, "+a +b +c +b -b -b +b");
 }
 
-/// Streams of a system with the default tolerance, slow enough to be under way for seconds.
+/// Streams of a system with the default intensities, slow enough to run for seconds.
 struct Streams(Vec<(String, tokio::task::JoinHandle<(String, String)>)>);
 
 impl Streams {
@@ -242,7 +251,7 @@ async fn slow_system() -> System {
     spawn_with(128, slow).await.0
 }
 
-/// Kills a role so many times, each as soon as it is there again.
+/// Kills a role `times` times, each time as soon as it runs again.
 async fn kill(system: &System, role: Role, times: usize) {
     for _ in 0..times {
         let alive = async {

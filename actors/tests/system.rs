@@ -1,4 +1,4 @@
-//! A whole actor system over a fake model: requests in, streams out.
+//! A whole actor system with a fake model: from requests to streams.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;

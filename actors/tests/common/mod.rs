@@ -1,5 +1,5 @@
-//! A small world to run actor systems in: a model whose next token depends on the whole history,
-//! and a text side that spells tokens out.
+//! A fake model and a fake tokenizer for actor systems. The next token depends on the whole
+//! history, and a token's text is its number.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -34,11 +34,11 @@ use playhouse_actors::{
     system::{ChoiceStream, System, SystemConfig},
 };
 
-/// Tokens of the fake vocabulary.
+/// Number of tokens in the fake vocabulary.
 pub(crate) const VOCAB: u32 = 997;
 
-/// The token that follows a history: FNV-1a over all of it, so that a lost, repeated or changed
-/// token changes everything after it.
+/// Returns the token that follows a history: FNV-1a over all of it. So a token that is lost,
+/// repeated or changed changes everything after it.
 pub(crate) fn next_token(history: &[TokenId]) -> TokenId {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for token in history {
@@ -47,7 +47,7 @@ pub(crate) fn next_token(history: &[TokenId]) -> TokenId {
     (hash >> 20) as u32 % VOCAB
 }
 
-/// What a fault-free run of `count` tokens gives.
+/// Returns the text of `count` tokens in a run without faults.
 pub(crate) fn expected_text(prompt: &[TokenId], count: usize) -> String {
     let mut history = prompt.to_vec();
     for _ in 0..count {
@@ -60,42 +60,42 @@ fn spell(token: TokenId) -> String {
     format!("<{token}>")
 }
 
-/// The fake model's switchboard, shared by all its executors.
+/// The switches of the fake model's faults, shared by all its executors.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Panic in this step of the count of all steps; 0: never.
+    /// Number of the step, of all steps, that panics; 0: none.
     pub(crate) panic_at: AtomicU64,
-    /// Block the thread for four seconds in this step of the count; 0: never.
+    /// Number of the step that blocks its thread for four seconds; 0: none.
     pub(crate) hang_at: AtomicU64,
-    /// Run out of memory in steps of more tokens than this; 0: never.
+    /// Maximum number of tokens in a step. Larger steps run out of memory; 0: no limit.
     pub(crate) memory: AtomicU64,
-    /// Panic in every step that has a request with this token in its prompt; 0: never.
+    /// Token that makes every step panic if a prompt contains it; 0: none.
     pub(crate) poison: AtomicU64,
-    /// Block whoever decodes, once, for four seconds.
+    /// Whether the next decoder blocks for four seconds.
     pub(crate) block_decoder: AtomicBool,
-    /// All logits are no numbers while this is set.
+    /// Whether all logits are not finite.
     pub(crate) has_no_numbers: AtomicBool,
-    /// Cut texts into pieces of so many bytes; 0: not at all.
+    /// Length of a text's pieces, in bytes; 0: one piece.
     pub(crate) piece_bytes: AtomicU64,
-    /// Pieces begun so far.
+    /// Number of pieces begun.
     pub(crate) pieces: AtomicU64,
-    /// Whoever tokenizes a piece waits while this is set.
+    /// Whether the tokenizer waits at each piece.
     pub(crate) block_pieces: AtomicBool,
-    /// Grammars compiled so far.
+    /// Number of grammars compiled.
     pub(crate) compilations: AtomicU64,
-    /// Compilers wait while this is set.
+    /// Whether compilers wait.
     pub(crate) block_compiler: AtomicBool,
-    /// Steps executed so far.
+    /// Number of steps executed.
     pub(crate) steps: AtomicU64,
-    /// Executors made so far.
+    /// Number of executors created.
     pub(crate) executors: AtomicU64,
-    /// How often the KV cache's memory was given back.
+    /// Number of releases of the KV cache's memory.
     pub(crate) releases: AtomicU64,
-    /// Releases take as long as this is set.
+    /// Whether releases wait.
     pub(crate) block_release: AtomicBool,
-    /// Requests that came with output to executors so far.
+    /// Number of requests that came with output to executors.
     pub(crate) resumed: AtomicU64,
-    /// Tokens computed for those at once.
+    /// Number of tokens computed for those in the first step.
     pub(crate) resumed_tokens: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct FakeFactory {
 }
 
 impl FakeFactory {
-    /// For a system that serves nobody.
+    /// Returns a factory for a system without requests.
     pub(crate) fn small() -> Self {
         let info = ModelInfo {
             vocab_size: VOCAB,
@@ -145,7 +145,7 @@ struct FakeExecutor {
     faults: Arc<Faults>,
 }
 
-/// Longer than any test waits.
+/// Blocks the thread for longer than any test waits.
 fn block() {
     #[allow(clippy::disallowed_methods, reason = "this is the fault")]
     std::thread::sleep(Duration::from_secs(4));
@@ -300,7 +300,7 @@ impl IncrementalDecoder for Speller {
     }
 }
 
-/// Compiles what its text tells it to.
+/// A compiler whose result depends on the text of the format.
 #[derive(Debug, Default)]
 pub(crate) struct FakeGrammars(Arc<Faults>);
 
@@ -326,19 +326,19 @@ impl GrammarCompiler for FakeGrammars {
     }
 }
 
-/// A request whose output has to follow this.
+/// Returns the prompt and the request of an output constrained by `text`.
 pub(crate) fn constrained(salt: u32, count: u32, text: &str) -> (Vec<TokenId>, RawRequest) {
     let (prompt, mut raw) = request(salt, 40, count);
     raw.params.structured_output = Some(Arc::new(OutputFormat::Regex(text.to_owned()).into()));
     (prompt, raw)
 }
 
-/// A system over the fake model.
+/// Starts a system with the fake model.
 pub(crate) async fn spawn(num_blocks: u32) -> (System, Arc<Faults>) {
     spawn_with(num_blocks, |_| {}).await
 }
 
-/// A system over the fake model, with other settings.
+/// Starts a system with the fake model and changed settings.
 pub(crate) async fn spawn_with(
     num_blocks: u32,
     change: impl FnOnce(&mut SystemConfig),
@@ -368,7 +368,7 @@ pub(crate) async fn spawn_with(
     (system, faults)
 }
 
-/// A request for `count` tokens after a prompt of `len` tokens that depends on `salt`.
+/// Returns a prompt of `len` tokens that depends on `salt`, and its request for `count` tokens.
 pub(crate) fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRequest) {
     let prompt: Vec<_> = (0..len as u32).map(|i| (i * 7 + salt) % VOCAB).collect();
     let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
@@ -380,7 +380,7 @@ pub(crate) fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRe
     (prompt, raw)
 }
 
-/// All text of a stream and its finish reason.
+/// Returns all text of a stream and its finish reason.
 pub(crate) async fn collect(mut stream: ChoiceStream) -> (String, String) {
     let mut text = String::new();
     while let Some(delta) = stream.next().await {

@@ -1,4 +1,4 @@
-//! The door: limits, quotas, and when to come back.
+//! Admission: limits, quotas, and the time to wait before a retry.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const SECOND: Micros = 1_000_000;
 const ALICE: Option<Tenant> = Some(Tenant(1));
 const BOB: Option<Tenant> = Some(Tenant(2));
 
-/// Only what a test names is limited.
+/// Limits of a test that sets only some of them.
 const UNLIMITED: AdmissionLimits = AdmissionLimits {
     max_num_requests: usize::MAX,
     max_num_queued_reqs: None,
@@ -22,7 +22,7 @@ const UNLIMITED: AdmissionLimits = AdmissionLimits {
     quota: Quota { max_open_requests: None, tokens_per_minute: None },
 };
 
-/// Checks and reserves at once.
+/// Admits requests: checks them and reserves their costs.
 pub(crate) trait Admit {
     fn admit(
         &mut self,
@@ -49,7 +49,7 @@ fn of_quota(quota: Quota) -> Admission {
     Admission::new(AdmissionLimits { quota, ..UNLIMITED })
 }
 
-/// Requests `ids`, each with a prompt of `prompt_tokens` and as many output tokens.
+/// Returns the requests `ids`, each with a prompt of `prompt_tokens` and as many output tokens.
 fn batch(
     ids: impl IntoIterator<Item = u64>,
     prompt_tokens: usize,
@@ -58,7 +58,7 @@ fn batch(
     ids.into_iter().map(|id| (RequestId(id), cost)).collect()
 }
 
-/// The status, the limit's name and the seconds to wait.
+/// Returns the status, the limit's name and the seconds to wait.
 fn refused(result: Result<(), RequestError>) -> (u16, &'static str, u64) {
     match result.unwrap_err() {
         RequestError::QueueFull { what, retry_after, .. } => (503, what, retry_after.as_secs()),
@@ -89,7 +89,7 @@ fn queued_tokens_are_those_of_prompts_that_did_not_begin() {
     let limits = AdmissionLimits { max_num_queued_tokens: Some(1_000), ..UNLIMITED };
     let mut admission = Admission::new(limits);
     admission.admit(0, None, &batch([0], 999)).unwrap();
-    assert_eq!(admission.admit(0, None, &batch([1], 5_000)), Ok(()), "a long one is not shut out");
+    assert_eq!(admission.admit(0, None, &batch([1], 5_000)), Ok(()), "a long prompt is admitted");
     let full = (503, "max_num_queued_tokens", 1);
     assert_eq!(refused(admission.admit(0, None, &batch([2], 1))), full);
     admission.scheduled(RequestId(1));
@@ -99,7 +99,7 @@ fn queued_tokens_are_those_of_prompts_that_did_not_begin() {
 }
 
 #[test]
-fn all_come_in_or_none() {
+fn all_requests_are_admitted_or_none() {
     let mut admission = Admission::new(AdmissionLimits { max_num_requests: 3, ..UNLIMITED });
     admission.admit(0, BOB, &batch([9], 1)).unwrap();
     let full = (503, "max_num_requests", 1);
@@ -108,7 +108,7 @@ fn all_come_in_or_none() {
 }
 
 #[test]
-fn who_is_in_is_not_counted_again() {
+fn an_open_request_is_not_counted_again() {
     let quota = Quota { max_open_requests: Some(2), tokens_per_minute: Some(60) };
     let mut admission = of_quota(quota);
     for _ in 0..2 {
@@ -136,7 +136,7 @@ fn one_tenants_quota_is_not_anothers() {
 }
 
 #[test]
-fn tokens_come_back_with_time_and_those_not_used_at_the_end() {
+fn tokens_return_with_time_and_unused_ones_at_the_end() {
     let mut admission = of_quota(Quota { max_open_requests: None, tokens_per_minute: Some(600) });
     admission.admit(0, ALICE, &batch([0], 300)).unwrap();
     let used_up = (429, "tokens_per_minute", 4);
@@ -151,7 +151,7 @@ fn tokens_come_back_with_time_and_those_not_used_at_the_end() {
 }
 
 #[test]
-fn a_request_larger_than_the_quota_is_served_when_all_of_it_is_there() {
+fn a_request_larger_than_the_quota_is_served_when_the_bucket_is_full() {
     let mut admission = of_quota(Quota { max_open_requests: None, tokens_per_minute: Some(60) });
     admission.admit(0, ALICE, &batch([0], 1)).unwrap();
     assert_eq!(refused(admission.admit(0, ALICE, &batch([1], 500))).2, 2);
@@ -177,7 +177,7 @@ fn a_full_engine_says_when_there_will_be_room() {
     for id in 0..5 {
         admission.ended((id + 1) * 4 * SECOND, RequestId(id), 1);
     }
-    // Five in 20 seconds; five places are free, and three more are wanted.
+    // Five requests ended in 20 seconds. Five places are free, and three more are needed.
     let result = admission.admit(20 * SECOND, None, &batch(20..28, 1));
     assert_eq!(refused(result), (503, "max_num_requests", 12));
 }

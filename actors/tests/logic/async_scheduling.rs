@@ -1,4 +1,4 @@
-//! A step is planned while the one before is computed.
+//! Async scheduling: a step is planned while the one before is computed.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn ahead() -> SchedulerConfig {
     SchedulerConfig { async_scheduling: true, ..roomy() }
 }
 
-/// The planned step, to be answered later.
+/// Plans a step and returns it, to be computed later.
 fn planned(harness: &mut Harness) -> SchedulerOutput {
     harness.plan();
     harness.last.output.clone()
@@ -71,7 +71,7 @@ fn without_the_setting_nothing_is_planned_ahead() {
 }
 
 #[test]
-fn what_is_known_to_be_the_last_token_is_not_followed() {
+fn no_step_is_planned_after_a_known_last_token() {
     let mut harness = Harness::new(ahead());
     let mut short = request(0, own_prompt(0, 10));
     short.sampling_mut().max_tokens = 2;
@@ -80,13 +80,13 @@ fn what_is_known_to_be_the_last_token_is_not_followed() {
     assert!(harness.scheduler.can_plan_ahead());
     let second = planned(&mut harness);
     computed(&mut harness, &first, 5);
-    assert!(!harness.scheduler.can_plan_ahead(), "its second token is under way");
+    assert!(!harness.scheduler.can_plan_ahead(), "its second token is in flight");
     let commits = computed(&mut harness, &second, 5);
     assert_eq!(commits[0].finish, Some(FinishReason::Length));
 }
 
 #[test]
-fn who_ends_is_computed_once_more_in_vain_and_keeps_its_blocks_until_then() {
+fn an_ended_request_is_computed_once_more_and_keeps_its_blocks_until_then() {
     let mut harness = Harness::new(ahead());
     let mut ending = request(0, own_prompt(0, 20));
     ending.eos_token_ids = Arc::from([EOS]);
@@ -97,7 +97,7 @@ fn who_ends_is_computed_once_more_in_vain_and_keeps_its_blocks_until_then() {
     let second = planned(&mut harness);
     let ends = harness.scheduler.update_from_output(answer(&first, |_| vec![EOS]), 0);
     assert_eq!(ends[0].finish, Some(FinishReason::Stop(None)));
-    // It is not in the third step, but the device is still to compute the second.
+    // It is not in the third step, but the device still has to compute the second.
     assert_eq!(harness.plan(), tokens([(1, 1)]));
     assert_eq!(harness.last.output.finished, [RequestId(0)]);
     assert_eq!(harness.blocks(0).len(), 2);
@@ -112,8 +112,8 @@ fn who_ends_is_computed_once_more_in_vain_and_keeps_its_blocks_until_then() {
 }
 
 #[test]
-fn nobody_gives_way_while_a_step_is_in_flight() {
-    // Each prompt fills its blocks, and one block is left for two.
+fn no_request_is_preempted_while_a_step_is_in_flight() {
+    // Each prompt fills its blocks, and one free block is left for the two.
     let mut harness = Harness::new(SchedulerConfig { num_blocks: 6, watermark: 0.0, ..ahead() });
     harness.add_all(&[32, 32]);
     let first = planned(&mut harness);
@@ -121,7 +121,7 @@ fn nobody_gives_way_while_a_step_is_in_flight() {
     assert_eq!(harness.last.stats.num_preempted, 0);
     let second = harness.last.output.clone();
     assert_eq!(computed(&mut harness, &first, 5).len(), 2);
-    assert!(!harness.scheduler.can_plan_ahead(), "what is under way ends first");
+    assert!(!harness.scheduler.can_plan_ahead(), "the steps in flight end first");
     assert_eq!(computed(&mut harness, &second, 5).len(), 1);
     assert_eq!(harness.plan(), tokens([(0, 1)]));
     assert_eq!(harness.last.stats.num_preempted, 1);
@@ -129,8 +129,8 @@ fn nobody_gives_way_while_a_step_is_in_flight() {
 }
 
 #[test]
-fn those_behind_who_have_their_blocks_go_on() {
-    // Three prompts take six blocks, and nothing is left: the first has to grow, the others not.
+fn later_requests_that_have_their_blocks_continue() {
+    // Three prompts take all six blocks. The first needs another block, the others do not.
     let mut harness = Harness::new(SchedulerConfig { num_blocks: 7, watermark: 0.0, ..ahead() });
     harness.add_all(&[32, 20, 20]);
     harness.add(request(3, own_prompt(3, 10)));
@@ -139,14 +139,14 @@ fn those_behind_who_have_their_blocks_go_on() {
     assert_eq!(harness.scheduler.waiting_reasons(), [(RequestId(3), WaitingReason::KvCache)]);
     let second = harness.last.output.clone();
     assert_eq!(computed(&mut harness, &first, 5).len(), 3);
-    assert!(!harness.scheduler.can_plan_ahead(), "what is under way ends first");
+    assert!(!harness.scheduler.can_plan_ahead(), "the steps in flight end first");
     assert_eq!(computed(&mut harness, &second, 5).len(), 2);
     assert_eq!(harness.plan(), tokens([(0, 1), (1, 1)]));
     assert_eq!(harness.last.stats.num_preempted, 1);
 }
 
 #[test]
-fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
+fn garbage_is_computed_again_after_the_steps_in_flight() {
     let mut harness = Harness::new(ahead());
     harness.add_all(&[20, 20]);
     let first = planned(&mut harness);
@@ -159,7 +159,7 @@ fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
     let commits = harness.scheduler.update_from_output(spoil(&first), 0);
     assert_eq!(commits.len(), 1);
     assert!(!harness.scheduler.can_plan_ahead());
-    // What the worker says of it in the second step is not about what it will be.
+    // The worker's result for it in the second step is dropped.
     let commits = harness.scheduler.update_from_output(spoil(&second), 0);
     assert_eq!(commits.iter().map(|commit| commit.request.0).collect::<Vec<_>>(), [1]);
     assert_eq!(harness.plan(), tokens([(0, 20), (1, 1)]));
@@ -167,7 +167,7 @@ fn garbage_lets_what_is_under_way_end_before_it_is_computed_again() {
 }
 
 #[test]
-fn garbage_of_one_who_left_is_hit_by_nobody() {
+fn garbage_of_an_ended_request_is_never_hit() {
     let mut harness = Harness::new(ahead());
     harness.add_all(&[20, 20]);
     let first = planned(&mut harness);
@@ -184,7 +184,7 @@ fn garbage_of_one_who_left_is_hit_by_nobody() {
 }
 
 #[test]
-fn one_whose_grammar_cannot_go_on_leaves_blocks_that_are_good() {
+fn a_request_whose_grammar_breaks_off_leaves_valid_blocks() {
     let mut harness = Harness::new(ahead());
     harness.add_all(&[20, 20]);
     let first = planned(&mut harness);
@@ -192,11 +192,11 @@ fn one_whose_grammar_cannot_go_on_leaves_blocks_that_are_good() {
     let breaks_off = |step: &SchedulerOutput| {
         let mut output = answer(step, |_| vec![5]);
         output.outputs[0].produced.tokens_mut().clear();
-        output.outputs[0].failure = Some(RowFailure::Grammar("no way on".to_owned()));
+        output.outputs[0].failure = Some(RowFailure::Grammar("no token is allowed".to_owned()));
         output
     };
     let commits = harness.scheduler.update_from_output(breaks_off(&first), 0);
-    let failure = Failure::InvalidGrammar("no way on".to_owned());
+    let failure = Failure::InvalidGrammar("no token is allowed".to_owned());
     assert_eq!(commits[0].finish, Some(FinishReason::Error(failure)));
     harness.add(request(2, own_prompt(0, 30)));
     harness.scheduler.update_from_output(breaks_off(&second), 0);
@@ -205,7 +205,7 @@ fn one_whose_grammar_cannot_go_on_leaves_blocks_that_are_good() {
 }
 
 #[test]
-fn a_block_that_ends_in_a_token_to_come_is_registered_when_it_is_there() {
+fn a_block_that_ends_in_a_future_token_is_registered_when_it_is_drawn() {
     let mut harness = Harness::new(ahead());
     let prompt = own_prompt(0, 15);
     harness.add(request(0, prompt.clone()));
@@ -222,7 +222,7 @@ fn a_block_that_ends_in_a_token_to_come_is_registered_when_it_is_there() {
 }
 
 #[test]
-fn a_pause_and_a_reset_wait_for_what_is_under_way() {
+fn a_pause_and_a_reset_wait_for_the_steps_in_flight() {
     let mut harness = Harness::new(ahead());
     harness.add_all(&[10]);
     harness.plan();

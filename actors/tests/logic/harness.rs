@@ -1,4 +1,4 @@
-//! A scheduler and a KV cache manager without actors, with a model that says what it is told.
+//! A scheduler and a KV cache manager without actors, with a model whose tokens the test chooses.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +24,7 @@ pub(crate) struct Harness {
     pub(crate) commits: Vec<Commit>,
 }
 
-/// A configuration in which only what a test names limits anything.
+/// Returns a configuration whose limits a test does not reach, unless it sets them.
 pub(crate) fn roomy() -> SchedulerConfig {
     SchedulerConfig {
         max_num_batched_tokens: 8192,
@@ -34,7 +34,7 @@ pub(crate) fn roomy() -> SchedulerConfig {
     }
 }
 
-/// A request that runs until it is stopped from outside, with arrival in order of ids.
+/// Returns a request that runs until a test ends it. Requests arrive in order of their ids.
 pub(crate) fn request(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> EngineRequest {
     let mut request = EngineRequest { arrival: id, ..EngineRequest::for_test(id, prompt) };
     request.sampling_mut().max_tokens = 1_000;
@@ -42,12 +42,12 @@ pub(crate) fn request(id: u64, prompt: impl IntoIterator<Item = TokenId>) -> Eng
     request
 }
 
-/// A prompt that shares no block with that of any other id.
+/// Returns a prompt that shares no block with the prompts of other ids.
 pub(crate) fn own_prompt(id: u64, len: usize) -> Vec<TokenId> {
     vec![1_000 + id as TokenId; len]
 }
 
-/// `{id: tokens, …}`, as the behaviour notes write it.
+/// Returns `{id: tokens, …}`, as the behaviour notes write it.
 pub(crate) fn tokens<const N: usize>(expected: [(u64, usize); N]) -> Tokens {
     Tokens::from(expected)
 }
@@ -64,14 +64,14 @@ impl Harness {
         assert!(self.scheduler.add(Arc::new(request)));
     }
 
-    /// Prompts of these lengths that have nothing in common; ids from 0.
+    /// Adds requests with prompts of these lengths that share nothing. Their ids begin at 0.
     pub(crate) fn add_all(&mut self, lengths: &[usize]) {
         for (id, &len) in (0..).zip(lengths) {
             self.add(request(id, own_prompt(id, len)));
         }
     }
 
-    /// Plans a step.
+    /// Plans a step and returns the scheduled tokens.
     pub(crate) fn plan(&mut self) -> Tokens {
         self.last = schedule(&mut self.scheduler, &mut self.kv_cache, self.now).unwrap();
         let scheduled = self.last.output.num_scheduled_tokens();
@@ -90,14 +90,14 @@ impl Harness {
         commits
     }
 
-    /// Plans and computes a step.
+    /// Plans and computes a step and returns the scheduled tokens.
     pub(crate) fn step(&mut self) -> Tokens {
         let scheduled = self.plan();
         self.compute(0);
         scheduled
     }
 
-    /// Ends requests, and lets their blocks be freed.
+    /// Ends requests, so that their blocks can be freed.
     pub(crate) fn finish(&mut self, ids: &[u64]) -> Vec<u64> {
         let ids: Vec<RequestId> = ids.iter().map(|&id| RequestId(id)).collect();
         self.scheduler.finish(&ids).into_iter().map(|id| id.0).collect()
@@ -111,7 +111,8 @@ impl Harness {
         self.kv_cache.pool().free_block_ids().collect()
     }
 
-    /// Tokens that a request in `scheduled_new` of the last step took from the prefix cache.
+    /// Returns the tokens that a request in `scheduled_new` of the last step took from the prefix
+    /// cache.
     pub(crate) fn hits(&self, id: u64) -> usize {
         let new = self.last.output.scheduled_new.iter();
         let mut matching = new.filter(|data| data.request.id.0 == id);
@@ -137,7 +138,8 @@ impl Harness {
     }
 }
 
-/// What a worker answers that samples for every row; the scheduler knows which rows are partial.
+/// Returns the answer of a worker that samples for every row. The scheduler knows which rows are
+/// partial.
 pub(crate) fn answer(
     step: &SchedulerOutput,
     sample: impl Fn(RequestId) -> Vec<TokenId>,

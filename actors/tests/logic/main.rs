@@ -1,7 +1,6 @@
-//! The pure logic against the world outside it: golden numbers measured on vLLM, and properties
-//! that hold whatever happens.
+//! Tests of the pure logic: golden numbers measured on vLLM, and properties that always hold.
 
-// Test helpers stand outside `#[test]` functions, where clippy.toml does not see them.
+// Test helpers are outside `#[test]` functions, where clippy.toml has no effect.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod admission;

@@ -1,4 +1,4 @@
-//! What scheduler and KV cache manager owe each other, and how each notices that the other fails.
+//! The protocol between scheduler and KV cache manager, and how each detects errors of the other.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn hash(content: u8) -> BlockHash {
     BlockHash([content; 32])
 }
 
-/// Room for `num_tokens`, of which `num_hit_tokens` were found; registers `contents`.
+/// Allocates room for `num_tokens`, of which `num_hit_tokens` were found, and registers `contents`.
 fn allocate(
     request: RequestId,
     num_tokens: usize,
@@ -61,7 +61,7 @@ fn allocated(block_ids: &[BlockId]) -> AllocationResult {
 }
 
 #[test]
-fn a_block_is_sealed_when_its_step_is_computed_and_told_before_it_is_reused() {
+fn a_block_is_sealed_after_its_step_and_reported_before_it_is_reused() {
     let mut manager = KvCacheManager::new(&config());
     let results = |manager: &mut KvCacheManager, plan| manager.execute(&plan).unwrap().results;
     let first = results(&mut manager, plan(1, None, vec![allocate(ALICE, 9, 0, &[1, 2])]));
@@ -71,13 +71,13 @@ fn a_block_is_sealed_when_its_step_is_computed_and_told_before_it_is_reused() {
     results(&mut manager, plan(2, Some(1), vec![free]));
     let sealed = |block, content| DirectoryUpdate::Sealed { block, hash: hash(content) };
     assert_eq!(manager.drain_directory_updates(), [sealed(1, 1), sealed(2, 2)]);
-    // Four of five blocks: one of the two is reused, the tail of the chain.
+    // Four of five blocks are needed, so one of the two is reused: the last block of the chain.
     results(&mut manager, plan(3, None, vec![allocate(BOB, 16, 0, &[])]));
     assert_eq!(manager.drain_directory_updates(), [DirectoryUpdate::Evicted { block: 2 }]);
 }
 
 #[test]
-fn a_successor_offers_what_was_sealed_and_nothing_else() {
+fn a_successor_offers_only_sealed_blocks() {
     let directory = [(4, hash(1)), (2, hash(2)), (0, hash(3)), (9, hash(4)), (4, hash(5))];
     let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), directory, []);
     let free: Vec<BlockId> = manager.pool().free_block_ids().collect();
@@ -118,7 +118,7 @@ fn a_plan_is_executed_up_to_the_first_refusal() {
 }
 
 #[test]
-fn contradictions_are_noticed() {
+fn contradictory_plans_are_rejected() {
     let refused = |ops| {
         let mut manager = KvCacheManager::from_directory(&config(), Epoch(3), [(1, hash(1))], []);
         matches!(manager.execute(&plan(1, None, ops)), Err(PlanError::Invalid { .. }))
@@ -233,7 +233,7 @@ fn rows_in_another_order_find_their_requests() {
 }
 
 #[test]
-fn recovered_requests_go_on_where_they_were() {
+fn recovered_requests_continue_where_they_were() {
     use playhouse_actors::logic::scheduler::RecoveredRequest;
     let mut harness = Harness::new(SchedulerConfig { enable_prefix_caching: false, ..roomy() });
     let recovered = |id, output: &[u32]| RecoveredRequest {

@@ -1,4 +1,4 @@
-//! Tails, as the KV cache manager keeps them.
+//! Tails in the KV cache manager.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ fn config() -> KvCacheConfig {
 const ALICE: RequestId = RequestId(1);
 const BOB: RequestId = RequestId(2);
 const EPOCH: Epoch = Epoch(3);
-/// Alice's: one full block before it, caught up at six tokens.
+/// Alice's tail: one full block before it, caught up at six tokens.
 const TAIL: Tail = Tail { block: 2, index: 1, caught_up_at: 6 };
 
 fn hash(content: u8) -> BlockHash {
     BlockHash([content; 32])
 }
 
-/// Block 4 is full, block 2 is Alice's tail.
+/// Returns a manager of a new epoch. Block 4 is full, and block 2 is Alice's tail.
 fn successor() -> KvCacheManager {
     KvCacheManager::from_directory(&config(), EPOCH, [(4, hash(1))], [(ALICE, TAIL)])
 }
@@ -38,7 +38,7 @@ fn execute(
     Ok(manager.execute(&plan)?.results)
 }
 
-/// For all tokens but the last of `num_tokens`.
+/// Looks up all tokens except the last of `num_tokens`.
 fn look_up(request: RequestId, num_tokens: usize) -> AllocationOp {
     let max_tokens = num_tokens - 1;
     let block_hashes = Arc::new((1..=max_tokens as u8 / 4).map(hash).collect());
@@ -58,7 +58,7 @@ fn allocate(request: RequestId, num_tokens: usize, num_hit_tokens: usize) -> All
     })
 }
 
-/// What a lookup finds.
+/// Returns the number of tokens that a lookup finds.
 fn hit(manager: &mut KvCacheManager, request: RequestId, num_tokens: usize) -> usize {
     match execute(manager, vec![look_up(request, num_tokens)]).unwrap()[..] {
         [AllocationResult::Hit { num_tokens }] => num_tokens,
@@ -71,7 +71,7 @@ fn kept(manager: &KvCacheManager) -> Vec<RequestId> {
 }
 
 #[test]
-fn the_directory_hears_of_a_tail_when_its_block_changes_and_of_nothing_else() {
+fn the_directory_learns_of_a_tail_only_when_its_block_changes() {
     let mut manager = KvCacheManager::new(&config());
     let tails = |manager: &mut KvCacheManager| {
         let mut updates = manager.drain_directory_updates();
@@ -116,7 +116,7 @@ fn a_tail_is_adopted_where_it_was_left() {
 }
 
 #[test]
-fn only_its_own_request_gets_a_tail_and_only_where_it_lies() {
+fn only_its_own_request_gets_a_tail_and_only_at_its_position() {
     assert_eq!(hit(&mut successor(), BOB, 8), 4);
     assert_eq!(hit(&mut successor(), ALICE, 7), 6);
     assert_eq!(hit(&mut successor(), ALICE, 5), 4);
@@ -130,7 +130,7 @@ fn only_its_own_request_gets_a_tail_and_only_where_it_lies() {
 }
 
 #[test]
-fn a_tail_whose_beginning_is_lost_is_worth_nothing() {
+fn a_tail_whose_beginning_is_lost_is_not_used() {
     let mut manager = KvCacheManager::from_directory(&config(), EPOCH, [], [(ALICE, TAIL)]);
     assert_eq!(hit(&mut manager, ALICE, 8), 0);
     execute(&mut manager, vec![allocate(ALICE, 8, 0)]).unwrap();
@@ -151,7 +151,7 @@ fn a_tail_that_became_full_is_a_block_like_others() {
 }
 
 #[test]
-fn a_tail_goes_with_its_block_and_with_its_request() {
+fn a_tail_ends_with_its_block_and_with_its_request() {
     let gone = [DirectoryUpdate::TailGone { request: ALICE }];
     let mut manager = successor();
     execute(&mut manager, vec![allocate(BOB, 12, 0)]).unwrap();
@@ -171,7 +171,7 @@ fn a_tail_goes_with_its_block_and_with_its_request() {
 }
 
 #[test]
-fn a_block_is_kept_for_one_request_or_for_everybody() {
+fn a_block_is_kept_for_one_request_or_for_all() {
     let tails = [(ALICE, TAIL), (BOB, TAIL), (RequestId(3), Tail { block: 4, ..TAIL })];
     let unusable =
         [(RequestId(4), Tail { block: 0, ..TAIL }), (RequestId(5), Tail { block: 6, ..TAIL })];
@@ -183,7 +183,7 @@ fn a_block_is_kept_for_one_request_or_for_everybody() {
 }
 
 #[test]
-fn an_allocation_takes_all_that_was_found_or_nothing() {
+fn an_allocation_takes_all_found_tokens_or_none() {
     let taken = |num_hit_tokens| {
         let ops = vec![look_up(ALICE, 8), allocate(ALICE, 8, num_hit_tokens)];
         execute(&mut successor(), ops).is_ok()

@@ -1,4 +1,4 @@
-//! While a failure is traced to its request, only some may run.
+//! Cohorts: while a failure is traced to its request, only some requests may run.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn only<const N: usize>(ids: [u64; N]) -> Option<BTreeSet<RequestId>> {
 }
 
 #[test]
-fn only_members_are_scheduled_and_the_others_go_on_where_they_were() {
+fn only_members_are_scheduled_and_the_others_continue_afterwards() {
     let mut harness = Harness::new(roomy());
     harness.add_all(&[10, 10, 10]);
     harness.step();
@@ -51,7 +51,7 @@ fn a_member_that_waits_has_its_own_reason() {
 }
 
 #[test]
-fn a_cohort_without_a_live_member_stops_nobody() {
+fn a_cohort_without_a_live_member_stops_no_request() {
     let mut harness = Harness::new(roomy());
     harness.add_all(&[10, 10]);
     harness.scheduler.set_cohort(only([1, 7]));
@@ -67,16 +67,20 @@ fn a_member_takes_the_seat_of_another() {
     harness.step();
     harness.scheduler.set_cohort(only([2, 3]));
     assert_eq!(harness.step(), tokens([(2, 10)]));
-    assert_eq!(harness.last.output.preempted, [RequestId(1)], "the last one gives way");
+    assert_eq!(harness.last.output.preempted, [RequestId(1)], "the last one is preempted");
     assert_eq!(harness.running(), [0, 2]);
-    assert_eq!(harness.step(), tokens([(2, 1)]), "one member gets on, so nobody else gives way");
+    assert_eq!(
+        harness.step(),
+        tokens([(2, 1)]),
+        "one member makes progress, so no other request is preempted"
+    );
     harness.finish(&[2]);
     assert_eq!(harness.step(), tokens([(3, 10)]));
     harness.finish(&[3]);
     assert_eq!(harness.step(), tokens([(0, 1), (1, 11)]));
 }
 
-/// The first has four of five blocks, the second one.
+/// Returns a full engine: the first request has four of five blocks, the second has one.
 fn full(policy: SchedulingPolicy) -> Harness {
     let config = SchedulerConfig {
         num_blocks: 6,
@@ -119,7 +123,7 @@ fn a_member_is_admitted_at_the_cost_of_others() {
 }
 
 #[test]
-fn nobody_gives_way_while_a_member_gets_on() {
+fn no_request_is_preempted_while_a_member_makes_progress() {
     let mut harness = full(SchedulingPolicy::Fcfs);
     harness.add(request(2, own_prompt(2, 40)));
     harness.scheduler.set_cohort(only([0, 2]));
@@ -129,7 +133,7 @@ fn nobody_gives_way_while_a_member_gets_on() {
 }
 
 #[test]
-fn the_prefill_interval_holds_nobody_up_for_requests_that_stand_still() {
+fn the_prefill_interval_ignores_requests_that_stand_still() {
     let mut harness = Harness::new(SchedulerConfig { prefill_schedule_interval: 9, ..roomy() });
     harness.add_all(&[10]);
     harness.step();
@@ -139,7 +143,7 @@ fn the_prefill_interval_holds_nobody_up_for_requests_that_stand_still() {
 }
 
 #[test]
-fn a_pause_is_a_pause() {
+fn a_pause_also_stops_members() {
     let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 1, ..roomy() });
     harness.add_all(&[10, 10]);
     harness.step();
@@ -147,6 +151,6 @@ fn a_pause_is_a_pause() {
     for pause in [PauseState::PausedNew, PauseState::PausedAll] {
         harness.scheduler.set_pause(pause);
         assert_eq!(harness.step(), tokens([]));
-        assert_eq!(harness.running(), [0], "nobody gives way for one that may not come");
+        assert_eq!(harness.running(), [0], "no request is preempted for one that may not start");
     }
 }

@@ -1,4 +1,4 @@
-//! Images in prompts: the encoder's budget cuts chunks where an image begins.
+//! Images in prompts. The encoder's budget ends a chunk where an image begins.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn config() -> SchedulerConfig {
     }
 }
 
-/// A prompt with an image of its own.
+/// Returns a request with its own image.
 fn with_image(id: u64, len: usize, offset: usize, length: usize) -> EngineRequest {
     let identifier = format!("image{id}").into();
     let feature = MultimodalFeature { identifier, offset, length, num_embeds: length };
@@ -38,7 +38,7 @@ fn prompts_advance_to_the_image_that_cannot_be_encoded_yet() {
 }
 
 #[test]
-fn an_image_is_computed_in_one_step_where_that_is_asked() {
+fn an_image_is_computed_in_one_step_if_configured() {
     let config = SchedulerConfig { disable_chunked_mm_input: true, ..config() };
     let mut harness = Harness::new(config);
     harness.add(with_image(0, 1200, 400, 800));
@@ -66,8 +66,8 @@ fn an_image_that_can_never_be_encoded_ends_its_request_alone() {
     assert_eq!(harness.last.ended[0].finish, Some(FinishReason::Error(Failure::Unservable)));
 }
 
-/// Two running requests reach an image that they share in the same step; the one that was to
-/// encode it is then preempted for a third.
+/// Two running requests reach an image that they share in the same step. The one that was to encode
+/// it is then preempted for a third.
 #[test]
 fn a_shared_image_is_encoded_for_the_one_that_stays() {
     let mut harness = Harness::new(SchedulerConfig {

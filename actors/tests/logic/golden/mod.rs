@@ -1,4 +1,4 @@
-//! What vLLM's scheduler did in these situations, one file for each of its test files.
+//! Behaviour of vLLM's scheduler in the same situations, one file for each of its test files.
 
 mod cohort;
 mod encoder_budget;

@@ -1,4 +1,4 @@
-//! Pausing, and admitting only every so many steps.
+//! Pauses, and prefills that are admitted only every few steps.
 
 use playhouse_actors::logic::scheduler::{PauseState, SchedulerConfig, WaitingReason};
 

@@ -1,4 +1,4 @@
-//! Preemption by recompute, admission of whole prompts, the watermark.
+//! Preemption by recomputation, admission of whole prompts, the watermark.
 
 use playhouse_actors::logic::{
     request::{FinishReason, failure::Failure, ids::RequestId, outputs::RowFailure},
@@ -12,7 +12,8 @@ fn small(num_usable: u32, enable_prefix_caching: bool) -> Harness {
     Harness::new(SchedulerConfig { num_blocks, enable_prefix_caching, ..roomy() })
 }
 
-/// 10 blocks, two prompts of 80 tokens: the second gives way in step 2.
+/// Returns an engine with 10 blocks and two prompts of 80 tokens, after step 2 has preempted the
+/// second.
 fn after_preemption(enable_prefix_caching: bool) -> Harness {
     let mut harness = small(10, enable_prefix_caching);
     harness.add_all(&[80, 80]);
@@ -21,7 +22,7 @@ fn after_preemption(enable_prefix_caching: bool) -> Harness {
     assert_eq!(harness.plan(), tokens([(0, 1)]));
     assert_eq!(harness.last.output.preempted, [RequestId(1)]);
     assert_eq!(harness.kv_cache.pool().num_free(), 4);
-    assert_eq!(harness.waiting(), [1, 2], "the preempted goes ahead of later arrivals");
+    assert_eq!(harness.waiting(), [1, 2], "the preempted one is before later arrivals");
     assert_eq!(harness.scheduler.waiting_reasons()[0].1, WaitingReason::Preemption);
     harness.compute(0);
     harness
@@ -40,7 +41,7 @@ fn a_preempted_request_computes_prompt_and_outputs_again() {
 }
 
 #[test]
-fn what_is_left_of_its_blocks_are_hits() {
+fn the_remaining_blocks_of_a_preempted_request_are_hits() {
     let mut harness = after_preemption(true);
     harness.finish(&[0]);
     assert_eq!(harness.plan()[&1], 17);
@@ -95,7 +96,7 @@ fn a_request_that_has_the_whole_cache_and_outgrows_it_ends_with_length() {
 }
 
 #[test]
-fn a_row_that_is_no_number_is_computed_again_without_the_cache() {
+fn a_non_finite_row_is_computed_again_without_the_cache() {
     let mut harness = small(10, true);
     harness.add(request(0, 0..48));
     harness.step();
@@ -113,11 +114,11 @@ fn a_row_that_is_no_number_is_computed_again_without_the_cache() {
     let expected = FinishReason::Error(Failure::NumericalGarbage);
     assert_eq!(commits[0].finish, Some(expected));
     harness.add(request(1, 0..48));
-    assert_eq!(harness.plan(), tokens([(1, 48)]), "nobody hits what it left");
+    assert_eq!(harness.plan(), tokens([(1, 48)]), "its blocks are not hit");
 }
 
 #[test]
-fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
+fn a_grammar_that_breaks_off_ends_only_its_request() {
     let mut harness = small(10, true);
     harness.add(request(0, 0..16));
     harness.add(request(1, 100..116));
@@ -132,7 +133,7 @@ fn a_grammar_that_cannot_go_on_ends_its_request_alone() {
     );
     assert!(commits[0].produced.tokens().is_empty());
     assert_eq!((commits[1].finish.clone(), commits[1].produced.tokens().len()), (None, 1));
-    assert_eq!(harness.plan(), tokens([(1, 1)]), "the other goes on");
+    assert_eq!(harness.plan(), tokens([(1, 1)]), "the other continues");
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! test_prefix_caching: which tokens are hits, and in which order blocks are reused.
+//! vLLM's test_prefix_caching: the tokens that are hits, and the order in which blocks are reused.
 
 use playhouse_actors::logic::{request::ids::TokenId, scheduler::SchedulerConfig};
 
 use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
-/// `num_shared` tokens that all such prompts begin with, then `num_own` of this request alone.
+/// Returns a prompt of `num_shared` tokens that all these prompts share, then `num_own` tokens of
+/// this request only.
 fn shared_prompt(id: u64, num_shared: usize, num_own: usize) -> Vec<TokenId> {
     let mut prompt: Vec<TokenId> = (0..num_shared as TokenId).collect();
     prompt.extend(own_prompt(id, num_own));
@@ -82,7 +83,7 @@ fn outputs_are_hits_for_a_follow_up() {
 }
 
 #[test]
-fn prompt_logprobs_read_nothing_and_leave_everything() {
+fn prompt_logprobs_do_not_read_the_cache() {
     let mut harness = Harness::new(roomy());
     harness.add(request(0, 0..48));
     harness.step();

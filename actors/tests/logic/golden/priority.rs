@@ -1,4 +1,4 @@
-//! test_priority_scheduler: a lower value is served first, and nobody starves.
+//! vLLM's test_priority_scheduler: a lower value is served first, and no request starves.
 
 use playhouse_actors::logic::{
     request::{
@@ -18,7 +18,7 @@ fn with_priority(id: u64, priority: i32, arrival: Micros, len: usize) -> EngineR
     EngineRequest { priority, arrival, ..request(id, own_prompt(id, len)) }
 }
 
-/// (priority, arrival) of requests 0, 1, …; the order in which they are served.
+/// Checks that requests 0, 1, … with these (priority, arrival) are served in this order.
 fn check(requests: &[(i32, Micros)], order: &[u64]) {
     let mut harness = Harness::new(config());
     for (id, &(priority, arrival)) in (0..).zip(requests) {
@@ -46,7 +46,7 @@ fn admission_alone_never_preempts() {
 }
 
 #[test]
-fn the_highest_value_gives_way_and_resumes_with_all_its_tokens() {
+fn the_highest_value_is_preempted_and_resumes_with_all_its_tokens() {
     let config = SchedulerConfig { num_blocks: 6, enable_prefix_caching: false, ..config() };
     let mut harness = Harness::new(config);
     harness.add(with_priority(0, 1, 0, 32));
@@ -73,7 +73,7 @@ fn the_victims_tokens_go_to_others() {
     assert_eq!(harness.step(), tokens([(0, 32)]));
     harness.add(with_priority(1, 0, 1, 90));
     assert_eq!(harness.step(), tokens([(0, 1), (1, 39)]));
-    // Its 39 tokens would need three blocks of which none is left; without the victim it gets 40.
+    // Its 39 tokens would need three blocks, and none is free. Without the victim it gets 40.
     assert_eq!(harness.step(), tokens([(1, 40)]));
 }
 
@@ -84,7 +84,7 @@ fn an_old_request_is_served_before_younger_ones_of_better_priority() {
     let mut harness = Harness::new(config);
     harness.add(with_priority(0, 100, 0, 8));
     let mut served_at = None;
-    // A better request arrives every 100 µs and takes 200: the queue only grows.
+    // A request with better priority arrives every 100 µs and takes 200, so the queue only grows.
     for id in 1..40 {
         harness.now = id * 100;
         let mut urgent = with_priority(id, 0, harness.now, 8);

@@ -1,4 +1,4 @@
-//! test_reset_prefix_cache.
+//! vLLM's test_reset_prefix_cache.
 
 use crate::harness::{Harness, request, roomy, tokens};
 

@@ -1,4 +1,4 @@
-//! test_scheduler: budgets, chunks, aborts.
+//! vLLM's test_scheduler: budgets, chunks, aborts.
 
 use playhouse_actors::{
     error::RequestError,
@@ -7,7 +7,7 @@ use playhouse_actors::{
 
 use crate::harness::{Harness, Tokens, answer, own_prompt, request, roomy, tokens};
 
-/// Prompts of these lengths, all there from the start, take these steps.
+/// Checks that prompts of these lengths, all added at the start, take these steps.
 fn check(config: SchedulerConfig, prompts: &[usize], steps: &[Tokens]) {
     let mut harness = Harness::new(config);
     harness.add_all(prompts);
@@ -44,7 +44,7 @@ fn a_long_prompt_advances_by_the_threshold_while_others_wait() {
 }
 
 #[test]
-fn without_chunks_nobody_overtakes_a_prompt_that_does_not_fit() {
+fn without_chunks_no_request_overtakes_a_prompt_that_does_not_fit() {
     let config = SchedulerConfig {
         max_num_batched_tokens: 1024,
         max_model_len: 1024,
@@ -72,7 +72,7 @@ fn max_num_seqs_of_one_serves_one_after_the_other() {
 }
 
 #[test]
-fn finished_requests_are_told_once() {
+fn finished_requests_are_reported_once() {
     let mut harness = Harness::new(roomy());
     harness.add_all(&[10, 10, 10]);
     harness.plan();
@@ -153,7 +153,7 @@ fn an_expired_request_ends_before_its_prefill() {
     let finish = ended.finish.as_ref().unwrap();
     assert_eq!(format!("{finish:?}"), "Error(DeadlineExceeded)");
     assert_eq!(harness.waiting(), [2]);
-    // Once it has begun, a request is served to its end.
+    // A request that has begun is served to its end.
     harness.compute(0);
     harness.finish(&[0]);
     harness.step();

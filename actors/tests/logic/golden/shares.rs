@@ -14,14 +14,14 @@ use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 const ALICE: Option<Tenant> = Some(Tenant(0));
 const BOB: Option<Tenant> = Some(Tenant(1));
 
-/// One that ends with its first token.
+/// Returns a request that ends with its first token.
 fn short(id: u64, tenant: Option<Tenant>, len: usize) -> EngineRequest {
     let mut request = EngineRequest { tenant, ..request(id, own_prompt(id, len)) };
     request.sampling_mut().max_tokens = 1;
     request
 }
 
-/// One of the choices of the request that began with `group`.
+/// Returns one of the choices of the request that began with `group`.
 fn choice(id: u64, group: u64) -> EngineRequest {
     let choice = (id - group) as u32;
     EngineRequest { group: RequestId(group), choice, arrival: group, ..short(id, None, 10) }
@@ -31,7 +31,7 @@ fn one_seat() -> Harness {
     Harness::new(SchedulerConfig { max_num_seqs: 1, ..roomy() })
 }
 
-/// In which order `count` requests run, one a step.
+/// Returns the order in which `count` requests run, one in each step.
 fn order(harness: &mut Harness, count: usize) -> Vec<u64> {
     (0..count).flat_map(|_| harness.step().into_keys()).collect()
 }
@@ -45,7 +45,7 @@ fn the_tenant_with_the_fewest_tokens_is_next() {
     harness.add(short(6, BOB, 30));
     harness.add(short(7, BOB, 30));
     assert_eq!(harness.waiting(), [0, 6, 1, 7, 2, 3, 4, 5]);
-    // Alice has 10, Bob 30; at 30 each, the one accepted first.
+    // Alice has 10 tokens and Bob has 30. At 30 each, the request accepted first is next.
     assert_eq!(order(&mut harness, 8), [0, 6, 1, 2, 3, 7, 4, 5]);
 }
 
@@ -61,7 +61,7 @@ fn seats_of_one_step_are_shared_too() {
 }
 
 #[test]
-fn a_tenant_that_was_away_has_no_credit() {
+fn an_absent_tenant_gains_no_credit() {
     let mut harness = one_seat();
     harness.add(short(0, BOB, 10));
     harness.step();
@@ -85,13 +85,13 @@ fn the_choices_of_a_request_take_turns_with_others() {
     harness.add(choice(6, 6));
     assert_eq!(harness.waiting(), [0, 5, 1, 6, 2, 3, 4]);
     assert_eq!(order(&mut harness, 4), [0, 5, 1, 6]);
-    // What comes later follows the turn that is being served, not the choices behind it.
+    // A later request follows the turn that is being served, not the choices after it.
     harness.add(choice(7, 7));
     assert_eq!(harness.waiting(), [2, 7, 3, 4]);
 }
 
 #[test]
-fn after_a_crash_they_take_turns_as_well() {
+fn after_a_crash_choices_take_turns_as_well() {
     let mut harness = one_seat();
     let live = (100..105).map(|id| choice(id, 0)).chain([choice(105, 105), choice(106, 106)]);
     let live = live.map(|request| RecoveredRequest {
@@ -129,7 +129,7 @@ fn by_priority_a_later_submission_of_a_group_is_no_later_choice() {
     assert_eq!(order(&mut harness, 5), [0, 2, 3, 7, 8]);
 }
 
-/// Requests of `tenant` that run until they are stopped.
+/// Adds requests of `tenant` that run until they are stopped.
 fn fill(
     harness: &mut Harness,
     ids: std::ops::Range<u64>,
@@ -145,7 +145,7 @@ fn fill(
 }
 
 #[test]
-fn who_runs_nothing_gets_a_seat_of_who_has_most() {
+fn an_owner_without_a_seat_gets_one_of_the_owner_with_most() {
     for group in [None, Some(0)] {
         let (alice, bob) = if group.is_none() { (ALICE, BOB) } else { (None, None) };
         let mut harness = Harness::new(SchedulerConfig { max_num_seqs: 4, ..roomy() });
@@ -157,7 +157,7 @@ fn who_runs_nothing_gets_a_seat_of_who_has_most() {
         assert_eq!(harness.last.output.preempted, [RequestId(3)]);
         assert_eq!(harness.finish_reason(6).unwrap().as_str(), "length");
         harness.step();
-        assert_eq!(harness.running(), [0, 1, 2, 3], "which is given back");
+        assert_eq!(harness.running(), [0, 1, 2, 3], "the seat is returned");
         assert_eq!(harness.scheduler.stats().num_preemptions, 1);
     }
 }
@@ -176,7 +176,7 @@ fn requests_of_one_choice_keep_their_seats() {
 
 #[test]
 fn blocks_are_given_as_seats_are() {
-    // 8 blocks: Alice's four prompts of 20 tokens hold all.
+    // Alice's four prompts of 20 tokens use all 8 blocks.
     let config = SchedulerConfig { num_blocks: 9, enable_prefix_caching: false, ..roomy() };
     let mut harness = Harness::new(config);
     for id in 0..4 {
@@ -190,7 +190,7 @@ fn blocks_are_given_as_seats_are() {
 }
 
 #[test]
-fn where_blocks_are_short_the_owner_that_holds_most_gives_way() {
+fn when_blocks_are_short_the_owner_with_most_blocks_is_preempted() {
     let config = SchedulerConfig { num_blocks: 7, enable_prefix_caching: false, ..roomy() };
     let mut harness = Harness::new(config);
     for id in 0..2 {

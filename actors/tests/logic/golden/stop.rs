@@ -1,4 +1,4 @@
-//! test_scheduler, stop conditions: what ends a request, and what is kept of it.
+//! vLLM's test_scheduler, stop conditions: the end of a request, and the tokens that are kept.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::harness::{Harness, own_prompt, request, roomy};
 
 const EOS: TokenId = 2;
 
-/// The model says `says`; the request ends so, with these tokens.
+/// Checks that a request ends with this reason and keeps these tokens when the model draws `says`.
 fn check(
     change: impl FnOnce(&mut EngineRequest),
     says: &[TokenId],
@@ -76,7 +76,7 @@ fn repetition_ends_it() {
 }
 
 #[test]
-fn what_follows_a_stop_in_the_same_step_is_dropped() {
+fn tokens_after_a_stop_in_the_same_step_are_dropped() {
     let mut harness = Harness::new(roomy());
     let mut asked = request(0, own_prompt(0, 10));
     asked.sampling_mut().max_tokens = 2;

@@ -37,7 +37,7 @@ fn compiled(harness: &mut Harness, text: &str) {
 }
 
 #[test]
-fn others_pass_and_then_it_takes_its_place() {
+fn others_pass_a_request_that_waits_for_its_grammar() {
     for policy in [SchedulingPolicy::Fcfs, SchedulingPolicy::Priority] {
         let mut harness = Harness::new(SchedulerConfig { policy, max_num_seqs: 1, ..roomy() });
         harness.add(constrained(0, "a"));
@@ -48,14 +48,14 @@ fn others_pass_and_then_it_takes_its_place() {
         let aside = (RequestId(0), WaitingReason::StructuredOutputGrammar);
         assert_eq!(reasons, [(RequestId(2), WaitingReason::MaxNumSeqs), aside]);
         compiled(&mut harness, "a");
-        assert_eq!(harness.waiting(), [0, 2], "it came before the one that still waits");
+        assert_eq!(harness.waiting(), [0, 2], "it arrived before the one that still waits");
         harness.finish(&[1]);
         assert_eq!(harness.step(), tokens([(0, 10)]));
     }
 }
 
 #[test]
-fn each_format_is_asked_for_once_unless_it_is_asked_again() {
+fn each_format_is_asked_for_once() {
     let mut harness = Harness::new(roomy());
     for (id, text) in [(0, "b"), (1, "a"), (2, "b")] {
         harness.add(constrained(id, text));
@@ -68,11 +68,11 @@ fn each_format_is_asked_for_once_unless_it_is_asked_again() {
     assert_eq!(harness.step(), tokens([(0, 10), (2, 10)]));
     let stale = harness.scheduler.stats().num_stale;
     compiled(&mut harness, "b");
-    assert_eq!(harness.scheduler.stats().num_stale, stale + 1, "nobody waits for it any more");
+    assert_eq!(harness.scheduler.stats().num_stale, stale + 1, "no request waits for it");
 }
 
 #[test]
-fn a_bad_grammar_ends_those_that_want_it() {
+fn a_bad_grammar_ends_the_requests_that_ask_for_it() {
     let mut harness = Harness::new(roomy());
     for (id, text) in [(0, "bad"), (1, "good"), (2, "bad")] {
         harness.add(constrained(id, text));
@@ -87,7 +87,7 @@ fn a_bad_grammar_ends_those_that_want_it() {
 }
 
 #[test]
-fn who_leaves_or_is_late_waits_no_longer() {
+fn aborted_and_late_requests_no_longer_wait() {
     let mut harness = Harness::new(roomy());
     harness.add(constrained(0, "a"));
     harness.add(EngineRequest { deadline: Some(5), ..constrained(1, "b") });
@@ -108,7 +108,7 @@ fn a_preempted_request_has_its_grammar_and_a_new_epoch_asks_again() {
     compiled(&mut harness, "a");
     harness.step();
     harness.scheduler.reset_prefix_cache(true);
-    assert_eq!(harness.step(), tokens([(0, 11)]), "it was preempted, and came back at once");
+    assert_eq!(harness.step(), tokens([(0, 11)]), "it was preempted and resumed at once");
     let live = RecoveredRequest {
         request: Arc::new(constrained(0, "a")),
         output_token_ids: vec![0],

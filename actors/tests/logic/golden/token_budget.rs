@@ -1,4 +1,4 @@
-//! Fewer tokens a step than configured, after the device's memory ran out.
+//! Fewer tokens in a step than configured, after the device's memory ran out.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use playhouse_actors::logic::{
 use crate::harness::{Harness, own_prompt, request, roomy, tokens};
 
 #[test]
-fn the_next_step_keeps_to_it() {
+fn the_next_step_keeps_to_the_budget() {
     let mut harness = Harness::new(SchedulerConfig { max_num_batched_tokens: 100, ..roomy() });
     harness.add_all(&[80, 80]);
     harness.scheduler.set_token_budget(50);
@@ -23,9 +23,9 @@ fn the_next_step_keeps_to_it() {
     assert_eq!(harness.step(), tokens([(0, 1)]), "one token is always possible");
 }
 
-/// A prompt longer than the budget that was cut could not be computed whole.
+/// A prompt longer than the reduced budget cannot be computed whole.
 #[test]
-fn without_chunks_a_prompt_that_is_longer_goes_in_parts_and_others_do_not() {
+fn without_chunks_only_a_prompt_longer_than_the_budget_is_computed_in_parts() {
     let config = SchedulerConfig {
         max_num_batched_tokens: 100,
         max_model_len: 100,
@@ -37,12 +37,12 @@ fn without_chunks_a_prompt_that_is_longer_goes_in_parts_and_others_do_not() {
     harness.scheduler.set_token_budget(50);
     assert_eq!(harness.step(), tokens([(0, 30), (1, 20)]));
     assert_eq!(harness.step(), tokens([(0, 1), (1, 49)]));
-    assert_eq!(harness.step(), tokens([(0, 1), (1, 21)]), "28 tokens are left, 30 are wanted");
+    assert_eq!(harness.step(), tokens([(0, 1), (1, 21)]), "28 tokens are left, 30 are needed");
     assert_eq!(harness.step(), tokens([(0, 1), (1, 1), (2, 30)]));
 }
 
 #[test]
-fn an_image_that_is_longer_goes_in_parts_too() {
+fn an_image_longer_than_the_budget_is_computed_in_parts_too() {
     let config =
         SchedulerConfig { max_num_batched_tokens: 100, disable_chunked_mm_input: true, ..roomy() };
     let image = MultimodalFeature {

@@ -1,4 +1,4 @@
-//! What the door counts is what is inside.
+//! Admission's counts are those of the open requests.
 
 use std::collections::BTreeMap;
 
@@ -46,19 +46,19 @@ fn limits() -> impl Strategy<Value = AdmissionLimits> {
     })
 }
 
-/// The naive model: who is inside, and whether they have begun.
-type Inside = BTreeMap<u64, (Option<u32>, AdmissionCost, bool)>;
+/// The naive model: the open requests, and whether they have begun.
+type OpenRequests = BTreeMap<u64, (Option<u32>, AdmissionCost, bool)>;
 
-fn check(admission: &Admission, inside: &Inside, limits: &AdmissionLimits, now: Micros) {
-    let queued = || inside.values().filter(|(_, _, has_begun)| !has_begun);
-    assert_eq!(admission.num_open(), inside.len());
+fn check(admission: &Admission, open: &OpenRequests, limits: &AdmissionLimits, now: Micros) {
+    let queued = || open.values().filter(|(_, _, has_begun)| !has_begun);
+    assert_eq!(admission.num_open(), open.len());
     assert_eq!(admission.num_queued(), queued().count());
     let queued_tokens: usize = queued().map(|(_, cost, _)| cost.prompt_tokens).sum();
     assert_eq!(admission.num_queued_tokens(), queued_tokens);
-    assert!(inside.len() <= limits.max_num_requests);
+    assert!(open.len() <= limits.max_num_requests);
     assert!(limits.max_num_queued_reqs.is_none_or(|limit| queued().count() <= limit));
     for tenant in 0..3 {
-        let num_open = inside.values().filter(|(owner, ..)| *owner == Some(tenant)).count();
+        let num_open = open.values().filter(|(owner, ..)| *owner == Some(tenant)).count();
         assert_eq!(admission.num_open_of(Tenant(tenant)), num_open);
         assert!(limits.quota.max_open_requests.is_none_or(|limit| num_open <= limit));
         let tokens = admission.tokens_of(now, Tenant(tenant));
@@ -68,15 +68,16 @@ fn check(admission: &Admission, inside: &Inside, limits: &AdmissionLimits, now: 
 }
 
 proptest! {
-    /// Open is what was admitted and has not ended; a refusal changes nothing, and after the time
-    /// that it names the same request comes in, if nobody else does.
+    /// The open requests are those that were admitted and have not ended. A refusal changes
+    /// nothing. After the time that it names the same request is admitted, unless another takes its
+    /// place.
     #[test]
-    fn nothing_is_lost_or_counted_twice(
+    fn no_request_is_lost_or_counted_twice(
         limits in limits(),
         ops in prop::collection::vec(op(), 0..80),
     ) {
         let mut admission = Admission::new(limits);
-        let (mut inside, mut now) = (Inside::new(), 0);
+        let (mut open, mut now) = (OpenRequests::new(), 0);
         for op in ops {
             match op {
                 Op::Admit { tenant, ids, cost } => {
@@ -84,7 +85,7 @@ proptest! {
                     let tenant_key = tenant.map(Tenant);
                     match admission.admit(now, tenant_key, &requests) {
                         Ok(()) => ids.iter().for_each(|&id| {
-                            inside.entry(id).or_insert((tenant, cost, false));
+                            open.entry(id).or_insert((tenant, cost, false));
                         }),
                         Err(RequestError::QuotaExceeded { what, retry_after, .. }) => {
                             let later = now + retry_after.as_micros() as Micros;
@@ -99,9 +100,9 @@ proptest! {
                         Err(RequestError::QueueFull { retry_after, .. }) => {
                             prop_assert!((1..=60).contains(&retry_after.as_secs()));
                         }
-                        // Waiting would not help: an empty engine rejects it as well.
+                        // An empty engine rejects it as well, so waiting would not help.
                         Err(error @ RequestError::InvalidParameter { .. }) => {
-                            let news = || requests.iter().filter(|(id, _)| !inside.contains_key(&id.0));
+                            let news = || requests.iter().filter(|(id, _)| !open.contains_key(&id.0));
                             let alone: Vec<_> = news().copied().collect();
                             let again = Admission::new(limits).admit(now, tenant_key, &alone);
                             prop_assert_eq!(again, Err(error));
@@ -111,24 +112,24 @@ proptest! {
                 }
                 Op::Scheduled(id) => {
                     admission.scheduled(RequestId(id));
-                    inside.entry(id).and_modify(|(_, _, has_begun)| *has_begun = true);
+                    open.entry(id).and_modify(|(_, _, has_begun)| *has_begun = true);
                 }
                 Op::Ended { id, generated_tokens } => {
                     admission.ended(now, RequestId(id), generated_tokens);
-                    inside.remove(&id);
+                    open.remove(&id);
                 }
                 Op::Wait(time) => now += time,
             }
-            check(&admission, &inside, &limits, now);
+            check(&admission, &open, &limits, now);
         }
-        for id in std::mem::take(&mut inside).into_keys() {
+        for id in std::mem::take(&mut open).into_keys() {
             admission.ended(now, RequestId(id), 0);
         }
-        check(&admission, &inside, &limits, now);
+        check(&admission, &open, &limits, now);
     }
 
-    /// In the long run a tenant uses no more than its rate, and one full bucket, and the one
-    /// request that leaves a debt.
+    /// A tenant never uses more than its rate, one full bucket, and the one request that leaves a
+    /// debt.
     #[test]
     fn the_rate_holds(
         tokens_per_minute in 1..600u64,

@@ -1,4 +1,4 @@
-//! The block pool against a naive one: plain vectors, searched from the front.
+//! Comparison of the block pool with a naive one: plain vectors, searched from the front.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ const NUM_BLOCKS: u32 = 12;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Hits of a chain of contents, then new blocks, some of which are registered.
+    /// Takes hits of a chain of contents, then new blocks. Some of these are registered.
     Allocate {
         contents: Vec<u8>,
         num_new: usize,
     },
-    /// The table at this place.
+    /// Frees the table at this index.
     Free(usize),
     Evict(BlockId),
     Reset,
@@ -37,10 +37,10 @@ fn hash(content: u8) -> BlockHash {
     BlockHash([content; 32])
 }
 
-/// What the pool must do, in O(n) everywhere.
+/// A simple pool, in O(n) everywhere.
 struct Naive {
     free: Vec<BlockId>,
-    /// In order of registration.
+    /// Blocks with hashes, in order of registration.
     hashed: Vec<(BlockId, u8)>,
     refs: BTreeMap<BlockId, u32>,
 }
@@ -103,7 +103,7 @@ fn run(ops: Vec<Op>) {
                 let taken = naive.take(num_new);
                 assert_eq!(fits, taken.is_some());
                 assert_eq!(table[num_hits..], taken.unwrap_or_default());
-                // The rest of the contents is computed into the new blocks.
+                // The remaining contents are computed into the new blocks.
                 let rest = contents[num_hits..].iter().filter(|_| fits);
                 for (&block, &content) in table[num_hits..].iter().zip(rest) {
                     pool.cache_block(block, hash(content), 0);

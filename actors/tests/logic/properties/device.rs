@@ -1,5 +1,5 @@
-//! A device that remembers, in every slot of its KV memory, which tokens the slot was computed
-//! from. Whoever reads a slot finds out whether it holds what it should.
+//! A device that records, for every slot of its KV memory, the tokens that the slot was computed
+//! from. So a read detects wrong content.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use playhouse_actors::logic::{
 };
 
 pub(crate) const BLOCK_SIZE: usize = 4;
-/// One token of three.
+/// One of the three tokens.
 pub(crate) const EOS: TokenId = 2;
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// Computed from these tokens: their digest.
+    /// Computed from the tokens with this digest.
     Computed(u64),
     /// Garbage of the step with this number.
     NotANumber(u64),
-    /// Left by a crash, or never written.
+    /// Torn by a crash, or never written.
     Torn,
 }
 
@@ -34,7 +34,7 @@ struct Row {
     salt: u64,
     tokens: Vec<TokenId>,
     table: Vec<BlockId>,
-    /// Its last token could not be drawn, so it cannot go on.
+    /// Whether its last token could not be drawn, so that it cannot continue.
     is_broken: bool,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Device {
     memory: Vec<[Slot; BLOCK_SIZE]>,
     rows: BTreeMap<RequestId, Row>,
     epoch: Epoch,
-    /// Whether a step may be planned while the one before is computed.
+    /// Whether a step may be planned while the one before is being computed.
     is_async: bool,
 }
 
-/// Names a salt and a sequence of tokens.
+/// Returns a hash of a salt and a sequence of tokens.
 fn digest(salt: u64, tokens: &[TokenId]) -> u64 {
     let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     tokens.iter().fold(mix(0xcbf2_9ce4, salt), |hash, &token| mix(hash, token.into()))
@@ -57,12 +57,12 @@ fn salt_of(request: &EngineRequest) -> u64 {
     request.cache_salt.as_ref().map_or(0, |salt| 1 + salt.len() as u64)
 }
 
-/// What the model says after these tokens.
+/// Returns the model's token after these tokens.
 fn next_token(salt: u64, tokens: &[TokenId]) -> TokenId {
     (digest(salt, tokens) % 3) as TokenId
 }
 
-/// What a request gets in an engine in which nothing ever fails.
+/// Returns the output of a request in an engine without failures.
 pub(crate) fn expected_output(request: &EngineRequest, len: usize) -> Vec<TokenId> {
     let mut tokens = request.prompt_token_ids.to_vec();
     (0..len).for_each(|_| tokens.push(next_token(salt_of(request), &tokens)));
@@ -75,7 +75,7 @@ impl Device {
         Self { memory, rows: BTreeMap::new(), epoch: Epoch::default(), is_async }
     }
 
-    /// Computes a step, of which those that cannot go on are no part; bit i of `nan_rows` spoils row i.
+    /// Computes a step, without requests that cannot continue. Bit i of `nan_rows` spoils row i.
     pub(crate) fn execute(&mut self, step: &SchedulerOutput, nan_rows: u32) -> StepOutput {
         let mut spans = self.receive(step);
         let broken = spans.extract_if(.., |(request, ..)| self.rows[request].is_broken);
@@ -92,8 +92,8 @@ impl Device {
         let mut outputs: Vec<_> = outputs.collect();
         for output in &outputs {
             let row = self.rows.get_mut(&output.request).unwrap();
-            // Garbage within a prompt is computed on: there is no token that it lacks, and who was planned
-            // ahead may read what it leaves.
+            // A request with garbage within its prompt is computed on. It lacks no token, and
+            // requests planned ahead may read its blocks.
             row.is_broken |= output.failure.is_some() && !output.produced.tokens().is_empty();
             row.tokens.extend(output.produced.tokens().iter().map(|token| token.token_id));
         }
@@ -106,7 +106,7 @@ impl Device {
         StepOutput { epoch: step.epoch, step: step.step, outputs }
     }
 
-    /// Dies within a step: each slot was written, or torn.
+    /// Dies within a step: each slot is written or torn, by the bits of `torn`.
     pub(crate) fn crash(&mut self, step: &SchedulerOutput, torn: u64) {
         let mut bits = torn;
         for (request, start, end) in self.receive(step) {
@@ -120,8 +120,8 @@ impl Device {
         }
     }
 
-    /// Whether a block was computed from these tokens, those of the blocks before it included; the
-    /// last block may be partial.
+    /// Returns whether a block was computed from these tokens, including those of the blocks before
+    /// it. The last block may be partial.
     pub(crate) fn holds(
         &self,
         block: BlockId,
@@ -139,7 +139,7 @@ impl Device {
         self.rows.iter().map(|(&request, row)| (request, row.table.as_slice()))
     }
 
-    /// Updates what it knows of requests. Returns what to compute: request, first token, end.
+    /// Updates the rows. Returns request, first token and end of each computation.
     fn receive(&mut self, step: &SchedulerOutput) -> Vec<(RequestId, usize, usize)> {
         if step.epoch > self.epoch {
             self.rows.clear();
@@ -181,7 +181,7 @@ impl Device {
         }
     }
 
-    /// Attention reads every token up to the last.
+    /// Reads the KV of every token up to the last, as attention does, and returns the output.
     fn read(
         &self,
         step: &SchedulerOutput,

@@ -1,4 +1,4 @@
-//! Random lives of an engine.
+//! Random runs of an engine.
 
 use std::{cell::Cell, collections::BTreeSet, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::harness::request;
 enum Op {
     Add(Box<EngineRequest>),
     Step,
-    /// Some rows are no numbers, and somebody leaves meanwhile.
+    /// A step with some rows that are not finite, while a request is aborted.
     BadStep {
         nan_rows: u32,
         aborted: Option<u64>,
@@ -45,7 +45,8 @@ enum Op {
     Wait(Micros),
 }
 
-/// Prompts share beginnings: the first `num_shared` tokens are those of a family.
+/// Returns the addition of a request. Prompts share beginnings: the first `num_shared` tokens are
+/// those of a family.
 fn engine_request() -> impl Strategy<Value = Op> {
     let prompt = (0..3 as TokenId, 0..20usize, 1..16usize, any::<bool>());
     let is_rare = || prop::bool::weighted(0.2);
@@ -142,7 +143,7 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
     })
 }
 
-/// Returns how many steps were planned while one was computed.
+/// Runs the operations. Returns how many steps were planned while one was computed.
 fn live(config: SchedulerConfig, ops: Vec<Op>) -> usize {
     let mut world = World::new(config);
     for op in ops {
@@ -169,8 +170,8 @@ fn live(config: SchedulerConfig, ops: Vec<Op>) -> usize {
     world.num_planned_ahead
 }
 
-/// Whoever may run when, everyone ends once with the stream of an engine without faults, or a named
-/// error; nobody reads KV that is not its own prefix; nothing leaks.
+/// In every order, each request ends once, with the stream of an engine without faults or a named
+/// error. No request reads KV that is not of its own prefix, and nothing leaks.
 #[test]
 fn every_request_ends_with_the_tokens_of_a_faultless_engine() {
     let num_planned_ahead = Cell::new(0);

@@ -1,4 +1,4 @@
-//! What holds whatever happens: random requests, failures and crashes.
+//! Properties that hold under random requests, failures and crashes.
 
 mod admission;
 mod block_pool;

@@ -1,11 +1,11 @@
-//! Whatever is poisoned, exactly that is convicted.
+//! Exactly the poisoned requests are convicted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use playhouse_actors::logic::{recovery::poison::Ward, request::ids::RequestId};
 use proptest::prelude::*;
 
-/// A request: the tokens it wants, and the one that makes the model panic.
+/// A request: its number of tokens, and the token at which the model panics.
 #[derive(Debug, Clone, Copy)]
 struct Life {
     num_tokens: usize,
@@ -16,12 +16,13 @@ struct Life {
 struct Outcome {
     convicted: BTreeSet<u64>,
     served: BTreeSet<u64>,
-    /// Panics that each request caused, perhaps with others.
+    /// Number of panics that each request caused, perhaps with others.
     panics: BTreeMap<u64, u32>,
 }
 
-/// An engine: each step computes one token of at most `max_num_seqs` requests that may run. After
-/// `patience` failures in a row it tries whether the device works, as the breaker's canary does.
+/// Runs an engine. Each step computes one token for at most `max_num_seqs` requests that may run.
+/// After `patience` failures in a row the engine checks whether the device works, as the breaker's
+/// canary does.
 fn run(lives: &[Life], max_num_seqs: usize, patience: Option<u32>) -> Outcome {
     let mut live: BTreeMap<u64, (Life, usize)> = BTreeMap::new();
     for (id, &life) in (0..).zip(lives) {
@@ -31,7 +32,7 @@ fn run(lives: &[Life], max_num_seqs: usize, patience: Option<u32>) -> Outcome {
     let mut num_steps = 0;
     while !live.is_empty() {
         num_steps += 1;
-        assert!(num_steps < 20_000, "somebody is tried for ever");
+        assert!(num_steps < 20_000, "a request is tried for ever");
         let may_run = |id: &u64| ward.cohort().is_none_or(|group| group.contains(&RequestId(*id)));
         let batch: Vec<u64> = live.keys().copied().filter(may_run).take(max_num_seqs).collect();
         assert!(!batch.is_empty(), "the cohort is never empty");
@@ -91,13 +92,13 @@ proptest! {
         }
     }
 
-    /// Where somebody innocent is in the batch, a poisoned request panics once for each halving,
-    /// and three times alone.
+    /// If an innocent request is in the batch, a poisoned one panics once for each halving, and
+    /// three times alone.
     #[test]
     fn a_conviction_costs_few_panics(
         mut lives in prop::collection::vec(life(), 1..40),
     ) {
-        // The innocent one outlives the others.
+        // The innocent request outlives the others.
         lives.push(Life { num_tokens: 100, poisoned_at: None });
         let outcome = run(&lives, usize::MAX, None);
         for id in &outcome.convicted {

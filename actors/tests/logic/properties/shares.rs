@@ -1,4 +1,4 @@
-//! How long a request waits for those of others.
+//! The wait of a request for those of others.
 
 use playhouse_actors::logic::{
     admission::Tenant,
@@ -19,7 +19,7 @@ impl World {
         Self { queue: RequestQueue::new(policy, u64::MAX), next_id: 0 }
     }
 
-    /// A client's request of so many choices.
+    /// Adds a client's request of `num_choices` choices.
     fn add(&mut self, tenant: Option<Tenant>, num_choices: u64, tokens: usize) {
         let group = RequestId(self.next_id);
         for _ in 0..num_choices {
@@ -30,10 +30,10 @@ impl World {
         }
     }
 
-    /// Serves the next one.
+    /// Serves the next request.
     fn serve(&mut self) -> Option<Option<Tenant>> {
         let (key, (tenant, tokens)) = self.queue.peek(0)?;
-        // Arrivals count under priority only, where `remove` needs them.
+        // Arrivals count only under priority, where `remove` needs them.
         assert!(self.queue.take(key, 0));
         self.queue.charge(tenant, tokens);
         Some(tenant)
@@ -45,8 +45,8 @@ fn backlog() -> impl Strategy<Value = Vec<(u32, u64, usize)>> {
 }
 
 proptest! {
-    /// Whatever four tenants have queued and been served, the first request of a fifth waits for
-    /// at most one of each.
+    /// Four tenants have queued and been served any number of requests. The first request of a
+    /// fifth waits for at most one of each.
     #[test]
     fn a_tenants_first_request_waits_for_at_most_one_of_each_other(
         before in backlog(), num_served in 0..500usize, after in backlog(), num_choices in 1..50u64,
@@ -68,7 +68,7 @@ proptest! {
         prop_assert!(place <= 4, "{:?}", &served[..=place]);
     }
 
-    /// Tenants that both wait are served the same, but for a request.
+    /// Tenants that both wait are served equally, up to one request.
     #[test]
     fn tenants_that_wait_get_the_same_tokens(
         few in 1..400usize, many in 1..400usize, num_choices in 1..200u64, steps in 1..150usize,
@@ -85,8 +85,8 @@ proptest! {
         prop_assert!(served(0).abs_diff(served(1)) <= few.max(many) as u64);
     }
 
-    /// Without tenants: request `k` of those that come while another has any number of choices in
-    /// the queue, and been served any number of them, waits for the `k` before it and `k` choices.
+    /// Another request has choices in the queue, some of them served, and there are no tenants.
+    /// Then request `k` that arrives waits for the `k` before it and for `k` choices.
     #[test]
     fn a_request_waits_for_as_many_choices_of_another_as_requests_came_before_it(
         num_choices in 2..2_000u64, num_served in 0..2_000u64, num_others in 1..50u64,
@@ -110,7 +110,7 @@ proptest! {
         let served: Vec<u64> = std::iter::from_fn(|| serve(&mut queue)).collect();
         for other in 0..num_others {
             let place = served.iter().position(|&id| id == num_choices + other).unwrap() as u64;
-            // Before any choice was served, the first has its turn before all.
+            // If no choice was served, the first choice has its turn before all others.
             prop_assert!(place <= 2 * other + 1, "{other}: {place}");
         }
         let choices: Vec<u64> = served.into_iter().filter(|&id| id < num_choices).collect();

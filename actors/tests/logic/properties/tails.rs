@@ -1,4 +1,4 @@
-//! What a new epoch computes again: with tails, one token a request.
+//! A new epoch computes again one token for each request, because of the tails.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const REQUESTS: usize = 7;
 const CRASHES: [Crash; 4] =
     [Crash::BetweenSteps, Crash::Planning(0), Crash::Planning(1), Crash::Computing(0x5a3c_96f0)];
 
-/// Prompts of 1 to 13 tokens that have nothing in common, after `num_steps` steps.
+/// Returns a world after `num_steps` steps, with prompts of 1 to 13 tokens that share nothing.
 fn world(num_steps: usize, config: SchedulerConfig) -> World {
     let mut world = World::new(SchedulerConfig {
         kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
@@ -38,7 +38,7 @@ fn step(world: &mut World) {
     world.step(0, None);
 }
 
-/// The first step after a crash.
+/// Crashes the core and returns the statistics of the first step after it.
 fn after(crash: Crash, world: &mut World) -> StepStats {
     world.crash(crash, false, false);
     step(world);
@@ -69,7 +69,7 @@ fn a_new_epoch_computes_one_token_a_request() {
 #[test]
 fn a_prompt_in_parts_has_a_tail_once_all_of_it_is_computed() {
     let config = SchedulerConfig { max_num_batched_tokens: 8, ..SchedulerConfig::default() };
-    // 49 tokens, eight a step.
+    // The prompts have 49 tokens, and a step has eight.
     for num_steps in 0..30 {
         for crash in CRASHES {
             let mut world = world(num_steps, config.clone());
@@ -117,7 +117,7 @@ fn without_a_prefix_cache_there_are_no_tails() {
 }
 
 #[test]
-fn who_ends_before_it_is_taken_up_leaves_no_tail() {
+fn a_request_that_ends_before_it_is_resumed_leaves_no_tail() {
     let mut world = world(9, SchedulerConfig::default());
     world.abort(RequestId(0));
     world.crash(Crash::BetweenSteps, false, false);

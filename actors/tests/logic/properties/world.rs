@@ -1,5 +1,5 @@
-//! A scheduler, a KV cache manager, a device and a ledger, without actors: everything that can
-//! happen to them happens in any order, and is checked after each step.
+//! A scheduler, a KV cache manager, a device and a ledger, without actors. All their events happen
+//! in any order, and invariants are checked after each step.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -24,16 +24,16 @@ use playhouse_actors::logic::{
 
 use super::device::{BLOCK_SIZE, Device, EOS, expected_output};
 
-/// As a group: that of the request before.
+/// Stands for the group of the request before.
 pub(crate) const SAME_GROUP: RequestId = RequestId(u64::MAX);
 
-/// Where the core dies.
+/// The point at which the core dies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Crash {
     BetweenSteps,
-    /// After so many plans of a step.
+    /// After this number of plans of a step.
     Planning(u8),
-    /// While the device computes; the bits say which slots are torn.
+    /// While the device computes. The bits say which slots are torn.
     Computing(u64),
 }
 
@@ -50,17 +50,17 @@ pub(crate) struct World {
     scheduler: Scheduler,
     kv_cache: KvCacheManager,
     device: Device,
-    /// Planned, and not computed.
+    /// Steps that are planned and not computed.
     planned: VecDeque<SchedulerOutput>,
     ledger: BTreeMap<RequestId, Entry>,
     directory: BlockDirectory,
     epoch: Epoch,
-    /// What the scheduler was told, and is told again when it is replaced.
+    /// The scheduler's cohort, which a new scheduler gets too.
     cohort: Option<BTreeSet<RequestId>>,
     pub(crate) now: Micros,
-    /// Steps planned while one was computed.
+    /// Number of steps planned while one was computed.
     pub(crate) num_planned_ahead: usize,
-    /// Of the last step that was planned.
+    /// Statistics of the last planned step.
     pub(crate) stats: StepStats,
 }
 
@@ -132,7 +132,8 @@ impl World {
         self.scheduler.reset_prefix_cache(reset_running);
     }
 
-    /// Plans what can be planned, and computes a step; `aborted` is given up while the device does.
+    /// Plans as much as possible and computes a step. `aborted` is aborted while the device
+    /// computes.
     pub(crate) fn step(&mut self, nan_rows: u32, aborted: Option<RequestId>) {
         self.plan_all();
         let Some(step) = self.planned.pop_front() else { return };
@@ -145,7 +146,7 @@ impl World {
         self.commit(commits);
     }
 
-    /// The core dies and is rebuilt from ledger and directory.
+    /// Kills the core and rebuilds it from ledger and directory.
     pub(crate) fn crash(&mut self, crash: Crash, keep_kv_cache: bool, keep_scheduler: bool) {
         match crash {
             Crash::BetweenSteps => {}
@@ -189,7 +190,7 @@ impl World {
         }
     }
 
-    /// From here on nothing fails: everyone must be served, and nothing may be left behind.
+    /// Runs without failures until the end. All requests must be served, and nothing may be left.
     pub(crate) fn run_out(&mut self) {
         self.scheduler.set_pause(PauseState::Unpaused);
         let mut num_steps = 0;
@@ -197,7 +198,7 @@ impl World {
             self.step(0, None);
             self.now += 1;
             num_steps += 1;
-            assert!(num_steps < 20_000, "somebody waits for ever");
+            assert!(num_steps < 20_000, "a request waits for ever");
         }
         assert!(self.ledger.values().all(|entry| entry.finish.is_some()));
         assert_eq!(self.kv_cache.tables().count(), 0);
@@ -228,7 +229,7 @@ impl World {
         }
     }
 
-    /// Plans a step; stops, as if dead, after `num_plans` plans.
+    /// Plans a step. Stops, as if dead, after `num_plans` plans.
     fn plan(&mut self, num_plans: u8) -> Option<Scheduled> {
         let cohort = self.live_cohort();
         self.scheduler.begin_step(self.now).unwrap();
@@ -283,7 +284,7 @@ impl World {
         }
     }
 
-    /// Each block is referenced by tables as often as its count says, or free exactly once.
+    /// Checks that each block is in as many tables as its count says, or free exactly once.
     fn check_pool(&self) {
         let pool = self.kv_cache.pool();
         let mut refs = BTreeMap::<BlockId, u32>::new();
@@ -299,7 +300,7 @@ impl World {
         }
     }
 
-    /// Nothing is told twice.
+    /// Checks that nothing is reported twice.
     fn check_updates(&self, updates: &[DirectoryUpdate]) {
         let mut sealed: BTreeMap<_, _> = self.directory.sealed().collect();
         for update in updates {
@@ -313,8 +314,8 @@ impl World {
         }
     }
 
-    /// A tail is the end of its request's table, or its block is free and nobody can hit it. The
-    /// directory knows all of them.
+    /// Checks that each tail is the last block of its request's table, or a free block that cannot
+    /// be hit. The directory knows all of them.
     fn check_tails(&self) {
         let pool = self.kv_cache.pool();
         let held: BTreeMap<RequestId, Tail> = self.kv_cache.held_tails().collect();
@@ -343,13 +344,14 @@ impl World {
         assert!(self.scheduler.stats().num_running <= self.config.max_num_seqs);
     }
 
-    /// The members of the cohort that have not ended.
+    /// Returns the members of the cohort that have not ended.
     fn live_cohort(&self) -> BTreeSet<RequestId> {
         let is_live = |id: &&RequestId| self.ledger.get(id).is_some_and(|e| e.finish.is_none());
         self.cohort.iter().flatten().filter(is_live).copied().collect()
     }
 
-    /// Members get on, alone, or end; unless the last of them ended before anybody was scheduled.
+    /// Checks that only members of the cohort are scheduled, and that they make progress or end.
+    /// Other requests may run only if all members ended before the step was scheduled.
     fn check_cohort(&self, scheduled: &Scheduled, cohort: &BTreeSet<RequestId>) {
         let has_ended = |id: &RequestId| scheduled.ended.iter().any(|end| end.request == *id);
         if cohort.iter().all(has_ended) {
@@ -362,8 +364,8 @@ impl World {
         assert!(is_paused || gets_on, "{cohort:?} is stuck");
     }
 
-    /// The device's block tables, built from differences, are the manager's, but for what a step that
-    /// was planned ahead changes about them.
+    /// Checks that the device's block tables, built from differences, equal the manager's, except
+    /// for the changes of a step planned ahead.
     fn check_tables(&self) {
         for (request, table) in self.device.tables() {
             let known = self.kv_cache.block_ids(request).map(|blocks| blocks.group(0));
@@ -375,7 +377,7 @@ impl World {
         }
     }
 
-    /// Whatever the directory promises is in memory.
+    /// Checks that the content named by the directory is in memory.
     fn check_directory(&self) {
         let mut contents = BTreeMap::new();
         for entry in self.ledger.values() {
