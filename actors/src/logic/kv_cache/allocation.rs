@@ -1,4 +1,4 @@
-//! The vocabulary between scheduler and KV cache manager: plans and their answers. The scheduler
+//! The messages between scheduler and KV cache manager: plans and their answers. The scheduler
 //! knows requests and token counts, and the manager knows blocks.
 
 use std::sync::Arc;
@@ -11,57 +11,59 @@ use crate::logic::request::ids::{Epoch, RequestId, Step};
 /// Operations to execute in order, up to the first that is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocationPlan {
-    /// The epoch it was made in.
+    /// Epoch of the plan.
     pub epoch: Epoch,
-    /// The step that is being planned: blocks filled by this plan are filled in it.
+    /// The step being planned. It fills the blocks that this plan registers.
     pub step: Step,
-    /// Which plan of the step this is, from 0.
+    /// Index of the plan within the step, from 0.
     pub round: u32,
-    /// Every step up to this one has been computed: the blocks that it filled are sealed.
+    /// The last computed step. Blocks filled by it and by earlier steps are sealed.
     pub completed_step: Option<Step>,
-    /// The operations, in the order in which they are executed.
+    /// The operations, in order of execution.
     pub ops: Vec<AllocationOp>,
 }
 
-/// One thing for the KV cache manager to do.
+/// One operation of the KV cache manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum AllocationOp {
     /// Frees a request's blocks.
     Free {
         /// The request.
         request: RequestId,
-        /// Their content is not to be trusted: no request may hit it.
+        /// Whether their content cannot be trusted, so that no request may hit it.
         discard: bool,
     },
-    /// How much of a prompt can be hit?
+    /// Looks up how much of a prompt can be hit.
     Lookup {
-        /// Whose.
+        /// The request.
         request: RequestId,
         /// Hashes of the full blocks of the request's tokens.
         block_hashes: Arc<Vec<BlockHash>>,
-        /// Not more tokens than these: all that it has but the last.
+        /// Maximum number of hit tokens: all tokens of the request except the last.
         max_tokens: usize,
-        /// Whether the tail that the last epoch may have left it counts.
+        /// Whether a tail that the last epoch left for the request counts.
         with_tail: bool,
     },
-    /// Make room for a request's tokens.
+    /// Makes room for a request's tokens.
     Allocate(AllocateOp),
-    /// Forget what can be hit, if no request holds a block.
+    /// Forgets all content that can be hit, if no request holds a block.
     ResetPrefixCache,
 }
 
-/// Make room for tokens, and register the blocks that they fill.
+/// Makes room for tokens, and registers the blocks that they fill.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocateOp {
-    /// Whose; it gets a table if it has none.
+    /// The request. It gets a table if it has none.
     pub request: RequestId,
-    /// Tokens that its table must hold after this step.
+    /// Number of tokens that its table must hold after this step.
     pub num_tokens: usize,
-    /// The hit that the lookup just before found for this request; 0 for one that holds blocks.
+    /// Number of tokens that the lookup just before found for this request; 0 for one that holds
+    /// blocks.
     pub num_hit_tokens: usize,
-    /// Refuse unless this many tokens would fit; `num_tokens` or more.
+    /// Number of tokens that must fit, at least `num_tokens`. Otherwise the operation is refused.
     pub num_tokens_to_fit: usize,
-    /// Refuse unless this many blocks would stay free beside `num_tokens_to_fit`.
+    /// Number of blocks that must stay free beside `num_tokens_to_fit`. Otherwise the operation is
+    /// refused.
     pub spare_blocks: usize,
     /// Hashes of the blocks that this step fills. They follow the blocks registered or hit before.
     pub full_blocks: Vec<BlockHash>,
@@ -78,9 +80,10 @@ pub struct Allocation {
     pub step: Step,
     /// The plan's.
     pub round: u32,
-    /// One an operation, in order; ends with the first [`AllocationResult::Refused`].
+    /// One result for each operation, in order. The first [`AllocationResult::Refused`] is the
+    /// last.
     pub results: Vec<AllocationResult>,
-    /// Blocks free afterwards.
+    /// Number of free blocks afterwards.
     pub num_free_blocks: usize,
     /// Share of the blocks that requests hold, in `[0, 1]`.
     pub usage: f64,
@@ -89,29 +92,30 @@ pub struct Allocation {
 /// The result of one operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum AllocationResult {
-    /// To `Free`: done, also if the request held nothing.
+    /// Answers `Free`: done, even if the request held no blocks.
     Freed,
-    /// To `Lookup`: this many tokens can be hit; a multiple of the block size unless a tail is
-    /// among them.
+    /// Answers `Lookup`: this many tokens can be hit. The number is a multiple of the block size
+    /// unless a tail is included.
     Hit {
-        /// Tokens.
+        /// Number of tokens.
         num_tokens: usize,
     },
-    /// To `Allocate`: the blocks appended to the request's table, hit ones first.
+    /// Answers `Allocate`: the blocks appended to the request's table, hit ones first.
     Allocated {
-        /// Empty when the table had room.
+        /// The blocks. Empty if the table had room.
         block_ids: BlockIds,
     },
-    /// To `Allocate`: there are too few free blocks; nothing changed.
+    /// Answers `Allocate`: there are too few free blocks, and nothing changed.
     Refused,
-    /// To `ResetPrefixCache`: whether it was done.
+    /// Answers `ResetPrefixCache`: whether it was done.
     Reset(bool),
 }
 
-/// Why a plan was not executed; nothing changed, or the manager must be replaced.
+/// The reason why a plan was not executed. A stale plan changes nothing. After an invalid one the
+/// scheduler or the manager must be replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// It comes from a dead incarnation of the core.
+    /// The plan is of a past epoch.
     #[error("a plan of epoch {} arrived in epoch {}", plan.0, current.0)]
     Stale {
         /// The plan's.
@@ -119,7 +123,7 @@ pub enum PlanError {
         /// The manager's.
         current: Epoch,
     },
-    /// It contradicts what was planned before.
+    /// The plan contradicts an earlier one.
     #[error("request {request}: {what}")]
     Invalid {
         /// The operation's request.

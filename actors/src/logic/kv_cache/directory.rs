@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_committed_does_not_count() {
+    fn uncommitted_tokens_do_not_count() {
         for (num_tokens, expected) in [(3, 0), (4, 2)] {
             let mut directory = with_tails();
             directory.begin_epoch(Epoch(2), |_| Some(num_tokens));
@@ -173,6 +173,6 @@ mod tests {
         assert_eq!((directory.sealed().count(), directory.tails().count()), (0, 0));
         let tail = Tail { block: 4, index: 0, caught_up_at: 3 };
         directory.update(Epoch(1), vec![DirectoryUpdate::TailAt { request: BOB, tail }]);
-        assert_eq!(tails(&directory), [], "what its manager still says is of the old cache");
+        assert_eq!(tails(&directory), [], "later updates of its manager concern the old cache");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::logic::request::ids::RequestId;
 
-/// Failures alone, in a row, that convict a request if another step shows that the engine works.
+/// Failures alone, in a row, that convict a request if there is evidence that the engine works.
 pub const SOLO_STRIKES: u32 = 3;
 /// Failures alone, in a row, that convict without this evidence. Otherwise two poisoned requests
 /// that are the only ones would keep each other alive for ever.

@@ -1,5 +1,5 @@
-//! The step that the scheduler sends to the worker. Block ids are opaque here: the KV
-//! cache manager assigns them, the worker uses them, the scheduler only passes them on.
+//! The step that the scheduler sends to the worker. Block ids are opaque here: the KV cache manager
+//! assigns them, the worker uses them, and the scheduler only forwards them.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::logic::{
     },
 };
 
-/// One step's work.
+/// The work of one step.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SchedulerOutput {
-    /// The epoch it was planned in.
+    /// Epoch in which it was planned.
     pub epoch: Epoch,
-    /// Counts every call of the scheduler, also those that plan nothing.
+    /// Number of the step. Steps that compute nothing are counted too.
     pub step: Step,
-    /// Requests that the worker holds no state of: new ones, and ones resumed after preemption.
+    /// Requests that the worker has no state of: new ones, and ones resumed after preemption.
     pub scheduled_new: Vec<NewRequestData>,
     /// Requests that the worker knows.
     pub scheduled_cached: Vec<CachedRequestData>,
     /// Sum of all `num_scheduled_tokens`.
     pub total_num_scheduled_tokens: usize,
-    /// Requests that ended since the last step: the worker drops their state. A request appears
+    /// Requests that ended since the last step. The worker drops their state. A request appears
     /// here once.
     pub finished: Vec<RequestId>,
-    /// Requests preempted in this step: the worker drops their state. One that comes back at once
-    /// stands in `scheduled_new` as well, so `finished` and `preempted` are dealt with first.
+    /// Requests preempted in this step. The worker drops their state. One that resumes at once is
+    /// also in `scheduled_new`, so `finished` and `preempted` are handled first.
     pub preempted: Vec<RequestId>,
     /// Images and sounds to encode before the model runs.
     pub scheduled_encoder_inputs: Vec<EncoderInputs>,
@@ -47,50 +47,52 @@ pub struct EncoderInputs {
     pub features: Vec<usize>,
 }
 
-/// All that the worker needs to begin, or begin again, with a request.
+/// All data that the worker needs to begin or resume a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewRequestData {
     /// The request.
     pub request: Arc<EngineRequest>,
-    /// Tokens generated so far; not empty for a resumed or replayed request.
+    /// Tokens generated so far. Not empty for a resumed or replayed request.
     pub output_token_ids: Vec<TokenId>,
-    /// Its block table so far, for `num_computed_tokens + num_scheduled_tokens` tokens.
+    /// Its block table for `num_computed_tokens + num_scheduled_tokens` tokens.
     pub block_ids: BlockIds,
-    /// Tokens whose KV is there already.
+    /// Number of tokens whose KV exists already.
     pub num_computed_tokens: usize,
-    /// Tokens to compute now, at least 1.
+    /// Number of tokens to compute now, at least 1.
     pub num_scheduled_tokens: usize,
 }
 
-/// The changes since the last step of a request that the worker knows. They do not contain the
-/// tokens that the worker drew: it appends them itself, maybe before the scheduler hears of them.
+/// The changes of a request that the worker knows since the last step. They do not contain the
+/// tokens that the worker drew. The worker appends them itself, maybe before the scheduler receives
+/// them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CachedRequestData {
     /// The request.
     pub request: RequestId,
     /// Blocks appended to its table.
     pub new_block_ids: BlockIds,
-    /// Tokens whose KV is there already.
+    /// Number of tokens whose KV exists already.
     pub num_computed_tokens: usize,
-    /// Tokens to compute now, at least 1.
+    /// Number of tokens to compute now, at least 1.
     pub num_scheduled_tokens: usize,
 }
 
 impl SchedulerOutput {
-    /// Whether there is nothing for the model to compute.
+    /// Returns whether the model has nothing to compute.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.total_num_scheduled_tokens == 0
     }
 
-    /// Whether the worker must see it: there is something to compute, or to forget.
+    /// Returns whether the worker must receive it, to compute tokens or to drop state.
     #[must_use]
     pub fn has_news(&self) -> bool {
         let forgets = !self.finished.is_empty() || !self.preempted.is_empty();
         !self.is_empty() || forgets || !self.freed_encoder_outputs.is_empty()
     }
 
-    /// Requests scheduled with their number of tokens: new ones first, then cached ones.
+    /// Returns the scheduled requests with their numbers of tokens: new ones first, then cached
+    /// ones.
     pub fn num_scheduled_tokens(&self) -> impl Iterator<Item = (RequestId, usize)> + '_ {
         let new =
             self.scheduled_new.iter().map(|data| (data.request.id, data.num_scheduled_tokens));
@@ -98,7 +100,8 @@ impl SchedulerOutput {
         new.chain(cached.map(|data| (data.request, data.num_scheduled_tokens)))
     }
 
-    /// Requests scheduled with the number of their tokens that are computed once the step is done.
+    /// Returns the scheduled requests with the number of their tokens that are computed after the
+    /// step.
     pub fn num_tokens_after(&self) -> impl Iterator<Item = (RequestId, usize)> + '_ {
         let computed = self.scheduled_new.iter().map(|data| data.num_computed_tokens);
         let computed = computed.chain(self.scheduled_cached.iter().map(|d| d.num_computed_tokens));

@@ -1,33 +1,34 @@
-//! How many tokens a step may compute, given that the device's memory has run out before.
+//! The number of tokens that a step may compute, after the device's memory has run out.
 
-/// Steps in a row that must succeed before more is dared.
+/// Number of steps in a row that must succeed before the budget grows.
 pub const STEPS_TO_GROW: u32 = 256;
 
-/// Halves when memory runs out, and doubles back when it has not for a while.
+/// The token budget. It halves when memory runs out, and doubles after many steps without a
+/// failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepBudget {
     max_tokens: usize,
     tokens: usize,
-    /// Since the budget last changed.
+    /// Steps that succeeded since the budget last changed.
     num_succeeded: u32,
 }
 
 impl StepBudget {
-    /// The whole budget: `max_num_batched_tokens`, at least 1.
+    /// Returns the whole budget: `max_num_batched_tokens`, at least 1.
     #[must_use]
     pub fn new(max_num_batched_tokens: usize) -> Self {
         let max_tokens = max_num_batched_tokens.max(1);
         Self { max_tokens, tokens: max_tokens, num_succeeded: 0 }
     }
 
-    /// Most tokens of the next step; at least 1.
+    /// Returns the maximum number of tokens of the next step, at least 1.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Halves the tokens of the next step, because one ran out of memory. Returns false when it has
-    /// one token already: then the step cannot be tried with fewer.
+    /// Halves the tokens of the next step, because one ran out of memory. Returns false if it has
+    /// only one token, because then there is no smaller step.
     pub fn out_of_memory(&mut self) -> bool {
         self.num_succeeded = 0;
         let can_shrink = self.tokens > 1;
@@ -35,7 +36,8 @@ impl StepBudget {
         can_shrink
     }
 
-    /// A step was computed. Every [`STEPS_TO_GROW`] of them the budget doubles, up to the whole.
+    /// Records that a step was computed. After every [`STEPS_TO_GROW`] of them the budget doubles,
+    /// up to the whole.
     pub fn step_succeeded(&mut self) {
         if self.tokens == self.max_tokens {
             return;

@@ -1,5 +1,5 @@
-//! The free blocks, least recently used first: a doubly linked list whose links are indices, so
-//! that a block leaves it in O(1) when a prefix hit takes it back.
+//! The free blocks, least recently used first. They are a doubly linked list whose links are
+//! indices. So a block leaves it in O(1) when a prefix hit uses it again.
 
 use crate::logic::request::ids::BlockId;
 
@@ -20,7 +20,7 @@ struct Link {
 }
 
 impl FreeQueue {
-    /// An empty queue for blocks `0..num_blocks`.
+    /// Returns an empty queue for blocks `0..num_blocks`.
     pub(super) fn new(num_blocks: u32) -> Self {
         let absent = Link { prev: ABSENT, next: ABSENT };
         let mut links = vec![absent; num_blocks as usize + 1];
@@ -32,7 +32,7 @@ impl FreeQueue {
         self.len
     }
 
-    /// The block to reuse next.
+    /// Removes and returns the block to reuse next.
     pub(super) fn pop_front(&mut self) -> Option<BlockId> {
         let front = self.links[self.sentinel() as usize].next;
         (front != self.sentinel()).then(|| {
@@ -41,13 +41,13 @@ impl FreeQueue {
         })
     }
 
-    /// Reused first.
+    /// Adds a block that is reused first.
     pub(super) fn push_front(&mut self, block: BlockId) {
         let sentinel = self.sentinel();
         self.insert_after(sentinel, block);
     }
 
-    /// Reused last.
+    /// Adds a block that is reused last.
     pub(super) fn push_back(&mut self, block: BlockId) {
         let back = self.links[self.sentinel() as usize].prev;
         self.insert_after(back, block);
@@ -62,7 +62,7 @@ impl FreeQueue {
         self.len -= 1;
     }
 
-    /// From the first to be reused to the last.
+    /// Returns the blocks, from the first to be reused to the last.
     pub(super) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
         let sentinel = self.sentinel();
         let after = move |at: u32| {

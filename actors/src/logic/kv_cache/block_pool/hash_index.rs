@@ -1,5 +1,5 @@
-//! From a block hash to the blocks that hold its content. The same content may lie in several
-//! blocks: two requests can compute it at once, and block tables are append-only.
+//! An index from a block hash to the blocks that hold its content. Several blocks may hold the same
+//! content, because two requests can compute it at once and block tables are append-only.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -12,7 +12,7 @@ use crate::logic::{kv_cache::hashes::BlockHash, request::ids::BlockId};
 pub struct BlockKey([u8; 36]);
 
 impl BlockKey {
-    /// The key of a block of KV cache group `group`.
+    /// Returns the key of a block of KV cache group `group`.
     #[must_use]
     pub fn new(hash: &BlockHash, group: u32) -> Self {
         let mut key = [0; 36];
@@ -21,7 +21,7 @@ impl BlockKey {
         Self(key)
     }
 
-    /// The hash without the group.
+    /// Returns the hash without the group.
     #[must_use]
     pub fn hash(&self) -> BlockHash {
         let mut hash = [0; 32];
@@ -29,7 +29,7 @@ impl BlockKey {
         BlockHash(hash)
     }
 
-    /// The key's bytes.
+    /// Returns the key's bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 36] {
         &self.0
@@ -43,7 +43,7 @@ impl Hash for BlockKey {
     }
 }
 
-/// A key is a SHA-256 already: its first eight bytes are hash enough.
+/// A hasher that returns the first eight bytes of a key. They suffice, because a key is a SHA-256.
 #[derive(Debug, Default, Clone)]
 struct FirstBytes(u64);
 
@@ -74,7 +74,7 @@ struct Siblings {
     next: Option<BlockId>,
 }
 
-/// Every operation is O(1), also when thousands of blocks hold the same content.
+/// The index. Every operation is O(1), even if thousands of blocks hold the same content.
 #[derive(Debug, Clone)]
 pub(super) struct HashIndex {
     chains: IndexMap<BlockKey, Chain, BuildHasherDefault<FirstBytes>>,
@@ -87,7 +87,7 @@ impl HashIndex {
         Self { chains: IndexMap::default(), siblings }
     }
 
-    /// The block that has held this content longest.
+    /// Returns the block that has held this content longest.
     pub(super) fn get(&self, key: &BlockKey) -> Option<BlockId> {
         self.chains.get(key).map(|chain| chain.first)
     }
@@ -105,7 +105,7 @@ impl HashIndex {
         }
     }
 
-    /// `block` must have been inserted under `key`.
+    /// Removes a block, which must have been inserted under `key`.
     pub(super) fn remove(&mut self, key: &BlockKey, block: BlockId) {
         let Siblings { prev, next } = std::mem::take(&mut self.siblings[block as usize]);
         if let Some(prev) = prev {

@@ -1,8 +1,8 @@
 //! The KV cache's blocks: their references, the content that can be hit, and the order of reuse.
 //!
 //! A block is referenced by block tables (`ref_cnt`), or free. A free block keeps its hash and can
-//! be hit until it is handed out for new content. The free queue is in order of last use. Block 0
-//! is the null block: it is never handed out, freed or hashed, and is not counted in the usage.
+//! be hit until it is allocated for new content. The free queue is in order of last use. Block 0 is
+//! the null block. It is never allocated, freed or hashed, and is not counted in the usage.
 
 mod free_queue;
 mod hash_index;
@@ -12,7 +12,7 @@ use self::{free_queue::FreeQueue, hash_index::HashIndex};
 use super::hashes::BlockHash;
 use crate::logic::request::ids::BlockId;
 
-/// The block that stands where a table has none.
+/// The block that fills the places where a table has no block.
 pub const NULL_BLOCK: BlockId = 0;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,12 +27,12 @@ pub struct BlockPool {
     blocks: Vec<Block>,
     free: FreeQueue,
     index: HashIndex,
-    /// Blocks that lost their hash and have not been told to the owner.
+    /// Blocks that lost their hash and are not reported to the owner yet.
     evicted: Vec<BlockId>,
 }
 
 impl BlockPool {
-    /// `num_blocks` blocks, the null block among them, all free and in order.
+    /// Returns a pool of `num_blocks` blocks, including the null block. All are free and in order.
     #[must_use]
     pub fn new(num_blocks: u32) -> Self {
         let mut free = FreeQueue::new(num_blocks);
@@ -45,19 +45,19 @@ impl BlockPool {
         }
     }
 
-    /// Blocks that can be handed out.
+    /// Returns the number of free blocks.
     #[must_use]
     pub fn num_free(&self) -> usize {
         self.free.len()
     }
 
-    /// Blocks there are for tokens.
+    /// Returns the number of blocks for tokens.
     #[must_use]
     pub fn num_usable(&self) -> usize {
         self.blocks.len().saturating_sub(1)
     }
 
-    /// Share of the usable blocks that tables reference, in `[0, 1]`.
+    /// Returns the share of the usable blocks that tables reference, in `[0, 1]`.
     #[must_use]
     pub fn usage(&self) -> f64 {
         match self.num_usable() {
@@ -66,24 +66,24 @@ impl BlockPool {
         }
     }
 
-    /// The free blocks, the next to be reused first.
+    /// Returns the free blocks, the next to be reused first.
     pub fn free_block_ids(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.free.iter()
     }
 
-    /// Block tables that hold the block.
+    /// Returns the number of block tables that hold the block.
     #[must_use]
     pub fn ref_cnt(&self, block: BlockId) -> u32 {
         self.blocks[block as usize].ref_cnt
     }
 
-    /// The hash under which the block can be hit.
+    /// Returns the hash under which the block can be hit.
     #[must_use]
     pub fn hash_of(&self, block: BlockId) -> Option<BlockHash> {
         self.blocks[block as usize].key.map(|key| key.hash())
     }
 
-    /// Whether the block can be hit.
+    /// Returns whether the block can be hit.
     #[must_use]
     pub fn is_cached(&self, block: BlockId) -> bool {
         self.blocks[block as usize].key.is_some()
@@ -111,7 +111,7 @@ impl BlockPool {
         true
     }
 
-    /// One more table references each of `blocks`.
+    /// Adds one table's reference to each of `blocks`.
     pub fn touch(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             if self.blocks[block as usize].ref_cnt == 0 {
@@ -171,7 +171,7 @@ impl BlockPool {
         true
     }
 
-    /// Blocks that lost their hash since the last call.
+    /// Returns the blocks that lost their hash since the last call.
     pub(super) fn drain_evicted(&mut self) -> std::vec::Drain<'_, BlockId> {
         self.evicted.drain(..)
     }

@@ -1,5 +1,5 @@
-//! The little of canonical CBOR (RFC 8949 §4.2) that block hashes need: integers, byte and text
-//! strings, arrays, null. Every head takes the shortest form, so equal values give equal bytes.
+//! The part of canonical CBOR (RFC 8949 §4.2) that block hashes need: integers, byte and text
+//! strings, arrays, null. Every head has the shortest form, so equal values give equal bytes.
 
 const UNSIGNED: u8 = 0 << 5;
 const NEGATIVE: u8 = 1 << 5;
@@ -41,7 +41,7 @@ impl Cbor {
         self.bytes.extend_from_slice(value.as_bytes());
     }
 
-    /// The next `len` items are its elements.
+    /// Begins an array. The next `len` items are its elements.
     pub(super) fn array(&mut self, len: usize) {
         self.head(ARRAY, len as u64);
     }
@@ -82,7 +82,7 @@ mod tests {
         cbor.bytes
     }
 
-    /// The examples of RFC 8949, appendix A.
+    /// Checks examples of RFC 8949, appendix A.
     #[test]
     fn integers_take_the_shortest_form() {
         assert_eq!(integer(0), [0x00]);

@@ -1,4 +1,4 @@
-//! The keys that tell two blocks with the same tokens apart.
+//! The keys that distinguish two blocks with the same tokens.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ pub enum ExtraKey {
     Multimodal {
         /// Hash of the item's content.
         identifier: Arc<str>,
-        /// Where the item begins, relative to the block's first token; negative when it began in
-        /// an earlier block.
+        /// Beginning of the item, relative to the block's first token. Negative if it began in an
+        /// earlier block.
         offset: i64,
     },
-    /// `("cache_salt", salt)`: on a request's first block only; the chain carries it on.
+    /// `("cache_salt", salt)`: only in a request's first block. The chain carries it to the others.
     CacheSalt(Arc<str>),
 }
 
@@ -40,8 +40,9 @@ impl ExtraKey {
     }
 }
 
-/// The extra keys of the block that holds tokens `start..start + block_size` of a request:
-/// the media that overlap it (`features` is sorted by offset), then the salt if it is the first.
+/// Returns the extra keys of the block with tokens `start..start + block_size` of a request. These
+/// are the media that overlap it (`features` is sorted by offset), then the salt if it is the
+/// first.
 #[must_use]
 pub fn extra_keys(
     start: usize,

@@ -1,7 +1,8 @@
 //! Hashes that name a full block by all tokens up to its end: vLLM's `sha256_cbor`, byte for byte.
 //!
-//! `hash = SHA-256(CBOR [parent, [tokens], null | [extra keys]])`, the first block's parent being
-//! [`none_hash`]. Two prompts share a block's hash exactly when they share everything before it.
+//! `hash = SHA-256(CBOR [parent, [tokens], null | [extra keys]])`. The parent of the first block is
+//! [`none_hash`]. Two prompts share a block's hash exactly when they share all tokens and keys up
+//! to its end.
 
 mod cbor;
 mod chain;
@@ -22,7 +23,7 @@ use crate::logic::request::ids::TokenId;
 /// The seed if the operator gives none.
 const DEFAULT_SEED: &str = "vllm-none-hash";
 
-/// The name of a full block's content.
+/// The hash of a full block's content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockHash(pub [u8; 32]);
 
@@ -38,8 +39,8 @@ impl fmt::Debug for BlockHash {
     }
 }
 
-/// The parent of every first block. `seed` is what vLLM takes from `PYTHONHASHSEED`: engines
-/// with different seeds share no hashes.
+/// Returns the parent of every first block. `seed` is the value that vLLM takes from
+/// `PYTHONHASHSEED`. Engines with different seeds share no hashes.
 #[must_use]
 pub fn none_hash(seed: Option<&str>) -> BlockHash {
     let mut cbor = Cbor::default();
@@ -47,7 +48,7 @@ pub fn none_hash(seed: Option<&str>) -> BlockHash {
     digest(&cbor)
 }
 
-/// The hash of a full block that follows `parent`.
+/// Returns the hash of a full block that follows `parent`.
 #[must_use]
 pub fn hash_block(parent: &BlockHash, tokens: &[TokenId], extra_keys: &[ExtraKey]) -> BlockHash {
     // Five bytes hold any 32-bit token with its head.

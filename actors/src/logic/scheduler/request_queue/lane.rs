@@ -19,12 +19,13 @@ pub(super) struct Lane<T> {
     policy: SchedulingPolicy,
     age_bound: Micros,
     entries: BTreeMap<QueueKey, T>,
-    /// The same requests by (when it has waited for the age bound, id); empty under FCFS.
+    /// The same requests by the time at which they have waited for the age bound, and by id. Empty
+    /// under FCFS.
     by_age: BTreeMap<(Micros, RequestId), QueueKey>,
-    /// FCFS counts its ends: up at the back, down at the front.
+    /// Last turns at the ends under FCFS: the back counts up, the front counts down.
     back: i128,
     front: i128,
-    /// The last turn of each group that has one at or after `back`.
+    /// The last turn of each group that has a turn at or after `back`.
     groups: BTreeMap<RequestId, i128>,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Lane<T> {
 pub(super) struct Head<T> {
     pub(super) key: QueueKey,
     pub(super) value: T,
-    /// It has waited for the age bound.
+    /// Whether it has waited for the age bound.
     pub(super) is_aged: bool,
 }
 
@@ -47,7 +48,7 @@ impl<T: Copy> Lane<T> {
         self.entries.len()
     }
 
-    /// Groups whose last turn is kept.
+    /// Returns the number of groups whose last turn is kept.
     #[cfg(test)]
     pub(super) fn num_groups(&self) -> usize {
         self.groups.len()
@@ -57,19 +58,19 @@ impl<T: Copy> Lane<T> {
         self.entries.get(&key).copied()
     }
 
-    /// A place behind all others, but for the further choices of requests.
+    /// Returns a place behind all others, except further choices of requests.
     pub(super) fn reserve_back(&mut self, request: &EngineRequest) -> QueueKey {
         let turn = self.next_turn(request.group);
         self.key(request, turn)
     }
 
-    /// A place ahead of all others.
+    /// Returns a place before all others.
     pub(super) fn reserve_front(&mut self, request: &EngineRequest) -> QueueKey {
         self.front -= 1;
         self.key(request, self.front)
     }
 
-    /// Puts a request at a place; false if it was there already.
+    /// Puts a request at a place. Returns false if one was there already.
     pub(super) fn insert(&mut self, key: QueueKey, arrival: Micros, value: T) -> bool {
         if let Some(aged_at) = self.aged_at(key, arrival) {
             self.by_age.insert((aged_at, key.id), key);
@@ -77,7 +78,7 @@ impl<T: Copy> Lane<T> {
         self.entries.insert(key, value).is_none()
     }
 
-    /// The next to be served of those that may.
+    /// Returns the next request to serve of those for which `may` is true.
     pub(super) fn peek(&self, now: Micros, may: impl Fn(&QueueKey) -> bool) -> Option<Head<T>> {
         let mut aged = self.by_age.iter().take_while(|((aged_at, _), _)| *aged_at <= now);
         if let Some((_, &key)) = aged.find(|(_, key)| may(key)) {
@@ -87,7 +88,7 @@ impl<T: Copy> Lane<T> {
         Some(Head { key, value, is_aged: false })
     }
 
-    /// Takes a request out that is given up; false if it does not wait.
+    /// Removes a request that is given up. Returns false if it does not wait.
     pub(super) fn remove(&mut self, key: QueueKey, arrival: Micros) -> bool {
         if let Some(aged_at) = self.aged_at(key, arrival) {
             self.by_age.remove(&(aged_at, key.id));
@@ -95,7 +96,7 @@ impl<T: Copy> Lane<T> {
         self.entries.remove(&key).is_some()
     }
 
-    /// The same for one that is served: requests that arrive from now on come after its turn.
+    /// Removes a request that is served. Requests that arrive from now on come after its turn.
     pub(super) fn take(&mut self, key: QueueKey, arrival: Micros) -> bool {
         if self.policy == SchedulingPolicy::Fcfs {
             self.back = self.back.max(key.turn);
@@ -103,7 +104,7 @@ impl<T: Copy> Lane<T> {
         self.remove(key, arrival)
     }
 
-    /// The first `most`, in the order of service.
+    /// Returns the first `most` requests in the order of service.
     pub(super) fn first(&self, most: usize, now: Micros) -> impl Iterator<Item = Head<T>> {
         let aged = self.by_age.iter().take_while(|((aged_at, _), _)| *aged_at <= now);
         let aged: Vec<QueueKey> = aged.take(most).map(|(_, &key)| key).collect();
@@ -117,8 +118,8 @@ impl<T: Copy> Lane<T> {
         })
     }
 
-    /// When a request has waited for the age bound. The choices of one request age one after the
-    /// other, or they would hold others back all at once.
+    /// Returns the time at which a request has waited for the age bound. The choices of one request
+    /// age one after the other, because otherwise they would delay others all at once.
     pub(super) fn aged_at(&self, key: QueueKey, arrival: Micros) -> Option<Micros> {
         let bound = self.age_bound.saturating_mul(key.round.saturating_add(1));
         (self.policy == SchedulingPolicy::Priority).then(|| arrival.saturating_add(bound))
@@ -145,7 +146,8 @@ impl<T: Copy> Lane<T> {
             }
             SchedulingPolicy::Priority => QueueKey {
                 priority: request.priority.into(),
-                // Not by ids: a group's later submissions, like steps of a beam, are none later.
+                // The id does not count: a group's later submissions, for example steps of a beam,
+                // are no later choices.
                 round: request.choice.into(),
                 turn: request.arrival.into(),
                 is_further_choice,

@@ -1,10 +1,10 @@
-//! Waiting requests, in the order in which they are served: tenants share turns, and so do the
-//! choices of one request with other requests.
+//! Waiting requests, in the order of service. Tenants share turns, and so do the choices of one
+//! request with other requests.
 //!
-//! A tenant is served by the tokens computed for it, as in "Fairness in Serving Large Language
-//! Models" (Sheng et al., 2024): the next request is that of the tenant with the fewest. A tenant
-//! that comes back after a pause starts at the count of those that wait, so it has no credit.
-//! Priorities go before shares. With one tenant, or without tenants, shares change nothing.
+//! A tenant's share is counted in the tokens computed for it, as in "Fairness in Serving Large
+//! Language Models" (Sheng et al., 2024). The next request is one of the tenant with the fewest
+//! tokens. A tenant that returns after a pause starts at the count of those that wait, so it has no
+//! credit. Priorities go before shares. With one tenant, or without tenants, shares change nothing.
 
 mod lane;
 #[cfg(test)]
@@ -23,31 +23,33 @@ use crate::logic::{
     },
 };
 
-/// In which order waiting requests are served, and which running one gives way.
+/// The order in which waiting requests are served, and the choice of the running request to
+/// preempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchedulingPolicy {
     /// First come, first served.
     #[default]
     Fcfs,
-    /// A lower `priority` first; ties by arrival.
+    /// Lower `priority` first. Requests of equal priority are served by arrival.
     Priority,
 }
 
-/// A place in the queue; lower is served earlier.
+/// A place in the queue. Lower places are served earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueKey {
     priority: i64,
-    /// Under [`SchedulingPolicy::Priority`]: how many choices of the same request come first.
+    /// Under [`SchedulingPolicy::Priority`], the number of choices of the same request that come
+    /// first.
     round: u64,
     turn: i128,
-    /// Of the same turn, first choices are served before further ones.
+    /// Whether it is a further choice. In one turn, first choices are served before further ones.
     is_further_choice: bool,
     id: RequestId,
     owner: Owner,
 }
 
-/// The owner of a share: a tenant, or, without tenants, one client's request with all its choices.
+/// The owner of a share: a tenant or, without tenants, one client's request with all its choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// All requests with one API key.
@@ -57,7 +59,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The one that a request counts for.
+    /// Returns the owner of a request.
     #[must_use]
     pub fn of(request: &EngineRequest) -> Self {
         request.tenant.map_or(Self::Group(request.group), Self::Tenant)
@@ -71,19 +73,19 @@ impl Owner {
     }
 }
 
-/// Waiting requests. `T` is what the owner finds them by.
+/// Waiting requests. `T` identifies a request for the queue's user.
 ///
 /// Under [`SchedulingPolicy::Priority`], a request is old when it has waited for the age bound
-/// since its arrival. An old request comes before every younger one of its tenant. It competes
-/// with those of other tenants whatever the priorities, so no request starves.
+/// since its arrival. An old request comes before every younger one of its tenant. It competes with
+/// requests of other tenants whatever their priorities, so no request starves.
 #[derive(Debug, Clone)]
 pub struct RequestQueue<T> {
     policy: SchedulingPolicy,
     age_bound: Micros,
-    /// One for each tenant seen: bounded by the number of API keys.
+    /// One share for each tenant seen. Their number is bounded by the number of API keys.
     tenants: BTreeMap<Option<Tenant>, Share<T>>,
     len: usize,
-    /// The count at which a tenant starts whose requests find no others waiting.
+    /// The count at which a tenant starts if no other requests wait.
     virtual_time: u64,
 }
 
@@ -95,33 +97,34 @@ struct Share<T> {
 }
 
 impl<T: Copy> RequestQueue<T> {
-    /// An empty queue.
+    /// Returns an empty queue.
     #[must_use]
     pub fn new(policy: SchedulingPolicy, age_bound: Micros) -> Self {
         Self { policy, age_bound, tenants: BTreeMap::new(), len: 0, virtual_time: 0 }
     }
 
-    /// Requests that wait.
+    /// Returns the number of waiting requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no request waits.
+    /// Returns whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A new request. Returns its place.
+    /// Adds a new request and returns its place.
     pub fn push_back(&mut self, request: &EngineRequest, value: T) -> QueueKey {
         let key = self.reserve_back(request);
         self.reinsert(key, request.arrival, value);
         key
     }
 
-    /// The place that [`RequestQueue::push_back`] would give, for a request that cannot be served
-    /// yet: once it can, [`RequestQueue::reinsert`] puts it there. Others are served meanwhile.
+    /// Returns the place that [`RequestQueue::push_back`] would give, for a request that cannot be
+    /// served yet. [`RequestQueue::reinsert`] puts it there once it can. Others are served
+    /// meanwhile.
     pub fn reserve_back(&mut self, request: &EngineRequest) -> QueueKey {
         let waiting = self.tenants.values().filter(|share| share.lane.len() > 0);
         let start = waiting.map(|share| share.served).min().unwrap_or(self.virtual_time);
@@ -132,27 +135,27 @@ impl<T: Copy> RequestQueue<T> {
         share.lane.reserve_back(request)
     }
 
-    /// A request that was served before: under FCFS it goes ahead of all others of its tenant.
+    /// Adds a request that was served before. Under FCFS it comes before all others of its tenant.
     pub fn push_front(&mut self, request: &EngineRequest, value: T) -> QueueKey {
         let key = self.share(request.tenant).lane.reserve_front(request);
         self.reinsert(key, request.arrival, value);
         key
     }
 
-    /// Puts a request at a place that it had, or that was kept for it.
+    /// Puts a request at a place that it had, or that was reserved for it.
     pub fn reinsert(&mut self, key: QueueKey, arrival: Micros, value: T) {
         let is_new = self.share(key.owner.tenant()).lane.insert(key, arrival, value);
         self.len += usize::from(is_new);
     }
 
-    /// The next to be served.
+    /// Returns the next request to serve.
     #[must_use]
     pub fn peek(&self, now: Micros) -> Option<(QueueKey, T)> {
         self.peek_where(now, |_| true)
     }
 
-    /// The next to be served, were it not for those of one owner; none if that would pass one of a
-    /// better priority.
+    /// Returns the next request to serve, without those of one owner. Returns `None` if it would
+    /// overtake one of a better priority.
     #[must_use]
     pub fn peek_apart(&self, owner: Owner, now: Micros) -> Option<(QueueKey, T)> {
         let (head, _) = self.peek(now)?;
@@ -171,8 +174,8 @@ impl<T: Copy> RequestQueue<T> {
         Some((next.key, next.value))
     }
 
-    /// The next to be served of those at these places, each given with its arrival, whatever their
-    /// tenants' shares.
+    /// Returns the next request to serve of those at these places, each given with its arrival.
+    /// Tenants' shares are ignored.
     #[must_use]
     pub fn peek_among(
         &self,
@@ -189,14 +192,14 @@ impl<T: Copy> RequestQueue<T> {
         Some((key, value))
     }
 
-    /// Takes a request out that is given up; false if it does not wait.
+    /// Removes a request that is given up. Returns false if it does not wait.
     pub fn remove(&mut self, key: QueueKey, arrival: Micros) -> bool {
         let is_removed = self.share(key.owner.tenant()).lane.remove(key, arrival);
         self.len -= usize::from(is_removed);
         is_removed
     }
 
-    /// Takes a request out that is served; false if it does not wait.
+    /// Removes a request that is served. Returns false if it does not wait.
     pub fn take(&mut self, key: QueueKey, arrival: Micros) -> bool {
         let share = self.share(key.owner.tenant());
         let served = share.served;
@@ -206,9 +209,9 @@ impl<T: Copy> RequestQueue<T> {
         is_taken
     }
 
-    /// Tokens are computed for a tenant.
+    /// Counts tokens that are computed for a tenant.
     pub fn charge(&mut self, tenant: Option<Tenant>, tokens: usize) {
-        // One tenant has nothing to compare with.
+        // A single tenant needs no count.
         if self.tenants.len() > 1 {
             let share = self.share(tenant);
             share.served = share.served.saturating_add(tokens as u64);
@@ -219,7 +222,7 @@ impl<T: Copy> RequestQueue<T> {
         }
     }
 
-    /// Tokens that were charged are not computed after all.
+    /// Takes back tokens that were charged and are not computed.
     pub fn refund(&mut self, tenant: Option<Tenant>, tokens: usize) {
         if self.tenants.len() > 1 {
             let share = self.share(tenant);
@@ -227,14 +230,15 @@ impl<T: Copy> RequestQueue<T> {
         }
     }
 
-    /// Tokens computed for a tenant, from where it started: to compare tenants with.
+    /// Returns the tokens computed for a tenant, counted from its start, to compare tenants.
     #[must_use]
     pub fn served(&self, tenant: Option<Tenant>) -> u64 {
         self.tenants.get(&tenant).map_or(0, |share| share.served)
     }
 
-    /// Returns the sort key of running requests under [`SchedulingPolicy::Priority`]: the last one
-    /// gives way. The age bound holds here too, or an old request could be preempted for ever.
+    /// Returns the sort key of running requests under [`SchedulingPolicy::Priority`]. The last one
+    /// is preempted. The age bound holds here too, because otherwise an old request could be
+    /// preempted for ever.
     #[must_use]
     pub fn rank(&self, request: &EngineRequest, now: Micros) -> (i64, Micros, RequestId) {
         let priority = match now.saturating_sub(request.arrival) >= self.age_bound {
@@ -244,8 +248,8 @@ impl<T: Copy> RequestQueue<T> {
         (priority, request.arrival, request.id)
     }
 
-    /// The first `most`, in the order of service; of several tenants, as if all requests had the
-    /// same number of tokens.
+    /// Returns the first `most` requests in the order of service. For several tenants, it assumes
+    /// that all requests have the same number of tokens.
     #[must_use]
     pub fn first(&self, most: usize, now: Micros) -> Vec<T> {
         let mut all = Vec::new();

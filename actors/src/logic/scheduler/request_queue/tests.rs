@@ -1,4 +1,4 @@
-//! Turns of tenants and of the choices of one request.
+//! Tests of the turns of tenants and of the choices of one request.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn request(id: u64, priority: i32, arrival: Micros) -> EngineRequest {
     EngineRequest { priority, arrival, ..EngineRequest::for_test(id, [1]) }
 }
 
-/// Pops everyone at time `now`.
+/// Serves all requests at time `now` and returns their order.
 fn order(queue: &mut RequestQueue<u64>, arrivals: &[Micros], now: Micros) -> Vec<u64> {
     let mut order = Vec::new();
     while let Some((key, id)) = queue.peek(now) {
@@ -46,7 +46,7 @@ fn priority_serves_the_lowest_value_first_and_ties_by_arrival_then_id() {
 }
 
 #[test]
-fn whoever_waited_for_the_age_bound_comes_before_all_younger_ones() {
+fn a_request_that_waited_for_the_age_bound_comes_before_all_younger_ones() {
     let requests = [(9, 0), (5, 10), (0, 90), (1, 95)];
     let arrivals = [0, 10, 90, 95];
     assert_eq!(order(&mut priority_queue(&requests, 100), &arrivals, 99), [2, 3, 1, 0]);
@@ -60,7 +60,7 @@ fn whoever_waited_for_the_age_bound_comes_before_all_younger_ones() {
 }
 
 #[test]
-fn of_some_the_one_is_next_that_would_be_among_all() {
+fn the_next_of_some_is_the_one_that_would_be_next_among_all() {
     let requests = [(9, 0), (5, 10), (0, 90), (1, 95)];
     let mut queue = RequestQueue::new(SchedulingPolicy::Priority, 100);
     let places = (0..).zip(requests);
@@ -99,7 +99,7 @@ fn a_place_that_was_kept_is_ahead_of_those_that_came_later() {
 }
 
 #[test]
-fn what_was_taken_out_goes_back_to_its_place() {
+fn a_removed_request_returns_to_its_place() {
     let mut queue = RequestQueue::new(SchedulingPolicy::Fcfs, 0);
     for id in 0..3 {
         queue.push_back(&request(id, 0, 0), id);
@@ -117,7 +117,7 @@ fn of(id: u64, group: u64, tenant: Option<u32>) -> EngineRequest {
 }
 
 #[test]
-fn a_request_of_many_choices_holds_nobody_back() {
+fn a_request_of_many_choices_delays_no_other() {
     let mut queue = RequestQueue::new(SchedulingPolicy::Fcfs, 0);
     for id in 0..10_000 {
         queue.push_back(&of(id, 0, None), id);
@@ -158,7 +158,7 @@ fn the_choices_of_a_request_age_one_after_the_other() {
     assert_eq!(queue.first(usize::MAX, 300), [0, 3, 1, 2]);
 }
 
-/// The steps of a beam come one after another, so other requests lie between their ids.
+/// The steps of a beam arrive one after another, so other requests have ids between theirs.
 #[test]
 fn a_later_submission_of_a_group_ages_like_any_request() {
     let mut queue = RequestQueue::new(SchedulingPolicy::Priority, 100);
@@ -169,7 +169,7 @@ fn a_later_submission_of_a_group_ages_like_any_request() {
     assert_eq!(queue.first(usize::MAX, 100), [5_000, 5_001]);
 }
 
-/// Without that, one key's old requests would hold back all others'.
+/// Otherwise one key's old requests would delay those of all others.
 #[test]
 fn old_requests_of_one_tenant_take_turns_with_young_ones_of_others() {
     let mut queue = RequestQueue::new(SchedulingPolicy::Priority, 100);
@@ -190,7 +190,7 @@ fn old_requests_of_one_tenant_take_turns_with_young_ones_of_others() {
 }
 
 #[test]
-fn tokens_that_are_refunded_count_for_nothing() {
+fn refunded_tokens_do_not_count() {
     let mut queue = RequestQueue::new(SchedulingPolicy::Fcfs, 0);
     queue.push_back(&of(0, 0, Some(0)), 0);
     queue.push_back(&of(1, 1, Some(1)), 1);
