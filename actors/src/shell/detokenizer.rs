@@ -1,4 +1,4 @@
-//! The detokenizer's shell: committed tokens in, text out.
+//! The detokenizer's shell: turns committed tokens into text.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     system::context::Context,
 };
 
-/// What making text of one token takes on a slow machine.
+/// Time for the text of one token on a slow machine.
 const TOKEN_TIME: Duration = Duration::from_micros(5);
 
 /// The detokenizer actor of one egress shard.
@@ -31,13 +31,13 @@ pub struct DetokenizerActor {
 /// The outputs in progress, all of one generation of the shard.
 #[derive(Default)]
 pub struct State {
-    /// The batch that comes next, unless a new generation begins.
+    /// The next batch, unless a new generation begins.
     next: BatchId,
     outputs: BTreeMap<RequestId, Output>,
 }
 
 impl State {
-    /// Where a batch belongs. The first one of a generation replaces all that was known.
+    /// Returns whether a batch is the next one. The first batch of a generation replaces the state.
     fn place(&mut self, batch: BatchId) -> Arrival {
         if batch.generation > self.next.generation && batch.number == 0 {
             *self = Self { next: batch, outputs: BTreeMap::new() };
@@ -69,7 +69,7 @@ impl Output {
         Self { decoder, stream: TextStream::new(request) }
     }
 
-    /// The text of new tokens, and the output's end if it is among them.
+    /// Returns the text of new tokens, and the end of the output if the entry has it.
     fn advance(&mut self, entry: EgressEntry) -> Result<TextEntry, TextError> {
         let tokens = entry.produced.into_tokens();
         let mut text = TextEntry {
@@ -102,13 +102,13 @@ impl Output {
 }
 
 impl DetokenizerActor {
-    /// The detokenizer of `shard`.
+    /// Returns the detokenizer of `shard`.
     pub fn new(context: Arc<Context>, shard: usize) -> Self {
         Self { context, shard }
     }
 
     fn process(&self, batch: EgressBatch, state: &mut State) -> TextBatch {
-        // A new detokenizer is given all tokens of its shard at once.
+        // A new detokenizer gets all tokens of its shard at once.
         let num_tokens: usize =
             batch.entries.iter().map(|entry| entry.produced.tokens().len()).sum();
         expect(TOKEN_TIME * u32::try_from(num_tokens).unwrap_or(u32::MAX));
@@ -124,7 +124,7 @@ impl DetokenizerActor {
         if let Some(introduced) = &entry.introduction {
             state.outputs.insert(request, Output::new(&*self.context.vault.codec, introduced));
         }
-        // Not there: its stop string was found, and this was already under way.
+        // An output that is absent has ended at a stop string. This entry was already on its way.
         let output = state.outputs.get_mut(&request)?;
         let (position, known_end) = (entry.position, entry.end.clone());
         let text = output.advance(entry).unwrap_or_else(|error| failed(request, position, &error));
@@ -141,7 +141,7 @@ impl DetokenizerActor {
     }
 }
 
-/// A request whose tokens have no text ends alone.
+/// Returns the end of a request whose tokens have no text. Other requests go on.
 fn failed(request: RequestId, position: usize, error: &TextError) -> TextEntry {
     let reason = FinishReason::Error(Failure::Text(error.to_string()));
     TextEntry {

@@ -1,6 +1,6 @@
 //! The OS thread that owns a device. It computes one step after another and reports to its worker
-//! actor; a panic ends it and is reported too. A thread that hangs is abandoned: whatever it says
-//! later carries an old number, and the KV cache is closed to its executor.
+//! actor. A panic ends the thread and is reported, too. A thread that hangs is abandoned: its later
+//! reports carry an old number, and the KV cache is closed to its executor.
 
 use std::{
     any::Any,
@@ -25,17 +25,17 @@ use crate::{
     system::{config::DeviceMode, context::Context},
 };
 
-/// Jobs that may wait for the thread: two steps that compute, and steps that only name requests to
-/// drop, of which a burst of aborts makes several.
+/// Largest number of jobs that wait for the thread: two steps that compute, and steps that only
+/// name requests to drop. A burst of aborts makes several of those.
 const WINDOW: usize = 64;
 
-/// Which of a thread's jobs, from 1.
+/// The number of a job of one thread, from 1.
 pub(crate) type JobNumber = u64;
 
-/// What the thread does next.
+/// A job for the thread.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Compute a step. The first one of an epoch forgets all before.
+    /// Compute a step. The first step of an epoch drops the state of the epoch before.
     Execute(Arc<SchedulerOutput>),
 }
 
@@ -52,7 +52,7 @@ impl DeviceThread {
     /// Starts a thread that reports to `worker` under this number.
     ///
     /// # Errors
-    /// When the system gives no thread, or too many were left behind.
+    /// When the system provides no thread, or too many were left behind.
     pub(crate) fn spawn(
         context: &Arc<Context>,
         worker: Address<WorkerMessage>,
@@ -81,7 +81,7 @@ impl DeviceThread {
         Ok(Self { jobs, num_submitted: AtomicU64::new(0), num_done, _tie: tie })
     }
 
-    /// Queues a job. Refused when the window is full or the thread has ended.
+    /// Queues a job and returns its number. Fails when the window is full or the thread has ended.
     pub(crate) fn submit(&self, job: Job) -> Result<JobNumber, &'static str> {
         self.jobs.try_send(job).map_err(|error| match error {
             flume::TrySendError::Full(_) => "its window is full",
@@ -90,18 +90,18 @@ impl DeviceThread {
         Ok(self.num_submitted.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Whether it takes no more jobs.
+    /// Returns whether the thread takes no more jobs.
     pub(crate) fn has_ended(&self) -> bool {
         self.jobs.is_disconnected()
     }
 
-    /// Whether it has reported a job: what was not heard of got lost.
+    /// Returns whether the thread has reported a job. A report that did not arrive was lost.
     pub(crate) fn has_done(&self, job: JobNumber) -> bool {
         self.num_done.load(Ordering::Acquire) >= job
     }
 }
 
-/// The thread's side.
+/// The thread's end.
 struct Device {
     context: Arc<Context>,
     worker: Address<WorkerMessage>,
@@ -129,7 +129,7 @@ impl Device {
         }
     }
 
-    /// Returns whether the thread goes on.
+    /// Computes a step and reports it. Returns whether the thread goes on.
     fn execute(&mut self, step: &SchedulerOutput) -> bool {
         let executors = Arc::clone(&self.context.vault.executors);
         let current = &mut self.current;
@@ -152,7 +152,7 @@ impl Device {
         is_heard && goes_on
     }
 
-    /// Returns whether the worker is still there.
+    /// Sends a report. Returns whether the worker is still alive.
     fn send(&self, report: WorkerMessage) -> bool {
         let delivery = self.context.observers.chaos.on_send(report.edge());
         if delivery.copies == 2
@@ -172,7 +172,7 @@ impl Device {
     }
 }
 
-/// The executor of this epoch: each begins with a fresh one, which knows no requests.
+/// Returns the executor of an epoch. Each epoch begins with a new one, without requests.
 fn executor_for<'a>(
     executors: &dyn ExecutorFactory,
     epoch: Epoch,
@@ -188,7 +188,7 @@ fn executor_for<'a>(
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

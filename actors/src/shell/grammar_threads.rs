@@ -1,5 +1,5 @@
-//! The OS threads that compile grammars. A panic costs a job, a job that hangs its thread: it is
-//! left behind and another one takes its place, as long as there are not too many.
+//! The OS threads that compile grammars. A panic costs a job. A job that hangs costs its thread:
+//! the thread is left behind and replaced, unless too many were left behind.
 
 use std::{
     collections::BTreeMap,
@@ -22,21 +22,21 @@ use crate::{
     system::{config::DeviceMode, context::Context, grammars::CompilerThread},
 };
 
-/// Threads that may hang at a time beside those that work. With more of them, those that work are
-/// not replaced when they hang as well, until one comes back.
+/// Largest number of threads that hang, beside those that work. With more of them, a working thread
+/// that hangs is not replaced until another one ends.
 const MAX_ABANDONED: usize = 8;
 
-/// A job, and where its outcome is laid down.
+/// A job, and the place for its outcome.
 struct Job {
     format: Arc<StructuredOutput>,
     fate: Arc<Mutex<Fate>>,
 }
 
-/// What became of a job. Whoever looks first decides whether it was done or was left.
+/// The end of a job. The first look decides whether the job was done or was left behind.
 enum Fate {
     Running,
     Done(Result<(), Failure>),
-    /// Nobody waits for it: the thread ends when it comes back.
+    /// The actor no longer waits for the job. The thread ends when the job does.
     Abandoned,
 }
 
@@ -45,24 +45,24 @@ pub(crate) struct GrammarThreads {
     context: Arc<Context>,
     jobs: Sender<Job>,
     inbox: Receiver<Job>,
-    /// Threads that take jobs.
+    /// Number of threads that take jobs.
     count: usize,
     running: BTreeMap<JobId, Arc<Mutex<Fate>>>,
 }
 
 impl GrammarThreads {
-    /// None yet.
+    /// Returns the actor's end without threads.
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let (jobs, inbox) = flume::bounded(context.config.num_grammar_threads.max(1));
         Self { context, jobs, inbox, count: 0, running: BTreeMap::new() }
     }
 
-    /// Whether no thread takes jobs.
+    /// Returns whether no thread takes jobs.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether a thread is free, or a new one could be started.
+    /// Returns whether a thread is free, which may be a thread started here.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.running.len() < self.count {
             return true;
@@ -85,7 +85,8 @@ impl GrammarThreads {
         }
     }
 
-    /// Gives a job to a thread. There must be [room](Self::has_room), so it is taken at once.
+    /// Gives a job to a thread. The caller has checked [`Self::has_room`], so a thread takes it at
+    /// once.
     pub(crate) fn compile(&mut self, job: JobId, format: Arc<StructuredOutput>) {
         let fate = Arc::new(Mutex::new(Fate::Running));
         self.running.insert(job, Arc::clone(&fate));
@@ -94,7 +95,7 @@ impl GrammarThreads {
         }
     }
 
-    /// The jobs that are done, and their outcomes.
+    /// Returns the jobs that are done, and their outcomes.
     pub(crate) fn take_done(&mut self) -> Vec<(JobId, Result<(), Failure>)> {
         let mut done = Vec::new();
         self.running.retain(|&job, fate| match &*fate.lock() {
@@ -107,7 +108,7 @@ impl GrammarThreads {
         done
     }
 
-    /// Leaves a job behind with its thread, unless it is done by now.
+    /// Leaves a job behind with its thread. Returns the outcome if the job is done by now.
     pub(crate) fn abandon(&mut self, job: JobId) -> Option<Result<(), Failure>> {
         let fate = self.running.remove(&job)?;
         let mut fate = fate.lock();
@@ -122,10 +123,10 @@ impl GrammarThreads {
     }
 }
 
-/// A thread's side.
+/// The thread's end.
 struct Thread {
     grammars: CompilerThread,
-    /// A thread that hangs must not keep the model.
+    /// Weak, because a thread that hangs must not keep the model in memory.
     context: Weak<Context>,
     inbox: Receiver<Job>,
 }
@@ -137,7 +138,7 @@ impl Thread {
         match context.config.device {
             DeviceMode::Thread => {
                 let builder = std::thread::Builder::new().name("playhouse-grammar".to_owned());
-                // Where it fails, the thread is dropped, and counted no more.
+                // On an error the thread is dropped, and with it its count.
                 drop(builder.spawn(move || thread.run())?);
             }
             DeviceMode::Task { .. } => drop(tokio::spawn(thread.run_in_simulated_time())),
@@ -166,8 +167,8 @@ impl Thread {
         }
     }
 
-    /// Returns whether the thread goes on. What took too long has failed, also where nobody looked
-    /// in time: the answer must not depend on what else went wrong meanwhile.
+    /// Compiles a grammar. Returns whether the thread goes on. A job that took too long has failed,
+    /// also if no actor looked in time: the answer must not depend on other faults.
     fn compile(&self, job: &Job, started: Instant) -> bool {
         let compiler = self.grammars.compiler();
         let compiled = catch_unwind(AssertUnwindSafe(|| compiler.compile(&job.format)));

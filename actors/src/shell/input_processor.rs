@@ -1,5 +1,5 @@
-//! The input processor's shell: takes jobs, which run beside it in turns with others', so that a
-//! long prompt holds up neither the actor nor other prompts.
+//! The input processor's shell: takes jobs. They run beside the actor and take turns, so a long
+//! prompt delays neither the actor nor other prompts.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     system::{context::Context, text_jobs::TextJobError},
 };
 
-/// Bytes of all `bad_words` of a request.
+/// Largest size of all `bad_words` of a request together.
 const BAD_WORDS_BYTES_MAX: usize = 64 << 10;
 
 /// One input processor of the pool.
@@ -36,18 +36,18 @@ pub struct InputProcessorActor {
 }
 
 impl InputProcessorActor {
-    /// An input processor with the context's codec and limits.
+    /// Returns an input processor with the context's codec and limits.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 }
 
-/// Why a job has no result.
+/// The reason why a job has no result.
 #[derive(Debug)]
 enum Ended {
-    /// The client has to hear why.
+    /// The client gets this error.
     Refused(RequestError),
-    /// The client left, or the codec panicked: the door hears that the reply is gone.
+    /// The client left, or the codec panicked. The door sees that the reply was dropped.
     Unanswered,
 }
 
@@ -70,7 +70,7 @@ impl From<TextJobError> for Ended {
     }
 }
 
-/// The text of a request, which the door shares.
+/// The text of a request. The door shares the request.
 struct PromptText(Arc<RawRequest>);
 
 impl AsRef<str> for PromptText {
@@ -82,10 +82,10 @@ impl AsRef<str> for PromptText {
     }
 }
 
-/// Whether no caller waits for a job.
+/// Returns whether no caller waits for a job.
 type IsLeft<'a> = &'a (dyn Fn() -> bool + Send + Sync);
 
-/// Makes token ids of a client's request and checks it against the model and the KV cache.
+/// Turns a client's request into token ids, and checks it against the model and the KV cache.
 async fn process(
     context: &Context,
     raw: &Arc<RawRequest>,
@@ -111,7 +111,7 @@ async fn process(
     Ok(ProcessedRequest { prompt_token_ids: fitted.prompt_token_ids.into(), params })
 }
 
-/// The tokens of a prompt: all of them, or at least those that are kept.
+/// Returns all tokens of a prompt, or at least those that are kept.
 async fn tokenize(
     context: &Context,
     raw: &Arc<RawRequest>,
@@ -148,7 +148,7 @@ async fn tokenize(
     Ok(encoded.tokens)
 }
 
-/// The tokens of the words that must not appear.
+/// Returns the tokens of the words that must not appear.
 async fn bad_words(context: &Context, raw: &Arc<RawRequest>) -> Result<Vec<Vec<TokenId>>, Ended> {
     if raw.bad_words.is_empty() {
         return Ok(Vec::new());
@@ -167,7 +167,7 @@ async fn bad_words(context: &Context, raw: &Arc<RawRequest>) -> Result<Vec<Vec<T
     Ok(banned.map_err(refused)?)
 }
 
-/// Each word at the start of a text and after a space, as vLLM bans both.
+/// Returns the tokens of each word at the start of a text and after a space, as vLLM bans both.
 fn banned(codec: &dyn TextCodec, words: &[String]) -> Result<Vec<Vec<TokenId>>, TextError> {
     let mut banned: Vec<Vec<TokenId>> = Vec::with_capacity(2 * words.len());
     for word in words {
@@ -189,7 +189,7 @@ fn refused(error: TextError) -> RequestError {
 
 impl Actor for InputProcessorActor {
     type Msg = InputProcessorMessage;
-    /// The jobs that it is at. They end with it, and the door gives them to another.
+    /// The jobs that run. They end with the actor, and the door gives them to another one.
     type State = JoinSet<()>;
     type Arguments = ();
 
@@ -209,7 +209,7 @@ impl Actor for InputProcessorActor {
     ) -> Result<(), ActorProcessingErr> {
         let InputProcessorMessage::Process(job, reply) = message else { return Ok(()) };
         while jobs.try_join_next().is_some() {}
-        // The client left, or the job was given up, while it waited here.
+        // The client left, or the door gave up the job, while it waited in the mailbox.
         if reply.is_closed() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The KV cache manager's shell: executes the scheduler's plans and keeps the block directory true.
+//! The KV cache manager's shell: executes the scheduler's plans and updates the block directory.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
     system::{context::Context, vault::Inheritance},
 };
 
-/// Cells of the map that it shows, at most.
+/// Largest number of cells in a block map.
 const MAX_CELLS: u32 = 4_096;
 
 /// The KV cache manager actor.
@@ -28,8 +28,8 @@ pub struct KvCacheManagerActor {
     context: Arc<Context>,
 }
 
-/// The epoch that it serves, or that was current when it was born: what it has to serve begins
-/// after that.
+/// The manager of the current epoch. Without a manager, `epoch` is the epoch at the actor's birth,
+/// and the actor serves later epochs only.
 #[derive(Debug)]
 pub struct State {
     epoch: Epoch,
@@ -37,13 +37,13 @@ pub struct State {
 }
 
 impl KvCacheManagerActor {
-    /// A manager of the vault's KV cache.
+    /// Returns a manager of the vault's KV cache.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 
-    /// The manager for a plan; `None` if the plan is from the past. In a new epoch what was sealed is
-    /// a hit, tails wait for their requests, and the rest is free.
+    /// Returns the manager for a plan of `epoch`, or `None` if that is past. In a new epoch, sealed
+    /// blocks are hits, tails wait for their requests, and the other blocks are free.
     fn manager<'a>(&self, epoch: Epoch, state: &'a mut State) -> Option<&'a mut KvCacheManager> {
         if epoch > state.epoch {
             let config = self.context.config.scheduler.kv_cache();
@@ -73,7 +73,7 @@ impl KvCacheManagerActor {
             return Ok(None);
         };
         let allocation = manager.execute(plan);
-        // Before the answer: an evicted block may be overwritten as soon as it is known.
+        // Before the answer, because the scheduler may have an evicted block overwritten after it.
         self.context.vault.update_blocks(plan.epoch, manager.drain_directory_updates());
         self.context.observers.chaos.observe(&Observed::KvCache { plan, manager });
         match allocation {
@@ -106,7 +106,7 @@ impl Actor for KvCacheManagerActor {
         match message {
             KvCacheManagerMessage::Execute(plan, reply) => {
                 let allocation = self.execute(&plan, state)?;
-                // A scheduler that died over its plan needs no answer.
+                // A scheduler that died meanwhile needs no answer.
                 let _ = reply.send(allocation);
             }
             KvCacheManagerMessage::View(reply) => {

@@ -1,5 +1,5 @@
-//! The ledger's shell: passes messages to the ledger and its decisions to the core and the egress
-//! shards, and looks for lost messages.
+//! The ledger's shell: passes messages to the ledger, passes its decisions to the core and the
+//! egress shards, and looks for lost messages.
 
 mod observers;
 pub mod store;
@@ -49,7 +49,7 @@ pub struct State {
 }
 
 impl LedgerActor {
-    /// A ledger over the context's store.
+    /// Returns a ledger actor over the context's store.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
@@ -57,7 +57,7 @@ impl LedgerActor {
     /// Begins a new epoch: the core starts from the committed tokens. KV cache manager and worker
     /// learn of it from the scheduler's first plan and step.
     fn begin_epoch(&self, why: &'static str, state: &mut State) {
-        // Before the epoch begins: an actor that takes a seat from now on needs a later one.
+        // Before the epoch begins: an actor that starts from now on needs a later epoch.
         state.core_incarnations = self.context.directory.core_incarnations();
         let mut ledger = self.context.ledger().lock();
         let (epoch, live) = ledger.begin_epoch(why);
@@ -78,7 +78,7 @@ impl LedgerActor {
         reply: RpcReplyPort<Result<(), RequestError>>,
         state: &mut State,
     ) {
-        // A caller that gave up has refused its client.
+        // A caller that gave up has refused its client already.
         if reply.is_closed() {
             return;
         }
@@ -167,7 +167,7 @@ impl LedgerActor {
         }
     }
 
-    /// A probe found the model's logits not finite. If that convicts the model, the breaker opens.
+    /// Records a probe with non-finite logits. If that convicts the model, the breaker opens.
     fn on_failed_probe(&self, reply: RpcReplyPort<()>) {
         if self.context.ledger().lock().probe_failed() {
             tracing::error!("the model's logits are not finite, whatever is asked");
@@ -188,12 +188,12 @@ impl LedgerActor {
         };
         self.order(SchedulerOrder::Abort(running), state);
         if is_empty {
-            // A step that failed is not repeated when no request is left.
+            // A failed step is not repeated when no request is left.
             self.context.observers.progress.rest();
         }
     }
 
-    /// Hands every idle shard its news.
+    /// Sends each idle shard its next batch.
     fn feed_shards(&self) {
         let now = self.context.now();
         let mut ledger = self.context.ledger().lock();
@@ -204,7 +204,7 @@ impl LedgerActor {
         }
     }
 
-    /// Looks for what got lost.
+    /// Looks for lost messages.
     fn look_around(&self, state: &mut State) {
         let now = self.context.now();
         self.repair_shards(now);
@@ -218,7 +218,7 @@ impl LedgerActor {
         }
     }
 
-    /// Sends everything again to a shard that did not confirm its batch in time.
+    /// Sends all tokens again to a shard that did not confirm its batch in time.
     fn repair_shards(&self, now: Micros) {
         let timeout = self.context.config.egress_timeout.as_micros() as u64;
         let Some(before) = now.checked_sub(timeout) else { return };
@@ -227,7 +227,8 @@ impl LedgerActor {
         }
     }
 
-    /// Running requests whose client left without word, or has taken nothing for too long.
+    /// Returns running requests whose client left without a message, or has read nothing for too
+    /// long.
     fn departed(&self, now: Micros) -> Vec<RequestId> {
         let patience = self.context.config.reader_timeout.as_micros() as u64;
         for request in self.context.clients.sinks.cut_stalled(now, patience) {
@@ -258,7 +259,7 @@ impl Actor for LedgerActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         myself.send_interval(self.context.config.tick, || LedgerMessage::Tick);
-        // Messages to a dead predecessor are lost: everybody is brought up to date.
+        // Messages to a dead predecessor were lost, so the shards and the core start over.
         {
             let mut ledger = self.context.ledger().lock();
             for shard in 0..ledger.num_shards() {

@@ -10,7 +10,7 @@ use crate::{
     system::{context::Context, sink::Offer},
 };
 
-/// The output streamer actor of one egress shard. It has no state: the sinks know how far they are.
+/// The output streamer actor of one egress shard. It has no state: each sink knows its position.
 #[derive(Debug)]
 pub struct OutputStreamerActor {
     context: Arc<Context>,
@@ -18,13 +18,13 @@ pub struct OutputStreamerActor {
 }
 
 impl OutputStreamerActor {
-    /// The streamer of `shard`.
+    /// Returns the streamer of `shard`.
     pub fn new(context: Arc<Context>, shard: usize) -> Self {
         Self { context, shard }
     }
 
-    /// Gives an entry to its client. Returns the request if that was its end, and whether tokens
-    /// before it are missing.
+    /// Gives an entry to its client. Returns the request if it has ended, and whether tokens before
+    /// the entry are missing.
     fn deliver(&self, entry: TextEntry) -> (Option<RequestId>, Offer) {
         let (request, ends, now) = (entry.request, entry.end.is_some(), self.context.now());
         let offer = self

@@ -1,5 +1,5 @@
-//! The scheduler's shell: steps planned with the KV cache manager, computed by the worker, reported to
-//! the ledger; one at a time, or the next one while one is computed.
+//! The scheduler's shell. Steps are planned with the KV cache manager, computed by the worker and
+//! reported to the ledger. At most one step is planned ahead.
 
 use std::sync::Arc;
 
@@ -31,29 +31,31 @@ pub struct SchedulerActor {
     context: Arc<Context>,
 }
 
-/// What it derives from the ledger.
+/// The scheduler's state, all of it derived from the ledger.
 #[derive(Debug)]
 pub struct State {
     scheduler: Scheduler,
-    /// Until the ledger has told the epoch, and after a loss, nothing is planned.
+    /// Whether steps are planned: from the ledger's first word of the epoch until a message is
+    /// lost.
     is_ready: bool,
     orders: Inbox,
     reports: Outbox,
     steps: Outbox,
-    /// Who waits for the prefix cache to be reset.
+    /// The callers that wait for a reset of the prefix cache.
     resets: Vec<RpcReplyPort<bool>>,
-    /// What the ledger has not heard yet. It does when the device has its next step: the device waits
-    /// for that, and nobody for this.
+    /// Reports that the ledger has not got yet. They are sent only after the next step: the device
+    /// waits for steps, nothing waits for reports.
     unreported: Vec<StepReport>,
 }
 
 impl SchedulerActor {
-    /// A scheduler with the context's settings.
+    /// Returns a scheduler with the context's settings.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 
-    /// Plans the next step if the worker is free, and sends it; then the one after, if it can be.
+    /// Plans the next step and sends it, if the worker is free. Then plans one step ahead, if
+    /// possible.
     async fn advance(&self, state: &mut State) -> Result<(), ActorError> {
         let is_free = state.scheduler.step_in_flight().is_none();
         if state.is_ready && is_free && state.scheduler.has_work() {
@@ -73,7 +75,8 @@ impl SchedulerActor {
             let limit = self.context.config.call_timeout;
             let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);
             let Some(allocation) = manager.call("execute", limit, execute).await? else {
-                // A new epoch has begun, and word of it is in the mailbox or will be asked for.
+                // A new epoch has begun. The message about it is in the mailbox, or the tick asks
+                // for it.
                 state.is_ready = false;
                 return Ok(());
             };
@@ -85,7 +88,7 @@ impl SchedulerActor {
         Ok(())
     }
 
-    /// Hands a planned step to those concerned.
+    /// Sends a planned step to the worker, and notes its effects for the ledger and the observers.
     fn tell(&self, scheduled: Scheduled, state: &mut State) {
         let Scheduled { output, ended, prefix_cache_reset, mut stats } = scheduled;
         self.context.observers.metrics.scheduled(&stats, &state.scheduler.stats());
@@ -148,7 +151,7 @@ impl SchedulerActor {
         }
     }
 
-    /// Word of an epoch that has passed, or is known already, changes nothing.
+    /// Begins an epoch. A message about a past or known epoch changes nothing.
     fn recover(
         &self,
         epoch: Epoch,
@@ -182,7 +185,7 @@ impl SchedulerActor {
         }
     }
 
-    /// Asks the actors that provide these resources, if there are any to ask for.
+    /// Asks the actors that provide these resources.
     fn ask_for(&self, resources: Vec<Resource>) {
         let resources = resources.into_iter();
         let grammars: Vec<_> = resources.map(|Resource::Grammar(format)| format).collect();
@@ -192,13 +195,13 @@ impl SchedulerActor {
         }
     }
 
-    /// What got lost cannot be known, so all begins again from the ledger.
+    /// Reports a loss to the ledger. The lost content is unknown, so the ledger begins a new epoch.
     fn lost(&self, epoch: Epoch, what: &'static str, state: &mut State) {
         state.is_ready = false;
         self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what });
     }
 
-    /// Asks those it deals with whether they heard all that was said.
+    /// Lets ledger and worker check whether they got all messages.
     fn compare_notes(&self, state: &State) {
         if state.orders.epoch() == Epoch::default() {
             return;
@@ -269,7 +272,7 @@ impl Actor for SchedulerActor {
             }
             SchedulerMessage::StepDone(output) => self.on_step_done(output, state),
             SchedulerMessage::StepMissing { epoch, step } => {
-                // What the worker sent before it said so has arrived, unless it got lost.
+                // All earlier messages of the worker have arrived, unless one was lost.
                 let is_awaited = state.scheduler.step_in_flight() == Some(step);
                 if epoch == state.scheduler.epoch() && is_awaited {
                     self.lost(epoch, "a step or its results", state);
@@ -287,19 +290,20 @@ impl Actor for SchedulerActor {
                 let _ = reply.send(state.scheduler.stats());
             }
             SchedulerMessage::View { most, reply } => {
-                // Who asked while it was at a step may have given up since.
+                // The caller may have given up while a step was planned.
                 if !reply.is_closed() {
                     let _ = reply.send(state.scheduler.view(most, most));
                 }
             }
             SchedulerMessage::Tick => {
-                // Word of a change may have been lost.
+                // The message about a change may have been lost.
                 state.scheduler.set_pause(self.context.ground.hold.in_force());
                 self.compare_notes(state);
                 if !planted(Bug::AskForGrammarOnce) {
                     self.ask_for(state.scheduler.awaited());
                 }
-                // So may word of a loss; the late message may have come, but was not waited for.
+                // The message about a loss may have been lost, too. The late message itself may
+                // have arrived since, but the scheduler has stopped waiting for it.
                 let epoch = state.orders.epoch();
                 if !state.is_ready && epoch != Epoch::default() {
                     self.lost(epoch, "word of a loss", state);
@@ -309,12 +313,13 @@ impl Actor for SchedulerActor {
         }
         self.ask_for(state.scheduler.take_wanted());
         if state.scheduler.step_in_flight().is_some() {
-            // The device has its next step already, and a failure of that must not overtake the news.
+            // The device has its next step already, and a failure of that step must not overtake
+            // the reports.
             self.report_all(state);
         }
         let advanced = self.advance(state).await;
         if !state.unreported.is_empty() {
-            // The worker goes first: on few cores the device would wait for the ledger otherwise.
+            // The worker runs first: on few cores, the device would otherwise wait for the ledger.
             waiting_for(tokio::task::yield_now()).await;
         }
         self.report_all(state);

@@ -1,5 +1,5 @@
-//! The structured output actor's shell: has grammars compiled on threads of its own, so that neither
-//! the scheduler nor anybody who waits for another grammar waits for one that takes long.
+//! The structured output actor's shell. Grammars are compiled on threads of their own, so a slow
+//! grammar delays neither the scheduler nor other grammars.
 
 use std::sync::Arc;
 
@@ -21,19 +21,20 @@ pub struct StructuredOutputActor {
     context: Arc<Context>,
 }
 
-/// What is asked for. A successor is asked for it again.
+/// The grammars that were asked for. The scheduler asks a successor again.
 pub struct State {
     jobs: GrammarJobs,
     threads: GrammarThreads,
 }
 
 impl StructuredOutputActor {
-    /// An actor with the context's compiler.
+    /// Returns an actor with the context's compiler.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 
-    /// Takes what is done, leaves what takes too long, begins what waits, and tells the scheduler.
+    /// Takes finished grammars, gives up slow ones, starts waiting ones, and sends the outcomes to
+    /// the scheduler.
     fn advance(&self, state: &mut State) {
         let (now, mut compiled) = (self.context.now(), Vec::new());
         for (job, outcome) in state.threads.take_done() {

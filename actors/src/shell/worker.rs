@@ -1,6 +1,6 @@
-//! The worker's shell: passes steps to its device thread, holds them to a deadline, and returns
-//! their results to the scheduler. A step that panics or hangs costs the thread, not the worker:
-//! the ledger is told who was in it, and a new epoch does it again on a new thread.
+//! The worker's shell: passes steps to its device thread, limits their time, and returns their
+//! results to the scheduler. A step that panics or hangs costs the thread, not the worker. The
+//! ledger gets the step's requests, and a new epoch computes them again on a new thread.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -28,7 +28,8 @@ use crate::{
     system::context::Context,
 };
 
-/// So many failed steps in a row are the device's fault, not a request's.
+/// Largest number of failed steps in a row. After more of them the device is at fault, not a
+/// request.
 const MAX_FAILURES: u32 = 32;
 
 /// The worker actor.
@@ -41,16 +42,16 @@ pub struct WorkerActor {
 #[derive(Debug)]
 pub struct State {
     thread: DeviceThread,
-    /// Threads before this one.
+    /// Number of threads before this one.
     num_threads: u64,
-    /// Serves epochs that began after the worker, or its thread, did.
+    /// The inbox for epochs that began after the worker, and after its thread.
     inbox: Inbox,
-    /// The step that it computes, and those that it computes next. What is left of an earlier epoch
-    /// comes first, though nobody waits for it: the others' time has not begun.
+    /// The step that is computed, and the steps after it. Steps of an earlier epoch come first:
+    /// they have no reader, but the clocks of the others start after them.
     steps: VecDeque<Given>,
-    /// The step that it was asked about when its thread was at nothing.
+    /// The step of the last probe, if the thread had already done it.
     missed: Option<Step>,
-    /// Steps that failed since the last that did not.
+    /// Failed steps since the last success.
     failures: u32,
 }
 
@@ -59,7 +60,7 @@ pub struct State {
 struct Given {
     step: Arc<SchedulerOutput>,
     job: JobNumber,
-    /// Once it is the one that is computed.
+    /// The clock, once this step is the one that is computed.
     running: Option<Running>,
 }
 
@@ -76,7 +77,7 @@ struct Running {
     limit: Duration,
     /// [`Progress::starved`](crate::supervision::progress::Progress::starved) at its beginning.
     starved_before: Micros,
-    /// Sends the [`WorkerMessage::Deadline`] unless the step is done before.
+    /// The timer of [`WorkerMessage::Deadline`]. The end of the step cancels it.
     timer: AbortHandle,
 }
 
@@ -87,12 +88,12 @@ impl Drop for Running {
 }
 
 impl WorkerActor {
-    /// A worker on the vault's device.
+    /// Returns a worker on the vault's device.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
 
-    /// What a step of so many tokens may take, after so many failures in a row.
+    /// Returns the time limit of a step of `tokens` tokens after `failures` failures in a row.
     fn deadline(&self, tokens: usize, failures: u32) -> Duration {
         let config = &self.context.config;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -138,7 +139,8 @@ impl WorkerActor {
         self.fail(myself, StepFailure::Deadline, requests, state)
     }
 
-    /// What a step may take beyond its limit, because its threads lacked a processor.
+    /// Returns the time left for a step whose threads lacked a processor, in microseconds. `None`:
+    /// no time is left.
     fn time_left(&self, running: &Running) -> Option<Micros> {
         let now = self.context.now();
         let elapsed = now.saturating_sub(running.since);
@@ -176,11 +178,11 @@ impl WorkerActor {
     ) -> Result<(), ActorError> {
         let submitted = state.thread.submit(Job::Execute(Arc::clone(&step)));
         if submitted.is_err() && state.thread.has_ended() && !state.steps.is_empty() {
-            // A step before it failed, and word of that is on its way here.
+            // An earlier step failed, and the message about it is on its way.
             return Ok(());
         }
         let job = submitted.map_err(|reason| ActorError::DeviceThread(reason.to_owned()))?;
-        // A step without tokens only tells the thread what to drop: nobody waits for it.
+        // A step without tokens only names requests to drop, so it has no result.
         if !step.is_empty() {
             state.steps.push_back(Given { step, job, running: None });
             self.start_clock(myself, state);
@@ -188,7 +190,7 @@ impl WorkerActor {
         Ok(())
     }
 
-    /// The first of the steps given is computed from now on, if it is not already.
+    /// Starts the clock of the first step, if it does not run yet.
     fn start_clock(&self, myself: &ActorRef<WorkerMessage>, state: &mut State) {
         let Some(Given { step, running: running @ None, .. }) = state.steps.front_mut() else {
             return;
@@ -207,7 +209,7 @@ impl WorkerActor {
         let is_past = state.inbox.is_closed() && epoch == state.inbox.epoch();
         let given = state.steps.iter().find(|given| given.is(epoch, step));
         let is_at_it = given.is_some();
-        // Its report may be the next message: only the second time it counts as lost.
+        // The report may be the next message, so it counts as lost only at the second probe.
         let is_missed = given.is_some_and(|given| state.thread.has_done(given.job));
         let was_missed = state.missed == Some(step);
         state.missed = is_missed.then_some(step);
@@ -235,7 +237,7 @@ impl WorkerActor {
     ) -> Result<(), ActorError> {
         match outcome {
             StepOutcome::Done(output) => self.on_step_done(myself, output, state),
-            // Its thread and the scheduler do not agree on what was said: nobody's request is bad.
+            // The thread and the scheduler have different states, so no request is at fault.
             StepOutcome::Failed { failure: StepFailure::Execute(error), .. }
                 if matches!(error, ExecuteError::InvalidStep(_)) =>
             {
@@ -276,7 +278,8 @@ impl WorkerActor {
         }
     }
 
-    /// The step at hand could not be computed. What its thread knows is worth nothing any more.
+    /// Gives up the failed step, its thread and the epoch, because the thread's state is worthless
+    /// now.
     fn fail(
         &self,
         myself: &ActorRef<WorkerMessage>,
@@ -289,11 +292,11 @@ impl WorkerActor {
         if state.failures > MAX_FAILURES {
             return Err(ActorError::Device(format!("{failure:?}, {MAX_FAILURES} times in a row")));
         }
-        // Whatever else of this epoch is on its way here was planned for the old thread.
+        // All steps of this epoch that are on their way were planned for the old thread.
         let epoch = state.inbox.epoch().max(self.context.ledger().epoch());
         state.inbox.close(epoch);
         if failure == StepFailure::Deadline {
-            // It may have to allocate another cache.
+            // The vault may have to allocate another cache.
             let _long = Long::begin();
             let reclaimed = self.context.vault.reclaim(epoch);
             reclaimed.map_err(|error| ActorError::Device(error.to_string()))?;
@@ -326,7 +329,7 @@ impl Actor for WorkerActor {
         myself: ActorRef<WorkerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        // The thread makes its executor itself: nothing heavy happens here.
+        // The thread itself creates its executor, so this is cheap.
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();
         inbox.close(self.context.ledger().epoch());

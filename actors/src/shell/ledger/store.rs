@@ -1,5 +1,5 @@
-//! Where the ledger lives. The ledger actor alone may change it; all others ask the questions here,
-//! and never see the ledger itself, so it may live in another process than they do.
+//! The place where the ledger lives. Only the ledger actor changes it. All other actors ask the
+//! questions here and never see the ledger itself, so it may live in another process.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
     system::metrics::SystemMetrics,
 };
 
-/// The ledger of one system, which no actor's death touches.
+/// The ledger of one system. No actor's death touches it.
 #[derive(Debug)]
 pub struct LedgerStore {
     ledger: Mutex<Ledger<Observers>>,
