@@ -1,5 +1,5 @@
-//! The way to one incarnation of an actor. All messages between actors go through an address, so
-//! another way to an actor is another case of this type, and a change of this file alone.
+//! The way to one incarnation of an actor. All messages between actors go through an address.
+//! Another way to an actor is another case of this type, and changes this file alone.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub enum Address<M> {
     Mailbox(ActorRef<M>),
 }
 
-/// The error for a message to an actor that is dead.
+/// The error for a message to a dead actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreachable;
 
@@ -45,8 +45,8 @@ impl<M: Letter> Address<M> {
     /// Sends a message without waiting.
     ///
     /// # Errors
-    /// [`Unreachable`] if the receiver is known to be dead. Its death may also lose the message
-    /// later, without a word.
+    /// [`Unreachable`] if the receiver is known to be dead. A later death of the receiver loses the
+    /// message without an error.
     pub fn send(&self, message: M) -> Result<(), Unreachable> {
         match self {
             Self::Mailbox(mailbox) => mailbox.cast(message).map_err(|_| Unreachable),

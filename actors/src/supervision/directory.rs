@@ -1,4 +1,4 @@
-//! Where each role is to be found now. Nobody keeps a sibling's address past a step: a restarted
+//! The current address of each role. No actor keeps a sibling's address past a step: a restarted
 //! actor is found here under its role, and no process-global name is involved.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A directory without addresses.
+    /// Returns a directory without addresses.
     #[must_use]
     pub fn new(config: &SystemConfig, chaos: &Arc<Chaos>) -> Self {
         let (inputs, shards) =
@@ -71,7 +71,7 @@ impl Directory {
         }
     }
 
-    /// All slots, supervisors before their children.
+    /// Returns all slots, supervisors before their children.
     pub fn slots(&self) -> impl Iterator<Item = &dyn AnySlot> {
         fn any<M: Letter>(slot: &Slot<M>) -> &dyn AnySlot {
             slot
@@ -92,13 +92,13 @@ impl Directory {
             .chain(self.input_processors.iter().map(any))
     }
 
-    /// The slot of a role; `index` tells those of the same role apart.
+    /// Returns the slot of a role. `index` tells actors of the same role apart.
     #[must_use]
     pub fn find(&self, role: Role, index: usize) -> Option<&dyn AnySlot> {
         self.slots().find(|slot| (slot.role(), slot.index()) == (role, index))
     }
 
-    /// The supervisor that looks after a role.
+    /// Returns the supervisor of a role.
     #[must_use]
     pub fn supervisor_of(&self, role: Role) -> Option<&Slot<SupervisorMessage>> {
         match role.supervisor()? {
@@ -109,7 +109,7 @@ impl Directory {
         }
     }
 
-    /// How often a seat in the core was taken: an epoch belongs to one such number.
+    /// Returns how often a slot of the core got a new actor. An epoch belongs to one such number.
     #[must_use]
     pub fn core_incarnations(&self) -> u64 {
         self.kv_cache_manager.incarnations()
@@ -118,7 +118,7 @@ impl Directory {
             + self.worker.incarnations()
     }
 
-    /// Actors replaced so far, supervisors not counted.
+    /// Returns the number of actors replaced so far, without supervisors.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         let is_supervisor =

@@ -1,35 +1,35 @@
-//! Counts the device threads that were left behind, and limits their number. Each may hold the memory
-//! of its step and a KV cache, and neither is free before the thread ends. With too many of them,
-//! one more thread would not make the engine work.
+//! Counts the device threads that were left behind, and limits their number. Each may hold the
+//! memory of its step and a KV cache until the thread ends. With too many of them, one more thread
+//! would not make the engine work.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU8, AtomicUsize, Ordering},
 };
 
-/// Device threads at most whose worker has left, and that have not ended.
+/// Largest number of device threads that their worker has left and that have not ended.
 const MOST: usize = 8;
 
 const HELD: u8 = 0;
 const LEFT: u8 = 1;
 const ENDED: u8 = 2;
 
-/// Counts the threads that were left behind and have not ended.
+/// The number of threads that were left behind and have not ended.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeftBehind(Arc<AtomicUsize>);
 
-/// What a worker and its thread share: whether the one has left, and the other has ended.
+/// The state that a worker and its thread share: the worker has left, or the thread has ended.
 #[derive(Debug)]
 struct Tie {
     state: AtomicU8,
     left: LeftBehind,
 }
 
-/// The worker's end: dropped when it leaves the thread to itself.
+/// The worker's end. The worker drops it when it leaves the thread behind.
 #[derive(Debug)]
 pub(crate) struct Holder(Arc<Tie>);
 
-/// The thread's end: dropped when the thread ends.
+/// The thread's end. The thread drops it when it ends.
 #[derive(Debug)]
 pub(crate) struct Held(Arc<Tie>);
 
@@ -37,7 +37,7 @@ impl LeftBehind {
     /// Ties a thread to its worker.
     ///
     /// # Errors
-    /// When as many as may be were left behind already.
+    /// When as many threads as allowed were left behind already.
     pub(crate) fn tie(&self) -> std::io::Result<(Holder, Held)> {
         let num_left = self.0.load(Ordering::Acquire);
         if num_left >= MOST {
@@ -52,7 +52,7 @@ impl LeftBehind {
 impl Drop for Holder {
     fn drop(&mut self) {
         let Tie { state, left } = &*self.0;
-        // First counted, then known to be: its end takes back what was counted.
+        // Counted before it is marked, because the end of a marked thread reduces the count.
         left.0.fetch_add(1, Ordering::AcqRel);
         if state.swap(LEFT, Ordering::AcqRel) == ENDED {
             left.0.fetch_sub(1, Ordering::AcqRel);

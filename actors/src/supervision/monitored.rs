@@ -1,5 +1,5 @@
-//! What every actor does around its own handlers: it shows that it lives, and in chaos builds it
-//! is struck here, before a message or after it.
+//! The part that all actors have around their handlers: it keeps the pulse, and in chaos builds it
+//! strikes the actor before or after a message.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Drop for Busy<'_> {
 }
 
 impl<A> Monitored<A> {
-    /// In simulations, what is concurrent does not always happen in the same order.
+    /// Lets other tasks run first: in simulations, the order of concurrent work varies.
     async fn let_others_go_first(&self) {
         for _ in 0..self.context.observers.chaos.yields() {
             waiting_for(tokio::task::yield_now()).await;
@@ -46,7 +46,8 @@ impl<A> Monitored<A> {
     async fn strike<M: Letter>(&self, myself: &ActorRef<M>) {
         match self.context.observers.chaos.on_handle(self.role, self.index) {
             None => {}
-            // Without a call of the panic hook: whoever asked for it need not be told.
+            // `resume_unwind` does not call the panic hook: the panic was ordered, so it is not
+            // reported.
             Some(How::Panic) => {
                 std::panic::resume_unwind(Box::new("struck by chaos".to_owned()));
             }
@@ -66,7 +67,7 @@ impl<A: Actor<Arguments = ()>> Monitored<A>
 where
     A::Msg: Letter,
 {
-    /// The actor's own handler, timed if somebody wants to know.
+    /// Runs the actor's own handler, and times it if there is a profiler.
     async fn let_handle(
         &self,
         myself: ActorRef<A::Msg>,
@@ -139,7 +140,7 @@ where
         event: SupervisionEvent,
         state: &mut A::State,
     ) -> Result<(), ActorProcessingErr> {
-        // Supervisors may hang over an event as well as over a message.
+        // A supervisor may hang in an event as well as in a message.
         let _busy = Busy(&self.pulse);
         self.pulse.begin_event(self.context.now());
         let work = async {

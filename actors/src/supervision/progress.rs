@@ -1,4 +1,4 @@
-//! Whether the engine gets anywhere: told by the scheduler and the worker, read by health checks.
+//! Whether the engine makes progress. Scheduler and worker write it, health checks read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::logic::request::ids::Micros;
 
-/// Never.
+/// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
 /// Signs of progress of one system.
@@ -15,9 +15,9 @@ pub struct Progress {
     has_begun: AtomicBool,
     begun: Notify,
     due: AtomicU64,
-    /// From then on the step at hand takes suspiciously long.
+    /// The time from which the current step takes suspiciously long.
     long_after: AtomicU64,
-    /// Time that threads lacked a processor, ever, while a step took suspiciously long.
+    /// Total time that threads lacked a processor while a step took suspiciously long.
     starved: AtomicU64,
     /// Time of the watchdog's last look.
     looked: AtomicU64,
@@ -39,7 +39,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// The scheduler knows the first epoch.
+    /// Records that the scheduler knows the first epoch.
     pub fn begin(&self) {
         self.has_begun.store(true, Ordering::Release);
         self.begun.notify_waiters();
@@ -54,60 +54,60 @@ impl Progress {
         }
     }
 
-    /// Whether requests can be served at all.
+    /// Returns whether requests can be served at all.
     pub fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Acquire)
     }
 
-    /// A step should be done by `due`. One that is done again is not granted more time.
+    /// Expects a step by `due`. A step that is computed again gets no more time.
     pub fn expect(&self, due: Micros) {
         self.due.fetch_min(due, Ordering::Relaxed);
     }
 
-    /// The device begins with a step that may take `limit`.
+    /// Records that the device begins a step that may take `limit`.
     pub fn begin_step(&self, now: Micros, limit: Micros) {
         self.expect(now.saturating_add(limit));
         self.long_after.store(now.saturating_add(limit / 5), Ordering::Relaxed);
     }
 
-    /// The step at hand lacked a processor, and should be done by `due`.
+    /// Moves the end of the current step to `due`, because the step lacked a processor.
     pub fn put_off(&self, due: Micros) {
         self.due.store(due, Ordering::Relaxed);
     }
 
-    /// A step is done.
+    /// Records that a step is done.
     pub fn step_done(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.rest();
     }
 
-    /// There is no step to wait for.
+    /// Records that no step is expected.
     pub fn rest(&self) {
         self.due.store(NEVER, Ordering::Relaxed);
         self.long_after.store(NEVER, Ordering::Relaxed);
     }
 
-    /// Steps done so far.
+    /// Returns the number of steps done so far.
     pub fn num_steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Whether the step at hand takes suspiciously long: whether it lacks a processor should be
-    /// known.
+    /// Returns whether the current step takes suspiciously long. If so, the watchdog measures
+    /// whether it lacks a processor.
     pub fn is_long(&self, now: Micros) -> bool {
         self.long_after.load(Ordering::Relaxed) <= now
     }
 
-    /// Records a look of the watchdog at `now`. Since the look before it, threads lacked a processor
+    /// Records a look of the watchdog at `now`. Since the look before, threads lacked a processor
     /// for `starved` while a step took suspiciously long.
     pub fn looked(&self, now: Micros, starved: Micros) {
         self.starved.fetch_add(starved, Ordering::Relaxed);
         self.looked.store(now, Ordering::Release);
     }
 
-    /// Returns the time at `now` that a step must not be charged for, counted since the start: the
-    /// time without a processor, and the time since the last look. A watchdog that lacks a processor
-    /// looks late, and the step's threads may have lacked one as well.
+    /// Returns the time up to `now` that a step must not be charged for, counted since the start.
+    /// It is the time without a processor, and the time since the last look: a watchdog that lacks
+    /// a processor looks late, and the step's threads may have lacked one as well.
     pub fn excused(&self, now: Micros) -> Micros {
         let unseen = now.saturating_sub(self.looked.load(Ordering::Acquire));
         unseen + self.starved()
@@ -118,7 +118,7 @@ impl Progress {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Whether a step should have been done before `now`.
+    /// Returns whether a step should have been done before `now`.
     pub fn is_late(&self, now: Micros) -> bool {
         self.due.load(Ordering::Relaxed) < now
     }

@@ -1,4 +1,5 @@
-//! Signs of life of one incarnation of an actor, readable from any thread without asking it.
+//! Signs of life of one incarnation of an actor. Any thread reads them without a message to the
+//! actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -10,50 +11,52 @@ use crate::{
     message::{Edge, Letter, Role},
 };
 
-/// What an incarnation shows of itself.
+/// The signs of life of one incarnation.
 #[derive(Debug, Default)]
 pub struct Pulse {
     sent: AtomicU64,
     handled: AtomicU64,
-    /// When it began with the message it is at; 0: it is at none.
+    /// The time when its current message began. 0: it is idle.
     busy_since: AtomicU64,
     last_beat: AtomicU64,
-    /// Polls of its handlers so far.
+    /// Number of polls of its handlers so far.
     turn: AtomicU64,
     is_polled: AtomicBool,
-    /// Since the last poll began, something woke the handler.
+    /// Whether something woke the handler since the last poll began.
     is_woken: AtomicBool,
-    /// Declarations in force that what the handler is at takes long.
+    /// Number of declarations in force that the current message takes long.
     num_declared: AtomicU64,
-    /// The thread of the last poll, as the system numbers threads; 0: unknown.
+    /// The thread of the last poll, by the operating system's number. 0: unknown.
     thread: AtomicU64,
-    /// The edge of its message, by its place among all; that many: no message but an event.
+    /// The edge of its message, as an index of [`Edge::ALL`]. The length of that: an event, not a
+    /// message.
     edge: AtomicU8,
-    /// What the handler expects to take.
+    /// The time that the handler expects to take, in microseconds.
     expected: AtomicU64,
-    /// Chaos ordered the hang that it is in.
+    /// Whether chaos ordered its hang.
     is_struck: AtomicBool,
 }
 
-/// Timers and device threads do not go through a slot, so their messages are not counted.
+/// Returns whether a message is counted. Messages of timers and device threads pass no slot, so
+/// they are not.
 fn is_counted(message: &impl Letter) -> bool {
     !matches!(message.edge().from(), Role::Timer | Role::Device)
 }
 
 impl Pulse {
-    /// A message is on its way.
+    /// Records that a message was sent.
     pub fn sent(&self, message: &impl Letter) {
         self.sent.fetch_add(u64::from(is_counted(message)), Ordering::Relaxed);
     }
 
-    /// It begins with a message.
+    /// Records that the handler of a message begins.
     pub fn begin(&self, message: &impl Letter, now: Micros) {
         self.handled.fetch_add(u64::from(is_counted(message)), Ordering::Relaxed);
         self.edge.store(message.edge().number() as u8, Ordering::Relaxed);
         self.begin_work(now);
     }
 
-    /// It begins with something that was not sent to it: word of a child, or its own start.
+    /// Records that the handler of an event begins: the end of a child, or the actor's own start.
     pub fn begin_event(&self, now: Micros) {
         self.edge.store(Edge::ALL.len() as u8, Ordering::Relaxed);
         self.begin_work(now);
@@ -65,18 +68,18 @@ impl Pulse {
         self.beat(now);
     }
 
-    /// It is there.
+    /// Records a sign of life.
     pub fn beat(&self, now: Micros) {
         self.last_beat.store(now, Ordering::Relaxed);
     }
 
-    /// It is done with it. That is no beat of its own: a look at the clock costs as much as all
-    /// else here.
+    /// Records that the handler has ended. It is no sign of life of its own, because reading the
+    /// clock costs as much as all the rest here.
     pub fn end(&self) {
         self.busy_since.store(0, Ordering::Relaxed);
     }
 
-    /// A poll of its handler begins, on this thread.
+    /// Records that a poll of the handler begins on this thread.
     pub fn begin_poll(&self, thread: u64) {
         self.turn.fetch_add(1, Ordering::Relaxed);
         self.thread.store(thread, Ordering::Relaxed);
@@ -84,57 +87,57 @@ impl Pulse {
         self.is_polled.store(true, Ordering::Release);
     }
 
-    /// The poll has ended; the handler may not have.
+    /// Records that the poll has ended. The handler may go on in another poll.
     pub fn end_poll(&self) {
         self.is_polled.store(false, Ordering::Release);
     }
 
-    /// The handler's event came.
+    /// Records that the handler was woken.
     pub fn wake(&self) {
         self.is_woken.store(true, Ordering::Release);
     }
 
-    /// From now on, what the handler is at takes long.
+    /// Declares that the current message takes long from now on.
     pub fn declare(&self) {
         self.num_declared.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One declaration fewer.
+    /// Takes back one declaration.
     pub fn take_back(&self) {
         self.num_declared.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The handler expects to take so long.
+    /// Records the time that the handler expects to take.
     pub fn expect(&self, time: Micros) {
         self.expected.store(time, Ordering::Relaxed);
     }
 
-    /// What the handler expects to take.
+    /// Returns the time that the handler expects to take.
     pub fn expected(&self) -> Micros {
         self.expected.load(Ordering::Relaxed)
     }
 
-    /// The handler is made to hang.
+    /// Records that chaos makes the handler hang.
     pub fn strike(&self) {
         self.is_struck.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its hang was ordered.
+    /// Returns whether chaos ordered the hang.
     pub fn is_struck(&self) -> bool {
         self.is_struck.load(Ordering::Relaxed)
     }
 
-    /// The edge of the message that it is at; `None` for an event.
+    /// Returns the edge of the current message, `None` for an event.
     pub fn edge(&self) -> Option<Edge> {
         Edge::ALL.get(usize::from(self.edge.load(Ordering::Relaxed))).copied()
     }
 
-    /// The thread of the handler's last poll.
+    /// Returns the thread of the handler's last poll.
     pub fn thread(&self) -> u64 {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// What the handler is at, if it is at a message.
+    /// Returns what the handler does, `None` if the actor is idle.
     pub fn sight(&self, now: Micros) -> Option<Sight> {
         let busy_for = self.busy_for(now)?;
         let turn = self.turn.load(Ordering::Relaxed);
@@ -150,13 +153,13 @@ impl Pulse {
         Some(Sight { turn, doing, busy_for })
     }
 
-    /// Messages sent and not begun with.
+    /// Returns the number of messages sent whose handlers have not begun.
     pub fn depth(&self) -> u64 {
         let handled = self.handled.load(Ordering::Relaxed);
         self.sent.load(Ordering::Relaxed).saturating_sub(handled)
     }
 
-    /// Microseconds that it has been at one message.
+    /// Returns the microseconds that the current message has taken, `None` if the actor is idle.
     pub fn busy_for(&self, now: Micros) -> Option<Micros> {
         match self.busy_since.load(Ordering::Relaxed) {
             0 => None,
@@ -164,7 +167,7 @@ impl Pulse {
         }
     }
 
-    /// Microseconds since the last sign of life.
+    /// Returns the microseconds since the last sign of life.
     pub fn age(&self, now: Micros) -> Micros {
         now.saturating_sub(self.last_beat.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! The current address of one actor, and the way by which everything reaches it.
+//! The current address of one actor. All messages to the actor pass here.
 
 use std::{
     fmt,
@@ -46,27 +46,27 @@ pub struct Slot<M> {
     incarnations: AtomicU64,
 }
 
-/// How an actor does, for an operator.
+/// The state of an actor, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActorStats {
-    /// Its role.
+    /// The actor's role.
     pub role: Role,
-    /// Which of those with the same role.
+    /// The actor's index among those of its role.
     pub index: usize,
     /// Whether it takes messages.
     pub is_alive: bool,
-    /// How often it was replaced.
+    /// The number of times that it was replaced.
     pub restarts: u64,
-    /// Messages sent to it and not handled yet.
+    /// Number of messages sent to it whose handlers have not begun.
     pub mailbox_depth: u64,
-    /// Microseconds since it last began with a message, the watchdog's pings among them.
+    /// Microseconds since a handler last began. The watchdog's pings count.
     pub heartbeat_age: Micros,
-    /// Microseconds that it has been at the message that it is at.
+    /// Microseconds that the current message has taken. `None`: the actor is idle.
     pub busy_for: Option<Micros>,
 }
 
 impl<M: Letter> Slot<M> {
-    /// Nobody is there yet.
+    /// Returns a slot without an actor.
     pub fn new(role: Role, index: usize, chaos: Arc<Chaos>) -> Self {
         Self { role, index, chaos, seat: RwLock::new(None), incarnations: AtomicU64::new(0) }
     }
@@ -77,33 +77,33 @@ impl<M: Letter> Slot<M> {
         self.incarnations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The current address.
+    /// Returns the current address.
     #[must_use]
     pub fn get(&self) -> Option<Address<M>> {
         self.seat.read().as_ref().map(|seat| seat.address.clone())
     }
 
-    /// Whether the current incarnation takes messages.
+    /// Returns whether the current incarnation takes messages.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let seat = self.seat.read();
         seat.as_ref().is_some_and(|seat| seat.address.is_alive())
     }
 
-    /// How often an actor took this seat.
+    /// Returns the number of incarnations so far.
     #[must_use]
     pub fn incarnations(&self) -> u64 {
         self.incarnations.load(Ordering::Relaxed)
     }
 
-    /// How often the actor was replaced.
+    /// Returns how often the actor was replaced.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.incarnations().saturating_sub(1)
     }
 
-    /// Sends without waiting. What is lost when the receiver is dead, is noticed: by a gap in its
-    /// messages, or when its successor joins.
+    /// Sends a message without waiting. A loss because of a dead receiver is noticed later: by a
+    /// gap in the messages, or when the successor joins.
     pub fn cast(&self, message: M) {
         let Some(seat) = self.seat.read().clone() else { return };
         let delivery = self.chaos.on_send(message.edge());
@@ -127,7 +127,7 @@ impl<M: Letter> Slot<M> {
         }
     }
 
-    /// Asks and waits for at most `limit`.
+    /// Sends a question and waits for at most `limit`.
     ///
     /// # Errors
     /// [`ActorError::Gone`] when the receiver is dead or dies before it answers,
@@ -168,7 +168,7 @@ impl<M: Letter> Slot<M> {
         })
     }
 
-    /// How it does.
+    /// Returns the state of the actor.
     #[must_use]
     pub fn stats(&self, now: Micros) -> ActorStats {
         let seat = self.seat.read();
@@ -185,15 +185,15 @@ impl<M: Letter> Slot<M> {
     }
 }
 
-/// A slot, whatever its actor is told: for those that look after all of them.
+/// A slot of any message type, for code that treats all actors alike.
 pub trait AnySlot: Send + Sync {
-    /// Whose it is.
+    /// Returns the role of its actor.
     fn role(&self) -> Role;
-    /// Which of those with the same role.
+    /// Returns the index among the actors of its role.
     fn index(&self) -> usize;
-    /// The actor that is there now, and how it does.
+    /// Returns the current actor and its pulse.
     fn occupant(&self) -> Option<(ActorCell, Arc<Pulse>)>;
-    /// Asks whether it takes messages.
+    /// Sends a ping, whose handling is a sign of life.
     fn ping(&self);
     /// See [`Slot::stats`].
     fn actor_stats(&self, now: Micros) -> ActorStats;

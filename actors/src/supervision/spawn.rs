@@ -1,4 +1,4 @@
-//! Starting actors: each incarnation is linked to its supervisor, shows its pulse, and takes its seat
+//! Starts actors: each incarnation is linked to its supervisor, shows its pulse, and takes its slot
 //! in the directory.
 
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::{
     system::context::Context,
 };
 
-/// Returns the function that starts the actor of `role` with this index: `make` gives the actor, and
-/// `seats` the slots of its role.
+/// Returns the function that starts the actor of `role` with this index. `make` creates the actor,
+/// and `seats` returns the slots of its role.
 pub(crate) fn actor<A>(
     context: &Arc<Context>,
     role: Role,
@@ -64,7 +64,7 @@ pub(crate) fn subtree(
     })
 }
 
-/// Starts the supervisor of all.
+/// Starts the root supervisor.
 pub(crate) async fn root(
     context: &Arc<Context>,
     spec: SupervisorSpec,

@@ -1,6 +1,6 @@
-//! The supervisor: starts children in order, replaces the dead by its strategy, gives up when they
-//! die too often, and stops them in reverse. What ractor's default does instead (exit with the
-//! first child) is overridden here and nowhere else.
+//! The supervisor starts children in order, replaces dead ones by its strategy, and stops them in
+//! reverse order. When they die too often, it gives up. It overrides ractor's default, which is to
+//! exit with the first child. No other file does.
 
 use std::{ops::Range, pin::Pin, sync::Arc, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
     system::context::Context,
 };
 
-/// How long a child has to stop before it is left behind.
+/// Time that a child has to stop. After it, the child is left behind.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Starts one incarnation of a child, linked to the supervisor given, and registers its address.
+/// Starts one incarnation of a child, linked to the given supervisor, and registers its address.
 pub type SpawnChild = Arc<
     dyn Fn(ActorCell) -> Pin<Box<dyn Future<Output = Result<Child, SpawnErr>> + Send>>
         + Send
@@ -36,9 +36,9 @@ pub type SpawnChild = Arc<
 /// A child that is alive.
 #[derive(Debug, Clone)]
 pub enum Child {
-    /// One without children of its own. What it knows is derived, so it need not finish anything.
+    /// An actor without children. Its state is derived, so it need not finish its work.
     Actor(ActorCell),
-    /// One that must stop its children first.
+    /// A supervisor. It must stop its children first.
     Supervisor(Address<SupervisorMessage>),
 }
 
@@ -50,13 +50,13 @@ impl Child {
         }
     }
 
-    /// Returns whether it stopped in time.
+    /// Stops the child. Returns whether it stopped in time.
     async fn stop(&self) -> bool {
         let _long = Long::begin();
         let actor = match self {
             Self::Actor(actor) => actor.clone(),
             Self::Supervisor(supervisor) => {
-                // A supervisor that is dead already does not answer.
+                // A supervisor that is already dead does not answer.
                 let _ = supervisor.ask(SupervisorMessage::Shutdown, STOP_TIMEOUT).await;
                 supervisor.cell()
             }
@@ -68,26 +68,26 @@ impl Child {
 /// One child as data.
 #[derive(Clone)]
 pub struct ChildSpec {
-    /// For logs and metrics.
+    /// The role, for logs and metrics.
     pub role: Role,
-    /// How often it may die.
+    /// How often the child may die.
     pub intensity: Intensity,
-    /// How it is started.
+    /// The function that starts the child.
     pub spawn: SpawnChild,
 }
 
 /// A supervisor as data.
 #[derive(Clone)]
 pub struct SupervisorSpec {
-    /// For logs.
+    /// The role, for logs.
     pub role: Role,
-    /// Who is replaced when one dies.
+    /// Which children are replaced when one dies.
     pub strategy: Strategy,
-    /// In start order.
+    /// The children, in start order.
     pub children: Vec<ChildSpec>,
     /// Called whenever children were started.
     pub after_start: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// What it does before it gives up. Without, it gives up.
+    /// The step before giving up. `None`: the supervisor gives up at once.
     pub last_resort: Option<LastResort>,
 }
 
@@ -106,7 +106,7 @@ pub struct State {
 }
 
 impl Supervisor {
-    /// A supervisor that will start the children of `spec`.
+    /// Returns a supervisor that will start the children of `spec`.
     pub fn new(context: Arc<Context>, spec: SupervisorSpec) -> Self {
         Self { context, spec }
     }
@@ -152,7 +152,7 @@ impl Supervisor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         let is_dead = |child: &Option<Child>| child.as_ref().is_some_and(|child| child.id() == who);
-        // Siblings that this supervisor stopped itself are not its children any more.
+        // A sibling that this supervisor stopped itself is no longer its child.
         let Some(index) = state.children.iter().position(is_dead) else { return Ok(()) };
         state.children[index] = None;
         if state.is_stopping {
@@ -191,7 +191,7 @@ impl Supervisor {
         myself.send_after(Duration::from_micros(delay), again);
     }
 
-    /// Starts children that were there before.
+    /// Starts children that died or were stopped.
     async fn start_again(
         &self,
         myself: &ActorRef<SupervisorMessage>,
@@ -204,8 +204,9 @@ impl Supervisor {
         }
     }
 
-    /// Restarts do not help. The last resort, where there is one, is to build all children again
-    /// after a while: what was accepted goes on then, and new clients wait for the breaker.
+    /// Gives up, because restarts do not help. The last resort, if there is one, builds all
+    /// children again after a while. Accepted requests go on then, and new clients wait for the
+    /// breaker.
     async fn give_up(
         &self,
         myself: &ActorRef<SupervisorMessage>,
@@ -235,7 +236,7 @@ impl Actor for Supervisor {
     type State = State;
     type Arguments = ();
 
-    /// Starts the children: their own starts are cheap, heavy work waits for a message.
+    /// Starts the children. Their starts are cheap, because heavy work waits for a message.
     async fn pre_start(
         &self,
         myself: ActorRef<SupervisorMessage>,

@@ -1,6 +1,6 @@
-//! What the system says of this process's threads: whether one runs, waits for a processor, or
-//! sleeps. Linux alone says it, and only where its scheduler keeps statistics; elsewhere nothing is
-//! known.
+//! The operating system's report on this process's threads: whether a thread runs, waits for a
+//! processor, or sleeps. Only Linux reports it, and only if its scheduler keeps statistics.
+//! Elsewhere nothing is known.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,7 +10,7 @@ thread_local! {
     static NUMBER: u64 = number().unwrap_or(0);
 }
 
-/// This thread, as the system numbers threads; 0 where it does not say.
+/// Returns the system's number of this thread, 0 where the system has none.
 pub(crate) fn current() -> u64 {
     NUMBER.with(|number| *number)
 }
@@ -19,18 +19,18 @@ fn number() -> Option<u64> {
     fs::read_link("/proc/thread-self").ok()?.file_name()?.to_str()?.parse().ok()
 }
 
-/// One thread so far.
+/// The report on one thread, counted since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Thread {
     ran: Micros,
-    /// Waited for a processor, but for the wait that it is in.
+    /// Time that it waited for a processor, without the current wait.
     lacked: Micros,
-    /// `R`: runs or would; `D`: waits for a disk; else it sleeps.
+    /// `R`: runs or is ready to run; `D`: waits for a disk; else it sleeps.
     state: u8,
-    /// Counted as lacked already, though the system has not reported it: it reports a wait for a
-    /// processor when that has ended.
+    /// Time that was counted as lacked before the system reported it. The system reports a wait for
+    /// a processor when the wait has ended.
     ahead: Micros,
-    /// May have been lacked before this look, and is not counted yet.
+    /// Time that it may have lacked before this look, and that is not counted yet.
     pending: Micros,
 }
 
@@ -39,7 +39,7 @@ struct Thread {
 pub(crate) struct Threads(BTreeMap<u64, Thread>);
 
 impl Threads {
-    /// As they are now.
+    /// Returns the report of this moment.
     pub(crate) fn look() -> Self {
         let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Self::default() };
         let number = |name: std::ffi::OsString| name.to_str()?.parse::<u64>().ok();
@@ -47,14 +47,14 @@ impl Threads {
         Self(numbers.filter_map(|number| Some((number, Thread::read(number)?))).collect())
     }
 
-    /// Whether the system says nothing.
+    /// Returns whether the system reports nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns how long threads lacked a processor since `before`, the waits of all threads added up:
-    /// a step goes through several of them. At most `wall`, and what the look before could not see.
-    /// The thread that looks does not count.
+    /// Returns how long threads lacked a processor since `before`. The waits of all threads are
+    /// added up, because a step goes through several of them. The sum is at most `wall` plus the
+    /// time that the look before could not see. The thread that looks does not count.
     pub(crate) fn starved_since(&mut self, before: &Self, wall: Micros) -> Micros {
         let (own, mut starved, mut unseen) = (current(), 0, 0);
         for (number, now) in &mut self.0 {
@@ -68,7 +68,7 @@ impl Threads {
         starved.min(wall + unseen)
     }
 
-    /// What `thread` did since `before`.
+    /// Returns what `thread` did since `before`.
     pub(crate) fn use_since(&self, before: &Self, thread: u64) -> ThreadUse {
         let pair = self.0.get(&thread).zip(before.0.get(&thread));
         pair.map_or(ThreadUse::Unknown, |(now, before)| now.use_since(before))
@@ -81,8 +81,8 @@ impl Thread {
         Self::parse(&of("schedstat")?, &of("stat")?)
     }
 
-    /// From `ran_ns lacked_ns slices`, and from `number (name) state …`, where a name may hold
-    /// anything.
+    /// Parses `ran_ns lacked_ns slices`, and `number (name) state …`, where a name may hold any
+    /// character.
     fn parse(schedstat: &str, stat: &str) -> Option<Self> {
         let mut times = schedstat.split(' ').map(|time| time.trim().parse::<u64>().ok());
         let (ran, lacked) = (times.next()?? / 1_000, times.next()?? / 1_000);
@@ -90,7 +90,8 @@ impl Thread {
         Some(Self { ran, lacked, state, ahead: 0, pending: 0 })
     }
 
-    /// Returns how long the thread lacked a processor since `before`, and notes what is unknown of it.
+    /// Returns how long the thread lacked a processor since `before`, and notes the time that is
+    /// still unknown.
     fn lacked_since(&mut self, before: &Self, wall: Micros) -> Micros {
         let ran = self.ran.saturating_sub(before.ran).min(wall);
         let reported = self.lacked.saturating_sub(before.lacked);
@@ -157,10 +158,10 @@ mod tests {
         }
     }
 
-    /// Each wait counts once and in full, whatever looks fall into it.
+    /// Each wait counts once and in full, at whatever times the looks are.
     #[test]
     fn a_wait_counts_once_over_several_looks() {
-        // Looks every 20: the state, and the time that the thread ran and lacked so far.
+        // Looks come every 20: the state, and the time that the thread ran and lacked so far.
         let waits: [&[(u64, u64, u8)]; 4] = [
             // Woken at 5, waits until 47, runs until 50, sleeps.
             &[(0, 0, b'S'), (0, 0, b'R'), (0, 0, b'R'), (3, 42, b'S'), (3, 42, b'S')],

@@ -1,9 +1,9 @@
-//! The watchdog: looks at every actor's pulse from a thread of its own, outside the runtime whose
-//! tasks it watches. An actor that does not come back from a message is killed; one that a kill
-//! does not reach, because its handler blocks a thread, is abandoned and replaced. What counts as
-//! a hang is decided in [`crate::logic::recovery::hang`].
+//! The watchdog looks at every actor's pulse. It has a thread of its own, outside the runtime whose
+//! tasks it watches. An actor whose message does not end is killed. If a kill does not reach it,
+//! because its handler blocks a thread, it is abandoned and replaced.
+//! [`crate::logic::recovery::hang`] decides which actor hangs.
 //!
-//! Abandoned handlers hold threads of the runtime, so there are never more than it has.
+//! Abandoned handlers hold threads of the runtime, so there are at most as many as it has threads.
 
 use std::{
     collections::BTreeMap,
@@ -23,17 +23,17 @@ use crate::{
     system::{config::DeviceMode, context::Context},
 };
 
-/// How often it looks.
+/// Time between two looks.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How often it asks every actor for a sign of life.
+/// Time between two pings, which ask every actor for a sign of life.
 const PING_PERIOD: Micros = 250_000;
-/// How long a killed actor has to end that holds no thread.
+/// Time that a killed actor has to end, if it holds no thread.
 const KILL_GRACE: Micros = 1_000_000;
-/// How often a supervisor waits for the whole of [`STOP_TIMEOUT`] in one message: once for each of
-/// at most seven children, and once more.
+/// How often a supervisor may wait for a whole [`STOP_TIMEOUT`] in one message: once for each of at
+/// most seven children, and once more.
 const NUM_STOPS: u32 = 8;
 
-/// What a handler's known time is kept by.
+/// The key of known handler times.
 type Kind = (Role, Option<Edge>);
 
 /// The suspicion against one incarnation.
@@ -48,17 +48,17 @@ struct Case {
 struct Watchdog {
     cases: BTreeMap<ActorId, Case>,
     times: HandlerTimes<Kind>,
-    /// At the look before, if it had to know.
+    /// The threads at the look before, if it had to read them.
     threads: Option<Threads>,
-    /// When it looked.
+    /// The time of the look before.
     looked: Micros,
     pinged: Micros,
 }
 
-/// Starts it. It ends with the system.
+/// Starts the watchdog. It ends with the system.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// When the system provides no thread.
 pub(crate) fn spawn(context: &Arc<Context>) -> std::io::Result<()> {
     let watched = Arc::downgrade(context);
     match context.config.device {
@@ -83,7 +83,7 @@ pub(crate) fn spawn(context: &Arc<Context>) -> std::io::Result<()> {
 }
 
 impl Watchdog {
-    /// Returns whether there is still something to watch.
+    /// Looks once. Returns whether there is still something to watch.
     fn look(&mut self, context: &Weak<Context>) -> bool {
         let Some(context) = context.upgrade() else { return false };
         if context.is_stopped() {
@@ -104,8 +104,9 @@ impl Watchdog {
         true
     }
 
-    /// Returns what passed since the look before. It reads the threads' times only if a step is long or
-    /// an actor was in one handler for two looks, because reading them is the dearest part of a look.
+    /// Returns the time and thread use since the look before. Reading the threads is the dearest
+    /// part of a look, so it is done only in two cases: a step is long, or an actor was in one
+    /// handler for two looks.
     fn passed(&mut self, context: &Context, seats: &[Seat<'_>], now: Micros) -> Passed {
         let wall = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         let is_suspect = |seat: &Seat<'_>| {
@@ -121,7 +122,7 @@ impl Watchdog {
         let late = wall.saturating_sub(PERIOD.as_micros() as u64);
         let lacked = match (&mut threads, &before) {
             (Some(now), Some(before)) => now.starved_since(before, wall),
-            // The first look at the threads says nothing of the time before it, so that is excused.
+            // The first look knows nothing of the time before it, so that time is excused.
             (Some(now), None) if !now.is_empty() => wall,
             _ => 0,
         };
@@ -133,7 +134,7 @@ impl Watchdog {
     fn check(&mut self, context: &Context, seat: &Seat<'_>, passed: &Passed, now: Micros) {
         let (role, id, pulse) = (seat.slot.role(), seat.actor.get_id(), &seat.pulse);
         let sight = pulse.sight(now);
-        // What was charged for a poll that has ended is what its kind is known to take.
+        // A poll has ended: its charged time becomes a known time of its kind.
         if let Some(case) = self.cases.get(&id)
             && sight.is_none_or(|sight| sight.turn != case.suspicion.turn())
         {
@@ -157,7 +158,7 @@ impl Watchdog {
             None => {
                 case.killed = Some(now);
                 if verdict == Verdict::HangsComputing {
-                    // If it was work after all, its successor has ten times as long for it.
+                    // If it was work after all, its successor gets ten times as long.
                     self.times.learn(kind, case.suspicion.charged(), now);
                 }
                 let (role, busy_ms) = (role.as_str(), sight.busy_for / 1_000);
@@ -197,7 +198,7 @@ impl Case {
     }
 }
 
-/// What passed since the look before.
+/// The time and thread use since the look before.
 struct Passed {
     wall: Micros,
     starved: Micros,
@@ -217,7 +218,7 @@ impl Passed {
 fn limits(context: &Context, role: Role, charged: Micros) -> Limits {
     let hang_timeout = context.config.hang_timeout;
     let (total, has_floor) = match role {
-        // Its end is the engine's.
+        // The end of the root is the end of the engine.
         Role::Root => (supervisor_timeout(hang_timeout), false),
         Role::Core | Role::Egress | Role::Ingress => (supervisor_timeout(hang_timeout), true),
         Role::InputProcessor => (context.config.input_timeout, true),
@@ -227,8 +228,8 @@ fn limits(context: &Context, role: Role, charged: Micros) -> Limits {
     Limits { charged: if has_floor { charged.min(total) } else { total }, total }
 }
 
-/// How long a supervisor may take for a message. It waits for its children to stop, one after the
-/// other when it gives up.
+/// Returns how long a supervisor may take for a message. When it gives up, it waits for its
+/// children to stop, one after the other.
 fn supervisor_timeout(hang_timeout: Duration) -> Duration {
     (3 * hang_timeout).max(NUM_STOPS * STOP_TIMEOUT + hang_timeout)
 }

@@ -1,5 +1,5 @@
-//! A handler whose pulse tells what it is at: computing, waiting, or woken and not taken up. That
-//! tells a handler that hangs from one that lacks a processor.
+//! Shows in a handler's pulse what the handler does: it computes, it waits, or it was woken and no
+//! thread has taken it up. This tells a handler that hangs from one that lacks a processor.
 
 use std::{
     cell::RefCell,
@@ -19,7 +19,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Pulse>>> = const { RefCell::new(None) };
 }
 
-/// Wakes the handler's task, and says so.
+/// Wakes the handler's task, and notes it in the pulse.
 struct Alarm {
     pulse: Arc<Pulse>,
     task: Waker,
@@ -41,7 +41,7 @@ impl Wake for Alarm {
 pub(crate) struct AlarmClock(Mutex<Option<(Waker, Waker)>>);
 
 impl AlarmClock {
-    /// A waker that also says so.
+    /// Returns a waker that also notes the wake in the pulse.
     fn waker(&self, pulse: &Arc<Pulse>, task: &Waker) -> Waker {
         let mut kept = self.0.lock();
         match &*kept {
@@ -56,7 +56,7 @@ impl AlarmClock {
     }
 }
 
-/// The end of a poll, and of the thread's work for this handler, however it comes.
+/// The end of a poll and of the thread's work for this handler, also after a panic or a kill.
 struct PollEnd<'a> {
     pulse: &'a Pulse,
     before: Option<Arc<Pulse>>,
@@ -78,7 +78,7 @@ impl Drop for PollEnd<'_> {
     }
 }
 
-/// Does `work`, and shows in `pulse` what it is at.
+/// Runs `work`, and shows in `pulse` what it does.
 pub(crate) async fn watched<T>(
     pulse: &Arc<Pulse>,
     clock: &AlarmClock,
@@ -93,13 +93,13 @@ pub(crate) async fn watched<T>(
     .await
 }
 
-/// While it lives, the handler that made it may wait or compute for as long as its actor's upper
-/// bound allows. Outside of a handler it says nothing.
+/// The declaration that the handler may wait or compute up to its actor's limit while this value
+/// lives. Outside of a handler it has no effect.
 #[derive(Debug)]
 pub(crate) struct Long(Option<Arc<Pulse>>);
 
 impl Long {
-    /// From now on.
+    /// Declares it from now on.
     pub(crate) fn begin() -> Self {
         let pulse = CURRENT.with_borrow(Clone::clone);
         if let Some(pulse) = &pulse {
@@ -117,13 +117,14 @@ impl Drop for Long {
     }
 }
 
-/// Waits for what may come late. A handler that awaits anything without this is taken to hang.
+/// Waits for an event that may come late. A handler that awaits anything without this counts as
+/// hanging.
 pub(crate) async fn waiting_for<T>(event: impl Future<Output = T>) -> T {
     let _long = Long::begin();
     event.await
 }
 
-/// The handler at hand expects to compute for so long.
+/// Records that the current handler expects to compute for `time`.
 pub(crate) fn expect(time: Duration) {
     CURRENT.with_borrow(|pulse| {
         if let Some(pulse) = pulse {
