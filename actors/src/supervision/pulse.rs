@@ -28,8 +28,7 @@ pub struct Pulse {
     num_declared: AtomicU64,
     /// The thread of the last poll, by the operating system's number. 0: unknown.
     thread: AtomicU64,
-    /// The edge of its message, as an index of [`Edge::ALL`]. The length of that: an event, not a
-    /// message.
+    /// The edge of its message, as an index of [`Edge::ALL`], or the length of that for an event.
     edge: AtomicU8,
     /// The time that the handler expects to take, in microseconds.
     expected: AtomicU64,

@@ -1,5 +1,6 @@
-//! A request of our own, the canary: while the breaker is open, it tries from time to time whether
-//! the engine serves again; when the model is suspect, whether it computes numbers.
+//! The canary, a request of the engine's own. While the breaker is open, it tries from time to time
+//! whether the engine serves again. When the model is suspect, it tries whether the logits are
+//! finite.
 
 use std::{
     sync::{Arc, Weak},
@@ -19,9 +20,9 @@ use crate::{
     },
 };
 
-/// How long a probe waits that found out nothing.
+/// Pause after a probe without a result.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// How often it looks whether a canary is due.
+/// Time between two checks whether a canary is due.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the system is shut down or its door is gone.
@@ -57,7 +58,7 @@ pub(crate) async fn watch(context: Arc<Context>, door: Weak<Door>) {
     }
 }
 
-/// What a canary met with.
+/// The end of a canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Served,
@@ -65,8 +66,8 @@ enum End {
     Failed,
 }
 
-/// Whether the suspect model computes numbers for a request that no client wrote. If it does, the
-/// commit of its token has acquitted it.
+/// Finds out whether the suspect model computes finite logits for a request that no client wrote.
+/// If so, the commit of its token has acquitted the model.
 async fn probe(context: &Context, door: &Arc<Door>, number: u64) {
     match send(context, door, number).await {
         End::Served => {}
@@ -77,7 +78,7 @@ async fn probe(context: &Context, door: &Arc<Door>, number: u64) {
                 tokio::time::sleep(PROBE_PAUSE).await;
             }
         }
-        // It says nothing about the model.
+        // This end says nothing about the model.
         End::Failed => tokio::time::sleep(PROBE_PAUSE).await,
     }
 }
@@ -87,14 +88,14 @@ async fn send(context: &Context, door: &Arc<Door>, number: u64) -> End {
     served.await.unwrap_or(End::Failed)
 }
 
-/// How long a canary may take: on a slow device a step alone is longer than a call.
+/// Returns how long a canary may take. On a slow device, a step alone takes longer than a call may.
 fn patience(context: &Context) -> Duration {
     let step = context.vault.step_time.lock().predict(1).map(Duration::from_micros);
     step.map_or(context.config.call_timeout, |step| context.config.call_timeout.max(10 * step))
 }
 
-/// One token after one token. Each is another request: one that a broken device has quarantined must
-/// not be why the next is refused.
+/// Asks for one token after one token. Each canary is another request, so a canary that a broken
+/// device has quarantined does not cause the refusal of the next.
 async fn is_served(door: &Arc<Door>, number: u64) -> End {
     let mut canary = RawRequest::new(Prompt::Tokens(vec![0]));
     canary.cache_salt = Some(format!("canary {number}"));

@@ -1,4 +1,4 @@
-//! Faults on purpose, from outside: the chaos surface of a system (feature `chaos`).
+//! The chaos surface of a system: faults on purpose, from outside (feature `chaos`).
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use crate::{
     message::{Edge, Role},
 };
 
-/// What a strike hit.
+/// The actor that was struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Struck {
     /// The role.
     pub role: Role,
-    /// The epoch in which it was struck; a later one tells that the core started over.
+    /// The epoch in which it was struck. A later epoch shows that the core started over.
     pub epoch: Epoch,
 }
 
-/// Hangs that were found so far.
+/// Numbers of hangs that were found so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hangs {
-    /// Actors.
+    /// Actors that hung.
     pub actors: u64,
-    /// Those of them that nothing made hang.
+    /// Those of them that chaos did not make hang.
     pub unordered: u64,
-    /// Steps.
+    /// Steps that hung.
     pub steps: u64,
 }
 
 impl Hangs {
-    /// Those that were not found `before`.
+    /// Returns the hangs that were found since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -43,14 +43,14 @@ impl Hangs {
         }
     }
 
-    /// Those that were none, where the device does not hang.
+    /// Returns the number of false alarms, where the device does not hang.
     #[must_use]
     pub fn false_alarms(self) -> u64 {
         self.unordered + self.steps
     }
 }
 
-/// Why nothing was struck.
+/// The reason why no actor was struck.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChaosError {
     /// There is no such actor.
@@ -58,25 +58,25 @@ pub enum ChaosError {
     NoSuchActor {
         /// The role.
         role: Role,
-        /// Which of that role.
+        /// The index among the actors of that role.
         index: usize,
     },
-    /// The root's end is the engine's.
+    /// The role is the root. Its end is the end of the engine.
     #[error("the root cannot be struck: its end is the engine's")]
     Root,
 }
 
-/// The hands of chaos on one system.
+/// The faults that can be made in one system.
 #[derive(Debug, Clone, Copy)]
 pub struct ChaosControl<'a> {
     pub(crate) context: &'a Context,
 }
 
 impl ChaosControl<'_> {
-    /// Strikes one actor, now.
+    /// Strikes one actor now.
     ///
     /// # Errors
-    /// [`ChaosError`] when it does not exist, or must not be struck.
+    /// [`ChaosError`] when the actor does not exist, or must not be struck.
     pub fn strike(&self, role: Role, index: usize, how: How) -> Result<Struck, ChaosError> {
         if role == Role::Root {
             return Err(ChaosError::Root);
@@ -99,37 +99,37 @@ impl ChaosControl<'_> {
         Ok(Struck { role, epoch })
     }
 
-    /// Output tokens that each open request has for good. What a client gets beyond them was
-    /// committed later.
+    /// Returns the number of committed output tokens of each open request. A client that gets more
+    /// got tokens that were committed later.
     #[must_use]
     pub fn committed(&self) -> BTreeMap<RequestId, usize> {
         self.context.ledger().output_lengths()
     }
 
-    /// Hangs that were found so far.
+    /// Returns the numbers of hangs that were found so far.
     #[must_use]
     pub fn hangs(&self) -> Hangs {
         let counts = &self.context.observers.hangs;
         Hangs { actors: counts.actors(), unordered: counts.unordered(), steps: counts.steps() }
     }
 
-    /// What is reserved for open requests.
+    /// Returns the reservations of open requests.
     #[must_use]
     pub fn admission(&self) -> Admission {
         self.context.ledger().admission()
     }
 
-    /// From now on, messages on `edge` meet these faults.
+    /// Sets the faults that messages on `edge` meet from now on.
     pub fn set_edge(&self, edge: Edge, faults: EdgeFaults) {
         self.source().set_edge(edge, faults);
     }
 
-    /// No more faults.
+    /// Ends all faults.
     pub fn calm(&self) {
         self.source().calm();
     }
 
-    /// Where all faults of this system come from.
+    /// Returns the source of all faults of this system.
     #[must_use]
     pub fn source(&self) -> &Chaos {
         &self.context.observers.chaos

@@ -1,4 +1,4 @@
-//! What an actor system is told at its start.
+//! The settings of an actor system at its start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,54 +22,54 @@ pub struct SystemConfig {
     pub model_name: String,
     /// Value of the metrics' `engine` label.
     pub engine: String,
-    /// What may be accepted.
+    /// The limits of admission.
     pub admission: AdmissionLimits,
     /// Memory for requests and their outputs, bytes.
     pub max_request_memory_bytes: usize,
-    /// Input processors.
+    /// Number of input processors.
     pub num_input_processors: usize,
-    /// Pairs of a detokenizer and an output streamer.
+    /// Number of pairs of a detokenizer and an output streamer.
     pub num_egress_shards: usize,
-    /// Log-probabilities at most that a request may ask for, a position.
+    /// Largest number of log-probabilities a position that a request may ask for.
     pub max_logprobs: u32,
     /// How long one actor waits for another's answer.
     pub call_timeout: Duration,
-    /// How long tokenizing and templating one request may take, its turns waited for included.
+    /// How long tokenizing and templating one request may take, with the wait for its turns.
     pub input_timeout: Duration,
-    /// Threads that compile grammars. None is started before the first grammar is wanted.
+    /// Number of threads that compile grammars. None is started before the first grammar.
     pub num_grammar_threads: usize,
     /// How long compiling one grammar may take.
     pub grammar_timeout: Duration,
-    /// A step may always take this long, and ten times its prediction.
+    /// Least time limit of a step. The limit is ten times the prediction where that is longer.
     pub min_step_deadline: Duration,
-    /// What the first step may take, when nothing is known about the device.
+    /// Time that the first step may take, when nothing is known about the device.
     pub first_step_deadline: Duration,
-    /// A batch on its way out that is not confirmed by then is sent again.
+    /// Time after which an unconfirmed egress batch is sent again.
     pub egress_timeout: Duration,
-    /// How often lost messages, departed clients and passed deadlines are looked for.
+    /// Time between two looks for lost messages, departed clients and passed deadlines.
     pub tick: Duration,
-    /// An actor that is at one message for this long is killed, whatever kept it; an input processor
-    /// may take `input_timeout`, a supervisor three times as long. Most hangs are found far sooner:
-    /// see [`crate::logic::recovery::hang`].
+    /// Time after which an actor is killed that is still at one message, for whatever reason. An
+    /// input processor may take `input_timeout` instead, and a supervisor three times as long. Most
+    /// hangs are found far sooner: see [`crate::logic::recovery::hang`].
     pub hang_timeout: Duration,
-    /// A client that has text waiting and takes none for this long is cut off.
+    /// Time after which a client is cut off that has text waiting and reads none.
     pub reader_timeout: Duration,
     /// How often actors may die before more than themselves is replaced.
     pub supervision: Supervision,
-    /// What the device's work runs on.
+    /// Where the device's work runs.
     pub device: DeviceMode,
-    /// Who is told how long every message takes; nobody: none is timed.
+    /// The profiler that gets the time of every message. `None`: no message is timed.
     pub profiler: Option<Arc<dyn HandlerProfiler>>,
 }
 
-/// What runs the model and the tokenizer.
+/// Where the model and the tokenizer run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceMode {
     /// OS threads, so that no handler waits for a computation.
     Thread,
     /// The actors' own runtime, in simulated time.
     Task {
-        /// What a step takes.
+        /// Time that a step takes.
         step_time: Duration,
     },
 }
@@ -78,13 +78,13 @@ pub enum DeviceMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supervision {
     intensities: [Intensity; Role::ACTORS.len()],
-    /// Rebuilds of all actors in a row, without a step computed between them, that the root tries
-    /// before it gives up.
+    /// Largest number of rebuilds in a row without a computed step between them. After it the root
+    /// gives up.
     pub fruitless_rebuilds: usize,
 }
 
 impl Default for Supervision {
-    /// Each role's own intensity.
+    /// Each role has its own intensity.
     fn default() -> Self {
         let intensities = Role::ACTORS.map(Role::intensity);
         Self { intensities, fruitless_rebuilds: REBUILD_BACK_OFF.len() }
@@ -92,14 +92,14 @@ impl Default for Supervision {
 }
 
 impl Supervision {
-    /// The same intensity for all, as chaos wants it.
+    /// Returns the same intensity for all roles, for chaos.
     #[must_use]
     pub const fn uniform(intensity: Intensity) -> Self {
         let intensities = [intensity; Role::ACTORS.len()];
         Self { intensities, fruitless_rebuilds: REBUILD_BACK_OFF.len() }
     }
 
-    /// Returns the intensity of a role. A party that is no actor has none of its own.
+    /// Returns the intensity of a role. A party that is no actor has no intensity of its own.
     #[must_use]
     pub fn intensity(&self, role: Role) -> Intensity {
         self.intensities.get(role as usize).copied().unwrap_or(role.intensity())
@@ -114,8 +114,8 @@ impl Supervision {
         self
     }
 
-    /// Returns these intensities with windows that tolerate `times` as many deaths in the same time.
-    /// Below 1, the root tries fewer rebuilds as well, rounded down.
+    /// Returns these intensities with `times` as many deaths tolerated in the same time. Below 1,
+    /// the root tries fewer rebuilds as well, rounded down.
     #[must_use]
     pub fn tolerating(self, times: f64) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl SystemConfig {
         }
     }
 
-    /// The defaults around a scheduler's configuration.
+    /// Returns the default settings around a scheduler's configuration.
     #[must_use]
     pub fn new(scheduler: SchedulerConfig) -> Self {
         Self {

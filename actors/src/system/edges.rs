@@ -1,25 +1,25 @@
-//! How many messages went along each edge: counted where they are handled, so those are among them
-//! that no slot sees (a device thread's, a timer's).
+//! The numbers of messages along each edge. They are counted where they are handled, which includes
+//! messages that pass no slot: those of device threads and timers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::Edge;
 
-/// A counter an edge.
+/// One counter for each edge.
 #[derive(Debug, Default)]
 pub struct EdgeCounts {
     counts: [AtomicU64; Edge::ALL.len()],
 }
 
 impl EdgeCounts {
-    /// A message is being handled.
+    /// Counts a message that is being handled.
     pub fn count(&self, edge: Edge) {
         if let Some(count) = self.counts.get(edge.number()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Messages handled so far.
+    /// Returns the numbers of messages handled so far.
     pub fn all(&self) -> Vec<(Edge, u64)> {
         let count = |edge: Edge| {
             let count = self.counts.get(edge.number());

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::logic::{recovery::breaker::Breaker, request::ids::Micros};
 
-/// A canary without a result has failed by then: ten minutes. Its sender waits less.
+/// Time after which a canary without a result has failed: ten minutes. Its sender waits less.
 const CANARY_LIMIT: Micros = 600_000_000;
 
 /// The gate of one system.

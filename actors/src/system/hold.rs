@@ -20,8 +20,8 @@ pub(crate) struct Hold {
 struct State {
     /// The pause that schedulers keep to.
     pause: PauseState,
-    /// The pause to keep to once the release under way has ended: a step would find the KV cache
-    /// neither full nor empty before.
+    /// The pause that begins when the current release has ended. Until then, a step would find the
+    /// KV cache neither full nor empty.
     next: Option<PauseState>,
     /// Number of pauses and resumptions so far.
     number: u64,
@@ -32,7 +32,7 @@ struct State {
 /// The answer to a caller that wants to release the memory of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MayRelease {
-    /// It may, and must report the end.
+    /// The caller may release it, and must report the end.
     Yes,
     /// Another release is under way.
     Later,

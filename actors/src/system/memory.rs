@@ -1,4 +1,4 @@
-//! The memory for requests as those see it that take it: a lease holds bytes until it is dropped.
+//! Leases of the memory for requests. A lease holds bytes until it is dropped.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,19 +14,20 @@ use crate::logic::{
     request::ids::Micros,
 };
 
-/// How long a wish for memory waits before it is refused.
+/// Time that a request for memory waits before it is refused.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The oldest wish is overdue when it waited for so long: younger bodies that wait end for it.
+/// Age at which the oldest waiting request for memory is overdue. Younger bodies that wait end for
+/// it.
 const OVERDUE: Duration = Duration::from_secs(1);
-/// How often a wish that waits looks for bodies that may end for it.
+/// Time between two looks for bodies that may end for a waiting request.
 const LOOK: Duration = Duration::from_millis(250);
-/// When a request that was refused may come back.
+/// Time after which a refused request may come back.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Why memory was not given.
+/// The reason why memory was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// It is more than one request may hold.
+    /// One request may not hold that much.
     #[error(
         "the request needs {wanted} bytes of memory, and one request may hold {limit}: a share of \
          max_request_memory_bytes"
@@ -34,10 +35,10 @@ pub enum MemoryError {
     TooLarge {
         /// Bytes that the request would hold.
         wanted: usize,
-        /// Bytes that it may.
+        /// Bytes that the request may hold.
         limit: usize,
     },
-    /// Others hold it.
+    /// Other requests hold the memory.
     #[error(
         "the memory for requests is in use: {wanted} bytes were wanted, and {in_use} of {limit} \
          are taken (max_request_memory_bytes)"
@@ -47,9 +48,9 @@ pub enum MemoryError {
         wanted: usize,
         /// Bytes in use.
         in_use: usize,
-        /// Bytes there are.
+        /// Bytes that all requests may hold.
         limit: usize,
-        /// When to try again.
+        /// Time after which the client may try again.
         retry_after: Duration,
     },
 }
@@ -65,11 +66,11 @@ pub struct MemoryBudget {
 struct Inner {
     ledger: MemoryLedger,
     waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
-    /// The signal of each arriving body. The reader of the body waits for it, and ends the body then.
+    /// The signal of each arriving body. The body's reader ends the body at the signal.
     bodies: BTreeMap<LeaseId, Arc<Notify>>,
 }
 
-/// Bytes that one request, or what is kept of it, holds until this is dropped.
+/// Bytes that one request, or data kept of it, holds until this value is dropped.
 pub struct Lease {
     id: LeaseId,
     budget: Arc<MemoryBudget>,
@@ -82,7 +83,7 @@ pub struct ArrivingBody<'a> {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes, with the metrics' labels `model_name` and `engine`.
+    /// Returns a budget of `limit` bytes. Its metrics have the labels `model_name` and `engine`.
     #[must_use]
     pub fn new(limit: usize, model_name: &str, engine: &str) -> Arc<Self> {
         let labels = [
@@ -103,36 +104,36 @@ impl MemoryBudget {
         })
     }
 
-    /// A lease that holds nothing.
+    /// Returns a lease that holds nothing.
     #[must_use]
     pub fn lease(self: &Arc<Self>) -> Lease {
         Lease { id: self.inner.lock().ledger.open(), budget: Arc::clone(self) }
     }
 
-    /// Bytes that all requests may hold.
+    /// Returns the bytes that all requests may hold.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.inner.lock().ledger.limit()
     }
 
-    /// Bytes that one request may hold before it has output.
+    /// Returns the bytes that one request may hold before it has output.
     #[must_use]
     pub fn request_limit(&self) -> usize {
         self.inner.lock().ledger.request_limit()
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.inner.lock().ledger.in_use()
     }
 
-    /// Changes the ledger, and tells those whose wishes were granted by that.
+    /// Changes the ledger, and wakes the waiters that got memory by the change.
     fn change<T>(&self, change: impl FnOnce(&mut MemoryLedger) -> T) -> T {
         let mut inner = self.inner.lock();
         let changed = change(&mut inner.ledger);
         for ticket in inner.ledger.granted() {
-            // A wish whose owner has left holds its bytes until its lease ends.
+            // A granted ticket whose owner has left holds its bytes until its lease ends.
             inner.waiting.remove(&ticket).map(|waiting| waiting.send(()));
         }
         self.in_use.set(inner.ledger.in_use() as f64);
@@ -150,7 +151,7 @@ impl MemoryBudget {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Ends bodies that hold up `ticket`.
+    /// Ends bodies that delay `ticket`.
     fn end_bodies(&self, ticket: Ticket, is_overdue: bool) {
         let now = self.now();
         let mut inner = self.inner.lock();
@@ -161,8 +162,8 @@ impl MemoryBudget {
 }
 
 impl Lease {
-    /// Takes `bytes` more, before they are allocated. Waits a while for what is not free. One wish
-    /// at a time: others of the same lease wait with their own tickets.
+    /// Takes `bytes` more, before they are allocated. Waits a while if they are not free. A call is
+    /// one ticket: other calls of the same lease wait with their own.
     ///
     /// # Errors
     /// [`MemoryError`] if it is more than a request may hold, or not free in time.
@@ -197,7 +198,7 @@ impl Lease {
         loop {
             budget.end_bodies(wish.ticket, began.elapsed() >= OVERDUE);
             let look = give_up.min(Instant::now() + LOOK);
-            // The sender goes only with the wish, which lives here.
+            // The sender is dropped only with the wish, which lives here.
             if let Ok(Ok(())) = timeout_at(look, &mut granted).await {
                 return Ok(());
             }
@@ -227,14 +228,14 @@ impl Lease {
         self.budget.change(|ledger| ledger.release(self.id, bytes));
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes that it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.budget.inner.lock().ledger.held(self.id)
     }
 
-    /// Makes it hold `bytes`: what is missing comes from `other` as far as that has it, and beyond
-    /// that from the budget, whatever is free. For what another limit bounds.
+    /// Makes it hold `bytes`. Missing bytes come from `other` as far as it has them. The rest comes
+    /// from the budget, even if it is not free, so another limit must bound the data.
     pub fn set(&self, bytes: usize, other: Option<&Self>) {
         self.budget.change(|ledger| {
             let held = ledger.held(self.id);
@@ -245,13 +246,13 @@ impl Lease {
         });
     }
 
-    /// The budget that it is of.
+    /// Returns its budget.
     #[must_use]
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
-    /// A body begins to arrive on this lease.
+    /// Records that a body begins to arrive on this lease.
     #[must_use]
     pub fn body(&self) -> ArrivingBody<'_> {
         let signal = Arc::new(Notify::new());
@@ -264,14 +265,14 @@ impl Lease {
 }
 
 impl ArrivingBody<'_> {
-    /// More of it is there.
+    /// Records that `bytes` more of it have arrived.
     pub fn arrived(&self, bytes: usize) {
         let budget = &self.lease.budget;
         let now = budget.now();
         budget.inner.lock().ledger.body_arrived(self.lease.id, bytes, now);
     }
 
-    /// Completes when the body has to end, because others need its memory.
+    /// Completes when the body has to end, because other requests need its memory.
     pub async fn must_end(&self) -> MemoryError {
         while !self.lease.budget.inner.lock().ledger.is_ending(self.lease.id) {
             self.signal.notified().await;
@@ -294,7 +295,7 @@ impl Drop for Lease {
     }
 }
 
-/// A wish that ends when its owner does not wait for it.
+/// A waiting request for memory. It ends when its owner stops waiting.
 struct Wish<'a> {
     ticket: Ticket,
     budget: &'a MemoryBudget,

@@ -1,5 +1,5 @@
-//! What an actor system counts: vLLM's names and labels under `playhouse:`, and what only this
-//! engine has to tell. Handles are made once; without a recorder they do nothing.
+//! The metrics of an actor system: vLLM's names and labels under `playhouse:`, and metrics that
+//! only this engine has. Handles are made once. Without a recorder they do nothing.
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
@@ -41,20 +41,20 @@ pub struct SystemMetrics {
     request_generation_tokens: Histogram,
     request_max_tokens: Histogram,
     request_n: Histogram,
-    /// Messages of a past epoch, a past generation, or seen before.
+    /// Messages of a past epoch or generation, and repeated messages.
     pub stale_messages: Counter,
-    /// Committed tokens that a new core was given to take up.
+    /// Committed tokens of the requests that a new core continued.
     replayed_tokens: Counter,
     recomputed_tokens: Counter,
     adopted_tail_tokens: Counter,
-    /// 1 while the model computes no numbers.
+    /// 1 while the model's logits are not finite.
     non_finite_logits: Gauge,
-    /// The same, for those who read within the process.
+    /// The same numbers, for readers within the process.
     pub totals: Totals,
 }
 
 impl SystemMetrics {
-    /// Handles with the labels `model_name` and `engine`.
+    /// Returns handles with the labels `model_name` and `engine`.
     #[must_use]
     pub fn new(model_name: &str, engine: &str) -> Self {
         let labels = vec![
@@ -108,7 +108,7 @@ impl SystemMetrics {
         }
     }
 
-    /// A step was planned.
+    /// Counts a planned step.
     pub fn scheduled(&self, step: &StepStats, now: &SchedulerStats) {
         self.totals.scheduled(step);
         self.running.set(now.num_running as f64);
@@ -188,30 +188,30 @@ impl SystemMetrics {
         }
     }
 
-    /// An actor of this role, or a `step`, was found to hang.
+    /// Counts an actor of this role, or a `step`, that was found to hang.
     pub fn hung(&self, role: &'static str) {
         counter!(HANGS, with(&self.labels, "role", role)).increment(1);
     }
 
-    /// The state of the model has changed.
+    /// Shows a changed state of the model.
     pub fn judged_model(&self, model: ModelState) {
         let is_broken = model == ModelState::NonFiniteLogits;
         self.non_finite_logits.set(f64::from(u8::from(is_broken)));
     }
 
-    /// An actor was replaced.
+    /// Counts an actor that was replaced.
     pub fn restarted(&self, role: Role) {
         counter!(RESTARTS, with(&self.labels, "role", role.as_str())).increment(1);
     }
 }
 
-/// `labels` and one more.
+/// Returns `labels` and one more.
 fn with(labels: &[Label], name: &'static str, value: &'static str) -> Vec<Label> {
     let more = Label::from_static_parts(name, value);
     labels.iter().cloned().chain([more]).collect()
 }
 
-/// One of each kind.
+/// Returns one reason of each kind.
 fn finish_reasons() -> [FinishReason; 5] {
     use FinishReason::{Abort, Error, Length, Repetition, Stop};
     [Stop(None), Length, Abort, Repetition, Error(Failure::Quarantined)]

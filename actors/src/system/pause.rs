@@ -1,5 +1,4 @@
-//! Holding the engine back: pause, and sleep. What is held back survives every actor's death, as
-//! the context keeps it.
+//! Pause and sleep. The context keeps them, so they survive every actor's death.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,33 +17,33 @@ use crate::{
     ports::ExecuteError,
 };
 
-/// How long aborted requests may take to leave the running set.
+/// Time that aborted requests may take to leave the running set.
 const ABORT_LIMIT: Duration = Duration::from_secs(30);
 
-/// What becomes of the requests that run when the engine is paused. New ones wait in any case.
+/// The treatment of running requests at a pause. New requests wait in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PauseMode {
-    /// They are aborted, and with them those that wait.
+    /// Running requests are aborted, and waiting ones too.
     #[default]
     Abort,
-    /// They run to their end.
+    /// Running requests run to their end.
     Wait,
-    /// They stand still, and go on where they were.
+    /// Running requests stop, and continue later where they were.
     Keep,
 }
 
 impl System {
-    /// Holds all requests back until [`System::resume`]. Completes when nothing runs any more; a
-    /// caller that stops waiting leaves the engine paused.
+    /// Holds all requests back until [`System::resume`]. Completes when nothing runs. A caller that
+    /// stops waiting leaves the engine paused.
     ///
     /// # Errors
-    /// [`RequestError::Unavailable`] when aborted requests do not leave, and the engine is paused then;
-    /// or when somebody resumes it meanwhile.
+    /// [`RequestError::Unavailable`] when aborted requests do not leave, and the engine stays
+    /// paused. The same error when another caller resumes it meanwhile.
     pub async fn pause(&self, mode: PauseMode) -> Result<(), RequestError> {
         self.paused(mode).await.map(drop)
     }
 
-    /// Pauses, and tells the number of this pause.
+    /// Pauses, and returns the number of this pause.
     async fn paused(&self, mode: PauseMode) -> Result<u64, RequestError> {
         let set = |pause| self.set_pause_if(pause, |_| true).ok_or_else(superseded);
         let limit = match mode {
@@ -59,7 +58,7 @@ impl System {
             self.abort_all();
         }
         let started = Instant::now();
-        // While the scheduler is being replaced there is no answer, but there will be.
+        // While the scheduler is being replaced, it does not answer, but its successor will.
         while !self.status().await.is_ok_and(|status| status.scheduler.num_running == 0) {
             if self.context().ground.hold.number() != number {
                 return Err(superseded());
@@ -73,18 +72,18 @@ impl System {
         Ok(number)
     }
 
-    /// Ends a pause, and a sleep. While memory is being released, it takes effect at the end of that.
+    /// Ends a pause and a sleep. While memory is being released, it takes effect after the release.
     pub fn resume(&self) {
         self.set_pause(PauseState::Unpaused);
     }
 
-    /// What is held back, by the last order.
+    /// Returns the pause that was set last.
     #[must_use]
     pub fn pause_state(&self) -> PauseState {
         self.context().ground.hold.wanted()
     }
 
-    /// Aborts every request that is open, and tells how many.
+    /// Aborts every open request. Returns their number.
     pub fn abort_all(&self) -> usize {
         let open = self.context().ledger().open_requests();
         let count = open.len();
@@ -92,17 +91,17 @@ impl System {
         count
     }
 
-    /// Pauses, and gives the memory of the KV cache back to the operating system. Requests that
-    /// are kept are computed again when they go on.
+    /// Pauses, and releases the memory of the KV cache to the operating system. Kept requests are
+    /// computed again when they go on.
     ///
     /// # Errors
-    /// As [`System::pause`]; [`RequestError::Unavailable`] also when the executors cannot give
-    /// memory back. The engine is paused then.
+    /// As [`System::pause`]. [`RequestError::Unavailable`] also when the executors cannot release
+    /// memory. The engine is paused then.
     pub async fn sleep(&self, mode: PauseMode) -> Result<(), RequestError> {
         let number = self.paused(mode).await?;
         let all = self.set_pause_if(PauseState::PausedAll, |latest| latest == number);
         let number = all.ok_or_else(superseded)?;
-        // No step is being computed when this is answered, and no block holds anything.
+        // After this answer, no step is being computed and no block has content.
         if !self.reset_prefix_cache(true).await? {
             let cause = "blocks of the KV cache are still in use".to_owned();
             return Err(RequestError::Unavailable(cause));
@@ -111,12 +110,12 @@ impl System {
         blocking(move || release.carry_out()).await
     }
 
-    /// Takes the memory again, and goes on.
+    /// Allocates the memory again, and resumes.
     ///
     /// # Errors
-    /// [`RequestError::Unavailable`] when there is not enough of it: the engine sleeps on.
+    /// [`RequestError::Unavailable`] when there is not enough memory. The engine goes on sleeping.
     pub async fn wake_up(&self) -> Result<(), RequestError> {
-        // Taken while it is released, the memory would be needed twice.
+        // If it were allocated during the release, the memory would be needed twice.
         self.context().ground.hold.at_rest().await;
         let executors = Arc::clone(&self.context().vault.executors);
         blocking(move || executors.restore_kv_cache()).await?;
@@ -124,22 +123,22 @@ impl System {
         Ok(())
     }
 
-    /// Whether the memory of the KV cache was given back.
+    /// Returns whether the memory of the KV cache is released.
     #[must_use]
     pub fn is_sleeping(&self) -> bool {
         self.context().ground.hold.is_asleep()
     }
 }
 
-/// A release of the KV cache's memory. No step runs until it is dropped: a step would find the cache
-/// neither full nor empty.
+/// A release of the KV cache's memory. No step runs until this value is dropped: a step would find
+/// the cache neither full nor empty.
 struct Release {
     context: Arc<Context>,
     is_released: bool,
 }
 
 impl Release {
-    /// Begins one, unless the pause of this number was superseded.
+    /// Begins a release, unless the pause of this number was superseded.
     async fn begin(context: &Arc<Context>, number: u64) -> Result<Self, RequestError> {
         let hold = &context.ground.hold;
         loop {
@@ -152,7 +151,7 @@ impl Release {
         Ok(Self { context: Arc::clone(context), is_released: false })
     }
 
-    /// Releases gigabytes, so it takes a while.
+    /// Releases gigabytes, which takes a while.
     fn carry_out(&mut self) -> Result<(), ExecuteError> {
         self.context.vault.executors.release_kv_cache()?;
         self.is_released = true;
@@ -172,7 +171,7 @@ fn superseded() -> RequestError {
     RequestError::Unavailable("it was resumed, or paused anew, meanwhile".to_owned())
 }
 
-/// Taking and giving back gigabytes takes a while.
+/// Allocating and releasing gigabytes takes a while, so a blocking thread does it.
 async fn blocking<E: std::fmt::Display + Send + 'static>(
     work: impl FnOnce() -> Result<(), E> + Send + 'static,
 ) -> Result<(), RequestError> {

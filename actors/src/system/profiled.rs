@@ -1,4 +1,4 @@
-//! A handler, and for how long it computes: what a message costs, without what it waits for.
+//! Measures how long a handler computes: the cost of a message without the time it waits.
 
 use std::{
     future::poll_fn,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What `work` comes to, when it began and had ended, and how long it was at it.
+/// Returns the result of `work`, the times when it began and ended, and how long it computed.
 pub(crate) async fn profiled<T>(work: impl Future<Output = T>) -> (T, [Instant; 2], Duration) {
     let (begin, mut busy) = (Instant::now(), Duration::ZERO);
     let mut work = pin!(work);

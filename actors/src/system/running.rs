@@ -1,4 +1,4 @@
-//! One running actor system: its door, its health, its end.
+//! One running actor system: its door, its health and its end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,29 +40,29 @@ pub struct System {
 /// Whether the system can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It will in a moment.
+    /// It serves in a moment.
     Starting,
     /// It serves.
     Ready,
-    /// It gets nowhere at present: a part of it is being replaced, failed too often, or hangs.
+    /// It makes no progress: a part is being replaced, has failed too often, or hangs.
     Recovering,
-    /// It runs, and what it computes is worth nothing.
+    /// It runs, but its results are worthless.
     Unhealthy(Unhealthy),
-    /// It finishes what it has and takes nothing new.
+    /// It finishes its open requests and takes no new ones.
     Draining,
     /// The supervisors gave up, or it was shut down.
     Dead,
 }
 
-/// Why a running system is of no use.
+/// The reason why the results of a running system are worthless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealthy {
-    /// The model's logits are not finite, whatever is asked.
+    /// The model's logits are not finite, for any request.
     NonFiniteLogits,
 }
 
 impl Unhealthy {
-    /// The word for it.
+    /// Returns the word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -71,14 +71,14 @@ impl Unhealthy {
     }
 }
 
-/// How things stand.
+/// The state of a system in numbers.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// Requests accepted whose end was not delivered.
+    /// Accepted requests whose end was not delivered.
     pub open_requests: usize,
     /// The scheduler's figures.
     pub scheduler: SchedulerStats,
-    /// Actors replaced so far.
+    /// Number of actors replaced so far.
     pub restarts: u64,
 }
 
@@ -107,7 +107,7 @@ impl System {
         drop(tokio::spawn(canary::watch(Arc::clone(&context), Arc::downgrade(&door))));
         let ended = Arc::clone(&context);
         let root_task = tokio::spawn(async move {
-            // However the root ended: those who wait for output wait for nobody.
+            // Whatever ended the root, no actor is left that would end the streams.
             let _ = root_task.await;
             ended.clients.sinks.end_all();
         });
@@ -117,7 +117,7 @@ impl System {
     /// Waits until the system can serve for the first time.
     ///
     /// # Errors
-    /// [`ActorError`] when the supervisors gave up before.
+    /// [`ActorError`] when the supervisors gave up before that.
     pub async fn ready(&self) -> Result<(), ActorError> {
         while tokio::time::timeout(RETRY_PAUSE, self.context.observers.progress.begun())
             .await
@@ -134,63 +134,64 @@ impl System {
     /// Accepts a request, whatever actor dies meanwhile.
     ///
     /// # Errors
-    /// [`RequestError`] says what is wrong with it, or that the engine is full or draining.
+    /// [`RequestError`] names the fault of the request, or says that the engine is full or
+    /// draining.
     pub async fn submit(&self, raw: RawRequest) -> Result<Submission, RequestError> {
         self.door.submit(raw).await
     }
 
-    /// Accepts a further part of what was accepted before: a drain, or a breaker that has opened
-    /// since, does not refuse it.
+    /// Accepts a further part of an accepted request. A drain, or a breaker that has opened since,
+    /// does not refuse it.
     ///
     /// # Errors
-    /// [`RequestError`] says what is wrong with it, or that the engine is full.
+    /// [`RequestError`] names the fault of the request, or says that the engine is full.
     pub async fn submit_part(&self, raw: RawRequest) -> Result<Submission, RequestError> {
         self.door.admit(raw).await
     }
 
-    /// Tokenizing and templating, in the turns that requests take.
+    /// Returns the jobs of tokenizing and templating, which take turns.
     #[must_use]
     pub fn text_jobs(&self) -> &Arc<TextJobs> {
         &self.context.vault.text_jobs
     }
 
-    /// Stops working on requests; their streams end with finish reason `abort`.
+    /// Aborts requests. Their streams end with finish reason `abort`.
     pub fn abort(&self, requests: Vec<RequestId>) {
         self.context.directory.ledger.cast(LedgerMessage::Abort(requests));
     }
 
-    /// Where the actors are, for tests and for an embedding program that watches them.
+    /// Returns the actors' addresses, for tests and for embedding programs that watch actors.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.context.directory
     }
 
-    /// The memory for requests: what is done for one takes a lease of it before it allocates.
+    /// Returns the memory for requests. Work for a request leases its memory before it allocates.
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.context.clients.memory
     }
 
-    /// Clients whose streams were not dropped.
+    /// Returns the number of clients whose streams were not dropped.
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.context.clients.sinks.len()
     }
 
-    /// How every actor does, supervisors first.
+    /// Returns the state of every actor, supervisors first.
     #[must_use]
     pub fn actors(&self) -> Vec<ActorStats> {
         let now = self.context.now();
         self.context.directory.slots().map(|slot| slot.actor_stats(now)).collect()
     }
 
-    /// The current epoch: it grows whenever the core starts over.
+    /// Returns the current epoch. It grows whenever the core starts over.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.context.ledger().epoch()
     }
 
-    /// Breaks things on purpose.
+    /// Returns the means to break things on purpose.
     #[cfg(feature = "chaos")]
     #[must_use]
     pub fn chaos(&self) -> super::chaos::ChaosControl<'_> {
@@ -201,7 +202,7 @@ impl System {
         &self.context
     }
 
-    /// Whether the system can serve.
+    /// Returns whether the system can serve.
     #[must_use]
     pub fn health(&self) -> Health {
         let context = &self.context;
@@ -230,13 +231,13 @@ impl System {
         }
     }
 
-    /// Requests accepted whose end was not delivered.
+    /// Returns the number of accepted requests whose end was not delivered.
     #[must_use]
     pub fn open_requests(&self) -> usize {
         self.context.ledger().num_open()
     }
 
-    /// How things stand.
+    /// Returns the state of the system in numbers.
     ///
     /// # Errors
     /// [`RequestError::Unavailable`] while the scheduler is being replaced.
@@ -249,8 +250,8 @@ impl System {
         Ok(Status { open_requests: self.open_requests(), scheduler, restarts })
     }
 
-    /// Forgets all cached prefixes. `false` when running requests hold blocks, unless those are to
-    /// be preempted.
+    /// Drops all cached prefixes. Returns `false` when running requests hold blocks, unless
+    /// `reset_running` preempts these.
     ///
     /// # Errors
     /// [`RequestError::Unavailable`] while the core is being replaced.
@@ -264,13 +265,13 @@ impl System {
         scheduler.call("reset_prefix_cache", limit, reset).await.map_err(unavailable)
     }
 
-    /// Holds back new requests, or all, or ends that, and a sleep.
+    /// Sets a pause: of new requests, of all, or of none, which also ends a sleep.
     pub fn set_pause(&self, pause: PauseState) {
         // Without a condition, it is always set.
         let _ = self.set_pause_if(pause, |_| true);
     }
 
-    /// The same where `holds` of how often it was set before; then how often it is set now.
+    /// Sets a pause if `holds` accepts the number of those before it. Returns the new number.
     pub(crate) fn set_pause_if(
         &self,
         pause: PauseState,
@@ -286,7 +287,8 @@ impl System {
         self.door.begin_drain();
     }
 
-    /// Takes no new requests and waits until all are done. `false` when some are left after `limit`.
+    /// Takes no new requests and waits until all are done. Returns `false` when some are left after
+    /// `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.begin_drain();
         let give_up = Instant::now() + limit;
@@ -299,7 +301,7 @@ impl System {
         true
     }
 
-    /// Aborts what is open and stops all actors, children before parents.
+    /// Aborts open requests and stops all actors, children before parents.
     pub async fn shutdown(&self) {
         self.begin_drain();
         let open = self.context.ledger().open_requests();
@@ -309,7 +311,7 @@ impl System {
         }
         self.context.stop_watching();
         let limit = Duration::from_secs(10);
-        // No answer means that the root has ended already.
+        // Without an answer, the root has ended already.
         let _ = self.root.ask(SupervisorMessage::Shutdown, limit).await;
         let _ = self.root.cell().wait(Some(limit)).await;
         // The task ends right after the actor.

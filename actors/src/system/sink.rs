@@ -1,7 +1,7 @@
-//! Where a client's output waits for it. A sink merges what arrives until the client takes it, so
-//! nobody waits for a slow reader; and it knows how many tokens it was given, so a streamer that is
-//! new, or repeats itself, adds nothing twice. The memory of what waits is leased: where there is
-//! none left, the readers that leave most to wait are cut off.
+//! The output that waits for a client. A sink merges new output until the client reads, so no actor
+//! waits for a slow reader. It counts its tokens, so a streamer that is new, or repeats itself,
+//! adds nothing twice. The waiting output leases its memory. When none is left, the readers with
+//! the most waiting output are cut off.
 
 use std::{
     collections::BTreeMap,
@@ -28,23 +28,24 @@ use crate::{
     },
 };
 
-/// Memory for what waits is leased in pieces of this size, bytes; a reader that keeps up needs none.
+/// Size of the pieces in which waiting output leases memory, bytes. A reader that keeps up needs
+/// none.
 const LEASED_BYTES: usize = 16 << 10;
 
-/// What became of one choice since its client last looked.
+/// The news of one choice since its client last read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OutputDelta {
     /// Text that became final.
     pub text: String,
-    /// Tokens committed.
+    /// Tokens that were committed.
     pub tokens: Vec<SampledToken>,
-    /// Log-probabilities of further prompt tokens; the first row of all belongs to position 1.
+    /// Log-probabilities of further prompt tokens. The first row of all belongs to position 1.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Prompt tokens that came from the prefix cache, once known.
     pub num_cached_tokens: Option<usize>,
-    /// Microseconds from its arrival until it was first scheduled, once known.
+    /// Microseconds from arrival until it was first scheduled, once known.
     pub queue_time: Option<Micros>,
-    /// There with the last delta.
+    /// The finish reason, in the last delta only.
     pub finish: Option<FinishReason>,
 }
 
@@ -58,31 +59,31 @@ pub struct Sink {
 
 #[derive(Debug, Default)]
 struct SinkState {
-    /// Tokens and prompt rows received so far, taken or not.
+    /// Number of tokens and prompt rows received so far, read or not.
     num_tokens: usize,
     num_prompt_rows: usize,
     pending: OutputDelta,
-    /// Bytes of `pending`, and those that are leased for them.
+    /// Bytes of `pending`, and bytes leased for them.
     pending_bytes: usize,
     leased_bytes: usize,
-    /// Since when the client could have taken something.
+    /// The time since which the client could have read something.
     news_since: Option<Micros>,
     finished: bool,
-    /// There was no memory for what waits.
+    /// Whether it was cut off because there was no memory.
     is_cut: bool,
 }
 
-/// What a sink says of an entry.
+/// The result of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// Taken, or known already.
+    /// The entry was added, or was known already.
     Taken,
-    /// Tokens before it are missing.
+    /// Tokens before the entry are missing.
     Gap,
 }
 
 impl OutputDelta {
-    /// About how much memory it takes, bytes.
+    /// Returns roughly how much memory it takes, bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let tokens: usize = self.tokens.iter().map(token_bytes).sum();
@@ -100,7 +101,7 @@ fn row_bytes(row: &TokenLogprobs) -> usize {
 }
 
 impl SinkState {
-    /// Ends the output of a client that is cut off; what waits is dropped.
+    /// Ends the output of a client that is cut off. Waiting output is dropped.
     fn cut(&mut self, lease: &Lease, failure: Failure) {
         let finish = Some(FinishReason::Error(failure));
         self.pending = OutputDelta { finish, ..OutputDelta::default() };
@@ -108,7 +109,7 @@ impl SinkState {
         self.release(lease);
     }
 
-    /// Nothing waits for the client now.
+    /// Releases the memory of the output, because none waits.
     fn release(&mut self, lease: &Lease) {
         self.pending_bytes = 0;
         if self.leased_bytes > 0 {
@@ -116,7 +117,7 @@ impl SinkState {
         }
     }
 
-    /// Leases the memory of what waits. `false`: there is none.
+    /// Leases memory for the waiting output. Returns `false` if none is left.
     fn is_leased(&mut self, lease: &Lease) -> bool {
         if self.pending_bytes <= self.leased_bytes.max(LEASED_BYTES) {
             return true;
@@ -131,13 +132,13 @@ impl SinkState {
 }
 
 impl Sink {
-    /// One that has nothing, whose output waits on `lease`.
+    /// Returns an empty sink, whose output waits on `lease`.
     #[must_use]
     pub fn new(lease: Lease) -> Self {
         Self { state: Mutex::default(), news: Notify::new(), lease }
     }
 
-    /// Takes what is new in `entry`.
+    /// Adds the new part of `entry`.
     pub fn offer(&self, entry: TextEntry, now: Micros) -> Offer {
         let mut state = self.state.lock();
         if state.finished {
@@ -177,13 +178,13 @@ impl Sink {
         Offer::Taken
     }
 
-    /// Whether anything ever came.
+    /// Returns whether anything was ever added.
     pub fn has_heard(&self) -> bool {
         let state = self.state.lock();
         state.num_tokens > 0 || state.num_prompt_rows > 0 || state.finished
     }
 
-    /// Ends the output, if nothing has: there is nobody left who would.
+    /// Ends the output, if it has not ended, because no actor is left that would end it.
     fn end(&self) {
         let mut state = self.state.lock();
         if !std::mem::replace(&mut state.finished, true) {
@@ -194,7 +195,8 @@ impl Sink {
         self.news.notify_one();
     }
 
-    /// Ends the output of a client that has taken nothing for `patience`; what waits is dropped.
+    /// Ends the output of a client that has read nothing for `patience`. Waiting output is dropped.
+    /// Returns whether the client is cut off.
     fn cut_if_stalled(&self, now: Micros, patience: Micros) -> bool {
         let mut state = self.state.lock();
         let is_stalled =
@@ -213,23 +215,23 @@ impl Sink {
     }
 }
 
-/// The sinks of all open requests. Owned by the root: they outlive every actor.
+/// The sinks of all open requests. The root owns them, so they outlive every actor.
 #[derive(Debug)]
 pub struct SinkTable {
     memory: Arc<MemoryBudget>,
     sinks: Mutex<BTreeMap<RequestId, Arc<Sink>>>,
-    /// Whether all have ended, and new ones end at once.
+    /// Whether all outputs have ended, and new ones end at once.
     has_ended: AtomicBool,
 }
 
 impl SinkTable {
-    /// One without sinks, whose outputs wait in this memory.
+    /// Returns a table without sinks, whose outputs wait in this memory.
     #[must_use]
     pub fn new(memory: Arc<MemoryBudget>) -> Self {
         Self { memory, sinks: Mutex::default(), has_ended: AtomicBool::new(false) }
     }
 
-    /// A sink for a new request.
+    /// Returns a sink for a new request.
     pub fn open(&self, request: RequestId) -> Arc<Sink> {
         let sink = Arc::new(Sink::new(self.memory.lease()));
         let mut sinks = self.sinks.lock();
@@ -240,30 +242,30 @@ impl SinkTable {
         sink
     }
 
-    /// Ends what has not ended, now and from now on: no actor is left.
+    /// Ends all outputs that have not ended, and all new ones, because no actor is left.
     pub fn end_all(&self) {
         let sinks = self.sinks.lock();
         self.has_ended.store(true, Ordering::Release);
         sinks.values().for_each(|sink| sink.end());
     }
 
-    /// The sink of a request whose client is still there.
+    /// Returns the sink of a request, if its client is still there.
     pub fn get(&self, request: RequestId) -> Option<Arc<Sink>> {
         self.sinks.lock().get(&request).cloned()
     }
 
-    /// The client left, or has all of it.
+    /// Removes a sink: the client left, or has read all output.
     pub fn close(&self, request: RequestId) {
         self.sinks.lock().remove(&request);
     }
 
-    /// Whether the client is still there.
+    /// Returns whether the client is still there.
     pub fn is_open(&self, request: RequestId) -> bool {
         self.sinks.lock().contains_key(&request)
     }
 
-    /// Cuts off all clients that have taken nothing for `patience`, and tells which were cut off
-    /// since the last time, those without memory for their output among them.
+    /// Cuts off all clients that have read nothing for `patience`. Returns the clients that were
+    /// cut off since the last call, including those without memory for their output.
     pub fn cut_stalled(&self, now: Micros, patience: Micros) -> Vec<RequestId> {
         let mut cut = Vec::new();
         self.sinks.lock().retain(|&request, sink| {
@@ -276,20 +278,20 @@ impl SinkTable {
         cut
     }
 
-    /// Clients that have not left.
+    /// Returns the number of clients that have not left.
     pub fn len(&self) -> usize {
         self.sinks.lock().len()
     }
 
-    /// Whether no client is there.
+    /// Returns whether no client is there.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Told when a client leaves before its output is complete.
+/// The receiver of the news that a client left before its output was complete.
 pub(crate) trait Abandon: Send + Sync {
-    /// The request is not wanted any more.
+    /// Aborts the request, which its client no longer wants.
     fn abandon(&self, request: RequestId);
 }
 
@@ -312,14 +314,14 @@ impl ChoiceStream {
         Self { request, sink, owner, done: false }
     }
 
-    /// The engine's id of this choice.
+    /// Returns the engine's id of this choice.
     #[must_use]
     pub fn request(&self) -> RequestId {
         self.request
     }
 
-    /// What is new, as soon as there is something; `None` after the delta that carries `finish`.
-    /// Cancel safe: a dropped call loses nothing.
+    /// Returns new output as soon as there is some, and `None` after the delta that carries
+    /// `finish`. Cancel safe: a dropped call loses nothing.
     pub async fn next(&mut self) -> Option<OutputDelta> {
         while !self.done {
             let news = self.sink.news.notified();

@@ -1,5 +1,5 @@
-//! The door: what a client's request goes through until the ledger has accepted it, and what its
-//! streams hold on to.
+//! The door: a client's request passes it until the ledger has accepted it. Streams keep a weak
+//! reference to the door.
 
 use std::{
     sync::{
@@ -33,14 +33,14 @@ use crate::{
     supervision::slot::Slot,
 };
 
-/// How often a job is given to another input processor when one dies over it.
+/// How often a job goes to another input processor when one dies with it.
 const INPUT_RETRIES: usize = 2;
-/// How many timeouts it takes until acceptance is given up.
+/// Number of timeouts after which acceptance is given up.
 const ACCEPT_TRIES: u32 = 3;
-/// How long the door waits before it looks for a restarted actor again.
+/// Pause of the door before it looks for a restarted actor again.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// What clients' streams hold on to, weakly: how to tell that they left.
+/// The door. Clients' streams hold it weakly, to report that a client left.
 pub(crate) struct Door {
     context: Arc<Context>,
     next_request: AtomicU64,
@@ -59,12 +59,12 @@ impl Abandon for Door {
     }
 }
 
-/// An accepted request: its prompt and a stream for each choice.
+/// An accepted request: its prompt, and a stream for each choice.
 #[derive(Debug)]
 pub struct Submission {
     /// The prompt as the model sees it.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// One for each of `n`.
+    /// One stream for each of the `n` choices.
     pub choices: Vec<ChoiceStream>,
 }
 
@@ -83,10 +83,10 @@ impl Door {
         self.is_draining.store(true, Ordering::Release);
     }
 
-    /// Lets a client's request in, unless nobody is let in now.
+    /// Lets a client's request in, unless no request is let in now.
     ///
     /// # Errors
-    /// [`RequestError`] says what is wrong with it, or why the engine takes none.
+    /// [`RequestError`] names the fault of the request, or the reason why the engine takes none.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         raw: RawRequest,
@@ -96,7 +96,7 @@ impl Door {
         }
         let admits = self.context.clients.gate.breaker().admits(self.context.now());
         admits.map_err(|retry_after| RequestError::Recovering { retry_after })?;
-        // Before the prompt is looked at: a refusal must cost next to nothing.
+        // Before the prompt is processed: a refusal must cost next to nothing.
         let (count, now) = (raw.params.n as usize, self.context.now());
         self.context.ledger().check_room(count, raw.tenant, now)?;
         self.admit(raw).await
@@ -105,7 +105,7 @@ impl Door {
     /// Lets a request in.
     ///
     /// # Errors
-    /// [`RequestError`] says what is wrong with it, or that the engine is full.
+    /// [`RequestError`] names the fault of the request, or says that the engine is full.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         raw: RawRequest,
@@ -120,9 +120,9 @@ impl Door {
         Ok(Submission { prompt_token_ids, choices })
     }
 
-    /// A job that a processor dies over, or whose answer is lost, is given to another, twice; one that
-    /// finds all processors dead waits until one is back. One that is still worked on when its time
-    /// is up takes too long wherever it is.
+    /// Lets an input processor do the job. If a processor dies, or its answer is lost, another one
+    /// gets the job, at most twice. If all processors are dead, the job waits until one is back. A
+    /// job that still runs at its time limit would take too long anywhere.
     async fn process(&self, raw: &Arc<RawRequest>) -> Result<ProcessedRequest, RequestError> {
         let limit = self.context.config.input_timeout;
         let give_up = Instant::now() + self.context.config.call_timeout;
@@ -149,7 +149,7 @@ impl Door {
         }
     }
 
-    /// The next one whose turn it is among those that are alive.
+    /// Returns the next live processor in turn.
     fn live_input_processor(&self) -> Option<&Slot<InputProcessorMessage>> {
         let processors = &self.context.directory.input_processors;
         let first = self.next_input.fetch_add(1, Ordering::Relaxed) as usize;
@@ -202,8 +202,8 @@ impl Door {
         ChoiceStream::new(request, sink, owner)
     }
 
-    /// The ledger's word is what counts: a call that it answered is permanent, one that it did not
-    /// see is repeated to its successor.
+    /// Lets the ledger accept requests. Its answer is final. A call that it did not see is repeated
+    /// to its successor.
     async fn accept(
         &self,
         requests: Vec<Arc<EngineRequest>>,
@@ -229,14 +229,14 @@ impl Door {
         }
     }
 
-    /// Whether the ledger has it, or had it and is done with it.
+    /// Returns whether the ledger has the request, or had it and is done with it.
     fn is_held(&self, request: RequestId) -> bool {
         self.context.ledger().is_open(request)
             || self.context.clients.sinks.get(request).is_some_and(|sink| sink.has_heard())
     }
 }
 
-/// A part of the engine that does not answer.
+/// Returns the error for a part of the engine that does not answer.
 pub(crate) fn unavailable(error: ActorError) -> RequestError {
     RequestError::Unavailable(error.to_string())
 }

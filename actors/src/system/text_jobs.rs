@@ -1,5 +1,5 @@
-//! Tokenizing and templating, on blocking threads: in pieces, a bounded number at a time, so that a
-//! short text never waits for a long one.
+//! Tokenizing and templating on blocking threads: in pieces, a bounded number at a time, so a short
+//! text never waits for a long one.
 
 use std::{num::NonZero, sync::Arc, thread};
 
@@ -11,13 +11,13 @@ use crate::{
     ports::{ChatPrompt, TextCodec, TextError},
 };
 
-/// Texts of more bytes are long.
+/// Texts of more bytes than this are long.
 const SHORT_TEXT_BYTES: usize = 128 << 10;
 
-/// Why a job came to nothing.
+/// The reason why a job has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum TextJobError {
-    /// The text side refused.
+    /// The text side refused the text.
     #[error(transparent)]
     Text(#[from] TextError),
     /// The client left meanwhile.
@@ -28,7 +28,7 @@ pub enum TextJobError {
     Failed(String),
 }
 
-/// How much work a job is.
+/// The size class of a job.
 #[derive(Debug, Clone, Copy)]
 enum Lane {
     Short,
@@ -41,18 +41,18 @@ impl Lane {
     }
 }
 
-/// Runs the text side's work. A job gives its turn to the next one of its lane after each piece; the
-/// lanes have turns of their own.
+/// Runs the text side's work. After each piece, a job passes its turn to the next job of its lane.
+/// The lanes have turns of their own.
 pub struct TextJobs {
     codec: Arc<dyn TextCodec>,
     short: Arc<Semaphore>,
     long: Arc<Semaphore>,
-    /// Without threads, as simulations want it.
+    /// Whether jobs run without threads, as in simulations.
     is_inline: bool,
 }
 
 impl TextJobs {
-    /// No jobs yet.
+    /// Returns the runner of jobs over a codec.
     pub(crate) fn new(codec: Arc<dyn TextCodec>, device: DeviceMode) -> Self {
         let num_cores = thread::available_parallelism().map_or(1, NonZero::get);
         Self {
@@ -63,8 +63,8 @@ impl TextJobs {
         }
     }
 
-    /// The tokens of a text, as far as they are wanted. When this future is dropped, or when
-    /// `is_left` says so, no further piece is begun.
+    /// Returns the wanted tokens of a text. No further piece is begun when this future is dropped,
+    /// or when `is_left` returns true.
     ///
     /// # Errors
     /// [`TextJobError`].
@@ -88,7 +88,8 @@ impl TextJobs {
                 let whole = text.as_ref();
                 let encoded = codec.next_piece(whole, rest, dropped).and_then(|piece| {
                     let is_whole = is_first && piece.len() == whole.len();
-                    // What is added around a text need not be known where all of it is one piece.
+                    // A text of one piece is encoded as a whole, so the tokens around it need not
+                    // be known.
                     let tokens = match is_whole {
                         true => codec.encode(whole, add_special_tokens),
                         false => codec.encode_piece(whole, piece.clone()),
@@ -115,18 +116,18 @@ impl TextJobs {
         Ok(pieces.finish(around.0, around.1))
     }
 
-    /// The prompt of a conversation.
+    /// Returns the prompt of a conversation.
     ///
     /// # Errors
     /// [`TextJobError`].
     pub async fn render(&self, chat: &Arc<ChatPrompt>) -> Result<String, TextJobError> {
-        // A template of the request's own may take as long as it is allowed to.
+        // The request's own template may take as long as the limits allow.
         let text_bytes = if chat.chat_template.is_some() { usize::MAX } else { chat.text_bytes() };
         let chat = Arc::clone(chat);
         Ok(self.work(text_bytes, move |codec| codec.render_chat(&chat)).await??)
     }
 
-    /// Does other work with the text side, over so many bytes of text.
+    /// Does other work with the text side. `text_bytes` chooses the lane.
     ///
     /// # Errors
     /// [`TextJobError::Failed`].
@@ -156,7 +157,7 @@ impl TextJobs {
             tokio::task::yield_now().await;
             return Ok(done);
         }
-        // The work goes on when nothing waits for it: its turn ends with it.
+        // The work goes on when nothing waits for it, and keeps its turn to its end.
         let work = move || {
             let done = work();
             drop(turn);

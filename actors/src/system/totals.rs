@@ -1,4 +1,4 @@
-//! What was counted since the start, to be read back: the metrics' handles only take.
+//! Counts since the start that can be read. The handles of the metrics can only be written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::logic::{
     scheduler::StepStats,
 };
 
-/// Counters that grow. Each is exact; together they are of about the same time.
+/// Growing counters. Each is exact. Together they are of about the same time.
 #[derive(Debug, Default)]
 pub struct Totals {
     steps: AtomicU64,
@@ -35,28 +35,28 @@ pub struct TotalsView {
     pub steps: u64,
     /// Tokens of these steps.
     pub scheduled_tokens: u64,
-    /// Those of prompts that were computed for the first time.
+    /// Prompt tokens among them that were computed for the first time.
     pub prompt_tokens: u64,
-    /// Those that were computed again, after a preemption, a retry or a new epoch.
+    /// Tokens among them that were computed again, after a preemption, a retry or a new epoch.
     pub recomputed_tokens: u64,
-    /// Tokens that became permanent.
+    /// Tokens that were committed.
     pub output_tokens: u64,
     /// Tokens looked up in the prefix cache.
     pub prefix_cache_queries: u64,
-    /// Those of them that were there.
+    /// Tokens found in the prefix cache.
     pub prefix_cache_hits: u64,
     /// Requests preempted.
     pub preemptions: u64,
     /// Requests that ended.
     pub finished_requests: u64,
-    /// From acceptance to the first token.
+    /// Time from acceptance to the first token.
     pub time_to_first_token: Latencies,
-    /// From one token to the next.
+    /// Time from one token to the next.
     pub inter_token_latency: Latencies,
 }
 
 impl Totals {
-    /// A step was planned.
+    /// Counts a planned step.
     pub fn scheduled(&self, step: &StepStats) {
         let add = |counter: &AtomicU64, count: usize| {
             if count > 0 {
@@ -72,7 +72,7 @@ impl Totals {
         add(&self.preemptions, step.num_preempted);
     }
 
-    /// Tokens became permanent.
+    /// Counts committed tokens.
     pub fn committed(&self, num_tokens: usize, timing: &CommitTiming) {
         self.output_tokens.fetch_add(num_tokens as u64, Ordering::Relaxed);
         if let Some(waited) = timing.time_to_first_token {
@@ -83,12 +83,12 @@ impl Totals {
         }
     }
 
-    /// A request ended.
+    /// Counts a request that ended.
     pub fn finished(&self) {
         self.finished_requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it, now.
+    /// Returns all counts of this moment.
     pub fn view(&self) -> TotalsView {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TotalsView {

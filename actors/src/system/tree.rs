@@ -32,8 +32,8 @@ use crate::{
     },
 };
 
-/// All actors that supervise no others, in start order: a role, the seats of its pool, and the
-/// making of one actor by its index.
+/// Returns a line for each role that supervises no others, in start order: the role, the slots of
+/// its pool, and the function that makes an actor by its index.
 fn actors() -> [Post; 8] {
     [
         post(Role::Ledger, |d| from_ref(&d.ledger), |c, _| LedgerActor::new(c)),
@@ -77,10 +77,10 @@ static BRANCHES: [Branch; 3] = [
     },
 ];
 
-/// Gives the function that starts the actor with an index.
+/// Returns the function that starts the actor with an index.
 type SpawnAt = dyn Fn(&Arc<Context>, usize) -> SpawnChild;
 
-/// One line of [`actors`], whatever its actors' messages are.
+/// One line of [`actors`], for any message type.
 struct Post {
     role: Role,
     size: Box<dyn Fn(&Directory) -> usize>,
@@ -141,7 +141,8 @@ impl Branch {
     }
 }
 
-/// The actors below a supervisor: the first of each pool, then the second of each, and so on.
+/// Returns the actors below a supervisor: the first of each pool, then the second of each, and so
+/// on.
 fn children(context: &Arc<Context>, supervisor: Role) -> Vec<ChildSpec> {
     let posts = actors().into_iter().filter(|post| post.role.supervisor() == Some(supervisor));
     let sized = posts.map(|post| ((post.size)(&context.directory), post));

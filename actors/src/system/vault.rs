@@ -23,7 +23,7 @@ pub(crate) struct Vault {
     blocks: Mutex<BlockDirectory>,
     /// Known times of steps on the device.
     pub(crate) step_time: Mutex<StepTime>,
-    /// Device threads that hang.
+    /// Device threads that were left behind.
     pub(crate) left_behind: LeftBehind,
     /// The text side.
     pub(crate) codec: Arc<dyn TextCodec>,
@@ -61,7 +61,7 @@ impl Vault {
         }
     }
 
-    /// Keeps the block directory true. Only the KV cache manager of the current epoch changes it.
+    /// Updates the block directory. Only the KV cache manager of the current epoch changes it.
     pub(crate) fn update_blocks(&self, epoch: Epoch, updates: Vec<DirectoryUpdate>) {
         self.blocks.lock().update(epoch, updates);
     }

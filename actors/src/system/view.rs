@@ -1,6 +1,6 @@
-//! A look into the running system, from outside of it: who is there, what goes on between them, what
-//! is in the KV cache, what each request does. Two actors are asked, each for a short time and at
-//! most once a look; one that does not answer is missing in the view, and nothing waits for it.
+//! A view of the running system from outside: its actors, their messages, the KV cache and the
+//! requests. Two actors are asked, each for a short time and at most once a view. An actor that
+//! does not answer is missing in the view, and nothing waits for it.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::{
     supervision::directory::ActorStats,
 };
 
-/// How long an actor has to answer: it may be at a step, which is planned in less.
+/// Time that an actor has to answer. It may be planning a step, which takes less.
 const ANSWER_LIMIT: Duration = Duration::from_millis(200);
-/// Running requests told of, at most; as many wait.
+/// Largest number of running requests in a view, and of waiting ones.
 pub(crate) const MAX_REQUESTS: usize = 128;
 /// The system at one time.
 #[derive(Debug)]
 pub struct HouseView {
-    /// Since the system started.
+    /// Time since the system started.
     pub at: Micros,
     /// The current epoch.
     pub epoch: Epoch,
@@ -31,23 +31,23 @@ pub struct HouseView {
     pub actors: Vec<ActorStats>,
     /// Messages handled since the start.
     pub edges: Vec<(Edge, u64)>,
-    /// What was counted since the start.
+    /// The counts since the start.
     pub totals: TotalsView,
-    /// The scheduler, if it answered.
+    /// The scheduler's view, if it answered.
     pub scheduler: Result<SchedulerView, ActorError>,
-    /// The KV cache, if its manager answered: nothing before the first plan of the manager's life.
+    /// The map of the KV cache, if its manager answered. `None` before the manager's first plan.
     pub kv_cache: Result<Option<BlockMap>, ActorError>,
-    /// What requests did in which step while somebody watched.
+    /// The steps of each request, noted while an observer watched.
     pub timelines: Timelines,
 }
 
 impl System {
-    /// How everything stands now. Takes at most as long as two actors may take to answer, which they
-    /// do at the same time.
+    /// Returns the state of the system now. Takes at most as long as one answer may take, because
+    /// the two actors answer at the same time.
     pub async fn look(&self) -> HouseView {
         let context = self.context();
         let directory = &context.directory;
-        // Before anybody is asked: the questions themselves need not be seen.
+        // Read before the questions, so they do not show the questions themselves.
         let (at, actors, epoch) = (context.now(), self.actors(), self.epoch());
         let edges = context.observers.edges.all();
         let totals = context.observers.metrics.totals.view();
@@ -60,7 +60,8 @@ impl System {
         HouseView { at, epoch, actors, edges, totals, scheduler, kv_cache, timelines }
     }
 
-    /// Whether somebody looks again and again: then each step is noted for [`System::look`].
+    /// Sets whether an observer looks again and again. If so, each step is noted for
+    /// [`System::look`].
     pub fn set_watched(&self, is_watched: bool) {
         self.context().observers.steps.set_watched(is_watched);
     }

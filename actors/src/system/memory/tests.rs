@@ -1,4 +1,4 @@
-//! Leases that wait, and those whose owners leave.
+//! Tests of leases that wait, and of leases whose owners leave.
 
 use super::*;
 

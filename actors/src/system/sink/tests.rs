@@ -1,4 +1,4 @@
-//! What a sink takes, what it refuses, and what it holds.
+//! Tests of what a sink adds, ignores and holds.
 
 use super::*;
 use crate::logic::text::text_stream::{TextEnd, TokenText};
@@ -74,7 +74,7 @@ fn without_actors_every_output_ends() {
     assert!(running.take().is_none());
 }
 
-/// A megabyte of text to a reader that takes nothing, again and again.
+/// A megabyte of text goes to a reader that reads nothing, again and again.
 #[test]
 fn what_nobody_reads_is_bounded_in_sum_and_the_greedy_are_cut_off() {
     let memory = memory();
