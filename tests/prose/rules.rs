@@ -2,6 +2,7 @@
 
 /// Folders and files whose prose is held. The rest of the tree follows.
 pub(crate) const HELD: &[&str] = &[
+    "ARCHITECTURE.md",
     "actors/benches",
     "actors/src/bin",
     "actors/src/error.rs",
@@ -11,9 +12,13 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/logic",
     "actors/src/message",
     "actors/src/ports",
+    "actors/src/shell",
     "actors/src/sim",
     "actors/src/sim.rs",
+    "actors/src/supervision",
+    "actors/src/system",
     "actors/tests",
+    "docs/src/internals.md",
     "examples/demo-model",
     "examples/embed.rs",
     "examples/metrics.rs",
