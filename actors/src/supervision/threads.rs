@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_is_read() {
+    fn the_report_of_the_system_is_read() {
         let stat = "12 (a) b) R) S 1 12 12";
         assert_eq!(Thread::parse("5000 7999 3\n", stat), Some(thread(5, 7, b'S')));
         assert_eq!(Thread::parse("", stat), None);

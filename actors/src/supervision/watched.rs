@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pulse_shows_what_its_handler_is_at() {
+    fn a_pulse_shows_what_its_handler_does() {
         let (pulse, clock) = (Arc::new(Pulse::default()), AlarmClock::default());
         let (undeclared, declared) = (Notify::new(), Notify::new());
         pulse.begin_event(1);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_while_it_waits_declares_nothing() {
+    fn a_dropped_wait_is_no_longer_declared() {
         let (pulse, clock) = (Arc::new(Pulse::default()), AlarmClock::default());
         pulse.begin_event(1);
         let mut work = Box::pin(watched(&pulse, &clock, async {

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn waiting_is_no_work() {
+    async fn time_spent_waiting_is_not_counted() {
         let wait = Duration::from_millis(40);
         let (outcome, [begin, end], busy) = profiled(async {
             tokio::time::sleep(wait).await;

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_is_read_back() {
+    fn counts_are_read_back() {
         let totals = Totals::default();
         totals.scheduled(&StepStats {
             num_scheduled_tokens: 9,

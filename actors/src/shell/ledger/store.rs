@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_health_probe_asks_waits_for_no_lock() {
+    fn questions_of_health_probes_wait_for_no_lock() {
         let store = Arc::new(store());
         let mut ledger = store.lock();
         let (epoch, _) = ledger.begin_epoch("the test begins");

@@ -9,7 +9,7 @@ fn budget() -> Arc<MemoryBudget> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_served_when_others_end_and_refused_when_they_do_not() {
+async fn a_wish_is_served_when_others_end_and_refused_otherwise() {
     let budget = budget();
     let holder = budget.lease();
     holder.grow(12 * MIB).await.unwrap();
@@ -33,7 +33,7 @@ async fn what_waits_is_served_when_others_end_and_refused_when_they_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_whose_owner_leaves_holds_up_nobody() {
+async fn a_wish_whose_owner_leaves_delays_no_other() {
     let budget = budget();
     let [holder, leaving, waiting] = [0; 3].map(|_| budget.lease());
     holder.grow(8 * MIB).await.unwrap();

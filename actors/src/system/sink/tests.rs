@@ -25,7 +25,7 @@ fn memory() -> Arc<MemoryBudget> {
 }
 
 #[test]
-fn a_repeated_entry_adds_only_what_is_new() {
+fn a_repeated_entry_adds_only_new_tokens() {
     let sink = Sink::new(memory().lease());
     assert_eq!(sink.offer(entry(0, &["a", "b"], None), 0), Offer::Taken);
     assert_eq!(sink.offer(entry(0, &["a", "b", "c"], Some("!")), 0), Offer::Taken);
@@ -43,7 +43,7 @@ fn a_gap_is_refused() {
 }
 
 #[tokio::test]
-async fn a_reader_that_comes_late_gets_it_merged() {
+async fn a_late_reader_gets_merged_output() {
     let table = SinkTable::new(memory());
     let sink = table.open(RequestId(1));
     struct IgnoresAborts;
@@ -76,7 +76,7 @@ fn without_actors_every_output_ends() {
 
 /// A megabyte of text goes to a reader that reads nothing, again and again.
 #[test]
-fn what_nobody_reads_is_bounded_in_sum_and_the_greedy_are_cut_off() {
+fn unread_output_is_bounded_and_its_largest_owners_are_cut_off() {
     let memory = memory();
     let table = SinkTable::new(Arc::clone(&memory));
     let sinks: Vec<_> = (0..32).map(|id| table.open(RequestId(id))).collect();
