@@ -278,7 +278,7 @@ async fn engine() -> Engine {
     Engine::spawn(config, |_| {}).await.unwrap()
 }
 
-/// Small limits, so that what is taken is soon done: it is the door that is tested here.
+/// Small limits, so that what is taken is soon done: reading bodies is tested here.
 fn server() -> ServerConfig {
     let limits =
         LimitSettings { max_completion_prompts: 8, max_n_sequences: 8, ..LimitSettings::default() };
@@ -335,7 +335,7 @@ async fn mutated_requests_break_nothing() {
     for of_client in clients.join_all().await {
         (0..6).for_each(|class| answered[class] += of_client[class]);
     }
-    // What is only ever refused would test little behind the door, and the reverse little of it.
+    // What is only ever refused would test little beyond the reading, and the reverse little of the reading.
     assert!(answered[2] * 10 > mutations && answered[4] * 10 > mutations, "{answered:?}");
 
     // Those in the background go on without their client.

@@ -16,7 +16,7 @@ folder="$(mktemp -d)"
 log="$folder/log"
 : >"$log"
 
-# Small limits, so that a made-up request is soon done: it is the door that is tested here. Without the
+# Small limits, so that a made-up request is soon done: reading requests is tested here. Without the
 # operator's routes: a server that was paused by one would answer nothing more.
 "$playhouse" serve --port 0 --max-model-len 256 --max-n-sequences 8 --max-completion-prompts 8 \
     --enable-admin-routes=false \

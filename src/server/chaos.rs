@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::{
-    admin::guard_chaos, error::ApiError, extract::JsonBody, parts::FromParts, state::AppState,
+    admin::guard_chaos,
+    http::{error::ApiError, extract::JsonBody, parts::FromParts},
+    state::AppState,
 };
 use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, How, Role};
 

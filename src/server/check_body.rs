@@ -5,7 +5,7 @@ use super::{
     admin::AbortRequest,
     chat::{BatchRequest, ChatRequest},
     completions::CompletionRequest,
-    extract::{JsonRequest, decode},
+    http::extract::{JsonRequest, decode},
     invocations::Invocation,
     messages::{CountTokensRequest, MessagesRequest},
     responses::ResponsesRequest,

@@ -14,7 +14,7 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::ServiceExt;
 
-use super::{ServerConfig, ServerError, error::ApiError, state::AppState};
+use super::{ServerConfig, ServerError, http::error::ApiError, state::AppState};
 use crate::engine::Engine;
 
 /// The routes of a server that listens nowhere. Cheap to clone.

@@ -5,11 +5,13 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    caller::Caller,
     chat::{self, ChatRequest},
     completions::{self, CompletionRequest},
-    error::ApiError,
-    extract::{JsonBody, JsonRequest, parse_object},
+    http::{
+        caller::Caller,
+        error::ApiError,
+        extract::{JsonBody, JsonRequest, parse_object},
+    },
     memory::RequestMemory,
     state::AppState,
 };

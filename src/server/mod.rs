@@ -5,61 +5,28 @@
 //! and with it the output streams, which aborts the request.
 
 mod admin;
-mod answer;
-mod auth;
-mod body;
-mod caller;
 #[cfg(feature = "chaos")]
 mod chaos;
 mod chat;
 mod check_body;
-mod choices;
 mod completions;
-mod cors;
-mod draining;
-mod error;
-mod extract;
-mod fields;
-mod frozen;
-mod health;
-pub(crate) mod heartbeat;
-mod house;
+mod generate;
+pub(crate) mod health;
+mod http;
 mod in_process;
 mod invocations;
-mod keep_alive;
-mod later;
-mod limits;
-mod listen;
-mod logprobs;
-mod media;
 mod memory;
 mod messages;
-mod metrics;
 mod models;
-mod open_requests;
 mod openapi;
 mod page;
-mod parts;
-mod pulse;
-mod reload;
-mod request_id;
-mod request_log;
-mod request_metrics;
 mod responses;
-mod root_path;
-mod sampling;
-mod sse;
+mod snapshots;
 mod state;
-mod stream;
-mod structured_outputs;
 #[cfg(test)]
 mod test_codec;
-mod token_names;
 mod tokenize;
-mod tokenizer_info;
 mod turn;
-mod unknown_fields;
-mod usage;
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -73,15 +40,24 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tower::util::MapRequest;
 
 pub use self::{
-    auth::KeyFileError,
     check_body::{BodyError, ROUTES_WITH_BODY, check_body},
+    http::{
+        auth::KeyFileError,
+        listen::{Address, Listener, TlsError},
+    },
     in_process::{InProcess, InProcessAnswer},
-    listen::{Address, Listener, TlsError},
 };
 use self::{
-    error::ApiError,
-    listen::{Apps, Tls},
+    health::{frozen, metrics, probes},
+    http::{
+        auth, cors, draining,
+        error::ApiError,
+        keep_alive,
+        listen::{self, Apps, Tls},
+        reload, request_id, root_path,
+    },
     state::AppState,
+    tokenize::tokenizer_info,
 };
 use crate::api::Health;
 /// What an operator can set about the HTTP surface.
@@ -169,7 +145,7 @@ pub async fn serve_on(
     let reloading = reload(&state, tls.as_ref());
     let apps = Apps { app, frozen: frozen::router(state.clone()) };
     let (draining, pulse) = (state.draining.clone(), state.pulse.clone());
-    let door = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
+    let listening = listen::open(listener, apps, tls.clone(), &state.config, draining, pulse)?;
     tokio::select! {
         () = reloading => {}
         () = shutdown => {}
@@ -178,7 +154,7 @@ pub async fn serve_on(
     engine.begin_drain();
     state.draining.cancel();
     let drained = async {
-        door.drained().await;
+        listening.drained().await;
         // Some responses are made without a connection.
         responses.drained().await;
     };
@@ -190,7 +166,7 @@ pub async fn serve_on(
             requests => return Ok(Drain::CutOff { requests }),
         }
     }
-    door.close().await;
+    listening.close().await;
     Ok(Drain::Complete)
 }
 
@@ -222,18 +198,18 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::retrieve))
-        .route("/health", get(health::health))
-        .route("/ping", get(health::health).post(health::health))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .route("/version", get(health::version))
-        .route("/load", get(health::load))
+        .route("/health", get(probes::health))
+        .route("/ping", get(probes::health).post(probes::health))
+        .route("/livez", get(probes::livez))
+        .route("/readyz", get(probes::readyz))
+        .route("/version", get(probes::version))
+        .route("/load", get(probes::load))
         .route("/metrics", get(metrics::render))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/openapi.json", get(openapi::serve))
-        .route("/house", get(house::snapshot))
-        .route("/house/events", get(house::events))
+        .route("/house", get(snapshots::snapshot))
+        .route("/house/events", get(snapshots::events))
         .merge(page::routes(&state.config.root_path))
         .merge(admin::routes(&state));
     let router = match state.config.enable_tokenizer_info_endpoint {

@@ -5,7 +5,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{error::ApiError, extract::PathOf, state::AppState};
+use super::{
+    http::{error::ApiError, extract::PathOf},
+    state::AppState,
+};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelList {

@@ -9,8 +9,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ServerConfig, ServerError, auth::ApiKeys, error::ApiError, house::HouseFeed,
-    open_requests::OpenRequests, pulse::RuntimePulse, responses::ResponseStore, turn::TurnParsers,
+    ServerConfig, ServerError,
+    generate::open_requests::OpenRequests,
+    health::pulse::RuntimePulse,
+    http::{auth::ApiKeys, error::ApiError},
+    responses::ResponseStore,
+    snapshots::SnapshotFeed,
+    turn::TurnParsers,
 };
 use crate::engine::Engine;
 
@@ -25,7 +30,7 @@ pub(super) struct AppState {
     pub(super) parsers: Arc<TurnParsers>,
     pub(super) open: OpenRequests,
     pub(super) responses: Arc<ResponseStore>,
-    pub(super) house: Arc<HouseFeed>,
+    pub(super) snapshots: Arc<SnapshotFeed>,
     /// Cancelled when the server begins to drain.
     pub(super) draining: CancellationToken,
     pub(super) pulse: RuntimePulse,
@@ -45,7 +50,7 @@ impl AppState {
         let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let (config, open) = (Arc::new(config), OpenRequests::default());
-        let house = Arc::new(HouseFeed::new(engine.clone()));
+        let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));
         let created = unix_seconds();
         let (draining, pulse) = (CancellationToken::new(), RuntimePulse::new());
         Ok(Self {
@@ -56,7 +61,7 @@ impl AppState {
             parsers,
             open,
             responses,
-            house,
+            snapshots,
             draining,
             pulse,
             created,

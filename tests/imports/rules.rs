@@ -18,6 +18,16 @@ const RUNTIME: &[&str] = &["ractor", "tokio", "async", "await"];
 /// What sends a message past an address.
 const SENDS: &[&str] = &["ractor::rpc", "ractor::cast", "ractor::call", "ractor::forward"];
 
+/// The folders of the server's protocols.
+const PROTOCOLS: &[&str] = &[
+    "crate::server::chat",
+    "crate::server::completions",
+    "crate::server::invocations",
+    "crate::server::messages",
+    "crate::server::responses",
+    "crate::server::tokenize",
+];
+
 pub(crate) const RULES: &[Rule] = &[
     Rule {
         folder: "actors/src/logic",
@@ -250,6 +260,30 @@ pub(crate) const RULES: &[Rule] = &[
         except: &[],
         forbidden: &["playhouse_actors"],
         reason: "of the actors the server knows what `api` names",
+    },
+    Rule {
+        folder: "src/server/http",
+        except: &[],
+        forbidden: PROTOCOLS,
+        reason: "HTTP serves every protocol and names none",
+    },
+    Rule {
+        folder: "src/server/http",
+        except: &[],
+        forbidden: &["crate::server::generate", "crate::server::turn"],
+        reason: "HTTP knows nothing of what requests generate",
+    },
+    Rule {
+        folder: "src/server/generate",
+        except: &[],
+        forbidden: PROTOCOLS,
+        reason: "protocols implement what `generate` asks of them; it names none",
+    },
+    Rule {
+        folder: "src/server/turn",
+        except: &[],
+        forbidden: PROTOCOLS,
+        reason: "a turn is the same in every chat protocol",
     },
     Rule {
         folder: "src/cli",

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::shutdown::{Signal, Signals};
 use crate::{
     cli::{CliError, failure::EXIT_GAVE_UP, logging},
-    server::heartbeat::{Heartbeat, LOOKS_MAX, PERIOD},
+    server::health::heartbeat::{Heartbeat, LOOKS_MAX, PERIOD},
 };
 
 /// A signal that the runtime did not handle.

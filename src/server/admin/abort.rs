@@ -10,11 +10,8 @@ use utoipa::ToSchema;
 use crate::{
     config::LimitSettings,
     server::{
-        auth::Identity,
-        error::ApiError,
-        extract::JsonBody,
-        open_requests::{Names, Work},
-        parts::FromParts,
+        generate::open_requests::{Names, Work},
+        http::{auth::Identity, error::ApiError, extract::JsonBody, parts::FromParts},
         state::AppState,
     },
 };

@@ -4,7 +4,10 @@ use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
+use crate::server::{
+    http::{error::ApiError, extract::QueryOf},
+    state::AppState,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

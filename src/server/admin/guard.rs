@@ -11,8 +11,10 @@ use axum::{
 
 use crate::server::{
     ServerConfig,
-    auth::{Identity, Role},
-    error::ApiError,
+    http::{
+        auth::{Identity, Role},
+        error::ApiError,
+    },
     state::AppState,
 };
 

@@ -5,7 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{PauseMode, PauseState};
-use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
+use crate::server::{
+    http::{error::ApiError, extract::QueryOf},
+    state::AppState,
+};
 
 /// vLLM's words for a [`PauseMode`].
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pause::Mode;
-use crate::server::{error::ApiError, extract::QueryOf, state::AppState};
+use crate::server::{
+    http::{error::ApiError, extract::QueryOf},
+    state::AppState,
+};
 
 #[derive(Debug, Deserialize)]
 #[serde(default)]

@@ -14,11 +14,13 @@ use super::{handler::create, protocol::ChatRequest};
 use crate::{
     config::LimitSettings,
     server::{
-        caller::Caller,
-        error::ApiError,
-        extract::{JsonBody, JsonRequest, parse_object},
+        http::{
+            caller::Caller,
+            error::ApiError,
+            extract::{JsonBody, JsonRequest, parse_object},
+            parts::{FromParts, Parts},
+        },
         memory::{RequestMemory, TEXT_FACTOR, json::value_bytes},
-        parts::{FromParts, Parts},
         state::AppState,
     },
 };

@@ -9,8 +9,7 @@ use crate::api::ChatPrompt;
 use crate::{
     config::LimitSettings,
     server::{
-        error::ApiError,
-        limits::at_most,
+        http::{error::ApiError, limits::at_most},
         memory::json::json_bytes,
         openapi::{ChatMessageParam, ToolChoiceParam, ToolParam},
         state::AppState,

@@ -13,16 +13,15 @@ use super::{
     stream::ChatChunks,
 };
 use crate::server::{
-    answer::Head,
-    caller::Caller,
-    choices::Choices,
-    error::ApiError,
-    extract::JsonBody,
+    generate::{answer::Head, choices::Choices, chunks::respond, request_log::RequestLog},
+    http::{
+        caller::Caller,
+        error::ApiError,
+        extract::JsonBody,
+        request_id::{chosen, response_id},
+    },
     memory::RequestMemory,
-    request_id::{chosen, response_id},
-    request_log::RequestLog,
     state::AppState,
-    stream::respond,
 };
 
 /// `POST /v1/chat/completions`

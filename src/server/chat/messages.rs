@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::{error::ApiError, media};
+use crate::server::{
+    generate::media::{MediaProtocol, refusal},
+    http::error::ApiError,
+};
 
 /// Parts that hold text, and the key it stands under.
 const TEXT_PARTS: [(&str, &str); 5] = [
@@ -95,7 +98,7 @@ fn check_part(place: &str, part: &Value, model: &str) -> Result<Value, ApiError>
         return Ok(json!({"type": "text", "text": text}));
     }
     let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-    if let Some(message) = media::refusal(media::Protocol::Chat, model, kind) {
+    if let Some(message) = refusal(MediaProtocol::Chat, model, kind) {
         return Err(ApiError::invalid("messages", message));
     }
     let Some((_, key)) = TEXT_PARTS.iter().find(|(name, _)| *name == kind) else {

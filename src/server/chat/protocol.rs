@@ -8,17 +8,17 @@ use super::conversation::ConversationFields;
 use crate::api::{ChatPrompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
-    error::ApiError,
-    fields::Int,
-    later::LaterFields,
-    logprobs::ChatLogprobsWriter,
-    parts::FromParts,
-    sampling::{SamplingFields, logprobs, output_tokens},
+    generate::{
+        logprobs::ChatLogprobsWriter,
+        sampling::{SamplingFields, logprobs, output_tokens},
+        structured_outputs::StructuredOutputFields,
+        token_names::TokenNames,
+        unsupported::UnsupportedFields,
+        usage::{StreamOptions, UsageReports},
+    },
+    http::{error::ApiError, fields::Int, parts::FromParts},
     state::AppState,
-    structured_outputs::StructuredOutputFields,
-    token_names::TokenNames,
     turn::{TurnRequest, TurnStyle},
-    usage::{StreamOptions, UsageReports},
 };
 
 /// The body of `POST /v1/chat/completions`.
@@ -27,7 +27,7 @@ pub(in crate::server) struct ChatRequest {
     conversation: ConversationFields,
     pub(super) sampling: SamplingFields,
     structured: StructuredOutputFields,
-    later: LaterFields,
+    later: UnsupportedFields,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -85,7 +85,7 @@ impl Style {
 
 impl FromParts for ChatRequest {
     type Parts =
-        (ChatFields, ConversationFields, SamplingFields, StructuredOutputFields, LaterFields);
+        (ChatFields, ConversationFields, SamplingFields, StructuredOutputFields, UnsupportedFields);
 
     fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
         let (fields, conversation, sampling, structured, later) = parts;
@@ -213,7 +213,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::server::extract::parse_object;
+    use crate::server::http::extract::parse_object;
 
     fn fields(body: Value) -> ChatFields {
         parse_object(&body.to_string()).unwrap()

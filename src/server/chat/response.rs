@@ -6,13 +6,15 @@ use utoipa::ToSchema;
 
 use super::protocol::Style;
 use crate::server::{
-    answer::{Head, StoppedBy},
-    choices::{Choices, FinishedChoice},
-    logprobs::{ChatLogprobs, prompt_logprobs},
-    request_metrics::RequestMetrics,
+    generate::{
+        answer::{Head, StoppedBy},
+        choices::{Choices, FinishedChoice},
+        logprobs::{ChatLogprobs, prompt_logprobs},
+        request_metrics::RequestMetrics,
+        usage::Usage,
+    },
     state::SYSTEM_FINGERPRINT,
     turn::{ToolCall, Turn},
-    usage::Usage,
 };
 
 /// The body of an answer that is not streamed.

@@ -8,15 +8,17 @@ use serde::Serialize;
 use super::{delta::Delta, protocol::Style};
 use crate::api::OutputDelta;
 use crate::server::{
-    answer::{Head, StoppedBy},
-    choices::{ChoiceDelta, Choices},
-    logprobs::{ChatLogprobs, ChatLogprobsWriter},
-    request_metrics::RequestMetrics,
-    sse,
+    generate::{
+        answer::{Head, StoppedBy},
+        choices::{ChoiceDelta, Choices},
+        chunks::ChunkFormat,
+        logprobs::{ChatLogprobs, ChatLogprobsWriter},
+        request_metrics::RequestMetrics,
+        usage::{Usage, UsageReports},
+    },
+    http::sse,
     state::SYSTEM_FINGERPRINT,
-    stream::ChunkFormat,
     turn::TurnReader,
-    usage::{Usage, UsageReports},
 };
 
 #[derive(Serialize)]

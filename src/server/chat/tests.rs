@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use super::{protocol::Style, response::ChatCompletion, stream::ChatChunks};
 use crate::api::{FinishReason, OutputDelta, SampledToken};
 use crate::server::{
-    answer::Head,
-    choices::Choices,
-    stream::ChunkFormat,
+    generate::{
+        answer::Head, choices::Choices, chunks::ChunkFormat, token_names::TokenNames,
+        usage::UsageReports,
+    },
     test_codec::ByteCodec,
-    token_names::TokenNames,
     turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style},
-    usage::UsageReports,
 };
 
 fn style(tools: &str, reasoning: &str, choice: ToolChoice) -> Style {

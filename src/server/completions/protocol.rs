@@ -11,16 +11,20 @@ use utoipa::ToSchema;
 use crate::api::{Prompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
-    error::ApiError,
-    fields::{Int, Token},
-    later::LaterFields,
-    limits::at_most,
-    parts::FromParts,
-    sampling::{SamplingFields, logprobs, output_tokens},
+    generate::{
+        sampling::{SamplingFields, logprobs, output_tokens},
+        structured_outputs::StructuredOutputFields,
+        token_names::TokenNames,
+        unsupported::UnsupportedFields,
+        usage::{StreamOptions, UsageReports},
+    },
+    http::{
+        error::ApiError,
+        fields::{Int, Token},
+        limits::at_most,
+        parts::FromParts,
+    },
     state::AppState,
-    structured_outputs::StructuredOutputFields,
-    token_names::TokenNames,
-    usage::{StreamOptions, UsageReports},
 };
 
 /// Most prompts in one request, as in vLLM.
@@ -31,7 +35,7 @@ pub(in crate::server) struct CompletionRequest {
     fields: CompletionFields,
     pub(super) sampling: SamplingFields,
     structured: StructuredOutputFields,
-    later: LaterFields,
+    later: UnsupportedFields,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -109,7 +113,7 @@ pub(super) struct Style {
 }
 
 impl FromParts for CompletionRequest {
-    type Parts = (CompletionFields, SamplingFields, StructuredOutputFields, LaterFields);
+    type Parts = (CompletionFields, SamplingFields, StructuredOutputFields, UnsupportedFields);
 
     fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
         let (fields, sampling, structured, later) = parts;
@@ -290,7 +294,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::server::extract::parse_object;
+    use crate::server::http::extract::parse_object;
 
     fn read(prompt: Value) -> Result<Option<Prompts>, ApiError> {
         let body = json!({ "prompt": prompt }).to_string();

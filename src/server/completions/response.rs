@@ -7,12 +7,14 @@ use utoipa::ToSchema;
 use super::protocol::Style;
 use crate::api::Logprob;
 use crate::server::{
-    answer::{Head, StoppedBy},
-    choices::{Choices, FinishedChoice},
-    logprobs::{CompletionLogprobs, CompletionLogprobsWriter, prompt_logprobs},
-    request_metrics::RequestMetrics,
+    generate::{
+        answer::{Head, StoppedBy},
+        choices::{Choices, FinishedChoice},
+        logprobs::{CompletionLogprobs, CompletionLogprobsWriter, prompt_logprobs},
+        request_metrics::RequestMetrics,
+        usage::Usage,
+    },
     state::SYSTEM_FINGERPRINT,
-    usage::Usage,
 };
 
 /// The body of an answer that is not streamed.

@@ -8,14 +8,16 @@ use serde::Serialize;
 use super::protocol::Style;
 use crate::api::{Logprob, OutputDelta};
 use crate::server::{
-    answer::{Head, StoppedBy},
-    choices::{ChoiceDelta, Choices},
-    logprobs::{CompletionLogprobs, CompletionLogprobsWriter},
-    request_metrics::RequestMetrics,
-    sse,
+    generate::{
+        answer::{Head, StoppedBy},
+        choices::{ChoiceDelta, Choices},
+        chunks::ChunkFormat,
+        logprobs::{CompletionLogprobs, CompletionLogprobsWriter},
+        request_metrics::RequestMetrics,
+        usage::{Usage, UsageReports},
+    },
+    http::sse,
     state::SYSTEM_FINGERPRINT,
-    stream::ChunkFormat,
-    usage::{Usage, UsageReports},
 };
 
 #[derive(Serialize)]

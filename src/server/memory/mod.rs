@@ -3,7 +3,7 @@
 //!
 //! | What | Bytes leased |
 //! |---|---|
-//! | a body as it arrives, and what its text becomes | [`TEXT_FACTOR`] a byte ([`body`](super::body)) |
+//! | a body as it arrives, and what its text becomes | [`TEXT_FACTOR`] a byte (`http/body.rs`) |
 //! | values of its JSON | by their number ([`json`]) |
 //! | text that it refers to and does not bring | [`RENDERED_FACTOR`] a byte |
 //! | each choice | [`CHOICE_BYTES`] and its sampling parameters |
@@ -28,7 +28,7 @@ use axum::{
 };
 
 use self::held::Held;
-use super::{error::ApiError, state::AppState};
+use super::{http::error::ApiError, state::AppState};
 use crate::api::{Lease, MemoryBudget, MemoryError, OutputDelta, RawRequest};
 
 /// Bytes for each byte of a body: itself, its strings once parsed, those of the prompt, the

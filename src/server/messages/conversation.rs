@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// A conversation in the form of chat completions.
 #[derive(Debug, Default)]

@@ -12,7 +12,8 @@ use crate::api::SamplingParams;
 use crate::{
     config::LimitSettings,
     server::{
-        error::ApiError, extract::JsonBody, parts::FromParts, state::AppState,
+        http::{error::ApiError, extract::JsonBody, parts::FromParts},
+        state::AppState,
         tokenize::count_prompt_tokens,
     },
 };

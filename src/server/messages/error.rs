@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::server::{error::ApiError, sse};
+use crate::server::http::{error::ApiError, sse};
 
 const PATH: &str = "/v1/messages";
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");

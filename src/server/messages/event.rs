@@ -7,7 +7,7 @@ use super::{
     content::ContentBlock,
     response::{Message, Stop, Usage},
 };
-use crate::server::sse;
+use crate::server::http::sse;
 
 /// One event; its `type` is the event's name as well.
 #[derive(Debug, PartialEq, Serialize)]

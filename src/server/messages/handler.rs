@@ -14,8 +14,10 @@ use super::{
     stream::respond,
 };
 use crate::server::{
-    caller::Caller, choices::Choices, error::ApiError, extract::JsonBody, memory::RequestMemory,
-    request_log::RequestLog, state::AppState,
+    generate::{choices::Choices, request_log::RequestLog},
+    http::{caller::Caller, error::ApiError, extract::JsonBody},
+    memory::RequestMemory,
+    state::AppState,
 };
 
 /// `POST /v1/messages`

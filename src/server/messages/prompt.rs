@@ -13,8 +13,7 @@ use crate::api::{ChatPrompt, OutputFormat, RawRequest, SamplingParams, Structure
 use crate::{
     config::LimitSettings,
     server::{
-        error::ApiError,
-        limits::at_most,
+        http::{error::ApiError, limits::at_most},
         state::AppState,
         turn::{ToolChoice, TurnRequest, TurnStyle},
     },
@@ -177,7 +176,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::server::{extract::parse_object, turn::ToolChoice};
+    use crate::server::{http::extract::parse_object, turn::ToolChoice};
 
     fn turn(mut body: Value) -> Result<TurnRequest, String> {
         if body.get("messages").is_none() {

@@ -12,11 +12,13 @@ use crate::{
     config::LimitSettings,
     engine::DefaultSampling,
     server::{
-        error::ApiError,
-        fields::{Float, Int},
-        limits::at_most,
-        parts::FromParts,
-        sampling::output_tokens,
+        generate::sampling::output_tokens,
+        http::{
+            error::ApiError,
+            fields::{Float, Int},
+            limits::at_most,
+            parts::FromParts,
+        },
         state::AppState,
         turn::TurnStyle,
     },
@@ -125,7 +127,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::server::extract::parse_object;
+    use crate::server::http::extract::parse_object;
 
     fn fields(body: Value) -> MessagesFields {
         parse_object(&body.to_string()).unwrap()

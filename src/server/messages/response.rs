@@ -9,8 +9,8 @@ use super::{
 };
 use crate::api::{FinishReason, OutputDelta, StopReason as Stopped};
 use crate::server::{
-    choices::{Choices, FinishedChoice},
-    error::ApiError,
+    generate::choices::{Choices, FinishedChoice},
+    http::error::ApiError,
     turn::{TurnEvent, TurnReader},
 };
 

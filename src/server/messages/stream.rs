@@ -14,7 +14,9 @@ use super::{
 };
 use crate::api::{FinishReason, OutputDelta};
 use crate::server::{
-    choices::Choices, error::ApiError, request_log::RequestLog, sse, turn::TurnReader,
+    generate::{choices::Choices, request_log::RequestLog},
+    http::{error::ApiError, sse},
+    turn::TurnReader,
 };
 
 struct MessageStream {

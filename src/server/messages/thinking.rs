@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::server::{error::ApiError, fields::Int};
+use crate::server::http::{error::ApiError, fields::Int};
 
 /// The names that templates have for the switch.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];

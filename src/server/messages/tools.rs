@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::server::{error::ApiError, fields::IsSet, turn::ToolChoice};
+use crate::server::{
+    http::{error::ApiError, fields::IsSet},
+    turn::ToolChoice,
+};
 
 /// One of `tools`. Only a client's own tools can be offered: this server runs none itself.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::server::{error::ApiError, fields::IsSet};
+use crate::server::http::{error::ApiError, fields::IsSet};
 
 /// Whoever sends one is told: an answer that ignores it would be wrong.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::server::extract::parse_object;
+    use crate::server::http::extract::parse_object;
 
     #[test]
     fn what_is_set_is_refused_by_name() {

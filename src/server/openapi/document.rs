@@ -14,11 +14,13 @@ use utoipa::{
     },
 };
 
-use super::super::{
-    auth,
-    error::ErrorBody,
+use crate::server::{
+    http::{
+        auth,
+        error::ErrorBody,
+        parts::{FromParts, Parts, Schemas},
+    },
     messages,
-    parts::{FromParts, Parts, Schemas},
 };
 
 const JSON: &str = "application/json";

@@ -11,9 +11,9 @@ use utoipa::{
     },
 };
 
-use super::super::{
+use crate::server::{
     completions::Prompts,
-    fields::{Float, Int, IsSet, Strings, Token},
+    http::fields::{Float, Int, IsSet, Strings, Token},
 };
 
 macro_rules! schema {

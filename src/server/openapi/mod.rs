@@ -2,7 +2,7 @@
 //! answers are written from.
 //!
 //! A new route is a line in `paths.rs`: method, path, the types of request and answer, and a sentence.
-//! The schema of a request is that of the [`Parts`](super::parts::Parts) it is read from, so the two
+//! The schema of a request is that of the [`Parts`](super::http::parts::Parts) it is read from, so the two
 //! cannot drift apart; parts and answers derive `ToSchema` (and the types of a part's fields
 //! `Serialize`, to tell their defaults). Two types with the same name need
 //! `#[schema(as = …)]` on one. Tests fail for a route without a line, and for a field without a

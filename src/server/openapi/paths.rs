@@ -6,18 +6,16 @@ use utoipa::openapi::{
     path::{Parameter, ParameterBuilder, ParameterIn},
 };
 
-use super::{
-    super::{
-        admin::AbortRequest,
-        chat::{ChatCompletion, ChatRequest},
-        completions::{Completion, CompletionRequest},
-        house::HouseSnapshot,
-        messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
-        models::{ModelCard, ModelList},
-        responses::{InputTokens, ResponsesRequest},
-        tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
-    },
-    document::Document,
+use super::document::Document;
+use crate::server::{
+    admin::AbortRequest,
+    chat::{ChatCompletion, ChatRequest},
+    completions::{Completion, CompletionRequest},
+    messages::{CountTokensRequest, Message, MessagesRequest, TokensCount},
+    models::{ModelCard, ModelList},
+    responses::{InputTokens, ResponsesRequest},
+    snapshots::EngineSnapshot,
+    tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized},
 };
 
 pub(super) fn describe(document: &mut Document) {
@@ -72,7 +70,7 @@ pub(super) fn describe(document: &mut Document) {
     d.get::<Value>("/load", "How many requests are open");
     d.get_text("/metrics", "Metrics for Prometheus");
     d.get::<Value>("/openapi.json", "This document");
-    d.get::<HouseSnapshot>("/house", "The actors, the requests and the KV cache, now");
+    d.get::<EngineSnapshot>("/house", "The actors, the requests and the KV cache, now");
     d.get_events("/house/events", "The same again and again, each event's data a snapshot");
     d.get::<Value>("/tokenizer_info", "The tokenizer's configuration, where it is enabled");
     admin(d);

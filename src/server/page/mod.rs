@@ -22,7 +22,7 @@ use axum::{
 use sha2::{Digest, Sha256};
 
 use self::files::FILES;
-use super::{error::ApiError, state::AppState};
+use super::{http::error::ApiError, state::AppState};
 
 /// Nothing from elsewhere, no script and no style within the document.
 const POLICY: &str = "default-src 'self'; base-uri 'self'; form-action 'none'; \

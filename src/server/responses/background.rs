@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{events::Frames, response::Status, run::Run, store::ResponseStore, stored::Stored};
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// When a response that had no room may be asked for again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);

@@ -6,7 +6,9 @@ use utoipa::ToSchema;
 
 use super::protocol::ResponsesRequest;
 use crate::server::{
-    caller::Caller, error::ApiError, extract::JsonBody, memory::RequestMemory, state::AppState,
+    http::{caller::Caller, error::ApiError, extract::JsonBody},
+    memory::RequestMemory,
+    state::AppState,
     tokenize::count_prompt_tokens,
 };
 

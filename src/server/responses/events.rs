@@ -7,7 +7,7 @@ use super::{
     items::{Item, Part},
     response::{Response, Status},
 };
-use crate::server::{logprobs::ChatLogprob, sse};
+use crate::server::{generate::logprobs::ChatLogprob, http::sse};
 
 /// Something that happened, by its name.
 #[derive(Debug, Serialize)]

@@ -9,7 +9,10 @@ use super::{
     text_format::TextFields,
 };
 use crate::api::{SamplingParams, StructuredOutput};
-use crate::server::{error::ApiError, fields::Int, sampling::logprobs};
+use crate::server::{
+    generate::sampling::logprobs,
+    http::{error::ApiError, fields::Int},
+};
 
 /// What `include` may ask for.
 const LOGPROBS: &str = "message.output_text.logprobs";
@@ -232,7 +235,7 @@ impl ResponsesFields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::extract::parse_object;
+    use crate::server::http::extract::parse_object;
 
     fn fields(body: &Value) -> ResponsesFields {
         parse_object(&body.to_string()).unwrap()

@@ -6,7 +6,7 @@ use axum::response::Response;
 use futures_util::{StreamExt, stream};
 
 use super::stored::Stored;
-use crate::server::sse;
+use crate::server::http::sse;
 
 /// Event `first` and those after it, as they come. The client's leaving ends nothing.
 pub(super) fn follow(stored: &Arc<Stored>, first: usize) -> Response {

@@ -25,14 +25,15 @@ use super::{
     weight::Weight,
 };
 use crate::server::{
-    caller::Caller,
-    choices::Choices,
-    error::ApiError,
-    extract::JsonBody,
+    generate::{choices::Choices, request_log::RequestLog},
+    http::{
+        caller::Caller,
+        error::ApiError,
+        extract::JsonBody,
+        request_id::{chosen, response_id},
+        sse,
+    },
     memory::{RequestMemory, json::json_bytes},
-    request_id::{chosen, response_id},
-    request_log::RequestLog,
-    sse,
     state::AppState,
 };
 

@@ -12,7 +12,10 @@ use super::{
     },
     shared::SharedBytes,
 };
-use crate::server::{error::ApiError, media};
+use crate::server::{
+    generate::media::{MediaProtocol, refusal},
+    http::error::ApiError,
+};
 
 /// Reads `input`.
 pub(super) struct InputReader<'a> {
@@ -196,7 +199,7 @@ impl InputReader<'_> {
             "refusal" => Ok(Part::Refusal { refusal: owned("refusal")? }),
             "reasoning_text" => Ok(Part::ReasoningText { text: owned("text")? }),
             "summary_text" => Ok(Part::SummaryText { text: owned("text")? }),
-            kind => Err(match media::refusal(media::Protocol::Responses, self.model, kind) {
+            kind => Err(match refusal(MediaProtocol::Responses, self.model, kind) {
                 Some(refusal) => ApiError::invalid("input", format!("{refusal} (at {place})")),
                 None => wrong(place, "type", "Input should be 'input_text' or 'output_text'"),
             }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::server::logprobs::ChatLogprob;
+use crate::server::generate::logprobs::ChatLogprob;
 
 /// One thing that was said, thought, called or answered.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -15,9 +15,7 @@ use super::{
     response::Response,
 };
 use crate::server::{
-    caller::Caller,
-    error::ApiError,
-    extract::PathOf,
+    http::{caller::Caller, error::ApiError, extract::PathOf},
     memory::{RequestMemory, json::json_bytes},
     state::AppState,
 };

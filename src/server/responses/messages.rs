@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::{Map, Value, json};
 
 use super::items::{FunctionCall, Item, ItemStatus, Message, Output, Part, Reasoning, Role};
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// The messages: what the assistant thinks, says and calls in a row is one of them.
 ///

@@ -5,7 +5,7 @@ use super::{
     ids::ItemIds,
     items::{FunctionCall, Item, ItemStatus, Message, Part, Reasoning, Role},
 };
-use crate::server::{logprobs::ChatLogprob, turn::TurnEvent};
+use crate::server::{generate::logprobs::ChatLogprob, turn::TurnEvent};
 
 /// The output so far. One item at a time grows: the last one.
 pub(super) struct OutputWriter {

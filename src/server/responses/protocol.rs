@@ -23,16 +23,16 @@ use crate::api::{ChatPrompt, RawRequest, StructuredOutput};
 use crate::config::LimitSettings;
 use crate::server::{
     chat::{add_reasoning_effort, template_kwargs},
-    error::ApiError,
-    later::LaterFields,
-    limits::at_most,
-    logprobs::ChatLogprobsWriter,
+    generate::{
+        logprobs::ChatLogprobsWriter,
+        sampling::{SamplingFields, output_tokens},
+        structured_outputs::StructuredOutputFields,
+        token_names::TokenNames,
+        unsupported::UnsupportedFields,
+    },
+    http::{error::ApiError, limits::at_most, parts::FromParts},
     memory::RequestMemory,
-    parts::FromParts,
-    sampling::{SamplingFields, output_tokens},
     state::AppState,
-    structured_outputs::StructuredOutputFields,
-    token_names::TokenNames,
     turn::{TurnRequest, TurnStyle},
 };
 
@@ -42,7 +42,7 @@ pub(in crate::server) struct ResponsesRequest {
     sampling: SamplingFields,
     structured: StructuredOutputFields,
     refused: RefusedFields,
-    later: LaterFields,
+    later: UnsupportedFields,
 }
 
 /// What to ask of the engine, and how to make a response of its answer.
@@ -59,7 +59,7 @@ pub(super) struct Plan {
 
 impl FromParts for ResponsesRequest {
     type Parts =
-        (ResponsesFields, SamplingFields, StructuredOutputFields, RefusedFields, LaterFields);
+        (ResponsesFields, SamplingFields, StructuredOutputFields, RefusedFields, UnsupportedFields);
 
     fn from_parts(parts: Self::Parts) -> Result<Self, ApiError> {
         let (fields, sampling, structured, refused, later) = parts;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::server::{error::ApiError, fields::IsSet};
+use crate::server::http::{error::ApiError, fields::IsSet};
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
@@ -74,7 +74,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::server::extract::parse_object;
+    use crate::server::http::extract::parse_object;
 
     fn refused(body: Value) -> Option<ApiError> {
         parse_object::<RefusedFields>(&body.to_string()).unwrap().refuse().err()

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::items::{Item, Items};
-use crate::server::{error::ApiError, state::unix_seconds};
+use crate::server::{http::error::ApiError, state::unix_seconds};
 
 /// The body of `/v1/responses`, in full at any time.
 #[derive(Debug, Clone, Serialize)]

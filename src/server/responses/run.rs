@@ -8,7 +8,8 @@ use super::{
 };
 use crate::api::{FinishReason, OutputDelta};
 use crate::server::{
-    choices::Choices, error::ApiError, logprobs::ChatLogprobsWriter, request_log::RequestLog,
+    generate::{choices::Choices, logprobs::ChatLogprobsWriter, request_log::RequestLog},
+    http::error::ApiError,
     turn::TurnReader,
 };
 

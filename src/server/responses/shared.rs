@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{items::Item, stored::Turn};
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// Bytes of stored items, each as often as it is shown; no more than a body could bring.
 pub(super) struct SharedBytes {

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{ids::response_of, items::Item, stored::Stored, weight::Weight};
 use crate::api::{Lease, MemoryBudget, Tenant};
-use crate::server::{ServerConfig, error::ApiError};
+use crate::server::{ServerConfig, http::error::ApiError};
 
 /// The part of the memory for requests that responses may take: one in so many bytes.
 const MEMORY_PART: usize = 4;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::{OutputFormat, StructuredOutput};
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// `text` as the client sent it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]

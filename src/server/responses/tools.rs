@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::server::{
-    error::ApiError,
+    http::error::ApiError,
     turn::{AllowedForm, ToolChoice, allow},
 };
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::tool_choice::ToolChoice;
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// How a protocol writes `allowed_tools`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::reader::{TurnEvent, TurnReader};
 use crate::api::OutputDelta;
-use crate::server::choices::FinishedChoice;
+use crate::server::generate::choices::FinishedChoice;
 
 /// All of one choice's output.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::{
         ConstraintError, ForcedCall, MessageParser, NamedCallParser, ReasoningStart, ToolParser,
         ToolParserFactory, Tools, constraint_schema, required_call_parser,
     },
-    server::{error::ApiError, state::AppState},
+    server::{http::error::ApiError, state::AppState},
 };
 
 /// How many tokens of a prompt's end tell whether it opens thoughts.

@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::{
     parsers::Registry,
-    server::{choices::FinishedChoice, error::ApiError, test_codec::ByteCodec},
+    server::{generate::choices::FinishedChoice, http::error::ApiError, test_codec::ByteCodec},
 };
 
 pub(super) fn parsers(tools: &str, reasoning: &str) -> TurnParsers {

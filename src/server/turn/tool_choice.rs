@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::allowed_tools::{AllowedForm, allow};
-use crate::server::error::ApiError;
+use crate::server::http::error::ApiError;
 
 /// Whether the model calls tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json, to_value};
 
 use crate::server::{
-    error::ApiError,
+    http::error::ApiError,
     responses::{
         ids::ItemIds,
         input::InputReader,

@@ -7,9 +7,10 @@ use serde_json::{Value, json, to_value};
 
 use crate::api::{Failure, FinishReason, Logprob, OutputDelta, SampledToken};
 use crate::server::{
-    choices::Choices,
-    logprobs::ChatLogprobsWriter,
-    request_log::RequestLog,
+    generate::{
+        choices::Choices, logprobs::ChatLogprobsWriter, request_log::RequestLog,
+        token_names::TokenNames,
+    },
     responses::{
         ids::ItemIds,
         output::OutputWriter,
@@ -17,7 +18,6 @@ use crate::server::{
         run::Run,
     },
     test_codec::ByteCodec,
-    token_names::TokenNames,
     turn::{ToolChoice, Turn, outputs::for_each_cut_output, tests::test_style},
 };
 

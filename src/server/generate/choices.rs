@@ -1,0 +1,384 @@
+//! The outputs of all choices of one HTTP request, as one stream.
+
+use std::{sync::Arc, time::Instant};
+
+use futures_util::{
+    StreamExt,
+    future::{ready, try_join_all},
+    stream::{BoxStream, SelectAll, once, unfold},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    open_requests::{Registration, Work},
+    request_metrics::{RequestMetrics, Stopwatch},
+    usage::Usage,
+};
+use crate::api::{
+    ChoiceStream, FinishReason, Logprob, OutputDelta, RawRequest, SampledToken, Submission,
+};
+use crate::engine::{BeamSearchOutput, BeamSearchParams};
+use crate::server::{
+    http::{
+        caller::{Caller, Deadline},
+        error::ApiError,
+    },
+    memory::{RequestMemory, choices_bytes},
+    state::AppState,
+};
+
+/// The output of one choice as it grows.
+pub(in crate::server) type Deltas = BoxStream<'static, OutputDelta>;
+
+/// News of one choice.
+pub(in crate::server) struct ChoiceDelta {
+    /// Which choice: prompt `i`, sample `j` is `i * n + j`.
+    pub(in crate::server) index: usize,
+    pub(in crate::server) delta: OutputDelta,
+}
+
+/// Every choice of every prompt of a request. Dropping it aborts what has not ended.
+pub(in crate::server) struct Choices {
+    prompts: Vec<Arc<[u32]>>,
+    /// Which prompt each choice continues.
+    prompt_indices: Vec<usize>,
+    streams: SelectAll<BoxStream<'static, ChoiceDelta>>,
+    ended: Vec<bool>,
+    cached_tokens: Vec<Option<usize>>,
+    num_output_tokens: usize,
+    /// News that came before they were asked for.
+    first: Option<ChoiceDelta>,
+    stopwatch: Stopwatch,
+    deadline: Deadline,
+    /// What the request holds of the memory for requests.
+    memory: Option<RequestMemory>,
+    _registration: Option<Registration>,
+}
+
+/// One choice, complete.
+#[derive(Debug)]
+pub(in crate::server) struct FinishedChoice {
+    pub(in crate::server) text: String,
+    pub(in crate::server) tokens: Vec<SampledToken>,
+    /// Row `i` belongs to prompt position `i + 1`.
+    pub(in crate::server) prompt_logprobs: Vec<Vec<Logprob>>,
+    pub(in crate::server) finish: FinishReason,
+}
+
+impl Choices {
+    /// Submits one request for each prompt; all of them are accepted, or none, and all of them end
+    /// by the caller's deadline. Those whose output is constrained have begun when this completes:
+    /// whether they can is not known before their grammar is compiled, and must be before the
+    /// status of a streamed answer is sent. From then on they can be aborted by the `names` of their
+    /// answer. What they hold is leased on `memory`.
+    pub(in crate::server) async fn submit(
+        state: &AppState,
+        names: &[&str],
+        caller: Caller,
+        memory: RequestMemory,
+        requests: Vec<RawRequest>,
+    ) -> Result<Self, ApiError> {
+        let started = Instant::now();
+        let deadline = caller.deadline;
+        deadline.meet(grow(&memory, &requests)).await??;
+        let is_constrained =
+            requests.iter().any(|request| request.params.structured_output.is_some());
+        let mut submissions: Vec<Submission> = Vec::with_capacity(requests.len());
+        let mut group = None;
+        for request in requests {
+            let request = caller.own(RawRequest { group, ..request });
+            let submission = deadline.meet(state.engine.submit(request)).await??;
+            group = group.or(submission.choices.first().map(ChoiceStream::request));
+            submissions.push(submission);
+        }
+        let ids = submissions.iter().flat_map(|submission| &submission.choices);
+        let work = Work::Requests(ids.map(ChoiceStream::request).collect());
+        let registration = Some(state.open.enter(names, caller.tenant, work));
+        let outputs = |Submission { prompt_token_ids, choices }| {
+            (prompt_token_ids, choices.into_iter().map(deltas).collect())
+        };
+        let choices = Self::since(started, submissions.into_iter().map(outputs).collect());
+        memory.submitted(choices.num_prompt_tokens());
+        let memory = Some(memory);
+        let mut choices = Self { deadline, memory, _registration: registration, ..choices };
+        if is_constrained {
+            choices.begun().await?;
+        }
+        Ok(choices)
+    }
+
+    /// Completes with the first news of any choice, which [`Choices::next`] still gives, or with
+    /// the failure that comes instead. That a choice was accepted is no news.
+    async fn begun(&mut self) -> Result<(), ApiError> {
+        while let Some(news) = self.next().await.transpose()? {
+            let delta = &news.delta;
+            let is_empty = delta.tokens.is_empty()
+                && delta.text.is_empty()
+                && delta.prompt_logprobs.is_empty()
+                && delta.finish.is_none();
+            if !is_empty {
+                self.first = Some(news);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches for the `n` best choices of each prompt. They are there when the search is over;
+    /// log-probabilities and the limit on tokens are those that the requests ask for.
+    /// Meanwhile they can be aborted by the `names` of their answer. What they hold is leased on
+    /// `memory`.
+    pub(in crate::server) async fn beam_search(
+        state: &AppState,
+        names: &[&str],
+        caller: Caller,
+        memory: RequestMemory,
+        requests: Vec<RawRequest>,
+        length_penalty: f32,
+    ) -> Result<Self, ApiError> {
+        let started = Instant::now();
+        if requests.iter().any(|request| request.params.structured_output.is_some()) {
+            let message = "structured outputs and tool calls that are forced or strict are not \
+                           supported with beam search";
+            return Err(ApiError::invalid("use_beam_search", message));
+        }
+        let deadline = caller.deadline;
+        deadline.meet(grow(&memory, &requests)).await??;
+        let aborted = CancellationToken::new();
+        let searches = Work::Searches(aborted.clone());
+        let registration = state.open.enter(names, caller.tenant, searches);
+        let searches = requests.into_iter().map(|request| {
+            let params = BeamSearchParams {
+                max_tokens: request.max_tokens,
+                ignore_eos: request.params.ignore_eos,
+                length_penalty,
+                include_stop_str_in_output: request.params.include_stop_str_in_output,
+                skip_special_tokens: request.params.skip_special_tokens,
+                logprobs: request.params.logprobs,
+                prompt_logprobs: request.params.prompt_logprobs,
+                ..BeamSearchParams::new(request.params.n)
+            };
+            state.engine.beam_search_until(caller.own(request), params, &aborted)
+        });
+        let found = deadline.meet(try_join_all(searches)).await??;
+        let choices = Self::since(started, found.into_iter().map(beams).collect());
+        Ok(Self { deadline, memory: Some(memory), _registration: Some(registration), ..choices })
+    }
+
+    /// The choices of each prompt.
+    #[cfg(test)]
+    pub(in crate::server) fn new(prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
+        Self::since(Instant::now(), prompts)
+    }
+
+    /// The same for a request that arrived at `started`.
+    fn since(started: Instant, prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
+        let mut tokens = Vec::with_capacity(prompts.len());
+        let mut prompt_indices = Vec::new();
+        let mut streams = SelectAll::new();
+        for (prompt_index, (prompt, choices)) in prompts.into_iter().enumerate() {
+            tokens.push(prompt);
+            for choice in choices {
+                let index = streams.len();
+                prompt_indices.push(prompt_index);
+                streams.push(choice.map(move |delta| ChoiceDelta { index, delta }).boxed());
+            }
+        }
+        Self {
+            prompt_indices,
+            ended: vec![false; streams.len()],
+            cached_tokens: vec![None; tokens.len()],
+            prompts: tokens,
+            stopwatch: Stopwatch::new(started, streams.len()),
+            streams,
+            num_output_tokens: 0,
+            first: None,
+            deadline: Deadline::default(),
+            memory: None,
+            _registration: None,
+        }
+    }
+
+    /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends
+    /// them all: the error is the request's.
+    pub(in crate::server) async fn next(&mut self) -> Option<Result<ChoiceDelta, ApiError>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        let news = match self.deadline.meet(self.streams.next()).await {
+            Ok(news) => news,
+            Err(late) => return Some(Err(late)),
+        };
+        let Some(news) = news else {
+            let complete = self.ended.iter().all(|&ended| ended);
+            self.ended.clear();
+            return (!complete).then(|| Err(ApiError::internal("the output broke off")));
+        };
+        self.num_output_tokens += news.delta.tokens.len();
+        self.stopwatch.note(news.index, &news.delta, Instant::now());
+        let prompt = self.prompt_index(news.index);
+        self.cached_tokens[prompt] = self.cached_tokens[prompt].or(news.delta.num_cached_tokens);
+        if let Some(finish) = &news.delta.finish {
+            self.ended[news.index] = true;
+            if let FinishReason::Error(failure) = finish {
+                return Some(Err(failure.into()));
+            }
+        }
+        Some(Ok(news))
+    }
+
+    /// Waits for all of them.
+    pub(in crate::server) async fn finish(&mut self) -> Result<Vec<FinishedChoice>, ApiError> {
+        let mut open: Vec<OutputDelta> = Vec::new();
+        open.resize_with(self.ended.len(), OutputDelta::default);
+        while let Some(news) = self.next().await {
+            let ChoiceDelta { index, delta } = news?;
+            self.memory.as_ref().map_or(Ok(()), |memory| memory.add_answer(&delta))?;
+            let choice = &mut open[index];
+            choice.text.push_str(&delta.text);
+            choice.tokens.extend(delta.tokens);
+            choice.prompt_logprobs.extend(delta.prompt_logprobs);
+            choice.finish = choice.finish.take().or(delta.finish);
+        }
+        let finished = open.into_iter().map(|choice| FinishedChoice {
+            text: choice.text,
+            tokens: choice.tokens,
+            prompt_logprobs: choice.prompt_logprobs,
+            // `next` ends without an error only after each choice's end.
+            finish: choice.finish.unwrap_or(FinishReason::Abort),
+        });
+        Ok(finished.collect())
+    }
+
+    /// How many choices there are.
+    pub(in crate::server) fn len(&self) -> usize {
+        self.prompt_indices.len()
+    }
+
+    /// Which prompt a choice continues.
+    pub(in crate::server) fn prompt_index(&self, choice: usize) -> usize {
+        self.prompt_indices[choice]
+    }
+
+    /// The tokens of the prompt that a choice continues.
+    pub(in crate::server) fn prompt_of(&self, choice: usize) -> &[u32] {
+        &self.prompts[self.prompt_index(choice)]
+    }
+
+    /// Tokens of all prompts, each counted once.
+    pub(in crate::server) fn num_prompt_tokens(&self) -> usize {
+        self.prompts.iter().map(|prompt| prompt.len()).sum()
+    }
+
+    /// What the request has cost so far.
+    pub(in crate::server) fn usage(&self, show_cached: bool) -> Usage {
+        let cached = show_cached.then(|| self.num_cached_tokens());
+        Usage::new(self.num_prompt_tokens(), self.num_output_tokens).with_cached(cached)
+    }
+
+    /// How long it took so far.
+    pub(in crate::server) fn metrics(&self) -> RequestMetrics {
+        self.stopwatch.metrics()
+    }
+
+    /// Tokens of all prompts that came from the prefix cache, as far as is known.
+    pub(in crate::server) fn num_cached_tokens(&self) -> usize {
+        self.cached_tokens.iter().flatten().sum()
+    }
+
+    /// Tokens that all choices have so far.
+    pub(in crate::server) fn num_output_tokens(&self) -> usize {
+        self.num_output_tokens
+    }
+}
+
+/// Takes the memory of the choices of `requests`.
+async fn grow(memory: &RequestMemory, requests: &[RawRequest]) -> Result<(), ApiError> {
+    let bytes = requests.iter().map(choices_bytes).fold(0, usize::saturating_add);
+    memory.grow(bytes).await
+}
+
+/// A search's outcome as streams, each of which brings its beam at once.
+fn beams(found: BeamSearchOutput) -> (Arc<[u32]>, Vec<Deltas>) {
+    let BeamSearchOutput { prompt_token_ids, prompt_logprobs, beams, .. } = found;
+    let (num_cached_tokens, queue_time) = (found.num_cached_tokens, found.queue_time);
+    let whole = beams.into_iter().map(|beam| {
+        let delta = OutputDelta {
+            text: beam.text,
+            tokens: beam.tokens,
+            prompt_logprobs: prompt_logprobs.clone(),
+            num_cached_tokens,
+            queue_time,
+            finish: Some(beam.finish),
+        };
+        once(ready(delta)).boxed()
+    });
+    let whole = whole.collect();
+    (prompt_token_ids, whole)
+}
+
+fn deltas(choice: ChoiceStream) -> Deltas {
+    let next = |mut choice: ChoiceStream| async move {
+        let delta = choice.next().await?;
+        Some((delta, choice))
+    };
+    unfold(choice, next).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::api::Failure;
+
+    fn delta(text: &str, finish: Option<FinishReason>) -> OutputDelta {
+        let tokens = vec![SampledToken { token_id: 7, logprobs: None }];
+        OutputDelta { text: text.to_owned(), tokens, finish, ..OutputDelta::default() }
+    }
+
+    fn choices(outputs: Vec<Vec<OutputDelta>>) -> Choices {
+        let streams = outputs.into_iter().map(|deltas| futures_util::stream::iter(deltas).boxed());
+        Choices::new(streams.map(|choice| ([1, 2].into(), vec![choice])).collect())
+    }
+
+    #[tokio::test]
+    async fn deltas_add_up_choice_by_choice() {
+        let mut choices = choices(vec![
+            vec![delta("a", None), delta("b", Some(FinishReason::Length))],
+            vec![delta("c", Some(FinishReason::Stop(None)))],
+        ]);
+        let finished = choices.finish().await.unwrap();
+        let texts: Vec<_> = finished.iter().map(|choice| choice.text.as_str()).collect();
+        assert_eq!(texts, ["ab", "c"]);
+        assert_eq!((finished[0].tokens.len(), &finished[1].finish), (2, &FinishReason::Stop(None)));
+        assert_eq!(choices.usage(false), Usage::new(4, 3));
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_is_still_told_from_its_beginning() {
+        let mut choices =
+            choices(vec![vec![delta("a", None), delta("b", Some(FinishReason::Length))]]);
+        choices.begun().await.unwrap();
+        assert_eq!(choices.finish().await.unwrap()[0].text, "ab");
+        assert_eq!(choices.usage(false), Usage::new(2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_bad_grammar_is_the_clients_fault() {
+        let failure = Failure::InvalidGrammar("no such schema".to_owned());
+        let end = OutputDelta { finish: Some(FinishReason::Error(failure)), ..Default::default() };
+        let accepted = OutputDelta::default();
+        let error = choices(vec![vec![accepted, end]]).begun().await.unwrap_err();
+        assert_eq!((error.status.as_u16(), error.kind), (400, "BadRequestError"));
+        assert_eq!(error.message, "no such schema");
+    }
+
+    #[tokio::test]
+    async fn a_failure_or_a_broken_output_is_an_error() {
+        let failure = FinishReason::Error(Failure::NumericalGarbage);
+        let mut failed = choices(vec![vec![delta("a", Some(failure))]]);
+        assert_eq!(failed.finish().await.unwrap_err().message, "numerical_garbage");
+        let mut broken = choices(vec![vec![delta("a", None)]]);
+        assert_eq!(broken.finish().await.unwrap_err().status, 500);
+    }
+}

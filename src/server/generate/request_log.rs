@@ -1,0 +1,49 @@
+//! One line in the log for each request, however it ends.
+
+use std::time::Instant;
+
+use super::choices::Choices;
+use crate::api::Tenant;
+
+/// Dropped when the response is complete or its client has left; writes the line then.
+pub(in crate::server) struct RequestLog {
+    id: String,
+    route: &'static str,
+    tenant: Option<Tenant>,
+    started: Instant,
+    prompt_tokens: usize,
+    output_tokens: usize,
+    outcome: &'static str,
+}
+
+impl RequestLog {
+    pub(in crate::server) fn new(id: String, route: &'static str, tenant: Option<Tenant>) -> Self {
+        let started = Instant::now();
+        let (prompt_tokens, output_tokens) = (0, 0);
+        Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome: "client left" }
+    }
+
+    /// The counts as they are now.
+    pub(in crate::server) fn count(&mut self, choices: &Choices) {
+        self.prompt_tokens = choices.num_prompt_tokens();
+        self.output_tokens = choices.num_output_tokens();
+    }
+
+    /// How it went; without this, the client left.
+    pub(in crate::server) fn end(&mut self, outcome: &'static str) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for RequestLog {
+    fn drop(&mut self) {
+        let Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome } = self;
+        let tenant = tenant.map(|tenant| tenant.0);
+        let elapsed_ms = started.elapsed().as_millis() as u64;
+        // A client's own name for it may hold anything.
+        let id = id.escape_debug();
+        tracing::info!(
+            %id, %route, tenant, %outcome, prompt_tokens, output_tokens, elapsed_ms, "request ended"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! Fields of the API that this server does not honour. Whoever sends one is told so: an answer
+//! that ignores it would be wrong.
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::server::http::{error::ApiError, fields::IsSet};
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct UnsupportedFields {
+    suffix: IsSet,
+    prompt_embeds: IsSet,
+    audio: IsSet,
+    functions: IsSet,
+    function_call: IsSet,
+    guided_json: IsSet,
+    guided_regex: IsSet,
+    guided_choice: IsSet,
+    guided_grammar: IsSet,
+    thinking_token_budget: IsSet,
+    watermarking: IsSet,
+    kv_transfer_params: IsSet,
+    ec_transfer_params: IsSet,
+    vllm_xargs: IsSet,
+    mm_payload: IsSet,
+    mm_processor_kwargs: IsSet,
+    media_io_kwargs: IsSet,
+    return_token_offsets: IsSet,
+    return_prompt_text: IsSet,
+}
+
+impl UnsupportedFields {
+    /// An error that names the first field that cannot be honoured.
+    pub(in crate::server) fn refuse(&self) -> Result<(), ApiError> {
+        self.refuse_but(&[])
+    }
+
+    /// The same for a route that honours the fields `known`.
+    pub(in crate::server) fn refuse_but(&self, known: &[&str]) -> Result<(), ApiError> {
+        if self.suffix.0 {
+            return Err(ApiError::invalid("suffix", "suffix is not currently supported"));
+        }
+        let fields = [
+            ("prompt_embeds", self.prompt_embeds),
+            ("audio", self.audio),
+            ("functions", self.functions),
+            ("function_call", self.function_call),
+            ("guided_json", self.guided_json),
+            ("guided_regex", self.guided_regex),
+            ("guided_choice", self.guided_choice),
+            ("guided_grammar", self.guided_grammar),
+            ("thinking_token_budget", self.thinking_token_budget),
+            ("watermarking", self.watermarking),
+            ("kv_transfer_params", self.kv_transfer_params),
+            ("ec_transfer_params", self.ec_transfer_params),
+            ("vllm_xargs", self.vllm_xargs),
+            ("mm_payload", self.mm_payload),
+            ("mm_processor_kwargs", self.mm_processor_kwargs),
+            ("media_io_kwargs", self.media_io_kwargs),
+            ("return_token_offsets", self.return_token_offsets),
+            ("return_prompt_text", self.return_prompt_text),
+        ];
+        match fields.iter().find(|(name, given)| given.0 && !known.contains(name)) {
+            Some((field, _)) => Err(ApiError::unsupported(field)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::server::http::extract::parse_object;
+
+    fn param(body: Value) -> Option<String> {
+        let fields: UnsupportedFields = parse_object(&body.to_string()).unwrap();
+        fields.refuse().err().map(|error| error.param.unwrap())
+    }
+
+    #[test]
+    fn what_is_set_is_refused_by_name() {
+        for field in ["audio", "suffix", "prompt_embeds", "guided_json", "vllm_xargs"] {
+            let mut body = Map::new();
+            body.insert(field.to_owned(), json!("x"));
+            assert_eq!(param(Value::Object(body)).as_deref(), Some(field));
+        }
+        assert_eq!(param(json!({"audio": false, "suffix": null, "other": 1})), None);
+        let body = json!({"thinking_token_budget": 3}).to_string();
+        let fields: UnsupportedFields = parse_object(&body).unwrap();
+        assert!(fields.refuse().is_err());
+        assert!(fields.refuse_but(&["thinking_token_budget"]).is_ok());
+    }
+}

@@ -1,0 +1,129 @@
+//! Token counts, and when a stream tells them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::server::{ServerConfig, http::error::ApiError};
+
+/// What a request cost, tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub(in crate::server) struct Usage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+    completion_tokens: usize,
+    prompt_tokens_details: Option<PromptTokensDetails>,
+    completion_tokens_details: Option<CompletionTokensDetails>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+struct PromptTokensDetails {
+    cached_tokens: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+struct CompletionTokensDetails {
+    reasoning_tokens: usize,
+}
+
+impl Usage {
+    /// Counts alone.
+    pub(in crate::server) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
+        let total_tokens = prompt_tokens + completion_tokens;
+        Self {
+            prompt_tokens,
+            total_tokens,
+            completion_tokens,
+            prompt_tokens_details: None,
+            completion_tokens_details: None,
+        }
+    }
+
+    /// With the prompt tokens that came from the prefix cache.
+    #[must_use]
+    pub(in crate::server) fn with_cached(self, cached_tokens: Option<usize>) -> Self {
+        let details = cached_tokens.map(|cached_tokens| PromptTokensDetails { cached_tokens });
+        Self { prompt_tokens_details: details, ..self }
+    }
+
+    /// With the completion tokens that are thoughts, where these are told apart.
+    #[must_use]
+    pub(in crate::server) fn with_reasoning(self, reasoning_tokens: Option<usize>) -> Self {
+        let details =
+            reasoning_tokens.map(|tokens| CompletionTokensDetails { reasoning_tokens: tokens });
+        Self { completion_tokens_details: details, ..self }
+    }
+}
+
+/// `stream_options` as the client sent it.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default)]
+pub(in crate::server) struct StreamOptions {
+    include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
+}
+
+/// When a stream tells its usage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::server) struct UsageReports {
+    /// In a chunk of its own, after the last choice.
+    pub(in crate::server) at_end: bool,
+    /// In every chunk.
+    pub(in crate::server) continuous: bool,
+}
+
+impl UsageReports {
+    /// What the client asked for, and what the operator forces.
+    ///
+    /// # Errors
+    /// When there are options but no stream.
+    pub(in crate::server) fn new(
+        options: Option<&StreamOptions>,
+        is_stream: bool,
+        config: &ServerConfig,
+    ) -> Result<Self, ApiError> {
+        if options.is_some() && !is_stream {
+            let message = "Stream options can only be defined when `stream=True`.";
+            return Err(ApiError::invalid("stream_options", message));
+        }
+        if config.enable_force_include_usage {
+            return Ok(Self { at_end: true, continuous: true });
+        }
+        let Some(options) = options else { return Ok(Self::default()) };
+        let at_end = options.include_usage.unwrap_or(false);
+        Ok(Self { at_end, continuous: at_end && options.continuous_usage_stats.unwrap_or(false) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reports(options: &str, force: bool) -> UsageReports {
+        let options: Option<StreamOptions> = serde_json::from_str(options).unwrap();
+        let config = ServerConfig { enable_force_include_usage: force, ..Default::default() };
+        UsageReports::new(options.as_ref(), true, &config).unwrap()
+    }
+
+    #[test]
+    fn continuous_usage_needs_usage() {
+        let nothing = UsageReports::default();
+        assert_eq!(reports("null", false), nothing);
+        assert_eq!(reports("{}", false), nothing);
+        assert_eq!(reports(r#"{"continuous_usage_stats": true}"#, false), nothing);
+        let at_end = UsageReports { at_end: true, continuous: false };
+        assert_eq!(reports(r#"{"include_usage": true}"#, false), at_end);
+        let both = UsageReports { at_end: true, continuous: true };
+        assert_eq!(
+            reports(r#"{"include_usage": true, "continuous_usage_stats": true}"#, false),
+            both
+        );
+        assert_eq!(reports("null", true), both);
+    }
+
+    #[test]
+    fn options_need_a_stream() {
+        let options: StreamOptions = serde_json::from_str(r#"{"include_usage": null}"#).unwrap();
+        let error = UsageReports::new(Some(&options), false, &ServerConfig::default());
+        assert_eq!(error.unwrap_err().param.as_deref(), Some("stream_options"));
+    }
+}

@@ -1,0 +1,7 @@
+//! How the server does: probes, metrics, and the watch on the runtime's threads.
+
+pub(in crate::server) mod frozen;
+pub(crate) mod heartbeat;
+pub(in crate::server) mod metrics;
+pub(in crate::server) mod probes;
+pub(in crate::server) mod pulse;

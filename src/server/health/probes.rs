@@ -1,0 +1,146 @@
+//! Whether the server lives, works, and wants more work.
+
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+
+use crate::{api::Health, server::state::AppState};
+
+/// The word for a state of the engine.
+pub(in crate::server) fn status(health: Health) -> &'static str {
+    report(health).status
+}
+
+/// What the routes say of one state of the engine.
+struct Report {
+    status: &'static str,
+    reason: Option<&'static str>,
+    /// `/health`: what was accepted goes on.
+    serves: bool,
+    /// `/readyz`: more is taken.
+    is_ready: bool,
+    /// `/livez`: it may get better without a restart.
+    lives: bool,
+}
+
+fn report(health: Health) -> Report {
+    let reason = match health {
+        Health::Unhealthy(reason) => Some(reason.as_str()),
+        _ => None,
+    };
+    let (status, serves, is_ready, lives) = match health {
+        Health::Starting => ("starting", false, false, true),
+        Health::Recovering => ("recovering", false, false, true),
+        // A probe finds out when it is better.
+        Health::Unhealthy(_) => ("unhealthy", false, false, true),
+        Health::Ready => ("ready", true, true, true),
+        Health::Draining => ("draining", true, false, true),
+        Health::Dead => ("dead", false, false, false),
+    };
+    Report { status, reason, serves, is_ready, lives }
+}
+
+/// A thread of the runtime is stuck, or all of them are.
+fn frozen_report(is_lost: bool) -> Report {
+    Report { status: "frozen", reason: None, serves: false, is_ready: false, lives: !is_lost }
+}
+
+fn report_of(state: &AppState) -> Report {
+    match state.engine.health() {
+        Health::Dead => report(Health::Dead),
+        health if state.pulse.freeze().is_none() => report(health),
+        _ => frozen_report(state.pulse.is_lost()),
+    }
+}
+
+/// `GET /health`, `/ping`: 200 as long as the engine works on what it has accepted.
+pub(in crate::server) async fn health(State(state): State<AppState>) -> Response {
+    let report = report_of(&state);
+    report.answer(report.serves)
+}
+
+/// `GET /health`, `/ping`, `/readyz` of a runtime that is frozen.
+pub(in crate::server) async fn frozen() -> Response {
+    frozen_report(true).answer(false)
+}
+
+/// `GET /livez` of a runtime that is frozen.
+pub(in crate::server) async fn frozen_livez(State(state): State<AppState>) -> Response {
+    let report = frozen_report(state.pulse.is_lost());
+    report.answer(report.lives)
+}
+
+/// `GET /readyz`: 200 as long as new requests are taken.
+pub(in crate::server) async fn readyz(State(state): State<AppState>) -> Response {
+    let report = report_of(&state);
+    report.answer(report.is_ready)
+}
+
+/// `GET /livez`: 200 until the supervisors give up, or threads are stuck for good.
+pub(in crate::server) async fn livez(State(state): State<AppState>) -> Response {
+    let report = report_of(&state);
+    report.answer(report.lives)
+}
+
+impl Report {
+    /// As vLLM: 200 has no body. 503 says what the matter is.
+    fn answer(&self, good: bool) -> Response {
+        if good {
+            return StatusCode::OK.into_response();
+        }
+        let body = match self.reason {
+            Some(reason) => json!({ "status": self.status, "reason": reason }),
+            None => json!({ "status": self.status }),
+        };
+        let body = Json(body);
+        (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+    }
+}
+
+/// `GET /version`
+pub(in crate::server) async fn version() -> Json<Value> {
+    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// `GET /load`: requests that have not ended.
+pub(in crate::server) async fn load(State(state): State<AppState>) -> Json<Value> {
+    Json(json!({"server_load": state.engine.open_requests()}))
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::api::Unhealthy;
+
+    #[tokio::test]
+    async fn each_state_is_told_by_its_name() {
+        // What `/health`, `/readyz` and `/livez` answer.
+        let cases = [
+            (Health::Starting, "starting", [503, 503, 200]),
+            (Health::Recovering, "recovering", [503, 503, 200]),
+            (Health::Ready, "ready", [200, 200, 200]),
+            (Health::Draining, "draining", [200, 503, 200]),
+            (Health::Unhealthy(Unhealthy::NonFiniteLogits), "unhealthy", [503, 503, 200]),
+            (Health::Dead, "dead", [503, 503, 503]),
+        ];
+        for (health, status, expected) in cases {
+            let report = report(health);
+            let routes = [report.serves, report.is_ready, report.lives];
+            for (good, code) in routes.into_iter().zip(expected) {
+                let answer = report.answer(good);
+                assert_eq!(answer.status(), code, "{status}");
+                let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
+                let told = match report.reason {
+                    Some(reason) => format!(r#"{{"status":"{status}","reason":"{reason}"}}"#),
+                    None => format!(r#"{{"status":"{status}"}}"#),
+                };
+                assert_eq!(body, if good { "" } else { told.as_str() }, "{status}");
+            }
+        }
+    }
+}

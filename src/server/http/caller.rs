@@ -1,0 +1,153 @@
+//! Who asks, and how long they want to wait.
+
+use std::time::Duration;
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, HeaderName, request::Parts},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::{auth::Identity, error::ApiError};
+use crate::api::{RawRequest, RequestError, Tenant};
+use crate::server::state::AppState;
+
+const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+
+/// What a request says about its client.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct Caller {
+    /// Whose key it came with. `None` where the server has no keys.
+    pub(in crate::server) tenant: Option<Tenant>,
+    /// What keeps its prefixes apart from those of other keys.
+    cache_scope: Option<u64>,
+    /// How long the client, or the server for it, is ready to wait.
+    pub(in crate::server) timeout: Option<Duration>,
+    pub(in crate::server) deadline: Deadline,
+}
+
+impl FromRequestParts<AppState> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let timeout = timeout(&parts.headers, state.config.request_timeout_secs)?;
+        let identity = parts.extensions.get::<Identity>();
+        Ok(Self {
+            tenant: identity.map(|identity| identity.tenant),
+            cache_scope: identity.and_then(|identity| identity.cache_scope),
+            timeout,
+            deadline: Deadline::after(timeout),
+        })
+    }
+}
+
+impl Caller {
+    /// `request` as this client's: under its quota, within its time, among its own cached prefixes.
+    /// Whatever is submitted for a client goes through here.
+    pub(in crate::server) fn own(&self, request: RawRequest) -> RawRequest {
+        let cache_salt = match self.cache_scope {
+            // A client's own salt has no slash, so nobody can write another's.
+            Some(scope) => {
+                Some(format!("{scope:016x}/{}", request.cache_salt.as_deref().unwrap_or_default()))
+            }
+            None => request.cache_salt,
+        };
+        RawRequest { tenant: self.tenant, timeout: self.timeout, cache_salt, ..request }
+    }
+}
+
+/// When an answer is of no use any more; the default is never.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::server) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// One that is `timeout` from now.
+    fn after(timeout: Option<Duration>) -> Self {
+        // What lies beyond the clock's range is never.
+        Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// What `work` comes to; 504 if that is too late, and `work` is dropped.
+    pub(in crate::server) async fn meet<T>(
+        self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ApiError> {
+        let Self(Some(deadline)) = self else { return Ok(work.await) };
+        let outcome = timeout_at(deadline, work).await;
+        outcome.map_err(|_| RequestError::DeadlineExceeded.into())
+    }
+}
+
+/// The time that a request may take: what its client asks for, but at most `limit_secs`.
+fn timeout(headers: &HeaderMap, limit_secs: Option<f64>) -> Result<Option<Duration>, ApiError> {
+    let Some(value) = headers.get(&X_REQUEST_TIMEOUT) else {
+        return Ok(limit_secs.and_then(duration));
+    };
+    let asked = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let Some(asked) = asked.filter(|seconds| *seconds > 0.0) else {
+        let message = "X-Request-Timeout must be a number of seconds above 0";
+        return Err(ApiError::invalid(X_REQUEST_TIMEOUT.as_str(), message));
+    };
+    Ok(duration(limit_secs.map_or(asked, |limit| limit.min(asked))))
+}
+
+/// `None` for what is longer than can be told.
+fn duration(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::api::Prompt;
+
+    fn asked(value: &str, limit: Option<f64>) -> Result<Option<f64>, Option<String>> {
+        let headers = HeaderMap::from_iter([(X_REQUEST_TIMEOUT, value.parse().unwrap())]);
+        let timeout = timeout(&headers, limit).map_err(|error| error.param)?;
+        Ok(timeout.map(|timeout| timeout.as_secs_f64()))
+    }
+
+    #[test]
+    fn a_client_may_ask_for_less_than_the_limit() {
+        assert_eq!(asked("2.5", None), Ok(Some(2.5)));
+        assert_eq!(asked("2.5", Some(60.0)), Ok(Some(2.5)));
+        assert_eq!(asked("600", Some(60.0)), Ok(Some(60.0)));
+        assert_eq!(asked("1e300", None), Ok(None));
+        assert_eq!(timeout(&HeaderMap::new(), Some(60.0)), Ok(Some(Duration::from_secs(60))));
+        assert_eq!(timeout(&HeaderMap::new(), None), Ok(None));
+        assert!(Deadline::after(Some(Duration::MAX)).0.is_none());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_the_headers_name() {
+        for value in ["", "0", "-1", "NaN", "soon", "1s"] {
+            assert_eq!(asked(value, None), Err(Some("x-request-timeout".to_owned())), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_scope_goes_with_whatever_salt_the_client_gives() {
+        let salted = |cache_scope, salt: Option<&str>| {
+            let (tenant, timeout, deadline) = (Some(Tenant(3)), None, Deadline::default());
+            let caller = Caller { tenant, cache_scope, timeout, deadline };
+            let request = RawRequest::new(Prompt::Tokens(vec![1]));
+            let owned = caller.own(RawRequest { cache_salt: salt.map(str::to_owned), ..request });
+            assert_eq!(owned.tenant, Some(Tenant(3)));
+            owned.cache_salt
+        };
+        assert_eq!(salted(None, None), None);
+        assert_eq!(salted(None, Some("x")).as_deref(), Some("x"));
+        assert_eq!(salted(Some(10), None).as_deref(), Some("000000000000000a/"));
+        assert_eq!(salted(Some(10), Some("x")).as_deref(), Some("000000000000000a/x"));
+    }
+
+    #[tokio::test]
+    async fn work_that_is_late_is_given_up() {
+        let soon = Deadline::after(Some(Duration::from_millis(1)));
+        let late = soon.meet(std::future::pending::<()>()).await.unwrap_err();
+        assert_eq!(late.status, 504);
+        assert_eq!(soon.meet(async { 7 }).await, Ok(7), "what is there already is given out");
+        assert_eq!(Deadline::default().meet(async { 7 }).await, Ok(7));
+    }
+}

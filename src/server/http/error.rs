@@ -1,0 +1,351 @@
+//! Errors as clients see them: `{"error": {"message", "type", "param", "code"}}`.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    http::{HeaderValue, Method, StatusCode, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::api::{Failure, RequestError};
+
+/// When to try again, if nothing better is known.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+/// Characters of a path that an error repeats.
+const PATH_CHARS_MAX: usize = 200;
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::server) struct ApiError {
+    pub(in crate::server) status: StatusCode,
+    pub(in crate::server) message: String,
+    /// The kind of error, in the words that vLLM uses.
+    pub(in crate::server) kind: &'static str,
+    /// The field of the request that is at fault.
+    pub(in crate::server) param: Option<String>,
+    /// The body's code, where that is not the status.
+    pub(in crate::server) word: Option<&'static str>,
+    pub(in crate::server) retry_after: Option<Duration>,
+}
+
+/// The body of an error, also sent inside streams.
+#[derive(Serialize, ToSchema)]
+pub(in crate::server) struct ErrorBody<'a> {
+    error: ErrorDetail<'a>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ErrorDetail<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: Code,
+}
+
+/// vLLM's codes are the status, some of OpenAI's are words.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum Code {
+    Status(u16),
+    Word(&'static str),
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), kind, param: None, word: None, retry_after: None }
+    }
+
+    /// The request cannot be honoured as it is.
+    pub(in crate::server) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
+    }
+
+    /// A field has a value that cannot be honoured.
+    pub(in crate::server) fn invalid(param: &str, message: impl Into<String>) -> Self {
+        Self::bad_request(message).with_param(param)
+    }
+
+    /// A field asks for what this server does not do.
+    pub(in crate::server) fn unsupported(param: &str) -> Self {
+        Self::invalid(param, format!("`{param}` is not supported by this server"))
+    }
+
+    /// The body does not have the shape that the route wants. `loc` is a path like
+    /// `body.messages.0.role`.
+    pub(in crate::server) fn validation(loc: &str, message: impl std::fmt::Display) -> Self {
+        let message = format!("1 validation error:\n  {loc}: {message}");
+        Self::new(StatusCode::BAD_REQUEST, "Bad Request", message).with_param(loc)
+    }
+
+    /// The body is not declared to be JSON.
+    pub(in crate::server) fn unsupported_media_type() -> Self {
+        let message = "Unsupported Media Type: Only 'application/json' is allowed";
+        Self::new(StatusCode::BAD_REQUEST, "Bad Request", message)
+    }
+
+    /// The body is larger than the server takes.
+    pub(in crate::server) fn too_large(limit: usize) -> Self {
+        let message = format!("the request body is larger than the limit of {limit} bytes");
+        Self::payload_too_large(message)
+    }
+
+    /// A body for which one request has not enough memory, whatever else is open.
+    pub(in crate::server) fn too_large_for_memory(bytes: usize, most: usize) -> Self {
+        Self::payload_too_large(format!(
+            "the request body has {bytes} bytes, and the memory for one request holds bodies of \
+             {most}: a share of max_request_memory_bytes"
+        ))
+    }
+
+    /// What is asked for is larger than the server takes.
+    pub(in crate::server) fn payload_too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLargeError", message)
+    }
+
+    /// The client took too long to send its request.
+    pub(in crate::server) fn timeout(limit: Duration) -> Self {
+        let message = format!("the request body did not arrive within {} s", limit.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
+    }
+
+    /// No model goes by that name.
+    pub(in crate::server) fn unknown_model(model: &str, served: &[String]) -> Self {
+        let names = served.join(", ");
+        let message = format!("The model `{model}` does not exist. Valid names: {names}.");
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", message).with_param("model")
+    }
+
+    /// The route wants a key, and none of ours is given.
+    pub(in crate::server) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "AuthenticationError", "Unauthorized")
+    }
+
+    /// Not for this caller.
+    pub(in crate::server) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "PermissionDeniedError", message)
+    }
+
+    /// The API has it, this server does not.
+    pub(in crate::server) fn not_implemented(param: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplementedError", message).with_param(param)
+    }
+
+    /// What `param` names is not there.
+    pub(in crate::server) fn missing(param: &str, message: String) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_param(param)
+    }
+
+    /// No route has that path.
+    pub(in crate::server) fn not_found(method: &Method, path: &str) -> Self {
+        let shown: String = path.chars().take(PATH_CHARS_MAX).collect();
+        let rest = if shown.len() < path.len() { "…" } else { "" };
+        let message =
+            format!("Not Found: no route {method} {shown}{rest}; /openapi.json lists all routes");
+        Self::new(StatusCode::NOT_FOUND, "NotFoundError", message)
+    }
+
+    /// No model has that id, in the words of OpenAI's API.
+    pub(in crate::server) fn no_such_model(id: &str) -> Self {
+        let message = format!("The model '{id}' does not exist");
+        let error = Self::missing("model", message);
+        Self { word: Some("model_not_found"), ..error }
+    }
+
+    /// The path exists, for other methods.
+    pub(in crate::server) fn method_not_allowed() -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self::new(status, "MethodNotAllowedError", "Method Not Allowed")
+    }
+
+    /// Our fault.
+    pub(in crate::server) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+    }
+
+    /// The same error, about this field.
+    #[must_use]
+    pub(in crate::server) fn with_param(mut self, param: &str) -> Self {
+        self.param = Some(param.to_owned());
+        self
+    }
+
+    /// Not now.
+    pub(in crate::server) fn unavailable(message: String, retry_after: Duration) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let error = Self::new(status, "ServiceUnavailableError", message);
+        Self { retry_after: Some(retry_after), ..error }
+    }
+
+    /// The body that goes with it.
+    pub(in crate::server) fn body(&self) -> ErrorBody<'_> {
+        ErrorBody {
+            error: ErrorDetail {
+                message: &self.message,
+                r#type: self.kind,
+                param: self.param.as_deref(),
+                code: self.word.map_or(Code::Status(self.status.as_u16()), Code::Word),
+            },
+        }
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        let message = error.to_string();
+        match error {
+            RequestError::InvalidParameter { field, .. } => Self::invalid(&field, message),
+            RequestError::ContextLength { max_model_len, prompt_tokens, .. } => {
+                let too_long = prompt_tokens >= max_model_len;
+                Self::invalid(if too_long { "input_tokens" } else { "max_tokens" }, message)
+            }
+            RequestError::TextTooLong { .. }
+            | RequestError::PromptTooLong { .. }
+            | RequestError::Unservable { .. } => Self::invalid("input_tokens", message),
+            RequestError::Text(_) => Self::bad_request(message),
+            RequestError::QueueFull { retry_after, .. }
+            | RequestError::Recovering { retry_after } => Self::unavailable(message, retry_after),
+            RequestError::QuotaExceeded { retry_after, .. } => {
+                let error =
+                    Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+                Self { retry_after: Some(retry_after), ..error }
+            }
+            RequestError::Quarantined { retry_after } => {
+                let error =
+                    Self::new(StatusCode::UNPROCESSABLE_ENTITY, "request_quarantined", message);
+                Self { retry_after: Some(retry_after), ..error }
+            }
+            RequestError::ReaderStalled => {
+                Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
+            }
+            RequestError::Draining
+            | RequestError::Unavailable(_)
+            | RequestError::InputTimeout { .. } => Self::unavailable(message, RETRY_AFTER_DEFAULT),
+            RequestError::NumericalGarbage => Self::internal(message),
+            RequestError::DeadlineExceeded => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "DeadlineExceededError", message)
+            }
+        }
+    }
+}
+
+/// How a request that was accepted failed.
+impl From<&Failure> for ApiError {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::InvalidGrammar(message) => Self::bad_request(message),
+            Failure::DeadlineExceeded => RequestError::DeadlineExceeded.into(),
+            Failure::ReaderStalled => RequestError::ReaderStalled.into(),
+            Failure::OutputMemory => {
+                let message = "the memory for requests is in use, and too much output waits for \
+                               its reader";
+                Self::unavailable(message.to_owned(), RETRY_AFTER_DEFAULT)
+            }
+            Failure::EngineStopped => RequestError::Unavailable(failure.to_string()).into(),
+            Failure::GrammarCompiler(_)
+            | Failure::Quarantined
+            | Failure::NumericalGarbage
+            | Failure::Unservable
+            | Failure::Text(_) => Self::internal(failure.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, and never "at once".
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        // For APIs that have another shape for errors.
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_body_has_the_four_keys() {
+        let error = ApiError::from(RequestError::invalid("top_p", 1.5, "a number in (0, 1]"));
+        let body = serde_json::to_value(error.body()).unwrap();
+        let message = "top_p must be a number in (0, 1], got 1.5";
+        let detail =
+            json!({"message": message, "type": "BadRequestError", "param": "top_p", "code": 400});
+        assert_eq!(body, json!({ "error": detail }));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = ApiError::not_found(&Method::POST, "/v1/chat");
+        let message = "Not Found: no route POST /v1/chat; /openapi.json lists all routes";
+        assert_eq!(error.message, message);
+        let long = ApiError::not_found(&Method::GET, &format!("/{}", "ä".repeat(5_000)));
+        assert!(long.message.chars().count() < 300, "{}", long.message);
+        let body = serde_json::to_value(ApiError::no_such_model("a/b").body()).unwrap();
+        let detail = json!({
+            "message": "The model 'a/b' does not exist", "type": "invalid_request_error",
+            "param": "model", "code": "model_not_found",
+        });
+        assert_eq!(body, json!({ "error": detail }));
+    }
+
+    #[test]
+    fn a_full_queue_says_when_to_come_back() {
+        let retry_after = Duration::from_millis(1_200);
+        let error = RequestError::QueueFull { what: "waiting requests", limit: 9, retry_after };
+        let response = ApiError::from(error).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_is_no_full_engine() {
+        let retry_after = Duration::from_secs(9);
+        let error =
+            RequestError::QuotaExceeded { what: "tokens_per_minute", limit: 9, retry_after };
+        let error = ApiError::from(error);
+        assert_eq!(error.kind, "rate_limit_exceeded");
+        let response = error.into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[RETRY_AFTER], "9");
+    }
+
+    #[test]
+    fn a_quarantined_request_may_come_back_later() {
+        let retry_after = Duration::from_millis(599_001);
+        let error = ApiError::from(RequestError::Quarantined { retry_after });
+        assert_eq!(
+            error.message,
+            "this request made the model fail repeatedly and is refused for 600 s"
+        );
+        let response = error.into_response();
+        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(response.headers()[RETRY_AFTER], "600");
+    }
+
+    #[test]
+    fn who_does_not_read_is_timed_out() {
+        let error = ApiError::from(RequestError::ReaderStalled);
+        assert_eq!((error.status, error.retry_after), (StatusCode::REQUEST_TIMEOUT, None));
+    }
+
+    #[test]
+    fn a_context_overflow_blames_the_longer_part() {
+        let error = |prompt_tokens, max_tokens| {
+            let max_model_len = 100;
+            let error = RequestError::ContextLength { max_model_len, prompt_tokens, max_tokens };
+            ApiError::from(error).param
+        };
+        assert_eq!(error(100, 1).as_deref(), Some("input_tokens"));
+        assert_eq!(error(5, 999).as_deref(), Some("max_tokens"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Types of single fields, as lenient as pydantic where clients rely on it. They are written only
+//! where the API's document tells a default.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, IgnoredAny, Unexpected, Visitor},
+};
+
+use super::error::ApiError;
+
+/// An integer; `12.0` and `"12"` count as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(in crate::server) struct Int(pub(in crate::server) i64);
+
+/// A number; `"0.5"` counts as one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(in crate::server) struct Float(pub(in crate::server) f32);
+
+/// Whether a field holds something: not absent, `null` or `false`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(in crate::server) struct IsSet(pub(in crate::server) bool);
+
+/// One string, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(in crate::server) struct Strings(pub(in crate::server) Vec<String>);
+
+/// A token id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(in crate::server) struct Token(pub(in crate::server) u32);
+
+impl Int {
+    /// The value as a `T`, or an error that names the field and what is accepted.
+    pub(in crate::server) fn cast<T: TryFrom<i64>>(
+        self,
+        field: &str,
+        accepted: &str,
+    ) -> Result<T, ApiError> {
+        T::try_from(self.0).map_err(|_| {
+            ApiError::invalid(field, format!("{field} must be {accepted}, got {}", self.0))
+        })
+    }
+}
+
+struct IntVisitor;
+
+impl Visitor<'_> for IntVisitor {
+    type Value = Int;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an integer")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Int, E> {
+        Ok(Int(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Int, E> {
+        let value = i64::try_from(value);
+        value.map(Int).map_err(|_| E::custom("the integer does not fit 64 bits"))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Int, E> {
+        // Up to here every integer is a float of its own.
+        let exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
+        let wrong = || E::invalid_value(Unexpected::Float(value), &self);
+        exact.then_some(Int(value as i64)).ok_or_else(wrong)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Int, E> {
+        let parsed = value.trim().parse();
+        parsed.map(Int).map_err(|_| E::invalid_type(Unexpected::Str(value), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Int {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(IntVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Int(value) = Int::deserialize(from)?;
+        let token = u32::try_from(value);
+        token.map(Token).map_err(|_| D::Error::custom(format!("no token has the id {value}")))
+    }
+}
+
+struct FloatVisitor;
+
+impl Visitor<'_> for FloatVisitor {
+    type Value = Float;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Float, E> {
+        Ok(Float(value as f32))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Float, E> {
+        Ok(Float(value as f32))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Float, E> {
+        Ok(Float(value as f32))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Float, E> {
+        let parsed = value.trim().parse::<f32>().ok().filter(|number| number.is_finite());
+        parsed.map(Float).ok_or_else(|| E::invalid_type(Unexpected::Str(value), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Float {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(FloatVisitor)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a string or a list of strings")]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(match OneOrMany::deserialize(from)? {
+            OneOrMany::One(string) => Self(vec![string]),
+            OneOrMany::Many(strings) => Self(strings),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Anything {
+    Flag(Option<bool>),
+    Other(IgnoredAny),
+}
+
+impl<'de> Deserialize<'de> for IsSet {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(match Anything::deserialize(from)? {
+            Anything::Flag(flag) => Self(flag == Some(true)),
+            Anything::Other(IgnoredAny) => Self(true),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers() {
+        let read = |text| serde_json::from_str::<Int>(text).ok().map(|Int(value)| value);
+        assert_eq!(read("-3"), Some(-3));
+        assert_eq!(read("12.0"), Some(12));
+        assert_eq!(read("\"12\""), Some(12));
+        for wrong in ["1.5", "\"x\"", "true", "[]", "{}", "18446744073709551615", "1e300"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        let error = Int(-1).cast::<u32>("n", "at least 1").unwrap_err();
+        assert_eq!(error.message, "n must be at least 1, got -1");
+    }
+
+    #[test]
+    fn floats() {
+        let read = |text| serde_json::from_str::<Float>(text).ok().map(|Float(value)| value);
+        assert_eq!(read("1"), Some(1.0));
+        assert_eq!(read("\"0.5\""), Some(0.5));
+        for wrong in ["\"hot\"", "\"nan\"", "\"inf\"", "false", "[1]"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn strings_come_alone_or_in_lists() {
+        let read = |text| serde_json::from_str::<Strings>(text).ok().map(|Strings(list)| list);
+        assert_eq!(read("\"a\""), Some(vec!["a".to_owned()]));
+        assert_eq!(read("[\"a\", \"b\"]"), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(read("[1]"), None);
+    }
+
+    #[test]
+    fn what_counts_as_set() {
+        let read = |text| serde_json::from_str::<IsSet>(text).unwrap().0;
+        assert!(!read("null"));
+        assert!(!read("false"));
+        assert!(read("true"));
+        assert!(read("{\"a\": [1, 2]}"));
+        assert!(read("0"));
+    }
+}

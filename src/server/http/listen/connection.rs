@@ -1,0 +1,160 @@
+//! One connection, from its TLS handshake to its end.
+
+use std::{convert::Infallible, panic::AssertUnwindSafe, pin::pin, time::Duration};
+
+use axum::{Router, body::Body, extract::Request, response::IntoResponse};
+use futures_util::FutureExt;
+use hyper::{Response, body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+use tower::ServiceExt;
+
+use super::{
+    activity::{Activity, Noticed, Patience},
+    answer_body::AnswerBody,
+    impatient::Impatient,
+    phases::Phases,
+    socket::Connection,
+    streams::StreamTasks,
+    tls::Tls,
+};
+use crate::{
+    config::ServerSettings,
+    server::http::{body::WaitingSeats, error::ApiError},
+};
+
+/// How long a client may take to notice that its idle connection ends.
+const LINGER: Patience =
+    Patience { headers: Duration::from_secs(1), silence: Duration::from_secs(1) };
+/// Requests at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// Bytes that one of them may send, and all of a connection, before they are read: the memory of a
+/// connection beside that of its requests.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// Bodies of one connection that may wait for memory: they leave a window's room for the others.
+const WAITING_BODIES_MAX: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize - 1;
+/// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How connections are served; cheap to clone.
+#[derive(Clone)]
+pub(super) struct ConnectionServer {
+    http: auto::Builder<StreamTasks>,
+    app: Router,
+    tls: Option<Tls>,
+    patience: Patience,
+    write_limit: Duration,
+    phases: Phases,
+}
+
+impl ConnectionServer {
+    pub(super) fn new(
+        app: Router,
+        tls: Option<Tls>,
+        config: &ServerSettings,
+        phases: Phases,
+    ) -> Self {
+        let write_limit = Duration::from_secs(config.write_timeout_secs);
+        let mut http = auto::Builder::new(StreamTasks::new(write_limit));
+        let header_bytes = config.h11_max_incomplete_event_size;
+        // How long headers may take is `activity`'s to say: hyper counts from the last answer.
+        http.http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_headers(config.h11_max_header_count)
+            .max_buf_size(header_bytes);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_INTERVAL);
+        let patience = Patience {
+            headers: Duration::from_secs(config.header_timeout_secs),
+            silence: Duration::from_secs(config.keep_alive_timeout_secs),
+        };
+        Self { http, app, tls, patience, write_limit, phases }
+    }
+
+    /// Serves `connection` until it ends; once the server closes, until its requests are answered.
+    pub(super) async fn serve(self, connection: Connection) {
+        let connection = Impatient::new(connection, self.write_limit);
+        let Some(tls) = &self.tls else { return self.speak_http(connection).await };
+        let handshake = timeout(self.patience.headers, tls.accept(connection));
+        tokio::select! {
+            () = self.phases.closing.cancelled() => {}
+            shaken = handshake => match shaken {
+                Ok(Ok(connection)) => self.speak_http(connection).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            }
+        }
+    }
+
+    async fn speak_http(&self, connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let activity = Activity::new(self.phases.clone());
+        let seats = WaitingSeats::new(WAITING_BODIES_MAX);
+        let service = service_fn(|request: hyper::Request<Incoming>| {
+            let mut request: Request = request.map(Body::new);
+            request.extensions_mut().insert(seats.clone());
+            answer(self.app.clone(), request, activity.clone())
+        });
+        let io = TokioIo::new(Noticed::new(connection, activity.clone()));
+        let mut http = pin!(self.http.serve_connection(io, service));
+        tokio::select! {
+            ended = http.as_mut() => return note(ended),
+            () = activity.idle(self.patience) => {}
+            () = self.end(&activity) => {}
+        }
+        http.as_mut().graceful_shutdown();
+        activity.restart();
+        tokio::select! {
+            ended = http => note(ended),
+            () = activity.idle(LINGER) => {}
+        }
+    }
+
+    /// Completes when a connection is to end. Clients of HTTP/2 are told to go elsewhere when the
+    /// drain begins, those of HTTP/1.1 by the answer to their next request.
+    async fn end(&self, activity: &Activity) {
+        let phases = &self.phases;
+        if !phases.draining.is_cancelled() {
+            phases.draining.cancelled().await;
+            if activity.is_http2() {
+                return;
+            }
+        }
+        phases.closing.cancelled().await;
+    }
+}
+
+/// The app's answer; 500 if it panics.
+async fn answer(
+    app: Router,
+    request: Request,
+    activity: Activity,
+) -> Result<Response<AnswerBody<Body>>, Infallible> {
+    let open = activity.begin_request();
+    let answered = AssertUnwindSafe(app.oneshot(request)).catch_unwind().await;
+    let response = answered.unwrap_or_else(|_| {
+        tracing::error!("a handler panicked");
+        Ok(ApiError::internal("the request could not be handled").into_response())
+    });
+    response.map(|response| response.map(|body| AnswerBody::new(body, open)))
+}
+
+/// Clients that vanish are no news.
+fn note(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,206 @@
+//! Where connections come from: TCP or a Unix socket, with TLS or without. What is spoken on them,
+//! HTTP/1.1 or HTTP/2, shows at their first bytes.
+
+mod accept;
+mod activity;
+mod answer_body;
+mod connection;
+mod impatient;
+mod phases;
+mod socket;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod tls;
+#[cfg(unix)]
+mod uds;
+mod watch;
+
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::Router;
+use tokio::{net::TcpListener, runtime::Handle, sync::Semaphore, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(in crate::server) use self::tls::Tls;
+pub use self::tls::TlsError;
+#[cfg(unix)]
+use self::uds::SocketFile;
+use self::{
+    accept::AcceptContext, connection::ConnectionServer, phases::Phases, socket::Acceptor,
+    watch::Watch,
+};
+use crate::config::ServerSettings;
+use crate::server::{ServerError, health::pulse::RuntimePulse};
+
+/// How long connections and threads may take to end once all requests are answered.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Connections at a time while the runtime is frozen.
+const FROZEN_CONNECTIONS_MAX: usize = 64;
+
+/// A socket that listens. Dropped, it does not, and the file of a Unix socket is gone.
+#[derive(Debug)]
+pub struct Listener {
+    acceptor: Acceptor,
+    #[cfg(unix)]
+    file: Option<SocketFile>,
+}
+
+/// Where a [`Listener`] listens; shown as clients write it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(std::path::PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Self {
+            acceptor: Acceptor::Tcp(listener),
+            #[cfg(unix)]
+            file: None,
+        }
+    }
+}
+
+impl Listener {
+    /// Listens where the settings say.
+    ///
+    /// # Errors
+    /// [`ServerError::Bind`] if that is taken or there is no such place.
+    pub async fn bind(config: &ServerSettings) -> Result<Self, ServerError> {
+        if let Some(path) = &config.uds {
+            let address = Address::Unix(path.clone()).to_string();
+            let bound = unix(path, config).await;
+            return bound.map_err(|source| ServerError::Bind { address, source });
+        }
+        let bound = TcpListener::bind((config.host.as_str(), config.port)).await;
+        bound.map(Self::from).map_err(|source| {
+            let address = format!("{}:{}", config.host, config.port);
+            ServerError::Bind { address, source }
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn address(&self) -> io::Result<Address> {
+        #[cfg(unix)]
+        if let Some(file) = &self.file {
+            return Ok(Address::Unix(file.path().to_owned()));
+        }
+        self.acceptor.local_address().map(Address::Tcp)
+    }
+}
+
+#[cfg(unix)]
+async fn unix(path: &std::path::Path, config: &ServerSettings) -> io::Result<Listener> {
+    let (listener, file) = uds::bind(path, config.uds_mode).await?;
+    Ok(Listener { acceptor: Acceptor::Unix(listener), file: Some(file) })
+}
+
+#[cfg(not(unix))]
+async fn unix(_: &std::path::Path, _: &ServerSettings) -> io::Result<Listener> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
+}
+
+/// What answers requests.
+pub(in crate::server) struct Apps {
+    pub(in crate::server) app: Router,
+    /// In its place while the runtime is frozen; it must not wait for it.
+    pub(in crate::server) frozen: Router,
+}
+
+/// A server that accepts connections. Dropped, it cuts them off.
+pub(in crate::server) struct Listening {
+    phases: Phases,
+    connections: TaskTracker,
+    cut: CancellationToken,
+    threads: TaskTracker,
+    watch: Watch,
+    #[cfg(unix)]
+    _file: Option<SocketFile>,
+}
+
+/// Serves `apps` on the current runtime to every client that connects, until what it returns is
+/// closed or dropped. Requests that come once `draining` is cancelled do not hold up a drain.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(in crate::server) fn open(
+    listener: Listener,
+    apps: Apps,
+    tls: Option<Tls>,
+    config: &ServerSettings,
+    draining: CancellationToken,
+    pulse: RuntimePulse,
+) -> io::Result<Listening> {
+    let phases = Phases::new(draining);
+    let (connections, threads) = (TaskTracker::new(), TaskTracker::new());
+    let (cut, max) = (CancellationToken::new(), config.max_connections);
+    let context = AcceptContext {
+        socket: Arc::new(listener.acceptor.into_socket()?),
+        server: ConnectionServer::new(apps.app, tls.clone(), config, phases.clone()),
+        runtime: Handle::current(),
+        seats: Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))),
+        frozen: ConnectionServer::new(apps.frozen, tls, config, phases.clone()),
+        frozen_seats: Arc::new(Semaphore::new(FROZEN_CONNECTIONS_MAX)),
+        pulse,
+        phases: phases.clone(),
+        connections: connections.clone(),
+        cut: cut.clone(),
+        threads: threads.clone(),
+    };
+    Ok(Listening {
+        phases,
+        connections,
+        cut,
+        threads,
+        watch: Watch::begin(context)?,
+        #[cfg(unix)]
+        _file: listener.file,
+    })
+}
+
+impl Listening {
+    /// Completes when all requests from before the drain have ended. New connections are accepted
+    /// all the while.
+    pub(in crate::server) async fn drained(&self) {
+        self.phases.drained().await;
+    }
+
+    /// Ends connections and the accept loop, within two seconds.
+    pub(in crate::server) async fn close(self) {
+        self.phases.closing.cancel();
+        self.watch.end();
+        self.connections.close();
+        self.threads.close();
+        let ended = async {
+            self.connections.wait().await;
+            self.threads.wait().await;
+        };
+        if timeout(CLOSE_LIMIT, ended).await.is_err() {
+            tracing::debug!("connections are cut off at the end");
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.phases.closing.cancel();
+        self.cut.cancel();
+    }
+}

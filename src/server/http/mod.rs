@@ -1,0 +1,20 @@
+//! What belongs to HTTP and to no protocol: connections, keys, bodies, extractors, errors and
+//! server-sent events. Protocols name these modules; no module here names a protocol.
+
+pub(in crate::server) mod auth;
+mod body;
+pub(in crate::server) mod caller;
+pub(in crate::server) mod cors;
+pub(in crate::server) mod draining;
+pub(in crate::server) mod error;
+pub(in crate::server) mod extract;
+pub(in crate::server) mod fields;
+pub(in crate::server) mod keep_alive;
+pub(in crate::server) mod limits;
+pub(in crate::server) mod listen;
+pub(in crate::server) mod parts;
+pub(in crate::server) mod reload;
+pub(in crate::server) mod request_id;
+pub(in crate::server) mod root_path;
+pub(in crate::server) mod sse;
+mod unknown_fields;

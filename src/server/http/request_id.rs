@@ -1,0 +1,70 @@
+//! `X-Request-Id`: one name for a request on both sides.
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue},
+    middleware::Next,
+    response::Response,
+};
+use uuid::Uuid;
+
+use crate::server::state::AppState;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longer names are not taken over.
+const LENGTH_MAX: usize = 128;
+
+/// The id of a response: the client's name for it, or a random one, after the route's prefix.
+pub(in crate::server) fn response_id(
+    prefix: &str,
+    headers: &HeaderMap,
+    field: Option<&str>,
+) -> String {
+    let header = headers.get(&X_REQUEST_ID).and_then(|value| value.to_str().ok());
+    let given = header.or(field).filter(|id| !id.is_empty() && id.len() <= LENGTH_MAX);
+    match given {
+        Some(id) => format!("{prefix}-{id}"),
+        None => format!("{prefix}-{}", Uuid::new_v4().simple()),
+    }
+}
+
+/// The part of a response's id that its client may have chosen.
+pub(in crate::server) fn chosen(response_id: &str) -> &str {
+    response_id.split_once('-').map_or(response_id, |(_, chosen)| chosen)
+}
+
+/// Middleware: the response carries the request's id, so that logs of both sides meet.
+pub(in crate::server) async fn echo(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !state.config.enable_request_id_headers {
+        return next.run(request).await;
+    }
+    let given = request.headers().get(&X_REQUEST_ID).cloned();
+    let mut response = next.run(request).await;
+    let id = given.or_else(|| HeaderValue::try_from(Uuid::new_v4().to_string()).ok());
+    if let Some(id) = id {
+        response.headers_mut().insert(X_REQUEST_ID, id);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_name_is_taken_over() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(response_id("cmpl", &headers, None).len(), "cmpl-".len() + 32);
+        assert_eq!(response_id("cmpl", &headers, Some("mine")), "cmpl-mine");
+        assert_eq!(chosen("cmpl-mine-own"), "mine-own");
+        headers.insert(X_REQUEST_ID, HeaderValue::from_static("theirs"));
+        assert_eq!(response_id("cmpl", &headers, Some("mine")), "cmpl-theirs");
+        let long = "x".repeat(LENGTH_MAX + 1);
+        headers.insert(X_REQUEST_ID, HeaderValue::try_from(long).unwrap());
+        assert_eq!(response_id("cmpl", &headers, None).len(), "cmpl-".len() + 32);
+    }
+}

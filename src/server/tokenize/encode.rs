@@ -1,0 +1,71 @@
+//! Tokens of prompts that the model does not see, and how long one may be.
+
+use crate::api::{EncodedText, Prompt, RawRequest, TextError, TextJobError, WantedTokens};
+use crate::server::{http::error::ApiError, state::AppState};
+
+/// Bytes of text at most that are tokenized for a client that wants no output: those of a million
+/// tokens.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl From<TextJobError> for ApiError {
+    fn from(error: TextJobError) -> Self {
+        match error {
+            TextJobError::Text(error) => error.into(),
+            TextJobError::ClientLeft | TextJobError::Failed(_) => Self::internal(error.to_string()),
+        }
+    }
+}
+
+/// How many tokens the prompt of a request has, before any are cut off.
+pub(in crate::server) async fn count_prompt_tokens(
+    state: &AppState,
+    request: RawRequest,
+) -> Result<usize, ApiError> {
+    let RawRequest { prompt, add_special_tokens, .. } = request;
+    Ok(encode(state, prompt, add_special_tokens, WantedTokens::Count).await?.num_tokens)
+}
+
+/// The tokens of a prompt, in turns with the prompts of other requests.
+pub(super) async fn encode(
+    state: &AppState,
+    prompt: Prompt,
+    add_special_tokens: bool,
+    wanted: WantedTokens,
+) -> Result<EncodedText, ApiError> {
+    let jobs = state.engine.text_jobs();
+    let text = match prompt {
+        Prompt::Text(text) => check_text("prompt", text)?,
+        Prompt::Chat(chat) => {
+            let _ = check_bytes("messages", chat.text_bytes())?;
+            check_text("messages", jobs.render(&chat).await?)?
+        }
+        Prompt::Tokens(tokens) => {
+            let num_tokens = tokens.len();
+            return Ok(EncodedText { tokens, num_tokens, is_whole: true });
+        }
+    };
+    // A client that leaves drops this future.
+    Ok(jobs.encode(text, add_special_tokens, wanted, &|| false).await?)
+}
+
+fn check_text(field: &str, text: String) -> Result<String, ApiError> {
+    check_bytes(field, text.len()).map(|_| text)
+}
+
+/// Returns `bytes`, if a text may have as many.
+pub(super) fn check_bytes(field: &str, bytes: usize) -> Result<usize, ApiError> {
+    if bytes <= TEXT_BYTES_MAX {
+        return Ok(bytes);
+    }
+    let message = format!(
+        "{field} has {bytes} bytes of text; at most {TEXT_BYTES_MAX} are tokenized without a \
+         completion. Shorten it, or send it in parts"
+    );
+    Err(ApiError::invalid(field, message))
+}
