@@ -5,8 +5,9 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    chat::{self, ChatRequest},
-    completions::{self, CompletionRequest},
+    chat::ChatRequest,
+    completions::CompletionRequest,
+    generate::handler::generate,
     http::{
         caller::Caller,
         error::ApiError,
@@ -72,10 +73,10 @@ pub(super) async fn invoke(
 ) -> Result<Response, ApiError> {
     match request {
         Invocation::Chat(request) => {
-            chat::create(State(state), caller, headers, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, memory, JsonBody(*request)).await
         }
         Invocation::Completion(request) => {
-            completions::create(State(state), caller, headers, memory, JsonBody(*request)).await
+            generate(State(state), caller, headers, memory, JsonBody(*request)).await
         }
     }
 }

@@ -39,15 +39,10 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::util::MapRequest;
 
-pub use self::{
-    check_body::{BodyError, ROUTES_WITH_BODY, check_body},
-    http::{
-        auth::KeyFileError,
-        listen::{Address, Listener, TlsError},
-    },
-    in_process::{InProcess, InProcessAnswer},
-};
 use self::{
+    chat::ChatRequest,
+    completions::CompletionRequest,
+    generate::handler::generate,
     health::{frozen, metrics, probes},
     http::{
         auth, cors, draining,
@@ -56,8 +51,18 @@ use self::{
         listen::{self, Apps, Tls},
         reload, request_id, root_path,
     },
+    messages::MessagesRequest,
+    responses::ResponsesRequest,
     state::AppState,
     tokenize::tokenizer_info,
+};
+pub use self::{
+    check_body::{BodyError, ROUTES_WITH_BODY, check_body},
+    http::{
+        auth::KeyFileError,
+        listen::{Address, Listener, TlsError},
+    },
+    in_process::{InProcess, InProcessAnswer},
 };
 use crate::api::Health;
 /// What an operator can set about the HTTP surface.
@@ -185,13 +190,13 @@ fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
 
 fn router(state: AppState) -> Result<Router, ServerError> {
     let router = Router::new()
-        .route("/v1/completions", post(completions::create))
-        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/completions", post(generate::<CompletionRequest>))
+        .route("/v1/chat/completions", post(generate::<ChatRequest>))
         .route("/v1/chat/completions/batch", post(chat::create_batch))
         .route("/invocations", post(invocations::invoke))
-        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages", post(generate::<MessagesRequest>))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
-        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses", post(generate::<ResponsesRequest>))
         .route("/v1/responses/input_tokens", post(responses::count_input_tokens))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))

@@ -10,10 +10,11 @@ use axum::{
 use futures_util::future::try_join_all;
 use serde_json::{Map, Value, json};
 
-use super::{handler::create, protocol::ChatRequest};
+use super::protocol::ChatRequest;
 use crate::{
     config::LimitSettings,
     server::{
+        generate::handler::generate,
         http::{
             caller::Caller,
             error::ApiError,
@@ -115,7 +116,7 @@ pub(in crate::server) async fn create_batch(
     JsonBody(BatchRequest(requests)): JsonBody<BatchRequest>,
 ) -> Result<Response, ApiError> {
     let answers = requests.into_iter().map(async |request| {
-        let response = create(
+        let response = generate(
             State(state.clone()),
             caller,
             headers.clone(),

@@ -1,9 +1,9 @@
 //! `POST /v1/chat/completions`: the next message of a conversation.
 
+mod answer;
 mod batch;
 mod conversation;
 mod delta;
-mod handler;
 mod messages;
 mod protocol;
 mod response;
@@ -13,6 +13,5 @@ mod tests;
 
 pub(super) use batch::{BatchRequest, create_batch};
 pub(super) use conversation::{ConversationFields, add_reasoning_effort, template_kwargs};
-pub(super) use handler::create;
 pub(super) use protocol::ChatRequest;
 pub(super) use response::ChatCompletion;

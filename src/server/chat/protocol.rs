@@ -1,14 +1,16 @@
 //! The request, and what it means.
 
+use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::conversation::ConversationFields;
+use super::{answer::ChatAnswer, conversation::ConversationFields};
 use crate::api::{ChatPrompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
+        handler::{Plan, Protocol, RequestNames},
         logprobs::ChatLogprobsWriter,
         sampling::{SamplingFields, logprobs, output_tokens},
         structured_outputs::StructuredOutputFields,
@@ -16,7 +18,10 @@ use crate::server::{
         unsupported::UnsupportedFields,
         usage::{StreamOptions, UsageReports},
     },
-    http::{error::ApiError, fields::Int, parts::FromParts},
+    http::{
+        caller::Caller, error::ApiError, fields::Int, parts::FromParts, request_id::response_id,
+    },
+    memory::RequestMemory,
     state::AppState,
     turn::{TurnRequest, TurnStyle},
 };
@@ -25,7 +30,7 @@ use crate::server::{
 pub(in crate::server) struct ChatRequest {
     fields: ChatFields,
     conversation: ConversationFields,
-    pub(super) sampling: SamplingFields,
+    sampling: SamplingFields,
     structured: StructuredOutputFields,
     later: UnsupportedFields,
 }
@@ -43,16 +48,6 @@ pub(in crate::server) struct ChatFields {
     include_reasoning: Option<bool>,
     thinking_token_budget: Option<Int>,
     stream_options: Option<StreamOptions>,
-}
-
-/// What to ask of the engine, and how to write its answer.
-pub(super) struct Plan {
-    pub(super) model: String,
-    pub(super) request: RawRequest,
-    pub(super) style: Style,
-    pub(super) usage: UsageReports,
-    /// The length penalty of the beam search that is asked for.
-    pub(super) beam_search: Option<f32>,
 }
 
 /// How to write a message.
@@ -98,24 +93,28 @@ impl FromParts for ChatRequest {
     }
 }
 
-impl ChatRequest {
-    /// Checks everything that is about this API alone; the engine checks the rest.
-    pub(super) fn plan(&self, state: &AppState) -> Result<Plan, ApiError> {
+impl Protocol for ChatRequest {
+    const ROUTE: &'static str = "/v1/chat/completions";
+    type Naming = HeaderMap;
+    type Answer = ChatAnswer;
+
+    async fn plan(
+        self,
+        state: &AppState,
+        _: &Caller,
+        headers: &HeaderMap,
+        _: &RequestMemory,
+    ) -> Result<Plan<ChatAnswer>, ApiError> {
         let model = state.model_name(self.fields.model.as_deref())?;
         self.later.refuse_but(&["thinking_token_budget"])?;
-        let is_stream = self.sampling.stream.unwrap_or(false);
-        let usage =
-            UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let is_streamed = self.sampling.is_streamed();
+        let options = self.fields.stream_options.as_ref();
+        let reports = UsageReports::new(options, is_streamed, &state.config)?;
         let beam_search = self.sampling.beam_search()?;
         let defaults = state.engine.default_sampling();
-        let mut params = self.sampling.params(defaults)?;
-        if is_stream && params.prompt_logprobs.take().is_some_and(|count| count > 0) {
-            let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::invalid("prompt_logprobs", message));
-        }
+        let mut params = self.sampling.params_of_choices(defaults)?;
         params.logprobs = self.fields.logprobs()?;
         let (chat, tool_choice) = self.conversation.prompt(state, &model)?;
-        let as_ids = self.sampling.return_tokens_as_token_ids;
         let role = speaker(&chat);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
             0 => k as usize,
@@ -146,16 +145,25 @@ impl ChatRequest {
             prompt_logprobs: prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             metrics: state.config.enable_per_request_metrics,
-            names: TokenNames::new(
-                state.engine.codec().clone(),
-                as_ids.unwrap_or(state.config.return_tokens_as_token_ids),
-            ),
+            names: self.sampling.token_names(state),
         };
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
         let add_special_tokens = self.conversation.adds_special_tokens();
         let max_tokens_default = defaults.max_tokens;
         let request = RawRequest { add_special_tokens, max_tokens_default, ..request };
-        Ok(Plan { model, request, style, usage, beam_search })
+        let id = response_id("chatcmpl", headers, self.sampling.request_id.as_deref());
+        let names = RequestNames::of(&id);
+        let answer = ChatAnswer {
+            id,
+            model,
+            reports,
+            show_cached: state.config.enable_prompt_tokens_details,
+            is_streamed,
+            // Each choice begins with it: as text, as JSON, and on its way.
+            echoed_bytes: style.echoed.len().saturating_mul(3 * request.params.n as usize),
+            style,
+        };
+        Ok(Plan { names, requests: vec![request], beam_search, answer })
     }
 }
 

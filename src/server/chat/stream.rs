@@ -1,7 +1,5 @@
 //! The answer chunk by chunk.
 
-use std::collections::VecDeque;
-
 use axum::body::Bytes;
 use serde::Serialize;
 
@@ -11,31 +9,14 @@ use crate::server::{
     generate::{
         answer::{Head, StoppedBy},
         choices::{ChoiceDelta, Choices},
-        chunks::ChunkFormat,
+        chunks::{Chunk, ChunkFormat},
         logprobs::{ChatLogprobs, ChatLogprobsWriter},
-        request_metrics::RequestMetrics,
         usage::{Usage, UsageReports},
     },
     http::sse,
     state::SYSTEM_FINGERPRINT,
     turn::TurnReader,
 };
-
-#[derive(Serialize)]
-struct Chunk<'a> {
-    #[serde(flatten)]
-    head: &'a Head,
-    choices: &'a [ChunkChoice],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Usage>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_fingerprint: Option<&'static str>,
-    /// Beside the usage of the whole request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metrics: Option<RequestMetrics>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_token_ids: Option<&'a [u32]>,
-}
 
 #[derive(Serialize)]
 struct ChunkChoice {
@@ -132,21 +113,20 @@ impl ChatChunks {
 }
 
 impl ChunkFormat for ChatChunks {
-    fn write(&mut self, news: ChoiceDelta, choices: &Choices, events: &mut VecDeque<Bytes>) {
+    fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Bytes> {
         let ChoiceDelta { index, delta } = news;
         if delta.tokens.is_empty() && delta.text.is_empty() && delta.finish.is_none() {
-            return;
+            return Vec::new();
         }
         let prompt = choices.prompt_of(index);
-        if !std::mem::replace(&mut self.choices[index].begun, true) {
-            events.push_back(self.opening(index, prompt));
-        }
-        events.extend(self.news(index, &delta, prompt));
+        let is_first = !std::mem::replace(&mut self.choices[index].begun, true);
+        let opening = is_first.then(|| self.opening(index, prompt));
+        opening.into_iter().chain(self.news(index, &delta, prompt)).collect()
     }
 
     fn usage(&self, usage: Usage, choices: &Choices) -> Bytes {
         let reasoning = self.choices.iter().map(|choice| choice.turn.num_reasoning_tokens()).sum();
-        sse::event(&Chunk {
+        sse::event(&Chunk::<ChunkChoice> {
             head: &self.head,
             choices: &[],
             usage: Some(usage.with_reasoning(reasoning)),

@@ -1,6 +1,6 @@
 //! Answers to outputs that are given, whole and streamed.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
@@ -60,9 +60,9 @@ async fn streamed(
     let head = Head::new("id".to_owned(), "chat.completion.chunk", "tiny".to_owned());
     let reports = UsageReports { at_end: true, continuous: false };
     let mut chunks = ChatChunks::new(head, style, reports, &choices);
-    let mut events = VecDeque::new();
+    let mut events = Vec::new();
     while let Some(news) = choices.next().await {
-        chunks.write(news.unwrap(), &choices, &mut events);
+        events.extend(chunks.write(news.unwrap(), &choices));
     }
     let json = |event: &[u8]| -> Value {
         let event = std::str::from_utf8(event).unwrap();

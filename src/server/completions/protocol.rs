@@ -2,16 +2,20 @@
 
 use std::{fmt, sync::Arc};
 
+use axum::http::HeaderMap;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{Error, SeqAccess, Visitor},
 };
 use utoipa::ToSchema;
 
+use super::answer::CompletionAnswer;
 use crate::api::{Prompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
+        answer::Head,
+        handler::{Plan, Protocol, RequestNames},
         sampling::{SamplingFields, logprobs, output_tokens},
         structured_outputs::StructuredOutputFields,
         token_names::TokenNames,
@@ -19,11 +23,14 @@ use crate::server::{
         usage::{StreamOptions, UsageReports},
     },
     http::{
+        caller::Caller,
         error::ApiError,
         fields::{Int, Token},
         limits::at_most,
         parts::FromParts,
+        request_id::response_id,
     },
+    memory::RequestMemory,
     state::AppState,
 };
 
@@ -33,7 +40,7 @@ const MAX_PROMPTS: usize = 1024;
 /// The body of `POST /v1/completions`.
 pub(in crate::server) struct CompletionRequest {
     fields: CompletionFields,
-    pub(super) sampling: SamplingFields,
+    sampling: SamplingFields,
     structured: StructuredOutputFields,
     later: UnsupportedFields,
 }
@@ -82,16 +89,6 @@ impl Prompts {
     }
 }
 
-/// What to ask of the engine, and how to write its answer.
-pub(super) struct Plan {
-    pub(super) model: String,
-    pub(super) requests: Vec<RawRequest>,
-    pub(super) style: Style,
-    pub(super) usage: UsageReports,
-    /// The length penalty of the beam search that is asked for.
-    pub(super) beam_search: Option<f32>,
-}
-
 /// How to write a choice.
 #[derive(Clone)]
 pub(super) struct Style {
@@ -127,21 +124,26 @@ impl FromParts for CompletionRequest {
     }
 }
 
-impl CompletionRequest {
-    /// Checks everything that is about this API alone; the engine checks the rest.
-    pub(super) fn plan(&self, state: &AppState) -> Result<Plan, ApiError> {
+impl Protocol for CompletionRequest {
+    const ROUTE: &'static str = "/v1/completions";
+    type Naming = HeaderMap;
+    type Answer = CompletionAnswer;
+
+    async fn plan(
+        self,
+        state: &AppState,
+        _: &Caller,
+        headers: &HeaderMap,
+        _: &RequestMemory,
+    ) -> Result<Plan<CompletionAnswer>, ApiError> {
         let model = state.model_name(self.fields.model.as_deref())?;
         self.later.refuse()?;
-        let is_stream = self.sampling.stream.unwrap_or(false);
-        let usage =
-            UsageReports::new(self.fields.stream_options.as_ref(), is_stream, &state.config)?;
+        let is_streamed = self.sampling.is_streamed();
+        let options = self.fields.stream_options.as_ref();
+        let reports = UsageReports::new(options, is_streamed, &state.config)?;
         let beam_search = self.sampling.beam_search()?;
         let echo = self.fields.echo.unwrap_or(false);
-        let mut params = self.sampling.params(state.engine.default_sampling())?;
-        if is_stream && params.prompt_logprobs.take().is_some_and(|count| count > 0) {
-            let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::invalid("prompt_logprobs", message));
-        }
+        let mut params = self.sampling.params_of_choices(state.engine.default_sampling())?;
         params.structured_output = self.structured.output()?.map(Arc::new);
         params.logprobs = logprobs("logprobs", self.fields.logprobs)?;
         if echo {
@@ -152,7 +154,6 @@ impl CompletionRequest {
             true => Some(1),
             false => output_tokens("max_tokens", self.fields.max_tokens)?,
         };
-        let as_ids = self.sampling.return_tokens_as_token_ids;
         let style = Style {
             echo,
             prompt_texts: echo.then(|| self.whole_texts()).flatten(),
@@ -161,10 +162,7 @@ impl CompletionRequest {
             prompt_logprobs: params.prompt_logprobs.is_some(),
             token_ids: self.sampling.return_token_ids.unwrap_or(false),
             metrics: state.config.enable_per_request_metrics,
-            names: TokenNames::new(
-                state.engine.codec().clone(),
-                as_ids.unwrap_or(state.config.return_tokens_as_token_ids),
-            ),
+            names: self.sampling.token_names(state),
         };
         let requests = self.prompts()?.into_iter().map(|prompt| {
             let request = self.sampling.raw_request(prompt, params.clone(), max_tokens)?;
@@ -172,12 +170,24 @@ impl CompletionRequest {
             let max_tokens_default = state.engine.default_sampling().max_tokens;
             Ok(RawRequest { add_special_tokens, max_tokens_default, ..request })
         });
-        let requests = requests.collect::<Result<_, ApiError>>()?;
-        Ok(Plan { model, requests, style, usage, beam_search })
+        let requests: Vec<_> = requests.collect::<Result<_, ApiError>>()?;
+        let id = response_id("cmpl", headers, self.sampling.request_id.as_deref());
+        let names = RequestNames::of(&id);
+        let answer = CompletionAnswer {
+            head: Head::new(id, "text_completion", model),
+            style,
+            reports,
+            show_cached: state.config.enable_prompt_tokens_details,
+            is_streamed,
+            echoed_bytes: self.echoed_bytes(&requests),
+        };
+        Ok(Plan { names, requests, beam_search, answer })
     }
+}
 
+impl CompletionRequest {
     /// Bytes of the prompts' copies in an answer to `requests`, one for each choice.
-    pub(super) fn echoed_bytes(&self, requests: &[RawRequest]) -> usize {
+    fn echoed_bytes(&self, requests: &[RawRequest]) -> usize {
         let echoes = self.fields.echo.unwrap_or(false);
         let token_ids = self.sampling.return_token_ids.unwrap_or(false);
         let copy = |prompt: &Prompt| match prompt {

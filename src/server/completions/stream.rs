@@ -1,7 +1,5 @@
 //! The answer chunk by chunk.
 
-use std::collections::VecDeque;
-
 use axum::body::Bytes;
 use serde::Serialize;
 
@@ -11,28 +9,13 @@ use crate::server::{
     generate::{
         answer::{Head, StoppedBy},
         choices::{ChoiceDelta, Choices},
-        chunks::ChunkFormat,
+        chunks::{Chunk, ChunkFormat},
         logprobs::{CompletionLogprobs, CompletionLogprobsWriter},
-        request_metrics::RequestMetrics,
         usage::{Usage, UsageReports},
     },
     http::sse,
     state::SYSTEM_FINGERPRINT,
 };
-
-#[derive(Serialize)]
-struct Chunk<'a> {
-    #[serde(flatten)]
-    head: &'a Head,
-    choices: &'a [ChunkChoice],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Usage>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_fingerprint: Option<&'static str>,
-    /// Beside the usage of the whole request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metrics: Option<RequestMetrics>,
-}
 
 #[derive(Serialize)]
 struct ChunkChoice {
@@ -105,32 +88,34 @@ impl CompletionChunks {
 }
 
 impl ChunkFormat for CompletionChunks {
-    fn write(&mut self, news: ChoiceDelta, choices: &Choices, events: &mut VecDeque<Bytes>) {
+    fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Bytes> {
         let ChoiceDelta { index, mut delta } = news;
         self.choices[index].prompt_logprobs.append(&mut delta.prompt_logprobs);
         if delta.tokens.is_empty() && delta.text.is_empty() && delta.finish.is_none() {
-            return;
+            return Vec::new();
         }
         let ends = delta.finish.is_some();
         let choice = self.choice(index, delta, choices);
         let num_prompt_tokens = choices.prompt_of(index).len();
         let usage = Usage::new(num_prompt_tokens, self.choices[index].num_tokens);
-        events.push_back(sse::event(&Chunk {
+        vec![sse::event(&Chunk {
             head: &self.head,
             choices: &[choice],
             usage: self.reports.continuous.then_some(usage),
             system_fingerprint: (ends && !self.reports.at_end).then_some(SYSTEM_FINGERPRINT),
             metrics: None,
-        }));
+            prompt_token_ids: None,
+        })]
     }
 
     fn usage(&self, usage: Usage, choices: &Choices) -> Bytes {
-        sse::event(&Chunk {
+        sse::event(&Chunk::<ChunkChoice> {
             head: &self.head,
             choices: &[],
             usage: Some(usage),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             metrics: self.style.metrics.then(|| choices.metrics()),
+            prompt_token_ids: None,
         })
     }
 }

@@ -1,37 +1,51 @@
-//! Drives one streamed response: chunks as the choices grow, then usage, then `[DONE]`.
-
-use std::collections::VecDeque;
+//! Streams of OpenAI's chunks: chunks as the choices grow, then usage, then `[DONE]`.
 
 use axum::{body::Bytes, response::Response};
-use futures_util::stream::unfold;
+use serde::Serialize;
 
 use super::{
+    answer::Head,
     choices::{ChoiceDelta, Choices},
     request_log::RequestLog,
+    request_metrics::RequestMetrics,
+    run::{EventWriter, Run},
     usage::{Usage, UsageReports},
 };
 use crate::server::http::{error::ApiError, sse};
 
+/// One event: news of a choice, or the usage of the whole request.
+#[derive(Serialize)]
+pub(in crate::server) struct Chunk<'a, C> {
+    #[serde(flatten)]
+    pub(in crate::server) head: &'a Head,
+    pub(in crate::server) choices: &'a [C],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::server) usage: Option<Usage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::server) system_fingerprint: Option<&'static str>,
+    /// Beside the usage of the whole request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::server) metrics: Option<RequestMetrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::server) prompt_token_ids: Option<&'a [u32]>,
+}
+
 /// How an API writes its chunks.
 pub(in crate::server) trait ChunkFormat: Send + 'static {
-    /// Appends the events for news of one choice.
-    fn write(&mut self, news: ChoiceDelta, choices: &Choices, events: &mut VecDeque<Bytes>);
+    /// The events for news of one choice.
+    fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Bytes>;
 
     /// The event that tells the usage of the whole request, which is over.
     fn usage(&self, usage: Usage, choices: &Choices) -> Bytes;
 }
 
-struct EventStream<F> {
-    choices: Choices,
+struct Chunks<F> {
     format: F,
     reports: UsageReports,
     show_cached: bool,
-    events: VecDeque<Bytes>,
-    ended: bool,
-    log: RequestLog,
 }
 
-/// A response that sends what `choices` bring. Its client's leaving drops it, and them.
+/// Returns a response that sends what `choices` bring.
 pub(in crate::server) fn respond(
     choices: Choices,
     format: impl ChunkFormat,
@@ -39,42 +53,25 @@ pub(in crate::server) fn respond(
     show_cached: bool,
     log: RequestLog,
 ) -> Response {
-    let (events, ended) = (VecDeque::new(), false);
-    let stream = EventStream { choices, format, reports, show_cached, events, ended, log };
-    sse::response(unfold(stream, |mut stream| async move {
-        let event = stream.next().await?;
-        Some((event, stream))
-    }))
+    Run::new(choices, Chunks { format, reports, show_cached }, log).stream(Vec::new())
 }
 
-impl<F: ChunkFormat> EventStream<F> {
-    async fn next(&mut self) -> Option<Bytes> {
-        while self.events.is_empty() && !self.ended {
-            match self.choices.next().await {
-                Some(Ok(news)) => self.format.write(news, &self.choices, &mut self.events),
-                Some(Err(error)) => self.fail(&error),
-                None => self.complete(),
-            }
-            self.log.count(&self.choices);
-        }
-        self.events.pop_front()
+impl<F: ChunkFormat> EventWriter for Chunks<F> {
+    type Event = Bytes;
+
+    fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Bytes> {
+        self.format.write(news, choices)
     }
 
-    fn fail(&mut self, error: &ApiError) {
+    fn complete(&mut self, choices: &Choices) -> Result<Vec<Bytes>, ApiError> {
+        let usage = || self.format.usage(choices.usage(self.show_cached), choices);
+        let usage = self.reports.at_end.then(usage);
+        Ok(usage.into_iter().chain([sse::DONE]).collect())
+    }
+
+    fn fail(&mut self, error: ApiError, _: &Choices) -> Vec<Bytes> {
         tracing::error!(message = %error.message, "a stream failed");
-        self.events.extend([sse::event(&error.body()), sse::DONE]);
-        self.ended = true;
-        self.log.end("failed");
-    }
-
-    fn complete(&mut self) {
-        if self.reports.at_end {
-            let usage = self.choices.usage(self.show_cached);
-            self.events.push_back(self.format.usage(usage, &self.choices));
-        }
-        self.events.push_back(sse::DONE);
-        self.ended = true;
-        self.log.end("complete");
+        vec![sse::event(&error.body()), sse::DONE]
     }
 }
 
@@ -89,8 +86,8 @@ mod tests {
     struct Plain;
 
     impl ChunkFormat for Plain {
-        fn write(&mut self, news: ChoiceDelta, _: &Choices, events: &mut VecDeque<Bytes>) {
-            events.push_back(sse::event(&news.delta.text));
+        fn write(&mut self, news: ChoiceDelta, _: &Choices) -> Vec<Bytes> {
+            vec![sse::event(&news.delta.text)]
         }
 
         fn usage(&self, usage: Usage, _: &Choices) -> Bytes {

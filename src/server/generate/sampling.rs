@@ -1,14 +1,18 @@
-//! The request fields that both generating routes share: how to sample, when to stop.
+//! The request fields that most generating routes share: how to sample, when to stop.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::token_names::TokenNames;
 use crate::api::{Prompt, RawRequest, RepetitionDetection, SamplingParams, TruncationSide};
-use crate::server::http::{
-    error::ApiError,
-    fields::{Float, Int, Strings, Token},
-    limits::{at_most, choices},
+use crate::server::{
+    http::{
+        error::ApiError,
+        fields::{Float, Int, Strings, Token},
+        limits::{at_most, choices},
+    },
+    state::AppState,
 };
 use crate::{config::LimitSettings, engine::DefaultSampling};
 
@@ -52,9 +56,9 @@ pub(in crate::server) struct SamplingFields {
     truncation_side: Option<Side>,
     priority: Option<Int>,
     cache_salt: Option<String>,
-    pub(in crate::server) stream: Option<bool>,
+    stream: Option<bool>,
     pub(in crate::server) return_token_ids: Option<bool>,
-    pub(in crate::server) return_tokens_as_token_ids: Option<bool>,
+    return_tokens_as_token_ids: Option<bool>,
     pub(in crate::server) request_id: Option<String>,
 }
 
@@ -124,6 +128,32 @@ impl SamplingFields {
             },
             ..ours
         })
+    }
+
+    /// The parameters for an answer that is made of choices. Streams of them have no
+    /// `prompt_logprobs`.
+    pub(in crate::server) fn params_of_choices(
+        &self,
+        defaults: &DefaultSampling,
+    ) -> Result<SamplingParams, ApiError> {
+        let mut params = self.params(defaults)?;
+        if self.is_streamed() && params.prompt_logprobs.take().is_some_and(|count| count > 0) {
+            let message = "`prompt_logprobs` are not available when `stream=True`.";
+            return Err(ApiError::invalid("prompt_logprobs", message));
+        }
+        Ok(params)
+    }
+
+    /// Whether the answer is a stream.
+    pub(in crate::server) fn is_streamed(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// Names tokens as the client wants it, or else the operator.
+    pub(in crate::server) fn token_names(&self, state: &AppState) -> TokenNames {
+        let as_ids = self.return_tokens_as_token_ids;
+        let as_ids = as_ids.unwrap_or(state.config.return_tokens_as_token_ids);
+        TokenNames::new(state.engine.codec().clone(), as_ids)
     }
 
     /// The request for one prompt.

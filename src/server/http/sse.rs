@@ -7,7 +7,7 @@ use axum::{
     http::header::{CACHE_CONTROL, CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 
 use super::error::ApiError;
@@ -33,9 +33,16 @@ pub(in crate::server) fn named_event(name: &str, value: &impl Serialize) -> Byte
     Bytes::from([b"event: ", name.as_bytes(), b"\n", &event(value)].concat())
 }
 
+/// The response that sends batches of events as they come.
+pub(in crate::server) fn batches(
+    batches: impl Stream<Item = Vec<Bytes>> + Send + 'static,
+) -> Response {
+    response(batches.map(stream::iter).flatten())
+}
+
 /// The response that sends `events` as they come.
 pub(in crate::server) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let events = futures_util::StreamExt::map(events, Ok::<_, Infallible>);
+    let events = events.map(Ok::<_, Infallible>);
     let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];
     (headers, Body::from_stream(events)).into_response()
 }

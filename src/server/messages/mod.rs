@@ -5,13 +5,13 @@
 //! in one piece ([`content`]), or event by event ([`block_events`]). Errors are written once, by a
 //! layer around the routes ([`error`]), so whoever refuses a request need not know of them.
 
+mod answer;
 mod block_events;
 mod content;
 mod conversation;
 mod count_tokens;
 mod error;
 mod event;
-mod handler;
 mod partial_input;
 mod prompt;
 mod protocol;
@@ -23,6 +23,5 @@ mod unsupported;
 
 pub(super) use count_tokens::{CountTokensRequest, TokensCount, count_tokens};
 pub(super) use error::{ErrorBody, in_own_shape, is_ours};
-pub(super) use handler::create;
 pub(super) use protocol::MessagesRequest;
 pub(super) use response::Message;

@@ -1,24 +1,33 @@
 //! The request, and what it means.
 
+use axum::Extension;
 use serde::Deserialize;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::{
+    answer::MessageAnswer,
+    error::RequestId,
     prompt::PromptFields,
     unsupported::{Hints, UnsupportedFields},
 };
-use crate::api::{RawRequest, SamplingParams};
+use crate::api::SamplingParams;
 use crate::{
     config::LimitSettings,
     engine::DefaultSampling,
     server::{
-        generate::sampling::output_tokens,
+        generate::{
+            handler::{Plan, Protocol, RequestNames},
+            sampling::output_tokens,
+        },
         http::{
+            caller::Caller,
             error::ApiError,
             fields::{Float, Int},
             limits::at_most,
             parts::FromParts,
         },
+        memory::RequestMemory,
         state::AppState,
         turn::TurnStyle,
     },
@@ -40,14 +49,6 @@ pub(in crate::server) struct MessagesFields {
     temperature: Option<Float>,
     top_p: Option<Float>,
     top_k: Option<Int>,
-}
-
-/// What to ask of the engine, and how to write its answer.
-pub(super) struct Plan {
-    pub(super) model: String,
-    pub(super) request: RawRequest,
-    pub(super) style: Style,
-    pub(super) is_stream: bool,
 }
 
 /// How to write a message.
@@ -74,9 +75,18 @@ impl FromParts for MessagesRequest {
     }
 }
 
-impl MessagesRequest {
-    /// Checks everything that is about this API alone; the engine checks the rest.
-    pub(super) fn plan(&self, state: &AppState) -> Result<Plan, ApiError> {
+impl Protocol for MessagesRequest {
+    const ROUTE: &'static str = "/v1/messages";
+    type Naming = Extension<RequestId>;
+    type Answer = MessageAnswer;
+
+    async fn plan(
+        self,
+        state: &AppState,
+        _: &Caller,
+        Extension(request_id): &Extension<RequestId>,
+        _: &RequestMemory,
+    ) -> Result<Plan<MessageAnswer>, ApiError> {
         let model = self.prompt.model(state)?;
         self.unsupported.refuse()?;
         let params = self.fields.params(state.engine.default_sampling())?;
@@ -87,7 +97,13 @@ impl MessagesRequest {
             shows_thinking: self.prompt.shows_thinking()?,
             shows_cached: state.config.enable_prompt_tokens_details,
         };
-        Ok(Plan { model, request, style, is_stream: self.fields.stream.unwrap_or(false) })
+        let request_id = request_id.clone();
+        let id = format!("msg_{}", Uuid::new_v4().simple());
+        let abort = [id.clone(), request_id.0.clone()];
+        let names = RequestNames { log: request_id.0.clone(), abort };
+        let is_streamed = self.fields.stream.unwrap_or(false);
+        let answer = MessageAnswer { id, request_id, model, style, is_streamed };
+        Ok(Plan { names, requests: vec![request], beam_search: None, answer })
     }
 }
 

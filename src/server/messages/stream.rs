@@ -1,9 +1,6 @@
 //! The answer event by event.
 
-use std::collections::VecDeque;
-
 use axum::{body::Bytes, response::Response};
-use futures_util::stream::unfold;
 
 use super::{
     block_events::BlockEvents,
@@ -12,27 +9,27 @@ use super::{
     protocol::Style,
     response::{Message, Stop, Usage},
 };
-use crate::api::{FinishReason, OutputDelta};
+use crate::api::FinishReason;
 use crate::server::{
-    generate::{choices::Choices, request_log::RequestLog},
-    http::{error::ApiError, sse},
+    generate::{
+        choices::{ChoiceDelta, Choices},
+        request_log::RequestLog,
+        run::{EventWriter, Run},
+    },
+    http::error::ApiError,
     turn::TurnReader,
 };
 
-struct MessageStream {
-    choices: Choices,
+/// Writes the events of one message.
+struct MessageEvents {
     style: Style,
     reader: TurnReader,
     blocks: BlockEvents,
     finish: Option<FinishReason>,
-    events: VecDeque<Bytes>,
-    ended: bool,
     request_id: RequestId,
-    log: RequestLog,
 }
 
-/// A response that sends what `choices` bring, read by `reader`, as the rest of `message`. Its
-/// client's leaving drops it, and them.
+/// Returns a response that sends what `choices` bring, read by `reader`, as the rest of `message`.
 pub(super) fn respond(
     choices: Choices,
     message: Message,
@@ -41,72 +38,43 @@ pub(super) fn respond(
     request_id: RequestId,
     log: RequestLog,
 ) -> Response {
-    // The ping tells whoever waits that the stream works: the first block can be long in coming.
+    // The ping shows the client that the stream works: the first block can be long in coming.
     let opening = [Event::MessageStart { message: Box::new(message) }, Event::Ping];
-    let stream = MessageStream {
-        choices,
-        reader,
-        blocks: BlockEvents::new(style.shows_thinking),
-        style,
-        finish: None,
-        events: opening.iter().map(Event::to_bytes).collect(),
-        ended: false,
-        request_id,
-        log,
-    };
-    sse::response(unfold(stream, |mut stream| async move {
-        let event = stream.next().await?;
-        Some((event, stream))
-    }))
+    let blocks = BlockEvents::new(style.shows_thinking);
+    let writer = MessageEvents { style, reader, blocks, finish: None, request_id };
+    Run::new(choices, writer, log).stream(bytes(&opening))
 }
 
-impl MessageStream {
-    async fn next(&mut self) -> Option<Bytes> {
-        while self.events.is_empty() && !self.ended {
-            match self.choices.next().await {
-                Some(Ok(news)) => self.write(news.delta),
-                Some(Err(error)) => self.fail(&error),
-                None => self.complete(),
-            }
-            self.log.count(&self.choices);
-        }
-        self.events.pop_front()
-    }
+impl EventWriter for MessageEvents {
+    type Event = Bytes;
 
-    fn write(&mut self, delta: OutputDelta) {
+    fn write(&mut self, news: ChoiceDelta, _: &Choices) -> Vec<Bytes> {
         let mut events = Vec::new();
-        for news in self.reader.push(&delta) {
-            self.blocks.push(news, &mut events);
+        for part in self.reader.push(&news.delta) {
+            self.blocks.push(part, &mut events);
         }
-        self.send(&events);
-        self.finish = self.finish.take().or(delta.finish);
+        self.finish = self.finish.take().or(news.delta.finish);
+        bytes(&events)
     }
 
-    fn complete(&mut self) {
+    fn complete(&mut self, choices: &Choices) -> Result<Vec<Bytes>, ApiError> {
         let finish = self.finish.take().unwrap_or(FinishReason::Abort);
-        let delta = match Stop::new(&finish, self.blocks.has_calls()) {
-            Ok(stop) => stop,
-            Err(error) => return self.fail(&error),
-        };
+        let delta = Stop::new(&finish, self.blocks.has_calls())?;
         let mut events = Vec::new();
         self.blocks.stop(&mut events);
-        let usage = Usage::of(&self.choices, &self.reader, &self.style);
+        let usage = Usage::of(choices, &self.reader, &self.style);
         events.extend([Event::MessageDelta { delta, usage }, Event::MessageStop]);
-        self.send(&events);
-        self.ended = true;
-        self.log.end("complete");
+        Ok(bytes(&events))
     }
 
-    fn fail(&mut self, error: &ApiError) {
+    fn fail(&mut self, error: ApiError, _: &Choices) -> Vec<Bytes> {
         tracing::error!(message = %error.message, "a stream failed");
-        self.events.push_back(error_event(error, &self.request_id));
-        self.ended = true;
-        self.log.end("failed");
+        vec![error_event(&error, &self.request_id)]
     }
+}
 
-    fn send(&mut self, events: &[Event]) {
-        self.events.extend(events.iter().map(Event::to_bytes));
-    }
+fn bytes(events: &[Event]) -> Vec<Bytes> {
+    events.iter().map(Event::to_bytes).collect()
 }
 
 #[cfg(test)]

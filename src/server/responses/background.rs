@@ -2,36 +2,38 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{events::Frames, response::Status, run::Run, store::ResponseStore, stored::Stored};
+use super::{
+    events::Frames, response::Status, store::ResponseStore, stored::Stored, writer::ResponseRun,
+};
 use crate::server::http::error::ApiError;
 
 /// When a response that had no room may be asked for again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Runs `run` to its end, or until it is cancelled, and tells `stored` how it goes.
-pub(super) fn start(store: &Arc<ResponseStore>, mut run: Run, stored: Arc<Stored>) {
+pub(super) fn start(store: &Arc<ResponseStore>, mut run: ResponseRun, stored: Arc<Stored>) {
     let mut frames = Frames::default();
-    let begun = run.begin().iter().map(|event| frames.write(event)).collect();
+    let begun = frames.write_all(&run.writer.begin());
     stored.update(None, begun);
     let unfinished = Unfinished { stored, store: store.clone() };
     store.spawn(async move {
         let Unfinished { stored, store } = &unfinished;
         loop {
-            let before = run.response.status;
+            let before = run.writer.response.status;
             let events = tokio::select! {
                 biased;
                 () = stored.cancelled() => Some(run.cancel()),
                 events = run.next() => events,
             };
             let Some(events) = events else { return };
-            let news = events.iter().map(|event| frames.write(event)).collect();
-            stored.update((run.response.status != before).then_some(&run.response), news);
-            if !store.has_room() && !run.response.status.is_over() {
-                let events = run.refuse(no_room());
-                let news = events.iter().map(|event| frames.write(event)).collect();
-                stored.update(Some(&run.response), news);
+            let response = &run.writer.response;
+            let changed = (response.status != before).then_some(response);
+            stored.update(changed, frames.write_all(&events));
+            if !store.has_room() && !run.writer.response.status.is_over() {
+                let last = frames.write_all(&run.fail(no_room()));
+                stored.update(Some(&run.writer.response), last);
             }
-            if run.response.status.is_over() {
+            if run.writer.response.status.is_over() {
                 return;
             }
         }

@@ -1,11 +1,12 @@
 //! `POST /v1/responses/input_tokens`: the length of a prompt, without the model.
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::HeaderMap};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::protocol::ResponsesRequest;
 use crate::server::{
+    generate::handler::{Plan, Protocol},
     http::{caller::Caller, error::ApiError, extract::JsonBody},
     memory::RequestMemory,
     state::AppState,
@@ -23,10 +24,14 @@ pub(in crate::server) struct InputTokens {
 pub(in crate::server) async fn count_input_tokens(
     State(state): State<AppState>,
     caller: Caller,
+    headers: HeaderMap,
     memory: RequestMemory,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let plan = request.plan(&state, caller.tenant, &memory).await?;
-    let input_tokens = count_prompt_tokens(&state, plan.request).await?;
+    let Plan { requests, .. } = request.plan(&state, &caller, &headers, &memory).await?;
+    let mut input_tokens = 0;
+    for request in requests {
+        input_tokens += count_prompt_tokens(&state, request).await?;
+    }
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }))
 }

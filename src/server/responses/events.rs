@@ -150,6 +150,10 @@ struct Numbered<'a> {
 }
 
 impl Frames {
+    pub(super) fn write_all(&mut self, events: &[Event]) -> Vec<Bytes> {
+        events.iter().map(|event| self.write(event)).collect()
+    }
+
     pub(super) fn write(&mut self, event: &Event) -> Bytes {
         let sequence_number = self.next;
         self.next += 1;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 
 use super::stored::Stored;
 use crate::server::http::sse;
@@ -17,7 +17,7 @@ pub(super) fn follow(stored: &Arc<Stored>, first: usize) -> Response {
             .await;
         let news = is_news.ok()?.frames.get(next..).unwrap_or_default().to_vec();
         let seen = next + news.len();
-        (!news.is_empty()).then(|| (stream::iter(news), (progress, seen)))
+        (!news.is_empty()).then_some((news, (progress, seen)))
     });
-    sse::response(batches.flatten())
+    sse::batches(batches)
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use serde_json::{Map, Value};
 
 use super::{
+    answer::ResponseAnswer,
     fields::ResponsesFields,
-    handler::Context,
     ids::{self, ItemIds},
     input::InputReader,
     items::Items,
+    keeper::Keeper,
     messages::messages,
     output::OutputWriter,
     refused::RefusedFields,
@@ -24,16 +26,22 @@ use crate::config::LimitSettings;
 use crate::server::{
     chat::{add_reasoning_effort, template_kwargs},
     generate::{
+        handler::{Plan, Protocol, RequestNames},
         logprobs::ChatLogprobsWriter,
         sampling::{SamplingFields, output_tokens},
         structured_outputs::StructuredOutputFields,
-        token_names::TokenNames,
         unsupported::UnsupportedFields,
     },
-    http::{error::ApiError, limits::at_most, parts::FromParts},
+    http::{
+        caller::Caller,
+        error::ApiError,
+        limits::at_most,
+        parts::FromParts,
+        request_id::{chosen, response_id},
+    },
     memory::RequestMemory,
     state::AppState,
-    turn::{TurnRequest, TurnStyle},
+    turn::TurnRequest,
 };
 
 /// The body of `POST /v1/responses`.
@@ -43,18 +51,6 @@ pub(in crate::server) struct ResponsesRequest {
     structured: StructuredOutputFields,
     refused: RefusedFields,
     later: UnsupportedFields,
-}
-
-/// What to ask of the engine, and how to make a response of its answer.
-pub(super) struct Plan {
-    pub(super) request: RawRequest,
-    pub(super) style: TurnStyle,
-    pub(super) writer: OutputWriter,
-    pub(super) logprobs: Option<ChatLogprobsWriter>,
-    /// As it begins.
-    pub(super) response: Response,
-    pub(super) context: Context,
-    pub(super) is_streamed: bool,
 }
 
 impl FromParts for ResponsesRequest {
@@ -74,26 +70,26 @@ impl FromParts for ResponsesRequest {
     }
 }
 
-impl ResponsesRequest {
-    /// The client's own name for the request.
-    pub(super) fn request_id(&self) -> Option<&str> {
-        self.sampling.request_id.as_deref()
-    }
+impl Protocol for ResponsesRequest {
+    const ROUTE: &'static str = "/v1/responses";
+    type Naming = HeaderMap;
+    type Answer = ResponseAnswer;
 
-    /// Checks everything that is about this API alone; the engine checks the rest.
     /// The text that it shares with stored responses is leased before it is copied.
-    pub(super) async fn plan(
-        &self,
+    async fn plan(
+        self,
         state: &AppState,
-        owner: Owner,
+        caller: &Caller,
+        headers: &HeaderMap,
         memory: &RequestMemory,
-    ) -> Result<Plan, ApiError> {
+    ) -> Result<Plan<ResponseAnswer>, ApiError> {
+        let owner = caller.tenant;
         let fields = &self.fields;
         let model = state.model_name(fields.model.as_deref())?;
         self.refused.refuse()?;
         self.later.refuse_but(&["thinking_token_budget"])?;
         let store = self.store(state)?;
-        let is_streamed = self.sampling.stream.unwrap_or(false);
+        let is_streamed = self.sampling.is_streamed();
         let history = self.history(state, owner)?;
         let id = ids::response_id();
         let mut ids = ItemIds::new(&id);
@@ -126,10 +122,7 @@ impl ResponsesRequest {
             ..fields.asked(model)?
         };
         let logprobs = params.logprobs.map(|num_top| {
-            let as_ids = self.sampling.return_tokens_as_token_ids;
-            let as_ids = as_ids.unwrap_or(state.config.return_tokens_as_token_ids);
-            let names = TokenNames::new(state.engine.codec().clone(), as_ids);
-            ChatLogprobsWriter::new(names, num_top as usize)
+            ChatLogprobsWriter::new(self.sampling.token_names(state), num_top as usize)
         });
         let turn = TurnRequest {
             chat,
@@ -141,26 +134,50 @@ impl ResponsesRequest {
             params,
             max_tokens,
         };
-        let (RawRequest { prompt, params, max_tokens, .. }, style) = turn.plan(state)?;
+        let (request, style) = turn.plan(state)?;
+        let request = self.raw_request(state, request)?;
+        let status = if asked.background { Status::Queued } else { Status::InProgress };
+        let names = self.names(headers, &id);
+        let answer = ResponseAnswer {
+            style,
+            output: OutputWriter::new(ids),
+            logprobs,
+            response: Response::new(id, status, asked),
+            keeper: Keeper {
+                store: state.responses.clone(),
+                owner,
+                history,
+                input,
+                memory: memory.clone(),
+                weight: None,
+            },
+            is_streamed,
+        };
+        Ok(Plan { names, requests: vec![request], beam_search: None, answer })
+    }
+}
+
+impl ResponsesRequest {
+    /// The request for the engine, of what the turn needs.
+    fn raw_request(&self, state: &AppState, turn: RawRequest) -> Result<RawRequest, ApiError> {
+        let RawRequest { prompt, params, max_tokens, .. } = turn;
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
-        let truncate = fields.truncates().then_some(-1);
+        let truncate = self.fields.truncates().then_some(-1);
         let truncate_prompt_tokens = request.truncate_prompt_tokens.or(truncate);
-        let request = RawRequest {
+        Ok(RawRequest {
             add_special_tokens: false,
             truncate_prompt_tokens,
             max_tokens_default: state.engine.default_sampling().max_tokens,
             ..request
-        };
-        let status = if asked.background { Status::Queued } else { Status::InProgress };
-        Ok(Plan {
-            request,
-            style,
-            writer: OutputWriter::new(ids),
-            logprobs,
-            response: Response::new(id, status, asked),
-            context: Context { history, input },
-            is_streamed,
         })
+    }
+
+    /// The names of the request for the response `id`. The client may choose one.
+    fn names(&self, headers: &HeaderMap, id: &str) -> RequestNames {
+        let name = self.sampling.request_id.as_deref().unwrap_or(ids::name_of(id));
+        let log = response_id("resp", headers, Some(name));
+        let abort = [id.to_owned(), chosen(&log).to_owned()];
+        RequestNames { log, abort }
     }
 
     /// The items of the input. Those that it refers to count as `shared`.

@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::{super::partial_input::partial_input, *};
-use crate::api::{Failure, SampledToken, StopReason};
+use crate::api::{Failure, OutputDelta, SampledToken, StopReason};
 use crate::server::turn::{ToolChoice, outputs::for_each_cut_output, tests::test_style};
 
 /// Text as it arrives, and how it ends.

@@ -8,22 +8,32 @@ use serde_json::{Value, json, to_value};
 use crate::api::{Failure, FinishReason, Logprob, OutputDelta, SampledToken};
 use crate::server::{
     generate::{
-        choices::Choices, logprobs::ChatLogprobsWriter, request_log::RequestLog,
+        choices::Choices, logprobs::ChatLogprobsWriter, request_log::RequestLog, run::Run,
         token_names::TokenNames,
     },
     responses::{
         ids::ItemIds,
         output::OutputWriter,
         response::{Asked, Response, Status},
-        run::Run,
+        writer::{ResponseRun, ResponseWriter},
     },
     test_codec::ByteCodec,
-    turn::{ToolChoice, Turn, outputs::for_each_cut_output, tests::test_style},
+    turn::{ToolChoice, Turn, TurnReader, outputs::for_each_cut_output, tests::test_style},
 };
 
 /// One that is given `pieces`, a byte a token, as answer to a prompt of two tokens; without an end
 /// it goes on for ever.
-fn run(pieces: &[&str], finish: Option<FinishReason>, status: Status) -> Run {
+fn run(pieces: &[&str], finish: Option<FinishReason>, status: Status) -> ResponseRun {
+    let reader = test_style("hermes", "qwen3", ToolChoice::Auto).reader("resp_r", 0, &[1, 2]);
+    run_read_by(reader, pieces, finish, status)
+}
+
+fn run_read_by(
+    reader: TurnReader,
+    pieces: &[&str],
+    finish: Option<FinishReason>,
+    status: Status,
+) -> ResponseRun {
     let token = |byte: u8| {
         let own = Logprob { token_id: byte.into(), logprob: -0.5, rank: 1 };
         SampledToken { token_id: byte.into(), logprobs: Some(vec![own]) }
@@ -44,21 +54,15 @@ fn run(pieces: &[&str], finish: Option<FinishReason>, status: Status) -> Run {
     };
     let choices = Choices::new(vec![([1, 2].into(), vec![deltas])]);
     let response = Response::new("resp_r".to_owned(), status, Asked::default());
-    Run {
-        reader: test_style("hermes", "qwen3", ToolChoice::Auto).reader("resp_r", 0, &[1, 2]),
-        choices,
-        writer: OutputWriter::new(ItemIds::new("resp_r")),
-        logprobs: Some(ChatLogprobsWriter::new(TokenNames::new(Arc::new(ByteCodec), false), 0)),
-        response,
-        log: RequestLog::new("id".to_owned(), "/test", None),
-        finish: None,
-        error: None,
-    }
+    let output = OutputWriter::new(ItemIds::new("resp_r"));
+    let logprobs = ChatLogprobsWriter::new(TokenNames::new(Arc::new(ByteCodec), false), 0);
+    let writer = ResponseWriter::new(reader, output, Some(logprobs), response);
+    Run::new(choices, writer, RequestLog::new("id".to_owned(), "/test", None))
 }
 
 /// The events until the end.
-async fn events(run: &mut Run) -> Vec<Value> {
-    let mut events = run.begin();
+async fn events(run: &mut ResponseRun) -> Vec<Value> {
+    let mut events = run.writer.begin();
     while let Some(news) = run.next().await {
         events.extend(news);
     }
@@ -116,7 +120,7 @@ async fn thoughts_and_calls_are_read() {
     ];
     let mut called = run(&pieces, Some(FinishReason::Stop(None)), Status::InProgress);
     events(&mut called).await;
-    let output = to_value(&*called.response.output).unwrap();
+    let output = to_value(&*called.writer.response.output).unwrap();
     assert_eq!(
         (&output[0]["type"], &output[0]["content"][0]["text"]),
         (&json!("reasoning"), &json!("hm"))
@@ -125,7 +129,7 @@ async fn thoughts_and_calls_are_read() {
         (&output[1]["type"], &output[1]["name"], &output[1]["arguments"]),
         (&json!("function_call"), &json!("now"), &json!("{}"))
     );
-    let usage = to_value(called.response.usage).unwrap();
+    let usage = to_value(called.writer.response.usage).unwrap();
     assert_eq!(usage["output_tokens_details"]["reasoning_tokens"], 2);
 }
 
@@ -142,7 +146,7 @@ async fn a_token_is_told_with_its_text() {
     let deltas: Vec<&Value> =
         told.iter().filter(|event| event["type"] == "response.output_text.delta").collect();
     let of_deltas: String = deltas.iter().map(|event| text(&event["logprobs"])).collect();
-    let part = to_value(&*said.response.output).unwrap()[1]["content"][0].clone();
+    let part = to_value(&*said.writer.response.output).unwrap()[1]["content"][0].clone();
     assert_eq!(part["text"], "a<toolb");
     assert_eq!(text(&part["logprobs"]), of_deltas);
     assert!(of_deltas.ends_with("a<toolb"), "{of_deltas}");
@@ -164,14 +168,14 @@ async fn what_fails_says_so() {
         json!({"code": "server_error", "message": "numerical_garbage"})
     );
     assert_eq!(kinds(&told)[told.len() - 2], "response.output_item.done");
-    assert_eq!(failed.outcome().unwrap_err().status, 500);
+    assert_eq!(failed.writer.outcome().unwrap_err().status, 500);
 }
 
 #[tokio::test]
 async fn what_waits_begins_and_what_is_cancelled_keeps_what_it_has() {
     let mut cancelled = run(&["a"], None, Status::Queued);
     let begun: Vec<Value> =
-        cancelled.begin().iter().map(|event| to_value(event).unwrap()).collect();
+        cancelled.writer.begin().iter().map(|event| to_value(event).unwrap()).collect();
     assert_eq!(kinds(&begun), ["response.created", "response.queued"]);
     assert_eq!(begun[1]["response"]["status"], "queued");
     let news = cancelled.next().await.unwrap();
@@ -179,7 +183,7 @@ async fn what_waits_begins_and_what_is_cancelled_keeps_what_it_has() {
     assert_eq!((kinds(&news)[0], news.len()), ("response.in_progress", 4));
     cancelled.cancel();
     assert!(cancelled.next().await.is_none());
-    let response = to_value(&cancelled.response).unwrap();
+    let response = to_value(&cancelled.writer.response).unwrap();
     assert_eq!(response["status"], "cancelled");
     assert_eq!(response["output"][0]["content"][0]["text"], "a");
     assert_eq!(response["output"][0]["status"], "incomplete");
@@ -206,14 +210,14 @@ fn the_events_add_up_to_the_whole_response_wherever_it_ends() {
         let pieces = cut.pieces(30);
         let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
         let reader = || cut.style.reader("resp_r", 0, &[1, 2]);
-        let mut told = run(&pieces, Some(cut.finish.clone()), Status::InProgress);
-        told.reader = reader();
+        let finish = Some(cut.finish.clone());
+        let mut told = run_read_by(reader(), &pieces, finish, Status::InProgress);
         let events = runtime.block_on(events(&mut told));
         let text = |item: &Value| match item["type"].as_str().unwrap() {
             "function_call" => item["arguments"].as_str().unwrap().to_owned(),
             _ => item["content"][0]["text"].as_str().unwrap().to_owned(),
         };
-        let output = to_value(&*told.response.output).unwrap();
+        let output = to_value(&*told.writer.response.output).unwrap();
         let items = output.as_array().unwrap();
         let place = format!("{}: {:?}", cut.label, cut.text);
         assert_eq!(added_up(&events), items.iter().map(text).collect::<Vec<_>>(), "{place}");
@@ -229,7 +233,7 @@ fn the_events_add_up_to_the_whole_response_wherever_it_ends() {
         let arguments: Vec<String> = turn.tool_calls.into_iter().map(|c| c.arguments).collect();
         assert_eq!(all("function_call"), arguments, "{place}");
         if cut.finish == FinishReason::Length {
-            assert_eq!(told.response.status, Status::Incomplete, "{place}");
+            assert_eq!(told.writer.response.status, Status::Incomplete, "{place}");
         }
     });
 }

@@ -1,0 +1,97 @@
+//! One answer in the making: what the engine brings becomes a protocol's events, and the log hears how
+//! it ends.
+
+use axum::{body::Bytes, response::Response};
+use futures_util::{StreamExt, future::ready, stream};
+
+use super::{
+    choices::{ChoiceDelta, Choices, FinishedChoice},
+    request_log::RequestLog,
+};
+use crate::server::http::{error::ApiError, sse};
+
+/// Writes a protocol's events.
+pub(in crate::server) trait EventWriter: Send + 'static {
+    /// What it writes.
+    type Event: Send + 'static;
+
+    /// Returns the events for news of one choice.
+    fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Self::Event>;
+
+    /// Returns the last events of an answer whose choices have all ended.
+    ///
+    /// # Errors
+    /// When a choice failed. [`Self::fail`] writes the last events then.
+    fn complete(&mut self, choices: &Choices) -> Result<Vec<Self::Event>, ApiError>;
+
+    /// Returns the last events of an answer that failed.
+    fn fail(&mut self, error: ApiError, choices: &Choices) -> Vec<Self::Event>;
+}
+
+/// An answer in the making. Dropping it aborts what has not ended.
+pub(in crate::server) struct Run<W> {
+    pub(in crate::server) choices: Choices,
+    pub(in crate::server) writer: W,
+    log: RequestLog,
+    is_over: bool,
+}
+
+impl<W: EventWriter> Run<W> {
+    pub(in crate::server) fn new(choices: Choices, writer: W, log: RequestLog) -> Self {
+        Self { choices, writer, log, is_over: false }
+    }
+
+    /// The events for what happens next, perhaps none yet; `None` once the answer is over.
+    pub(in crate::server) async fn next(&mut self) -> Option<Vec<W::Event>> {
+        if self.is_over {
+            return None;
+        }
+        let events = match self.choices.next().await {
+            Some(Ok(news)) => self.writer.write(news, &self.choices),
+            Some(Err(error)) => self.fail(error),
+            None => match self.writer.complete(&self.choices) {
+                Ok(last) => {
+                    self.end("complete");
+                    last
+                }
+                Err(error) => self.fail(error),
+            },
+        };
+        self.log.count(&self.choices);
+        Some(events)
+    }
+
+    /// Ends the answer with `error`. Returns its last events.
+    pub(in crate::server) fn fail(&mut self, error: ApiError) -> Vec<W::Event> {
+        self.end("failed");
+        self.writer.fail(error, &self.choices)
+    }
+
+    /// Ends the answer; the log says that it went as `outcome`.
+    pub(in crate::server) fn end(&mut self, outcome: &'static str) {
+        self.is_over = true;
+        self.log.end(outcome);
+    }
+}
+
+impl<W: EventWriter<Event = Bytes>> Run<W> {
+    /// Returns a response that sends `opening`, and then the events as they come.
+    pub(in crate::server) fn stream(self, opening: Vec<Bytes>) -> Response {
+        let rest = stream::unfold(self, |mut run| async move {
+            let events = run.next().await?;
+            Some((events, run))
+        });
+        sse::batches(stream::once(ready(opening)).chain(rest))
+    }
+}
+
+/// Waits for all of an answer in one piece.
+pub(in crate::server) async fn whole(
+    choices: &mut Choices,
+    mut log: RequestLog,
+) -> Result<Vec<FinishedChoice>, ApiError> {
+    let finished = choices.finish().await;
+    log.count(choices);
+    log.end(if finished.is_ok() { "complete" } else { "failed" });
+    finished
+}

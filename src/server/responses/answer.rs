@@ -1,0 +1,83 @@
+//! Writes the answer: in one piece, event by event, or without its client.
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response as HttpResponse},
+};
+use futures_util::{StreamExt, future::ready, stream};
+
+use super::{
+    background,
+    events::Frames,
+    follow::follow,
+    keeper::Keeper,
+    output::OutputWriter,
+    response::Response,
+    writer::{ResponseRun, ResponseWriter},
+};
+use crate::server::{
+    generate::{
+        choices::Choices, handler::Answer, logprobs::ChatLogprobsWriter, request_log::RequestLog,
+        run::Run,
+    },
+    http::{error::ApiError, sse},
+    memory::RequestMemory,
+    turn::TurnStyle,
+};
+
+/// How to write the answer to one request.
+pub(in crate::server) struct ResponseAnswer {
+    pub(super) style: TurnStyle,
+    pub(super) output: OutputWriter,
+    pub(super) logprobs: Option<ChatLogprobsWriter>,
+    /// As it begins.
+    pub(super) response: Response,
+    pub(super) keeper: Keeper,
+    pub(super) is_streamed: bool,
+}
+
+impl Answer for ResponseAnswer {
+    async fn reserve(&mut self, _: &RequestMemory) -> Result<(), ApiError> {
+        self.keeper.reserve(&self.response.asked, self.is_streamed).await
+    }
+
+    async fn respond(self, choices: Choices, log: RequestLog) -> Result<HttpResponse, ApiError> {
+        let Self { style, output, logprobs, response, keeper, is_streamed } = self;
+        let reader = style.reader(&response.id, 0, choices.prompt_of(0));
+        let writer = ResponseWriter::new(reader, output, logprobs, response);
+        let mut run = Run::new(choices, writer, log);
+        if run.writer.response.asked.background {
+            let (store, stored) =
+                (keeper.store.clone(), keeper.keep(&run.writer.response, is_streamed));
+            background::start(&store, run, stored.clone());
+            if is_streamed {
+                return Ok(follow(&stored, 0));
+            }
+            return Ok(Json(stored.response()).into_response());
+        }
+        let keeper = run.writer.response.asked.store.then_some(keeper);
+        if is_streamed {
+            return Ok(stream(run, keeper));
+        }
+        while run.next().await.is_some() {}
+        let response = run.writer.outcome()?;
+        keeper.map(|keeper| keeper.keep(&response, false));
+        Ok(Json(response).into_response())
+    }
+}
+
+/// A response that is told as it is made. Its client's leaving drops it.
+fn stream(mut run: ResponseRun, keeper: Option<Keeper>) -> HttpResponse {
+    let mut frames = Frames::default();
+    let opening = frames.write_all(&run.writer.begin());
+    let state = (run, keeper, frames);
+    let rest = stream::unfold(state, |(mut run, mut keeper, mut frames)| async move {
+        let events = frames.write_all(&run.next().await?);
+        // A client that reads of the end can go on from the response.
+        if run.writer.response.status.is_over() {
+            keeper.take().map(|keeper| keeper.keep(&run.writer.response, false));
+        }
+        Some((events, (run, keeper, frames)))
+    });
+    sse::batches(stream::once(ready(opening)).chain(rest))
+}
