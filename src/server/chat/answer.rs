@@ -1,47 +1,36 @@
 //! Writes the answer: in one piece, or chunk by chunk.
 
-use axum::{
-    Json,
-    response::{IntoResponse, Response},
-};
-
 use super::{protocol::Style, response::ChatCompletion, stream::ChatChunks};
-use crate::server::{
-    generate::{
-        answer::Head, choices::Choices, chunks, handler::Answer, request_log::RequestLog,
-        run::whole, usage::UsageReports,
-    },
-    http::error::ApiError,
-    memory::RequestMemory,
+use crate::server::generate::{
+    answer::Head,
+    choices::{Choices, FinishedChoice},
+    choices_answer::ChoicesFormat,
+    usage::{Usage, UsageReports},
 };
 
-/// How to write the answer to one request.
-pub(in crate::server) struct ChatAnswer {
+/// How to write messages.
+pub(in crate::server) struct ChatFormat {
     pub(super) id: String,
     pub(super) model: String,
     pub(super) style: Style,
-    pub(super) reports: UsageReports,
-    pub(super) show_cached: bool,
-    pub(super) is_streamed: bool,
-    /// Bytes of the echoed message in all choices.
-    pub(super) echoed_bytes: usize,
 }
 
-impl Answer for ChatAnswer {
-    async fn reserve(&mut self, memory: &RequestMemory) -> Result<(), ApiError> {
-        memory.grow(self.echoed_bytes).await
+impl ChoicesFormat for ChatFormat {
+    type Chunks = ChatChunks;
+    type Whole = ChatCompletion;
+
+    fn chunks(self, reports: UsageReports, choices: &Choices) -> ChatChunks {
+        let head = Head::new(self.id, "chat.completion.chunk", self.model);
+        ChatChunks::new(head, self.style, reports, choices)
     }
 
-    async fn respond(self, mut choices: Choices, log: RequestLog) -> Result<Response, ApiError> {
-        let Self { id, model, style, reports, show_cached, .. } = self;
-        if self.is_streamed {
-            let head = Head::new(id, "chat.completion.chunk", model);
-            let chunks = ChatChunks::new(head, style, reports, &choices);
-            return Ok(chunks::respond(choices, chunks, reports, show_cached, log));
-        }
-        let finished = whole(&mut choices, log).await?;
-        let head = Head::new(id, "chat.completion", model);
-        let usage = choices.usage(show_cached);
-        Ok(Json(ChatCompletion::new(head, &style, &choices, finished, usage)).into_response())
+    fn whole(
+        self,
+        choices: &Choices,
+        finished: Vec<FinishedChoice>,
+        usage: Usage,
+    ) -> ChatCompletion {
+        let head = Head::new(self.id, "chat.completion", self.model);
+        ChatCompletion::new(head, &self.style, choices, finished, usage)
     }
 }

@@ -5,12 +5,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{answer::ChatAnswer, conversation::ConversationFields};
+use super::{answer::ChatFormat, conversation::ConversationFields};
 use crate::api::{ChatPrompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
-        handler::{Plan, Protocol, RequestNames},
+        choices_answer::ChoicesAnswer,
+        handler::{Exchange, Plan, Protocol, RequestNames},
         logprobs::ChatLogprobsWriter,
         sampling::{SamplingFields, logprobs, output_tokens},
         structured_outputs::StructuredOutputFields,
@@ -18,11 +19,7 @@ use crate::server::{
         unsupported::UnsupportedFields,
         usage::{StreamOptions, UsageReports},
     },
-    http::{
-        caller::Caller, error::ApiError, fields::Int, parts::FromParts, request_id::response_id,
-    },
-    memory::RequestMemory,
-    state::AppState,
+    http::{error::ApiError, fields::Int, parts::FromParts, request_id::response_id},
     turn::{TurnRequest, TurnStyle},
 };
 
@@ -96,15 +93,10 @@ impl FromParts for ChatRequest {
 impl Protocol for ChatRequest {
     const ROUTE: &'static str = "/v1/chat/completions";
     type Naming = HeaderMap;
-    type Answer = ChatAnswer;
+    type Answer = ChoicesAnswer<ChatFormat>;
 
-    async fn plan(
-        self,
-        state: &AppState,
-        _: &Caller,
-        headers: &HeaderMap,
-        _: &RequestMemory,
-    ) -> Result<Plan<ChatAnswer>, ApiError> {
+    async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
+        let state = &exchange.state;
         let model = state.model_name(self.fields.model.as_deref())?;
         self.later.refuse_but(&["thinking_token_budget"])?;
         let is_streamed = self.sampling.is_streamed();
@@ -151,17 +143,15 @@ impl Protocol for ChatRequest {
         let add_special_tokens = self.conversation.adds_special_tokens();
         let max_tokens_default = defaults.max_tokens;
         let request = RawRequest { add_special_tokens, max_tokens_default, ..request };
-        let id = response_id("chatcmpl", headers, self.sampling.request_id.as_deref());
+        let id = response_id("chatcmpl", &exchange.naming, self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
-        let answer = ChatAnswer {
-            id,
-            model,
+        let answer = ChoicesAnswer {
             reports,
             show_cached: state.config.enable_prompt_tokens_details,
             is_streamed,
             // Each choice begins with it: as text, as JSON, and on its way.
             echoed_bytes: style.echoed.len().saturating_mul(3 * request.params.n as usize),
-            style,
+            format: ChatFormat { id, model, style },
         };
         Ok(Plan { names, requests: vec![request], beam_search, answer })
     }

@@ -31,7 +31,7 @@ struct ChunkChoice {
 }
 
 /// Writes the chunks of a chat completion.
-pub(super) struct ChatChunks {
+pub(in crate::server) struct ChatChunks {
     head: Head,
     style: Style,
     reports: UsageReports,

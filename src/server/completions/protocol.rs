@@ -9,13 +9,14 @@ use serde::{
 };
 use utoipa::ToSchema;
 
-use super::answer::CompletionAnswer;
+use super::answer::CompletionFormat;
 use crate::api::{Prompt, RawRequest};
 use crate::config::LimitSettings;
 use crate::server::{
     generate::{
         answer::Head,
-        handler::{Plan, Protocol, RequestNames},
+        choices_answer::ChoicesAnswer,
+        handler::{Exchange, Plan, Protocol, RequestNames},
         sampling::{SamplingFields, logprobs, output_tokens},
         structured_outputs::StructuredOutputFields,
         token_names::TokenNames,
@@ -23,15 +24,12 @@ use crate::server::{
         usage::{StreamOptions, UsageReports},
     },
     http::{
-        caller::Caller,
         error::ApiError,
         fields::{Int, Token},
         limits::at_most,
         parts::FromParts,
         request_id::response_id,
     },
-    memory::RequestMemory,
-    state::AppState,
 };
 
 /// Most prompts in one request, as in vLLM.
@@ -127,15 +125,10 @@ impl FromParts for CompletionRequest {
 impl Protocol for CompletionRequest {
     const ROUTE: &'static str = "/v1/completions";
     type Naming = HeaderMap;
-    type Answer = CompletionAnswer;
+    type Answer = ChoicesAnswer<CompletionFormat>;
 
-    async fn plan(
-        self,
-        state: &AppState,
-        _: &Caller,
-        headers: &HeaderMap,
-        _: &RequestMemory,
-    ) -> Result<Plan<CompletionAnswer>, ApiError> {
+    async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
+        let state = &exchange.state;
         let model = state.model_name(self.fields.model.as_deref())?;
         self.later.refuse()?;
         let is_streamed = self.sampling.is_streamed();
@@ -171,11 +164,10 @@ impl Protocol for CompletionRequest {
             Ok(RawRequest { add_special_tokens, max_tokens_default, ..request })
         });
         let requests: Vec<_> = requests.collect::<Result<_, ApiError>>()?;
-        let id = response_id("cmpl", headers, self.sampling.request_id.as_deref());
+        let id = response_id("cmpl", &exchange.naming, self.sampling.request_id.as_deref());
         let names = RequestNames::of(&id);
-        let answer = CompletionAnswer {
-            head: Head::new(id, "text_completion", model),
-            style,
+        let answer = ChoicesAnswer {
+            format: CompletionFormat { head: Head::new(id, "text_completion", model), style },
             reports,
             show_cached: state.config.enable_prompt_tokens_details,
             is_streamed,

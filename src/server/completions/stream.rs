@@ -29,7 +29,7 @@ struct ChunkChoice {
 }
 
 /// Writes the chunks of a completion.
-pub(super) struct CompletionChunks {
+pub(in crate::server) struct CompletionChunks {
     head: Head,
     style: Style,
     reports: UsageReports,

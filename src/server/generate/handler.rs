@@ -35,11 +35,16 @@ pub(in crate::server) trait Protocol: JsonRequest {
     /// Checks what concerns this protocol alone; the engine checks the rest.
     fn plan(
         self,
-        state: &AppState,
-        caller: &Caller,
-        naming: &Self::Naming,
-        memory: &RequestMemory,
+        exchange: &Exchange<Self::Naming>,
     ) -> impl Future<Output = Result<Plan<Self::Answer>, ApiError>> + Send;
+}
+
+/// What a handler has of a request beside its body.
+pub(in crate::server) struct Exchange<N> {
+    pub(in crate::server) state: AppState,
+    pub(in crate::server) caller: Caller,
+    pub(in crate::server) naming: N,
+    pub(in crate::server) memory: RequestMemory,
 }
 
 /// What to ask of the engine, and how to write its answer.
@@ -94,8 +99,9 @@ pub(in crate::server) async fn generate<P: Protocol>(
     memory: RequestMemory,
     JsonBody(request): JsonBody<P>,
 ) -> Result<Response, ApiError> {
-    let plan = request.plan(&state, &caller, &naming, &memory).await?;
-    let Plan { names, requests, beam_search, mut answer } = plan;
+    let exchange = Exchange { state, caller, naming, memory };
+    let Plan { names, requests, beam_search, mut answer } = request.plan(&exchange).await?;
+    let Exchange { state, memory, .. } = exchange;
     let mut log = RequestLog::new(names.log, P::ROUTE, caller.tenant);
     let submitted = async {
         answer.reserve(&memory).await?;

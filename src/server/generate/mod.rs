@@ -6,6 +6,7 @@
 
 pub(in crate::server) mod answer;
 pub(in crate::server) mod choices;
+pub(in crate::server) mod choices_answer;
 pub(in crate::server) mod chunks;
 pub(in crate::server) mod handler;
 pub(in crate::server) mod logprobs;

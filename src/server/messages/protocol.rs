@@ -17,18 +17,15 @@ use crate::{
     engine::DefaultSampling,
     server::{
         generate::{
-            handler::{Plan, Protocol, RequestNames},
+            handler::{Exchange, Plan, Protocol, RequestNames},
             sampling::output_tokens,
         },
         http::{
-            caller::Caller,
             error::ApiError,
             fields::{Float, Int},
             limits::at_most,
             parts::FromParts,
         },
-        memory::RequestMemory,
-        state::AppState,
         turn::TurnStyle,
     },
 };
@@ -82,11 +79,10 @@ impl Protocol for MessagesRequest {
 
     async fn plan(
         self,
-        state: &AppState,
-        _: &Caller,
-        Extension(request_id): &Extension<RequestId>,
-        _: &RequestMemory,
-    ) -> Result<Plan<MessageAnswer>, ApiError> {
+        exchange: &Exchange<Extension<RequestId>>,
+    ) -> Result<Plan<Self::Answer>, ApiError> {
+        let state = &exchange.state;
+        let Extension(request_id) = &exchange.naming;
         let model = self.prompt.model(state)?;
         self.unsupported.refuse()?;
         let params = self.fields.params(state.engine.default_sampling())?;

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::protocol::ResponsesRequest;
 use crate::server::{
-    generate::handler::{Plan, Protocol},
+    generate::handler::{Exchange, Protocol},
     http::{caller::Caller, error::ApiError, extract::JsonBody},
     memory::RequestMemory,
     state::AppState,
@@ -28,10 +28,10 @@ pub(in crate::server) async fn count_input_tokens(
     memory: RequestMemory,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Json<InputTokens>, ApiError> {
-    let Plan { requests, .. } = request.plan(&state, &caller, &headers, &memory).await?;
+    let exchange = Exchange { state, caller, naming: headers, memory };
     let mut input_tokens = 0;
-    for request in requests {
-        input_tokens += count_prompt_tokens(&state, request).await?;
+    for request in request.plan(&exchange).await?.requests {
+        input_tokens += count_prompt_tokens(&exchange.state, request).await?;
     }
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }))
 }

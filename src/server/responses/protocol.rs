@@ -26,20 +26,18 @@ use crate::config::LimitSettings;
 use crate::server::{
     chat::{add_reasoning_effort, template_kwargs},
     generate::{
-        handler::{Plan, Protocol, RequestNames},
+        handler::{Exchange, Plan, Protocol, RequestNames},
         logprobs::ChatLogprobsWriter,
         sampling::{SamplingFields, output_tokens},
         structured_outputs::StructuredOutputFields,
         unsupported::UnsupportedFields,
     },
     http::{
-        caller::Caller,
         error::ApiError,
         limits::at_most,
         parts::FromParts,
         request_id::{chosen, response_id},
     },
-    memory::RequestMemory,
     state::AppState,
     turn::TurnRequest,
 };
@@ -76,14 +74,9 @@ impl Protocol for ResponsesRequest {
     type Answer = ResponseAnswer;
 
     /// The text that it shares with stored responses is leased before it is copied.
-    async fn plan(
-        self,
-        state: &AppState,
-        caller: &Caller,
-        headers: &HeaderMap,
-        memory: &RequestMemory,
-    ) -> Result<Plan<ResponseAnswer>, ApiError> {
-        let owner = caller.tenant;
+    async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
+        let state = &exchange.state;
+        let owner = exchange.caller.tenant;
         let fields = &self.fields;
         let model = state.model_name(fields.model.as_deref())?;
         self.refused.refuse()?;
@@ -95,7 +88,7 @@ impl Protocol for ResponsesRequest {
         let mut ids = ItemIds::new(&id);
         let mut shared = SharedBytes::new(&history, state.config.body_limit_bytes)?;
         let input = self.input(state, owner, &model, &mut ids, &mut shared)?;
-        memory.grow_for_stored_text(shared.total()).await?;
+        exchange.memory.grow_for_stored_text(shared.total()).await?;
 
         let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
         let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
@@ -137,7 +130,7 @@ impl Protocol for ResponsesRequest {
         let (request, style) = turn.plan(state)?;
         let request = self.raw_request(state, request)?;
         let status = if asked.background { Status::Queued } else { Status::InProgress };
-        let names = self.names(headers, &id);
+        let names = self.names(&exchange.naming, &id);
         let answer = ResponseAnswer {
             style,
             output: OutputWriter::new(ids),
@@ -148,7 +141,7 @@ impl Protocol for ResponsesRequest {
                 owner,
                 history,
                 input,
-                memory: memory.clone(),
+                memory: exchange.memory.clone(),
                 weight: None,
             },
             is_streamed,
