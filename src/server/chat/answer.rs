@@ -8,7 +8,7 @@ use crate::server::generate::{
     usage::{Usage, UsageReports},
 };
 
-/// How to write messages.
+/// Writes the choices of chat completions.
 pub(in crate::server) struct ChatFormat {
     pub(super) id: String,
     pub(super) model: String,

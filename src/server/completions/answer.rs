@@ -8,7 +8,7 @@ use crate::server::generate::{
     usage::{Usage, UsageReports},
 };
 
-/// How to write completions.
+/// Writes the choices of completions.
 pub(in crate::server) struct CompletionFormat {
     pub(super) head: Head,
     pub(super) style: Style,

@@ -16,21 +16,21 @@ use super::{
 };
 use crate::server::{http::error::ApiError, memory::RequestMemory};
 
-/// How a protocol writes choices.
+/// Writes choices in the form of one protocol.
 pub(in crate::server) trait ChoicesFormat: Send + Sized {
-    /// Writes them chunk by chunk.
+    /// The writer of chunks.
     type Chunks: ChunkFormat;
-    /// All of them.
+    /// The answer in one piece.
     type Whole: Serialize;
 
-    /// Returns what writes the chunks of `choices`.
+    /// Returns a writer for the chunks of `choices`.
     fn chunks(self, reports: UsageReports, choices: &Choices) -> Self::Chunks;
 
     /// Returns the answer for `finished`, which are all of `choices`.
     fn whole(self, choices: &Choices, finished: Vec<FinishedChoice>, usage: Usage) -> Self::Whole;
 }
 
-/// How to write the answer to one request.
+/// The answer to one request.
 pub(in crate::server) struct ChoicesAnswer<F> {
     pub(in crate::server) format: F,
     pub(in crate::server) reports: UsageReports,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::server::http::{error::ApiError, sse};
 
-/// One event: news of a choice, or the usage of the whole request.
+/// One event: new output of a choice, or the usage of the request.
 #[derive(Serialize)]
 pub(in crate::server) struct Chunk<'a, C> {
     #[serde(flatten)]
@@ -23,19 +23,19 @@ pub(in crate::server) struct Chunk<'a, C> {
     pub(in crate::server) usage: Option<Usage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::server) system_fingerprint: Option<&'static str>,
-    /// Beside the usage of the whole request.
+    /// Present with the usage of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::server) metrics: Option<RequestMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::server) prompt_token_ids: Option<&'a [u32]>,
 }
 
-/// How an API writes its chunks.
+/// Writes chunks in the form of one protocol.
 pub(in crate::server) trait ChunkFormat: Send + 'static {
-    /// The events for news of one choice.
+    /// Returns the events for new output of one choice.
     fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Bytes>;
 
-    /// The event that tells the usage of the whole request, which is over.
+    /// Returns the event with the usage of a request that has ended.
     fn usage(&self, usage: Usage, choices: &Choices) -> Bytes;
 }
 
@@ -45,7 +45,7 @@ struct Chunks<F> {
     show_cached: bool,
 }
 
-/// Returns a response that sends what `choices` bring.
+/// Returns a response that sends the output of `choices`.
 pub(in crate::server) fn respond(
     choices: Choices,
     format: impl ChunkFormat,

@@ -1,4 +1,4 @@
-//! The one handler of all generating protocols: a request becomes a plan, the engine gets the plan's
+//! The handler of all generating protocols. A request becomes a plan, the engine takes the plan's
 //! requests, and the protocol writes the answer.
 
 use axum::{
@@ -23,23 +23,23 @@ use crate::{
 
 /// A generating protocol, by the body of its requests.
 pub(in crate::server) trait Protocol: JsonRequest {
-    /// The path of its route, as the log has it.
+    /// The path of the route in the log.
     const ROUTE: &'static str;
 
-    /// The part of the HTTP request that may name it.
+    /// The part of the HTTP request that holds its name.
     type Naming: FromRequestParts<AppState> + Send + Sync;
 
-    /// Writes its answers.
+    /// Writes the answers.
     type Answer: Answer;
 
-    /// Checks what concerns this protocol alone; the engine checks the rest.
+    /// Checks the fields of this protocol. The engine checks prompts and parameters.
     fn plan(
         self,
         exchange: &Exchange<Self::Naming>,
     ) -> impl Future<Output = Result<Plan<Self::Answer>, ApiError>> + Send;
 }
 
-/// What a handler has of a request beside its body.
+/// One HTTP request without its body.
 pub(in crate::server) struct Exchange<N> {
     pub(in crate::server) state: AppState,
     pub(in crate::server) caller: Caller,
@@ -47,25 +47,26 @@ pub(in crate::server) struct Exchange<N> {
     pub(in crate::server) memory: RequestMemory,
 }
 
-/// What to ask of the engine, and how to write its answer.
+/// The requests for the engine, and the writer of their answer.
 pub(in crate::server) struct Plan<A> {
     pub(in crate::server) names: RequestNames,
     /// One request for each prompt.
     pub(in crate::server) requests: Vec<RawRequest>,
-    /// The length penalty of the beam search that is asked for.
+    /// The length penalty, if the client asks for a beam search.
     pub(in crate::server) beam_search: Option<f32>,
     pub(in crate::server) answer: A,
 }
 
-/// What a request is called.
+/// The names of one request.
 pub(in crate::server) struct RequestNames {
+    /// The name in the log.
     pub(in crate::server) log: String,
-    /// Each of them aborts it.
+    /// The names that abort it.
     pub(in crate::server) abort: [String; 2],
 }
 
 impl RequestNames {
-    /// The answer's id, and the part of it that the client may have chosen.
+    /// Returns the answer's id, and the part of the id that the client may have chosen.
     pub(in crate::server) fn of(response_id: &str) -> Self {
         let abort = [response_id, chosen(response_id)].map(str::to_owned);
         Self { log: response_id.to_owned(), abort }
@@ -74,7 +75,7 @@ impl RequestNames {
 
 /// Writes the answer to one request.
 pub(in crate::server) trait Answer: Send + Sized {
-    /// Leases the memory that the answer takes beside its choices.
+    /// Leases the memory for everything but the choices.
     fn reserve(
         &mut self,
         _memory: &RequestMemory,
@@ -82,7 +83,7 @@ pub(in crate::server) trait Answer: Send + Sized {
         async { Ok(()) }
     }
 
-    /// Returns the answer that `choices` bring: whole, or as a stream that goes on with them.
+    /// Returns the answer: in one piece, or as a stream that follows `choices`.
     fn respond(
         self,
         choices: Choices,

@@ -1,4 +1,4 @@
-//! What all generating protocols share.
+//! The parts that all generating protocols share.
 //!
 //! A protocol implements [`handler::Protocol`] for its request's body. [`handler::generate`] is the
 //! handler of all of them: it submits the requests and hands the [`choices`] to the protocol's

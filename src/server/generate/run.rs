@@ -1,5 +1,4 @@
-//! One answer in the making: what the engine brings becomes a protocol's events, and the log hears how
-//! it ends.
+//! Turns the outputs of the engine into a protocol's events, and logs how the answer ended.
 
 use axum::{body::Bytes, response::Response};
 use futures_util::{StreamExt, future::ready, stream};
@@ -12,10 +11,10 @@ use crate::server::http::{error::ApiError, sse};
 
 /// Writes a protocol's events.
 pub(in crate::server) trait EventWriter: Send + 'static {
-    /// What it writes.
+    /// An event of the protocol.
     type Event: Send + 'static;
 
-    /// Returns the events for news of one choice.
+    /// Returns the events for new output of one choice.
     fn write(&mut self, news: ChoiceDelta, choices: &Choices) -> Vec<Self::Event>;
 
     /// Returns the last events of an answer whose choices have all ended.
@@ -28,7 +27,7 @@ pub(in crate::server) trait EventWriter: Send + 'static {
     fn fail(&mut self, error: ApiError, choices: &Choices) -> Vec<Self::Event>;
 }
 
-/// An answer in the making. Dropping it aborts what has not ended.
+/// An unfinished answer. A drop aborts the choices that have not ended.
 pub(in crate::server) struct Run<W> {
     pub(in crate::server) choices: Choices,
     pub(in crate::server) writer: W,
@@ -41,7 +40,7 @@ impl<W: EventWriter> Run<W> {
         Self { choices, writer, log, is_over: false }
     }
 
-    /// The events for what happens next, perhaps none yet; `None` once the answer is over.
+    /// Returns the next events, which may be none yet. Returns `None` once the answer is over.
     pub(in crate::server) async fn next(&mut self) -> Option<Vec<W::Event>> {
         if self.is_over {
             return None;
@@ -67,7 +66,7 @@ impl<W: EventWriter> Run<W> {
         self.writer.fail(error, &self.choices)
     }
 
-    /// Ends the answer; the log says that it went as `outcome`.
+    /// Ends the answer, with `outcome` in the log.
     pub(in crate::server) fn end(&mut self, outcome: &'static str) {
         self.is_over = true;
         self.log.end(outcome);
@@ -75,7 +74,7 @@ impl<W: EventWriter> Run<W> {
 }
 
 impl<W: EventWriter<Event = Bytes>> Run<W> {
-    /// Returns a response that sends `opening`, and then the events as they come.
+    /// Returns a response that sends `opening`, then each event as it arrives.
     pub(in crate::server) fn stream(self, opening: Vec<Bytes>) -> Response {
         let rest = stream::unfold(self, |mut run| async move {
             let events = run.next().await?;
@@ -85,7 +84,7 @@ impl<W: EventWriter<Event = Bytes>> Run<W> {
     }
 }
 
-/// Waits for all of an answer in one piece.
+/// Waits for the end of all choices, and logs it.
 pub(in crate::server) async fn whole(
     choices: &mut Choices,
     mut log: RequestLog,

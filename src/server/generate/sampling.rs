@@ -130,7 +130,7 @@ impl SamplingFields {
         })
     }
 
-    /// The parameters for an answer that is made of choices. Streams of them have no
+    /// Returns the parameters for an answer that consists of choices. A stream of choices has no
     /// `prompt_logprobs`.
     pub(in crate::server) fn params_of_choices(
         &self,
@@ -144,12 +144,12 @@ impl SamplingFields {
         Ok(params)
     }
 
-    /// Whether the answer is a stream.
+    /// Returns whether the answer is a stream.
     pub(in crate::server) fn is_streamed(&self) -> bool {
         self.stream.unwrap_or(false)
     }
 
-    /// Names tokens as the client wants it, or else the operator.
+    /// Returns the names of tokens that the client, or else the operator, wants.
     pub(in crate::server) fn token_names(&self, state: &AppState) -> TokenNames {
         let as_ids = self.return_tokens_as_token_ids;
         let as_ids = as_ids.unwrap_or(state.config.return_tokens_as_token_ids);

@@ -1,4 +1,4 @@
-//! What belongs to HTTP and to no protocol: connections, keys, bodies, extractors, errors and
+//! The parts of HTTP that belong to no protocol: connections, keys, bodies, extractors, errors and
 //! server-sent events. Protocols name these modules; no module here names a protocol.
 
 pub(in crate::server) mod auth;

@@ -33,7 +33,7 @@ pub(in crate::server) fn named_event(name: &str, value: &impl Serialize) -> Byte
     Bytes::from([b"event: ", name.as_bytes(), b"\n", &event(value)].concat())
 }
 
-/// The response that sends batches of events as they come.
+/// Returns a response that sends each batch of events as it arrives.
 pub(in crate::server) fn batches(
     batches: impl Stream<Item = Vec<Bytes>> + Send + 'static,
 ) -> Response {

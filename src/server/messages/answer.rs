@@ -11,7 +11,7 @@ use crate::server::{
     http::error::ApiError,
 };
 
-/// How to write the answer to one request.
+/// The answer to one request.
 pub(in crate::server) struct MessageAnswer {
     pub(super) id: String,
     pub(super) request_id: RequestId,

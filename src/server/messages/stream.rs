@@ -29,7 +29,7 @@ struct MessageEvents {
     request_id: RequestId,
 }
 
-/// Returns a response that sends what `choices` bring, read by `reader`, as the rest of `message`.
+/// Returns a response that sends the output of `choices`, read by `reader`, as the rest of `message`.
 pub(super) fn respond(
     choices: Choices,
     message: Message,

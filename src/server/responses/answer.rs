@@ -1,4 +1,4 @@
-//! Writes the answer: in one piece, event by event, or without its client.
+//! Writes the answer: in one piece, event by event, or in the background.
 
 use axum::{
     Json,
@@ -25,12 +25,12 @@ use crate::server::{
     turn::TurnStyle,
 };
 
-/// How to write the answer to one request.
+/// The answer to one request.
 pub(in crate::server) struct ResponseAnswer {
     pub(super) style: TurnStyle,
     pub(super) output: OutputWriter,
     pub(super) logprobs: Option<ChatLogprobsWriter>,
-    /// As it begins.
+    /// The response before any output.
     pub(super) response: Response,
     pub(super) keeper: Keeper,
     pub(super) is_streamed: bool,
@@ -66,7 +66,7 @@ impl Answer for ResponseAnswer {
     }
 }
 
-/// A response that is told as it is made. Its client's leaving drops it.
+/// Returns a stream of the events of `run`. It is dropped when the client leaves.
 fn stream(mut run: ResponseRun, keeper: Option<Keeper>) -> HttpResponse {
     let mut frames = Frames::default();
     let opening = frames.write_all(&run.writer.begin());

@@ -17,21 +17,21 @@ use crate::server::{
 /// Events of one response that show it in full.
 const EVENTS_IN_FULL: usize = 3;
 
-/// Puts one response into the store, with what it was made of.
+/// Puts one response into the store, with the items that it answers.
 pub(super) struct Keeper {
     pub(super) store: Arc<ResponseStore>,
     pub(super) owner: Owner,
-    /// The turns before it.
+    /// The turns before the response.
     pub(super) history: Vec<Arc<Turn>>,
     pub(super) input: Arc<Items>,
     pub(super) memory: RequestMemory,
-    /// There for a response that goes on without its client.
+    /// Present for a response in the background.
     pub(super) weight: Option<Weight>,
 }
 
 impl Keeper {
-    /// Takes the memory of events that tell what was asked for, and the store's room for a response
-    /// that is kept from its beginning.
+    /// Leases memory for events that repeat the request. Reserves room in the store for a response
+    /// in the background.
     pub(super) async fn reserve(
         &mut self,
         asked: &Asked,

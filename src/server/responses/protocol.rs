@@ -73,7 +73,7 @@ impl Protocol for ResponsesRequest {
     type Naming = HeaderMap;
     type Answer = ResponseAnswer;
 
-    /// The text that it shares with stored responses is leased before it is copied.
+    /// Leases memory for the text of stored responses before it is copied.
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let state = &exchange.state;
         let owner = exchange.caller.tenant;
@@ -151,7 +151,7 @@ impl Protocol for ResponsesRequest {
 }
 
 impl ResponsesRequest {
-    /// The request for the engine, of what the turn needs.
+    /// Returns the request for the engine, made from the `turn`'s.
     fn raw_request(&self, state: &AppState, turn: RawRequest) -> Result<RawRequest, ApiError> {
         let RawRequest { prompt, params, max_tokens, .. } = turn;
         let request = self.sampling.raw_request(prompt, params, max_tokens)?;
@@ -165,7 +165,7 @@ impl ResponsesRequest {
         })
     }
 
-    /// The names of the request for the response `id`. The client may choose one.
+    /// Returns the names of the request for the response `id`. The client may choose one.
     fn names(&self, headers: &HeaderMap, id: &str) -> RequestNames {
         let name = self.sampling.request_id.as_deref().unwrap_or(ids::name_of(id));
         let log = response_id("resp", headers, Some(name));

@@ -1,4 +1,4 @@
-//! Writes one response: what the engine brings becomes events, and the response at their end.
+//! Writes one response: outputs of the engine become events, and at the end the whole response.
 
 use super::{
     events::Event,
@@ -17,7 +17,7 @@ use crate::server::{
     turn::TurnReader,
 };
 
-/// A response being made.
+/// An unfinished response.
 pub(super) type ResponseRun = Run<ResponseWriter>;
 
 /// Writes the events of one response.
@@ -40,7 +40,7 @@ impl ResponseWriter {
         Self { reader, output, logprobs, response, finish: None, error: None }
     }
 
-    /// What is told before the engine says anything.
+    /// Returns the events before any output.
     pub(super) fn begin(&mut self) -> Vec<Event> {
         let second = match self.response.status {
             Status::Queued => Event::queued(&self.response),
@@ -49,10 +49,10 @@ impl ResponseWriter {
         vec![Event::created(&self.response), second]
     }
 
-    /// The response, once it is over.
+    /// Returns the response, once it is over.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error that ended it.
     pub(super) fn outcome(self) -> Result<Response, ApiError> {
         self.error.map_or(Ok(self.response), Err)
     }
@@ -121,7 +121,7 @@ impl EventWriter for ResponseWriter {
 }
 
 impl ResponseRun {
-    /// Ends it as it is. Returns its last events.
+    /// Ends the response with the output so far. Returns its last events.
     pub(super) fn cancel(&mut self) -> Vec<Event> {
         self.end("cancelled");
         self.writer.end(Status::Cancelled, &self.choices)
