@@ -133,7 +133,10 @@ impl WorkerActor {
             return Ok(());
         }
         let limit = late.running.as_ref().map(|running| running.limit);
-        tracing::warn!(step = step.0, ?limit, "a step hangs");
+        let since = late.running.as_ref().map(|running| running.since);
+        let elapsed =
+            since.map(|since| Duration::from_micros(self.context.now().saturating_sub(since)));
+        tracing::warn!(step = step.0, ?limit, ?elapsed, "a step hangs");
         self.context.observers.step_hangs();
         let requests = late.step.num_tokens_after().collect();
         self.fail(myself, StepFailure::Deadline, requests, state)

@@ -216,13 +216,18 @@ impl StepDeadlines {
     }
 }
 
+/// Time after which a step hangs whatever its excuse, in microseconds, unless twenty times its limit
+/// is longer. A machine can be so busy that a step of 20 ms takes several seconds.
+const MOST_EXCUSED: Micros = 10_000_000;
+
 /// Returns how much longer a step may take, after `elapsed`. For `excused` of this time its threads
 /// lacked a processor, or the watchdog has not looked yet. Returns `None` if the step hangs. After
-/// twenty times the limit a step hangs in any case, however much of it is excused.
+/// twenty times the limit, and at least 10 s, a step hangs however much of it is excused.
 #[must_use]
 pub fn step_time_left(limit: Micros, elapsed: Micros, excused: Micros) -> Option<Micros> {
     let computed = elapsed.saturating_sub(excused);
-    let is_hung = computed >= limit || elapsed >= limit.saturating_mul(20);
+    let most = limit.saturating_mul(20).max(MOST_EXCUSED);
+    let is_hung = computed >= limit || elapsed >= most;
     (!is_hung).then(|| limit - computed)
 }
 
@@ -335,7 +340,11 @@ mod tests {
         assert_eq!(step_time_left(100, 100, 0), None);
         assert_eq!(step_time_left(100, 100, 90), Some(90));
         assert_eq!(step_time_left(100, 250, 150), None);
-        assert_eq!(step_time_left(100, 2_000, 1_990), None, "twenty times is enough");
+        assert_eq!(step_time_left(100, 2_000, 1_990), Some(90));
+        assert_eq!(step_time_left(100, MOST_EXCUSED, MOST_EXCUSED), None, "no machine is so busy");
+        let (limit, elapsed) = (MOST_EXCUSED, 20 * MOST_EXCUSED);
+        assert_eq!(step_time_left(limit, elapsed - 1, elapsed), Some(limit));
+        assert_eq!(step_time_left(limit, elapsed, elapsed), None, "twenty times is enough");
     }
 
     proptest! {
