@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Asks a server of the demo model what PyTorch was asked, and compares: benches/answers.py URL [--times N]
+"""Sends PyTorch's prompts to a server of the demo model, and compares the answers: benches/answers.py URL [--times N]
 
 `tests/demo_model/answers.jsonl` holds prompts with the answers of the same weights in PyTorch, greedy. Exit code 1
-where one differs. `--times` asks all of them so often, 32 at once; every time the answers must be the same.
+if one differs. `--times` is the number of rounds, with 32 prompts at once. The answers must be the same in every round.
 """
 
 import argparse

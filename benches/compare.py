@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Playhouse beside llama.cpp's server and vLLM, one after the other on this machine: see README.md.
+"""Measures Playhouse, llama.cpp's server and vLLM, one after the other on this machine: see README.md.
 
     benches/peers.sh                                 once: the peers and the model, into ~/.cache
     cargo build --release
@@ -7,8 +7,8 @@
     benches/compare.py --quick                       about 5: one repetition, one wave of requests, our client
     benches/compare.py --engines playhouse,llama.cpp --int8
 
-Prints a markdown table of medians and ratios. Everything measured goes to compare-results.json, what the servers said
-to compare-logs/. Ends only processes that it started. Needs nothing but Python's standard library.
+Prints a Markdown table of medians and ratios. All measurements go to compare-results.json, the servers' output to
+compare-logs/. Ends only processes that it started. Needs only Python's standard library.
 """
 import argparse
 import datetime
@@ -34,7 +34,7 @@ NAME = "m"
 
 
 class Model:
-    """A model in both forms: a folder as Hugging Face's, and GGUF files."""
+    """A model in both forms: a Hugging Face folder, and GGUF files."""
 
     def __init__(self, folder, ggufs):
         self.folder, self.ggufs = folder, ggufs
@@ -52,7 +52,7 @@ class Model:
 
 
 def engine_commands(args, port, model):
-    """What starts each server. All get the same number of sequences; vLLM and Playhouse the same KV cache."""
+    """Returns each server's command. All have the same number of sequences, vLLM and Playhouse the same KV cache."""
     llama = [args.dir / "llama.cpp/build/bin/llama-server", "--host", "127.0.0.1", "--port", port, "--alias", NAME,
              "--threads", CORES, "--parallel", MAX_NUM_SEQS, "--ctx-size", MAX_NUM_SEQS * 512, "--no-webui"]
     playhouse = [args.playhouse, "serve", model.folder, "--port", port, "--served-model-name", NAME, "--dtype", "bfloat16",
@@ -79,7 +79,7 @@ def say(text):
 
 
 def run(command, log, timeout, env=None):
-    """Runs to the end; what it printed. Its standard error goes to the log."""
+    """Runs `command` to its end and returns its output. Its standard error goes to the log."""
     command = [str(word) for word in command]
     with open(log, "a") as errors:
         print(f"$ {' '.join(command)}", file=errors, flush=True)
@@ -98,7 +98,7 @@ def free_port():
 
 
 def processes():
-    """pid → (parent, group, resident bytes) of those that have not ended"""
+    """Returns pid → (parent, group, resident bytes) of all processes that have not ended."""
     page = os.sysconf("SC_PAGE_SIZE")
     found = {}
     for entry in os.listdir("/proc"):
@@ -108,7 +108,7 @@ def processes():
                 if fields[0] != "Z":
                     found[int(entry)] = (int(fields[1]), int(fields[2]), int(fields[21]) * page)
             except OSError:
-                pass  # it has ended meanwhile
+                pass  # the process has ended meanwhile
     return found
 
 
@@ -144,7 +144,7 @@ class Server:
             time.sleep(0.01)
 
     def family(self):
-        """The processes that it consists of."""
+        """Returns the processes of the server."""
         all_of = processes()
         mine = {pid for pid, (_, group, _) in all_of.items() if group == self.process.pid}
         while True:
@@ -172,7 +172,7 @@ class Server:
 
 
 def load_row(server, clients, seed, waves, args):
-    """One row of clients. Every row has prompts of its own, or prefix caches would know them."""
+    """Measures one row of clients. Every row has its own prompts, because prefix caches would know others."""
     file = args.logs / "row.json"
     file.unlink(missing_ok=True)
     words = ["--base-url", server.url, "--model", NAME, "--tokenizer", server.model.folder, "--dataset-name", "random",
@@ -199,7 +199,7 @@ def serve(name, repetition, args, note):
     server = Server(name, args.standard, args)
     try:
         note("start to healthy, s", name, server.wait_until_healthy(600))
-        # What is done once, is done: pages, threads, compiled things.
+        # Completes one-time work before the measurement: pages, threads, compilation.
         load_row(server, 1, 10_000 + repetition, waves, args)
         for clients in args.clients:
             row = load_row(server, clients, 100 * repetition + clients, waves, args)
@@ -213,7 +213,7 @@ def serve(name, repetition, args, note):
 
 
 def serve_demo(name, repetition, args, note):
-    """The model of 5 million parameters in this repository, one client after the other."""
+    """Measures the repository's model of 5 million parameters, one client after the other."""
     say(f"{name}: the demo model, repetition {repetition + 1}")
     server = Server(name, args.demo, args)
     try:
@@ -227,7 +227,7 @@ def serve_demo(name, repetition, args, note):
 
 
 def prefill(name, args, note):
-    """A prompt of 512 tokens and nothing else, without a server."""
+    """Measures a prompt of 512 tokens and nothing else, without a server."""
     say(f"{name}: prefill")
     log, row = args.logs / "prefill.log", f"prefill {PREFILL_LEN}, tok/s"
     rounds = 3 if args.quick else 5
@@ -256,7 +256,7 @@ def figure(value):
 
 
 def table(results, engines):
-    """Medians, and how many times better Playhouse is than each peer of its kind of weights."""
+    """Returns medians, and how many times better Playhouse is than each peer with the same kind of weights."""
     ours = [name for name in engines if name.startswith("playhouse")]
     peers = {name: [p for p in engines if p not in ours and (p == "llama.cpp q8_0") == name.endswith("int8")] for name in ours}
     pairs = [(name, peer) for name in ours for peer in peers[name]]
@@ -323,7 +323,7 @@ def parse():
 
 def main():
     args = parse()
-    # Whoever ends us ends what we started, too.
+    # A SIGTERM to this script also ends the processes that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begun, results, failures = time.monotonic(), {}, []
     load = os.getloadavg()[0]

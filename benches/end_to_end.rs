@@ -1,5 +1,5 @@
-//! The whole engine on the demo model: from a request to its last token, alone and in company.
-//! The model is tiny, so this is what the engine itself costs.
+//! The whole engine on the demo model: from a request to its last token, alone and in a batch.
+//! The model is tiny, so this measures the cost of the engine itself.
 
 // A benchmark that cannot run should say so and stop.
 #![allow(clippy::unwrap_used)]
@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 const PROMPT_TOKENS: u32 = 32;
 const OUTPUT_TOKENS: u32 = 32;
 
-/// `requests` at a time of so many tokens, in a format or free.
+/// Generates `requests` outputs of `tokens` tokens at once, in `format` if there is one.
 async fn generate(engine: &Engine, requests: u32, tokens: u32, format: Option<OutputFormat>) {
     let structured_output = format.map(|format| Arc::new(format.into()));
     let mut streams = Vec::new();
@@ -39,7 +39,7 @@ async fn generate(engine: &Engine, requests: u32, tokens: u32, format: Option<Ou
     }
 }
 
-/// A schema as clients have them; each title makes it another one.
+/// Returns a typical schema of a client. Another title makes it another schema.
 fn order(title: &str) -> OutputFormat {
     let schema = r#"{"title": "TITLE", "type": "object", "properties": {
         "id": {"type": "integer"}, "state": {"enum": ["open", "paid", "sent"]},
@@ -62,7 +62,7 @@ fn bench(criterion: &mut Criterion) {
             bencher.iter(|| runtime.block_on(generate(&engine, requests, OUTPUT_TOKENS, None)));
         });
     }
-    // Less the same number without a format, by tokens: what a mask costs a step and request.
+    // Minus the same figure without a format, per token: the cost of a mask per step and request.
     for requests in [1, 8, 32] {
         group.throughput(Throughput::Elements(u64::from(requests * OUTPUT_TOKENS)));
         group.bench_function(BenchmarkId::new("structured", requests), |bencher| {
@@ -70,7 +70,7 @@ fn bench(criterion: &mut Criterion) {
             bencher.iter(|| runtime.block_on(generate()));
         });
     }
-    // One token, of a schema that was compiled before, and of one that was not.
+    // One token, with a schema that is compiled already, and with a new one.
     let mut num_titles = 0;
     for is_new in [false, true] {
         let name = if is_new { "new" } else { "known" };

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can tell, in one run: what is right first, then how fast.
+# Measures everything that needs a GPU, in one run: first correctness, then speed.
 #
 #   benches/gpu.sh build [FOLDER]            binaries into FOLDER (default target/gpu); no toolkit is needed
-#   benches/gpu.sh run [FOLDER] [PART…]      kernels, answers, chaos, ceilings, decode, prefill, torch; all of them
-#                                            unless told otherwise
+#   benches/gpu.sh run [FOLDER] [PART…]      kernels, answers, chaos, ceilings, decode, prefill, torch; all of
+#                                            them by default
 #
-# The two may be done on two machines: FOLDER and a checkout is all that `run` needs, and the driver. Results go to
-# FOLDER/results, one file a part. A part that fails is told, the others go on, and the exit code is 1.
+# The commands may run on two machines: `run` needs FOLDER, a checkout and the driver. Results go to FOLDER/results,
+# one file a part. If a part fails, this is reported, the others go on, and the exit code is 1.
 #
-#   DEVICE (cuda)                what --device says; wgpu measures through Vulkan or Metal
-#   FEATURES (cuda,wgpu)         what `build` builds playhouse with
+#   DEVICE (cuda)                the value of --device; wgpu measures through Vulkan or Metal
+#   FEATURES (cuda,wgpu)         features of playhouse for `build`
 #   SHAPES (qwen3-0.6b llama-3.1-8b)   folders of benches/shapes; their weights are made up on the machine
 #   KILLS (500)  CLIENTS (32)  OUTPUT_TOKENS (64)   of the part `chaos`
 #   BATCHES (1 8 32 128 256)  PREFILLS (512 2048 8192)  CONTEXT (1024)
@@ -22,7 +22,7 @@ port=${PORT:-18765}
 
 say() { printf '\n== %s  %s\n' "$(date +%T)" "$*"; }
 
-# The test binary of the kernels with some features, under a name of its own.
+# Builds the kernels' test binary with some features, under a name of its own.
 kernel_tests() {
   local features=$1 name=$2 binary
   say "kernels with $features"
@@ -42,18 +42,18 @@ build() {
   ls -lh "$folder"
 }
 
-# Every kernel beside its reference: CUDA by both compilers, and Vulkan.
+# Compares every kernel with its reference: CUDA by both compilers, and Vulkan.
 kernels() {
   local binary failed=0
   for binary in "$folder"/kernels-*; do
     echo "-- ${binary##*/}"
-    # One at a time: what another thread allocates would end the recording of a CUDA graph.
+    # One at a time: an allocation of another thread would end the recording of a CUDA graph.
     PLAYHOUSE_TEST_REQUIRE_GPU=1 "$binary" cube --test-threads 1 || failed=1
   done
   return $failed
 }
 
-# Starts a server of the demo model, and ends that one.
+# Starts a server of the demo model, and ends it.
 served() {
   local log="$results/server.log" code=0
   "$folder/playhouse" serve --device "$device" --dtype float32 --port "$port" --max-model-len 2048 "$@" > "$log" 2>&1 &
@@ -69,16 +69,16 @@ served() {
   return $code
 }
 
-# The engine says what PyTorch says, whatever shares the batch.
+# Compares the engine's answers with PyTorch's, in any batch.
 answers() { served; }
 
-# Actors and the worker die under streams; none is lost, none differs.
+# Kills actors and the worker under streams: no stream is lost, none differs.
 chaos() {
   "$folder/playhouse" bench chaos --device "$device" --deterministic --kills "${KILLS:-500}" --interval-ms 30 \
     --clients "${CLIENTS:-32}" --output-tokens "${OUTPUT_TOKENS:-64}"
 }
 
-# Operations beside what the device can read and multiply.
+# Measures operations beside the device's limits of reading and multiplying.
 ceilings() {
   local shape
   for shape in $shapes; do
@@ -86,7 +86,7 @@ ceilings() {
   done
 }
 
-# One batch: `latency BATCH INPUT OUTPUT SHAPE`.
+# Measures one batch: `latency BATCH INPUT OUTPUT SHAPE`.
 latency() {
   "$folder/playhouse" bench latency --device "$device" -m "benches/shapes/$4" --load-format dummy \
     --tokenizer examples/demo-model --dtype bfloat16 --no-enable-prefix-caching --max-num-batched-tokens 16384 \
@@ -94,7 +94,7 @@ latency() {
     --batch-size "$1" --input-len "$2" --output-len "$3" --num-iters-warmup 1 --num-iters 3
 }
 
-# The time of 1 and of 65 tokens: the difference is that of 64 decode steps.
+# Measures 1 and 65 tokens: the difference is the time of 64 decode steps.
 decode() {
   local shape batch
   for shape in $shapes; do
@@ -116,7 +116,7 @@ prefill() {
   done
 }
 
-# The same shapes in PyTorch.
+# Measures the same shapes in PyTorch.
 torch() {
   local shape
   for shape in $shapes; do

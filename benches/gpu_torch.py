@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch makes of a model's shape: transformers, a static cache, torch.compile, CUDA graphs.
+"""Measures a model's shape in PyTorch: transformers, a static cache, torch.compile, CUDA graphs.
 
     python benches/gpu_torch.py benches/shapes/qwen3-0.6b [--batches 1,8] [--prefills 512] [--device cpu]
 
@@ -29,7 +29,7 @@ def arguments():
 
 
 class Clock:
-    """Milliseconds, the device's work included."""
+    """Returns milliseconds, including the device's work."""
 
     def __init__(self, device):
         self.synchronize = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
@@ -43,12 +43,12 @@ class Clock:
 
 
 def decode_ms(model, config, batch, context, steps, clock, device, compiled):
-    """The median of a decode step of `batch` rows, each with `context` tokens and a growing few."""
+    """Returns the median time of a decode step of `batch` rows, each with `context` tokens and a few more."""
     length = context + 2 * steps + 8
     cache = StaticCache(config=config, max_cache_len=length)
     forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True) if compiled else model.forward
     tokens = torch.randint(0, config.vocab_size, (batch, 1), device=device)
-    # The context is zeros: its values do not matter, its length does.
+    # The context is zeros, because only its length matters.
     position = torch.tensor([context], device=device)
 
     def step():
@@ -64,7 +64,7 @@ def decode_ms(model, config, batch, context, steps, clock, device, compiled):
 
 def prefill_ms(model, config, count, clock, device):
     tokens = torch.randint(0, config.vocab_size, (1, count), device=device)
-    # As a server would: the logits of the last token alone.
+    # Computes the logits of the last token only, as a server would.
     work = lambda: model(input_ids=tokens, logits_to_keep=1, use_cache=True)  # noqa: E731
     work()
     return statistics.median(clock.time(work) for _ in range(5))
@@ -86,7 +86,7 @@ def main():
                 times.append(
                     f"{decode_ms(model, config, batch, args.context, args.steps, clock, args.device, compiled):.3f}"
                 )
-            except Exception as error:  # noqa: BLE001 - a row that fails is told, and the others go on
+            except Exception as error:  # noqa: BLE001 - a row that fails is reported, and the others go on
                 times.append(f"failed: {type(error).__name__}: {str(error).splitlines()[0][:80]}")
             torch.compiler.reset()
         print(f"| decode, batch {batch}, {args.context} of context | {times[0]} | {times[1]} |", flush=True)

@@ -1,10 +1,10 @@
-"""The standard model to measure on: a Qwen3 of 596 M parameters with random weights, in Hugging Face format.
+"""Makes the standard model of the benchmarks: a Qwen3 of 596 M parameters with random weights, in Hugging Face format.
 
     python make_model.py OUT [KEY=VALUE ...]
 
-Speed does not depend on the values of the weights, so nothing has to be downloaded. KEY=VALUE (JSON) changes the
+Speed does not depend on the values of the weights, so nothing is downloaded. KEY=VALUE (JSON) changes the
 configuration, e.g. `num_hidden_layers=2`; `seed` changes the weights. The tokenizer is a byte-level BPE trained on
-Python's own library: shorter texts a token than a real one, the same work to run.
+Python's own library. Its tokens are shorter than a real tokenizer's, and it takes the same work to run.
 """
 import glob
 import json

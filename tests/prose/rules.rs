@@ -3,6 +3,8 @@
 /// Folders and files whose prose is held. The rest of the tree follows.
 pub(crate) const HELD: &[&str] = &[
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "README.md",
     "actors/benches",
     "actors/src/bin",
     "actors/src/error.rs",
@@ -18,7 +20,8 @@ pub(crate) const HELD: &[&str] = &[
     "actors/src/supervision",
     "actors/src/system",
     "actors/tests",
-    "docs/src/internals.md",
+    "benches",
+    "docs",
     "examples/demo-model",
     "examples/embed.rs",
     "examples/metrics.rs",
