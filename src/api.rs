@@ -9,7 +9,8 @@ pub use playhouse_actors::message::input_processor::{Prompt, RawRequest};
 pub use playhouse_actors::ports::ChatPrompt;
 // How tokens are drawn, and when an output ends.
 pub use playhouse_actors::logic::{
-    request::sampling_params::SamplingParams, text::stop::RepetitionDetection,
+    request::sampling_params::{SamplingParams, TokenRuleCall},
+    text::stop::RepetitionDetection,
 };
 // The end of a prompt that is cut off.
 pub use playhouse_actors::logic::input::fit::TruncationSide;

@@ -16,6 +16,7 @@ pub mod parsers;
 pub mod profile;
 pub mod server;
 pub mod text;
+pub mod token_rules;
 pub mod weights;
 
 pub use config::EngineConfig;

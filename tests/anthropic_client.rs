@@ -28,7 +28,7 @@ async fn the_official_client_is_served() {
     let one_at_a_time = EngineConfig { quota_max_open_requests: Some(1), ..engine() };
     let api_keys = vec!["secret".to_owned()];
     let with_keys = contrived::reading(ServerConfig { api_keys, ..ServerConfig::default() });
-    let reading = Served::start(one_at_a_time, with_keys).await;
+    let reading = Served::of(contrived::engine(one_at_a_time).await, with_keys).await;
     python::run("anthropic_client.py", &[&plain.url, &reading.url]).await;
     plain.stop().await;
     reading.stop().await;

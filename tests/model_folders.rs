@@ -58,8 +58,8 @@ fn the_demo_model_loads_and_reports_progress() {
     let mut reports: Vec<LoadProgress> = Vec::new();
     let options = LoadOptions { max_model_len: Some(64), ..LoadOptions::default() };
     let model = load_model(&demo_model(), &options, &mut |report| reports.push(report)).unwrap();
-    assert_eq!(model.config.architecture(), "Qwen3ForCausalLM");
-    assert_eq!(model.config.max_model_len, 64);
+    assert_eq!(model.architecture, "Qwen3ForCausalLM");
+    assert_eq!(model.max_model_len, 64);
     assert_eq!(model.dtype, WeightDtype::Bf16);
     // Embedding, final norm, and eleven tensors in each of six layers.
     assert_eq!(reports.last().unwrap().tensors, 2 + 6 * 11);

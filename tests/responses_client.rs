@@ -25,7 +25,7 @@ async fn the_official_client_is_served() {
     let plain = Served::start(engine(), ServerConfig::default()).await;
     let api_keys = vec!["first".to_owned(), "second".to_owned()];
     let with_keys = contrived::reading(ServerConfig { api_keys, ..ServerConfig::default() });
-    let reading = Served::start(engine(), with_keys).await;
+    let reading = Served::of(contrived::engine(engine()).await, with_keys).await;
     python::run("responses_client.py", &[&plain.url, &reading.url]).await;
     plain.stop().await;
     reading.stop().await;

@@ -13,14 +13,17 @@ use serde_json::{Value, json};
 use serving::Served;
 
 async fn serve(server: ServerConfig) -> Served {
-    let engine = EngineConfig {
+    Served::start(demo(), server).await
+}
+
+fn demo() -> EngineConfig {
+    EngineConfig {
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(1024),
         kv_cache_memory_bytes: Some(64 << 20),
         device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
-    };
-    Served::start(engine, server).await
+    }
 }
 
 /// A conversation with two tools on offer, and `fields` over it.
@@ -98,7 +101,8 @@ async fn streamed(served: &Served, body: &Value) -> (Value, Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parsers_of_a_librarys_user_read_answers() {
-    let served = serve(contrived::reading(ServerConfig::default())).await;
+    let engine = contrived::engine(demo()).await;
+    let served = Served::of(engine, contrived::reading(ServerConfig::default())).await;
 
     let plain = answer(&served, &chat(json!({"tool_choice": "none", "ignore_eos": true}))).await;
     let plain = &plain["choices"][0]["message"];

@@ -31,9 +31,12 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use self::{failure::CliError, flags::LogFlags};
-use crate::config::{
-    layer::{self, Entry},
-    resolve::Resolved,
+use crate::{
+    config::{
+        layer::{self, Entry},
+        resolve::Resolved,
+    },
+    parsers::Registry,
 };
 
 const EXAMPLES: &str = "\
@@ -173,7 +176,9 @@ fn resolve(
     entries.extend(environment);
     entries.extend(flags);
     entries.extend(log.entries());
-    Ok(Resolved::new(entries)?)
+    let resolved = Resolved::new(entries)?;
+    resolved.validate_parsers(&Registry::default())?;
+    Ok(resolved)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::{
     layer::Entry,
     origin::Origin,
 };
+use crate::parsers::Registry;
 
 /// A validated configuration with the source of each value.
 #[derive(Debug, Clone)]
@@ -38,6 +39,16 @@ impl Resolved {
         limits.validate().map_err(|invalid| resolved.refused("limits", invalid))?;
         log.validate().map_err(|invalid| resolved.refused("log", invalid))?;
         Ok(resolved)
+    }
+
+    /// Rejects names of parsers that `parsers` does not have, before a model is loaded. A program
+    /// with parsers of its own passes those that its engine will have.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] names the setting, its source, and the registered names.
+    pub fn validate_parsers(&self, parsers: &Registry) -> Result<(), ConfigError> {
+        let checked = self.config.server.validate_parsers(parsers);
+        Ok(checked.map_err(|invalid| self.refused("server", invalid))?)
     }
 
     /// Returns an error about an invalid setting, with its source.

@@ -9,7 +9,6 @@ use super::{
     setting::Usage,
     table::settings,
 };
-use crate::parsers::Registry;
 
 settings! {
     /// The settings of `playhouse serve` for its socket and its clients.
@@ -210,8 +209,6 @@ settings! {
             Usage::switch("Serve /tokenizer_info");
     }
     and {
-        /// The parsers by name. A program that embeds the server adds its own.
-        parsers: Registry,
         /// Limits of one request: the section `[limits]` of the file.
         limits: LimitSettings,
     }

@@ -6,7 +6,7 @@ use super::{
     ActivationQuantization, CertReqs, Device, Dtype, EngineConfig, KvCacheDtype, LoadFormat,
     ParserChoice, ServerSettings, error::InvalidSetting,
 };
-use crate::parsers::UnknownParser;
+use crate::parsers::{Registry, UnknownParser};
 
 impl EngineConfig {
     /// Rejects values that are out of range or contradict each other, as far as this is known
@@ -84,16 +84,20 @@ impl ServerSettings {
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         self.check_each()?;
         self.validate_tls()?;
-        self.validate_parsers()?;
         self.limits.validate()
     }
 
-    fn validate_parsers(&self) -> Result<(), InvalidSetting> {
+    /// Rejects names of parsers that `parsers` does not have. A server checks them against its
+    /// engine's parsers, the command line against those of this crate before the model is loaded.
+    ///
+    /// # Errors
+    /// The first rejected setting, with the names that there are.
+    pub fn validate_parsers(&self, parsers: &Registry) -> Result<(), InvalidSetting> {
         require_parser("tool_call_parser", &self.tool_call_parser, |name| {
-            self.parsers.tool_parser(name).map(drop)
+            parsers.tool_parser(name).map(drop)
         })?;
         require_parser("reasoning_parser", &self.reasoning_parser, |name| {
-            self.parsers.reasoning_parser(name).map(drop)
+            parsers.reasoning_parser(name).map(drop)
         })
     }
 
@@ -222,16 +226,16 @@ mod tests {
     #[test]
     fn parsers_are_known_by_name() {
         let named = |name: &str| ParserChoice::Named(name.to_owned());
-        let mut server =
-            ServerSettings { tool_call_parser: named("hermes"), ..ServerSettings::default() };
-        assert_eq!(server.validate(), Ok(()));
+        let (mut parsers, mut server) = (Registry::default(), ServerSettings::default());
+        server.tool_call_parser = named("hermes");
+        assert_eq!(server.validate_parsers(&parsers), Ok(()));
         server.reasoning_parser = named("hermes");
-        let error = server.validate().unwrap_err();
+        let error = server.validate_parsers(&parsers).unwrap_err();
         assert_eq!((error.name, error.value.as_str()), ("reasoning_parser", "hermes"));
         assert!(error.accepted.starts_with("auto, none or one of deepseek_r1, "), "{error}");
-        let parser = server.parsers.reasoning_parser("qwen3").unwrap();
-        server.parsers.register_reasoning_parser("hermes", move |start| parser(start));
-        assert_eq!(server.validate(), Ok(()));
+        let parser = parsers.reasoning_parser("qwen3").unwrap();
+        parsers.register_reasoning_parser("hermes", move |start| parser(start));
+        assert_eq!(server.validate_parsers(&parsers), Ok(()));
     }
 
     #[test]

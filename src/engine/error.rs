@@ -7,8 +7,10 @@ use playhouse_kernels::KernelError;
 
 use crate::{
     config::InvalidSetting,
-    model::{ConfigError, ModelError},
+    model::{ConfigError, DuplicateFamily, ModelError},
+    parsers::DuplicateParser,
     text::TextLoadError,
+    token_rules::{DuplicateTokenRule, TokenRuleError},
 };
 
 /// Why an engine did not start.
@@ -49,6 +51,18 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Two model families were registered for one architecture.
+    #[error(transparent)]
+    DuplicateFamily(#[from] DuplicateFamily),
+    /// Two parsers were registered by one name.
+    #[error(transparent)]
+    DuplicateParser(#[from] DuplicateParser),
+    /// Two token rules were registered by one name.
+    #[error(transparent)]
+    DuplicateTokenRule(#[from] DuplicateTokenRule),
+    /// A token rule could not be made for the model.
+    #[error(transparent)]
+    TokenRule(#[from] TokenRuleError),
     /// There is not enough memory for a KV cache that can serve even one request.
     #[error(
         "the KV cache would have {num_blocks} blocks of {block_size} tokens ({budget_bytes} bytes), \

@@ -32,7 +32,7 @@ pub(super) fn count(
     if let Some(blocks) = config.num_gpu_blocks_override {
         return Ok(blocks);
     }
-    let (block_size, max_model_len) = (spec.block_size, model.config.max_model_len);
+    let (block_size, max_model_len) = (spec.block_size, model.max_model_len);
     let block = model.kv_cache_shape(1, block_size);
     let block_bytes = spec.block_bytes().max(1);
     let budget_bytes =

@@ -14,21 +14,28 @@ use super::{
 };
 use crate::{
     config::EngineConfig,
-    executor::{ComputeThreads, KvSettings, RunnerFactory, warm_up},
+    executor::{ComputeThreads, Constraints, KvSettings, RunnerFactory, warm_up},
     files,
     gguf::is_gguf,
     grammar::GrammarStore,
-    model::{GenerationConfig, LoadOptions, Model, load_model},
+    model::{GenerationConfig, LoadOptions, Model, ModelRegistry, load_model},
     model_files,
     text::HfTextCodec,
+    token_rules::{TokenRuleRegistry, TokenRules, Vocabulary},
 };
 
 /// Everything that the actors need.
 pub(super) struct Loaded {
     pub(super) model: LoadedModel,
     pub(super) executors: Arc<RunnerFactory>,
-    /// What the executors constrain outputs by, where it is to be compiled before.
-    pub(super) grammars: Arc<GrammarStore>,
+    /// What the executors constrain outputs by. Grammars are compiled before.
+    pub(super) constraints: Constraints,
+}
+
+/// What a program registered for the load.
+pub(super) struct LoadRegistries {
+    pub(super) families: ModelRegistry,
+    pub(super) token_rules: TokenRuleRegistry,
 }
 
 /// Loads everything that the actors need. Blocks for as long as that takes.
@@ -37,9 +44,11 @@ pub(super) struct Loaded {
 /// [`StartError`] of the first step that fails.
 pub(super) fn load(
     config: &EngineConfig,
+    registries: LoadRegistries,
     progress: &mut dyn FnMut(StartProgress),
 ) -> Result<Loaded, StartError> {
-    let mut start = Start::new(config, progress)?;
+    let LoadRegistries { families, token_rules } = registries;
+    let mut start = Start::new(config, families, progress)?;
     let (codec, model) = start.read()?;
     let generation = start.check(&codec, &model)?;
     let kv_cache_dtype = kv_cache_dtype(config.kv_cache_dtype, model.dtype);
@@ -48,9 +57,10 @@ pub(super) fn load(
     let num_blocks = kv_blocks::count(config, &model, &kv_spec, kv_cache_dtype, &start.device)?;
     let cache = KvCache { dtype: kv_cache_dtype, spec: kv_spec, num_blocks };
     let loaded = start.describe(codec, &model, &generation, cache);
-    let grammars = start.grammars(&loaded);
-    let executors = start.executors(&loaded, model, &grammars)?;
-    Ok(Loaded { model: loaded, executors, grammars })
+    let token_rules = Arc::new(made(&token_rules, &loaded)?);
+    let constraints = Constraints { grammars: start.grammars(&loaded), token_rules };
+    let executors = start.executors(&loaded, model, &constraints)?;
+    Ok(Loaded { model: loaded, executors, constraints })
 }
 
 /// The KV cache that the model gets.
@@ -63,6 +73,7 @@ struct KvCache {
 /// A start under way: what each of its steps needs.
 struct Start<'a> {
     config: &'a EngineConfig,
+    families: ModelRegistry,
     device: ComputeDevice,
     threads: ComputeThreads,
     progress: &'a mut dyn FnMut(StartProgress),
@@ -72,6 +83,7 @@ impl<'a> Start<'a> {
     /// Finds the model's files, the device, and the threads to compute on.
     fn new(
         config: &'a EngineConfig,
+        families: ModelRegistry,
         progress: &'a mut dyn FnMut(StartProgress),
     ) -> Result<Self, StartError> {
         let is_folder = model_files::exists(&config.model) && !config.model.is_file();
@@ -80,7 +92,7 @@ impl<'a> Start<'a> {
         }
         let device = device::choose(config.device)?;
         let threads = compute_threads(config)?;
-        Ok(Self { config, device, threads, progress })
+        Ok(Self { config, families, device, threads, progress })
     }
 
     /// Reads the tokenizer and the weights, at the same time: a large vocabulary takes about as long
@@ -112,13 +124,14 @@ impl<'a> Start<'a> {
             device: self.device.device.clone(),
             tensor_cores: device::tensor_cores(config),
             weights_cache: config.weights_cache.clone(),
+            families: self.families.clone(),
         }
     }
 
     /// Checks the tokenizer and the settings against the model. Returns what its authors recommend.
     fn check(&self, codec: &HfTextCodec, model: &Model) -> Result<GenerationConfig, StartError> {
-        codec.check_vocab(model.config.vocab_size)?;
-        self.config.validate_for(model.config.max_model_len)?;
+        codec.check_vocab(model.vocab_size)?;
+        self.config.validate_for(model.max_model_len)?;
         generation_config(self.config)
     }
 
@@ -143,18 +156,18 @@ impl<'a> Start<'a> {
         generation: &GenerationConfig,
         cache: KvCache,
     ) -> LoadedModel {
-        let (config, model_config) = (self.config, &model.config);
+        let config = self.config;
         let kv_cache_bytes = cache.num_blocks as u64 * cache.spec.block_bytes();
         LoadedModel {
             info: ModelInfo {
-                vocab_size: model_config.vocab_size as u32,
-                max_model_len: model_config.max_model_len,
+                vocab_size: model.vocab_size as u32,
+                max_model_len: model.max_model_len,
                 kv_spec: cache.spec,
                 num_blocks: cache.num_blocks,
-                eos_token_ids: eos_token_ids(&codec, &model_config.eos_token_ids, generation),
+                eos_token_ids: eos_token_ids(&codec, &model.eos_token_ids, generation),
             },
             root: config.model.to_string_lossy().into_owned(),
-            architecture: model_config.architecture(),
+            architecture: model.architecture.clone(),
             dtype: model.dtype,
             quantized_weights: model.quantized_weights.clone(),
             device: self.device.id.clone(),
@@ -181,7 +194,7 @@ impl<'a> Start<'a> {
         self,
         loaded: &LoadedModel,
         model: Arc<Model>,
-        grammars: &Arc<GrammarStore>,
+        constraints: &Constraints,
     ) -> Result<Arc<RunnerFactory>, StartError> {
         let device = self.device.device;
         let total_bytes = device_memory(&device).and_then(|memory| memory.total_bytes);
@@ -191,10 +204,17 @@ impl<'a> Start<'a> {
             step_graph_bytes: self.config.step_graph_bytes(total_bytes),
         };
         (self.progress)(StartProgress::KvCache { bytes: loaded.kv_cache_bytes });
-        let (info, grammars) = (loaded.info.clone(), Arc::clone(grammars));
-        let executors = RunnerFactory::new(model, info, kv_settings, grammars, self.threads)?;
+        let (info, constraints) = (loaded.info.clone(), constraints.clone());
+        let executors = RunnerFactory::new(model, info, kv_settings, constraints, self.threads)?;
         Ok(Arc::new(executors))
     }
+}
+
+/// Makes the token rules for the loaded model.
+fn made(rules: &TokenRuleRegistry, loaded: &LoadedModel) -> Result<TokenRules, StartError> {
+    let LoadedModel { codec, info, .. } = loaded;
+    let (vocab_size, eos_token_ids) = (info.vocab_size, &info.eos_token_ids[..]);
+    Ok(rules.make(&Vocabulary { codec, vocab_size, eos_token_ids })?)
 }
 
 fn compute_threads(config: &EngineConfig) -> Result<ComputeThreads, StartError> {

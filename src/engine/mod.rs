@@ -2,6 +2,7 @@
 //! server and the command line use.
 
 mod beam_search;
+mod builder;
 mod default_sampling;
 mod device;
 mod error;
@@ -15,6 +16,7 @@ mod system_config;
 use std::{sync::Arc, time::Duration};
 
 pub use beam_search::{Beam, BeamSearchOutput, BeamSearchParams};
+pub use builder::EngineBuilder;
 pub use default_sampling::DefaultSampling;
 pub(crate) use device::{choose as choose_device, tensor_cores};
 pub use error::StartError;
@@ -30,8 +32,12 @@ use playhouse_actors::{
 };
 pub use start::{LoadedModel, StartProgress};
 
-use self::{load::Loaded, system_config::system_config};
-use crate::config::EngineConfig;
+use self::{
+    builder::Registries,
+    load::{LoadRegistries, Loaded},
+    system_config::system_config,
+};
+use crate::{config::EngineConfig, executor::Constraints, parsers, token_rules::TokenRules};
 
 /// A loaded model that serves requests. Clones share it; two engines in one process do not meet.
 #[derive(Debug, Clone)]
@@ -45,66 +51,90 @@ struct Inner {
     loaded: LoadedModel,
     served_model_names: Vec<String>,
     config: EngineConfig,
+    parsers: parsers::Registry,
+    token_rules: Arc<TokenRules>,
 }
 
 impl Engine {
+    /// Returns a builder for an engine with parts of the program's own: model families, parsers,
+    /// token rules.
+    #[must_use]
+    pub fn builder(config: EngineConfig) -> EngineBuilder {
+        EngineBuilder::new(config)
+    }
+
     /// Loads the model of `config` and starts the actors. Must be called within a tokio runtime of
-    /// several threads. `progress` is called from a blocking thread while weights load.
+    /// several threads.
     ///
     /// # Errors
     /// [`StartError`] says what is wrong with the model's folder, the settings or the machine.
+    pub async fn start(config: EngineConfig) -> Result<Self, StartError> {
+        Self::builder(config).start().await
+    }
+
+    /// [`Engine::start`], which calls `progress` from a blocking thread while weights load.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
     pub async fn spawn(
         config: EngineConfig,
         progress: impl FnMut(StartProgress) + Send + 'static,
     ) -> Result<Self, StartError> {
-        Self::start(config, progress, |_| ()).await
+        Self::builder(config).on_progress(progress).start().await
     }
 
-    /// [`Engine::spawn`], with somebody who is told how long actors take over every message.
+    /// [`Engine::spawn`], whose `profiler` receives the time that actors take over each message.
     ///
     /// # Errors
-    /// As [`Engine::spawn`].
+    /// As [`Engine::start`].
     pub async fn spawn_profiled(
         config: EngineConfig,
         progress: impl FnMut(StartProgress) + Send + 'static,
         profiler: Arc<dyn HandlerProfiler>,
     ) -> Result<Self, StartError> {
-        Self::start(config, progress, |settings| settings.profiler = Some(profiler)).await
+        let change = |settings: &mut SystemConfig| settings.profiler = Some(profiler);
+        Self::launch(config, Registries::default(), progress, change).await
     }
 
-    /// [`Engine::spawn`], with a hand on what the actors are told that no operator needs to set.
+    /// [`Engine::spawn`], where `change` may change those settings of the actors that no operator
+    /// needs to set.
     ///
     /// # Errors
-    /// As [`Engine::spawn`].
+    /// As [`Engine::start`].
     #[cfg(feature = "chaos")]
     pub async fn spawn_with(
         config: EngineConfig,
         progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
     ) -> Result<Self, StartError> {
-        Self::start(config, progress, change).await
+        Self::launch(config, Registries::default(), progress, change).await
     }
 
-    async fn start(
+    async fn launch(
         config: EngineConfig,
+        registries: Registries,
         mut progress: impl FnMut(StartProgress) + Send + 'static,
         change: impl FnOnce(&mut SystemConfig),
     ) -> Result<Self, StartError> {
         let served_model_names = config.served_names();
+        let Registries { families, parsers, token_rules } = registries;
         let (config, started) = tokio::task::spawn_blocking(move || {
-            let started = load::load(&config, &mut progress);
+            let registries = LoadRegistries { families, token_rules };
+            let started = load::load(&config, registries, &mut progress);
             (config, started)
         })
         .await
         .map_err(|error| StartError::Panicked(error.to_string()))?;
-        let Loaded { model: loaded, executors, grammars } = started?;
+        let Loaded { model: loaded, executors, constraints } = started?;
+        let Constraints { grammars, token_rules } = constraints;
         let mut settings =
             system_config(&config, &loaded.info, loaded.device_kind, &served_model_names);
         change(&mut settings);
         let codec = Arc::clone(&loaded.codec);
         let system = System::spawn(settings, executors, codec, grammars, config.seed).await?;
         system.ready().await?;
-        Ok(Self { inner: Arc::new(Inner { system, loaded, served_model_names, config }) })
+        let inner = Inner { system, loaded, served_model_names, config, parsers, token_rules };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// What the engine knows of its model.
@@ -149,6 +179,18 @@ impl Engine {
         &self.inner.loaded.codec
     }
 
+    /// Returns the parsers that settings may name.
+    #[must_use]
+    pub fn parsers(&self) -> &parsers::Registry {
+        &self.inner.parsers
+    }
+
+    /// Returns the token rules that requests may ask for.
+    #[must_use]
+    pub fn token_rules(&self) -> &TokenRules {
+        &self.inner.token_rules
+    }
+
     /// The memory for requests. An embedding program that takes requests from others leases what
     /// they hold, as the server does; outputs that wait for their readers are leased already.
     #[must_use]
@@ -167,6 +209,7 @@ impl Engine {
     /// # Errors
     /// [`RequestError`] says what is wrong with it, or that the engine is full or draining.
     pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
+        self.inner.token_rules.check(&request.params.token_rules)?;
         self.inner.system.submit(request).await
     }
 

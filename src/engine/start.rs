@@ -42,7 +42,7 @@ pub struct LoadedModel {
     /// The model's folder as it was given.
     pub root: String,
     /// HF's name of the architecture.
-    pub architecture: &'static str,
+    pub architecture: String,
     /// The format of the weights.
     pub dtype: WeightDtype,
     /// What the weights of linear layers are, where they are quantized.

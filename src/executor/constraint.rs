@@ -1,4 +1,5 @@
-//! Constraints on a request's next token: a grammar, which applies once the thoughts are over.
+//! Constraints on a request's next token: a grammar, which applies once the thoughts are over, and
+//! token rules.
 
 use std::{
     panic::resume_unwind,
@@ -17,7 +18,10 @@ use playhouse_actors::{
     ports::GrammarError,
 };
 
-use crate::grammar::{GrammarStore, Matcher, TokenMask};
+use crate::{
+    grammar::{GrammarStore, Matcher, TokenMask},
+    token_rules::{NextToken, RequestRule, TokenRules, TokensSoFar},
+};
 
 /// Most threads that compute masks at a time.
 const MAX_THREADS: usize = 8;
@@ -33,10 +37,32 @@ pub(super) struct Constraint {
     answer: Vec<TokenId>,
     /// The place in the grammar after so many tokens of the answer.
     matcher: Option<(Matcher, usize)>,
+    /// The token rules of a request that has some, once they are made.
+    rules: Option<Vec<Box<dyn RequestRule>>>,
+    /// All of the output, for token rules.
+    output: Vec<TokenId>,
 }
 
-/// The tokens that may come next. `None` means all.
-pub(super) type Allowed = Result<Option<TokenMask>, GrammarError>;
+/// The tokens that may come next, or the reason why none can.
+pub(super) type Allowed = Result<Next, String>;
+
+/// The tokens that may come next.
+#[derive(Debug, Default)]
+pub(super) struct Next {
+    /// The tokens that the grammar or the budget of thoughts allows. `None` means all.
+    pub(super) mask: Option<TokenMask>,
+    /// The answer of the token rules, in place of the request's own lists. `None`: there are no
+    /// rules.
+    pub(super) ruled: Option<NextToken>,
+}
+
+/// The sources of constraints.
+#[derive(Clone, Copy)]
+pub(super) struct ConstraintSources<'a> {
+    pub(super) grammars: &'a GrammarStore,
+    pub(super) token_rules: &'a TokenRules,
+    pub(super) vocab_size: usize,
+}
 
 /// A request's constraint while it is on another thread.
 pub(super) struct Job {
@@ -57,7 +83,8 @@ impl Constraint {
     /// Returns `None` if every token is always allowed.
     pub(super) fn new(request: &Arc<EngineRequest>) -> Option<Self> {
         let params = request.sampling();
-        if params.structured_output.is_none() && params.thinking.is_none() {
+        let has_rules = !params.token_rules.is_empty();
+        if params.structured_output.is_none() && params.thinking.is_none() && !has_rules {
             return None;
         }
         let thinking = params.thinking.clone();
@@ -66,6 +93,8 @@ impl Constraint {
             num_output: 0,
             answer: Vec::new(),
             matcher: None,
+            rules: None,
+            output: Vec::new(),
             request: Arc::clone(request),
         })
     }
@@ -76,7 +105,11 @@ impl Constraint {
     }
 
     fn see(&mut self, tokens: &[TokenId]) {
-        let is_structured = self.request.sampling().structured_output.is_some();
+        let params = self.request.sampling();
+        let is_structured = params.structured_output.is_some();
+        if !params.token_rules.is_empty() {
+            self.output.extend_from_slice(tokens);
+        }
         for &token in tokens {
             if is_structured && self.is_answer() {
                 self.answer.push(token);
@@ -93,7 +126,40 @@ impl Constraint {
         self.thoughts.as_ref().is_none_or(|thoughts| thoughts.answer_start().is_some())
     }
 
-    fn allowed(&mut self, grammars: &GrammarStore, vocab_size: usize) -> Allowed {
+    fn allowed(&mut self, sources: ConstraintSources<'_>) -> Allowed {
+        let ruled = self.ruled(sources.token_rules)?;
+        let mask = self.masked(sources).map_err(|error| error.to_string())?;
+        Ok(Next { mask, ruled })
+    }
+
+    /// Returns what the token rules say, if the request has some.
+    fn ruled(&mut self, token_rules: &TokenRules) -> Result<Option<NextToken>, String> {
+        let params = self.request.sampling();
+        if params.token_rules.is_empty() {
+            return Ok(None);
+        }
+        let rules = match &self.rules {
+            Some(rules) => rules,
+            None => {
+                let calls = params.token_rules.iter();
+                let rules = calls.map(|call| token_rules.for_request(call));
+                // They were accepted, so only a rule that is no function can reject them now.
+                let rules = rules.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+                self.rules.insert(rules)
+            }
+        };
+        let prompt = &self.request.prompt_token_ids;
+        let tokens = TokensSoFar { prompt, output: &self.output };
+        let mut next = NextToken::new(params.allowed_token_ids.as_deref(), &params.logit_bias);
+        rules.iter().for_each(|rule| rule.restrict(tokens, &mut next));
+        Ok(Some(next))
+    }
+
+    /// Returns the tokens that the grammar or the budget of thoughts allows, if not all.
+    fn masked(
+        &mut self,
+        ConstraintSources { grammars, vocab_size, .. }: ConstraintSources<'_>,
+    ) -> Result<Option<TokenMask>, GrammarError> {
         if let Some(token) = self.thoughts.as_ref().and_then(Thoughts::forced_token) {
             return Ok(Some(TokenMask::only(token, vocab_size)));
         }
@@ -127,10 +193,10 @@ impl Constraint {
 }
 
 impl Job {
-    pub(super) fn run(self, grammars: &GrammarStore, vocab_size: usize) -> Done {
+    pub(super) fn run(self, sources: ConstraintSources<'_>) -> Done {
         let Self { request, mut constraint, new_tokens } = self;
         constraint.see(&new_tokens);
-        let allowed = constraint.allowed(grammars, vocab_size);
+        let allowed = constraint.allowed(sources);
         Done { request, constraint, allowed }
     }
 }
@@ -147,10 +213,9 @@ impl<'scope> Masks<'scope> {
     pub(super) fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
         jobs: Vec<Job>,
-        grammars: &'env GrammarStore,
-        vocab_size: usize,
+        sources: ConstraintSources<'env>,
     ) -> Self {
-        Self::start_on(Builder::new, scope, jobs, grammars, vocab_size)
+        Self::start_on(Builder::new, scope, jobs, sources)
     }
 
     /// Starts to compute masks on threads of `builder`. If the system cannot start a thread, its
@@ -159,13 +224,12 @@ impl<'scope> Masks<'scope> {
         builder: impl Fn() -> Builder,
         scope: &'scope Scope<'scope, 'env>,
         jobs: Vec<Job>,
-        grammars: &'env GrammarStore,
-        vocab_size: usize,
+        sources: ConstraintSources<'env>,
     ) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let per_thread = jobs.len().div_ceil(cores.min(MAX_THREADS)).max(1);
         let run = move |part: Vec<Job>| -> Vec<Done> {
-            part.into_iter().map(|job| job.run(grammars, vocab_size)).collect()
+            part.into_iter().map(|job| job.run(sources)).collect()
         };
         let mut jobs = jobs.into_iter();
         let (mut threads, mut done) = (Vec::new(), Vec::new());

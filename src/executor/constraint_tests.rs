@@ -16,14 +16,39 @@ use playhouse_actors::logic::{
     },
 };
 
-use super::constraint::{Allowed, Constraint, Job, Masks};
-use crate::grammar::{
-    GrammarStore,
-    tests::{EOS, VOCAB_SIZE, store},
+use serde_json::json;
+
+use super::constraint::{Allowed, Constraint, ConstraintSources, Job, Masks};
+use crate::{
+    grammar::{
+        GrammarStore,
+        tests::{EOS, VOCAB_SIZE, store},
+    },
+    token_rules::{
+        NextToken, TokenRules,
+        tests::{call, rules},
+    },
 };
 
 const BEGIN: u32 = b'<' as u32;
 const END: u32 = b'>' as u32;
+
+/// What constraints are made of: a store of grammars, and token rules.
+struct Sources {
+    grammars: GrammarStore,
+    token_rules: TokenRules,
+}
+
+impl Sources {
+    fn new() -> Self {
+        Self { grammars: store(), token_rules: rules() }
+    }
+
+    fn all(&self) -> ConstraintSources<'_> {
+        let vocab_size = VOCAB_SIZE as usize;
+        ConstraintSources { grammars: &self.grammars, token_rules: &self.token_rules, vocab_size }
+    }
+}
 
 fn request(
     prompt: &[u32],
@@ -49,13 +74,13 @@ fn abc() -> Option<OutputFormat> {
 
 /// Returns those of the test's tokens that are allowed. `None` means all.
 fn named(allowed: Allowed) -> Option<Vec<u32>> {
-    let mask = allowed.unwrap()?;
+    let mask = allowed.unwrap().mask?;
     Some((0..VOCAB_SIZE).filter(|&token| mask.allows(token)).collect())
 }
 
 /// Returns the allowed tokens after each token of `output`, from one constraint.
 fn step_by_step(
-    grammars: &GrammarStore,
+    sources: ConstraintSources<'_>,
     request: &Arc<EngineRequest>,
     output: &[u32],
 ) -> Vec<Option<Vec<u32>>> {
@@ -65,9 +90,8 @@ fn step_by_step(
         assert_eq!(constraint.num_output(), step.saturating_sub(1));
         let new_tokens = output[constraint.num_output()..step].to_vec();
         let jobs = vec![Job { request: RequestId(1), constraint, new_tokens }];
-        let done = std::thread::scope(|scope| {
-            Masks::start(scope, jobs, grammars, VOCAB_SIZE as usize).join().next().unwrap()
-        });
+        let done =
+            std::thread::scope(|scope| Masks::start(scope, jobs, sources).join().next().unwrap());
         constraint = done.constraint;
         seen.push(named(done.allowed));
     }
@@ -76,7 +100,7 @@ fn step_by_step(
 
 /// Returns the same, each time from a new constraint, as after a preemption or a crash.
 fn replayed(
-    grammars: &GrammarStore,
+    sources: ConstraintSources<'_>,
     request: &Arc<EngineRequest>,
     output: &[u32],
 ) -> Vec<Option<Vec<u32>>> {
@@ -84,16 +108,16 @@ fn replayed(
         let constraint = Constraint::new(request).unwrap();
         let new_tokens = output[..end].to_vec();
         let job = Job { request: RequestId(1), constraint, new_tokens };
-        named(job.run(grammars, VOCAB_SIZE as usize).allowed)
+        named(job.run(sources).allowed)
     };
     (0..=output.len()).map(allowed).collect()
 }
 
 fn check(request: &Arc<EngineRequest>, output: &[u32], expected: &[Option<&[u32]>]) {
-    let grammars = store();
+    let sources = Sources::new();
     let expected: Vec<_> = expected.iter().map(|tokens| tokens.map(<[u32]>::to_vec)).collect();
-    assert_eq!(step_by_step(&grammars, request, output), expected);
-    assert_eq!(replayed(&grammars, request, output), expected);
+    assert_eq!(step_by_step(sources.all(), request, output), expected);
+    assert_eq!(replayed(sources.all(), request, output), expected);
 }
 
 const A: u32 = b'a' as u32;
@@ -141,7 +165,7 @@ fn job(request: &Arc<EngineRequest>, id: u64, new_tokens: &[u32]) -> Job {
 
 #[test]
 fn masks_are_computed_where_the_system_gives_no_thread_or_few() {
-    let (grammars, abc) = (store(), request(&[], abc(), None));
+    let (sources, abc) = (Sources::new(), request(&[], abc(), None));
     for refused_from in [0, 1] {
         let asked = AtomicUsize::new(0);
         let builder = || match asked.fetch_add(1, Ordering::Relaxed) {
@@ -151,8 +175,7 @@ fn masks_are_computed_where_the_system_gives_no_thread_or_few() {
         };
         let jobs: Vec<Job> = (0..40).map(|id| job(&abc, id, &[A])).collect();
         let mut done: Vec<_> = std::thread::scope(|scope| {
-            let vocab_size = VOCAB_SIZE as usize;
-            Masks::start_on(builder, scope, jobs, &grammars, vocab_size).join().collect()
+            Masks::start_on(builder, scope, jobs, sources.all()).join().collect()
         });
         done.sort_by_key(|done| done.request.0);
         assert!((0..40).eq(done.iter().map(|done| done.request.0)));
@@ -162,17 +185,59 @@ fn masks_are_computed_where_the_system_gives_no_thread_or_few() {
 
 #[test]
 fn a_constraint_that_fails_says_why_and_leaves_others_alone() {
-    let grammars = store();
+    let sources = Sources::new();
     let broken = request(&[], Some(OutputFormat::Regex("[a-".to_owned())), None);
     let strayed = request(&[], abc(), None);
     // The output of the second does not match its grammar.
     let jobs = vec![job(&broken, 1, &[]), job(&strayed, 2, &[B]), job(&strayed, 3, &[A])];
-    let done: Vec<_> = std::thread::scope(|scope| {
-        Masks::start(scope, jobs, &grammars, VOCAB_SIZE as usize).join().collect()
-    });
+    let done: Vec<_> =
+        std::thread::scope(|scope| Masks::start(scope, jobs, sources.all()).join().collect());
     assert_eq!(done.iter().map(|done| done.request.0).collect::<Vec<_>>(), [1, 2, 3]);
     let [first, second, third] = done.try_into().ok().unwrap();
-    assert!(first.allowed.unwrap_err().to_string().contains("[a-"));
-    assert!(second.allowed.unwrap_err().to_string().contains("cannot go on"));
+    assert!(first.allowed.unwrap_err().contains("[a-"));
+    assert!(second.allowed.unwrap_err().contains("cannot go on"));
     assert_eq!(named(third.allowed), Some(vec![B]));
+}
+
+/// A request with a rule that counts the output's tokens, a rule that does not, and lists of its own.
+fn ruled() -> Arc<EngineRequest> {
+    let params = SamplingParams {
+        token_rules: vec![call("at_most", json!({"token": A, "times": 2})), call("from", json!(B))],
+        allowed_token_ids: Some(vec![A, B, C]),
+        logit_bias: vec![(C, 0.5)],
+        ..SamplingParams::default()
+    };
+    let work = Work::Generate(params);
+    Arc::new(EngineRequest { work, ..EngineRequest::for_test(1, [A]) })
+}
+
+#[test]
+fn token_rules_see_the_output_and_say_the_same_when_they_begin_anew() {
+    let (sources, request) = (Sources::new(), ruled());
+    let output = [A, B, A, C];
+    let mut constraint = Constraint::new(&request).unwrap();
+    for end in 0..=output.len() {
+        let new_tokens = output[constraint.num_output()..end].to_vec();
+        let done = Job { request: RequestId(1), constraint, new_tokens }.run(sources.all());
+        constraint = done.constraint;
+        let next = done.allowed.unwrap();
+        assert!(next.mask.is_none());
+        let mut expected = NextToken::new(Some(&[B, C]), &[(C, 0.5)]);
+        if end >= 3 {
+            expected.forbid(A);
+        }
+        assert_eq!(next.ruled.as_ref(), Some(&expected), "after {end} tokens");
+        let replayed = job(&request, 1, &output[..end]).run(sources.all()).allowed.unwrap();
+        assert_eq!(replayed.ruled, next.ruled);
+    }
+}
+
+#[test]
+fn a_rule_that_is_not_there_ends_its_request_with_a_reason() {
+    let params =
+        SamplingParams { token_rules: vec![call("upto", json!(3))], ..SamplingParams::default() };
+    let work = Work::Generate(params);
+    let request = Arc::new(EngineRequest { work, ..EngineRequest::for_test(1, [A]) });
+    let refused = job(&request, 1, &[]).run(Sources::new().all()).allowed.unwrap_err();
+    assert!(refused.contains("at_most, from"), "{refused}");
 }

@@ -11,10 +11,10 @@ use playhouse_kernels::KernelError;
 
 use super::{
     kv_arena::{KvArena, KvMemory, KvSettings},
-    runner::ModelRunner,
+    runner::{Constraints, ModelRunner},
     threads::ComputeThreads,
 };
-use crate::{grammar::GrammarStore, model::Model};
+use crate::model::Model;
 
 /// Creates runners over one loaded model. A new runner after a crash costs microseconds: the
 /// weights stay loaded, and the KV cache keeps its content.
@@ -22,12 +22,12 @@ pub(crate) struct RunnerFactory {
     info: ModelInfo,
     model: Arc<Model>,
     kv_arena: KvArena,
-    grammars: Arc<GrammarStore>,
+    constraints: Constraints,
     threads: Mutex<ComputeThreads>,
 }
 
 impl RunnerFactory {
-    /// Allocates the KV cache for a loaded model, which computes on `threads`. `grammars` may
+    /// Allocates the KV cache for a loaded model, which computes on `threads`. `constraints` may
     /// constrain its outputs.
     ///
     /// # Errors
@@ -36,13 +36,13 @@ impl RunnerFactory {
         model: Arc<Model>,
         info: ModelInfo,
         kv_settings: KvSettings,
-        grammars: Arc<GrammarStore>,
+        constraints: Constraints,
         threads: ComputeThreads,
     ) -> Result<Self, KernelError> {
         let shape = model.kv_cache_shape(info.num_blocks, info.kv_spec.block_size);
         let queue = threads.queue();
         let kv_arena = KvArena::new(move || KvMemory::new(shape, &kv_settings, queue))?;
-        Ok(Self { info, model, kv_arena, grammars, threads: Mutex::new(threads) })
+        Ok(Self { info, model, kv_arena, constraints, threads: Mutex::new(threads) })
     }
 
     /// Returns the counts of recorded and replayed steps over the current KV cache.
@@ -90,8 +90,8 @@ impl ExecutorFactory for RunnerFactory {
     fn create(&self, epoch: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
         let (model, kv_lease) = (Arc::clone(&self.model), self.kv_arena.lease(epoch)?);
         let threads = self.threads.lock().clone();
-        let (grammars, block_size) = (Arc::clone(&self.grammars), self.info.kv_spec.block_size);
-        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, grammars, block_size)))
+        let (constraints, block_size) = (self.constraints.clone(), self.info.kv_spec.block_size);
+        Ok(Box::new(ModelRunner::new(model, kv_lease, threads, constraints, block_size)))
     }
 }
 

@@ -13,7 +13,7 @@ use playhouse_actors::{
     ports::{ExecutorFactory, ModelInfo},
 };
 
-use super::{ComputeThreads, KvSettings, RunnerFactory, tests};
+use super::{ComputeThreads, Constraints, KvSettings, RunnerFactory, tests};
 use crate::{
     grammar::tests::store,
     model::{Backbone, LmHead, LoadOptions, Model, Positions, Step, load_model},
@@ -83,11 +83,11 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
     let dtype = model.dtype;
     let (backbone, lm_head) = (Arc::new(InstantModel), Arc::new(InstantModel));
     let model = Arc::new(Model { backbone, lm_head, ..(*model).clone() });
-    let grammars = Arc::new(store());
+    let constraints = Constraints::of(store());
     let (dtype, device) = (dtype.into(), Device::flex());
     let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };
     let threads = ComputeThreads::common().unwrap();
-    let factory = RunnerFactory::new(model, info, kv_settings, grammars, threads).unwrap();
+    let factory = RunnerFactory::new(model, info, kv_settings, constraints, threads).unwrap();
     let mut runner = factory.create(Epoch(1)).unwrap();
     let begin = SchedulerOutput {
         scheduled_new: (0..NUM_REQUESTS as u64).map(begin).collect(),

@@ -30,6 +30,7 @@ mod warm_up;
 
 pub(crate) use factory::RunnerFactory;
 pub(crate) use kv_arena::KvSettings;
+pub(crate) use runner::Constraints;
 pub(crate) use threads::ComputeThreads;
 pub(crate) use warm_up::warm_up;
 

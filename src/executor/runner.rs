@@ -22,15 +22,16 @@ use playhouse_kernels::{
 
 use super::{
     batch::{Chunk, PersistentBatch, RaggedBatch},
-    constraint::{Allowed, Masks},
+    constraint::{Allowed, ConstraintSources, Masks, Next},
     execute_error,
     kv_arena::{KvLease, KvMemory},
     sampler::{sampled_token, sampling_row, token_logprobs},
     threads::ComputeThreads,
 };
 use crate::{
-    grammar::{GrammarStore, TokenMask},
+    grammar::GrammarStore,
     model::{Model, Positions, Step},
+    token_rules::TokenRules,
 };
 
 /// Logits are computed in parts of about this size. So a long prompt's log-probabilities need no
@@ -38,15 +39,33 @@ use crate::{
 const LOGITS_BYTES: usize = 32 << 20;
 const MIN_LOGIT_ROWS: usize = 32;
 
+/// Why a request ends whose token rules contradict each other, or its other parameters.
+const NO_TOKEN_LEFT: &str = "the token rules leave no token that may come next";
+
 /// Runs steps over shared weights and a leased KV cache.
 pub(super) struct ModelRunner {
     model: Arc<Model>,
     kv_lease: KvLease,
     threads: ComputeThreads,
-    grammars: Arc<GrammarStore>,
+    constraints: Constraints,
     block_size: usize,
     batch: PersistentBatch,
     buffers: Buffers,
+}
+
+/// The sources of constraints on outputs.
+#[derive(Debug, Clone)]
+pub(crate) struct Constraints {
+    pub(crate) grammars: Arc<GrammarStore>,
+    pub(crate) token_rules: Arc<TokenRules>,
+}
+
+#[cfg(test)]
+impl Constraints {
+    /// Returns constraints for a test, without token rules.
+    pub(super) fn of(grammars: GrammarStore) -> Self {
+        Self { grammars: Arc::new(grammars), token_rules: Arc::default() }
+    }
 }
 
 /// Memory that steps reuse.
@@ -89,11 +108,11 @@ impl ModelRunner {
         model: Arc<Model>,
         kv_lease: KvLease,
         threads: ComputeThreads,
-        grammars: Arc<GrammarStore>,
+        constraints: Constraints,
         block_size: usize,
     ) -> Self {
         let (batch, buffers) = (PersistentBatch::default(), Buffers::default());
-        Self { model, kv_lease, threads, grammars, block_size, batch, buffers }
+        Self { model, kv_lease, threads, constraints, block_size, batch, buffers }
     }
 
     /// Returns the hidden states, and the allowed tokens of each constrained request. Both are
@@ -106,9 +125,13 @@ impl ModelRunner {
         if jobs.is_empty() {
             return Ok((timed("forward", || self.forward(batch))?, BTreeMap::new()));
         }
-        let vocab_size = self.model.config.vocab_size;
+        let sources = ConstraintSources {
+            grammars: &self.constraints.grammars,
+            token_rules: &self.constraints.token_rules,
+            vocab_size: self.model.vocab_size,
+        };
         let (hidden, done) = thread::scope(|scope| {
-            let masks = timed("masks", || Masks::start(scope, jobs, &self.grammars, vocab_size));
+            let masks = timed("masks", || Masks::start(scope, jobs, sources));
             let hidden = timed("forward", || self.forward(batch));
             (hidden, timed("masks", || Vec::from_iter(masks.join())))
         });
@@ -178,8 +201,8 @@ impl ModelRunner {
     ) -> Result<(), ExecuteError> {
         let Buffers { ragged, next_rows, draw, .. } = buffers;
         next_rows.retain(|row| match allowed.get(&ragged.chunks[row.chunk].request) {
-            Some(Err(error)) => {
-                outputs[row.chunk].failure = Some(RowFailure::Grammar(error.to_string()));
+            Some(Err(why)) => {
+                outputs[row.chunk].failure = Some(RowFailure::Grammar(why.clone()));
                 false
             }
             _ => true,
@@ -212,11 +235,9 @@ impl ModelRunner {
         let mut asked = mem::take(sampling_rows);
         for row in rows {
             let chunk = &chunks[row.chunk];
-            let mask: Option<&TokenMask> = match allowed.get(&chunk.request) {
-                Some(Ok(mask)) => mask.as_ref(),
-                _ => None,
-            };
-            asked.push(sampling_row(self.batch.sequence(chunk)?, mask));
+            let next: Option<&Next> =
+                allowed.get(&chunk.request).and_then(|next| next.as_ref().ok());
+            asked.push(sampling_row(self.batch.sequence(chunk)?, next));
         }
         indices.clear();
         indices.extend(rows.iter().map(|row| row.row));
@@ -226,6 +247,11 @@ impl ModelRunner {
             let output = &mut outputs[row.chunk];
             match sampled {
                 Ok(sampled) => output.produced.tokens_mut().push(sampled_token(sampled)),
+                Err(SampleError::NoCandidate)
+                    if is_ruled(allowed.get(&chunks[row.chunk].request)) =>
+                {
+                    output.failure = Some(RowFailure::Grammar(NO_TOKEN_LEFT.to_owned()));
+                }
                 Err(error) => {
                     let request = output.request.0;
                     tracing::warn!(request, %error, "no token could be drawn");
@@ -283,7 +309,7 @@ impl ModelRunner {
 
     /// Returns the number of rows of logits that are computed at a time.
     fn logit_rows(&self) -> usize {
-        logit_rows(self.model.config.vocab_size)
+        logit_rows(self.model.vocab_size)
     }
 
     fn run(
@@ -323,6 +349,11 @@ impl ModelRunner {
 pub(super) fn logit_rows(vocab_size: usize) -> usize {
     let row_bytes = vocab_size * size_of::<f32>();
     (LOGITS_BYTES / row_bytes.max(1)).max(MIN_LOGIT_ROWS)
+}
+
+/// Returns whether token rules restrict the next token.
+fn is_ruled(allowed: Option<&Allowed>) -> bool {
+    matches!(allowed, Some(Ok(Next { ruled: Some(_), .. })))
 }
 
 /// Returns the empty vector with the memory of `rows`, for the rows of another step.

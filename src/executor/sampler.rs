@@ -3,16 +3,17 @@
 use playhouse_actors::logic::request::outputs::{Logprob, SampledToken, TokenLogprobs};
 use playhouse_kernels::sampling::{LogprobRow, Sampled, SamplingRow};
 
-use super::batch::Sequence;
+use super::{batch::Sequence, constraint::Next};
 use crate::grammar::TokenMask;
 
-/// Returns the parameters for drawing the token after `sequence`. With a `mask`, only its tokens
-/// are allowed.
-pub(super) fn sampling_row<'a>(
-    sequence: &'a Sequence,
-    mask: Option<&'a TokenMask>,
-) -> SamplingRow<'a> {
+/// Returns the parameters for drawing the token after `sequence`. If it is constrained, only the
+/// tokens of `next` are allowed.
+pub(super) fn sampling_row<'a>(sequence: &'a Sequence, next: Option<&'a Next>) -> SamplingRow<'a> {
     let (request, params) = (&sequence.request, sequence.request.sampling());
+    let (logit_bias, allowed_token_ids) = match next.and_then(|next| next.ruled.as_ref()) {
+        Some(ruled) => (ruled.biases(), ruled.allowed()),
+        None => (&params.logit_bias[..], params.allowed_token_ids.as_deref()),
+    };
     SamplingRow {
         temperature: params.temperature,
         top_k: params.top_k,
@@ -23,12 +24,12 @@ pub(super) fn sampling_row<'a>(
         repetition_penalty: params.repetition_penalty,
         prompt_token_ids: &request.prompt_token_ids,
         output_token_ids: sequence.output_token_ids(),
-        logit_bias: &params.logit_bias,
-        allowed_token_ids: params.allowed_token_ids.as_deref(),
+        logit_bias,
+        allowed_token_ids,
         bad_words: &params.bad_words,
         min_tokens: params.min_tokens,
         stop_token_ids: &sequence.stop_token_ids,
-        token_bitmask: mask.map(TokenMask::words),
+        token_bitmask: next.and_then(|next| next.mask.as_ref()).map(TokenMask::words),
         seed: request.seed,
         position: sequence.token_ids.len() as u64,
         num_logprobs: params.logprobs,

@@ -1,7 +1,7 @@
 //! Recorded and replayed steps of a runner on a GPU, compared with the same steps launched kernel
 //! by kernel.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use playhouse_actors::{
     logic::{
@@ -16,7 +16,7 @@ use playhouse_actors::{
 };
 use playhouse_kernels::{ComputeDevice, DeviceKind, devices};
 
-use super::{ComputeThreads, KvSettings, RunnerFactory, tests};
+use super::{ComputeThreads, Constraints, KvSettings, RunnerFactory, tests};
 use crate::{
     grammar::tests::store,
     model::{LoadOptions, load_model},
@@ -49,14 +49,14 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
     let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
     let model = threads.on_queue(|| load_model(&folder, &options, &mut |_| ()).unwrap());
     let info = ModelInfo {
-        vocab_size: model.config.vocab_size as u32,
+        vocab_size: model.vocab_size as u32,
         max_model_len: 64,
         kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
         num_blocks: 1 + 2 * NUM_REQUESTS_MAX,
         eos_token_ids: Vec::new(),
     };
     let kv_settings = KvSettings { dtype: model.dtype.into(), device, step_graph_bytes };
-    RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap()
+    RunnerFactory::new(model, info, kv_settings, Constraints::of(store()), threads).unwrap()
 }
 
 /// Returns the tokens of this many prompts, which then get one token in each step. Two of three

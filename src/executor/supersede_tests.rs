@@ -22,7 +22,7 @@ use playhouse_actors::{
 };
 use rayon::prelude::*;
 
-use super::{ComputeThreads, KvSettings, RunnerFactory};
+use super::{ComputeThreads, Constraints, KvSettings, RunnerFactory};
 use crate::{
     grammar::tests::store,
     model::{Backbone, LoadOptions, Model, Positions, Step, load_model},
@@ -74,7 +74,7 @@ impl House {
         let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
         let model = load_model(&folder, &options, &mut |_| ()).unwrap();
         let info = ModelInfo {
-            vocab_size: model.config.vocab_size as u32,
+            vocab_size: model.vocab_size as u32,
             max_model_len: 64,
             kv_spec: KvSpec::full(1, BLOCK_SIZE, 1),
             num_blocks: 4,
@@ -87,7 +87,8 @@ impl House {
         let kv_settings = KvSettings { dtype, device, step_graph_bytes: 0 };
         let threads = ComputeThreads::own(count, false).unwrap();
         let factory =
-            RunnerFactory::new(model, info, kv_settings, Arc::new(store()), threads).unwrap();
+            RunnerFactory::new(model, info, kv_settings, Constraints::of(store()), threads)
+                .unwrap();
         Self { factory, prank, epochs: AtomicU64::new(1) }
     }
 

@@ -40,14 +40,14 @@ pub(crate) fn warm_up(
         return Ok(());
     }
     let tokens_max = config.max_num_batched_tokens;
-    let tokens = config.block_size.min(model.config.max_model_len).min(tokens_max);
+    let tokens = config.block_size.min(model.max_model_len).min(tokens_max);
     let requests = match device.kind {
         DeviceKind::Software => SOFTWARE_REQUESTS,
         _ => tokens_max.div_ceil(tokens),
     };
     let shape = model.kv_cache_shape(1, config.block_size);
     let mut kv_cache = KvCache::new(shape, dtype, &device.device)?;
-    let rows = logit_rows(model.config.vocab_size).min(config.max_num_seqs);
+    let rows = logit_rows(model.vocab_size).min(config.max_num_seqs);
     let mut steps = vec![(requests, tokens), (1, 1)];
     let is_tuned = config.autotune && !config.deterministic && has_tensor_cores(&device.device);
     let kept = is_tuned.then(TunedProductsFile::of_user).flatten();

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::recycle;
 
-use super::config::ModelConfig;
+use super::config::{Mixer, ModelConfig};
 use super::layers::rotary::RotaryTables;
 use super::layers::{Embedding, FeedForwardLayer, LayerPlace, LinearHead, MixerLayer, RmsNorm};
-use super::load::WeightLoader;
-use super::{Backbone, Model, ModelError, Positions, Step};
+use super::weight_loader::WeightLoader;
+use super::{Backbone, KvLayers, Model, ModelError, Positions, Step};
 
 /// HF `LlamaModel`.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl DecoderLayer {
 
 /// Builds the model that `config` describes: HF `LlamaForCausalLM`.
 pub(super) fn load(
-    config: ModelConfig,
+    config: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Model, ModelError> {
     let names = &config.family.names;
@@ -96,17 +96,27 @@ pub(super) fn load(
         Some(weight) => Embedding::Tied(weight),
         None => Embedding::load(loader, names.embed_tokens, vocab, hidden)?,
     };
-    let mut rotary = RotaryTables::new(&config, loader.device());
+    let mut rotary = RotaryTables::new(config, loader.device());
     let layers = (0..config.layers.len())
-        .map(|index| DecoderLayer::load(loader, LayerPlace { config: &config, index }, &mut rotary))
+        .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary))
         .collect::<Result<_, _>>()?;
     let norm = RmsNorm::load(loader, names.norm, hidden, config.rms_norm_eps)?;
+    // The layers of these families have the same heads; a config has a layer at least.
+    let Mixer::Attention(attention) = &config.layers[0].mixer;
     Ok(Model {
+        architecture: config.architecture().to_owned(),
+        vocab_size: config.vocab_size,
+        max_model_len: config.max_model_len,
+        eos_token_ids: config.eos_token_ids.clone(),
+        kv_layers: KvLayers {
+            num_layers: config.layers.len(),
+            num_kv_heads: attention.num_kv_heads,
+            head_dim: attention.head_dim,
+        },
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
         backbone: Arc::new(Decoder { embed_tokens, layers, norm }),
         lm_head: Arc::new(lm_head),
-        config,
     })
 }
 

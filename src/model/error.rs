@@ -60,6 +60,21 @@ pub enum ModelError {
         /// One that is not.
         plain: String,
     },
+    /// A family says of its model what cannot be.
+    #[error("the model family of {architecture} gives {fact} = {value}; expected {accepted}")]
+    Fact {
+        /// The architecture of the model.
+        architecture: String,
+        /// The field of [`Model`](super::Model).
+        fact: &'static str,
+        /// Its value.
+        value: usize,
+        /// What would be accepted.
+        accepted: String,
+    },
+    /// A family cannot build its model, for a reason of its own.
+    #[error(transparent)]
+    Family(#[from] Box<dyn std::error::Error + Send + Sync>),
     /// The device cannot take something that is built from the folder.
     #[error("{part}: {source}")]
     Device {

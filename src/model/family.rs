@@ -3,8 +3,9 @@
 use super::config::WindowRule;
 use super::{llama, mistral, qwen2, qwen3};
 
-/// The supported families.
-const FAMILIES: [&Family; 4] = [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+/// The families of this crate.
+pub(super) const FAMILIES: [&Family; 4] =
+    [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
 
 /// A family of decoder models: its rules where `config.json` is silent, and its weight names.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ pub(crate) fn by_architecture(name: &str) -> Option<&'static Family> {
     FAMILIES.into_iter().find(|family| family.architecture == name)
 }
 
-/// Every accepted `architectures` entry.
+/// The `architectures` entries of these families.
 pub(crate) fn architectures() -> [&'static str; FAMILIES.len()] {
     FAMILIES.map(|family| family.architecture)
 }

@@ -1,14 +1,17 @@
 //! Models: from a Hugging Face model folder to logits.
 //!
-//! [`load_model`] reads a folder and returns a [`Model`]: a [`Backbone`] with its [`LmHead`]. A family
-//! is a small file of data (`llama`, `mistral`, …); `config` turns it and `config.json` into a checked
-//! [`ModelConfig`], in which each layer is data too. From that `decoder` builds the backbone out of
-//! shared `layers`. Nothing here knows actors, requests or devices: the arithmetic is the kernels
-//! crate's.
+//! [`load_model`] reads a folder and returns a [`Model`]: a [`Backbone`] with its [`LmHead`]. The
+//! entry of `architectures` chooses a [`ModelFamily`] of a [`ModelRegistry`], which builds the model of
+//! a [`ModelSource`]. A family of this crate is a small file of data (`llama`, `mistral`, …); `config`
+//! turns it and `config.json` into a checked [`ModelConfig`], in which each layer is data too. From
+//! that `decoder` builds the backbone out of shared `layers`. A family outside this crate builds its
+//! own, of the operations in [`ops`]. Nothing here knows actors, requests or devices: the arithmetic
+//! is the kernels crate's.
 
 mod activations;
 pub mod config;
 mod decoder;
+mod dense;
 mod error;
 mod family;
 mod inventory;
@@ -16,17 +19,25 @@ mod layers;
 mod llama;
 mod load;
 mod mistral;
+pub mod ops;
 mod parts;
 mod qwen2;
 mod qwen3;
+mod registry;
+mod source;
 mod step;
+mod weight_loader;
 
 pub use activations::QuantizedWeights;
 pub use config::{ConfigError, GenerationConfig, ModelConfig};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
 pub use load::{LoadOptions, LoadProgress, load_model};
-pub use parts::{Backbone, LmHead, Model};
+pub use parts::{Backbone, KvLayers, LmHead, Model};
+pub use registry::{DuplicateFamily, ModelFamily, ModelRegistry};
+pub use source::ModelSource;
 pub use step::{Positions, Step};
+pub use weight_loader::WeightLoader;
 
 pub use crate::config::{ActivationQuantization, Dtype, LoadFormat};
+pub use crate::weights::{StoredDtype, StoredTensor, WeightsError};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{KvCacheShape, WeightDtype};
 
-use super::config::Mixer;
-use super::{ModelConfig, Positions, QuantizedWeights, Step};
+use super::config::{POSITIONS_MAX, SIZE_MAX};
+use super::{ModelError, Positions, QuantizedWeights, Step};
 
 /// From tokens to hidden states.
 ///
@@ -55,11 +55,19 @@ pub trait LmHead: Send + Sync {
     }
 }
 
-/// A model: a backbone with its head.
+/// A model: a backbone with its head, and what the engine needs to know about them.
 #[derive(Clone)]
 pub struct Model {
-    /// The model's shape and limits.
-    pub config: ModelConfig,
+    /// The entry of `architectures` that the model is served as.
+    pub architecture: String,
+    /// Logits of a token. Every token id is smaller.
+    pub vocab_size: usize,
+    /// The longest context served, in tokens.
+    pub max_model_len: usize,
+    /// Tokens that end a sequence. The tokenizer and `generation_config.json` may name more.
+    pub eos_token_ids: Vec<u32>,
+    /// What the backbone keeps of a token in the KV cache.
+    pub kv_layers: KvLayers,
     /// The type in which weights are kept, and by default keys and values.
     pub dtype: WeightDtype,
     /// How weights are quantized, if any are.
@@ -68,6 +76,19 @@ pub struct Model {
     pub backbone: Arc<dyn Backbone>,
     /// From hidden states to logits.
     pub lm_head: Arc<dyn LmHead>,
+}
+
+/// What a backbone keeps of a token in the KV cache: in each layer the keys and the values of some
+/// heads. The engine makes its `KvSpec` of this. All layers are one group, whose tokens read all
+/// earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvLayers {
+    /// Layers of the cache, which [`Step::kv`] numbers from 0.
+    pub num_layers: usize,
+    /// Heads of keys, and of values, in each layer.
+    pub num_kv_heads: usize,
+    /// Elements of a head; even.
+    pub head_dim: usize,
 }
 
 impl Model {
@@ -80,20 +101,43 @@ impl Model {
     /// The shape of a KV cache of `num_blocks` blocks of `block_size` tokens for this model.
     #[must_use]
     pub fn kv_cache_shape(&self, num_blocks: usize, block_size: usize) -> KvCacheShape {
-        // The layers of the supported families have the same heads; a config has a layer at least.
-        let Mixer::Attention(attention) = &self.config.layers[0].mixer;
-        KvCacheShape {
-            num_layers: self.config.layers.len(),
-            num_blocks,
-            block_size,
-            num_kv_heads: attention.num_kv_heads,
-            head_dim: attention.head_dim,
+        let KvLayers { num_layers, num_kv_heads, head_dim } = self.kv_layers;
+        KvCacheShape { num_layers, num_blocks, block_size, num_kv_heads, head_dim }
+    }
+
+    /// Rejects facts that nothing could be served with: a family is not trusted to tell good ones.
+    ///
+    /// # Errors
+    /// [`ModelError::Fact`] names the first fact, its value and what is accepted.
+    pub(super) fn check_facts(&self) -> Result<(), ModelError> {
+        let KvLayers { num_layers, num_kv_heads, head_dim } = self.kv_layers;
+        let facts = [
+            ("vocab_size", self.vocab_size, SIZE_MAX),
+            ("max_model_len", self.max_model_len, POSITIONS_MAX),
+            ("kv_layers.num_layers", num_layers, SIZE_MAX),
+            ("kv_layers.num_kv_heads", num_kv_heads, SIZE_MAX),
+            ("kv_layers.head_dim", head_dim, SIZE_MAX),
+        ];
+        let refused = |fact, value, accepted| {
+            Err(ModelError::Fact { architecture: self.architecture.clone(), fact, value, accepted })
+        };
+        match facts.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            Some((fact, value, most)) => refused(fact, value, format!("1 to {most}")),
+            None if head_dim % 2 == 1 => {
+                refused("kv_layers.head_dim", head_dim, "an even number".to_owned())
+            }
+            None => Ok(()),
         }
     }
 }
 
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Model").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Model")
+            .field("architecture", &self.architecture)
+            .field("vocab_size", &self.vocab_size)
+            .field("max_model_len", &self.max_model_len)
+            .field("kv_layers", &self.kv_layers)
+            .finish_non_exhaustive()
     }
 }

@@ -34,7 +34,8 @@
 //!    - `tools/tagged_values.rs`: arguments as tagged strings, converted by the tool's schema;
 //!    - `reasoning/tagged.rs`: thoughts between two markers.
 //! 2. Register it: with a line in `registry.rs`, or from outside with
-//!    [`Registry::register_tool_parser`] and [`Registry::register_reasoning_parser`].
+//!    [`EngineBuilder::tool_parser`](crate::engine::EngineBuilder::tool_parser) and
+//!    [`EngineBuilder::reasoning_parser`](crate::engine::EngineBuilder::reasoning_parser).
 //! 3. Give it a table of complete outputs and of broken ones in `tests/`, which cuts each at every
 //!    place.
 
@@ -55,7 +56,7 @@ pub use guess::{guess_reasoning_parser, guess_tool_parser};
 pub use message::{Message, MessageParser, ParsedCall};
 pub use reasoning::{ReasoningMarkers, ReasoningParser, ReasoningStart};
 pub use registry::{
-    ParserKind, ReasoningParserFactory, Registry, ToolParserFactory, UnknownParser,
+    DuplicateParser, ParserKind, ReasoningParserFactory, Registry, ToolParserFactory, UnknownParser,
 };
 pub use tools::{
     CallIdFormat, ConstraintError, ForcedCall, NamedCallParser, ToolParser, Tools,

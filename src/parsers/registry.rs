@@ -1,9 +1,6 @@
 //! Parsers by name.
 
-use std::{
-    fmt,
-    sync::{Arc, LazyLock},
-};
+use std::{fmt, sync::Arc};
 
 use indexmap::IndexMap;
 
@@ -37,6 +34,16 @@ pub struct UnknownParser {
     pub name: String,
     /// The names of all parsers of this kind.
     pub known: Vec<String>,
+}
+
+/// There is a parser of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is a {kind} '{name}' already")]
+pub struct DuplicateParser {
+    /// Its kind.
+    pub kind: ParserKind,
+    /// Its name.
+    pub name: String,
 }
 
 /// A kind of parser.
@@ -134,25 +141,7 @@ impl Registry {
 
 impl Default for Registry {
     fn default() -> Self {
-        static OURS: LazyLock<Registry> =
-            LazyLock::new(|| Registry::empty().with_tool_parsers().with_reasoning_parsers());
-        OURS.clone()
-    }
-}
-
-/// Registries are equal if they have the same parsers under the same names.
-impl PartialEq for Registry {
-    fn eq(&self, other: &Self) -> bool {
-        let same = |(name, factory): (&String, &ToolParserFactory)| {
-            other.tools.get(name).is_some_and(|theirs| Arc::ptr_eq(factory, theirs))
-        };
-        let same_reasoning = |(name, factory): (&String, &ReasoningParserFactory)| {
-            other.reasoning.get(name).is_some_and(|theirs| Arc::ptr_eq(factory, theirs))
-        };
-        self.tools.len() == other.tools.len()
-            && self.reasoning.len() == other.reasoning.len()
-            && self.tools.iter().all(same)
-            && self.reasoning.iter().all(same_reasoning)
+        Self::empty().with_tool_parsers().with_reasoning_parsers()
     }
 }
 

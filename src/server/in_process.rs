@@ -45,6 +45,7 @@ impl InProcess {
         metrics: PrometheusHandle,
     ) -> Result<Self, ServerError> {
         config.validate()?;
+        config.validate_parsers(engine.parsers())?;
         let config = ServerConfig {
             api_keys: Vec::new(),
             api_key_file: None,

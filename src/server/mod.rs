@@ -140,6 +140,7 @@ pub async fn serve_on(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drain, ServerError> {
     config.validate()?;
+    config.validate_parsers(engine.parsers())?;
     let listener = listener.into();
     let limit = Duration::from_secs(config.shutdown_timeout_secs);
     let tls = Tls::new(&config)?;

@@ -47,7 +47,7 @@ impl AppState {
         metrics: PrometheusHandle,
     ) -> Result<Self, ServerError> {
         let keys = Arc::new(ApiKeys::new(&config)?);
-        let parsers = Arc::new(TurnParsers::new(&config, engine.loaded())?);
+        let parsers = Arc::new(TurnParsers::new(&config, &engine)?);
         let responses = Arc::new(ResponseStore::new(&config, engine.memory().clone()));
         let (config, open) = (Arc::new(config), OpenRequests::default());
         let snapshots = Arc::new(SnapshotFeed::new(engine.clone()));

@@ -83,7 +83,7 @@ async fn what_is_not_supported_is_named() {
         ("watermarking", json!({"key": 1})),
         ("kv_transfer_params", json!({})),
         ("ec_transfer_params", json!({})),
-        ("vllm_xargs", json!({})),
+        ("vllm_xargs", json!({"rule": 1})),
         ("return_token_offsets", json!(true)),
     ];
     for (field, value) in fields {

@@ -2,21 +2,27 @@
 //! thoughts and calls in whatever it writes.
 
 use playhouse::{
+    Engine, EngineConfig,
     config::ParserChoice,
     parsers::{ReasoningEvent, ReasoningParser, ToolEvent, ToolParser},
     server::ServerConfig,
 };
 
-/// `server` with both parsers.
+/// Starts an engine that has both parsers.
+pub(crate) async fn engine(config: EngineConfig) -> Engine {
+    let builder = Engine::builder(config)
+        .tool_parser("echo", |_| Box::new(Echo::default()))
+        .reasoning_parser("blink", |_| Box::new(Blink::default()));
+    builder.start().await.unwrap()
+}
+
+/// Returns `server` with both parsers chosen.
 pub(crate) fn reading(server: ServerConfig) -> ServerConfig {
-    let mut server = ServerConfig {
+    ServerConfig {
         tool_call_parser: ParserChoice::Named("echo".to_owned()),
         reasoning_parser: ParserChoice::Named("blink".to_owned()),
         ..server
-    };
-    server.parsers.register_tool_parser("echo", |_| Box::new(Echo::default()));
-    server.parsers.register_reasoning_parser("blink", |_| Box::new(Blink::default()));
-    server
+    }
 }
 
 /// Takes all that comes for the argument `text` of one call.

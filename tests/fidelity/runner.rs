@@ -120,7 +120,7 @@ impl Runner {
         let hidden = backbone.forward(backbone.embed(&token_ids), positions, &mut step);
         let rows: Vec<u32> = (0..token_ids.len() as u32).collect();
         let logits = lm_head.logits(hidden, &rows).into_data().try_to_vec::<f32>().unwrap();
-        let mut rows = logits.chunks(self.model.config.vocab_size);
+        let mut rows = logits.chunks(self.model.vocab_size);
         for (sequence, tokens) in batch {
             sequence.rows.extend(rows.by_ref().take(*tokens).map(<[f32]>::to_vec));
             sequence.pick();

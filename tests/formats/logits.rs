@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use playhouse::model::config::{FeedForward, Mixer};
-use playhouse::model::{ActivationQuantization, Dtype, GenerationConfig, LoadOptions, load_model};
+use playhouse::model::{
+    ActivationQuantization, Dtype, GenerationConfig, LoadOptions, ModelConfig, load_model,
+};
 use serde::Deserialize;
 
 use crate::fixture;
@@ -101,9 +103,7 @@ fn gguf_qwen3() {
 
 #[test]
 fn the_metadata_of_a_gguf_file_is_the_models_config() {
-    let options = LoadOptions { dtype: Dtype::Auto, ..LoadOptions::default() };
-    let model = load_model(&fixture("qwen3.gguf"), &options, &mut |_| {}).unwrap();
-    let config = &model.config;
+    let config = ModelConfig::of_model(&fixture("qwen3.gguf"), None).unwrap();
     assert_eq!(config.architecture(), "Qwen3ForCausalLM");
     let Mixer::Attention(attention) = &config.layers[0].mixer;
     let FeedForward::GatedMlp(mlp) = &config.layers[0].feed_forward;

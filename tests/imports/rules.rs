@@ -199,6 +199,25 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "grammars know tokens as the port tells them",
     },
     Rule {
+        folder: "src/token_rules",
+        except: &[],
+        forbidden: &[
+            "burn",
+            "playhouse_kernels",
+            "crate::engine",
+            "crate::executor",
+            "crate::model",
+            "crate::text",
+        ],
+        reason: "a token rule sees tokens, as the port tells them",
+    },
+    Rule {
+        folder: "src/token_rules",
+        except: &[],
+        forbidden: RUNTIME,
+        reason: "token rules do not wait",
+    },
+    Rule {
         folder: "src",
         except: &["src/grammar"],
         forbidden: &["llguidance", "toktrie"],

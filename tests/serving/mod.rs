@@ -19,7 +19,11 @@ pub(crate) struct Served {
 impl Served {
     /// Loads the model and listens.
     pub(crate) async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
-        let engine = Engine::spawn(engine, |_| {}).await.unwrap();
+        Self::of(Engine::start(engine).await.unwrap(), server).await
+    }
+
+    /// Listens for a running engine.
+    pub(crate) async fn of(engine: Engine, server: ServerConfig) -> Self {
         let server = ServerConfig { port: 0, ..server };
         let listener = Listener::bind(&server).await.unwrap();
         let scheme = if server.ssl_certfile.is_some() { "https" } else { "http" };

@@ -15,7 +15,7 @@ use crate::{
     cli::{CliError, flags::SamplingFlags, interrupt::Interrupts},
     engine::Engine,
     parsers::{
-        ReasoningEvent, ReasoningParser, ReasoningParserFactory, ReasoningStart, Registry,
+        ReasoningEvent, ReasoningParser, ReasoningParserFactory, ReasoningStart,
         guess_reasoning_parser,
     },
 };
@@ -36,7 +36,7 @@ impl Conversation {
     pub(super) fn new(engine: Engine, sampling: SamplingFlags, system: Option<String>) -> Self {
         let templates = &engine.loaded().chat_templates;
         let parser = templates.iter().find_map(|template| guess_reasoning_parser(template));
-        let thoughts = parser.and_then(|name| Registry::default().reasoning_parser(name).ok());
+        let thoughts = parser.and_then(|name| engine.parsers().reasoning_parser(name).ok());
         Self { engine, sampling, system, turns: Vec::new(), thoughts, last: None }
     }
 

@@ -133,7 +133,7 @@ fn row(field: &str, family: &str) -> Option<(Value, Value, Outcome)> {
 }
 
 fn read(config: &Value) -> Result<ModelConfig, ConfigError> {
-    ModelConfig::from_fields(&fields(config.clone()), None)
+    ModelConfig::of_source(&fields(config.clone()).into(), None)
 }
 
 fn add(config: &mut Value, more: Value) {

@@ -10,11 +10,11 @@ use crate::model_files::{self, ModelFileError};
 
 /// The largest size, count or position in any field. Positions up to here are exact in f32, in
 /// which rotary embeddings are computed; and products of two sizes cannot overflow.
-pub(super) const SIZE_MAX: usize = 1 << 24;
+pub(in crate::model) const SIZE_MAX: usize = 1 << 24;
 
 /// The longest context: twice that of the longest there are. Tables of cosines and sines, two numbers
 /// for a position and half of a head, are made for all of it before the first request.
-pub(super) const POSITIONS_MAX: usize = 1 << 23;
+pub(in crate::model) const POSITIONS_MAX: usize = 1 << 23;
 
 /// A JSON object of a configuration file, or one nested in it. A field that is `null` counts as
 /// absent, as it does for transformers.
@@ -53,11 +53,16 @@ impl Fields {
         Self { object: Map::new(), ..outer.clone() }
     }
 
+    /// Returns all fields.
+    pub(crate) fn object(&self) -> &Map<String, Value> {
+        &self.object
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.object.is_empty()
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -106,7 +111,7 @@ impl Fields {
         })
     }
 
-    pub(super) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
+    pub(crate) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
         self.size(field)?.ok_or_else(|| self.missing(field, "a positive integer"))
     }
 
@@ -195,7 +200,7 @@ impl Fields {
     }
 
     /// The model is of a family that is none of `supported`.
-    pub(super) fn unsupported_family(&self, field: &str, supported: &str) -> ConfigError {
+    pub(crate) fn unsupported_family(&self, field: &str, supported: &str) -> ConfigError {
         ConfigError::UnsupportedFamily {
             path: self.path.clone(),
             field: self.shown_name(field),

@@ -5,7 +5,8 @@
 use serde_json::{Map, Value, json};
 
 use super::file::Fields;
-use super::{ConfigError, FeedForward, GenerationConfig, LayerConfig, Mixer, ModelConfig};
+use super::source::{ConfigSource, StoredBiases};
+use super::{ConfigError, GenerationConfig};
 use crate::gguf::{FORMAT, GgufError, GgufFile};
 use crate::model_files::ModelFileError;
 
@@ -23,27 +24,22 @@ const END_TOKENS: [&str; 6] =
 /// The number of control tokens in `tokenizer.ggml.token_type`.
 const CONTROL: i64 = 3;
 
-/// The config of the model in `file`.
-pub(super) fn read(
-    file: &GgufFile,
-    max_model_len: Option<usize>,
-) -> Result<ModelConfig, ConfigError> {
+/// Returns the config of the model in `file`.
+pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     let mut metadata = Metadata::new(file)?;
     metadata.shape()?;
     metadata.rope()?;
     metadata.tokens()?;
     let Metadata { object, keys, .. } = metadata;
     let fields = Fields::translated(file.path(), object, keys);
-    let mut config = ModelConfig::from_fields(&fields, max_model_len)?;
     // Whether a projection has a bias is told by the tensors; no key does.
     let has_bias = |module: &str| file.tensor(&format!("blk.0.{module}.bias")).is_some();
-    for LayerConfig { mixer, feed_forward } in &mut config.layers {
-        let (Mixer::Attention(attention), FeedForward::GatedMlp(mlp)) = (mixer, feed_forward);
-        attention.qkv_bias = has_bias("attn_q");
-        attention.o_bias = has_bias("attn_output");
-        mlp.bias = has_bias("ffn_up");
-    }
-    Ok(config)
+    let biases = StoredBiases {
+        qkv: has_bias("attn_q"),
+        o: has_bias("attn_output"),
+        mlp: has_bias("ffn_up"),
+    };
+    Ok(ConfigSource { fields, biases: Some(biases) })
 }
 
 /// What the model's authors would sample with.

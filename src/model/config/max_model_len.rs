@@ -15,7 +15,18 @@ pub(super) fn resolve(
     max_position_embeddings: usize,
     requested: Option<usize>,
 ) -> Result<usize, ConfigError> {
-    let limit = limit(config, layers, max_position_embeddings)?;
+    within_limit(config, limit(config, layers, max_position_embeddings)?, requested)
+}
+
+/// Returns `requested`, which must be from 1 to `limit`, or `limit` without it.
+///
+/// # Errors
+/// [`ConfigError::MaxModelLen`] names the file that the limit comes from.
+pub(in crate::model) fn within_limit(
+    config: &Fields,
+    limit: usize,
+    requested: Option<usize>,
+) -> Result<usize, ConfigError> {
     match requested {
         None => Ok(limit),
         Some(length) if (1..=limit).contains(&length) => Ok(length),

@@ -10,6 +10,7 @@ mod max_model_len;
 mod model;
 mod quantization;
 mod rope;
+mod source;
 mod unsupported;
 
 pub use error::ConfigError;
@@ -18,7 +19,10 @@ pub use layer::{AttentionConfig, FeedForward, GatedMlpConfig, LayerConfig, Mixer
 pub use model::ModelConfig;
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
+pub(super) use file::{POSITIONS_MAX, SIZE_MAX};
 pub(super) use layer::WindowRule;
+pub(super) use max_model_len::within_limit;
+pub(super) use source::{ConfigSource, architecture};
 
 #[cfg(test)]
 mod fields_tests;

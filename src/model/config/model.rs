@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::file::Fields;
-use super::{ConfigError, LayerConfig, gguf, layer, max_model_len, quantization, unsupported};
-use crate::gguf::{GgufFile, is_gguf};
+use super::source::{ConfigSource, architecture};
+use super::{
+    ConfigError, FeedForward, LayerConfig, Mixer, layer, max_model_len, quantization, unsupported,
+};
 use crate::model::family::{self, Family};
 use crate::weights::{Quantization, StoredDtype};
 
@@ -44,15 +44,13 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`.
+    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`, of a
+    /// family of this crate.
     ///
     /// # Errors
     /// As [`ModelConfig::from_dir`].
     pub fn of_model(model: &Path, max_model_len: Option<usize>) -> Result<Self, ConfigError> {
-        match is_gguf(model) {
-            true => gguf::read(&GgufFile::open(model)?, max_model_len),
-            false => Self::from_dir(model, max_model_len),
-        }
+        Self::of_source(&ConfigSource::read(model)?, max_model_len)
     }
 
     /// Reads `config.json` of `folder`. `max_model_len` shortens the context; without it the
@@ -61,7 +59,7 @@ impl ModelConfig {
     /// # Errors
     /// [`ConfigError`]: the file or a field is missing, malformed, or not supported.
     pub fn from_dir(folder: &Path, max_model_len: Option<usize>) -> Result<Self, ConfigError> {
-        Self::from_fields(&Fields::read(&folder.join("config.json"))?, max_model_len)
+        Self::of_source(&ConfigSource::of_folder(folder)?, max_model_len)
     }
 
     /// The entry of `architectures` that the model is served as.
@@ -70,11 +68,42 @@ impl ModelConfig {
         self.family.architecture
     }
 
-    pub(super) fn from_fields(
-        config: &Fields,
+    pub(super) fn of_source(
+        source: &ConfigSource,
+        max_model_len: Option<usize>,
+    ) -> Result<Self, ConfigError> {
+        let supported = family::architectures();
+        let name = architecture(&source.fields, &supported)?;
+        let family = family::by_architecture(name).ok_or_else(|| {
+            source.fields.unsupported_family("architectures", &supported.join(", "))
+        })?;
+        Self::of_family(source, family, max_model_len)
+    }
+
+    /// Reads the config of a model of `family`.
+    pub(crate) fn of_family(
+        source: &ConfigSource,
+        family: &'static Family,
         requested_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
-        let family = architecture(config)?;
+        let mut config = Self::from_fields(&source.fields, family, requested_len)?;
+        if let Some(biases) = source.biases {
+            for LayerConfig { mixer, feed_forward } in &mut config.layers {
+                let (Mixer::Attention(attention), FeedForward::GatedMlp(mlp)) =
+                    (mixer, feed_forward);
+                attention.qkv_bias = biases.qkv;
+                attention.o_bias = biases.o;
+                mlp.bias = biases.mlp;
+            }
+        }
+        Ok(config)
+    }
+
+    fn from_fields(
+        config: &Fields,
+        family: &'static Family,
+        requested_len: Option<usize>,
+    ) -> Result<Self, ConfigError> {
         check_model_type(config, family)?;
         unsupported::refuse(config)?;
         let max_position_embeddings = config
@@ -98,25 +127,6 @@ impl ModelConfig {
             eos_token_ids: config.token_ids("eos_token_id")?,
         })
     }
-}
-
-/// The family of the one architecture in the list.
-fn architecture(config: &Fields) -> Result<&'static Family, ConfigError> {
-    let supported = family::architectures().join(", ");
-    let expected = format!("a list with one of {supported}");
-    let listed =
-        config.value("architectures").ok_or_else(|| config.missing("architectures", &expected))?;
-    let names: Vec<_> = listed.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let family = names.iter().find_map(|name| family::by_architecture(name));
-    let family = family.ok_or_else(|| match names.is_empty() {
-        true => config.invalid("architectures", &expected),
-        false => config.unsupported_family("architectures", &supported),
-    })?;
-    // Two classes compute different things; which of them is meant, nothing says.
-    if names.iter().any(|name| *name != family.architecture) {
-        return Err(config.invalid("architectures", "a list of one class"));
-    }
-    Ok(family)
 }
 
 /// The class that transformers loads a model as is that of `model_type`; vLLM goes by `architectures`.

@@ -12,7 +12,7 @@ use playhouse_kernels::{
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear};
 use crate::model::config::AttentionConfig;
-use crate::model::load::WeightLoader;
+use crate::model::weight_loader::WeightLoader;
 use crate::model::{ModelError, Positions, Step};
 
 /// Attention of one layer.
@@ -66,8 +66,8 @@ impl Attention {
             .map(|(name, size)| (place.module(name), size));
         let o = [(place.module(names.o_proj), hidden_size)];
         let head_norm = |loader: &mut WeightLoader<'_>, name: Option<&str>| {
-            let weight = |name| [(format!("{}.weight", place.module(name)), head_dim)];
-            name.map(|name| loader.vector(&weight(name))).transpose()
+            let weight = |name| format!("{}.weight", place.module(name));
+            name.map(|name| loader.vector(&weight(name), head_dim)).transpose()
         };
         Ok(Self {
             heads: QkvHeads {

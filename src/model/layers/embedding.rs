@@ -7,7 +7,7 @@ use playhouse_kernels::{EmbeddingTable, embedding, profile::timed};
 
 use super::Linear;
 use crate::model::ModelError;
-use crate::model::load::{WeightLoader, refused};
+use crate::model::weight_loader::{WeightLoader, refused};
 
 /// A vector for each token of the vocabulary.
 #[derive(Debug)]
@@ -18,23 +18,14 @@ pub(in crate::model) enum Embedding {
 }
 
 impl Embedding {
-    /// Loads `{module}.weight`, `[vocab, hidden]`; a quantized one is kept as floats.
+    /// Loads `{module}.weight`, `[vocab, hidden]`, as a table.
     pub(in crate::model) fn load(
         loader: &mut WeightLoader<'_>,
         module: &str,
         vocab: usize,
         hidden: usize,
     ) -> Result<Self, ModelError> {
-        let name = format!("{module}.weight");
-        let matrix = loader.matrix(module, [vocab, hidden])?;
-        let values = matrix.values(loader.dtype());
-        let table =
-            EmbeddingTable::new(values.view(), vocab, hidden, loader.dtype(), loader.device())
-                .map_err(refused(&name))?;
-        drop(values);
-        loader.release(&matrix);
-        loader.count(matrix.tensor_count, matrix.size_bytes);
-        Ok(Self::Table(table))
+        table(loader, module, vocab, hidden).map(Self::Table)
     }
 
     /// `[num_tokens, hidden]`.
@@ -44,4 +35,22 @@ impl Embedding {
             Self::Tied(lm_head) => lm_head.rows(token_ids),
         })
     }
+}
+
+/// Loads `{module}.weight`, `[vocab, hidden]`; a quantized one is kept as floats.
+pub(in crate::model) fn table(
+    loader: &mut WeightLoader<'_>,
+    module: &str,
+    vocab: usize,
+    hidden: usize,
+) -> Result<EmbeddingTable, ModelError> {
+    let name = format!("{module}.weight");
+    let matrix = loader.matrix(module, [vocab, hidden])?;
+    let values = matrix.values(loader.dtype());
+    let table = EmbeddingTable::new(values.view(), vocab, hidden, loader.dtype(), loader.device())
+        .map_err(refused(&name))?;
+    drop(values);
+    loader.release(&matrix);
+    loader.count(matrix.tensor_count, matrix.size_bytes);
+    Ok(table)
 }

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use super::{LayerPlace, Mlp};
 use crate::model::ModelError;
 use crate::model::config::FeedForward;
-use crate::model::load::WeightLoader;
+use crate::model::weight_loader::WeightLoader;
 
 /// A [`FeedForward`] with its weights.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use playhouse_kernels::{
 };
 
 use crate::model::ModelError;
-use crate::model::load::{WeightLoader, refused};
+use crate::model::weight_loader::{WeightLoader, refused};
 use crate::weights::{MatrixElements, Stack, StoredMatrix, TensorValues};
 
 /// `x · Wᵀ + b`.
@@ -30,9 +30,14 @@ impl Linear {
         let bias = has_bias.then(|| {
             let biases: Vec<_> =
                 parts.iter().map(|(module, n)| (format!("{module}.bias"), *n)).collect();
-            loader.vector(&biases)
+            loader.stacked_vector(&biases)
         });
         Ok(Self { weight, bias: bias.transpose()? })
+    }
+
+    /// Returns the weight alone, of a layer without bias.
+    pub(in crate::model) fn into_weight(self) -> LinearWeight {
+        self.weight
     }
 
     /// The output layer `module`, `[outputs, inputs]`. Which token is the likeliest hangs on small

@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{profile::timed, select_rows};
 
 use super::Linear;
-use crate::model::load::WeightLoader;
+use crate::model::weight_loader::WeightLoader;
 use crate::model::{LmHead, ModelError};
 
 /// One product with a matrix `[vocab, hidden]`, which an embedding may share.

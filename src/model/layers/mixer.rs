@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use super::rotary::RotaryTables;
 use super::{Attention, LayerPlace};
 use crate::model::config::Mixer;
-use crate::model::load::WeightLoader;
+use crate::model::weight_loader::WeightLoader;
 use crate::model::{ModelError, Positions, Step};
 
 /// A [`Mixer`] with its weights.

@@ -6,7 +6,7 @@ use playhouse_kernels::profile::timed;
 use super::{LayerPlace, Linear};
 use crate::model::ModelError;
 use crate::model::config::GatedMlpConfig;
-use crate::model::load::WeightLoader;
+use crate::model::weight_loader::WeightLoader;
 
 /// `down(silu(gate(x)) · up(x))`.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ mod place;
 pub(super) mod rotary;
 
 pub(super) use attention::Attention;
-pub(super) use embedding::Embedding;
+pub(super) use embedding::{Embedding, table as embedding_table};
 pub(super) use feed_forward::FeedForwardLayer;
 pub(super) use linear::Linear;
 pub(super) use lm_head::LinearHead;

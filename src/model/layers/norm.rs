@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{WeightVector, add_rms_norm, profile::timed};
 
 use crate::model::ModelError;
-use crate::model::load::WeightLoader;
+use crate::model::weight_loader::WeightLoader;
 
 /// `x / sqrt(mean(x²) + eps) · weight` over the last dimension.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl RmsNorm {
         size: usize,
         eps: f32,
     ) -> Result<Self, ModelError> {
-        let weight = loader.vector(&[(format!("{module}.weight"), size)])?;
+        let weight = loader.vector(&format!("{module}.weight"), size)?;
         Ok(Self { weight, eps })
     }
 

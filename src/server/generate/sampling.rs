@@ -2,10 +2,13 @@
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::token_names::TokenNames;
-use crate::api::{Prompt, RawRequest, RepetitionDetection, SamplingParams, TruncationSide};
+use crate::api::{
+    Prompt, RawRequest, RepetitionDetection, SamplingParams, TokenRuleCall, TruncationSide,
+};
 use crate::server::{
     http::{
         error::ApiError,
@@ -60,6 +63,9 @@ pub(in crate::server) struct SamplingFields {
     pub(in crate::server) return_token_ids: Option<bool>,
     return_tokens_as_token_ids: Option<bool>,
     pub(in crate::server) request_id: Option<String>,
+    /// Arguments of token rules, by the rules' names.
+    #[schema(value_type = Option<HashMap<String, Value>>)]
+    vllm_xargs: Option<IndexMap<String, Value>>,
 }
 
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -126,6 +132,7 @@ impl SamplingFields {
                 Some(interval) => interval.cast("stream_interval", "at least 1")?,
                 None => ours.stream_interval,
             },
+            token_rules: self.token_rules(),
             ..ours
         })
     }
@@ -209,6 +216,7 @@ impl SamplingFields {
             ("bad_words", self.bad_words.as_ref().is_some_and(|words| !words.is_empty())),
             ("repetition_detection", self.repetition_detection.is_some()),
             ("logprob_token_ids", self.logprob_token_ids.is_some()),
+            ("vllm_xargs", self.vllm_xargs.as_ref().is_some_and(|rules| !rules.is_empty())),
         ];
         if let Some((field, _)) = ignored.iter().find(|(_, given)| *given) {
             let message = format!("`{field}` is not supported with beam search");
@@ -247,6 +255,7 @@ impl SamplingFields {
             ("logit_bias", self.logit_bias.as_ref().map_or(0, IndexMap::len)),
             ("stop", bytes(self.stop.as_ref().map(|Strings(stop)| stop))),
             ("bad_words", bytes(self.bad_words.as_ref())),
+            ("vllm_xargs", self.token_rules().iter().map(|rule| rule.argument.len()).sum()),
         ];
         for (name, len) in lists {
             if len.saturating_mul(copies) > MAX_LISTED {
@@ -274,6 +283,15 @@ impl SamplingFields {
             id.map(|id| (id, bias))
         });
         parsed.collect()
+    }
+
+    fn token_rules(&self) -> Vec<TokenRuleCall> {
+        let rules = self.vllm_xargs.iter().flatten();
+        let call = |(name, argument): (&String, &Value)| TokenRuleCall {
+            name: name.clone(),
+            argument: argument.to_string(),
+        };
+        rules.map(call).collect()
     }
 
     fn repetition(&self) -> Result<Option<RepetitionDetection>, ApiError> {
@@ -336,7 +354,7 @@ pub(in crate::server) fn output_tokens(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::server::http::extract::parse_object;
@@ -377,6 +395,7 @@ mod tests {
         let body = json!({
             "n": 2, "seed": -1, "stop": "a", "stop_token_ids": [7], "logit_bias": {"5": -1.5},
             "allowed_token_ids": [], "prompt_logprobs": 2, "min_tokens": 3.0, "ignore_eos": true,
+            "vllm_xargs": {"b": [1, "x"], "a": null},
         });
         let params = params(body).unwrap();
         assert_eq!((params.n, params.seed, params.min_tokens), (2, None, 3));
@@ -384,6 +403,11 @@ mod tests {
         assert_eq!(params.logit_bias, [(5, -1.5)]);
         assert_eq!(params.allowed_token_ids, Some(vec![]));
         assert_eq!((params.prompt_logprobs, params.ignore_eos), (Some(2), true));
+        let rule = |name: &str, argument: &str| TokenRuleCall {
+            name: name.to_owned(),
+            argument: argument.to_owned(),
+        };
+        assert_eq!(params.token_rules, [rule("b", "[1,\"x\"]"), rule("a", "null")]);
     }
 
     #[test]
@@ -401,6 +425,7 @@ mod tests {
             json!({"min_tokens": 1}),
             json!({"presence_penalty": 0.5}),
             json!({"allowed_token_ids": [5]}),
+            json!({"vllm_xargs": {"a": 1}}),
         ];
         for body in ignored {
             let field = body.as_object().unwrap().keys().next().unwrap().clone();

@@ -22,7 +22,6 @@ pub(in crate::server) struct UnsupportedFields {
     watermarking: IsSet,
     kv_transfer_params: IsSet,
     ec_transfer_params: IsSet,
-    vllm_xargs: IsSet,
     mm_payload: IsSet,
     mm_processor_kwargs: IsSet,
     media_io_kwargs: IsSet,
@@ -54,7 +53,6 @@ impl UnsupportedFields {
             ("watermarking", self.watermarking),
             ("kv_transfer_params", self.kv_transfer_params),
             ("ec_transfer_params", self.ec_transfer_params),
-            ("vllm_xargs", self.vllm_xargs),
             ("mm_payload", self.mm_payload),
             ("mm_processor_kwargs", self.mm_processor_kwargs),
             ("media_io_kwargs", self.media_io_kwargs),
@@ -82,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_set_is_refused_by_name() {
-        for field in ["audio", "suffix", "prompt_embeds", "guided_json", "vllm_xargs"] {
+        for field in ["audio", "suffix", "prompt_embeds", "guided_json"] {
             let mut body = Map::new();
             body.insert(field.to_owned(), json!("x"));
             assert_eq!(param(Value::Object(body)).as_deref(), Some(field));

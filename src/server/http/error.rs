@@ -14,6 +14,8 @@ use crate::api::{Failure, RequestError};
 
 /// When to try again, if nothing better is known.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+/// What the engine calls the field `vllm_xargs`.
+const TOKEN_RULES: &str = "token_rules";
 /// Characters of a path that an error repeats.
 const PATH_CHARS_MAX: usize = 200;
 
@@ -196,6 +198,13 @@ impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         let message = error.to_string();
         match error {
+            RequestError::InvalidParameter { field, value, accepted }
+                if field.starts_with(TOKEN_RULES) =>
+            {
+                // The API has another name for them.
+                let field = field.replacen(TOKEN_RULES, "vllm_xargs", 1);
+                RequestError::InvalidParameter { field, value, accepted }.into()
+            }
             RequestError::InvalidParameter { field, .. } => Self::invalid(&field, message),
             RequestError::ContextLength { max_model_len, prompt_tokens, .. } => {
                 let too_long = prompt_tokens >= max_model_len;

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::api::{ChatPrompt, TextCodec, Thinking};
 use crate::{
     config::{ParserChoice, ServerSettings},
-    engine::LoadedModel,
+    engine::Engine,
     parsers::{
         ReasoningParserFactory, ReasoningStart, ToolParserFactory, UnknownParser,
         guess_reasoning_parser, guess_tool_parser,
@@ -67,15 +67,15 @@ fn prompts_open_thoughts(factory: &ReasoningParserFactory, codec: &dyn TextCodec
 }
 
 impl TurnParsers {
-    /// The parsers for `model`.
+    /// The parsers for the model of `engine`, of those that the engine has.
     ///
     /// # Errors
     /// When a parser is not known by its name.
     pub(in crate::server) fn new(
         settings: &ServerSettings,
-        model: &LoadedModel,
+        engine: &Engine,
     ) -> Result<Self, UnknownParser> {
-        let registry = &settings.parsers;
+        let (registry, model) = (engine.parsers(), engine.loaded());
         let templates = &model.chat_templates;
         let tools = choose(&settings.tool_call_parser, templates, guess_tool_parser, |name| {
             registry.tool_parser(name)

@@ -178,6 +178,7 @@ impl Bytes {
             stream_interval,
             structured_output,
             thinking,
+            token_rules,
         } = params;
         let floats =
             [presence_penalty, frequency_penalty, repetition_penalty, temperature, top_p, min_p];
@@ -213,6 +214,14 @@ impl Bytes {
             bytes.tokens(&thinking.end);
             bytes.optional(thinking.budget, |bytes, budget| bytes.number(budget.into()));
         });
+        // The last field, and absent where there are none: requests without rules keep their
+        // fingerprint.
+        if !token_rules.is_empty() {
+            self.sequence(token_rules.iter(), |bytes, rule| {
+                bytes.text(&rule.name);
+                bytes.text(&rule.argument);
+            });
+        }
     }
 
     fn structured_output(&mut self, output: &StructuredOutput) {
@@ -238,7 +247,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::logic::request::ids::RequestId;
+    use crate::logic::request::{ids::RequestId, sampling_params::TokenRuleCall};
 
     fn request() -> EngineRequest {
         EngineRequest::for_test(1, [1, 2, 3])
@@ -272,7 +281,10 @@ mod tests {
 
     #[test]
     fn every_input_of_the_model_makes_a_difference() {
-        let changes: [fn(&mut EngineRequest); 11] = [
+        fn rule(name: &str, argument: &str) -> TokenRuleCall {
+            TokenRuleCall { name: name.to_owned(), argument: argument.to_owned() }
+        }
+        let changes: [fn(&mut EngineRequest); 13] = [
             |_| (),
             |request| request.prompt_token_ids = Arc::from([1, 2]),
             |request| request.prompt_token_ids = Arc::from([1, 2, 4]),
@@ -284,6 +296,8 @@ mod tests {
             |request| request.sampling_mut().logprobs = Some(0),
             |request| request.sampling_mut().logprob_token_ids = vec![0],
             |request| request.sampling_mut().prompt_logprobs = Some(0),
+            |request| request.sampling_mut().token_rules = vec![rule("ab", "")],
+            |request| request.sampling_mut().token_rules = vec![rule("a", "b")],
         ];
         let mut all: Vec<Fingerprint> = changes.map(changed).to_vec();
         all.sort();

@@ -107,8 +107,8 @@ pub struct RequestOutput {
 pub enum RowFailure {
     /// Its row of logits was not finite. Its content in the KV cache cannot be used.
     NotANumber,
-    /// Its grammar allows no further token, for this reason. The request ends, and its client sees
-    /// the text.
+    /// Its grammar, or its token rules, allow no further token, for this reason. The request ends,
+    /// and its client sees the text.
     Grammar(String),
 }
 

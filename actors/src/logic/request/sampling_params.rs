@@ -77,6 +77,19 @@ pub struct SamplingParams {
     pub structured_output: Option<Arc<StructuredOutput>>,
     /// Markers of the thoughts, if the model has them.
     pub thinking: Option<Arc<Thinking>>,
+    /// Token rules that restrict or bias the output's tokens. The engine checks their names and
+    /// arguments before it accepts the request.
+    pub token_rules: Vec<TokenRuleCall>,
+}
+
+/// A token rule that a request asks for. Rule, argument, prompt and committed tokens determine what
+/// the rule says, so a replayed step gets the same answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRuleCall {
+    /// The name that the rule is registered by.
+    pub name: String,
+    /// Its argument, as the text of a JSON value.
+    pub argument: String,
 }
 
 impl SamplingParams {
@@ -87,10 +100,13 @@ impl SamplingParams {
         let words = self.bad_words.iter();
         let words: usize = words.map(|word| size_of_val(word) + size_of_val(&word[..])).sum();
         let allowed = self.allowed_token_ids.as_deref().map_or(0, size_of_val);
+        let rules = self.token_rules.iter();
+        let rules: usize =
+            rules.map(|rule| size_of_val(rule) + rule.name.len() + rule.argument.len()).sum();
         let lists = size_of_val(&self.stop_token_ids[..])
             + size_of_val(&self.logprob_token_ids[..])
             + size_of_val(&self.logit_bias[..]);
-        texts + words + allowed + lists
+        texts + words + allowed + rules + lists
     }
 }
 
@@ -124,6 +140,7 @@ impl Default for SamplingParams {
             stream_interval: 1,
             structured_output: None,
             thinking: None,
+            token_rules: Vec::new(),
         }
     }
 }

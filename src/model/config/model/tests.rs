@@ -1,6 +1,6 @@
 //! A whole `config.json`, in the spellings of both versions of transformers, and broken ones.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::file::fields;
 use super::super::{AttentionConfig, FeedForward, GatedMlpConfig, Mixer};
@@ -23,7 +23,7 @@ fn with(changes: Value) -> Value {
 }
 
 fn read(json: Value) -> Result<ModelConfig, String> {
-    ModelConfig::from_fields(&fields(json), None).map_err(|error| error.to_string())
+    ModelConfig::of_source(&fields(json).into(), None).map_err(|error| error.to_string())
 }
 
 fn error(changes: Value) -> String {

@@ -14,7 +14,7 @@ pub use frequencies::{InverseFrequencies, inverse_frequencies};
 use crate::config::available_memory_bytes;
 use crate::model::ModelError;
 use crate::model::config::{AttentionConfig, ModelConfig, RopeParameters};
-use crate::model::load::refused;
+use crate::model::weight_loader::refused;
 
 const WHAT: &str = "cosines and sines of max_model_len positions";
 

@@ -1,0 +1,90 @@
+//! The family of parrots: models that say what usually comes next, and tire of what was said.
+//!
+//! `logits = S · x + M · mean(x₁ … xₜ)`, where `x` is the one-hot vector of a token.
+//!
+//! | tensor | shape |
+//! |---|---|
+//! | `embedding.weight`, the identity | `[vocab, vocab]` |
+//! | `successors.weight`, S: the score of each next token | `[vocab, vocab]` |
+//! | `memory.weight`, M: what the share of each token in the text adds | `[vocab, vocab]` |
+//! | x, keys, values, hidden states | `[num_tokens, vocab]` |
+
+use std::sync::Arc;
+
+use playhouse::model::{
+    Backbone, KvLayers, LmHead, Model, ModelError, ModelFamily, ModelSource, Positions, Step,
+    StoredDtype,
+    ops::{
+        AttentionParams, EmbeddingTable, LinearWeight, Tensor, TensorCores, embedding, linear,
+        paged_attention, reshape_and_cache, select_rows,
+    },
+};
+
+/// What `architectures` in `config.json` says of a parrot.
+pub(crate) const ARCHITECTURE: &str = "ParrotForCausalLM";
+
+/// The family.
+pub(crate) struct Parrots;
+
+struct Parrot {
+    embedding: EmbeddingTable,
+    successors: LinearWeight,
+    memory: LinearWeight,
+}
+
+/// Hidden states are logits already.
+struct Identity;
+
+/// A score of zero for every key: the softmax is a mean.
+const MEAN: AttentionParams = AttentionParams {
+    num_heads: 1,
+    scale: 0.0,
+    sliding_window: None,
+    soft_cap: None,
+    tensor_cores: TensorCores::Off,
+};
+
+impl ModelFamily for Parrots {
+    fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError> {
+        let vocab = source.size("vocab_size")?;
+        let max_model_len = source.max_model_len(source.size("max_position_embeddings")?)?;
+        source.load_weights(StoredDtype::F32, |loader| {
+            let parrot = Parrot {
+                embedding: loader.embedding("embedding", [vocab, vocab])?,
+                successors: loader.linear("successors", [vocab, vocab])?,
+                memory: loader.linear("memory", [vocab, vocab])?,
+            };
+            Ok(Model {
+                architecture: ARCHITECTURE.to_owned(),
+                vocab_size: vocab,
+                max_model_len,
+                // The tokenizer names it.
+                eos_token_ids: Vec::new(),
+                kv_layers: KvLayers { num_layers: 1, num_kv_heads: 1, head_dim: vocab },
+                dtype: loader.dtype(),
+                quantized_weights: loader.quantized_weights().cloned(),
+                backbone: Arc::new(parrot),
+                lm_head: Arc::new(Identity),
+            })
+        })
+    }
+}
+
+impl Backbone for Parrot {
+    fn embed(&self, token_ids: &[u32]) -> Tensor<2> {
+        embedding(&self.embedding, token_ids)
+    }
+
+    fn forward(&self, x: Tensor<2>, _: Positions<'_>, step: &mut Step<'_>) -> Tensor<2> {
+        let layer = step.kv.layer_mut(0);
+        reshape_and_cache(x.clone(), x.clone(), layer, &step.meta.slot_mapping);
+        let mean = paged_attention(x.clone(), layer, step.meta, &MEAN);
+        linear(x, &self.successors, None) + linear(mean, &self.memory, None)
+    }
+}
+
+impl LmHead for Identity {
+    fn logits(&self, hidden: Tensor<2>, rows: &[u32]) -> Tensor<2> {
+        select_rows(hidden, rows)
+    }
+}

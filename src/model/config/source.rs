@@ -1,0 +1,80 @@
+//! Where a config comes from: `config.json` of a folder, or the metadata of a GGUF file in its form.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::file::Fields;
+use super::{ConfigError, gguf};
+use crate::gguf::{GgufFile, is_gguf};
+
+/// The config of a model, before a family reads it.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfigSource {
+    pub(super) fields: Fields,
+    /// Set for a GGUF file, whose tensors tell which projections have biases.
+    pub(super) biases: Option<StoredBiases>,
+}
+
+/// The projections of a GGUF file that have biases.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoredBiases {
+    pub(super) qkv: bool,
+    pub(super) o: bool,
+    pub(super) mlp: bool,
+}
+
+impl ConfigSource {
+    /// Reads `config.json` of the folder `model`, or the metadata of the GGUF file `model`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the file cannot be read, or is no JSON object or GGUF file.
+    pub(crate) fn read(model: &Path) -> Result<Self, ConfigError> {
+        match is_gguf(model) {
+            true => gguf::read(&GgufFile::open(model)?),
+            false => Self::of_folder(model),
+        }
+    }
+
+    /// Reads `config.json` of `folder`.
+    ///
+    /// # Errors
+    /// As [`ConfigSource::read`].
+    pub(super) fn of_folder(folder: &Path) -> Result<Self, ConfigError> {
+        Ok(Self { fields: Fields::read(&folder.join("config.json"))?, biases: None })
+    }
+
+    /// Returns the fields, by which errors name a field and its value.
+    pub(crate) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+}
+
+#[cfg(test)]
+impl From<Fields> for ConfigSource {
+    fn from(fields: Fields) -> Self {
+        Self { fields, biases: None }
+    }
+}
+
+/// Returns the one architecture that `architectures` lists.
+///
+/// # Errors
+/// [`ConfigError`] if the field is missing, lists no architecture that is `known`, or several.
+pub(crate) fn architecture<'c>(config: &'c Fields, known: &[&str]) -> Result<&'c str, ConfigError> {
+    let supported = known.join(", ");
+    let expected = format!("a list with one of {supported}");
+    let listed =
+        config.value("architectures").ok_or_else(|| config.missing("architectures", &expected))?;
+    let names: Vec<_> = listed.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let found = names.iter().find(|name| known.contains(name));
+    let found = found.ok_or_else(|| match names.is_empty() {
+        true => config.invalid("architectures", &expected),
+        false => config.unsupported_family("architectures", &supported),
+    })?;
+    // Two classes compute different things; which of them is meant, nothing says.
+    if names.iter().any(|name| name != found) {
+        return Err(config.invalid("architectures", "a list of one class"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,41 @@
+//! The dense decoders of this crate as entries of the registry: data, over one decoder.
+
+use super::config::ModelConfig;
+use super::family::Family;
+use super::registry::ModelFamily;
+use super::{Model, ModelError, ModelSource, decoder, inventory};
+use crate::weights::{Checkpoint, StoredDtype};
+
+/// A family whose models are the decoder of [`decoder`].
+pub(super) struct DenseFamily(pub(super) &'static Family);
+
+impl ModelFamily for DenseFamily {
+    fn load(&self, source: &mut ModelSource<'_>) -> Result<Model, ModelError> {
+        let config = ModelConfig::of_family(source.config, self.0, source.options.max_model_len)?;
+        let check = |checkpoint: &Checkpoint| {
+            inventory::check(&config, checkpoint)?;
+            stored_dtype(&config, checkpoint)
+        };
+        let quantization = config.quantization.as_ref();
+        source.load_checkpoint(quantization, config.dtype, check, |loader| {
+            decoder::load(&config, loader)
+        })
+    }
+}
+
+/// What `config.json` says the weights are; where it does not say, what the embedding is.
+fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredDtype, ModelError> {
+    let embedding = config.family.names.embed_tokens;
+    match config.dtype {
+        // Beside weights of few bits, the three bits that float16 has more do not matter.
+        _ if config.quantization.is_some() || checkpoint.is_quantized(embedding) => {
+            Ok(config.dtype.filter(|dtype| *dtype == StoredDtype::F32).unwrap_or(StoredDtype::Bf16))
+        }
+        Some(dtype) => Ok(dtype),
+        None => {
+            let name = format!("{embedding}.weight");
+            let shape = [config.vocab_size, config.hidden_size];
+            Ok(checkpoint.tensor(&name, &shape)?.dtype())
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The operations and types that a [`Backbone`](super::Backbone) is made of, for families outside
+//! this crate.
+//!
+//! Activations are [`Tensor`]s of f32, `[num_tokens, features]`. Each operation promises that a row
+//! of its result depends on that row alone, and attention on a token's own sequence alone. A
+//! backbone keeps the promise of [`Backbone`](super::Backbone) if it mixes tokens by
+//! [`paged_attention`] only.
+
+pub use burn::tensor::{Device, Tensor};
+pub use playhouse_kernels::{
+    ActivationDtype, AttentionMetadata, AttentionParams, EmbeddingTable, KernelError, KvCache,
+    KvCacheShape, KvLayer, LinearWeight, QuantizationScheme, TensorCores, WeightDtype,
+    WeightVector, add_rms_norm, embedding, linear, paged_attention, reshape_and_cache, rms_norm,
+    select_rows, swiglu,
+};

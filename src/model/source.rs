@@ -1,0 +1,195 @@
+//! The source of a model that a family builds: config, weights, and the options of the load.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use playhouse_kernels::{QuantizationScheme, WeightDtype};
+use serde_json::{Map, Value};
+
+use super::{
+    LoadOptions, LoadProgress, ModelError, QuantizedWeights, WeightLoader,
+    activations::Circumstances,
+    config::{ConfigError, ConfigSource, within_limit},
+};
+use crate::{
+    config::{ActivationQuantization, Dtype, LoadFormat},
+    weights::{Checkpoint, Quantization, READER_VERSION, StoredDtype, WeightsCache},
+};
+
+/// A model that a [`ModelFamily`](super::ModelFamily) is to load.
+pub struct ModelSource<'a> {
+    pub(super) model: &'a Path,
+    pub(super) config: &'a ConfigSource,
+    pub(super) options: &'a LoadOptions,
+    pub(super) progress: &'a mut dyn FnMut(LoadProgress),
+}
+
+impl ModelSource<'_> {
+    /// Returns the model's folder, or its GGUF file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.model
+    }
+
+    /// Returns the fields of `config.json`. The metadata of a GGUF file has the same form.
+    #[must_use]
+    pub fn config(&self) -> &Map<String, Value> {
+        self.config.fields().object()
+    }
+
+    /// Returns a field of `config.json` that must be an integer from 1 to 2²⁴.
+    ///
+    /// # Errors
+    /// [`ConfigError::Missing`] and [`ConfigError::Invalid`] name the file, the field and its
+    /// value.
+    pub fn size(&self, field: &str) -> Result<usize, ConfigError> {
+        self.config.fields().required_size(field)
+    }
+
+    /// Returns the longest context to serve, in tokens: `limit`, which is the longest that the
+    /// model can compute, or what the setting `max_model_len` asks for.
+    ///
+    /// # Errors
+    /// [`ConfigError::MaxModelLen`] if the setting asks for more than `limit`.
+    pub fn max_model_len(&self, limit: usize) -> Result<usize, ConfigError> {
+        within_limit(self.config.fields(), limit, self.options.max_model_len)
+    }
+
+    /// Returns the device that the model will run on.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.options.device
+    }
+
+    /// Opens the weights, lets `build` make something of them, and checks that no file changed
+    /// meanwhile. `stored` is the type that the weights were made for: they are kept in it unless
+    /// the setting `dtype` says otherwise.
+    ///
+    /// # Errors
+    /// [`ModelError`] of the files, of settings that do not go with them, and of `build`.
+    pub fn load_weights<T>(
+        &mut self,
+        stored: StoredDtype,
+        build: impl FnOnce(&mut WeightLoader<'_>) -> Result<T, ModelError>,
+    ) -> Result<T, ModelError> {
+        self.load_checkpoint(None, Some(stored), |_| Ok(stored), build)
+    }
+
+    /// The same for a checkpoint whose matrices may be quantized. `check` compares the checkpoint
+    /// with the config, and returns the type that its weights were made for. `dummy` is the type of
+    /// weights that are made up.
+    pub(super) fn load_checkpoint<T>(
+        &mut self,
+        quantization: Option<&Quantization>,
+        dummy: Option<StoredDtype>,
+        check: impl FnOnce(&Checkpoint) -> Result<StoredDtype, ModelError>,
+        build: impl FnOnce(&mut WeightLoader<'_>) -> Result<T, ModelError>,
+    ) -> Result<T, ModelError> {
+        let options = self.options;
+        let checkpoint = self.open(quantization, dummy.unwrap_or(StoredDtype::Bf16))?;
+        tracing::debug!(format = checkpoint.format(), "reading weights");
+        if options.quantization.is_some() && checkpoint.has_quantized_weights() {
+            return Err(ModelError::AlreadyQuantized { format: checkpoint.format() });
+        }
+        let dtype = weight_dtype(options.dtype, check(&checkpoint)?, &options.device);
+        // Weights of other devices are not in memory that a file could be mapped to.
+        let is_dummy = options.load_format == LoadFormat::Dummy;
+        let is_cached = options.device == Device::flex() && !is_dummy;
+        let cache = options.weights_cache.as_deref().filter(|_| is_cached);
+        let quantized = quantized_weights(&checkpoint, dtype, options)?;
+        let form = form(dtype, options.quantization, quantization, quantized.as_ref());
+        let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, &form));
+        let mut loader =
+            WeightLoader::new(&checkpoint, dtype, options, quantized, cache, self.progress);
+        let built = build(&mut loader)?;
+        checkpoint.require_unchanged()?;
+        loader.finish();
+        Ok(built)
+    }
+
+    fn open(
+        &self,
+        quantization: Option<&Quantization>,
+        dummy: StoredDtype,
+    ) -> Result<Checkpoint, ModelError> {
+        match (self.options.load_format, quantization) {
+            (LoadFormat::Auto, quantization) => {
+                Ok(Checkpoint::open(self.model)?.quantized(quantization.cloned()))
+            }
+            (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
+            (LoadFormat::Dummy, Some(quantization)) => {
+                Err(ModelError::DummyQuantized { format: quantization.to_string() })
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ModelSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelSource").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+/// Returns the format of the model's quantized weights, and what they are multiplied by.
+///
+/// # Errors
+/// As [`ActivationQuantization::resolve`], or activations that are to be quantized beside weights
+/// that are not.
+fn quantized_weights(
+    checkpoint: &Checkpoint,
+    dtype: WeightDtype,
+    options: &LoadOptions,
+) -> Result<Option<QuantizedWeights>, ModelError> {
+    let format = match options.quantization {
+        Some(QuantizationScheme::Int8) => "int8".to_owned(),
+        Some(QuantizationScheme::Int4 { group_size }) => format!("int4 of {group_size}"),
+        None if !checkpoint.has_quantized_weights() => {
+            if options.activation_quantization == ActivationQuantization::Int8 {
+                let (why, accepted) = ("no weights are quantized", ", or a quantization");
+                return Err(ModelError::ActivationQuantization { why, accepted });
+            }
+            return Ok(None);
+        }
+        None => checkpoint.format(),
+    };
+    let activations = options.activation_quantization.resolve(Circumstances {
+        at_load: options.quantization.is_some(),
+        requested: options.dtype,
+        dtype,
+        is_on_cpu: options.device == Device::flex(),
+    })?;
+    Ok(Some(QuantizedWeights { format, activations }))
+}
+
+/// The form that weights are kept in, as the name of their cache tells it, and what they are read
+/// as: `config.json` and this program may change beside files that do not.
+fn form(
+    dtype: WeightDtype,
+    scheme: Option<QuantizationScheme>,
+    stored: Option<&Quantization>,
+    quantized: Option<&QuantizedWeights>,
+) -> String {
+    let dtype = dtype.name();
+    let kept = match scheme {
+        None => dtype.to_owned(),
+        Some(QuantizationScheme::Int8) => format!("{dtype}-int8"),
+        Some(QuantizationScheme::Int4 { group_size }) => format!("{dtype}-int4-{group_size}"),
+    };
+    // Scales are kept as activations need them.
+    let by = |quantized: &QuantizedWeights| format!(" by {}", quantized.activations.name());
+    let activations = quantized.map_or_else(String::new, by);
+    format!("{kept}{activations}, read as {stored:?} by {READER_VERSION}")
+}
+
+fn weight_dtype(requested: Dtype, stored: StoredDtype, device: &Device) -> WeightDtype {
+    match (requested, stored) {
+        (Dtype::Float32, _) | (Dtype::Auto, StoredDtype::F32) => WeightDtype::F32,
+        (Dtype::Bfloat16, _) | (Dtype::Auto, StoredDtype::Bf16) => WeightDtype::Bf16,
+        (Dtype::Float16, _) => WeightDtype::F16,
+        (Dtype::Auto, StoredDtype::F16) if *device != Device::flex() => WeightDtype::F16,
+        (Dtype::Auto, StoredDtype::F16) => {
+            tracing::info!("a float16 checkpoint is computed in float32");
+            WeightDtype::F32
+        }
+    }
+}
