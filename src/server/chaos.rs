@@ -1,6 +1,6 @@
-//! Faults on purpose, over HTTP. These routes exist in builds with the feature `chaos` only:
-//! they break every part of the engine, which must not show in any stream. Where there are keys,
-//! they are for operators.
+//! Faults on purpose, over HTTP. These routes exist only in builds with the feature `chaos`. They
+//! break every part of the engine, and no stream may show it. Where there are keys, they are for
+//! operators.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::api::{ActorStats, ChaosError, Edge, EdgeFaults, How, Role};
 
-/// Longest delay of a message, milliseconds: ten minutes, longer than anything waits.
+/// Longest delay of a message, milliseconds: ten minutes, longer than any part waits.
 const DELAY_MS_MAX: f64 = 600_000.0;
 
 /// The routes under `/chaos`.
@@ -34,18 +34,18 @@ pub(super) fn routes(state: &AppState) -> Router<AppState> {
         .route_layer(from_fn_with_state(state.clone(), guard_chaos))
 }
 
-/// Which actor is struck, and how.
+/// The actor to strike, and how.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KillRequest {
     role: String,
     how: String,
-    /// Which of those with the same role.
+    /// Index among the actors with the same role.
     #[serde(default)]
     index: usize,
 }
 
-/// What befalls the messages of an edge.
+/// The faults of the messages on an edge.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EdgesRequest {
@@ -54,9 +54,9 @@ struct EdgesRequest {
     drop: f64,
     #[serde(default)]
     duplicate: f64,
-    /// Probability of being late; without it, every message is, if there is a delay.
+    /// Probability of being late. Without it, every message is late if there is a delay.
     late: Option<f64>,
-    /// A late message is late by up to this much.
+    /// Longest delay of a late message.
     #[serde(default)]
     delay_ms: f64,
 }
@@ -95,7 +95,7 @@ async fn kill(
     Ok(Json(json!({"role": struck.role.as_str(), "epoch": struck.epoch.0})))
 }
 
-/// `POST /chaos/edges`: from now on, messages on an edge get lost, doubled or late.
+/// `POST /chaos/edges`: from now on, messages on an edge are lost, doubled or late.
 async fn edges(
     State(state): State<AppState>,
     JsonBody(request): JsonBody<EdgesRequest>,
@@ -113,13 +113,13 @@ async fn edges(
     Ok(Json(json!({"edge": edge.as_str()})))
 }
 
-/// `POST /chaos/calm`: no more faults.
+/// `POST /chaos/calm`: ends all faults.
 async fn calm(State(state): State<AppState>) -> Json<Value> {
     state.engine.chaos().calm();
     Json(json!({}))
 }
 
-/// What `GET /chaos/tree` says.
+/// The answer of `GET /chaos/tree`.
 #[derive(Debug, Serialize)]
 struct Tree {
     epoch: u64,
@@ -149,13 +149,13 @@ impl From<ActorStats> for TreeActor {
     }
 }
 
-/// `GET /chaos/tree`: how every actor does, supervisors first.
+/// `GET /chaos/tree`: the state of every actor, supervisors first.
 async fn tree(State(state): State<AppState>) -> Json<Tree> {
     let actors = state.engine.actors().into_iter().map(TreeActor::from).collect();
     Json(Tree { epoch: state.engine.epoch().0, actors })
 }
 
-/// The one of `all` that goes by `name`.
+/// Returns the one of `all` that has this `name`.
 fn named<T: Copy>(
     field: &str,
     name: &str,

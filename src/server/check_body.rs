@@ -1,5 +1,4 @@
-//! Whether a route reads a body, for who has the body and no server: everything that can be said
-//! without a model.
+//! Checks a body as a route reads it, without a server: everything that needs no model.
 
 use super::{
     admin::AbortRequest,
@@ -13,18 +12,18 @@ use super::{
 };
 use crate::config::LimitSettings;
 
-/// Why a body is not read.
+/// Why a body is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// No route at this path takes a body.
     #[error("no route takes a body at {0}")]
     NoRoute(String),
-    /// The route refuses it.
+    /// The route rejects it.
     #[error("{message}")]
     Refused {
         /// HTTP's status code.
         status: u16,
-        /// What its client would be told.
+        /// The error text that a client would get.
         message: String,
     },
 }
@@ -44,8 +43,8 @@ pub const ROUTES_WITH_BODY: [&str; 11] = [
     "/abort_requests",
 ];
 
-/// Reads a body as the route at `path` does: its text, its fields' types, and how much it holds.
-/// What depends on the model is not looked at.
+/// Reads a body as the route at `path` does: its text, its fields' types, and its sizes. Facts that
+/// depend on the model are not checked.
 ///
 /// # Errors
 /// [`BodyError`] with what the route would answer.

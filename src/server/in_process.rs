@@ -1,4 +1,5 @@
-//! The API without a socket, for callers within the process: the same routes, so the same answers.
+//! The API without a socket, for callers within the process. It has the same routes, and so the
+//! same answers.
 
 use std::time::Duration;
 
@@ -23,19 +24,19 @@ pub struct InProcess {
     router: Router,
 }
 
-/// What a request came to.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub struct InProcessAnswer {
     /// HTTP's status code.
     pub status: u16,
-    /// When a refused request may be tried again.
+    /// Time after which a rejected request may be sent again.
     pub retry_after: Option<Duration>,
     /// JSON, or the events of a stream.
     pub body: Vec<u8>,
 }
 
 impl InProcess {
-    /// The routes over `engine`. Callers need no API key.
+    /// Returns the routes over `engine`. Callers need no API key.
     ///
     /// # Errors
     /// [`ServerError`] if the configuration cannot be used.
@@ -56,7 +57,7 @@ impl InProcess {
         Ok(Self { router: super::router(AppState::new(engine, config, metrics)?)? })
     }
 
-    /// The answer to a JSON body. Dropping the future aborts the request.
+    /// Answers a JSON body. Dropping the future aborts the request.
     pub async fn post(&self, path: &str, body: String) -> InProcessAnswer {
         let request = Request::builder()
             .method(Method::POST)

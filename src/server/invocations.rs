@@ -1,5 +1,5 @@
-//! `POST /invocations`: one route for all, as hosts like SageMaker want it. The body's shape tells
-//! which is meant.
+//! `POST /invocations`: one route for all, as hosts like SageMaker want it. The body's shape
+//! selects the route.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::{Deserialize, de::IgnoredAny};
@@ -24,7 +24,7 @@ pub(super) enum Invocation {
     Completion(Box<CompletionRequest>),
 }
 
-/// What routes tell apart by.
+/// The fields that distinguish the routes.
 #[derive(Deserialize)]
 struct Shape {
     messages: Option<IgnoredAny>,

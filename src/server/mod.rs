@@ -1,8 +1,8 @@
 //! The HTTP surface: OpenAI's API with vLLM's extensions.
 //!
-//! A handler turns a request into what the engine takes, hands it over, and writes what comes
-//! back; whatever the engine decides is not decided here. A client that leaves drops its handler
-//! and with it the output streams, which aborts the request.
+//! A handler turns a request into the engine's types, submits it, and writes the outputs. It
+//! decides nothing that the engine decides. A client that disconnects drops its handler and with it
+//! the output streams, which aborts the request.
 
 mod admin;
 #[cfg(feature = "chaos")]
@@ -65,22 +65,22 @@ pub use self::{
     in_process::{InProcess, InProcessAnswer},
 };
 use crate::api::Health;
-/// What an operator can set about the HTTP surface.
+/// The operator's settings of the HTTP surface.
 pub use crate::config::ServerSettings as ServerConfig;
 use crate::{config::InvalidSetting, engine::Engine, parsers::UnknownParser};
 
-/// How long clients of an engine that died may take to hear of it.
+/// Time in which clients of a dead engine must get their errors.
 const DEAD_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {source}; choose another --host, --port or --uds")]
     Bind {
         /// Host and port, or the path of a socket.
         address: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The certificates cannot be used.
@@ -92,7 +92,7 @@ pub enum ServerError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// A parser is not known by its name.
+    /// No parser has this name.
     #[error(transparent)]
     Parser(#[from] UnknownParser),
     /// The socket failed.
@@ -100,21 +100,21 @@ pub enum ServerError {
     Io(#[from] io::Error),
 }
 
-/// How a server that was told to stop has stopped.
+/// How the drain of a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drain {
-    /// Every request was answered to its end.
+    /// Every request was answered completely.
     Complete,
-    /// Some were not by the end of `shutdown_timeout_secs`.
+    /// Some requests were still open after `shutdown_timeout_secs`.
     CutOff {
-        /// How many.
+        /// Number of these requests.
         requests: usize,
     },
 }
 
-/// Serves `engine` over HTTP until `shutdown` completes, and then until the streams in flight have
-/// ended or `shutdown_timeout_secs` have passed. The engine itself is left running. With files that
-/// are read again when they change, SIGHUP has them read at once.
+/// Serves `engine` over HTTP until `shutdown` completes. Then goes on until the streams in flight
+/// have ended or `shutdown_timeout_secs` have passed. The engine itself keeps running. If some
+/// files are read again when they change, SIGHUP reads them at once.
 ///
 /// # Errors
 /// [`ServerError`] if the address is taken or the configuration cannot be used.
@@ -128,7 +128,7 @@ pub async fn serve(
     serve_on(listener, engine, config, metrics, shutdown).await
 }
 
-/// [`serve`] on a listener of the caller's.
+/// Does as [`serve`] on a listener of the caller's.
 ///
 /// # Errors
 /// [`ServerError`] if the configuration cannot be used.
@@ -176,7 +176,7 @@ pub async fn serve_on(
     Ok(Drain::Complete)
 }
 
-/// Reads keys and certificates again when their files change, from now on; never completes.
+/// Reads keys and certificates again when their files change, from now on. Never completes.
 fn reload(state: &AppState, tls: Option<&Tls>) -> impl Future<Output = ()> {
     let keys: Vec<PathBuf> = state.keys.paths().map(PathBuf::from).collect();
     let tls = tls.filter(|_| state.config.enable_ssl_refresh);
@@ -238,7 +238,7 @@ fn router(state: AppState) -> Result<Router, ServerError> {
         None => router,
     };
     let root_path = state.config.root_path.clone();
-    // Paths must be known before a route is chosen.
+    // The prefix must be stripped before a route is chosen.
     let prefixed =
         MapRequest::new(router.with_state(state), move |r| root_path::strip(&root_path, r));
     Ok(Router::new().fallback_service(prefixed))

@@ -1,4 +1,4 @@
-//! `GET /v1/models`: the names that the one model goes by; `GET /v1/models/{id}`: one of them.
+//! `GET /v1/models`: the names of the one model. `GET /v1/models/{id}`: one of them.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub(super) struct ModelCard {
     permission: [Permission; 1],
 }
 
-/// Old OpenAI clients look for it; it says nothing.
+/// Old OpenAI clients look for it. It has no meaning here.
 #[derive(Serialize, ToSchema)]
 struct Permission {
     id: String,
@@ -51,7 +51,7 @@ pub(super) async fn list(State(state): State<AppState>) -> Json<ModelList> {
     Json(ModelList { object: "list", data })
 }
 
-/// Ids may have slashes, which clients send as they are or percent-encoded.
+/// Ids may have slashes. Clients send them as they are or percent-encoded.
 pub(super) async fn retrieve(
     State(state): State<AppState>,
     PathOf(id): PathOf<String>,

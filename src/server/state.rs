@@ -1,4 +1,4 @@
-//! What every handler shares.
+//! The state that all handlers share.
 
 use std::{
     sync::Arc,
@@ -26,7 +26,7 @@ pub(super) struct AppState {
     pub(super) config: Arc<ServerConfig>,
     pub(super) keys: Arc<ApiKeys>,
     pub(super) metrics: PrometheusHandle,
-    /// What reads the model's answers.
+    /// The parsers of the model's answers.
     pub(super) parsers: Arc<TurnParsers>,
     pub(super) open: OpenRequests,
     pub(super) responses: Arc<ResponseStore>,
@@ -68,7 +68,7 @@ impl AppState {
         })
     }
 
-    /// The name to answer under: what the client asked for, or the model's first.
+    /// Returns the name to answer under: the one that the client asked for, or the model's first.
     ///
     /// # Errors
     /// 404 if no model goes by that name.
@@ -82,10 +82,10 @@ impl AppState {
     }
 }
 
-/// Seconds since 1970, as OpenAI's `created` has them.
+/// Returns the seconds since 1970, as OpenAI's `created` has them.
 pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What `system_fingerprint` says: answers of the same one can be compared.
+/// The value of `system_fingerprint`: answers with the same one can be compared.
 pub(super) const SYSTEM_FINGERPRINT: &str = concat!("playhouse-", env!("CARGO_PKG_VERSION"));

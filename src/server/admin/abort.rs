@@ -1,4 +1,4 @@
-//! `POST /abort_requests`: ends requests by their ids, or all of them. Clients end their own only.
+//! `POST /abort_requests`: ends requests by their ids, or all of them. Clients end only their own.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,14 @@ use crate::{
     },
 };
 
-/// Ids at most in one request.
+/// Most ids in one request.
 const REQUEST_IDS_MAX: usize = 4096;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct AbortRequest {
-    /// Ids of answers, or the client's own names (`X-Request-Id`) of them; none: all that are open.
+    /// Ids of answers, or the client's own names (`X-Request-Id`) of them. `None`: all open
+    /// answers.
     request_ids: Option<Vec<String>>,
 }
 
@@ -44,8 +45,8 @@ impl FromParts for AbortRequest {
     }
 }
 
-/// Their streams end with finish reason `abort`. `aborted` counts choices, not ids, and beam searches
-/// as one each answer: an id that is not known, or has ended, counts for nothing.
+/// Their streams end with finish reason `abort`. `aborted` counts choices, not ids. A beam search
+/// counts as one choice an answer. An id that is unknown or has ended counts as none.
 pub(in crate::server) async fn abort_requests(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,

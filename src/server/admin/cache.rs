@@ -12,11 +12,11 @@ use crate::server::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ResetQuery {
-    /// Preempt what runs, so that every block is free to be forgotten.
+    /// Preempt running requests, so that every block is free and can be forgotten.
     reset_running_requests: bool,
 }
 
-/// `success` is false if blocks are in use and may not be taken.
+/// `success` is false if blocks are in use and may not be preempted.
 pub(super) async fn reset_prefix_cache(
     State(state): State<AppState>,
     QueryOf(query): QueryOf<ResetQuery>,

@@ -1,4 +1,4 @@
-//! Who may use the operators' routes.
+//! Access to the operators' routes.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use crate::server::{
     state::AppState,
 };
 
-/// Middleware, inside of the one that knows keys: only for operators.
+/// Middleware, inside the one that identifies keys: lets only operators in.
 pub(super) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     answer(state, &[Role::Operator], request, next).await
 }
 
-/// For operators, and for clients about their own requests.
+/// Lets operators in, and clients for their own requests.
 pub(super) async fn guard_own(
     State(state): State<AppState>,
     request: Request,
@@ -45,7 +45,7 @@ async fn answer(state: AppState, roles: &[Role], request: Request, next: Next) -
     }
 }
 
-/// Middleware of the routes that break things: without keys they are open.
+/// Middleware of the chaos routes: without keys they are open.
 #[cfg(feature = "chaos")]
 pub(in crate::server) async fn guard_chaos(
     State(state): State<AppState>,
@@ -59,7 +59,7 @@ pub(in crate::server) async fn guard_chaos(
     }
 }
 
-/// Where there are keys.
+/// Checks the key's role, where there are keys.
 fn check_key(roles: &[Role], role: Option<Role>) -> Result<(), ApiError> {
     match role {
         Some(role) if roles.contains(&role) => Ok(()),
@@ -71,7 +71,7 @@ fn check_key(roles: &[Role], role: Option<Role>) -> Result<(), ApiError> {
     }
 }
 
-/// Where there are no keys.
+/// Checks the origin, where there are no keys.
 fn check_origin(config: &ServerConfig, is_from_a_page: bool) -> Result<(), ApiError> {
     if config.uds.is_none() && !is_local(&config.host) {
         return Err(ApiError::forbidden(
@@ -79,7 +79,7 @@ fn check_origin(config: &ServerConfig, is_from_a_page: bool) -> Result<(), ApiEr
              the settings admin_api_key and admin_api_key_file",
         ));
     }
-    // A browser on this machine says so when a page sends a request, wherever the page is from.
+    // A browser on this machine marks a request that a page sends, wherever the page is from.
     if is_from_a_page && config.allowed_origins.is_empty() {
         return Err(ApiError::forbidden("administrative routes are not for web pages"));
     }

@@ -1,8 +1,8 @@
-//! Routes for operators: they look into the engine, hold it back, or end others' work.
+//! Routes for operators: they inspect the engine, pause it, or end other clients' requests.
 //!
-//! vLLM has them in its development mode alone, open to everyone who reaches the port. Here they need
-//! an operator's key where there are keys, and clients' keys do not open them. A server without keys
-//! has them only where no other machine reaches it.
+//! vLLM has them in its development mode alone, open to every client that reaches the port. Here
+//! they need an operator's key where there are keys. Clients' keys do not open them. A server
+//! without keys has them only if no other machine reaches it.
 
 mod abort;
 mod cache;
@@ -22,7 +22,7 @@ pub(super) use self::abort::AbortRequest;
 pub(super) use self::guard::guard_chaos;
 use super::state::AppState;
 
-/// All of them, guarded; none where the operator has turned them off.
+/// Returns all of them, guarded. Returns none if the operator has turned them off.
 pub(super) fn routes(state: &AppState) -> Router<AppState> {
     if !state.config.enable_admin_routes {
         return Router::new();

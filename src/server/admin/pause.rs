@@ -34,7 +34,7 @@ impl From<Mode> for PauseMode {
 #[serde(default)]
 pub(super) struct PauseQuery {
     mode: Mode,
-    /// Forget cached prefixes, too; not where requests are kept.
+    /// Forget cached prefixes, too. Not done if requests are kept.
     clear_cache: bool,
 }
 
@@ -44,7 +44,7 @@ impl Default for PauseQuery {
     }
 }
 
-/// Answers once nothing runs any more.
+/// Answers once no request runs.
 pub(super) async fn pause(
     State(state): State<AppState>,
     QueryOf(query): QueryOf<PauseQuery>,

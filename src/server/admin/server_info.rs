@@ -1,11 +1,11 @@
-//! `GET /server_info`: what this server is, how it is set, and how it does.
+//! `GET /server_info`: version, settings and state of this server.
 
 use axum::{Json, extract::State};
 use serde_json::{Value, json};
 
 use crate::server::{ServerConfig, state::AppState};
 
-/// Without keys and without what clients sent.
+/// Leaves out keys and all data that clients sent.
 pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
     let engine = &state.engine;
     let (loaded, info) = (engine.loaded(), engine.model_info());
@@ -50,7 +50,7 @@ pub(super) async fn server_info(State(state): State<AppState>) -> Json<Value> {
     }))
 }
 
-/// The settings, with the number of keys in place of the keys.
+/// Returns the settings, with the number of keys in place of the keys.
 fn without_secrets(config: &ServerConfig) -> Value {
     let mut shown = serde_json::to_value(config).unwrap_or_default();
     for (name, keys) in [("api_key", &config.api_keys), ("admin_api_key", &config.admin_api_keys)] {

@@ -17,7 +17,7 @@ use crate::server::{
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct SleepQuery {
-    /// 0: pause. 1: give the KV cache's memory back as well.
+    /// 0: pause. 1: release the KV cache's memory as well.
     level: u8,
     mode: Mode,
 }
@@ -28,7 +28,7 @@ impl Default for SleepQuery {
     }
 }
 
-/// Answers once the memory is given back.
+/// Answers once the memory is released.
 pub(super) async fn sleep(
     State(state): State<AppState>,
     QueryOf(query): QueryOf<SleepQuery>,
@@ -49,8 +49,8 @@ pub(super) async fn sleep(
     Ok(StatusCode::OK)
 }
 
-/// Wakes what `tags` name, `weights` or `kv_cache`; everything without any. The weights never
-/// sleep.
+/// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. The
+/// weights never sleep.
 pub(super) async fn wake_up(
     State(state): State<AppState>,
     RawQuery(query): RawQuery,

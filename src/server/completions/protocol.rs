@@ -60,7 +60,7 @@ impl Default for CompletionFields {
         Self {
             model: None,
             prompt: None,
-            // Absent; `null` asks for all that the context leaves.
+            // The default where it is absent; `null` asks for all that the context leaves.
             max_tokens: Some(Int(16)),
             logprobs: None,
             echo: None,
@@ -90,19 +90,19 @@ impl Prompts {
 /// How to write a choice.
 #[derive(Clone)]
 pub(super) struct Style {
-    /// The text goes after its prompt.
+    /// The text follows its prompt.
     pub(super) echo: bool,
-    /// The prompts where they were given as text and reach the model whole.
+    /// The prompts, where they came as text and reach the model whole.
     pub(super) prompt_texts: Option<Vec<String>>,
-    /// Nothing but the prompt is wanted: `max_tokens` is 0, though the engine makes one token.
+    /// Only the prompt is wanted: `max_tokens` is 0, though the engine makes one token.
     pub(super) prompt_only: bool,
-    /// `logprobs`, with this many likely tokens for each.
+    /// Likely tokens for each token, as `logprobs` asks.
     pub(super) num_logprobs: Option<usize>,
-    /// `prompt_logprobs`.
+    /// Whether `prompt_logprobs` is set.
     pub(super) prompt_logprobs: bool,
-    /// `token_ids` and `prompt_token_ids`.
+    /// Whether the answer has `token_ids` and `prompt_token_ids`.
     pub(super) token_ids: bool,
-    /// `metrics`.
+    /// Whether the answer has `metrics`.
     pub(super) metrics: bool,
     pub(super) names: TokenNames,
 }
@@ -178,19 +178,20 @@ impl Protocol for CompletionRequest {
 }
 
 impl CompletionRequest {
-    /// Bytes of the prompts' copies in an answer to `requests`, one for each choice.
+    /// Returns the bytes of the prompts' copies in an answer to `requests`, one copy for each
+    /// choice.
     fn echoed_bytes(&self, requests: &[RawRequest]) -> usize {
         let echoes = self.fields.echo.unwrap_or(false);
         let token_ids = self.sampling.return_token_ids.unwrap_or(false);
         let copy = |prompt: &Prompt| match prompt {
-            // As text, as JSON, and on its way.
+            // As text, as JSON, and on its way to the socket.
             Prompt::Text(text) if echoes => 3 * text.len(),
-            // A token is ten digits at most, and may be as long a text.
+            // A token has at most ten digits, and its text may be as long.
             Prompt::Tokens(tokens) if echoes || token_ids => 64 * tokens.len(),
             _ => 0,
         };
         let ids = |prompt: &Prompt| match prompt {
-            // As many tokens as it has bytes, four for each and eight as JSON.
+            // A text has at most as many tokens as bytes: four bytes for each, and eight as JSON.
             Prompt::Text(text) if token_ids => 12 * text.len(),
             _ => 0,
         };
@@ -255,8 +256,8 @@ impl<'de> Visitor<'de> for PromptsVisitor {
         Ok(Prompts::Texts(vec![text.to_owned()]))
     }
 
-    /// The first item tells what the list is of; the others are read as that, so that a prompt of
-    /// many tokens takes no more memory than the tokens do.
+    /// The first item decides the kind of the list. The others are read as that kind, so a prompt
+    /// of many tokens takes no more memory than the tokens do.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompts, A::Error> {
         match list.next_element()? {
             None => Ok(Prompts::Texts(Vec::new())),

@@ -44,7 +44,7 @@ struct Choice {
 }
 
 impl Completion {
-    /// The answer for `finished`, which are all of `choices`.
+    /// Returns the answer for `finished`, which are all of `choices`.
     pub(super) fn new(
         head: Head,
         style: &Style,
@@ -86,7 +86,7 @@ impl Style {
         }
     }
 
-    /// The prompt's text, where it is to be echoed.
+    /// Returns the prompt's text if it is to be echoed.
     pub(super) fn echoed(&self, index: usize, choices: &Choices) -> Option<String> {
         if !self.echo {
             return None;
@@ -98,7 +98,7 @@ impl Style {
         Some(given.unwrap_or_else(|| self.names.decode(choices.prompt_of(index))))
     }
 
-    /// A writer of `logprobs`, where they are wanted.
+    /// Returns a writer of `logprobs` if they are wanted.
     pub(super) fn logprobs_writer(&self) -> Option<CompletionLogprobsWriter> {
         let num_top = self.num_logprobs?;
         Some(CompletionLogprobsWriter::new(self.names.clone(), num_top))
@@ -113,7 +113,7 @@ impl Style {
         Some(writer.take())
     }
 
-    /// The prompt's part of `logprobs`: there if the prompt is echoed.
+    /// Writes the prompt's part of `logprobs`, which is there if the prompt is echoed.
     pub(super) fn write_prompt(
         &self,
         writer: &mut CompletionLogprobsWriter,

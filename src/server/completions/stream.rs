@@ -40,7 +40,7 @@ pub(in crate::server) struct CompletionChunks {
 struct ChoiceState {
     begun: bool,
     num_tokens: usize,
-    /// Rows of an echoed prompt; they come before the first token, in pieces.
+    /// Rows of an echoed prompt. They come before the first token, in pieces.
     prompt_logprobs: Vec<Vec<Logprob>>,
     logprobs: Option<CompletionLogprobsWriter>,
 }

@@ -1,5 +1,5 @@
-//! What a server answers while the threads of its runtime are frozen. These routes run on the
-//! thread of the accept loop; they ask the engine nothing, because its locks may be held.
+//! The answers of a server while the threads of its runtime are frozen. These routes run on the
+//! thread of the accept loop. They ask the engine nothing, because its locks may be held.
 
 use axum::{
     Router,
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Probes, metrics, and 503 for everything else.
+/// Returns routes for probes and metrics, and 503 for all other paths.
 pub(in crate::server) fn router(state: AppState) -> Router {
     let router = Router::new()
         .route("/health", get(probes::frozen))
@@ -40,7 +40,7 @@ pub(in crate::server) fn router(state: AppState) -> Router {
     Router::new().fallback_service(prefixed)
 }
 
-/// Middleware: the next request may find the runtime at work.
+/// Middleware: closes the connection, because the next request may find the runtime at work.
 async fn connect_anew(request: Request, next: Next) -> Response {
     let version = request.version();
     draining::send_away(version, next.run(request).await.into_response())

@@ -1,5 +1,5 @@
-//! Asks a runtime, from a thread outside it, whether it takes up work. It counts looks, not time, so
-//! that a process that got no processor for a while does not look frozen.
+//! Tests from a thread outside a runtime whether the runtime takes up work. It counts looks, not
+//! time. So a process that got no processor for a while does not look frozen.
 
 use std::{
     sync::{
@@ -13,10 +13,10 @@ use tokio::runtime::Handle;
 
 /// How often to look.
 pub(crate) const PERIOD: Duration = Duration::from_millis(250);
-/// Looks without progress after which a thing counts as frozen: three seconds.
+/// Looks without progress after which a thing counts as frozen: 12 × 250 ms, three seconds.
 pub(crate) const LOOKS_MAX: u32 = 12;
 
-/// Counts looks at a thing that moves as long as it is well.
+/// Counts looks at a value that changes as long as its owner works.
 #[derive(Debug)]
 pub(in crate::server) struct Stillness<T> {
     last: Option<T>,
@@ -30,7 +30,7 @@ impl<T> Default for Stillness<T> {
 }
 
 impl<T: PartialEq> Stillness<T> {
-    /// Returns whether it has been as it is `now` for too long.
+    /// Returns whether the value has been `now` for too long.
     pub(in crate::server) fn look(&mut self, now: T) -> bool {
         match self.last.as_ref() == Some(&now) {
             true => self.looks = self.looks.saturating_add(1),
@@ -44,19 +44,20 @@ impl<T: PartialEq> Stillness<T> {
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     runtime: Handle,
-    /// Tasks sent, and those that ran.
+    /// Number of tasks sent.
     sent: u64,
     answered: Arc<AtomicU64>,
     stillness: Stillness<u64>,
 }
 
 impl Heartbeat {
-    /// Of a runtime that no task was sent to.
+    /// Returns the heartbeat of `runtime`, with no task sent yet.
     pub(crate) fn new(runtime: Handle) -> Self {
         Self { runtime, sent: 0, answered: Arc::default(), stillness: Stillness::default() }
     }
 
-    /// Sends the next task if the last one ran. Returns whether that one waits for too long.
+    /// Sends the next task if the last one ran. Returns whether the last one has waited for too
+    /// long.
     pub(crate) fn look(&mut self) -> bool {
         let answered = self.answered.load(Relaxed);
         if answered == self.sent {

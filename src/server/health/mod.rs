@@ -1,4 +1,4 @@
-//! How the server does: probes, metrics, and the watch on the runtime's threads.
+//! The server's health: probes, metrics, and the watch on the runtime's threads.
 
 pub(in crate::server) mod frozen;
 pub(crate) mod heartbeat;

@@ -1,4 +1,4 @@
-//! Whether the server lives, works, and wants more work.
+//! Probes: whether the server lives, works, and takes more work.
 
 use axum::{
     Json,
@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 
 use crate::{api::Health, server::state::AppState};
 
-/// The word for a state of the engine.
+/// Returns the word for a state of the engine.
 pub(in crate::server) fn status(health: Health) -> &'static str {
     report(health).status
 }
 
-/// What the routes say of one state of the engine.
+/// The answers of the probes in one state of the engine.
 struct Report {
     status: &'static str,
     reason: Option<&'static str>,
-    /// `/health`: what was accepted goes on.
+    /// `/health`: accepted requests go on.
     serves: bool,
-    /// `/readyz`: more is taken.
+    /// `/readyz`: new requests are accepted.
     is_ready: bool,
-    /// `/livez`: it may get better without a restart.
+    /// `/livez`: the server may recover without a restart.
     lives: bool,
 }
 
@@ -35,7 +35,7 @@ fn report(health: Health) -> Report {
     let (status, serves, is_ready, lives) = match health {
         Health::Starting => ("starting", false, false, true),
         Health::Recovering => ("recovering", false, false, true),
-        // A probe finds out when it is better.
+        // A probe reports when it has recovered.
         Health::Unhealthy(_) => ("unhealthy", false, false, true),
         Health::Ready => ("ready", true, true, true),
         Health::Draining => ("draining", true, false, true),
@@ -57,37 +57,37 @@ fn report_of(state: &AppState) -> Report {
     }
 }
 
-/// `GET /health`, `/ping`: 200 as long as the engine works on what it has accepted.
+/// `GET /health`, `/ping`: 200 as long as the engine works on accepted requests.
 pub(in crate::server) async fn health(State(state): State<AppState>) -> Response {
     let report = report_of(&state);
     report.answer(report.serves)
 }
 
-/// `GET /health`, `/ping`, `/readyz` of a runtime that is frozen.
+/// `GET /health`, `/ping`, `/readyz` while the runtime is frozen.
 pub(in crate::server) async fn frozen() -> Response {
     frozen_report(true).answer(false)
 }
 
-/// `GET /livez` of a runtime that is frozen.
+/// `GET /livez` while the runtime is frozen.
 pub(in crate::server) async fn frozen_livez(State(state): State<AppState>) -> Response {
     let report = frozen_report(state.pulse.is_lost());
     report.answer(report.lives)
 }
 
-/// `GET /readyz`: 200 as long as new requests are taken.
+/// `GET /readyz`: 200 as long as new requests are accepted.
 pub(in crate::server) async fn readyz(State(state): State<AppState>) -> Response {
     let report = report_of(&state);
     report.answer(report.is_ready)
 }
 
-/// `GET /livez`: 200 until the supervisors give up, or threads are stuck for good.
+/// `GET /livez`: 200 until the supervisors give up, or threads are stuck and will not recover.
 pub(in crate::server) async fn livez(State(state): State<AppState>) -> Response {
     let report = report_of(&state);
     report.answer(report.lives)
 }
 
 impl Report {
-    /// As vLLM: 200 has no body. 503 says what the matter is.
+    /// Answers as vLLM does: 200 has no body. 503 has the reason as its body.
     fn answer(&self, good: bool) -> Response {
         if good {
             return StatusCode::OK.into_response();
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_state_is_told_by_its_name() {
-        // What `/health`, `/readyz` and `/livez` answer.
+        // The answers of `/health`, `/readyz` and `/livez`.
         let cases = [
             (Health::Starting, "starting", [503, 503, 200]),
             (Health::Recovering, "recovering", [503, 503, 200]),

@@ -1,5 +1,6 @@
-//! Whether the runtime's threads make progress: written by a thread outside the runtime
-//! (`listen/watch.rs`), read by health. Atomics alone, because a frozen thread keeps its locks.
+//! Whether the runtime's threads make progress. A thread outside the runtime writes it
+//! (`listen/watch.rs`), and health reads it. It consists of atomics alone, because a frozen thread
+//! keeps its locks.
 
 use std::{
     sync::{
@@ -9,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A freeze that lasts longer is counted as one that only a restart ends.
+/// A freeze that lasts longer counts as one that only a restart ends.
 const LASTING: Duration = Duration::from_secs(30);
 
-/// Cheap to clone.
+/// The state of the runtime's threads. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(in crate::server) struct RuntimePulse(Arc<State>);
 
@@ -21,28 +22,28 @@ struct State {
     created: Instant,
     is_frozen: AtomicBool,
     stuck_threads: AtomicUsize,
-    /// When the freeze began, microseconds since `created`; 0: there is none.
+    /// When the freeze began, microseconds since `created`. 0 if there is none.
     since: AtomicU64,
 }
 
-/// How the threads are.
+/// The threads that make no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::server) struct Freeze {
     /// No thread takes up new work.
     pub(in crate::server) is_whole: bool,
-    /// Threads that do not come back from one piece of work.
+    /// Threads that do not return from one piece of work.
     pub(in crate::server) stuck_threads: usize,
 }
 
 impl Freeze {
-    /// Whether every thread makes progress.
+    /// Returns whether every thread makes progress.
     pub(in crate::server) fn is_none(self) -> bool {
         self == Self::default()
     }
 }
 
 impl RuntimePulse {
-    /// The pulse of a runtime whose threads make progress.
+    /// Returns the pulse of a runtime whose threads make progress.
     pub(in crate::server) fn new() -> Self {
         Self(Arc::new(State {
             created: Instant::now(),
@@ -52,7 +53,7 @@ impl RuntimePulse {
         }))
     }
 
-    /// Stores the state now. Returns the one before.
+    /// Stores the current state. Returns the one before.
     pub(in crate::server) fn set(&self, freeze: Freeze) -> Freeze {
         let (state, before) = (&self.0, self.freeze());
         if freeze.is_none() {
@@ -66,18 +67,18 @@ impl RuntimePulse {
         before
     }
 
-    /// The state now.
+    /// Returns the current state.
     pub(in crate::server) fn freeze(&self) -> Freeze {
         let (is_whole, stuck_threads) = (&self.0.is_frozen, &self.0.stuck_threads);
         Freeze { is_whole: is_whole.load(Relaxed), stuck_threads: stuck_threads.load(Relaxed) }
     }
 
-    /// Whether no thread takes up new work.
+    /// Returns whether no thread takes up new work.
     pub(in crate::server) fn is_frozen(&self) -> bool {
         self.0.is_frozen.load(Relaxed)
     }
 
-    /// Whether a freeze has lasted for so long that it will not end by itself.
+    /// Returns whether a freeze has lasted so long that it will not end by itself.
     pub(in crate::server) fn is_lost(&self) -> bool {
         let since = self.0.since.load(Relaxed);
         let now = self.0.created.elapsed();

@@ -1,5 +1,5 @@
 //! Reads a request's body. Its memory is leased piece by piece as it arrives, whatever length it
-//! announces, with what its text becomes ([`TEXT_FACTOR`]).
+//! announces. The lease includes the memory that its text will take ([`TEXT_FACTOR`]).
 
 mod seats;
 
@@ -16,32 +16,33 @@ pub(in crate::server) use self::seats::WaitingSeats;
 use super::error::ApiError;
 use crate::server::memory::{RequestMemory, TEXT_FACTOR};
 
-/// A client that sends too much is heard out up to this many bytes: answering while it still
-/// writes would reset the connection, and it would never read why.
+/// Bytes that are read and dropped of a body that is too large. An answer while the client still
+/// writes would reset the connection, and the client would never read the reason.
 const DISCARD_MAX: usize = 256 << 20;
-/// And for so long.
+/// Time that this may take.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
-/// The first piece that a body is collected in, bytes; later ones are as large as all before.
+/// Size of the first piece of a body, bytes. Each later piece is as large as all before it.
 const SEGMENT_MIN: usize = 4 << 10;
 const SEGMENT_MAX: usize = 1 << 20;
 
 /// How a body is read.
 #[derive(Debug, Clone)]
 pub(in crate::server) struct BodyLimits {
-    /// Bytes at most.
+    /// Most bytes.
     pub(in crate::server) bytes: usize,
     /// How long it may take to arrive.
     pub(in crate::server) time: Duration,
-    /// The seats on which it waits for memory.
+    /// The connection's seats for bodies that wait for memory.
     pub(in crate::server) seats: WaitingSeats,
 }
 
-/// The bytes of `body`. What `memory` holds of them stays with the request.
+/// Returns the bytes of `body`. The lease of `memory` for them stays with the request.
 ///
 /// # Errors
-/// 413 for a body that is too large, for its limit or for the memory of one request; 408 for one
-/// that takes too long; 503 if there is no memory for it, or others need what it holds while it
-/// makes no progress, or too many bodies of its connection wait.
+/// - 413 for a body that is larger than its limit, or than the memory of one request.
+/// - 408 for one that takes too long.
+/// - 503 if there is no memory for it, or if too many bodies of its connection wait. Also if it
+///   makes no progress while others need its memory.
 pub(in crate::server) async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -59,7 +60,7 @@ pub(in crate::server) async fn read(
     let lease = memory.lease();
     lease.shrink(lease.bytes());
     if is_heard_out {
-        // One that takes longer is reset.
+        // A body that takes longer is reset.
         let _ = timeout(DISCARD_TIME, discard(chunks)).await;
     }
     Err(error)
@@ -67,9 +68,9 @@ pub(in crate::server) async fn read(
 
 /// Why a body was not read.
 enum Unread {
-    /// The client may read on why.
+    /// The client may still read the reason.
     Refused(ApiError),
-    /// Nothing more is expected of the client.
+    /// The client is not expected to send more.
     Ended(ApiError),
 }
 
@@ -116,7 +117,7 @@ async fn collect(
     }
 }
 
-/// Reads on without keeping anything, so that the client reads the answer.
+/// Reads on and drops the bytes, so that the client reads the answer.
 async fn discard(mut chunks: BodyDataStream) {
     let mut most = DISCARD_MAX;
     while let Some(Ok(chunk)) = chunks.next().await {
@@ -130,12 +131,12 @@ async fn discard(mut chunks: BodyDataStream) {
 struct Segments {
     full: Vec<Vec<u8>>,
     last: Vec<u8>,
-    /// Bytes that arrived.
+    /// Bytes that have arrived.
     len: usize,
 }
 
 impl Segments {
-    /// Bytes to allocate so that `len` more fit.
+    /// Returns the bytes to allocate so that `len` more fit.
     fn more_for(&self, len: usize) -> usize {
         let room = self.last.capacity() - self.last.len();
         match len.checked_sub(room).filter(|missing| *missing > 0) {
@@ -144,7 +145,7 @@ impl Segments {
         }
     }
 
-    /// Appends `chunk`, in a new piece of `more` bytes where the last one is full.
+    /// Appends `chunk`, in a new piece of `more` bytes if the last one is full.
     fn push(&mut self, chunk: &[u8], more: usize) {
         let room = self.last.capacity() - self.last.len();
         let (head, tail) = chunk.split_at(chunk.len().min(room));
@@ -159,7 +160,7 @@ impl Segments {
 
     fn joined(self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len);
-        // Each piece goes as soon as it is copied.
+        // Each piece is freed as soon as it is copied.
         for piece in self.full.into_iter().chain([self.last]) {
             all.extend_from_slice(&piece);
         }

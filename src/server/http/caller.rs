@@ -1,4 +1,4 @@
-//! Who asks, and how long they want to wait.
+//! The client of a request, and the time that it is ready to wait.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::server::state::AppState;
 
 const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// What a request says about its client.
+/// The facts about its client that a request carries.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct Caller {
-    /// Whose key it came with. `None` where the server has no keys.
+    /// The tenant of its key. `None` if the server has no keys.
     pub(in crate::server) tenant: Option<Tenant>,
-    /// What keeps its prefixes apart from those of other keys.
+    /// Keeps its prefixes apart from those of other keys.
     cache_scope: Option<u64>,
-    /// How long the client, or the server for it, is ready to wait.
+    /// Time that the client, or the server for it, is ready to wait.
     pub(in crate::server) timeout: Option<Duration>,
     pub(in crate::server) deadline: Deadline,
 }
@@ -42,11 +42,11 @@ impl FromRequestParts<AppState> for Caller {
 }
 
 impl Caller {
-    /// `request` as this client's: under its quota, within its time, among its own cached prefixes.
-    /// Whatever is submitted for a client goes through here.
+    /// Returns `request` as this client's: with its tenant, its timeout, and its scope of cached
+    /// prefixes. Every request that is submitted for a client goes through here.
     pub(in crate::server) fn own(&self, request: RawRequest) -> RawRequest {
         let cache_salt = match self.cache_scope {
-            // A client's own salt has no slash, so nobody can write another's.
+            // A client's own salt has no slash, so no client can forge another's.
             Some(scope) => {
                 Some(format!("{scope:016x}/{}", request.cache_salt.as_deref().unwrap_or_default()))
             }
@@ -56,18 +56,18 @@ impl Caller {
     }
 }
 
-/// When an answer is of no use any more; the default is never.
+/// The time after which the client no longer waits for an answer. The default is never.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::server) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// One that is `timeout` from now.
+    /// Returns the deadline `timeout` from now.
     fn after(timeout: Option<Duration>) -> Self {
-        // What lies beyond the clock's range is never.
+        // A time beyond the clock's range is never reached.
         Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
-    /// What `work` comes to; 504 if that is too late, and `work` is dropped.
+    /// Returns the output of `work`. If that is too late, drops `work` and returns 504.
     pub(in crate::server) async fn meet<T>(
         self,
         work: impl Future<Output = T>,
@@ -78,7 +78,7 @@ impl Deadline {
     }
 }
 
-/// The time that a request may take: what its client asks for, but at most `limit_secs`.
+/// Returns the time that a request may take: the client's wish, but at most `limit_secs`.
 fn timeout(headers: &HeaderMap, limit_secs: Option<f64>) -> Result<Option<Duration>, ApiError> {
     let Some(value) = headers.get(&X_REQUEST_TIMEOUT) else {
         return Ok(limit_secs.and_then(duration));
@@ -91,7 +91,7 @@ fn timeout(headers: &HeaderMap, limit_secs: Option<f64>) -> Result<Option<Durati
     Ok(duration(limit_secs.map_or(asked, |limit| limit.min(asked))))
 }
 
-/// `None` for what is longer than can be told.
+/// Returns `None` for more seconds than a [`Duration`] holds.
 fn duration(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }

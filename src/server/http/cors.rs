@@ -1,4 +1,4 @@
-//! What web pages from elsewhere may do.
+//! Permissions for web pages from other origins.
 
 use axum::http::{HeaderName, HeaderValue, Method};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
@@ -6,14 +6,14 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer};
 use crate::config::InvalidSetting;
 use crate::server::ServerConfig;
 
-/// What browsers are told; nothing unless the operator names origins.
+/// Returns the layer that sends permissions to browsers. `None` unless the operator names origins.
 pub(in crate::server) fn layer(config: &ServerConfig) -> Result<Option<CorsLayer>, InvalidSetting> {
     if config.allowed_origins.is_empty() {
         return Ok(None);
     }
     let layer = CorsLayer::new()
         .allow_origin(match is_any(&config.allowed_origins) {
-            // With credentials browsers do not take `*` for an answer.
+            // With credentials, browsers do not accept `*` as an answer.
             true if config.allow_credentials => AllowOrigin::mirror_request(),
             true => AllowOrigin::any(),
             false => AllowOrigin::list(parse("allowed_origins", &config.allowed_origins, origin)?),
@@ -23,7 +23,7 @@ pub(in crate::server) fn layer(config: &ServerConfig) -> Result<Option<CorsLayer
             false => AllowMethods::list(parse("allowed_methods", &config.allowed_methods, method)?),
         })
         .allow_headers(match is_any(&config.allowed_headers) {
-            // For browsers, `*` leaves out Authorization.
+            // For browsers, `*` does not include Authorization.
             true => AllowHeaders::mirror_request(),
             false => AllowHeaders::list(parse("allowed_headers", &config.allowed_headers, header)?),
         })

@@ -1,4 +1,4 @@
-//! A server that drains: probes and metrics are answered, everything else is refused and sent away.
+//! A server that drains: it answers probes and metrics, and rejects everything else.
 
 use axum::{
     extract::{Request, State},
@@ -11,7 +11,7 @@ use super::error::ApiError;
 use crate::api::RequestError;
 use crate::server::state::AppState;
 
-/// Routes that tell of the server's state, open until it ends.
+/// Routes that report the server's state. They are open until it ends.
 const PROBES: [&str; 7] =
     ["/health", "/ping", "/livez", "/readyz", "/metrics", "/load", "/version"];
 
@@ -28,8 +28,8 @@ pub(in crate::server) async fn refuse(
     send_away(version, ApiError::from(RequestError::Draining).into_response())
 }
 
-/// The response, after which the client is to connect anew. HTTP/2 has another way to say so, and
-/// no such header.
+/// Returns the response with a request to connect anew. HTTP/2 has another way to say so, and no
+/// such header.
 pub(in crate::server) fn send_away(version: Version, mut response: Response) -> Response {
     if version < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

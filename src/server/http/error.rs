@@ -12,11 +12,11 @@ use utoipa::ToSchema;
 
 use crate::api::{Failure, RequestError};
 
-/// When to try again, if nothing better is known.
+/// Time to wait before a retry, if no better one is known.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
-/// What the engine calls the field `vllm_xargs`.
+/// The engine's name of the field `vllm_xargs`.
 const TOKEN_RULES: &str = "token_rules";
-/// Characters of a path that an error repeats.
+/// Most characters of a path that an error repeats.
 const PATH_CHARS_MAX: usize = 200;
 
 /// An answer that is an error.
@@ -26,7 +26,7 @@ pub(in crate::server) struct ApiError {
     pub(in crate::server) message: String,
     /// The kind of error, in the words that vLLM uses.
     pub(in crate::server) kind: &'static str,
-    /// The field of the request that is at fault.
+    /// The field of the request that has the fault.
     pub(in crate::server) param: Option<String>,
     /// The body's code, where that is not the status.
     pub(in crate::server) word: Option<&'static str>,
@@ -47,7 +47,7 @@ struct ErrorDetail<'a> {
     code: Code,
 }
 
-/// vLLM's codes are the status, some of OpenAI's are words.
+/// The code: vLLM's codes are the status, some of OpenAI's are words.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum Code {
@@ -60,41 +60,41 @@ impl ApiError {
         Self { status, message: message.into(), kind, param: None, word: None, retry_after: None }
     }
 
-    /// The request cannot be honoured as it is.
+    /// The request cannot be served as it is.
     pub(in crate::server) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
     }
 
-    /// A field has a value that cannot be honoured.
+    /// A field has a value that cannot be served.
     pub(in crate::server) fn invalid(param: &str, message: impl Into<String>) -> Self {
         Self::bad_request(message).with_param(param)
     }
 
-    /// A field asks for what this server does not do.
+    /// A field asks for a feature that this server does not have.
     pub(in crate::server) fn unsupported(param: &str) -> Self {
         Self::invalid(param, format!("`{param}` is not supported by this server"))
     }
 
-    /// The body does not have the shape that the route wants. `loc` is a path like
+    /// The body does not have the shape that the route needs. `loc` is a path like
     /// `body.messages.0.role`.
     pub(in crate::server) fn validation(loc: &str, message: impl std::fmt::Display) -> Self {
         let message = format!("1 validation error:\n  {loc}: {message}");
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message).with_param(loc)
     }
 
-    /// The body is not declared to be JSON.
+    /// The body is not declared as JSON.
     pub(in crate::server) fn unsupported_media_type() -> Self {
         let message = "Unsupported Media Type: Only 'application/json' is allowed";
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message)
     }
 
-    /// The body is larger than the server takes.
+    /// The body is larger than the server accepts.
     pub(in crate::server) fn too_large(limit: usize) -> Self {
         let message = format!("the request body is larger than the limit of {limit} bytes");
         Self::payload_too_large(message)
     }
 
-    /// A body for which one request has not enough memory, whatever else is open.
+    /// The body needs more memory than one request may have, even if no other is open.
     pub(in crate::server) fn too_large_for_memory(bytes: usize, most: usize) -> Self {
         Self::payload_too_large(format!(
             "the request body has {bytes} bytes, and the memory for one request holds bodies of \
@@ -102,7 +102,7 @@ impl ApiError {
         ))
     }
 
-    /// What is asked for is larger than the server takes.
+    /// The request asks for more than the server accepts.
     pub(in crate::server) fn payload_too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLargeError", message)
     }
@@ -113,34 +113,34 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "RequestTimeoutError", message)
     }
 
-    /// No model goes by that name.
+    /// No model has this name.
     pub(in crate::server) fn unknown_model(model: &str, served: &[String]) -> Self {
         let names = served.join(", ");
         let message = format!("The model `{model}` does not exist. Valid names: {names}.");
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message).with_param("model")
     }
 
-    /// The route wants a key, and none of ours is given.
+    /// The route needs a key, and the request has no known one.
     pub(in crate::server) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "AuthenticationError", "Unauthorized")
     }
 
-    /// Not for this caller.
+    /// This caller has no permission.
     pub(in crate::server) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "PermissionDeniedError", message)
     }
 
-    /// The API has it, this server does not.
+    /// The API has the feature, this server does not.
     pub(in crate::server) fn not_implemented(param: &str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplementedError", message).with_param(param)
     }
 
-    /// What `param` names is not there.
+    /// The object that `param` names does not exist.
     pub(in crate::server) fn missing(param: &str, message: String) -> Self {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_param(param)
     }
 
-    /// No route has that path.
+    /// No route has this path.
     pub(in crate::server) fn not_found(method: &Method, path: &str) -> Self {
         let shown: String = path.chars().take(PATH_CHARS_MAX).collect();
         let rest = if shown.len() < path.len() { "…" } else { "" };
@@ -149,7 +149,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFoundError", message)
     }
 
-    /// No model has that id, in the words of OpenAI's API.
+    /// No model has this id, in the words of OpenAI's API.
     pub(in crate::server) fn no_such_model(id: &str) -> Self {
         let message = format!("The model '{id}' does not exist");
         let error = Self::missing("model", message);
@@ -162,26 +162,26 @@ impl ApiError {
         Self::new(status, "MethodNotAllowedError", "Method Not Allowed")
     }
 
-    /// Our fault.
+    /// The server has a fault.
     pub(in crate::server) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
     }
 
-    /// The same error, about this field.
+    /// Returns the same error, about this field.
     #[must_use]
     pub(in crate::server) fn with_param(mut self, param: &str) -> Self {
         self.param = Some(param.to_owned());
         self
     }
 
-    /// Not now.
+    /// The server cannot serve the request now.
     pub(in crate::server) fn unavailable(message: String, retry_after: Duration) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = Self::new(status, "ServiceUnavailableError", message);
         Self { retry_after: Some(retry_after), ..error }
     }
 
-    /// The body that goes with it.
+    /// Returns the body of the answer.
     pub(in crate::server) fn body(&self) -> ErrorBody<'_> {
         ErrorBody {
             error: ErrorDetail {
@@ -240,7 +240,7 @@ impl From<RequestError> for ApiError {
     }
 }
 
-/// How a request that was accepted failed.
+/// The error of an accepted request that failed.
 impl From<&Failure> for ApiError {
     fn from(failure: &Failure) -> Self {
         match failure {
@@ -266,11 +266,11 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();
         if let Some(wait) = self.retry_after {
-            // Whole seconds, and never "at once".
+            // Whole seconds, and at least one.
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        // For APIs that have another shape for errors.
+        // For APIs that write errors in another shape.
         response.extensions_mut().insert(self);
         response
     }

@@ -1,4 +1,4 @@
-//! From the bytes of a request to its type. Whatever is wrong with them is the client's to hear.
+//! Turns the bytes of a request into its type. Every fault in them is reported to the client.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::server::{
     state::AppState,
 };
 
-/// Bodies above this are parsed on a blocking thread, bytes.
+/// Largest body that is not parsed on a blocking thread, bytes.
 const PARSE_INLINE_MAX: usize = 1 << 20;
 
 /// A request that can be read from a JSON object.
@@ -29,15 +29,16 @@ pub(in crate::server) trait JsonRequest: Sized + Send + 'static {
     /// Reads it from the text of a whole body.
     fn from_json(text: &str) -> Result<Self, ApiError>;
 
-    /// Bytes that reading a body takes for copies of its parts, beside what all bodies become.
+    /// Returns the bytes that reading a body takes for copies of its parts, beside the lease of all
+    /// bodies.
     fn copied_bytes(_body: &[u8]) -> usize {
         0
     }
 
-    /// The names of the fields it was read from; others were ignored.
+    /// Returns the names of the fields that were read. All others were ignored.
     fn fields(&self) -> Vec<&'static str>;
 
-    /// Refuses what holds more than it may.
+    /// Rejects a request that holds more than it may.
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError>;
 }
 
@@ -87,7 +88,8 @@ impl<T: JsonRequest> FromRequest<AppState> for JsonBody<T> {
     }
 }
 
-/// What `work` on a whole body comes to, on a blocking thread unless the body is short.
+/// Returns the output of `work` on a whole body. It runs on a blocking thread unless the body is
+/// short.
 async fn parsing<T: Send + 'static>(
     is_short: bool,
     work: impl FnOnce() -> T + Send + 'static,
@@ -99,7 +101,7 @@ async fn parsing<T: Send + 'static>(
     done.map_err(|error| ApiError::internal(error.to_string()))
 }
 
-/// Extracts what stands after the `?`.
+/// Extracts the query after the `?`.
 pub(in crate::server) struct QueryOf<T>(pub(in crate::server) T);
 
 impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
@@ -115,7 +117,7 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for QueryOf<T> {
     }
 }
 
-/// Extracts what stands in the path.
+/// Extracts the parameters in the path.
 pub(in crate::server) struct PathOf<T>(pub(in crate::server) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<AppState> for PathOf<T> {
@@ -152,7 +154,7 @@ pub(in crate::server) fn decode<T: JsonRequest>(
     Ok(request)
 }
 
-/// Counts brackets outside strings; whether they pair up is the parser's to say.
+/// Counts brackets outside strings. The parser checks whether they pair up.
 fn nests_deeper(json: &[u8], depth_max: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in json {
@@ -177,7 +179,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     media_type.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Reads `T` from a JSON object. Fields that `T` does not know are ignored; an error names the
+/// Reads `T` from a JSON object. Fields that `T` does not have are ignored. An error names the
 /// place.
 pub(in crate::server) fn parse_object<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     let start = text.trim_start();
@@ -185,7 +187,7 @@ pub(in crate::server) fn parse_object<T: DeserializeOwned>(text: &str) -> Result
         return Err(ApiError::validation("body", "Field required"));
     }
     let mut json = serde_json::Deserializer::from_str(text);
-    // serde reads structs from arrays as well; the API does not.
+    // serde reads structs from arrays as well. The API does not.
     if start.starts_with('{') {
         let value = serde_path_to_error::deserialize(&mut json);
         let value = value.map_err(|error| explain(error.path(), error.inner()))?;

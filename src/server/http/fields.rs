@@ -1,5 +1,5 @@
-//! Types of single fields, as lenient as pydantic where clients rely on it. They are written only
-//! where the API's document tells a default.
+//! Types of single fields, as lenient as pydantic where clients rely on it. They are serialized
+//! only for the defaults in the API's document.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use serde::{
 
 use super::error::ApiError;
 
-/// An integer; `12.0` and `"12"` count as one.
+/// An integer. `12.0` and `"12"` count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(in crate::server) struct Int(pub(in crate::server) i64);
 
-/// A number; `"0.5"` counts as one.
+/// A number. `"0.5"` counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(in crate::server) struct Float(pub(in crate::server) f32);
 
-/// Whether a field holds something: not absent, `null` or `false`.
+/// Whether a field has a value other than `null` or `false`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(in crate::server) struct IsSet(pub(in crate::server) bool);
 
@@ -31,7 +31,7 @@ pub(in crate::server) struct Strings(pub(in crate::server) Vec<String>);
 pub(in crate::server) struct Token(pub(in crate::server) u32);
 
 impl Int {
-    /// The value as a `T`, or an error that names the field and what is accepted.
+    /// Returns the value as a `T`, or an error that names the field and the accepted values.
     pub(in crate::server) fn cast<T: TryFrom<i64>>(
         self,
         field: &str,
@@ -62,7 +62,7 @@ impl Visitor<'_> for IntVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Int, E> {
-        // Up to here every integer is a float of its own.
+        // Up to this value, every integer has a float of its own.
         let exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
         let wrong = || E::invalid_value(Unexpected::Float(value), &self);
         exact.then_some(Int(value as i64)).ok_or_else(wrong)

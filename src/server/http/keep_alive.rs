@@ -1,5 +1,5 @@
-//! Comments in streams that have nothing to say: while a request waits its turn, nobody on the way
-//! shall take its connection for dead. Clients of server-sent events skip them.
+//! Comments in silent streams. While a request waits, no proxy shall take its connection for dead.
+//! Clients of server-sent events skip comments.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::server::state::AppState;
 
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// Middleware: a stream sends a comment whenever it was silent for `sse_keep_alive_interval`.
+/// Middleware: a stream sends a comment each time it was silent for `sse_keep_alive_interval`.
 pub(in crate::server) async fn comment(
     State(state): State<AppState>,
     request: Request,
@@ -36,7 +36,8 @@ fn is_event_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// Every piece of `events` is a whole number of lines, so a comment may follow each.
+/// Returns `events` with comments. Every piece consists of whole lines, so a comment may follow
+/// each.
 fn with_comments<E>(
     events: impl Stream<Item = Result<Bytes, E>> + Send + Unpin + 'static,
     interval: Duration,

@@ -1,8 +1,8 @@
-//! What a request asks for against what one may ask for.
+//! Checks of the sizes in a request against the server's limits.
 
 use super::error::ApiError;
 
-/// Refuses a list that is too long, by the name of its field.
+/// Rejects a list that is too long, with the name of its field.
 pub(in crate::server) fn at_most(field: &str, count: usize, limit: usize) -> Result<(), ApiError> {
     if count <= limit {
         return Ok(());
@@ -11,7 +11,7 @@ pub(in crate::server) fn at_most(field: &str, count: usize, limit: usize) -> Res
     Err(ApiError::invalid(field, message))
 }
 
-/// Refuses more choices in all than one request may have.
+/// Rejects more choices in all than one request may have.
 pub(in crate::server) fn choices(n: usize, prompts: usize, limit: usize) -> Result<(), ApiError> {
     if n.saturating_mul(prompts) <= limit {
         return Ok(());

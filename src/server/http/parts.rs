@@ -1,6 +1,6 @@
-//! A request body is read as several structs, each of which takes the fields that it knows. The list
-//! of them says what is read, which fields there are, and what the API's document tells of them, so
-//! that none of these can say something else than the others.
+//! A request body is read as several structs, each of which takes the fields that it knows. The
+//! list of structs decides which fields are read, which exist, and how the API's document describes
+//! them. So these three always agree.
 
 use serde::{
     de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error},
@@ -14,8 +14,8 @@ use utoipa::{
 use super::{error::ApiError, extract::parse_object};
 use crate::config::LimitSettings;
 
-/// A struct that takes a part of a body's fields. No `#[serde(flatten)]`: its fields would be
-/// unknown.
+/// A struct that reads a part of a body's fields. It must not use `#[serde(flatten)]`, because the
+/// names of flattened fields would be unknown.
 pub(in crate::server) trait Part:
     DeserializeOwned + ToSchema + Send + 'static
 {
@@ -25,15 +25,15 @@ impl<T: DeserializeOwned + ToSchema + Send + 'static> Part for T {}
 /// Schemas by their names.
 pub(in crate::server) type Schemas = Vec<(String, RefOr<Schema>)>;
 
-/// A request that is put together from parts.
+/// A request that consists of parts.
 pub(in crate::server) trait FromParts: Sized + Send + 'static {
     /// The structs that its fields are spread over.
     type Parts: Parts;
 
-    /// Puts them together.
+    /// Builds the request from its parts.
     fn from_parts(parts: Self::Parts) -> Result<Self, ApiError>;
 
-    /// Refuses what holds more than it may.
+    /// Rejects a request that holds more than it may.
     fn check_limits(&self, _limits: &LimitSettings) -> Result<(), ApiError> {
         Ok(())
     }
@@ -47,7 +47,7 @@ pub(in crate::server) trait Parts: Sized + Send + 'static {
     /// The names of all fields.
     fn fields() -> Vec<&'static str>;
 
-    /// An object with all fields, and in `schemas` what it refers to.
+    /// Returns an object with all fields. Adds the schemas that it refers to to `schemas`.
     fn schema(schemas: &mut Schemas) -> Object;
 }
 
@@ -86,15 +86,15 @@ fn add<T: ToSchema>(whole: &mut Object, schemas: &mut Schemas) {
     }
 }
 
-/// The names of the fields that a struct's derived `Deserialize` asks for.
+/// Returns the names of the fields that a struct's derived `Deserialize` asks for.
 pub(in crate::server) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
-    // It is asked for a struct, and gives none: that is an error by design.
+    // The probe is asked for a struct and returns none, so an error is expected.
     let _ = T::deserialize(Probe(&mut fields));
     fields
 }
 
-/// Notes which fields a struct is read from.
+/// Records the fields that a struct is read from.
 struct Probe<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Probe<'_> {

@@ -4,15 +4,15 @@ use std::{path::PathBuf, time::Duration, time::SystemTime};
 
 use tokio::time::sleep;
 
-/// How often files are looked at.
+/// Interval between two checks of the files.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What tells one state of a file from the next; `None` while it is not there.
+/// The facts that distinguish one state of a file from the next. `None` while it does not exist.
 type Stamp = Option<(SystemTime, u64)>;
 
-/// Calls `reload` whenever one of `paths` has changed, and on SIGHUP, from now on: also what happens
-/// before the future is first polled counts. Without paths it waits for ever, and SIGHUP keeps its
-/// meaning.
+/// Calls `reload` each time one of `paths` has changed, and on SIGHUP. Changes between this call
+/// and the first poll of the future count, too. Without paths it never completes, and SIGHUP keeps
+/// its default effect.
 pub(in crate::server) fn on_change(
     paths: Vec<PathBuf>,
     reload: impl FnMut(),
@@ -54,7 +54,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     paths.iter().map(stamp).collect()
 }
 
-/// SIGHUP, where there is such a thing.
+/// Receives SIGHUP, on systems that have it.
 struct Hangup {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,

@@ -1,4 +1,4 @@
-//! `X-Request-Id`: one name for a request on both sides.
+//! `X-Request-Id`: one name for a request in the logs of client and server.
 
 use axum::{
     extract::{Request, State},
@@ -11,10 +11,10 @@ use uuid::Uuid;
 use crate::server::state::AppState;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Longer names are not taken over.
+/// Longest name that is taken over.
 const LENGTH_MAX: usize = 128;
 
-/// The id of a response: the client's name for it, or a random one, after the route's prefix.
+/// Returns the id of a response: the route's prefix, and the client's name for it or a random one.
 pub(in crate::server) fn response_id(
     prefix: &str,
     headers: &HeaderMap,
@@ -28,12 +28,12 @@ pub(in crate::server) fn response_id(
     }
 }
 
-/// The part of a response's id that its client may have chosen.
+/// Returns the part of a response's id that its client may have chosen.
 pub(in crate::server) fn chosen(response_id: &str) -> &str {
     response_id.split_once('-').map_or(response_id, |(_, chosen)| chosen)
 }
 
-/// Middleware: the response carries the request's id, so that logs of both sides meet.
+/// Middleware: copies the request's id to the response, so that logs of both sides match.
 pub(in crate::server) async fn echo(
     State(state): State<AppState>,
     request: Request,

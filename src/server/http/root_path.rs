@@ -1,11 +1,11 @@
-//! Served under a prefix: a proxy may take it away, or leave it to us.
+//! Paths under a prefix. A proxy may strip the prefix or leave it.
 
 use axum::{
     extract::Request,
     http::{Uri, uri::PathAndQuery},
 };
 
-/// The request without `root` before its path, if it is there.
+/// Returns the request without the prefix `root` of its path, if it has one.
 pub(in crate::server) fn strip(root: &str, mut request: Request) -> Request {
     if let Some(uri) = stripped(root, request.uri()) {
         *request.uri_mut() = uri;

@@ -12,15 +12,15 @@ use serde::Serialize;
 
 use super::error::ApiError;
 
-/// What every stream ends with.
+/// The last event of every stream.
 pub(in crate::server) const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
 
-/// One event. JSON as serde writes it has no line breaks, so one line holds it.
+/// Returns one event. JSON as serde writes it has no line breaks, so it fits in one line.
 pub(in crate::server) fn event(value: &impl Serialize) -> Bytes {
     let mut line = b"data: ".to_vec();
     if let Err(error) = serde_json::to_writer(&mut line, value) {
         line.truncate(b"data: ".len());
-        // Only strings and integers: this cannot fail in turn.
+        // Only strings and integers, so this cannot fail again.
         let error = ApiError::internal(error.to_string());
         line.extend(serde_json::to_vec(&error.body()).unwrap_or_default());
     }
@@ -28,7 +28,7 @@ pub(in crate::server) fn event(value: &impl Serialize) -> Bytes {
     Bytes::from(line)
 }
 
-/// One event with a name, as other APIs have them.
+/// Returns one event with a name, as other APIs have them.
 pub(in crate::server) fn named_event(name: &str, value: &impl Serialize) -> Bytes {
     Bytes::from([b"event: ", name.as_bytes(), b"\n", &event(value)].concat())
 }
@@ -40,7 +40,7 @@ pub(in crate::server) fn batches(
     response(batches.map(stream::iter).flatten())
 }
 
-/// The response that sends `events` as they come.
+/// Returns a response that sends each of `events` as it arrives.
 pub(in crate::server) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let events = events.map(Ok::<_, Infallible>);
     let headers = [(CONTENT_TYPE, "text/event-stream; charset=utf-8"), (CACHE_CONTROL, "no-cache")];

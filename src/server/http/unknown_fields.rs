@@ -1,12 +1,12 @@
-//! Fields of a request that no part of it knows. They are ignored, as in vLLM, and counted: a client
-//! that misspells a field can be found.
+//! Fields of a request that no part of it knows. They are ignored, as in vLLM, and counted. So a
+//! client that misspells a field can be found.
 
 use std::fmt;
 
 use metrics::counter;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// Names in one line of the log, and characters of a name: they are the client's text.
+/// Most names in one line of the log, and most characters of a name: the client chose them.
 const NAMES_MAX: usize = 8;
 const NAME_CHARS_MAX: usize = 64;
 
@@ -16,7 +16,7 @@ pub(in crate::server) fn count(route: &str, text: &str, known: &[&str]) {
     if unknown.is_empty() {
         return;
     }
-    // By route alone: a label with the names would be as large as clients like.
+    // By route alone: a label with the names could become as large as clients like.
     counter!("playhouse:unknown_request_fields_total", "route" => route.to_owned())
         .increment(unknown.len() as u64);
     let names: Vec<String> = unknown
@@ -27,7 +27,7 @@ pub(in crate::server) fn count(route: &str, text: &str, known: &[&str]) {
     tracing::debug!(route, count = unknown.len(), ?names, "unknown request fields are ignored");
 }
 
-/// What is no object has none.
+/// Returns the unknown names. Text that is no object has none.
 fn unknown(text: &str, known: &[&str]) -> Vec<String> {
     let mut json = serde_json::Deserializer::from_str(text);
     json.deserialize_map(Unknown(known)).unwrap_or_default()

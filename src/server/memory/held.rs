@@ -1,4 +1,4 @@
-//! The body of an answer, and what it holds until it was sent.
+//! The body of an answer, with the lease of its request until it was sent.
 
 use std::{
     pin::Pin,

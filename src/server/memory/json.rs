@@ -1,37 +1,37 @@
-//! How much memory the values of a JSON text take, told from its brackets and commas alone: a body
-//! of a few bytes a value becomes a hundred times its size.
+//! Bounds the memory that the values of a JSON text take, from its brackets and commas alone. A
+//! body of a few bytes a value becomes a hundred times its size.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// A value in a list or an object, with its key, and the allocation of a short string.
+/// Memory of a value in a list or an object, with its key and the allocation of a short string.
 const VALUE_BYTES: usize = size_of::<Value>() + size_of::<String>() + 16;
-/// A list or an object that holds something: capacity for four, and an object's table.
+/// Memory of a list or an object with content: capacity for four values, and an object's table.
 const CONTAINER_BYTES: usize = 4 * VALUE_BYTES + 64;
 
-/// What is counted in a text.
+/// The counts of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Structure {
-    /// Commas: values after the first of their list or object.
+    /// Commas: each stands for a value after the first of its list or object.
     separators: usize,
     /// Lists and objects.
     containers: usize,
 }
 
-/// Bytes that the values of `json` take at most, beside their strings. Texts that are no JSON have
-/// some figure as well: to refuse them is the parser's part.
+/// Returns the most bytes that the values of `json` take beside their strings. Text that is no JSON
+/// has a figure, too: the parser rejects it.
 pub(in crate::server) fn value_bytes(json: &[u8]) -> usize {
     let Structure { separators, containers } = structure(json);
     let values = separators.saturating_mul(VALUE_BYTES);
     values.saturating_add(containers.saturating_mul(CONTAINER_BYTES))
 }
 
-/// Bytes of `value` as JSON: about what it takes in memory.
+/// Returns the bytes of `value` as JSON. They are about its size in memory.
 pub(in crate::server) fn json_bytes(value: &impl Serialize) -> usize {
     let mut counter = Counter(0);
-    // Counting does not fail, and what does not serialize weighs what it had until then.
+    // Counting does not fail. A value that does not serialize weighs the bytes written until then.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0
 }
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory of a parsed value, by what its parts ask an allocator for.
+    /// Returns the memory of a parsed value: the sizes that its parts ask an allocator for.
     fn taken(value: &Value) -> usize {
         match value {
             Value::Array(items) => {

@@ -1,15 +1,15 @@
-//! What a request holds of the memory for requests (`max_request_memory_bytes`), from the first
-//! byte of its body to the last of its answer. Every part is leased before it is allocated:
-//!
+//! The lease of a request on the memory for requests (`max_request_memory_bytes`). It lasts from
+//! the first byte of its body to the last of its answer. Every part is leased before it is
+//! allocated:
 //! | What | Bytes leased |
 //! |---|---|
-//! | a body as it arrives, and what its text becomes | [`TEXT_FACTOR`] a byte (`http/body.rs`) |
+//! | a body as it arrives, and the memory that its text becomes | [`TEXT_FACTOR`] a byte (`http/body.rs`) |
 //! | values of its JSON | by their number ([`json`]) |
-//! | text that it refers to and does not bring | [`RENDERED_FACTOR`] a byte |
+//! | text that it refers to and does not contain | [`RENDERED_FACTOR`] a byte |
 //! | each choice | [`CHOICE_BYTES`] and its sampling parameters |
-//! | outputs that wait for their reader | what they take, beyond 16 KiB a choice |
-//! | an answer in one piece | what its outputs take as JSON |
-//! | a stored response | what it takes as JSON |
+//! | outputs that wait for their reader | their size, beyond 16 KiB a choice |
+//! | an answer in one piece | the size of its outputs as JSON |
+//! | a stored response | its size as JSON |
 
 mod held;
 pub(super) mod json;
@@ -31,43 +31,45 @@ use self::held::Held;
 use super::{http::error::ApiError, state::AppState};
 use crate::api::{Lease, MemoryBudget, MemoryError, OutputDelta, RawRequest};
 
-/// Bytes for each byte of a body: itself, its strings once parsed, those of the prompt, the
-/// template's values, the rendered text, and token ids of four bytes for as many tokens, which is
-/// more than any text has. Tokenizing goes piece by piece and adds little.
+/// Bytes for each byte of a body. They are the body itself, its strings once parsed, those of the
+/// prompt, the template's values, the rendered text, and token ids. Token ids take four bytes each,
+/// for as many tokens as bytes. No text has as many. Tokenizing goes piece by piece and adds
+/// little.
 pub(super) const TEXT_FACTOR: usize = 9;
-/// The same for text of stored items, which the request shares: all but body and parsed strings.
+/// The same for text of stored items. The request shares it, so body and parsed strings are left
+/// out.
 const RENDERED_FACTOR: usize = 7;
-/// A token of a prompt, in the ledger and in the answer's hands.
+/// A token of a prompt, in the ledger and in the answer's state.
 const TOKEN_BYTES: usize = 2 * size_of::<u32>();
-/// What a choice takes beside its parameters and its output: its entries in ledger, scheduler, sink
+/// Memory of a choice beside its parameters and its output: its entries in ledger, scheduler, sink
 /// and stream.
 const CHOICE_BYTES: usize = 8 << 10;
-/// How much larger than its text a choice's answer is: the text, its JSON, and the bytes sent.
+/// Size of a choice's answer relative to its text: the text, its JSON, and the bytes sent.
 const ANSWER_TEXT_FACTOR: usize = 4;
-/// A log-probability in an answer: its token's text, that text's bytes, both again as JSON.
+/// A log-probability in an answer: its token's text, that text's bytes, and both again as JSON.
 const ANSWER_LOGPROB_BYTES: usize = 320;
 
 /// The part of [`TEXT_FACTOR`] that a request needs until the engine has its tokens.
 const PROMPT_FACTOR: usize = 6;
 
-/// A request's lease. Clones share it; what is done for a request after its answer keeps one.
+/// A request's lease. Clones share it. Work for a request after its answer keeps a clone.
 #[derive(Clone)]
 pub(super) struct RequestMemory(Arc<Inner>);
 
 struct Inner {
     lease: Lease,
-    /// Bytes that are only for the way of its text to tokens.
+    /// Bytes that are needed only until its text has become tokens.
     prompt_bytes: AtomicUsize,
 }
 
 impl RequestMemory {
-    /// One that holds nothing.
+    /// Returns a lease of zero bytes.
     pub(super) fn new(budget: &Arc<MemoryBudget>) -> Self {
         let (lease, prompt_bytes) = (budget.lease(), AtomicUsize::new(0));
         Self(Arc::new(Inner { lease, prompt_bytes }))
     }
 
-    /// One for a part of the same request that is done beside others.
+    /// Returns a lease for a part of the same request that runs beside others.
     pub(super) fn another(&self) -> Self {
         Self::new(self.lease().budget())
     }
@@ -76,7 +78,7 @@ impl RequestMemory {
         &self.0.lease
     }
 
-    /// Takes what `bytes` of a body come to hold.
+    /// Leases the memory that `bytes` of a body become.
     ///
     /// # Errors
     /// As [`Self::grow`].
@@ -86,7 +88,7 @@ impl RequestMemory {
         Ok(())
     }
 
-    /// Takes what `bytes` of stored text come to hold in a prompt.
+    /// Leases the memory that `bytes` of stored text become in a prompt.
     ///
     /// # Errors
     /// As [`Self::grow`].
@@ -97,25 +99,25 @@ impl RequestMemory {
         Ok(())
     }
 
-    /// The engine has the prompts, of so many tokens: their texts are gone.
+    /// Shrinks the lease: the engine has the prompts as tokens, and their texts are freed.
     pub(super) fn submitted(&self, num_prompt_tokens: usize) {
         let tokens = num_prompt_tokens.saturating_mul(TOKEN_BYTES);
         let prompt_bytes = self.0.prompt_bytes.swap(0, Ordering::Relaxed);
         self.lease().shrink(prompt_bytes.saturating_sub(tokens));
     }
 
-    /// Takes `bytes` more.
+    /// Leases `bytes` more.
     ///
     /// # Errors
-    /// 413 if that is more than a request may hold, 503 if it is not free in time.
+    /// 413 if that is more than a request may hold. 503 if it does not become free in time.
     pub(super) async fn grow(&self, bytes: usize) -> Result<(), ApiError> {
         Ok(self.lease().grow(bytes).await?)
     }
 
-    /// Takes what an answer in one piece comes to hold with `delta`.
+    /// Leases the memory that `delta` adds to an answer in one piece.
     ///
     /// # Errors
-    /// 503 if the memory is used up, and this request holds more than its share.
+    /// 503 if the memory is used up and this request holds more than its share.
     pub(super) fn add_answer(&self, delta: &OutputDelta) -> Result<(), ApiError> {
         let sampled = delta.tokens.iter().filter_map(|token| token.logprobs.as_deref());
         let rows = sampled.chain(delta.prompt_logprobs.iter().map(Vec::as_slice));
@@ -125,7 +127,7 @@ impl RequestMemory {
     }
 }
 
-/// Bytes for the choices of `request`. Each has a copy of its parameters.
+/// Returns the bytes for the choices of `request`. Each has a copy of its parameters.
 pub(super) fn choices_bytes(request: &RawRequest) -> usize {
     let params = request.params.heap_bytes();
     let words: usize = request.bad_words.iter().map(String::len).sum();
@@ -143,7 +145,7 @@ impl FromRequestParts<AppState> for RequestMemory {
 }
 
 impl RequestMemory {
-    /// That of the request with these extensions.
+    /// Returns the memory of the request with these extensions.
     pub(super) fn of(extensions: &axum::http::Extensions, state: &AppState) -> Self {
         let known = extensions.get::<Self>().cloned();
         known.unwrap_or_else(|| Self::new(state.engine.memory()))
@@ -160,7 +162,7 @@ impl From<MemoryError> for ApiError {
     }
 }
 
-/// Middleware: a request has a lease until its answer was sent or dropped.
+/// Middleware: gives a request a lease until its answer was sent or dropped.
 pub(super) async fn lease(
     State(state): State<AppState>,
     mut request: Request,

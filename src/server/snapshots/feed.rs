@@ -1,4 +1,4 @@
-//! Snapshots, taken once for all who want one.
+//! Snapshots, taken once for all readers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,16 +13,16 @@ use super::{shape::Shaper, snapshot::EngineSnapshot};
 use crate::api::{Health, Tenant};
 use crate::{engine::Engine, server::http::sse};
 
-/// A snapshot is good for so long.
+/// How long a snapshot is valid.
 const PERIOD: Duration = Duration::from_millis(250);
-/// What [`sse::event`] puts around the JSON.
+/// The bytes that [`sse::event`] puts before and after the JSON.
 const AROUND_JSON: (usize, usize) = (b"data: ".len(), b"\n\n".len());
 
 /// The one source of an engine's snapshots.
 pub(in crate::server) struct SnapshotFeed {
     engine: Engine,
     taken: Mutex<(Shaper, Option<Taken>)>,
-    /// Locked while the engine is told, so that it hears of it in the order in which it happens.
+    /// Locked during the call to the engine, so that the engine sees changes in their order.
     num_watchers: Lock<usize>,
 }
 
@@ -30,16 +30,16 @@ pub(in crate::server) struct SnapshotFeed {
 #[derive(Clone)]
 pub(super) struct Taken {
     snapshot: Arc<EngineSnapshot>,
-    /// Ready to be sent, for each reader that asked: `None` sees all of it.
+    /// Events ready to be sent, by the tenant that may read them. `None` sees all of it.
     events: Arc<Lock<BTreeMap<Option<Tenant>, Bytes>>>,
     /// When the next one may be taken.
     due: Instant,
-    /// The engine has ended what it had, and takes nothing new: nothing follows.
+    /// The engine has ended its requests and takes no new ones: no snapshot follows.
     is_last: bool,
 }
 
 impl Taken {
-    /// As this reader may see it.
+    /// Returns the event as this reader may see it.
     pub(super) fn event(&self, sees_only: Option<Tenant>) -> Bytes {
         let mut events = self.events.lock();
         let event = events.entry(sees_only).or_insert_with(|| match sees_only {
@@ -49,7 +49,7 @@ impl Taken {
         event.clone()
     }
 
-    /// The event's data.
+    /// Returns the event's data.
     pub(super) fn json(&self, sees_only: Option<Tenant>) -> Bytes {
         let (before, after) = AROUND_JSON;
         let event = self.event(sees_only);
@@ -63,7 +63,7 @@ impl SnapshotFeed {
         Self { engine, taken: Mutex::new((shaper, None)), num_watchers: Default::default() }
     }
 
-    /// The last snapshot, or a new one if that is too old. Whoever asks meanwhile waits for the
+    /// Returns the last snapshot, or a new one if that is too old. Concurrent callers wait for the
     /// same one.
     pub(super) async fn latest(&self) -> Taken {
         let mut taken = self.taken.lock().await;
@@ -86,7 +86,7 @@ impl SnapshotFeed {
         fresh
     }
 
-    /// Somebody who watches from now on, perhaps one tenant's requests only.
+    /// Returns a watcher that watches from now on, perhaps one tenant's requests only.
     pub(super) fn watch(self: &Arc<Self>, sees_only: Option<Tenant>) -> Watcher {
         let mut num_watchers = self.num_watchers.lock();
         *num_watchers += 1;
@@ -95,7 +95,7 @@ impl SnapshotFeed {
     }
 }
 
-/// One who watches. Once all of them are dropped, nothing is noted any more.
+/// A reader of the snapshots. Once all watchers are dropped, the engine records no timelines.
 pub(super) struct Watcher {
     feed: Arc<SnapshotFeed>,
     sees_only: Option<Tenant>,
@@ -103,7 +103,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// The next snapshot that this one has not seen, as an event; `None` after the last.
+    /// Returns the next snapshot that this watcher has not seen, as an event. Returns `None` after
+    /// the last.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(last) = &self.last {

@@ -1,9 +1,10 @@
-//! The running engine as its page shows it: `GET /house` once, `GET /house/events` again and again as
-//! server-sent events. Read-only, in every build, with a key where keys are needed: a client's shows
-//! the client's own requests, an operator's all of them.
+//! The running engine as its page shows it. `GET /house` answers once, `GET /house/events` again
+//! and again as server-sent events. Both are read-only, exist in every build, and need a key where
+//! keys are needed. A client's key shows the client's own requests, an operator's key all of them.
 //!
-//! A snapshot is taken at most four times a second, and all who watch get the same one. While nobody
-//! watches, none is taken. It holds ids, counts and reasons, never what anybody said.
+//! A snapshot is taken at most four times a second, and all watchers get the same one. Without
+//! watchers, none is taken. A snapshot holds ids, counts and reasons, never text of a prompt or an
+//! output.
 
 mod feed;
 mod shape;
@@ -34,7 +35,7 @@ pub(in crate::server) async fn snapshot(
     (headers, json).into_response()
 }
 
-/// `GET /house/events`: a snapshot whenever there is a new one, until the engine has ended.
+/// `GET /house/events`: each new snapshot, until the engine has ended.
 pub(in crate::server) async fn events(
     State(state): State<AppState>,
     identity: Option<Extension<Identity>>,

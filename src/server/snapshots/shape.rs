@@ -1,5 +1,5 @@
-//! From what the engine tells of itself to what clients read. Parts that are missing, because an actor
-//! is dead or hangs, are shown as they were last.
+//! Turns the engine's reports about itself into the snapshot that clients read. If an actor is dead
+//! or hangs, its part is shown as it last was.
 
 use super::snapshot::{
     ActorFacts, EdgeFacts, EngineSnapshot, KvCacheFacts, LatencyFacts, ModelFacts, NO_REQUEST,
@@ -14,12 +14,12 @@ use crate::{
     server::health::probes,
 };
 
-/// Makes snapshots, each with a look at the one before.
+/// Makes snapshots, each compared with the one before.
 pub(super) struct Shaper {
     model: ModelFacts,
     seq: u64,
     totals: TotalsView,
-    /// What answered last, and when.
+    /// The last answer of the scheduler, and its time.
     scheduler: Option<(Micros, SchedulerView)>,
     blocks: Option<(Micros, BlockMap)>,
 }
@@ -41,7 +41,7 @@ impl Shaper {
         Self { model, seq: 0, totals: TotalsView::default(), scheduler: None, blocks: None }
     }
 
-    /// The next snapshot.
+    /// Returns the next snapshot.
     pub(super) fn shape(
         &mut self,
         view: HouseView,
@@ -188,7 +188,7 @@ fn segment(segment: &Segment) -> [u64; 4] {
     [kind, segment.first_step.0, segment.num_steps, segment.num_tokens as u64]
 }
 
-/// A value that serde writes as one word.
+/// Returns a value that serde writes as one word.
 fn word(value: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }

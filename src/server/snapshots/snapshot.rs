@@ -1,4 +1,4 @@
-//! A snapshot as clients read it. Times are milliseconds, counts since the start of the engine.
+//! A snapshot as clients read it. Times are milliseconds. Counts begin at the start of the engine.
 
 use std::collections::BTreeSet;
 
@@ -7,39 +7,40 @@ use utoipa::ToSchema;
 
 use crate::api::Tenant;
 
-/// As a holder of blocks: none, or one that the reader must not know. Request 0 is one, too.
+/// The holder of a block without one, or with one that the reader must not know. Request 0 has the same id.
+/// request 0's.
 pub(super) const NO_REQUEST: u64 = 0;
 
-/// The engine at one time.
+/// The state of the engine at one time.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = HouseSnapshot)]
 pub(in crate::server) struct EngineSnapshot {
-    /// Counts the snapshots: all who watch get the same ones.
+    /// Number of the snapshot. All watchers get the same ones.
     pub(super) seq: u64,
-    /// Since the start of the engine.
+    /// Time since the start of the engine.
     pub(super) at_ms: u64,
     /// `starting`, `ready`, `recovering`, `draining` or `dead`.
     pub(super) health: &'static str,
-    /// How often the core began anew.
+    /// Number of restarts of the core.
     pub(super) epoch: u64,
     /// Whether this build has `/chaos/*`.
     pub(super) has_chaos: bool,
-    /// Requests accepted whose end was not delivered.
+    /// Accepted requests whose end was not delivered.
     pub(super) open_requests: usize,
     pub(super) model: ModelFacts,
-    /// Supervisors first.
+    /// Every actor, supervisors first.
     pub(super) actors: Vec<ActorFacts>,
     pub(super) edges: Vec<EdgeFacts>,
     pub(super) totals: TotalFacts,
-    /// From acceptance to the first token, of the requests that got it since the last snapshot.
+    /// Time from acceptance to the first token, of requests that got it since the last snapshot.
     pub(super) time_to_first_token: LatencyFacts,
-    /// From one token to the next, of the tokens since the last snapshot.
+    /// Time from one token to the next, of the tokens since the last snapshot.
     pub(super) inter_token_latency: LatencyFacts,
     /// `null` before the scheduler has answered for the first time.
     pub(super) scheduler: Option<SchedulerFacts>,
     /// `null` before the first step.
     pub(super) kv_cache: Option<KvCacheFacts>,
-    /// What requests did in which step, while somebody watches `/house/events`.
+    /// The requests' parts in the last steps, while `/house/events` has a watcher.
     pub(super) timelines: Vec<TimelineFacts>,
     /// The epochs of these steps: `[first step, epoch]`.
     #[schema(value_type = Vec<Vec<u64>>)]
@@ -47,8 +48,8 @@ pub(in crate::server) struct EngineSnapshot {
 }
 
 impl EngineSnapshot {
-    /// What a client may see: of other tenants' requests nothing but what they add to counts, and
-    /// that somebody's blocks are in use.
+    /// Returns the part that a client may see. Of other tenants' requests it keeps only their share
+    /// in the counts, and that their blocks are in use.
     pub(super) fn seen_by(&self, tenant: Tenant) -> Self {
         let mut seen = self.clone();
         let is_own = |owner: Option<Tenant>| owner == Some(tenant);
@@ -68,16 +69,16 @@ impl EngineSnapshot {
     }
 }
 
-/// What does not change.
+/// The facts that do not change.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ModelFacts {
     pub(super) name: String,
     pub(super) max_model_len: usize,
-    /// Tokens that a block of the KV cache holds.
+    /// Tokens in a block of the KV cache.
     pub(super) block_size: usize,
-    /// Requests that may run at the same time.
+    /// Most requests that run at the same time.
     pub(super) max_num_seqs: usize,
-    /// Tokens that a step may have.
+    /// Most tokens in a step.
     pub(super) max_num_batched_tokens: usize,
 }
 
@@ -85,19 +86,19 @@ pub(super) struct ModelFacts {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct ActorFacts {
     pub(super) role: &'static str,
-    /// Which of those with the same role.
+    /// Index among the actors with the same role.
     pub(super) index: usize,
     /// The role of its supervisor; `null` for the root.
     pub(super) parent: Option<&'static str>,
     /// `alive` or `dead`.
     pub(super) state: &'static str,
-    /// How often it was replaced.
+    /// Number of its restarts.
     pub(super) restarts: u64,
-    /// Messages sent to it and not begun with.
+    /// Messages sent to it that it has not begun to handle.
     pub(super) mailbox_depth: u64,
-    /// Since it last began with a message, the watchdog's pings among them.
+    /// Time since it last began a message. The watchdog's pings count.
     pub(super) heartbeat_age_ms: u64,
-    /// How long it has been at the message that it is at, if it is at one.
+    /// Time that it has worked on its current message, if it has one.
     pub(super) busy_ms: Option<u64>,
 }
 
@@ -110,54 +111,54 @@ pub(super) struct EdgeFacts {
     pub(super) messages: u64,
 }
 
-/// Counts since the start.
+/// Counts since the start of the engine.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct TotalFacts {
-    /// Steps with something to compute.
+    /// Steps that compute tokens.
     pub(super) steps: u64,
-    /// Tokens computed in them.
+    /// Tokens computed in these steps.
     pub(super) scheduled_tokens: u64,
-    /// Of these, tokens of prompts for the first time.
+    /// Of these, prompt tokens computed for the first time.
     pub(super) prompt_tokens: u64,
-    /// Of these, tokens computed again, after a preemption or a new epoch.
+    /// Of these, tokens recomputed after a preemption or a new epoch.
     pub(super) recomputed_tokens: u64,
-    /// Tokens that became permanent.
+    /// Committed output tokens.
     pub(super) output_tokens: u64,
     /// Tokens looked up in the prefix cache.
     pub(super) prefix_cache_queries: u64,
-    /// Those of them that were there.
+    /// Of these, tokens that were found.
     pub(super) prefix_cache_hits: u64,
     pub(super) preemptions: u64,
     pub(super) finished_requests: u64,
 }
 
-/// How long something took; quantiles are `null` when nothing was counted.
+/// Durations of one kind. Quantiles are `null` if there were none.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct LatencyFacts {
     pub(super) count: u64,
     pub(super) mean_ms: Option<f64>,
-    /// Within a sixteenth.
+    /// The median, within a sixteenth.
     pub(super) p50_ms: Option<f64>,
-    /// Within a sixteenth.
+    /// The 99th percentile, within a sixteenth.
     pub(super) p99_ms: Option<f64>,
 }
 
-/// The scheduler, when it last answered.
+/// The scheduler as it last answered.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct SchedulerFacts {
-    /// How long ago that was: more than nothing while it is dead or hangs.
+    /// Time since that answer: more than zero while it is dead or hangs.
     pub(super) age_ms: u64,
     pub(super) epoch: u64,
     /// Steps planned.
     pub(super) step: u64,
     pub(super) num_running: usize,
-    /// Those that wait aside for a grammar among them.
+    /// Waiting requests, with those that wait for a grammar.
     pub(super) num_waiting: usize,
     /// `unpaused`, `paused_new` or `paused_all`.
     #[schema(value_type = String)]
     pub(super) pause: serde_json::Value,
-    /// Running ones first, then waiting ones in the order of service; of each at most 128. A client
-    /// with a key sees its own ones among them.
+    /// Running requests first, then waiting ones in the order of service. At most 128 of each. With
+    /// a client's key, these are the client's own among them.
     pub(super) requests: Vec<RequestFacts>,
 }
 
@@ -165,10 +166,10 @@ pub(super) struct SchedulerFacts {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct RequestFacts {
     pub(super) id: u64,
-    /// Whose it is, where there are keys.
+    /// The tenant that sent it, where there are keys.
     #[serde(skip)]
     pub(super) tenant: Option<Tenant>,
-    /// Since it was accepted.
+    /// Time since it was accepted.
     pub(super) age_ms: u64,
     /// A lower value is served first.
     pub(super) priority: i32,
@@ -183,24 +184,25 @@ pub(super) struct RequestFacts {
     pub(super) waits_for: Option<serde_json::Value>,
 }
 
-/// The KV cache, when its manager last answered.
+/// The KV cache as its manager last answered.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct KvCacheFacts {
-    /// How long ago that was: more than nothing while it is dead or hangs.
+    /// Time since that answer: more than zero while it is dead or hangs.
     pub(super) age_ms: u64,
     /// Blocks for tokens.
     pub(super) num_blocks: u32,
-    /// Blocks that can be handed out, cached ones among them.
+    /// Blocks that can be allocated, cached ones among them.
     pub(super) num_free: u32,
-    /// Free blocks whose content can be hit; with cells of more than 16 blocks, an estimate.
+    /// Free blocks whose content can be hit. An estimate if cells have more than 16 blocks.
     pub(super) num_cached: u32,
-    /// Blocks that more than one request holds; likewise.
+    /// Blocks that more than one request holds. The same estimate.
     pub(super) num_shared: u32,
-    /// Above 1, each cell of `runs` stands for so many blocks, and shows what most of them are.
+    /// Above 1, each cell of `runs` stands for this many blocks, and shows the state of most of
+    /// them.
     pub(super) blocks_per_cell: u32,
-    /// All blocks in order, neighbours that are alike in one run: `[blocks, state, request,
-    /// holders]`. States: 0 free, 1 cached, 2 kept for a request by a new epoch, 3 held by requests,
-    /// of which `request` was accepted first.
+    /// All blocks in order, equal neighbours in one run: `[blocks, state, request, holders]`.
+    /// States: 0 free, 1 cached, 2 kept for a request by a new epoch, 3 held by requests. Of the
+    /// holders, `request` was accepted first.
     #[schema(value_type = Vec<Vec<u64>>)]
     pub(super) runs: Vec<[u64; 4]>,
 }
@@ -209,13 +211,13 @@ pub(super) struct KvCacheFacts {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct TimelineFacts {
     pub(super) id: u64,
-    /// Whose it is, where there are keys.
+    /// The tenant that sent it, where there are keys.
     #[serde(skip)]
     pub(super) tenant: Option<Tenant>,
     pub(super) has_ended: bool,
     /// Steps that follow each other and are alike: `[kind, first step, steps, tokens a step]`.
-    /// Kinds: 0 a part of the prompt, 1 computed again after a preemption or a new epoch, 2 decode,
-    /// 3 preempted.
+    /// Kinds: 0 a part of the prompt, 1 recomputed after a preemption or a new epoch, 2 decode, 3
+    /// preempted.
     #[schema(value_type = Vec<Vec<u64>>)]
     pub(super) segments: Vec<[u64; 4]>,
 }

@@ -1,4 +1,4 @@
-//! The keys that open the server, and whose they are.
+//! The keys that open the server, and the tenants that they belong to.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::{config::ServerSettings, files};
 #[derive(Debug, thiserror::Error)]
 #[error("{setting} {path:?}: {reason}")]
 pub struct KeyFileError {
-    /// The setting that names it.
+    /// The setting that names the file.
     pub setting: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 
@@ -25,49 +25,50 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 type KeyDigest = [u8; 32];
 
-/// What a key opens.
+/// The routes and facts that a key opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum Role {
-    /// Everything but the operators' routes, and of what others do only counts.
+    /// Everything but the operators' routes. Of other clients' requests it sees only counts.
     Client,
     /// Everything.
     Operator,
 }
 
-/// Whose key a request came with.
+/// The tenant whose key a request came with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) struct Identity {
-    /// The same for the same key for as long as the server runs.
+    /// Equal for equal keys as long as the server runs.
     pub(in crate::server) tenant: Tenant,
     pub(in crate::server) role: Role,
-    /// What keeps this key's cached prefixes apart, where there are others; the same in every run.
+    /// Keeps this key's cached prefixes apart from those of other keys. `None` if they are shared.
+    /// Equal in every run.
     pub(in crate::server) cache_scope: Option<u64>,
 }
 
 impl Identity {
-    /// The only tenant whose requests it may see and end; `None`: those of all.
+    /// Returns the only tenant whose requests it may see and end. `None` stands for all tenants.
     pub(in crate::server) fn sees_only(&self) -> Option<Tenant> {
         (self.role == Role::Client).then_some(self.tenant)
     }
 }
 
-/// Digests of the keys. Comparing digests takes the same time whatever the key, its length included.
+/// Digests of the keys. Comparing digests takes the same time for every key, whatever its length.
 #[derive(Debug)]
 pub(in crate::server) struct ApiKeys {
     clients: Source,
     operators: Source,
     is_needed: bool,
     share_prefix_cache: bool,
-    /// Every key there ever was; its place is its tenant.
+    /// Every key that was ever read. Its index is its tenant.
     known: RwLock<Vec<Known>>,
 }
 
-/// Where the keys of one role come from.
+/// The places that the keys of one role come from.
 #[derive(Debug)]
 struct Source {
     /// The setting that names the file.
     setting: &'static str,
-    /// Those of the settings, which stay.
+    /// The keys in the settings, which never change.
     fixed: Vec<KeyDigest>,
     file: Option<PathBuf>,
 }
@@ -75,12 +76,12 @@ struct Source {
 #[derive(Debug)]
 struct Known {
     digest: KeyDigest,
-    /// What it opens now; `None`: nothing.
+    /// Its current role. `None` if it opens nothing.
     role: Option<Role>,
 }
 
 impl ApiKeys {
-    /// The keys that the settings name and those in their files.
+    /// Reads the keys in the settings and in the files that these name.
     pub(in crate::server) fn new(config: &ServerSettings) -> Result<Self, KeyFileError> {
         let source = |setting, keys: &[String], file: &Option<PathBuf>| Source {
             setting,
@@ -102,18 +103,18 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// The files they come from.
+    /// Returns the files of keys.
     pub(in crate::server) fn paths(&self) -> impl Iterator<Item = &Path> {
         let files = [&self.clients.file, &self.operators.file];
         files.into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// Whether clients must bring one. A file without keys lets no client in.
+    /// Returns whether clients must send a key. A file without keys lets no client in.
     pub(in crate::server) fn are_needed(&self) -> bool {
         self.is_needed
     }
 
-    /// Reads the files again. If one cannot be used, all stays as it is.
+    /// Reads the files again. If one cannot be used, all keys stay as they are.
     pub(in crate::server) fn reload(&self) {
         match self.read() {
             Ok(count) => tracing::info!(keys = count, "the API keys were read again"),
@@ -121,7 +122,7 @@ impl ApiKeys {
         }
     }
 
-    /// How many keys there are now.
+    /// Reads the files. Returns the number of current keys.
     fn read(&self) -> Result<usize, KeyFileError> {
         let (clients, operators) = (self.clients.read()?, self.operators.read()?);
         let role = |digest: &KeyDigest| {
@@ -140,7 +141,7 @@ impl ApiKeys {
         Ok(known.iter().filter(|key| key.role.is_some()).count())
     }
 
-    /// Whose key the headers bring.
+    /// Returns the identity of the key in the headers.
     pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Identity> {
         given_keys(headers).find_map(|key| self.identify_key(key))
     }
@@ -148,7 +149,7 @@ impl ApiKeys {
     fn identify_key(&self, key: &str) -> Option<Identity> {
         let given = digest(key);
         let known = self.known.read();
-        // Every key is compared to its end: no early exit tells which byte was wrong.
+        // Every key is compared to its end: an early exit would show which byte was wrong.
         let found = known.iter().zip(0..).fold(None, |found, (key, index)| {
             let is_this = equal(&key.digest, &given);
             found.or(key.role.filter(|_| is_this).map(|role| (Tenant(index), role)))
@@ -173,8 +174,8 @@ impl Source {
     }
 }
 
-/// The keys that the headers bring: a Bearer token, and `x-api-key` as Anthropic's clients have it,
-/// which may be a proxy's own.
+/// Returns the keys in the headers: a Bearer token, and `x-api-key` as Anthropic's clients send it.
+/// One of them may be a proxy's own.
 fn given_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = header(AUTHORIZATION).and_then(|value| {
@@ -185,7 +186,7 @@ fn given_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     keys.filter(|key| !key.is_empty())
 }
 
-/// One key a line; `#` begins a comment.
+/// Returns the keys, one a line. `#` begins a comment.
 fn parse(text: &str) -> Result<Vec<&str>, String> {
     let mut keys = Vec::new();
     for (line, number) in text.lines().zip(1..) {
@@ -205,7 +206,7 @@ fn digest(key: &str) -> KeyDigest {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// Tells nothing about the key's own digest.
+/// Returns a hash that shows nothing of the key's own digest.
 fn scope(key: &KeyDigest) -> u64 {
     let hashed = Sha256::new().chain_update("prefix cache").chain_update(key).finalize();
     hashed.iter().take(8).fold(0, |scope, &byte| scope << 8 | u64::from(byte))

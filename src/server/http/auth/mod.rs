@@ -1,5 +1,5 @@
-//! Bearer tokens. Once there is a key, every route needs one but those in a list of open ones: what
-//! tells whether the server lives, and what is the same for every server of this version.
+//! Bearer tokens. If there are keys, every route needs one except the open ones. These tell whether
+//! the server lives, or answer alike on every server of this version.
 
 mod keys;
 
@@ -16,23 +16,23 @@ pub use self::keys::KeyFileError;
 pub(in crate::server) use self::keys::{ApiKeys, Identity, Role};
 use crate::server::{page, state::AppState};
 
-/// Routes that need no key, ever. The document has nothing of this server but its `root_path`.
+/// Routes that never need a key. The document holds nothing of this server but its `root_path`.
 const OPEN: [&str; 6] = ["/health", "/ping", "/livez", "/readyz", "/version", "/openapi.json"];
 /// Open, unless the operator says otherwise.
 const METRICS: &str = "/metrics";
 
-/// Whether `path` needs no key. The files of the page are open, what it shows is not.
+/// Returns whether `path` needs no key. The page's files are open, the data on the page is not.
 pub(in crate::server) fn is_open(path: &str, open_metrics: bool) -> bool {
     OPEN.contains(&path) || (path == METRICS && open_metrics) || page::is_file(path)
 }
 
 fn is_guarded(method: &Method, path: &str, open_metrics: bool) -> bool {
-    // Browsers ask what they may send before they send it, and bring no key.
+    // Browsers ask for permissions before they send a request, and this question carries no key.
     method != Method::OPTIONS && !is_open(path, open_metrics)
 }
 
-/// Middleware: 401 where a key is needed and none of ours is given. Handlers know whose
-/// key it was by the [`Identity`].
+/// Middleware: 401 if a key is needed and the request has no known one. Handlers find the tenant in
+/// the [`Identity`].
 pub(in crate::server) async fn authenticate(
     State(state): State<AppState>,
     mut request: Request,

@@ -25,7 +25,7 @@ impl WaitingSeats {
         Self { count, free: Arc::new(Semaphore::new(count)) }
     }
 
-    /// Completes as `wish` for memory does. The body has a seat while it waits.
+    /// Completes as `wish` for memory does. The body holds a seat while it waits.
     ///
     /// # Errors
     /// 503 if it would wait and all seats are taken.

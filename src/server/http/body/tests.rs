@@ -1,4 +1,4 @@
-//! Bodies as they arrive.
+//! Bodies that arrive piece by piece.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -91,7 +91,7 @@ async fn a_body_that_stands_still_gives_way_and_others_wait_or_are_told_when_to_
     assert!(error.retry_after.is_some());
     assert_eq!(reading.unwrap().len(), 4 * MIB);
     assert_eq!(stalled.lease().bytes(), 0);
-    // The second has arrived: nothing gives way to a third.
+    // The second has arrived: no body is ended for a third.
     let third = RequestMemory::new(&budget);
     let body = Body::from_stream(chunks(4 * MIB, 64 << 10));
     let error = read(&headers, body, limits(), &third).await.unwrap_err();

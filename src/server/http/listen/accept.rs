@@ -1,5 +1,5 @@
-//! The accept loop, on a thread and a runtime of its own. It gives connections to the runtime of
-//! the engine; while that is frozen, it answers them itself, with probes alone.
+//! The accept loop, on a thread and a runtime of its own. It passes connections to the runtime of
+//! the engine. While that is frozen, the loop answers them itself, with probes alone.
 
 use std::{
     io,
@@ -26,22 +26,22 @@ use super::{
 };
 use crate::server::health::pulse::RuntimePulse;
 
-/// How often the loop shows that it goes round.
+/// Longest time between two turns of the loop.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a connection that the loop serves itself outlasts the freeze.
+/// Time that a connection which the loop serves itself outlasts the freeze.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long to wait when the system gives out no more connections.
+/// Pause after the system cannot accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What an accept loop works with; cheap to clone.
+/// The parts that an accept loop uses. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct AcceptContext {
     pub(super) socket: Arc<Socket>,
-    /// For connections on the runtime of the engine.
+    /// Serves connections on the runtime of the engine.
     pub(super) server: ConnectionServer,
     pub(super) runtime: Handle,
     pub(super) seats: Arc<Semaphore>,
-    /// For connections on the loop's own runtime.
+    /// Serves connections on the loop's own runtime.
     pub(super) frozen: ConnectionServer,
     pub(super) frozen_seats: Arc<Semaphore>,
     pub(super) pulse: RuntimePulse,
@@ -61,12 +61,12 @@ pub(super) struct AcceptLoop {
 }
 
 impl AcceptLoop {
-    /// How often it has gone round.
+    /// Returns the number of its turns.
     pub(super) fn turns(&self) -> u64 {
         self.turns.load(Relaxed)
     }
 
-    /// Ends it at its next turn, for another to take its place.
+    /// Ends it at its next turn, so that another can take its place.
     pub(super) fn retire(&self) {
         self.retired.cancel();
     }
@@ -76,11 +76,12 @@ impl AcceptContext {
     /// Starts an accept loop.
     ///
     /// # Errors
-    /// When the system gives no thread, runtime or handle.
+    /// The system's error if it has no thread, runtime or handle.
     pub(super) fn start(&self) -> io::Result<AcceptLoop> {
         let (accept_loop, context) = (AcceptLoop::default(), self.clone());
         let (turning, thread_token) = (accept_loop.clone(), self.threads.token());
-        // A runtime must not be dropped on a thread of another one, which a refused thread would do.
+        // A runtime must not be dropped on a thread of another runtime. A rejected thread would do
+        // that.
         let (opened, is_opened) = sync_channel(1);
         let turn = move || {
             let opening = || -> io::Result<_> {
@@ -95,7 +96,7 @@ impl AcceptContext {
                 Ok(runtime) => (Ok(()), Some(runtime)),
                 Err(error) => (Err(error), None),
             };
-            // The one that asked waits.
+            // The starter waits for it, so the send cannot fail.
             let _ = opened.send(outcome);
             if let Some((runtime, acceptor)) = runtime {
                 runtime.block_on(context.turn(&turning, acceptor));
@@ -135,7 +136,7 @@ impl AcceptContext {
                     tracing::error!(%error, "no connection can be accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
-                // Seats are given out as long as the server lives.
+                // The semaphore of seats is never closed while the server lives.
                 (_, Err(_)) => return,
             }
         }
@@ -167,7 +168,8 @@ impl AcceptContext {
     }
 }
 
-/// Completes when the runtime of the engine is at work again, and clients have read that it was not.
+/// Completes when the engine's runtime works again and clients have had time to read that it was
+/// frozen.
 async fn thaw(pulse: &RuntimePulse) {
     while pulse.is_frozen() {
         sleep(TICK).await;
@@ -175,7 +177,7 @@ async fn thaw(pulse: &RuntimePulse) {
     sleep(FAREWELL).await;
 }
 
-/// Whether it is about one client that was too quick to leave.
+/// Returns whether the error is about one client that left too early.
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

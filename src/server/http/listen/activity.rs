@@ -1,4 +1,4 @@
-//! What a connection is doing, so that one that does nothing can be ended.
+//! The activity of a connection, so that an idle one can be ended.
 
 use std::{
     io::{self, IoSlice},
@@ -17,30 +17,30 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::phases::Phases;
 
-/// How every HTTP/2 connection begins.
+/// The first bytes of every HTTP/2 connection.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long a connection may be without a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// From the first byte of a request to the end of its headers.
+    /// Limit from the first byte of a request to the end of its headers.
     pub(super) headers: Duration,
-    /// Without a request. What a client of HTTP/2 says beside requests, pings among it, does not
-    /// count.
+    /// Limit without a request. Other frames of an HTTP/2 client, for example pings, do not count
+    /// as one.
     pub(super) silence: Duration,
 }
 
-/// Shared by the parts of one connection.
+/// The activity, shared by the parts of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Activity {
     state: Arc<Mutex<State>>,
     phases: Phases,
 }
 
-/// What the first bytes show.
+/// The protocol that the first bytes show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spoken {
-    /// So many bytes of HTTP/2's preface came, and nothing else.
+    /// Number of bytes of HTTP/2's preface that came, with no other bytes.
     Unknown(usize),
     Http1,
     Http2,
@@ -68,12 +68,12 @@ struct State {
     open_requests: usize,
     /// When the last of them ended.
     idle_since: Instant,
-    /// When the first byte of the next came.
+    /// When the first byte of the next request came.
     receiving_since: Option<Instant>,
 }
 
 impl Activity {
-    /// That of a connection which has just been made.
+    /// Returns the activity of a new connection.
     pub(super) fn new(phases: Phases) -> Self {
         let state = State {
             spoken: Spoken::Unknown(0),
@@ -84,12 +84,12 @@ impl Activity {
         Self { state: Arc::new(Mutex::new(state)), phases }
     }
 
-    /// Whether HTTP/2 is spoken on it.
+    /// Returns whether the connection's protocol is HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
         self.state.lock().spoken == Spoken::Http2
     }
 
-    /// Counts a request as open until what is returned is dropped.
+    /// Counts a request as open until the returned value is dropped.
     pub(super) fn begin_request(&self) -> OpenRequest {
         let mut state = self.state.lock();
         state.open_requests += 1;
@@ -97,7 +97,7 @@ impl Activity {
         OpenRequest { activity: self.clone(), _accepted: self.phases.accept_request() }
     }
 
-    /// Forgets how long it has been idle.
+    /// Restarts the measurement of idle time.
     pub(super) fn restart(&self) {
         let mut state = self.state.lock();
         (state.idle_since, state.receiving_since) = (Instant::now(), None);
@@ -111,7 +111,7 @@ impl Activity {
             if until.is_some_and(|until| until <= now) {
                 return;
             }
-            // A first byte may come while this sleeps.
+            // A first byte may come during the sleep.
             let next = now + patience.headers;
             sleep_until(until.map_or(next, |until| until.min(next))).await;
         }
@@ -130,7 +130,7 @@ impl Activity {
         let mut state = self.state.lock();
         state.spoken = state.spoken.after(bytes);
         if state.spoken == Spoken::Http2 {
-            // Requests come in frames, among others; hyper limits what is incomplete.
+            // Requests come in frames, among others. hyper limits incomplete ones.
             state.receiving_since = None;
         } else if state.open_requests == 0 && state.receiving_since.is_none() {
             state.receiving_since = Some(Instant::now());
@@ -138,7 +138,7 @@ impl Activity {
     }
 }
 
-/// Dropped when the answer to a request is complete, or nobody wants it any more.
+/// An open request. It is dropped when its answer is complete or its client has left.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
     activity: Activity,
@@ -153,7 +153,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A connection that tells when bytes come.
+/// A connection that records when bytes come.
 pub(super) struct Noticed<S> {
     io: S,
     activity: Activity,

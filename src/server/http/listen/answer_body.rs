@@ -10,14 +10,14 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::{activity::OpenRequest, streams::Progress};
 
-/// Bytes of a piece at most. Each piece that is asked for shows that the client takes the answer,
-/// and HTTP/2 keeps one of them for a client that does not.
+/// Most bytes of a piece. Each request for a piece shows that the client reads the answer. HTTP/2
+/// buffers one piece for a client that does not.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// The body of an answer, in pieces: its request is open until the last one was sent.
+/// The body of an answer, in pieces. Its request is open until the last one was sent.
 pub(super) struct AnswerBody<B> {
     body: B,
-    /// What is left of its last frame.
+    /// The rest of its last frame.
     rest: Bytes,
     progress: Progress,
     _open: OpenRequest,

@@ -32,18 +32,19 @@ use crate::{
 /// How long a client may take to notice that its idle connection ends.
 const LINGER: Patience =
     Patience { headers: Duration::from_secs(1), silence: Duration::from_secs(1) };
-/// Requests at a time on one HTTP/2 connection.
+/// Most concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// Bytes that one of them may send, and all of a connection, before they are read: the memory of a
+/// Unread bytes that one of them may send, and those of a connection. They are the memory of a
 /// connection beside that of its requests.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
-/// Bodies of one connection that may wait for memory: they leave a window's room for the others.
+/// Bodies of one connection that may wait for memory. They leave the room of one window to the
+/// others.
 const WAITING_BODIES_MAX: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize - 1;
-/// How often a silent HTTP/2 client is asked whether it is there, and how long it may take to say so.
+/// Interval of pings to a silent HTTP/2 client, and the time that it has for an answer.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How connections are served; cheap to clone.
+/// Settings and routes for connections. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct ConnectionServer {
     http: auto::Builder<StreamTasks>,
@@ -64,7 +65,7 @@ impl ConnectionServer {
         let write_limit = Duration::from_secs(config.write_timeout_secs);
         let mut http = auto::Builder::new(StreamTasks::new(write_limit));
         let header_bytes = config.h11_max_incomplete_event_size;
-        // How long headers may take is `activity`'s to say: hyper counts from the last answer.
+        // `activity` limits the time of headers, because hyper counts from the last answer.
         http.http1()
             .timer(TokioTimer::new())
             .header_read_timeout(None)
@@ -85,7 +86,8 @@ impl ConnectionServer {
         Self { http, app, tls, patience, write_limit, phases }
     }
 
-    /// Serves `connection` until it ends; once the server closes, until its requests are answered.
+    /// Serves `connection` until it ends. Once the server closes, serves it until its requests are
+    /// answered.
     pub(super) async fn serve(self, connection: Connection) {
         let connection = Impatient::new(connection, self.write_limit);
         let Some(tls) = &self.tls else { return self.speak_http(connection).await };
@@ -123,8 +125,8 @@ impl ConnectionServer {
         }
     }
 
-    /// Completes when a connection is to end. Clients of HTTP/2 are told to go elsewhere when the
-    /// drain begins, those of HTTP/1.1 by the answer to their next request.
+    /// Completes when a connection is to end. Clients of HTTP/2 get GOAWAY when the drain begins.
+    /// Those of HTTP/1.1 get `Connection: close` with the answer to their next request.
     async fn end(&self, activity: &Activity) {
         let phases = &self.phases;
         if !phases.draining.is_cancelled() {
@@ -137,7 +139,7 @@ impl ConnectionServer {
     }
 }
 
-/// The app's answer; 500 if it panics.
+/// Returns the app's answer, or 500 if it panics.
 async fn answer(
     app: Router,
     request: Request,
@@ -152,7 +154,7 @@ async fn answer(
     response.map(|response| response.map(|body| AnswerBody::new(body, open)))
 }
 
-/// Clients that vanish are no news.
+/// Logs the end of a connection. Clients that vanish are normal.
 fn note(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");

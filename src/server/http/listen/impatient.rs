@@ -1,4 +1,4 @@
-//! Connections whose clients stop reading: a write that makes no progress for too long fails, which
+//! Connections whose clients stop reading. A write that makes no progress for too long fails. This
 //! ends the connection, its handler, and with it the request.
 
 use std::{
@@ -17,19 +17,20 @@ use tokio::{
 pub(super) struct Impatient<S> {
     io: S,
     limit: Duration,
-    /// Runs while a write waits.
+    /// The timer of a write that waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Impatient<S> {
-    /// `io`, whose writes may stand still for `limit`.
+    /// Wraps `io`, whose writes may wait for at most `limit`.
     pub(super) fn new(io: S, limit: Duration) -> Self {
         Self { io, limit, stalled: None }
     }
 }
 
 impl<S: AsyncWrite + Unpin> Impatient<S> {
-    /// Passes a write on that went forward; one that waits fails once it has waited for too long.
+    /// Passes on a write that made progress. A write that waits fails once it has waited for too
+    /// long.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -96,7 +97,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(40);
 
-    /// Takes as many bytes at each write as its script says; 0 is to wait.
+    /// Takes as many bytes at each write as its script says. 0 means that the write waits.
     struct Scripted(VecDeque<usize>);
 
     impl AsyncWrite for Scripted {
@@ -140,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn progress_gives_it_the_whole_limit_again() {
         let mut slow = connection(&[0, 1, 0]);
-        // It is asked at once and again at the timeout's end.
+        // It is polled at once and again at the timeout's end.
         let taken = tokio::time::timeout(LIMIT / 2, write(&mut slow)).await.unwrap();
         assert_eq!(taken.unwrap(), 1);
         let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Where connections come from: TCP or a Unix socket, with TLS or without. What is spoken on them,
-//! HTTP/1.1 or HTTP/2, shows at their first bytes.
+//! Sources of connections: TCP or a Unix socket, with TLS or without. The first bytes of a
+//! connection show its protocol, HTTP/1.1 or HTTP/2.
 
 mod accept;
 mod activity;
@@ -33,12 +33,12 @@ use self::{
 use crate::config::ServerSettings;
 use crate::server::{ServerError, health::pulse::RuntimePulse};
 
-/// How long connections and threads may take to end once all requests are answered.
+/// Longest time in which connections and threads end once all requests are answered.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-/// Connections at a time while the runtime is frozen.
+/// Most concurrent connections while the runtime is frozen.
 const FROZEN_CONNECTIONS_MAX: usize = 64;
 
-/// A socket that listens. Dropped, it does not, and the file of a Unix socket is gone.
+/// A listening socket. A drop closes it and removes the file of a Unix socket.
 #[derive(Debug)]
 pub struct Listener {
     acceptor: Acceptor,
@@ -46,7 +46,7 @@ pub struct Listener {
     file: Option<SocketFile>,
 }
 
-/// Where a [`Listener`] listens; shown as clients write it.
+/// The address of a [`Listener`], displayed as clients write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
@@ -79,7 +79,7 @@ impl Listener {
     /// Listens where the settings say.
     ///
     /// # Errors
-    /// [`ServerError::Bind`] if that is taken or there is no such place.
+    /// [`ServerError::Bind`] if the address is taken or does not exist.
     pub async fn bind(config: &ServerSettings) -> Result<Self, ServerError> {
         if let Some(path) = &config.uds {
             let address = Address::Unix(path.clone()).to_string();
@@ -93,10 +93,10 @@ impl Listener {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address where it listens.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<Address> {
         #[cfg(unix)]
         if let Some(file) = &self.file {
@@ -117,14 +117,14 @@ async fn unix(_: &std::path::Path, _: &ServerSettings) -> io::Result<Listener> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
 }
 
-/// What answers requests.
+/// The routes of a server.
 pub(in crate::server) struct Apps {
     pub(in crate::server) app: Router,
-    /// In its place while the runtime is frozen; it must not wait for it.
+    /// Used instead while the runtime is frozen. It must not wait for the runtime.
     pub(in crate::server) frozen: Router,
 }
 
-/// A server that accepts connections. Dropped, it cuts them off.
+/// A server that accepts connections. A drop cuts them off.
 pub(in crate::server) struct Listening {
     phases: Phases,
     connections: TaskTracker,
@@ -135,11 +135,11 @@ pub(in crate::server) struct Listening {
     _file: Option<SocketFile>,
 }
 
-/// Serves `apps` on the current runtime to every client that connects, until what it returns is
-/// closed or dropped. Requests that come once `draining` is cancelled do not hold up a drain.
+/// Serves `apps` on the current runtime to every client that connects, until the returned value is
+/// closed or dropped. Requests that come once `draining` is cancelled do not delay a drain.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// The system's error if it has no thread.
 pub(in crate::server) fn open(
     listener: Listener,
     apps: Apps,
@@ -176,8 +176,8 @@ pub(in crate::server) fn open(
 }
 
 impl Listening {
-    /// Completes when all requests from before the drain have ended. New connections are accepted
-    /// all the while.
+    /// Completes when all requests from before the drain have ended. The server goes on to accept
+    /// connections.
     pub(in crate::server) async fn drained(&self) {
         self.phases.drained().await;
     }

@@ -1,16 +1,16 @@
-//! How far a server is with its end, as all its connections see it.
+//! The phases of a server's end, as all its connections see them.
 
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
-/// Cheap to clone.
+/// The tokens of the phases. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Phases {
-    /// Cancelled when the drain begins: only probes are answered from then on.
+    /// Cancelled when the drain begins. From then on, only probes are answered.
     pub(super) draining: CancellationToken,
-    /// Cancelled when the drain ends: connections end once they have their answers.
+    /// Cancelled when the drain ends. Connections end once they have their answers.
     pub(super) closing: CancellationToken,
     /// Requests that came before the drain.
     accepted: TaskTracker,

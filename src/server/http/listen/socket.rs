@@ -1,4 +1,4 @@
-//! Listening sockets and connections of either kind, on their way from one runtime to another.
+//! Listening sockets and connections of both kinds, which move from one runtime to another.
 
 #[cfg(unix)]
 use std::os::unix::net as unix;
@@ -16,7 +16,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(super) type Connection = Box<dyn Stream>;
 
-/// A socket that listens, of no runtime.
+/// A listening socket that belongs to no runtime.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(std::net::TcpListener),
@@ -24,7 +24,7 @@ pub(super) enum Socket {
     Unix(unix::UnixListener),
 }
 
-/// The same, of the runtime it was made on.
+/// A listening socket that belongs to the runtime it was made on.
 #[derive(Debug)]
 pub(super) enum Acceptor {
     Tcp(TcpListener),
@@ -32,7 +32,7 @@ pub(super) enum Acceptor {
     Unix(UnixListener),
 }
 
-/// A connection of no runtime.
+/// A connection that belongs to no runtime.
 pub(super) enum Peer {
     Tcp(std::net::TcpStream),
     #[cfg(unix)]
@@ -40,7 +40,7 @@ pub(super) enum Peer {
 }
 
 impl Socket {
-    /// Another handle to the same socket.
+    /// Returns another handle to the same socket.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
@@ -49,7 +49,7 @@ impl Socket {
         })
     }
 
-    /// Puts it on the current runtime.
+    /// Moves it to the current runtime.
     pub(super) fn into_acceptor(self) -> io::Result<Acceptor> {
         Ok(match self {
             Self::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
@@ -60,7 +60,7 @@ impl Socket {
 }
 
 impl Acceptor {
-    /// Takes it off its runtime.
+    /// Removes it from its runtime.
     pub(super) fn into_socket(self) -> io::Result<Socket> {
         Ok(match self {
             Self::Tcp(listener) => Socket::Tcp(listener.into_std()?),
@@ -69,7 +69,7 @@ impl Acceptor {
         })
     }
 
-    /// Where a TCP socket listens.
+    /// Returns the address of a TCP socket.
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),
@@ -78,7 +78,7 @@ impl Acceptor {
         }
     }
 
-    /// The next connection.
+    /// Returns the next connection.
     pub(super) async fn accept(&self) -> io::Result<Peer> {
         Ok(match self {
             Self::Tcp(listener) => Peer::Tcp(listener.accept().await?.0.into_std()?),
@@ -89,12 +89,12 @@ impl Acceptor {
 }
 
 impl Peer {
-    /// Puts it on the current runtime.
+    /// Moves it to the current runtime.
     pub(super) fn open(self) -> io::Result<Connection> {
         match self {
             Self::Tcp(stream) => {
                 let stream = TcpStream::from_std(stream)?;
-                // Tokens are small packets; they must not wait to be joined.
+                // Tokens are small packets. They must not wait to be joined with later ones.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "TCP_NODELAY cannot be set");
                 }

@@ -1,5 +1,5 @@
-//! Streams of HTTP/2 connections whose clients take nothing: each stream has a task of its own, and
-//! one that makes no progress for too long is reset. The socket shows no stall then, because other
+//! Streams of HTTP/2 connections whose clients read nothing. Each stream has a task of its own. One
+//! that makes no progress for too long is reset. The socket then shows no stall, because other
 //! streams and pings go on.
 
 use std::{sync::Arc, time::Duration};
@@ -16,27 +16,27 @@ task_local! {
     static PROGRESS: Progress;
 }
 
-/// What a stream's answer waits for.
+/// The time since which a stream's answer waits for its client.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress(Arc<Mutex<Option<Instant>>>);
 
 impl Progress {
-    /// That of the current task's stream; of no stream outside HTTP/2.
+    /// Returns the progress of the current task's stream. Outside HTTP/2 it belongs to no stream.
     pub(super) fn current() -> Self {
         PROGRESS.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// A piece of the answer was handed over: the client has to take it.
+    /// A piece of the answer was sent: the client has to read it.
     pub(super) fn handed(&self) {
         *self.0.lock() = Some(Instant::now());
     }
 
-    /// The next piece is asked for: the client has taken all before.
+    /// The next piece is requested: the client has read all before it.
     pub(super) fn asked(&self) {
         *self.0.lock() = None;
     }
 
-    /// Completes when the client has taken nothing for `limit`, or up to a quarter of it later.
+    /// Completes when the client has read nothing for `limit`, or up to a quarter of it later.
     async fn stalled(&self, limit: Duration) {
         let pause = (limit / 4).max(Duration::from_millis(1));
         loop {
@@ -57,13 +57,13 @@ pub(super) struct StreamTasks {
 }
 
 impl StreamTasks {
-    /// Streams may stand still for `limit`.
+    /// Returns a spawner of streams that may stall for `limit`.
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit }
     }
 }
 
-/// `stream` until it stalls for `limit`; dropped then, it is reset.
+/// Runs `stream` until it stalls for `limit`. Then drops it, which resets the stream.
 fn watched<F: Future>(
     stream: F,
     limit: Duration,

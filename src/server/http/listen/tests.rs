@@ -27,7 +27,7 @@ async fn serve(app: Router, frozen: Router) -> Server {
     Server { address, listening, pulse }
 }
 
-/// The answer to a GET request; empty if the connection breaks off.
+/// Returns the answer to a GET request. It is empty if the connection breaks.
 async fn answer(address: SocketAddr, path: &str) -> String {
     let mut connection = TcpStream::connect(address).await.unwrap();
     connection.write_all(format!("GET {path}{REQUEST}").as_bytes()).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_handler_that_panics_is_an_answer_like_others() {
     assert!(TcpStream::connect(server.address).await.is_err(), "the port is free again");
 }
 
-/// Served by the thread of the accept loop, a handler that blocks its thread freezes the loop.
+/// A handler on the thread of the accept loop that blocks its thread freezes the loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_frozen_accept_loop_is_replaced() {
     const BLOCKED: Duration = Duration::from_secs(20);
@@ -64,7 +64,7 @@ async fn a_frozen_accept_loop_is_replaced() {
     let app = Router::new().route("/", get(async || "well"));
     let server = serve(app, Router::new().route("/blocks", get(blocks))).await;
     let began = Instant::now();
-    // The watch sets it right at its next look; until then one connection is the loop's own.
+    // The watch corrects it at its next look. Until then one connection belongs to the loop itself.
     let blocked = loop {
         assert!(began.elapsed() < BLOCKED, "the loop never took a connection for itself");
         server.pulse.set(crate::server::health::pulse::Freeze { is_whole: true, stuck_threads: 0 });
@@ -76,7 +76,7 @@ async fn a_frozen_accept_loop_is_replaced() {
     let blocked_at = Instant::now();
     let well = timeout(BLOCKED / 2, answer(server.address, "/")).await.unwrap();
     assert!(well.ends_with("well"), "{well}");
-    // Four looks a second, twelve without a turn; as much again for a slow machine.
+    // Four looks a second, twelve without a turn, and as long again for a slow machine.
     assert!(blocked_at.elapsed() < Duration::from_secs(8), "{:?}", blocked_at.elapsed());
     drop(blocked);
     server.listening.close().await;

@@ -1,4 +1,4 @@
-//! TLS by rustls: the server's certificate, and those of clients where they are wanted.
+//! TLS by rustls: the server's certificate, and those of clients if they are required.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,11 +28,11 @@ pub struct TlsError {
     pub setting: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 
-/// Where certificates are.
+/// The paths of the certificates and keys.
 #[derive(Debug, Clone)]
 struct Files {
     certificates: PathBuf,
@@ -41,7 +41,7 @@ struct Files {
     clients: CertReqs,
 }
 
-/// How handshakes are answered; cheap to clone.
+/// The configuration of handshakes. Cheap to clone.
 #[derive(Clone)]
 pub(in crate::server) struct Tls {
     files: Arc<Files>,
@@ -49,7 +49,7 @@ pub(in crate::server) struct Tls {
 }
 
 impl Tls {
-    /// What the settings say; `None` if they name no certificate.
+    /// Reads the files that the settings name. Returns `None` if they name no certificate.
     pub(in crate::server) fn new(config: &ServerSettings) -> Result<Option<Self>, TlsError> {
         let Some(certificates) = config.ssl_certfile.clone() else { return Ok(None) };
         let files = Files {
@@ -62,7 +62,7 @@ impl Tls {
         Ok(Some(Self { files: Arc::new(files), current }))
     }
 
-    /// The files it was made from.
+    /// Returns the files it was read from.
     pub(in crate::server) fn paths(&self) -> Vec<PathBuf> {
         let Files { certificates, key, authorities, .. } = &*self.files;
         [Some(certificates), key.as_ref(), authorities.as_ref()]
@@ -72,7 +72,7 @@ impl Tls {
             .collect()
     }
 
-    /// Reads the files again. If they cannot be used, all stays as it is.
+    /// Reads the files again. If they cannot be used, the old ones stay in use.
     pub(in crate::server) fn reload(&self) {
         match self.files.load() {
             Ok(config) => {
@@ -83,7 +83,7 @@ impl Tls {
         }
     }
 
-    /// The server's side of a handshake.
+    /// Runs the server's side of a handshake.
     pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         connection: S,

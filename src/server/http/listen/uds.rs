@@ -1,4 +1,4 @@
-//! A Unix socket to listen on: a file that is there only as long as a server listens.
+//! A Unix socket to listen on. Its file exists only as long as a server listens.
 
 use std::{
     fs::{self, File, Permissions, TryLockError},
@@ -18,24 +18,24 @@ use tokio::{
 
 use crate::{config::FileMode, files};
 
-/// Connections that the system keeps until they are accepted.
+/// Connections that the system queues until they are accepted.
 const BACKLOG: u32 = 1024;
-/// How often, and at which interval, a folder is tried in which another server begins to listen.
+/// Tries to lock a folder in which another server starts to listen, and the pause between two.
 const LOCK_TRIES: u32 = 40;
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Listens at `path`. The file of a server that did not end well is replaced.
+/// Listens at `path`. Replaces the file of a server that did not end cleanly.
 ///
 /// # Errors
-/// If another server listens there, or a file that is no socket is in the way.
+/// If another server listens there, or if a file that is no socket has this path.
 pub(super) async fn bind(path: &Path, mode: FileMode) -> io::Result<(UnixListener, SocketFile)> {
     let _lock = lock_folder(path).await?;
     let (socket, file) = prepare(path, mode)?;
     Ok((socket.listen(BACKLOG)?, file))
 }
 
-/// A socket with its file at `path`, which has its mode before the first client can connect: the
-/// system refuses connections until the socket listens.
+/// Creates a socket with its file at `path`. The file has its mode before the first client can
+/// connect, because the system refuses connections until the socket listens.
 fn prepare(path: &Path, mode: FileMode) -> io::Result<(UnixSocket, SocketFile)> {
     if is_stale(path)? {
         fs::remove_file(path)?;
@@ -47,7 +47,7 @@ fn prepare(path: &Path, mode: FileMode) -> io::Result<(UnixSocket, SocketFile)> 
     Ok((socket, file))
 }
 
-/// The file of a socket; removed when dropped.
+/// The file of a socket. It is removed on drop.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -78,14 +78,15 @@ impl Drop for SocketFile {
     }
 }
 
-/// What tells the file at `path` from all others.
+/// Returns the numbers that identify the file at `path`.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let found = fs::symlink_metadata(path)?;
     Ok((found.dev(), found.ino()))
 }
 
-/// Keeps other servers from taking a path in the same folder until the file returned is dropped:
-/// a socket that does not listen yet looks stale to them. `None` where a folder cannot be locked.
+/// Keeps other servers from taking a path in the same folder until the returned file is dropped. A
+/// socket that does not listen yet looks stale to them. Returns `None` if the folder cannot be
+/// locked.
 async fn lock_folder(path: &Path) -> io::Result<Option<File>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = files::open_folder(folder.unwrap_or(Path::new(".")));
@@ -100,7 +101,7 @@ async fn lock_folder(path: &Path) -> io::Result<Option<File>> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, "another process has locked its folder"))
 }
 
-/// Whether there is a socket on which no server listens.
+/// Returns whether there is a socket on which no server listens.
 fn is_stale(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -1,5 +1,5 @@
-//! Watches the threads of the runtime and the accept loop, from a thread of its own that waits for
-//! neither.
+//! Watches the threads of the runtime and the accept loop. It runs on a thread of its own that
+//! waits for neither.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use crate::server::health::{
     pulse::Freeze,
 };
 
-/// The watch; ends when dropped.
+/// The watch. It ends on drop.
 #[derive(Debug)]
 pub(super) struct Watch {
     is_over: Arc<AtomicBool>,
@@ -28,10 +28,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts an accept loop, and watches it and the runtime behind it.
+    /// Starts an accept loop, and watches it and the engine's runtime.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system's error if it has no thread.
     pub(super) fn begin(context: AcceptContext) -> io::Result<Self> {
         let accept_loop = context.start()?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -51,7 +51,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// Ends it.
+    /// Ends the watch.
     pub(super) fn end(&self) {
         self.is_over.store(true, Relaxed);
         self.thread.thread().unpark();
@@ -99,7 +99,7 @@ impl Rounds {
         let freeze = self.runtime.look();
         let before = self.context.pulse.set(freeze);
         self.tell(before, freeze);
-        // While the server closes, accept loops do not go round.
+        // While the server closes, accept loops make no turns.
         let is_open = !self.context.phases.closing.is_cancelled();
         if self.loop_stillness.look(self.accept_loop.turns()) && is_open {
             self.replace_loop();
@@ -141,7 +141,7 @@ impl Rounds {
     }
 }
 
-/// Looks at the threads of a runtime.
+/// Watches the threads of a runtime.
 struct RuntimeWatch {
     runtime: Handle,
     heartbeat: Heartbeat,
@@ -159,7 +159,8 @@ impl RuntimeWatch {
         let metrics = self.runtime.metrics();
         let threads = self.threads.iter_mut().enumerate();
         let stuck = threads.filter_map(|(index, stillness)| {
-            // Even: at work. It parks, or the time it was busy is counted, every few tasks.
+            // An even count means at work. Every few tasks, a thread parks or its busy time is
+            // counted.
             let parks = metrics.worker_park_unpark_count(index);
             let busy = metrics.worker_total_busy_duration(index);
             let is_stuck = stillness.look((parks, busy));
