@@ -18,6 +18,7 @@ pub(crate) struct Served {
 
 impl Served {
     /// Loads the model and listens.
+    #[allow(dead_code, reason = "a test may start its own engine")]
     pub(crate) async fn start(engine: EngineConfig, server: ServerConfig) -> Self {
         Self::of(Engine::start(engine).await.unwrap(), server).await
     }

@@ -1,4 +1,5 @@
-//! `POST /v1/chat/completions/batch`: several conversations in one request, a choice for each.
+//! `POST /v1/chat/completions/batch`: several conversations in one request, and one choice for
+//! each.
 
 use axum::{
     Json,
@@ -28,10 +29,10 @@ use crate::{
 
 /// Most conversations in one request.
 const MAX_CONVERSATIONS: usize = 1024;
-/// Bytes at most of what conversations share, all copies together.
+/// Most bytes of the shared fields, all copies together.
 const MAX_SHARED_BYTES: usize = 32 << 20;
 
-/// A chat request whose `messages` are conversations: one request for each.
+/// A chat request whose `messages` is a list of conversations. It becomes one request for each.
 pub(in crate::server) struct BatchRequest(Vec<ChatRequest>);
 
 impl JsonRequest for BatchRequest {
@@ -47,7 +48,7 @@ impl JsonRequest for BatchRequest {
             let message = format!("messages must be 1 to {MAX_CONVERSATIONS} lists, got {count}");
             return Err(ApiError::invalid("messages", message));
         }
-        // Each conversation gets a copy of what they share.
+        // Each conversation gets a copy of the shared fields.
         let shared = Value::Object(fields.clone()).to_string().len();
         if shared.saturating_mul(conversations.len()) > MAX_SHARED_BYTES {
             let count = conversations.len();
@@ -69,13 +70,13 @@ impl JsonRequest for BatchRequest {
     }
 
     fn copied_bytes(body: &[u8]) -> usize {
-        // One that is no object is refused when it is read.
+        // A body that is no object is rejected when it is read.
         let fields = serde_json::from_slice::<Map<String, Value>>(body);
         let Ok(mut fields) = fields else { return 0 };
         let conversations = fields.remove("messages");
         let count = conversations.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
         let shared = Value::Object(fields).to_string();
-        // What is larger is refused before it is copied.
+        // A larger batch is rejected before its fields are copied.
         let is_copied = shared.len().saturating_mul(count) <= MAX_SHARED_BYTES;
         let copy = TEXT_FACTOR * shared.len() + value_bytes(shared.as_bytes());
         if is_copied { copy.saturating_mul(count) } else { 0 }
@@ -90,7 +91,7 @@ impl JsonRequest for BatchRequest {
     }
 }
 
-/// What vLLM's batches do not have.
+/// Rejects the fields that vLLM's batches do not have.
 fn refuse(fields: &Map<String, Value>) -> Result<(), ApiError> {
     let is_set = |name: &str| fields.get(name).is_some_and(|value| *value == true);
     let refused = [
@@ -107,7 +108,7 @@ fn refuse(fields: &Map<String, Value>) -> Result<(), ApiError> {
     }
 }
 
-/// All of them run at once; one that fails is the batch's failure, and ends the others.
+/// Runs all conversations at once. If one fails, the batch fails, and the others end.
 pub(in crate::server) async fn create_batch(
     State(state): State<AppState>,
     caller: Caller,
@@ -133,7 +134,8 @@ pub(in crate::server) async fn create_batch(
     Ok(Json(merged(try_join_all(answers).await?)).into_response())
 }
 
-/// One answer: the first one's head, a choice for each conversation, the sum of what they cost.
+/// Returns one answer: the first one's head, a choice for each conversation, and the sum of the
+/// usage.
 fn merged(answers: Vec<Value>) -> Value {
     let (mut choices, mut usage) = (Vec::new(), Value::Null);
     let mut head = answers.first().cloned().unwrap_or_default();
@@ -141,7 +143,7 @@ fn merged(answers: Vec<Value>) -> Value {
         add(&mut usage, answer["usage"].take());
         let mut choice = answer["choices"][0].take();
         choice["index"] = index.into();
-        // In an answer to one conversation they stand beside the choices.
+        // In an answer to one conversation, these fields stand beside the choices.
         for own in ["prompt_logprobs", "prompt_token_ids"] {
             choice[own] = answer[own].take();
         }

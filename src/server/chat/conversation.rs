@@ -19,7 +19,7 @@ use crate::{
 
 const REASONING_EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// A conversation and how to render it.
+/// A conversation and the settings to render it.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ConversationFields {
@@ -39,30 +39,31 @@ pub(in crate::server) struct ConversationFields {
 }
 
 impl ConversationFields {
-    /// Whether there are messages at all.
+    /// Returns whether the field `messages` is present.
     pub(in crate::server) fn is_given(&self) -> bool {
         self.messages.is_some()
     }
 
-    /// Bytes of its text at most.
+    /// Returns the most bytes that its text has.
     pub(in crate::server) fn text_bytes(&self) -> usize {
         let lists = [&self.messages, &self.tools, &self.documents];
         lists.into_iter().flatten().map(json_bytes).sum()
     }
 
-    /// Whether the tokenizer adds what the model expects around a text. Templates mostly do.
+    /// Returns whether the tokenizer adds the special tokens around a text. Most templates write
+    /// them.
     pub(in crate::server) fn adds_special_tokens(&self) -> bool {
         self.add_special_tokens.unwrap_or(false)
     }
 
-    /// Refuses more messages or tools than one request may have.
+    /// Rejects more messages or tools than one request may have.
     pub(in crate::server) fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
         let count = |list: &Option<Vec<Value>>| list.as_ref().map_or(0, Vec::len);
         at_most("messages", count(&self.messages), limits.max_messages)?;
         at_most("tools", count(&self.tools), limits.max_tools)
     }
 
-    /// The conversation, checked, and whether tools are to be called.
+    /// Returns the checked conversation, and whether tools are to be called.
     pub(in crate::server) fn prompt(
         &self,
         state: &AppState,
@@ -109,10 +110,10 @@ impl ConversationFields {
     }
 }
 
-/// The variables that a request has for the template.
+/// Returns the request's variables for the template.
 ///
 /// # Errors
-/// When a template is among them that the server does not take.
+/// If they include a template and the server accepts none.
 pub(in crate::server) fn template_kwargs(
     given: Option<&Map<String, Value>>,
     state: &AppState,
@@ -124,10 +125,10 @@ pub(in crate::server) fn template_kwargs(
     Ok(kwargs)
 }
 
-/// Tells a template how much the model may think.
+/// Passes to a template how much the model may think.
 ///
 /// # Errors
-/// When no such effort is known; `place` names the field.
+/// If the effort is unknown. `place` names the field.
 pub(in crate::server) fn add_reasoning_effort(
     kwargs: &mut Map<String, Value>,
     place: &str,
@@ -139,7 +140,7 @@ pub(in crate::server) fn add_reasoning_effort(
     }
     kwargs.entry("reasoning_effort").or_insert_with(|| Value::from(effort));
     if effort == "none" {
-        // Templates that know a switch rather than a measure.
+        // For templates that know a switch rather than an effort.
         kwargs.entry("enable_thinking").or_insert(Value::Bool(false));
     }
     Ok(())

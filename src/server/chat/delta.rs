@@ -1,4 +1,4 @@
-//! What one chunk adds to a message.
+//! The part of a message in one chunk.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub(super) struct Delta {
     tool_calls: Vec<ToolCallDelta>,
 }
 
-/// The first one of a call has its id, its type and the function's name.
+/// A part of a call. The first part has the call's id, its type and the function's name.
 #[derive(Debug, PartialEq, Serialize)]
 struct ToolCallDelta {
     index: usize,
@@ -36,13 +36,13 @@ struct FunctionDelta {
 }
 
 impl Delta {
-    /// Who speaks, and what the message goes on with.
+    /// Returns the first delta: the role, and the text that the message continues.
     pub(super) fn opening(role: &str, content: &str) -> Self {
         let (role, content) = (Some(role.to_owned()), Some(content.to_owned()));
         Self { role, content, ..Self::default() }
     }
 
-    /// What `events` add.
+    /// Returns the delta for `events`.
     pub(super) fn of(events: Vec<TurnEvent>) -> Self {
         let mut delta = Self::default();
         for event in events {
@@ -75,7 +75,7 @@ impl Delta {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Returns whether the delta has no content.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,5 @@
-//! Checks messages before a template sees them: what it would drop in silence is refused.
+//! Checks messages before a template sees them. It rejects parts that the template would silently
+//! drop.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +8,7 @@ use crate::server::{
     http::error::ApiError,
 };
 
-/// Parts that hold text, and the key it stands under.
+/// Parts that hold text, and the key of the text.
 const TEXT_PARTS: [(&str, &str); 5] = [
     ("text", "text"),
     ("input_text", "text"),
@@ -16,7 +17,7 @@ const TEXT_PARTS: [(&str, &str); 5] = [
     ("thinking", "thinking"),
 ];
 
-/// The messages, with every content part of a kind that text models know.
+/// Returns the messages. Every content part has a kind that text models know.
 pub(super) fn check_messages(messages: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
     if messages.is_empty() {
         let message = "Cannot apply chat template to an empty conversation. Provide at least one \
@@ -65,7 +66,7 @@ fn check_message(
     Ok(Value::Object(checked))
 }
 
-/// The calls of an earlier turn: what templates show of them has to be there.
+/// Checks the calls of an earlier turn: the fields that templates show must be present.
 fn check_calls(place: &str, calls: Option<&Value>) -> Result<(), ApiError> {
     let refuse = |place: &str, message: &str| Err(ApiError::validation(place, message));
     let place = format!("{place}.tool_calls");
@@ -92,7 +93,7 @@ fn check_calls(place: &str, calls: Option<&Value>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A text part as `{"type": "text", "text": …}`.
+/// Returns a text part as `{"type": "text", "text": …}`.
 fn check_part(place: &str, part: &Value, model: &str) -> Result<Value, ApiError> {
     if let Value::String(text) = part {
         return Ok(json!({"type": "text", "text": text}));

@@ -47,28 +47,28 @@ pub(in crate::server) struct ChatFields {
     stream_options: Option<StreamOptions>,
 }
 
-/// How to write a message.
+/// The form of a message.
 #[derive(Clone)]
 pub(super) struct Style {
-    /// Who speaks.
+    /// The role that writes the message.
     pub(super) role: String,
-    /// The message that the answer goes on with, where it is to be repeated.
+    /// The message that the answer continues, if it is to be repeated.
     pub(super) echoed: String,
-    /// How to read what the model writes.
+    /// The parsers for the model's output.
     pub(super) turn: TurnStyle,
-    /// `logprobs`, with this many likely tokens for each.
+    /// Likely tokens for each token, as `logprobs` asks.
     pub(super) num_logprobs: Option<usize>,
-    /// `prompt_logprobs`.
+    /// Whether `prompt_logprobs` is set.
     pub(super) prompt_logprobs: bool,
-    /// `token_ids` and `prompt_token_ids`.
+    /// Whether the answer has `token_ids` and `prompt_token_ids`.
     pub(super) token_ids: bool,
-    /// `metrics`.
+    /// Whether the answer has `metrics`.
     pub(super) metrics: bool,
     pub(super) names: TokenNames,
 }
 
 impl Style {
-    /// A writer of `logprobs`, where they are wanted.
+    /// Returns a writer of `logprobs` if they are wanted.
     pub(super) fn logprobs_writer(&self) -> Option<ChatLogprobsWriter> {
         let num_top = self.num_logprobs?;
         Some(ChatLogprobsWriter::new(self.names.clone(), num_top))
@@ -110,7 +110,7 @@ impl Protocol for ChatRequest {
         let role = speaker(&chat);
         let num_logprobs = params.logprobs.map(|k| match params.logprob_token_ids.len() {
             0 => k as usize,
-            // The token itself stands among them.
+            // The token itself is among them.
             named => 1 + k as usize + named,
         });
         let prompt_logprobs = params.prompt_logprobs;
@@ -149,7 +149,7 @@ impl Protocol for ChatRequest {
             reports,
             show_cached: state.config.enable_prompt_tokens_details,
             is_streamed,
-            // Each choice begins with it: as text, as JSON, and on its way.
+            // Each choice begins with it: as text, as JSON, and on its way to the socket.
             echoed_bytes: style.echoed.len().saturating_mul(3 * request.params.n as usize),
             format: ChatFormat { id, model, style },
         };
@@ -163,7 +163,7 @@ impl ChatFields {
         Ok(newer.or(output_tokens("max_tokens", self.max_tokens)?))
     }
 
-    /// Most tokens of thought; -1 is no bound.
+    /// Returns the most tokens of thought. -1 means no limit.
     fn thinking_token_budget(&self) -> Result<Option<u32>, ApiError> {
         let budget = self.thinking_token_budget.filter(|&budget| budget != Int(-1));
         budget
@@ -184,7 +184,8 @@ impl ChatFields {
     }
 }
 
-/// Whose message comes next: the assistant's, unless an open message is gone on with.
+/// Returns the role of the next message: the assistant's, unless the answer continues an open
+/// message.
 fn speaker(chat: &ChatPrompt) -> String {
     let last = chat.messages.last().and_then(|message| message["role"].as_str());
     match last {
@@ -193,7 +194,7 @@ fn speaker(chat: &ChatPrompt) -> String {
     }
 }
 
-/// The text of the last message, if it is the speaker's.
+/// Returns the text of the last message, if it has this role.
 fn last_words(chat: &ChatPrompt, role: &str) -> String {
     let last = chat.messages.last().filter(|message| message["role"] == role);
     match last.map(|message| &message["content"]) {

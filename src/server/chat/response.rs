@@ -43,7 +43,7 @@ struct Choice {
     token_ids: Option<Vec<u32>>,
 }
 
-/// Most of it is there for clients that look for the key.
+/// A message. Most fields exist for clients that look for the key.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ChatMessage)]
 struct Message {
@@ -69,7 +69,7 @@ struct MessageToolCall {
 #[schema(as = CalledFunction)]
 struct Function {
     name: String,
-    /// JSON, as text.
+    /// JSON as text.
     arguments: String,
 }
 
@@ -81,7 +81,7 @@ impl From<ToolCall> for MessageToolCall {
 }
 
 impl ChatCompletion {
-    /// The answer for `finished`, which are all of `choices`.
+    /// Returns the answer for `finished`, which are all of `choices`.
     pub(super) fn new(
         head: Head,
         style: &Style,
@@ -136,7 +136,7 @@ impl Style {
         }
     }
 
-    /// What the message says, with what it goes on with.
+    /// Returns the message's content, after the text that it continues.
     fn content(&self, content: Option<String>) -> Option<String> {
         match content {
             None if self.echoed.is_empty() => None,

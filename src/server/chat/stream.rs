@@ -24,7 +24,7 @@ struct ChunkChoice {
     delta: Delta,
     logprobs: Option<ChatLogprobs>,
     finish_reason: Option<&'static str>,
-    /// Only beside a finish reason.
+    /// Present only beside a finish reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason: Option<Option<StoppedBy>>,
     token_ids: Option<Vec<u32>>,
@@ -57,7 +57,7 @@ impl ChatChunks {
         Self { head, style, reports, choices }
     }
 
-    /// The first chunk of a choice says who speaks, and what an answer goes on with.
+    /// Returns the first chunk of a choice: the role, and the text that the answer continues.
     fn opening(&self, index: usize, prompt: &[u32]) -> Bytes {
         let choice = ChunkChoice {
             index,
@@ -70,7 +70,7 @@ impl ChatChunks {
         self.chunk(choice, prompt, self.style.token_ids.then_some(prompt))
     }
 
-    /// The chunk for what is new; none while the reader waits for more.
+    /// Returns the chunk for new output. Returns `None` while the reader waits for more.
     fn news(&mut self, index: usize, delta: &OutputDelta, prompt: &[u32]) -> Option<Bytes> {
         let state = &mut self.choices[index];
         state.num_tokens += delta.tokens.len();

@@ -1,4 +1,4 @@
-//! Answers to outputs that are given, whole and streamed.
+//! Answers to given outputs, whole and streamed.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn style(tools: &str, reasoning: &str, choice: ToolChoice) -> Style {
     }
 }
 
-/// One choice that brings `pieces`, a byte a token, after a prompt of two tokens.
+/// Returns one choice that streams `pieces`, a byte a token, after a prompt of two tokens.
 fn choices(pieces: &[&str], finish: FinishReason) -> Choices {
     let token = |byte: u8| SampledToken { token_id: byte.into(), logprobs: None };
     let delta = |text: &&str| OutputDelta {
@@ -50,7 +50,7 @@ async fn whole(style: &Style, pieces: &[&str], finish: FinishReason) -> Value {
     serde_json::to_value(ChatCompletion::new(head, style, &choices, finished, usage)).unwrap()
 }
 
-/// The deltas of all chunks, the last finish reason and the usage.
+/// Returns the deltas of all chunks, the last finish reason and the usage.
 async fn streamed(
     style: Style,
     pieces: &[&str],
@@ -136,7 +136,7 @@ async fn a_stream_tells_the_same_piece_by_piece() {
     assert_eq!(usage["completion_tokens_details"], json!({"reasoning_tokens": 2}));
 }
 
-/// The message that a client makes of `deltas`; what is absent is empty.
+/// Returns the message that a client builds of `deltas`. Absent fields are empty.
 fn added_up(deltas: &[Value]) -> Value {
     let text = |key: &str| -> String { deltas.iter().filter_map(|d| d[key].as_str()).collect() };
     let mut calls: Vec<Value> = Vec::new();

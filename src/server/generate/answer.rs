@@ -1,4 +1,4 @@
-//! What all answers of the generating routes have in common.
+//! The parts that all answers of the generating routes have.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -21,7 +21,7 @@ impl Head {
     }
 }
 
-/// What stopped a choice, where it was not the end-of-sequence token.
+/// The stop string or token that ended a choice, other than the end-of-sequence token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(in crate::server) enum StoppedBy {

@@ -30,27 +30,27 @@ use crate::server::{
 /// The output of one choice as it grows.
 pub(in crate::server) type Deltas = BoxStream<'static, OutputDelta>;
 
-/// News of one choice.
+/// New output of one choice.
 pub(in crate::server) struct ChoiceDelta {
-    /// Which choice: prompt `i`, sample `j` is `i * n + j`.
+    /// Index of the choice: sample `j` of prompt `i` has `i * n + j`.
     pub(in crate::server) index: usize,
     pub(in crate::server) delta: OutputDelta,
 }
 
-/// Every choice of every prompt of a request. Dropping it aborts what has not ended.
+/// Every choice of every prompt of a request. A drop aborts the choices that have not ended.
 pub(in crate::server) struct Choices {
     prompts: Vec<Arc<[u32]>>,
-    /// Which prompt each choice continues.
+    /// The index of each choice's prompt.
     prompt_indices: Vec<usize>,
     streams: SelectAll<BoxStream<'static, ChoiceDelta>>,
     ended: Vec<bool>,
     cached_tokens: Vec<Option<usize>>,
     num_output_tokens: usize,
-    /// News that came before they were asked for.
+    /// Output that came before the first call of `next`.
     first: Option<ChoiceDelta>,
     stopwatch: Stopwatch,
     deadline: Deadline,
-    /// What the request holds of the memory for requests.
+    /// The request's lease of the memory for requests.
     memory: Option<RequestMemory>,
     _registration: Option<Registration>,
 }
@@ -66,11 +66,13 @@ pub(in crate::server) struct FinishedChoice {
 }
 
 impl Choices {
-    /// Submits one request for each prompt; all of them are accepted, or none, and all of them end
-    /// by the caller's deadline. Those whose output is constrained have begun when this completes:
-    /// whether they can is not known before their grammar is compiled, and must be before the
-    /// status of a streamed answer is sent. From then on they can be aborted by the `names` of their
-    /// answer. What they hold is leased on `memory`.
+    /// Submits one request for each prompt. Either all of them are accepted, or none. All of them
+    /// end by the caller's deadline. From then on, the `names` of their answer abort them. Their
+    /// memory is leased on `memory`.
+    ///
+    /// If an output is constrained, this completes only once the output has begun. A grammar may
+    /// turn out to be invalid when it is compiled, and this must be known before the status of a
+    /// streamed answer is sent.
     pub(in crate::server) async fn submit(
         state: &AppState,
         names: &[&str],
@@ -107,8 +109,8 @@ impl Choices {
         Ok(choices)
     }
 
-    /// Completes with the first news of any choice, which [`Choices::next`] still gives, or with
-    /// the failure that comes instead. That a choice was accepted is no news.
+    /// Completes with the first output of any choice, which [`Choices::next`] still returns, or
+    /// with the failure that comes instead. That a choice was accepted does not count as output.
     async fn begun(&mut self) -> Result<(), ApiError> {
         while let Some(news) = self.next().await.transpose()? {
             let delta = &news.delta;
@@ -124,10 +126,9 @@ impl Choices {
         Ok(())
     }
 
-    /// Searches for the `n` best choices of each prompt. They are there when the search is over;
-    /// log-probabilities and the limit on tokens are those that the requests ask for.
-    /// Meanwhile they can be aborted by the `names` of their answer. What they hold is leased on
-    /// `memory`.
+    /// Searches for the `n` best choices of each prompt. They arrive when the search is over. The
+    /// requests set log-probabilities and the limit on tokens. Meanwhile the `names` of their
+    /// answer abort them. Their memory is leased on `memory`.
     pub(in crate::server) async fn beam_search(
         state: &AppState,
         names: &[&str],
@@ -165,13 +166,13 @@ impl Choices {
         Ok(Self { deadline, memory: Some(memory), _registration: Some(registration), ..choices })
     }
 
-    /// The choices of each prompt.
+    /// Returns the choices of each prompt.
     #[cfg(test)]
     pub(in crate::server) fn new(prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
         Self::since(Instant::now(), prompts)
     }
 
-    /// The same for a request that arrived at `started`.
+    /// Returns the same for a request that arrived at `started`.
     fn since(started: Instant, prompts: Vec<(Arc<[u32]>, Vec<Deltas>)>) -> Self {
         let mut tokens = Vec::with_capacity(prompts.len());
         let mut prompt_indices = Vec::new();
@@ -199,8 +200,8 @@ impl Choices {
         }
     }
 
-    /// What is new in any choice; `None` once all have ended. A choice that fails, or is late, ends
-    /// them all: the error is the request's.
+    /// Returns new output of any choice, and `None` once all have ended. A choice that fails or is
+    /// late ends them all: the error is the request's.
     pub(in crate::server) async fn next(&mut self) -> Option<Result<ChoiceDelta, ApiError>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
@@ -227,7 +228,7 @@ impl Choices {
         Some(Ok(news))
     }
 
-    /// Waits for all of them.
+    /// Waits for the end of all choices. Returns their outputs.
     pub(in crate::server) async fn finish(&mut self) -> Result<Vec<FinishedChoice>, ApiError> {
         let mut open: Vec<OutputDelta> = Vec::new();
         open.resize_with(self.ended.len(), OutputDelta::default);
@@ -250,55 +251,55 @@ impl Choices {
         Ok(finished.collect())
     }
 
-    /// How many choices there are.
+    /// Returns the number of choices.
     pub(in crate::server) fn len(&self) -> usize {
         self.prompt_indices.len()
     }
 
-    /// Which prompt a choice continues.
+    /// Returns the index of the prompt that a choice continues.
     pub(in crate::server) fn prompt_index(&self, choice: usize) -> usize {
         self.prompt_indices[choice]
     }
 
-    /// The tokens of the prompt that a choice continues.
+    /// Returns the tokens of the prompt that a choice continues.
     pub(in crate::server) fn prompt_of(&self, choice: usize) -> &[u32] {
         &self.prompts[self.prompt_index(choice)]
     }
 
-    /// Tokens of all prompts, each counted once.
+    /// Returns the tokens of all prompts, each counted once.
     pub(in crate::server) fn num_prompt_tokens(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.len()).sum()
     }
 
-    /// What the request has cost so far.
+    /// Returns the request's usage so far.
     pub(in crate::server) fn usage(&self, show_cached: bool) -> Usage {
         let cached = show_cached.then(|| self.num_cached_tokens());
         Usage::new(self.num_prompt_tokens(), self.num_output_tokens).with_cached(cached)
     }
 
-    /// How long it took so far.
+    /// Returns the request's times so far.
     pub(in crate::server) fn metrics(&self) -> RequestMetrics {
         self.stopwatch.metrics()
     }
 
-    /// Tokens of all prompts that came from the prefix cache, as far as is known.
+    /// Returns the known number of prompt tokens that came from the prefix cache.
     pub(in crate::server) fn num_cached_tokens(&self) -> usize {
         self.cached_tokens.iter().flatten().sum()
     }
 
-    /// Tokens that all choices have so far.
+    /// Returns the number of output tokens of all choices so far.
     pub(in crate::server) fn num_output_tokens(&self) -> usize {
         self.num_output_tokens
     }
 }
 
-/// Takes the memory of the choices of `requests`.
+/// Leases the memory of the choices of `requests`.
 async fn grow(memory: &RequestMemory, requests: &[RawRequest]) -> Result<(), ApiError> {
     let bytes = requests.iter().map(choices_bytes).fold(0, usize::saturating_add);
     memory.grow(bytes).await
 }
 
-/// A search's outcome as streams, each of which brings its beam at once.
+/// Returns a search's outcome as streams, each of which holds its beam in one piece.
 fn beams(found: BeamSearchOutput) -> (Arc<[u32]>, Vec<Deltas>) {
     let BeamSearchOutput { prompt_token_ids, prompt_logprobs, beams, .. } = found;
     let (num_cached_tokens, queue_time) = (found.num_cached_tokens, found.queue_time);

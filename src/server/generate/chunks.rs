@@ -1,4 +1,4 @@
-//! Streams of OpenAI's chunks: chunks as the choices grow, then usage, then `[DONE]`.
+//! Streams of OpenAI's chunks: one for each new output of a choice, then usage, then `[DONE]`.
 
 use axum::{body::Bytes, response::Response};
 use serde::Serialize;

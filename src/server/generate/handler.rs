@@ -91,8 +91,8 @@ pub(in crate::server) trait Answer: Send + Sized {
     ) -> impl Future<Output = Result<Response, ApiError>> + Send;
 }
 
-/// Handles a request of protocol `P`. A client that leaves drops the response, which aborts the
-/// request.
+/// Handles a request of protocol `P`. A client that disconnects drops the response, which aborts
+/// the request.
 pub(in crate::server) async fn generate<P: Protocol>(
     State(state): State<AppState>,
     caller: Caller,

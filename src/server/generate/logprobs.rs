@@ -1,5 +1,5 @@
-//! Log-probabilities in the shapes of the two APIs. A row holds first the token that stands at the
-//! position, then the most likely ones.
+//! Log-probabilities in the shapes of the two APIs. A row holds first the token at the position,
+//! then the most likely ones.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 use super::token_names::TokenNames;
 use crate::api::{Logprob, SampledToken};
 
-/// JSON has no infinity; OpenAI writes this for the logarithm of nought.
+/// Stands for the logarithm of 0, as OpenAI writes it: JSON has no infinity.
 const LOGPROB_MIN: f32 = -9999.0;
 
-/// `choices[].logprobs` of a completion: four lists, an item a token.
+/// `choices[].logprobs` of a completion: four lists, one item a token.
 #[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(in crate::server) struct CompletionLogprobs {
-    /// Where the token's text begins, characters from the text's start.
+    /// Start of each token's text, characters from the start of the whole text.
     text_offset: Vec<usize>,
     token_logprobs: Vec<Option<f32>>,
     tokens: Vec<String>,
@@ -31,13 +31,14 @@ pub(in crate::server) struct CompletionLogprobsWriter {
 }
 
 impl CompletionLogprobsWriter {
-    /// With `num_top` most likely tokens for each position, beside the one that stands there.
+    /// Returns a writer of the `num_top` most likely tokens for each position, beside the token
+    /// there.
     pub(in crate::server) fn new(names: TokenNames, num_top: usize) -> Self {
         let written = CompletionLogprobs::default();
         Self { names, num_top, offset: 0, before: Vec::new(), written }
     }
 
-    /// An echoed prompt; nothing predicts its first token.
+    /// Writes an echoed prompt. Its first token has no log-probability.
     pub(in crate::server) fn push_prompt(&mut self, prompt: &[u32], rows: &[Vec<Logprob>]) {
         for (position, &token) in prompt.iter().enumerate() {
             let row = position.checked_sub(1).and_then(|row| rows.get(row));
@@ -46,12 +47,12 @@ impl CompletionLogprobsWriter {
         self.before.clear();
     }
 
-    /// The next token of the output.
+    /// Writes the next token of the output.
     pub(in crate::server) fn push(&mut self, token: &SampledToken) {
         self.push_row(token.token_id, token.logprobs.as_deref());
     }
 
-    /// What was written since the last call.
+    /// Returns the rows since the last call.
     pub(in crate::server) fn take(&mut self) -> CompletionLogprobs {
         std::mem::take(&mut self.written)
     }
@@ -95,7 +96,7 @@ pub(in crate::server) struct ChatLogprob {
 struct ChatLogprobEntry {
     token: String,
     logprob: f32,
-    /// What the token stands for, exactly: characters can be pieced together from it.
+    /// The exact bytes of the token. Clients can join them to characters.
     bytes: Vec<u8>,
 }
 
@@ -107,12 +108,12 @@ pub(in crate::server) struct ChatLogprobsWriter {
 }
 
 impl ChatLogprobsWriter {
-    /// With at most `num_top` tokens in `top_logprobs`.
+    /// Returns a writer of at most `num_top` tokens in `top_logprobs`.
     pub(in crate::server) fn new(names: TokenNames, num_top: usize) -> Self {
         Self { names, num_top, before: Vec::new() }
     }
 
-    /// The next tokens of the output.
+    /// Writes the next tokens of the output.
     pub(in crate::server) fn write(&mut self, tokens: &[SampledToken]) -> ChatLogprobs {
         ChatLogprobs { content: tokens.iter().map(|token| self.entry(token)).collect() }
     }
@@ -134,7 +135,7 @@ impl ChatLogprobsWriter {
     }
 }
 
-/// `prompt_logprobs`: for each prompt token, by token id; `null` for the first.
+/// Returns `prompt_logprobs`: for each prompt token, by token id. The first is `null`.
 pub(in crate::server) fn prompt_logprobs(
     names: &TokenNames,
     prompt: &[u32],
@@ -153,7 +154,8 @@ pub(in crate::server) fn prompt_logprobs(
     std::iter::once(None).chain(described).collect()
 }
 
-/// The entries of a row, each token once: the one that stands there is often a likely one too.
+/// Returns the entries of a row, each token once. The token at the position is often a likely one,
+/// too.
 fn distinct(row: &[Logprob]) -> impl Iterator<Item = &Logprob> {
     let own = row.first();
     let rest = row

@@ -1,4 +1,4 @@
-//! Content parts of media. Models of text take none of them.
+//! Content parts of media. Text models accept none of them.
 
 /// A protocol whose messages may have parts of media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ const MEDIA_PARTS: [(&str, &[MediaProtocol]); 13] = [
     ("computer_screenshot", RESPONSES),
 ];
 
-/// Returns why `model` takes no part of this `kind`, if `protocol` has such parts of media.
+/// Returns why `model` rejects a part of this `kind`, if `protocol` has it as a part of media.
 pub(in crate::server) fn refusal(
     protocol: MediaProtocol,
     model: &str,

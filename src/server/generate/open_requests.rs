@@ -1,4 +1,4 @@
-//! What of the engine's work belongs to which answer, while that is open.
+//! The engine's work for each open answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{RequestId, Tenant};
 
-/// All answers in the making. Clones share it.
+/// All open answers. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(in crate::server) struct OpenRequests {
     inner: Arc<Mutex<Inner>>,
@@ -19,35 +19,35 @@ pub(in crate::server) struct OpenRequests {
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
-    /// By number: clients choose names, and may choose the same.
+    /// Keyed by number, because clients choose names, and may choose the same ones.
     open: BTreeMap<u64, Open>,
 }
 
 #[derive(Debug)]
 struct Open {
     names: Vec<String>,
-    /// Whose it is, where there are keys.
+    /// The tenant that sent it, where there are keys.
     owner: Option<Tenant>,
     work: Work,
 }
 
-/// Which answers are meant.
+/// A selection of answers.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) enum Names<'a> {
     Any,
     OneOf(&'a BTreeSet<&'a str>),
 }
 
-/// What is done for one answer.
+/// The engine's work for one answer.
 #[derive(Debug, Clone)]
 pub(in crate::server) enum Work {
-    /// Requests, one a choice.
+    /// One request for each choice.
     Requests(Vec<RequestId>),
     /// Beam searches, whose requests change with every step.
     Searches(CancellationToken),
 }
 
-/// Keeps an answer's entry for as long as it lives.
+/// Keeps an answer's entry until it is dropped.
 #[derive(Debug)]
 pub(in crate::server) struct Registration {
     number: u64,
@@ -70,7 +70,8 @@ impl OpenRequests {
         Registration { number, table: self.clone() }
     }
 
-    /// The work for the answers of these names; with an owner, for its own ones alone.
+    /// Returns the work for the answers of these names. With an owner, only that of its own
+    /// answers.
     pub(in crate::server) fn find(&self, names: Names<'_>, owner: Option<Tenant>) -> Vec<Work> {
         let is_meant = |open: &&Open| match names {
             Names::Any => true,

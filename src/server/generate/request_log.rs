@@ -1,11 +1,12 @@
-//! One line in the log for each request, however it ends.
+//! One line in the log for each request, for every kind of end.
 
 use std::time::Instant;
 
 use super::choices::Choices;
 use crate::api::Tenant;
 
-/// Dropped when the response is complete or its client has left; writes the line then.
+/// The log line of a request. It is written on drop, when the response is complete or its client
+/// has left.
 pub(in crate::server) struct RequestLog {
     id: String,
     route: &'static str,
@@ -23,13 +24,13 @@ impl RequestLog {
         Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome: "client left" }
     }
 
-    /// The counts as they are now.
+    /// Records the current counts.
     pub(in crate::server) fn count(&mut self, choices: &Choices) {
         self.prompt_tokens = choices.num_prompt_tokens();
         self.output_tokens = choices.num_output_tokens();
     }
 
-    /// How it went; without this, the client left.
+    /// Records the outcome. Without a call, the client left.
     pub(in crate::server) fn end(&mut self, outcome: &'static str) {
         self.outcome = outcome;
     }
@@ -40,7 +41,7 @@ impl Drop for RequestLog {
         let Self { id, route, tenant, started, prompt_tokens, output_tokens, outcome } = self;
         let tenant = tenant.map(|tenant| tenant.0);
         let elapsed_ms = started.elapsed().as_millis() as u64;
-        // A client's own name for it may hold anything.
+        // A client's own name for it may hold any character.
         let id = id.escape_debug();
         tracing::info!(
             %id, %route, tenant, %outcome, prompt_tokens, output_tokens, elapsed_ms, "request ended"

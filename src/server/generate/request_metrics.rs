@@ -1,4 +1,4 @@
-//! How long one request took, for answers that tell it.
+//! The times of one request, for answers that report them.
 
 use std::time::{Duration, Instant};
 
@@ -7,39 +7,39 @@ use utoipa::ToSchema;
 
 use crate::api::OutputDelta;
 
-/// `metrics` of an answer, in vLLM's terms; of several choices, all count. The wait in the queue and
-/// the time to the first token are what the client waited for that.
+/// `metrics` of an answer, in vLLM's terms. All of several choices count. The wait in the queue and
+/// the time to the first token are the longest that the client waited for them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, ToSchema)]
 pub(in crate::server) struct RequestMetrics {
-    /// From when it was scheduled to the first token of any choice.
+    /// From the time it was scheduled to the first token of any choice.
     time_to_first_token_ms: Option<f64>,
     /// From the first token to the last.
     generation_time_ms: Option<f64>,
     /// Until the choice that waited longest was first scheduled.
     queue_time_ms: Option<f64>,
-    /// Between two tokens of a choice.
+    /// Mean time between two tokens of a choice.
     mean_itl_ms: Option<f64>,
-    /// Tokens of all choices over the time from when it was scheduled to the last one.
+    /// Tokens of all choices, divided by the time from being scheduled to the last token.
     tokens_per_second: Option<f64>,
 }
 
-/// Watches choices grow.
+/// Measures the times of choices.
 #[derive(Debug)]
 pub(in crate::server) struct Stopwatch {
     started: Instant,
     queue_time: Option<Duration>,
     num_tokens: usize,
-    /// When each choice had its first token and its latest.
+    /// Times of each choice's first token and its latest.
     choices: Vec<Option<(Instant, Instant)>>,
 }
 
 impl Stopwatch {
-    /// For so many choices of a request that arrived at `started`.
+    /// Returns a stopwatch for this many choices of a request that arrived at `started`.
     pub(in crate::server) fn new(started: Instant, num_choices: usize) -> Self {
         Self { started, queue_time: None, num_tokens: 0, choices: vec![None; num_choices] }
     }
 
-    /// News of a choice.
+    /// Records output of a choice.
     pub(in crate::server) fn note(&mut self, index: usize, delta: &OutputDelta, now: Instant) {
         let queue_time = delta.queue_time.map(Duration::from_micros);
         self.queue_time = self.queue_time.max(queue_time);
@@ -51,7 +51,7 @@ impl Stopwatch {
         times.1 = now;
     }
 
-    /// What came of it.
+    /// Returns the times so far.
     pub(in crate::server) fn metrics(&self) -> RequestMetrics {
         let times = || self.choices.iter().flatten();
         let first = times().map(|(first, _)| *first).min();

@@ -22,10 +22,10 @@ use crate::{config::LimitSettings, engine::DefaultSampling};
 /// Longest cache salt, characters.
 const MAX_CACHE_SALT: usize = 128;
 
-/// Tokens, or bytes, of a list at most, those of all choices together.
+/// Most tokens, or bytes, of a list, summed over all choices.
 const MAX_LISTED: usize = 1 << 24;
 
-/// Absent and `null` mean the same everywhere.
+/// The sampling fields. Absent and `null` always mean the same.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct SamplingFields {
@@ -83,9 +83,9 @@ enum Side {
 }
 
 impl SamplingFields {
-    /// The parameters: the client's values, then those of the model's `generation_config.json`,
-    /// then OpenAI's defaults. Ranges are the engine's to check; what its types cannot even hold
-    /// is refused here. `logprobs` is the route's own.
+    /// Returns the parameters: the client's values, then those of the model's
+    /// `generation_config.json`, then OpenAI's defaults. The engine checks ranges. Values that its
+    /// types cannot hold are rejected here. Each route sets `logprobs` itself.
     pub(in crate::server) fn params(
         &self,
         defaults: &DefaultSampling,
@@ -114,7 +114,7 @@ impl SamplingFields {
                 None => defaults.top_k.unwrap_or(ours.top_k),
             },
             min_p: float(self.min_p, defaults.min_p.unwrap_or(ours.min_p)),
-            // Any 64-bit integer is a seed; -1 asks for a random one.
+            // Any 64-bit integer is a seed. -1 asks for a random one.
             seed: self.seed.filter(|&seed| seed != Int(-1)).map(|Int(seed)| seed as u64),
             stop: self.stop.clone().map(|Strings(stop)| stop).unwrap_or_default(),
             stop_token_ids: ids(self.stop_token_ids.as_deref()).unwrap_or_default(),
@@ -163,7 +163,7 @@ impl SamplingFields {
         TokenNames::new(state.engine.codec().clone(), as_ids)
     }
 
-    /// The request for one prompt.
+    /// Returns the request for one prompt.
     pub(in crate::server) fn raw_request(
         &self,
         prompt: Prompt,
@@ -190,10 +190,11 @@ impl SamplingFields {
         })
     }
 
-    /// The length penalty of the beam search that is asked for, if one is.
+    /// Returns the length penalty if the request asks for a beam search.
     ///
     /// # Errors
-    /// 400 for what a search would have to ignore: it goes by the model's own log-probabilities.
+    /// 400 for parameters that a search would ignore, because it follows the model's own
+    /// log-probabilities.
     pub(in crate::server) fn beam_search(&self) -> Result<Option<f32>, ApiError> {
         if self.use_beam_search != Some(true) {
             return Ok(None);
@@ -225,12 +226,12 @@ impl SamplingFields {
         Ok(Some(self.length_penalty.map_or(1.0, |Float(penalty)| penalty)))
     }
 
-    /// Whether the model may see less than the whole prompt.
+    /// Returns whether the prompt may be cut before the model sees it.
     pub(in crate::server) fn truncates(&self) -> bool {
         self.truncate_prompt_tokens.is_some()
     }
 
-    /// Refuses more choices, stop strings or bad words than one request may have.
+    /// Rejects more choices, stop strings or bad words than one request may have.
     pub(in crate::server) fn check_limits(
         &self,
         limits: &LimitSettings,
@@ -244,7 +245,7 @@ impl SamplingFields {
         self.check_copies(prompts)
     }
 
-    /// Every choice of every prompt has lists of its own.
+    /// Checks the sum of the lists, because every choice of every prompt has copies of its own.
     fn check_copies(&self, prompts: usize) -> Result<(), ApiError> {
         let copies = prompts.max(1).saturating_mul(self.num_choices()? as usize);
         let bytes =
@@ -328,7 +329,8 @@ fn count(field: &str, value: Option<Int>) -> Result<Option<u32>, ApiError> {
     value.map(|value| value.cast(field, "at least 0")).transpose()
 }
 
-/// A number of log-probabilities; -1 asks for the whole vocabulary, more than any limit allows.
+/// Returns a number of log-probabilities. -1 asks for the whole vocabulary, which every limit
+/// rejects.
 pub(in crate::server) fn logprobs(
     field: &str,
     value: Option<Int>,
@@ -340,7 +342,7 @@ pub(in crate::server) fn logprobs(
     }
 }
 
-/// The number of output tokens that a client asked for.
+/// Returns the number of output tokens that a client asked for.
 pub(in crate::server) fn output_tokens(
     field: &str,
     value: Option<Int>,

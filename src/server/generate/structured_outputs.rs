@@ -1,7 +1,7 @@
-//! What the output has to look like: OpenAI's `response_format` and vLLM's `structured_outputs`.
+//! The structure of the output: OpenAI's `response_format` and vLLM's `structured_outputs`.
 //!
-//! Only what the fields say is read here. Whether a schema or a grammar can be compiled shows when
-//! it is; that error is the client's as well.
+//! This module reads only the fields. Whether a schema or a grammar compiles shows later, and that
+//! error is the client's as well.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::api::{OutputFormat, StructuredOutput};
 use crate::server::http::{error::ApiError, fields::IsSet};
 
-/// The fields of a request; absent and `null` mean the same.
+/// The fields of a request. Absent and `null` mean the same.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct StructuredOutputFields {
@@ -33,7 +33,7 @@ struct ConstraintFields {
 }
 
 impl StructuredOutputFields {
-    /// What is asked for; `None`: nothing in particular.
+    /// Returns the requested structure. `None` if there is none.
     ///
     /// # Errors
     /// A 400 that names the field: an unknown kind, a kind without its value, or two kinds.
@@ -68,7 +68,7 @@ impl ConstraintFields {
             ));
         };
         if given.next().is_some() {
-            // vLLM's words where it is about those three.
+            // vLLM's words, if the error is about those three.
             let of_three = [self.json.is_some(), self.regex.is_some(), self.choice.is_some()];
             return Err(match of_three.iter().filter(|&&is_given| is_given).count() {
                 2.. => refused(
@@ -95,7 +95,7 @@ impl ConstraintFields {
     }
 }
 
-/// `None`: any text.
+/// Returns the format. `None` stands for any text.
 fn response_format(format: &Map<String, Value>) -> Result<Option<OutputFormat>, ApiError> {
     let refuse = |message: &str| Err(ApiError::invalid("response_format", message));
     let kind = format.get("type").and_then(Value::as_str);
@@ -129,7 +129,7 @@ fn response_format(format: &Map<String, Value>) -> Result<Option<OutputFormat>, 
     }
 }
 
-/// A schema may come as JSON, or as its text.
+/// Returns the text of a schema, which may come as JSON or as its text.
 fn text_of(json: &Value) -> String {
     match json {
         Value::String(text) => text.clone(),

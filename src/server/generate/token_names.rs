@@ -1,4 +1,4 @@
-//! What log-probabilities call a token.
+//! The names of tokens in log-probabilities.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ impl TokenNames {
         Self { codec, as_token_ids }
     }
 
-    /// The name of `token`, which follows `before`.
+    /// Returns the name of `token`, which follows `before`.
     pub(in crate::server) fn name(&self, token: u32, before: &[u32]) -> String {
         if self.as_token_ids { format!("token_id:{token}") } else { self.text(token, before) }
     }
 
-    /// The text of `token`, which follows `before`. A token that ends within a character has none;
-    /// the one that completes it has the whole character.
+    /// Returns the text of `token`, which follows `before`. A token that ends within a character
+    /// has no text. The token that completes the character has all of it.
     pub(in crate::server) fn text(&self, token: u32, before: &[u32]) -> String {
         let alone = self.codec.token_text(token);
         if !is_cut(&alone) {
@@ -37,25 +37,25 @@ impl TokenNames {
             .unwrap_or_default()
     }
 
-    /// The bytes that `token` stands for.
+    /// Returns the bytes of `token`.
     pub(in crate::server) fn bytes(&self, token: u32) -> Vec<u8> {
         self.codec.token_bytes(token)
     }
 
-    /// The text that `token` adds to `context`, if a character ends with it.
+    /// Returns the text that `token` adds to `context`, if a character ends with it.
     fn completed(&self, token: u32, context: &[u32]) -> Option<String> {
         let with = self.decode(&[context, &[token]].concat());
         if is_cut(&with) {
             return None;
         }
-        // Tokens just before that are pieces of the same character belong to this one's text.
+        // Tokens just before it that are pieces of the same character belong to its text.
         let pieces = context.iter().rev().take_while(|&&id| is_cut(&self.codec.token_text(id)));
         let whole = context.len() - pieces.count();
         let prefix = self.decode(&context[..whole]);
         with.strip_prefix(&prefix).map(str::to_owned)
     }
 
-    /// The text of several tokens; a decoder that fails has none to show.
+    /// Returns the text of several tokens. It is empty if the decoder fails.
     pub(in crate::server) fn decode(&self, tokens: &[u32]) -> String {
         self.codec.decode(tokens, false).unwrap_or_default()
     }

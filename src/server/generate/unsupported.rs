@@ -1,5 +1,5 @@
-//! Fields of the API that this server does not honour. Whoever sends one is told so: an answer
-//! that ignores it would be wrong.
+//! Fields of the API that this server does not support. They are rejected, because an answer that
+//! ignores one would be wrong.
 
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -30,12 +30,12 @@ pub(in crate::server) struct UnsupportedFields {
 }
 
 impl UnsupportedFields {
-    /// An error that names the first field that cannot be honoured.
+    /// Returns an error that names the first field that is not supported.
     pub(in crate::server) fn refuse(&self) -> Result<(), ApiError> {
         self.refuse_but(&[])
     }
 
-    /// The same for a route that honours the fields `known`.
+    /// Returns the same for a route that supports the fields `known`.
     pub(in crate::server) fn refuse_but(&self, known: &[&str]) -> Result<(), ApiError> {
         if self.suffix.0 {
             return Err(ApiError::invalid("suffix", "suffix is not currently supported"));

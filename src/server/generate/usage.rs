@@ -1,11 +1,11 @@
-//! Token counts, and when a stream tells them.
+//! Token counts, and the chunks of a stream that report them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::server::{ServerConfig, http::error::ApiError};
 
-/// What a request cost, tokens.
+/// The tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub(in crate::server) struct Usage {
     prompt_tokens: usize,
@@ -26,7 +26,7 @@ struct CompletionTokensDetails {
 }
 
 impl Usage {
-    /// Counts alone.
+    /// Returns the counts alone.
     pub(in crate::server) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
         let total_tokens = prompt_tokens + completion_tokens;
         Self {
@@ -38,14 +38,14 @@ impl Usage {
         }
     }
 
-    /// With the prompt tokens that came from the prefix cache.
+    /// Adds the prompt tokens that came from the prefix cache.
     #[must_use]
     pub(in crate::server) fn with_cached(self, cached_tokens: Option<usize>) -> Self {
         let details = cached_tokens.map(|cached_tokens| PromptTokensDetails { cached_tokens });
         Self { prompt_tokens_details: details, ..self }
     }
 
-    /// With the completion tokens that are thoughts, where these are told apart.
+    /// Adds the completion tokens that are thoughts, if thoughts are distinguished.
     #[must_use]
     pub(in crate::server) fn with_reasoning(self, reasoning_tokens: Option<usize>) -> Self {
         let details =
@@ -62,20 +62,20 @@ pub(in crate::server) struct StreamOptions {
     continuous_usage_stats: Option<bool>,
 }
 
-/// When a stream tells its usage.
+/// The chunks of a stream that report usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::server) struct UsageReports {
-    /// In a chunk of its own, after the last choice.
+    /// A chunk of its own, after the last choice.
     pub(in crate::server) at_end: bool,
-    /// In every chunk.
+    /// Every chunk.
     pub(in crate::server) continuous: bool,
 }
 
 impl UsageReports {
-    /// What the client asked for, and what the operator forces.
+    /// Returns the reports that the client asks for, and those that the operator forces.
     ///
     /// # Errors
-    /// When there are options but no stream.
+    /// If there are options but no stream.
     pub(in crate::server) fn new(
         options: Option<&StreamOptions>,
         is_stream: bool,

@@ -1,6 +1,7 @@
 //! The lease of a request on the memory for requests (`max_request_memory_bytes`). It lasts from
 //! the first byte of its body to the last of its answer. Every part is leased before it is
 //! allocated:
+//!
 //! | What | Bytes leased |
 //! |---|---|
 //! | a body as it arrives, and the memory that its text becomes | [`TEXT_FACTOR`] a byte (`http/body.rs`) |

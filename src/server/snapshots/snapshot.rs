@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 
 use crate::api::Tenant;
 
-/// The holder of a block without one, or with one that the reader must not know. Request 0 has the same id.
+/// The holder of a block without one, or with one that the reader must not know. Request 0 has the
+/// same id.
 /// request 0's.
 pub(super) const NO_REQUEST: u64 = 0;
 

@@ -1,9 +1,9 @@
-//! Tokens of prompts that the model does not see, and how long one may be.
+//! Tokens of prompts that the model does not see, and the longest text for them.
 
 use crate::api::{EncodedText, Prompt, RawRequest, TextError, TextJobError, WantedTokens};
 use crate::server::{http::error::ApiError, state::AppState};
 
-/// Bytes of text at most that are tokenized for a client that wants no output: those of a million
+/// Most bytes of text that are tokenized for a client that asks for no output: those of a million
 /// tokens.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
@@ -22,7 +22,7 @@ impl From<TextJobError> for ApiError {
     }
 }
 
-/// How many tokens the prompt of a request has, before any are cut off.
+/// Returns how many tokens the prompt of a request has, before any are cut off.
 pub(in crate::server) async fn count_prompt_tokens(
     state: &AppState,
     request: RawRequest,
@@ -31,7 +31,7 @@ pub(in crate::server) async fn count_prompt_tokens(
     Ok(encode(state, prompt, add_special_tokens, WantedTokens::Count).await?.num_tokens)
 }
 
-/// The tokens of a prompt, in turns with the prompts of other requests.
+/// Returns the tokens of a prompt. Its tokenizing takes turns with that of other requests.
 pub(super) async fn encode(
     state: &AppState,
     prompt: Prompt,

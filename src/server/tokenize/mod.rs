@@ -20,7 +20,7 @@ use super::{
 use crate::api::{Prompt, TextCodec, WantedTokens};
 use crate::config::LimitSettings;
 
-/// Bytes of the longest token of a codec that does not know.
+/// Bytes of the longest token, for a codec that does not know it.
 const TOKEN_BYTES: usize = 128;
 
 /// Text, or a conversation for the chat template.
@@ -80,7 +80,7 @@ impl FromParts for DetokenizeRequest {
     }
 }
 
-/// Ids at most that are made text of, unless the model takes more: a million.
+/// Most ids that become text, unless the model accepts more: a million.
 const TOKENS_MAX: usize = 1 << 20;
 
 /// `POST /tokenize`
@@ -90,7 +90,7 @@ pub(in crate::server) async fn tokenize(
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Json<Tokenized>, ApiError> {
     let TokenizeRequest { fields, conversation } = request;
-    // Ids as JSON, and each as a text of its own where those are wanted.
+    // Ids as JSON, and the text of each if it is wanted.
     let each = if fields.return_token_strs.unwrap_or(false) { 64 } else { 8 };
     let text = match &fields.prompt {
         Some(prompt) => check_bytes("prompt", prompt.len())?,
@@ -138,7 +138,7 @@ pub(in crate::server) async fn detokenize(
         let message = format!("tokens must be below the vocabulary's {vocab_size}, got {token}");
         return Err(ApiError::invalid("tokens", message));
     }
-    // The pieces, the text, and both as they are joined and sent.
+    // The pieces, the text, and both while they are joined and sent.
     let most = state.engine.codec().max_token_bytes().unwrap_or(TOKEN_BYTES);
     let each = size_of::<String>() + most.saturating_mul(4);
     memory.grow(tokens.len().saturating_mul(each)).await?;

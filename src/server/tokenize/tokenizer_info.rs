@@ -1,5 +1,5 @@
-//! `GET /tokenizer_info`: how the model's tokenizer is set up, for clients that template and
-//! tokenize by themselves. Served where the operator says so.
+//! `GET /tokenizer_info`: the tokenizer's configuration, for clients that template and tokenize by
+//! themselves. The route exists only if the operator enables it.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use crate::files;
 use crate::server::{http::error::ApiError, state::AppState};
 
-/// The files of a Hugging Face folder that say it.
+/// The files of a Hugging Face folder with the configuration.
 const CONFIG: &str = "tokenizer_config.json";
 const TEMPLATE: &str = "chat_template.jinja";
 
-/// `tokenizer_config.json`, with the chat template that stands in a file of its own, if one does.
+/// Returns `tokenizer_config.json`, with the chat template if that has a file of its own.
 pub(in crate::server) async fn tokenizer_info(
     State(state): State<AppState>,
 ) -> Result<Json<Value>, ApiError> {

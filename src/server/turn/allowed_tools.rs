@@ -1,4 +1,4 @@
-//! `tool_choice` of `allowed_tools`: some of the tools on offer may be called.
+//! `tool_choice` of `allowed_tools`: the model may call only some of the tools.
 
 use serde_json::{Map, Value};
 
@@ -8,9 +8,9 @@ use crate::server::http::error::ApiError;
 /// How a protocol writes `allowed_tools`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum AllowedForm {
-    /// Chat completions: `mode` and `tools` stand in `allowed_tools`, a tool's name in `function`.
+    /// Chat completions: `mode` and `tools` are in `allowed_tools`, a tool's name is in `function`.
     Nested,
-    /// Responses: `mode`, `tools` and a tool's name stand as they are.
+    /// Responses: `mode`, `tools` and a tool's name are at the top level.
     Flat,
 }
 
@@ -33,7 +33,7 @@ impl AllowedForm {
         }
     }
 
-    /// The name of the tool that stands at `index`.
+    /// Returns the name of the tool at `index`.
     fn name(self, index: usize, tool: &Value) -> Result<&str, ApiError> {
         let place = format!("{}.tools.{index}", self.place());
         let Value::Object(fields) = tool else {
@@ -53,10 +53,10 @@ impl AllowedForm {
     }
 }
 
-/// What a `tool_choice` of this type says. Only the tools that it allows stay in `tools`.
+/// Reads a `tool_choice` of this type. Removes all other tools from `tools`.
 ///
 /// # Errors
-/// When it is malformed, allows no tool, or names some that are not on offer.
+/// If it is malformed, allows no tool, or names a tool that the request does not define.
 pub(in crate::server) fn allow(
     choice: &Map<String, Value>,
     form: AllowedForm,
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// The choice and the names that stay, or the field and the message of the error.
+    /// Returns the choice and the remaining names, or the field and the message of the error.
     fn read(choice: &Value, form: AllowedForm) -> Result<(ToolChoice, Vec<Value>), ApiError> {
         let tools = ["now", "later", "never"].map(|name| json!({"function": {"name": name}}));
         let mut tools = Some(tools.to_vec());

@@ -7,15 +7,16 @@ use crate::server::generate::choices::FinishedChoice;
 /// All of one choice's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) struct Turn {
-    /// What the model thought.
+    /// The model's thoughts.
     pub(in crate::server) reasoning: Option<String>,
-    /// What it said. None if it only thought or called; the empty text if it did nothing at all.
+    /// The answer's text. `None` if there are only thoughts or calls. Empty if there is no output
+    /// at all.
     pub(in crate::server) content: Option<String>,
     /// The tools it calls. The last call is incomplete if the turn was cut off in it.
     pub(in crate::server) tool_calls: Vec<ToolCall>,
-    /// Why it ended: see [`TurnReader::finish_reason`].
+    /// Why the turn ended: see [`TurnReader::finish_reason`].
     pub(in crate::server) finish_reason: &'static str,
-    /// Tokens of thought. None if thoughts are not told apart.
+    /// Tokens of thought. `None` if thoughts are not distinguished.
     pub(in crate::server) num_reasoning_tokens: Option<usize>,
 }
 
@@ -24,12 +25,12 @@ pub(in crate::server) struct Turn {
 pub(in crate::server) struct ToolCall {
     pub(in crate::server) id: String,
     pub(in crate::server) name: String,
-    /// The text of a JSON value; the beginning of one, where the call is incomplete.
+    /// The text of a JSON value. Only its beginning, if the call is incomplete.
     pub(in crate::server) arguments: String,
 }
 
 impl Turn {
-    /// Reads a choice that is complete.
+    /// Reads a complete choice.
     pub(in crate::server) fn read(mut reader: TurnReader, done: &FinishedChoice) -> Self {
         let events = reader.push(&OutputDelta {
             text: done.text.clone(),
@@ -41,7 +42,7 @@ impl Turn {
         Self::of(events, finish_reason, reader.num_reasoning_tokens())
     }
 
-    /// The turn that `events` tell of.
+    /// Returns the turn that `events` describe.
     pub(super) fn of(
         events: impl IntoIterator<Item = TurnEvent>,
         finish_reason: &'static str,

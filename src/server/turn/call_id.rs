@@ -6,8 +6,8 @@ use crate::parsers::CallIdFormat;
 
 const ALPHANUMERICS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Names the calls of one choice. The names follow from the request: telling an answer again gives
-/// the same ones, and another turn of the conversation others.
+/// The ids of one choice's calls. They are derived from the request. The same answer again gets the
+/// same ids, and another turn of the conversation gets others.
 #[derive(Debug, Clone)]
 pub(super) struct CallIds {
     seed: Sha256,
@@ -29,7 +29,7 @@ impl CallIds {
         Self { seed, format }
     }
 
-    /// The id of call `index`.
+    /// Returns the id of call `index`.
     pub(super) fn id(&self, index: usize) -> String {
         let digest = self.seed.clone().chain_update((index as u64).to_le_bytes()).finalize();
         match self.format {

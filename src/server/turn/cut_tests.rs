@@ -1,4 +1,4 @@
-//! A stream and a whole answer say the same, wherever an output ends.
+//! A stream and a whole answer are equal, wherever an output ends.
 
 use super::{
     outputs::for_each_cut_output,
@@ -35,7 +35,7 @@ fn calls_that_must_be_made_are_never_text() {
     for_each_cut_output(|cut| {
         let is_forced = cut.label.starts_with("required") || cut.label.starts_with("named");
         let turn = whole(&cut.style, "", &cut.text, cut.finish.clone());
-        // What comes before are the thoughts, whose markers may be cut off.
+        // The text before it is thoughts, whose markers may be cut off.
         if is_forced && cut.text.contains('{') {
             assert_eq!(turn.content.unwrap_or_default(), "", "{}: {:?}", cut.label, cut.text);
         }

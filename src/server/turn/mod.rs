@@ -1,9 +1,9 @@
-//! The assistant's turn: what all chat protocols share.
+//! The assistant's turn: the parts that all chat protocols share.
 //!
-//! A handler makes a [`TurnRequest`] of its protocol's fields and [plans](TurnRequest::plan) it.
-//! That gives the request for the engine and a [`TurnStyle`], which makes a [`TurnReader`] for each
-//! choice. The reader takes the outputs as they come and tells what they are: thoughts, content and
-//! tool calls. [`Turn`] is the same for an answer in one piece, made of the same events.
+//! A handler builds a [`TurnRequest`] from its protocol's fields and [plans](TurnRequest::plan) it.
+//! The plan is the request for the engine and a [`TurnStyle`], which makes a [`TurnReader`] for
+//! each choice. The reader splits the outputs, as they come, into thoughts, content and tool calls.
+//! [`Turn`] is the same for an answer in one piece, built from the same events.
 
 mod allowed_tools;
 mod answer;

@@ -1,4 +1,4 @@
-//! Outputs for tests: calls and thoughts in every format, and all that they may be cut to.
+//! Outputs for tests: calls and thoughts in every format, and every cut of them.
 
 use super::{ToolChoice, TurnStyle, tests::test_style};
 use crate::api::{FinishReason, StopReason};
@@ -62,25 +62,26 @@ pub(in crate::server) const THOUGHTS: &[(&str, &str)] = &[
     ("glm45", "<think>hm</think>yes"),
 ];
 
-/// An output that ends where something cut it, and how it is read.
+/// An output that ends at a cut, and the style that reads it.
 pub(in crate::server) struct CutOutput {
     pub(in crate::server) style: TurnStyle,
     pub(in crate::server) text: String,
     pub(in crate::server) finish: FinishReason,
-    /// Which parsers read it.
+    /// The names of its parsers.
     pub(in crate::server) label: String,
 }
 
 impl CutOutput {
-    /// The text in pieces of `length` characters.
+    /// Returns the text in pieces of `length` characters.
     pub(in crate::server) fn pieces(&self, length: usize) -> Vec<String> {
         let chars: Vec<char> = self.text.chars().collect();
         chars.chunks(length).map(|chunk| chunk.iter().collect()).collect()
     }
 }
 
-/// Every output of every pair of parsers, cut at every character, in each way that an output ends:
-/// two calls, calls within text, a malformed one, calls that are required and a named one.
+/// Calls `check` with every output of every pair of parsers, cut at every character, with each
+/// reason to end. The outputs are two calls, a call within text, a malformed call, required calls
+/// and a named call.
 pub(in crate::server) fn for_each_cut_output(mut check: impl FnMut(&CutOutput)) {
     let none = ("none", "");
     for (reasoning, thought) in THOUGHTS.iter().copied().chain([none]) {
@@ -114,7 +115,7 @@ fn cut(style: &TurnStyle, text: &str, label: &str, check: &mut impl FnMut(&CutOu
         FinishReason::Stop(None),
     ];
     let ends = text.char_indices().map(|(end, _)| end).chain([text.len()]);
-    // All endings come at every place: the texts have a character fewer or more than each other.
+    // Every ending meets every place, because the texts differ in length by a character.
     for (index, end) in ends.enumerate() {
         let finish = endings[index % endings.len()].clone();
         let (style, text, label) = (style.clone(), text[..end].to_owned(), label.to_owned());

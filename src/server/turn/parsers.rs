@@ -14,23 +14,23 @@ use crate::{
     },
 };
 
-/// What the operator chose, or what the model's chat templates suggest.
+/// The parsers that the operator chose, or that the model's chat templates suggest.
 #[derive(Clone, Default)]
 pub(in crate::server) struct TurnParsers {
-    /// For calls that the model makes as it likes; none where that is turned off.
+    /// The parser of calls that the model may make. `None` if such calls are turned off.
     pub(super) tools: Option<ToolParserFactory>,
     pub(super) reasoning: Option<Reasoning>,
 }
 
-/// How thoughts are told apart.
+/// The way that thoughts are distinguished.
 #[derive(Clone)]
 pub(super) struct Reasoning {
     pub(super) factory: ReasoningParserFactory,
-    /// The parser's markers as tokens, where it has markers; no budget.
+    /// The parser's markers as tokens, without a budget. `None` if it has no markers.
     pub(super) markers: Option<Arc<Thinking>>,
-    /// Whether answers have thoughts that what is structured about them follows: so the operator
-    /// says who names the parser, and so do prompts that open thoughts. A guess is no reason to let
-    /// everything through until thoughts end that may never begin.
+    /// Whether structured output begins only after thoughts. This holds if the operator names the
+    /// parser, or if prompts open thoughts. It does not hold for a guess: the thoughts might never
+    /// begin, and then all output would be free of the structure.
     pub(super) precedes_structure: bool,
 }
 
@@ -52,7 +52,7 @@ impl Reasoning {
     }
 }
 
-/// Whether the prompt of a conversation ends with the beginning of thoughts.
+/// Returns whether the prompt of a conversation ends with the beginning of thoughts.
 fn prompts_open_thoughts(factory: &ReasoningParserFactory, codec: &dyn TextCodec) -> bool {
     let chat = ChatPrompt {
         messages: vec![json!({"role": "user", "content": "Hi"})],
@@ -67,10 +67,10 @@ fn prompts_open_thoughts(factory: &ReasoningParserFactory, codec: &dyn TextCodec
 }
 
 impl TurnParsers {
-    /// The parsers for the model of `engine`, of those that the engine has.
+    /// Returns the parsers for the model of `engine`, from those that the engine has.
     ///
     /// # Errors
-    /// When a parser is not known by its name.
+    /// If no parser has that name.
     pub(in crate::server) fn new(
         settings: &ServerSettings,
         engine: &Engine,
@@ -100,7 +100,7 @@ impl TurnParsers {
     }
 }
 
-/// The parser that is chosen, with its name. One that is only guessed may be unknown.
+/// Returns the chosen parser, with its name. A guessed one may be unknown.
 fn choose<F>(
     choice: &ParserChoice,
     templates: &[String],

@@ -1,4 +1,4 @@
-//! Reads one choice's output as it comes.
+//! Reads one choice's output as it arrives.
 
 use super::{call_id::CallIds, reasoning_tokens::ReasoningTokens};
 use crate::api::{FinishReason, OutputDelta, StopReason};
@@ -7,40 +7,40 @@ use crate::parsers::{MessageEvent, MessageParser, ToolEvent};
 /// A part of the assistant's turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) enum TurnEvent {
-    /// More of what the model thinks.
+    /// More of the model's thoughts.
     Reasoning(String),
-    /// More of what it says.
+    /// More of the answer's text.
     Content(String),
-    /// A call begins; what belongs to it comes before any other call.
+    /// A call begins. All its parts come before any other call.
     ToolCallStart {
-        /// Counts the calls of the turn, from 0.
+        /// Index of the call in the turn, from 0.
         index: usize,
         /// The call's own id.
         id: String,
-        /// The function. The model may have made it up.
+        /// The function's name. The model may have invented it.
         name: String,
     },
     /// More of the arguments' JSON text.
     ToolCallArguments {
-        /// Which call.
+        /// Index of the call.
         index: usize,
-        /// The next piece; never empty.
+        /// The next piece. It is never empty.
         delta: String,
     },
-    /// The call is whole.
+    /// The call is complete.
     ToolCallEnd {
-        /// Which call.
+        /// Index of the call.
         index: usize,
     },
     /// The call was cut off, or is malformed. It stays an incomplete call with the arguments that
-    /// came, in a stream as in a whole answer; the finish reason tells that nothing is to be run.
+    /// came, in a stream as in a whole answer. The finish reason shows that no call is to be run.
     ToolCallBroken {
-        /// Which call.
+        /// Index of the call.
         index: usize,
     },
 }
 
-/// Tells the parts of one choice's output. A [`TurnStyle`](super::TurnStyle) makes it.
+/// Splits one choice's output into its parts. A [`TurnStyle`](super::TurnStyle) makes it.
 pub(in crate::server) struct TurnReader {
     pub(super) parser: MessageParser,
     pub(super) ids: CallIds,
@@ -49,12 +49,12 @@ pub(in crate::server) struct TurnReader {
     pub(super) include_reasoning: bool,
     pub(super) reasoning_tokens: Option<ReasoningTokens>,
     pub(super) has_reasoned: bool,
-    /// Calls that are whole.
+    /// Complete calls.
     pub(super) num_calls: usize,
 }
 
 impl TurnReader {
-    /// What is new. The delta with a finish reason is the last one.
+    /// Returns the events for new output. The delta with a finish reason is the last one.
     pub(in crate::server) fn push(&mut self, delta: &OutputDelta) -> Vec<TurnEvent> {
         let mut parts = self.parser.push(&delta.text);
         parts.extend(match &delta.finish {
@@ -75,8 +75,9 @@ impl TurnReader {
         parts.into_iter().filter_map(|part| self.event(part)).collect()
     }
 
-    /// The API's word for why the turn ended. A model that stopped to have its calls made says so;
-    /// where the request named the function, there is nothing to tell, as in OpenAI's API.
+    /// Returns the API's word for the end of the turn. If the model stopped for its calls, the word
+    /// is that for calls. If the request named the function, the word does not change, as in
+    /// OpenAI's API.
     pub(in crate::server) fn finish_reason(&self, finish: &FinishReason) -> &'static str {
         match finish {
             FinishReason::Stop(_) if self.num_calls > 0 && !self.is_named => "tool_calls",
@@ -84,7 +85,7 @@ impl TurnReader {
         }
     }
 
-    /// Tokens of thought so far. None if thoughts are not told apart.
+    /// Returns the tokens of thought so far. `None` if thoughts are not distinguished.
     pub(in crate::server) fn num_reasoning_tokens(&self) -> Option<usize> {
         let counter = self.reasoning_tokens.as_ref()?;
         Some(if self.has_reasoned { counter.count() } else { 0 })

@@ -1,4 +1,4 @@
-//! How many tokens of an output are thoughts, for `usage`.
+//! The number of an output's tokens that are thoughts, for `usage`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::api::Thinking;
 pub(super) struct ReasoningTokens {
     markers: Arc<Thinking>,
     state: State,
-    /// The last tokens, as many as a marker has.
+    /// The last tokens, as many as the longer marker has.
     tail: Vec<u32>,
     count: usize,
 }
@@ -38,7 +38,7 @@ impl ReasoningTokens {
             State::Thinking => {
                 self.count += 1;
                 if self.tail.ends_with(begin) {
-                    // The model repeats what the prompt ends with.
+                    // The model repeats the marker at the prompt's end.
                     self.count = self.count.saturating_sub(begin.len());
                 } else if self.tail.ends_with(end) {
                     self.count = self.count.saturating_sub(end.len());
@@ -49,7 +49,7 @@ impl ReasoningTokens {
         }
     }
 
-    /// Something else than a marker has ended the thoughts.
+    /// Ends the thoughts without a marker.
     pub(super) fn end(&mut self) {
         if self.state == State::Thinking {
             self.state = State::After;

@@ -1,4 +1,4 @@
-//! From what a client asks of a turn to what the engine is asked, and how its answer is read.
+//! Turns a client's wishes for a turn into the request for the engine and the reader of its answer.
 
 use std::sync::Arc;
 
@@ -23,31 +23,31 @@ use crate::{
     server::{http::error::ApiError, state::AppState},
 };
 
-/// How many tokens of a prompt's end tell whether it opens thoughts.
+/// Tokens at a prompt's end that show whether it opens thoughts.
 const PROMPT_TAIL: usize = 64;
 
-/// What a client wants of the next turn. `params` are the client's own: what the turn needs of them
-/// beyond that is seen to here.
+/// A client's wishes for the next turn. `params` are the client's own. This module adds the
+/// parameters that the turn needs.
 pub(in crate::server) struct TurnRequest {
-    /// The conversation, with the tools on offer in the form of chat completions.
+    /// The conversation, with the tools in the form of chat completions.
     pub(in crate::server) chat: ChatPrompt,
-    /// Whether to call them.
+    /// Whether the model may or must call them.
     pub(in crate::server) tool_choice: ToolChoice,
     /// Whether one turn may hold several calls.
     pub(in crate::server) parallel_tool_calls: bool,
-    /// What the answer has to look like. A call that must be made has a form of its own.
+    /// The structure of the answer. A call that must be made has a structure of its own.
     pub(in crate::server) format: Option<StructuredOutput>,
     /// Most tokens of thought.
     pub(in crate::server) thinking_token_budget: Option<u32>,
     /// Whether the client wants to see thoughts.
     pub(in crate::server) include_reasoning: bool,
-    /// How to sample.
+    /// The sampling parameters.
     pub(in crate::server) params: SamplingParams,
-    /// Output tokens at most; none: as many as the context leaves.
+    /// Most output tokens. `None`: as many as the context leaves.
     pub(in crate::server) max_tokens: Option<u32>,
 }
 
-/// How to read the answers to one request.
+/// The way to read the answers to one request.
 #[derive(Clone)]
 pub(in crate::server) struct TurnStyle {
     calls: Calls,
@@ -55,14 +55,14 @@ pub(in crate::server) struct TurnStyle {
     max_calls: Option<usize>,
     reasoning: Option<Reasoning>,
     thinking: Option<bool>,
-    /// The answer goes on with a message that the prompt begins.
+    /// The answer continues a message at the prompt's end.
     goes_on: bool,
     include_reasoning: bool,
     holds_strict: bool,
     codec: Arc<dyn TextCodec>,
 }
 
-/// How calls are found.
+/// The way to find calls.
 #[derive(Clone)]
 enum Calls {
     None,
@@ -72,11 +72,12 @@ enum Calls {
 }
 
 impl TurnRequest {
-    /// The request for the engine, all but its tenant and the like, and how to read its answers.
+    /// Returns the request for the engine, without the facts about its client, and the style that
+    /// reads its answers.
     ///
     /// # Errors
-    /// When tools are to be called and the server has no parser for that, when a call cannot be
-    /// forced, or thoughts cannot be bounded.
+    /// If tools are to be called and the server has no parser for that, if a call cannot be forced,
+    /// or if thoughts cannot be bounded.
     pub(in crate::server) fn plan(
         mut self,
         state: &AppState,
@@ -108,7 +109,7 @@ impl TurnRequest {
         let is_guess = parsers.reasoning.as_ref().is_some_and(|found| !found.precedes_structure);
         let bounds_guessed_thoughts = is_guess && self.thinking_token_budget.is_some();
         let strict = match &calls {
-            // Thoughts that are only guessed at are bounded where nothing else is asked of the text.
+            // Guessed thoughts are bounded only if the text needs no structure.
             Calls::Auto(factory) if self.format.is_none() && !bounds_guessed_thoughts => {
                 factory(&tools).strict_calls(&tools, self.parallel_tool_calls)
             }
@@ -145,7 +146,7 @@ impl TurnRequest {
     }
 }
 
-/// The parser of calls that the model makes as it likes.
+/// Returns the parser of calls that the model may make.
 fn auto(parsers: &TurnParsers) -> Result<ToolParserFactory, ApiError> {
     parsers.tools.clone().ok_or_else(|| {
         let message = "\"auto\" tool choice requires --enable-auto-tool-choice and \
@@ -164,13 +165,14 @@ impl From<ConstraintError> for ApiError {
     }
 }
 
-/// Whether the request turns thinking on or off, under one of the names that templates know.
+/// Returns whether the request turns thinking on or off, under one of the names that templates
+/// know.
 fn thinking_switch(kwargs: &Map<String, Value>) -> Option<bool> {
     ["enable_thinking", "thinking"].iter().find_map(|name| kwargs.get(*name)?.as_bool())
 }
 
-/// Where the last marker of thoughts in `prompt` ends. A message that the answer goes on with may
-/// lie far behind: then that marker tells, as it does for the engine
+/// Returns the end of the last marker of thoughts in `prompt`. A message that the answer continues
+/// may be long and follow the marker. The marker still decides, as it does for the engine
 /// ([`Thoughts`](crate::api::Thoughts)).
 fn last_marker_end(markers: &Thinking, prompt: &[u32]) -> Option<usize> {
     let end = |marker: &[u32]| {
@@ -181,7 +183,7 @@ fn last_marker_end(markers: &Thinking, prompt: &[u32]) -> Option<usize> {
 }
 
 impl TurnStyle {
-    /// A reader for one choice of the answer `response_id`, which goes on after `prompt`.
+    /// Returns a reader for one choice of the answer `response_id`, which continues `prompt`.
     pub(in crate::server) fn reader(
         &self,
         response_id: &str,
@@ -206,13 +208,13 @@ impl TurnStyle {
         }
     }
 
-    /// Whether calls that the model makes as it likes are held to the schemas of strict tools. Not
-    /// all formats of calls can be, nor those beside an answer that has a format itself.
+    /// Returns whether optional calls are constrained to the schemas of strict tools. This is not
+    /// possible in every format of calls, nor beside an answer that has a structure itself.
     pub(in crate::server) fn holds_strict_calls(&self) -> bool {
         self.holds_strict
     }
 
-    /// Whether all that is written is content, so that the text needs no reading.
+    /// Returns whether all output is content, so that the text needs no parser.
     pub(in crate::server) fn is_plain(&self) -> bool {
         self.reasoning.is_none() && matches!(self.calls, Calls::None)
     }
@@ -236,7 +238,7 @@ impl TurnStyle {
         }
     }
 
-    /// How the engine tells thoughts apart.
+    /// Returns the markers and the budget that the engine uses for thoughts.
     fn thinking(
         &self,
         budget: Option<u32>,

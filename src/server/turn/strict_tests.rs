@@ -1,4 +1,4 @@
-//! Calls that the model makes as it likes, held to the schemas of strict tools.
+//! Optional calls, constrained to the schemas of strict tools.
 
 use super::{
     outputs::CALLS,
@@ -8,11 +8,11 @@ use super::{
 use crate::api::StructuredOutput;
 use crate::grammar::tests::{accepts, store};
 
-/// Formats that begin a call by what nothing else begins with, and write its arguments as JSON.
+/// Formats in which only a call begins as a call does, and whose arguments are JSON.
 const HELD: [&str; 7] =
     ["hermes", "mistral", "deepseek_v3", "deepseek_v31", "granite", "phi4_mini_json", "kimi_k2"];
 
-/// The same tools, `weather` among them strict.
+/// Returns a request for the same tools, with `weather` strict.
 fn strict(parallel_tool_calls: bool) -> TurnRequest {
     let mut request = request(ToolChoice::Auto);
     if let Some(weather) = request.chat.tools.as_mut().and_then(|tools| tools.first_mut()) {

@@ -1,4 +1,4 @@
-//! Outputs of every format through the reader, whole and cut everywhere.
+//! Outputs of every format through the reader, whole and cut at every place.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) fn plan(
     request.plan_with(parsers, Arc::new(ByteCodec))
 }
 
-/// How answers are read by the parsers of these names, with tools `weather` and `now` on offer.
+/// Returns a style with the parsers of these names and the tools `weather` and `now`.
 pub(in crate::server) fn test_style(
     tools: &str,
     reasoning: &str,
@@ -65,7 +65,7 @@ fn style(parsers: &TurnParsers, request: TurnRequest) -> TurnStyle {
     plan(parsers, request).map(|(_, style)| style).unwrap()
 }
 
-/// An output of which every byte is a token.
+/// Returns an output in which every byte is a token.
 pub(super) fn output(text: &str, finish: Option<FinishReason>) -> OutputDelta {
     let token = |byte: u8| SampledToken { token_id: byte.into(), logprobs: None };
     let tokens = text.bytes().map(token).collect();
@@ -83,7 +83,7 @@ pub(super) fn whole(style: &TurnStyle, prompt: &str, text: &str, finish: FinishR
     Turn::read(style.reader("id", 0, &prompt), &done)
 }
 
-/// What the pieces of `text` come to, cut at each of `cuts`.
+/// Returns the turn of the pieces of `text`, cut at each of `cuts`.
 fn streamed(style: &TurnStyle, prompt: &str, text: &str, cuts: &[usize]) -> Turn {
     let prompt: Vec<u32> = prompt.bytes().map(u32::from).collect();
     let mut reader = style.reader("id", 0, &prompt);

@@ -1,4 +1,4 @@
-//! Which tools are on offer, and whether one must be called.
+//! The tools of a request, and whether one must be called.
 
 use serde_json::Value;
 
@@ -8,25 +8,26 @@ use crate::server::http::error::ApiError;
 /// Whether the model calls tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::server) enum ToolChoice {
-    /// It does not: whatever it writes is content.
+    /// It does not: all output is content.
     #[default]
     None,
-    /// As it likes.
+    /// It may.
     Auto,
-    /// As it likes, but no other tools than those on offer.
+    /// It may, but only the request's own tools.
     Allowed,
-    /// At least one.
+    /// It calls at least one.
     Required,
-    /// This one, and once.
+    /// It calls this one, once.
     Named(String),
 }
 
 impl ToolChoice {
-    /// What `tool_choice` of a chat completion says: nothing means auto where there are tools. One
-    /// that allows some of the tools leaves only those in `tools`.
+    /// Reads `tool_choice` of a chat completion. If it is absent, it is auto where there are tools.
+    /// One that allows only some tools removes the others from `tools`.
     ///
     /// # Errors
-    /// When it names a tool that is not on offer, asks for a call without tools, or means nothing.
+    /// If it names a tool that the request does not define, asks for a call without tools, or is
+    /// malformed.
     pub(in crate::server) fn read_and_limit(
         choice: Option<&Value>,
         tools: &mut Option<Vec<Value>>,
@@ -42,7 +43,7 @@ impl ToolChoice {
         }
     }
 
-    /// What any other `tool_choice` says.
+    /// Reads any other `tool_choice`.
     ///
     /// # Errors
     /// As [`Self::read_and_limit`].
@@ -81,10 +82,10 @@ fn without_tools() -> ApiError {
     ApiError::invalid("tool_choice", "When using `tool_choice`, `tools` must be set.")
 }
 
-/// Refuses `tools` of a chat completion that no template could show.
+/// Rejects `tools` of a chat completion that no template could show.
 ///
 /// # Errors
-/// When there are none, or one is no function with a name.
+/// If the list is empty, or holds an item that is no function with a name.
 pub(in crate::server) fn check_tools(tools: Option<&[Value]>) -> Result<(), ApiError> {
     if tools.is_some_and(<[Value]>::is_empty) {
         return Err(ApiError::invalid("tools", "`tools` must hold at least one tool"));
